@@ -1,0 +1,151 @@
+//! What a session may use, and what it has used.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The limits of one task. `None` is no limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Budget {
+    /// Model calls.
+    pub steps: u32,
+    /// Input and output tokens together.
+    pub tokens: Option<u64>,
+    /// Money, in millionths of a US dollar.
+    pub cost_micros: Option<u64>,
+    /// Wall time.
+    pub wall_time: Duration,
+}
+
+impl Budget {
+    /// Which limit `used` has reached, in words; `None` when there is room for one more model call.
+    #[must_use]
+    pub fn exceeded(&self, used: &Usage, elapsed: Duration) -> Option<String> {
+        if used.model_calls >= self.steps {
+            return Some(format!("{} model calls, the limit", self.steps));
+        }
+        if let Some(limit) = self.tokens
+            && used.total_tokens() >= limit
+        {
+            let seen = used.total_tokens();
+            return Some(format!("{seen} tokens used of {limit}"));
+        }
+        if let Some(limit) = self.cost_micros
+            && used.cost_micros >= limit
+        {
+            return Some(format!(
+                "${:.2} spent of ${:.2}",
+                used.cost_micros as f64 / 1e6,
+                limit as f64 / 1e6
+            ));
+        }
+        if elapsed >= self.wall_time {
+            return Some(format!(
+                "{} s of wall time, the limit",
+                self.wall_time.as_secs()
+            ));
+        }
+        None
+    }
+}
+
+/// What was used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Calls of the model that gave a reply.
+    pub model_calls: u32,
+    /// Calls of tools.
+    pub tool_calls: u32,
+    /// Tokens sent, cached ones included.
+    pub input_tokens: u64,
+    /// Tokens sent that the provider had cached.
+    pub cached_tokens: u64,
+    /// Tokens received.
+    pub output_tokens: u64,
+    /// Money, in millionths of a US dollar.
+    pub cost_micros: u64,
+}
+
+impl Usage {
+    /// Input and output together.
+    #[must_use]
+    pub fn total_tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            model_calls,
+            tool_calls,
+            input_tokens,
+            cached_tokens,
+            output_tokens,
+            cost_micros,
+        } = other;
+        self.model_calls += model_calls;
+        self.tool_calls += tool_calls;
+        self.input_tokens += input_tokens;
+        self.cached_tokens += cached_tokens;
+        self.output_tokens += output_tokens;
+        self.cost_micros += cost_micros;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: Budget = Budget {
+        steps: 3,
+        tokens: Some(100),
+        cost_micros: Some(2_000_000),
+        wall_time: Duration::from_secs(60),
+    };
+
+    #[test]
+    fn the_first_limit_reached_is_told() {
+        let fresh = Usage::default();
+        assert_eq!(BUDGET.exceeded(&fresh, Duration::ZERO), None);
+        let calls = Usage {
+            model_calls: 3,
+            ..fresh
+        };
+        assert!(
+            BUDGET
+                .exceeded(&calls, Duration::ZERO)
+                .unwrap()
+                .contains("model calls")
+        );
+        let tokens = Usage {
+            input_tokens: 99,
+            output_tokens: 1,
+            ..fresh
+        };
+        assert!(
+            BUDGET
+                .exceeded(&tokens, Duration::ZERO)
+                .unwrap()
+                .contains("100 tokens")
+        );
+        let cost = Usage {
+            cost_micros: 2_000_000,
+            ..fresh
+        };
+        assert!(
+            BUDGET
+                .exceeded(&cost, Duration::ZERO)
+                .unwrap()
+                .contains("$2.00")
+        );
+        assert!(
+            BUDGET
+                .exceeded(&fresh, Duration::from_secs(60))
+                .unwrap()
+                .contains("wall time")
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! What a task is about: an issue, a pull request or a file on some tracker.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::task::UnknownName;
+
+/// Which adapter speaks for a tracker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrackerKind {
+    /// GitHub or GitHub Enterprise.
+    GitHub,
+    /// GitLab.
+    GitLab,
+    /// A folder of Markdown files beside a git repository.
+    Local,
+}
+
+impl TrackerKind {
+    /// The name in configuration, rows and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::GitHub => "github",
+            Self::GitLab => "gitlab",
+            Self::Local => "local",
+        }
+    }
+}
+
+impl fmt::Display for TrackerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for TrackerKind {
+    type Err = UnknownName;
+
+    fn from_str(s: &str) -> Result<Self, UnknownName> {
+        match s {
+            "github" => Ok(Self::GitHub),
+            "gitlab" => Ok(Self::GitLab),
+            "local" => Ok(Self::Local),
+            _ => Err(UnknownName::new("tracker", s)),
+        }
+    }
+}
+
+/// Whether the item is an issue or a pull request (merge request).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ItemKind {
+    /// An issue. Work starts from the default branch.
+    Issue,
+    /// A pull request or merge request. Work starts from its source branch.
+    PullRequest,
+}
+
+impl ItemKind {
+    /// The name in rows, logs and branch names.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Issue => "issue",
+            Self::PullRequest => "pull_request",
+        }
+    }
+}
+
+impl FromStr for ItemKind {
+    type Err = UnknownName;
+
+    fn from_str(s: &str) -> Result<Self, UnknownName> {
+        match s {
+            "issue" => Ok(Self::Issue),
+            "pull_request" => Ok(Self::PullRequest),
+            _ => Err(UnknownName::new("item kind", s)),
+        }
+    }
+}
+
+/// Names one item of one tracker for good: a repository's numeric id survives rename and transfer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ItemRef {
+    /// Which adapter.
+    pub tracker: TrackerKind,
+    /// The tracker's host, e.g. `github.com`; `localhost` for a local folder.
+    pub host: String,
+    /// The tracker's own id of the repository (a number on GitHub and GitLab, a digest of the path
+    /// on a local folder).
+    pub repo_id: String,
+    /// Where the repository is now, e.g. `owner/name`. Not part of the identity.
+    pub repo_path: String,
+    /// Issue or pull request.
+    pub kind: ItemKind,
+    /// The number people see.
+    pub number: u64,
+}
+
+impl ItemRef {
+    /// The identity as one string: `tracker|host|repo id|kind|number`.
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!(
+            "{}|{}|{}|{}|{}",
+            self.tracker,
+            self.host,
+            self.repo_id,
+            self.kind.as_str(),
+            self.number
+        )
+    }
+}
+
+impl fmt::Display for ItemRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.repo_path, self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renamed_repository_keeps_its_key() {
+        let mut item = ItemRef {
+            tracker: TrackerKind::GitHub,
+            host: "github.com".into(),
+            repo_id: "42".into(),
+            repo_path: "old/name".into(),
+            kind: ItemKind::Issue,
+            number: 7,
+        };
+        let before = item.key();
+        item.repo_path = "new/name".into();
+        assert_eq!(item.key(), before);
+        assert_eq!(before, "github|github.com|42|issue|7");
+    }
+}

@@ -1,0 +1,302 @@
+//! A task and the states it passes through.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Epoch, SessionId, TaskId, TaskNumber, WorkerId};
+use crate::item::ItemRef;
+
+/// A name in a row or message that is none of the known ones.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("unknown {what} {seen:?}")]
+pub struct UnknownName {
+    what: &'static str,
+    seen: String,
+}
+
+impl UnknownName {
+    pub(crate) fn new(what: &'static str, seen: &str) -> Self {
+        Self {
+            what,
+            seen: seen.to_owned(),
+        }
+    }
+}
+
+/// Declares an enum with one stable snake-case name per variant, used in rows, messages and logs.
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant,)+ }
+
+        impl $name {
+            /// Every variant, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The stable name in rows, messages and logs.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = UnknownName;
+
+            fn from_str(s: &str) -> Result<Self, UnknownName> {
+                match s {
+                    $($text => Ok(Self::$variant),)+
+                    _ => Err(UnknownName::new($what, s)),
+                }
+            }
+        }
+    };
+}
+pub(crate) use named;
+
+named!(
+    /// What the worker that holds a lease is doing.
+    Phase, "phase" {
+        /// Making the sandbox and cloning into it.
+        Preparing = "preparing",
+        /// The model's tool loop.
+        Running = "running",
+        /// Gathering facts on the pushed commit.
+        Verifying = "verifying",
+        /// Opening the pull request, moving labels.
+        Reporting = "reporting",
+    }
+);
+
+named!(
+    /// How a task ended. No state follows one of these.
+    EndState, "end state" {
+        /// The result stands, as measured.
+        Done = "done",
+        /// It could not be done; the reason is in the row.
+        Failed = "failed",
+        /// Somebody stopped it.
+        Stopped = "stopped",
+    }
+);
+
+named!(
+    /// Which of the queues, one per class, carries a task's wake-ups.
+    Priority, "priority" {
+        /// When nothing else waits.
+        Low = "low",
+        /// The default.
+        Medium = "medium",
+        /// Before medium.
+        High = "high",
+        /// Before all else.
+        Critical = "critical",
+    }
+);
+
+named!(
+    /// A task's state in the words that editors and people see.
+    PublicStatus, "status" {
+        /// Waiting for a worker.
+        Open = "open",
+        /// Leased or paused.
+        InProgress = "in_progress",
+        /// Ended well.
+        Done = "done",
+        /// Ended badly.
+        Failed = "failed",
+        /// Stopped by somebody.
+        Cancelled = "cancelled",
+    }
+);
+
+/// Where a task stands. Derived from the row's few facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "state", content = "detail", rename_all = "snake_case")]
+pub enum TaskState {
+    /// Waiting for a worker.
+    Queued,
+    /// A worker has it.
+    Leased(Phase),
+    /// Set aside by a person; its sandbox is gone, its checkpoints are not.
+    Paused,
+    /// Over.
+    Ended(EndState),
+}
+
+impl TaskState {
+    /// The state in the words that editors and people see (seeds/003, `task_list`).
+    #[must_use]
+    pub fn public(self) -> PublicStatus {
+        match self {
+            Self::Queued => PublicStatus::Open,
+            Self::Leased(_) | Self::Paused => PublicStatus::InProgress,
+            Self::Ended(EndState::Done) => PublicStatus::Done,
+            Self::Ended(EndState::Failed) => PublicStatus::Failed,
+            Self::Ended(EndState::Stopped) => PublicStatus::Cancelled,
+        }
+    }
+
+    /// The name of the state alone: `queued`, `leased`, `paused`, `done`, `failed` or `stopped`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Leased(_) => "leased",
+            Self::Paused => "paused",
+            Self::Ended(end) => end.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for TaskState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leased(phase) => f.pad(phase.as_str()),
+            Self::Queued | Self::Paused | Self::Ended(_) => f.pad(self.as_str()),
+        }
+    }
+}
+
+/// What a producer asks the store to record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewTask {
+    /// The item the task is about.
+    pub item: ItemRef,
+    /// What set it off, as the tracker identifies it: a label event's id, a file's digest. The same
+    /// trigger never makes a second task, however old the scan that reports it.
+    pub trigger: String,
+    /// The item's title when it was found.
+    pub title: String,
+    /// Where a person reads the item.
+    pub url: String,
+    /// Which queue.
+    pub priority: Priority,
+}
+
+impl NewTask {
+    /// `tracker|host|repo id|kind|number|trigger`.
+    #[must_use]
+    pub fn dedup_key(&self) -> String {
+        format!("{}|{}", self.item.key(), self.trigger)
+    }
+}
+
+/// One piece of work from a tracker item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Task {
+    /// Identity; names the container.
+    pub id: TaskId,
+    /// The number for people.
+    pub number: TaskNumber,
+    /// What it is about.
+    pub item: ItemRef,
+    /// What set it off.
+    pub trigger: String,
+    /// The item's title when it was found.
+    pub title: String,
+    /// Where a person reads the item.
+    pub url: String,
+    /// Which queue.
+    pub priority: Priority,
+    /// Where it stands.
+    pub state: TaskState,
+    /// The epoch of the newest lease; 0 before the first.
+    pub epoch: Epoch,
+    /// How many leases began. A lease that was given back in good order does not count.
+    pub attempt: u32,
+    /// Who holds or held the newest lease.
+    pub owner: Option<WorkerId>,
+    /// Until when the lease holds, by the store's clock.
+    pub lease_until: Option<DateTime<Utc>>,
+    /// Why it failed, stopped or is paused, in words.
+    pub reason: Option<String>,
+    /// Where the pull request is, once there is one.
+    pub pull_request_url: Option<String>,
+    /// When it was recorded.
+    pub created_at: DateTime<Utc>,
+    /// When its row last changed.
+    pub updated_at: DateTime<Utc>,
+}
+
+impl Task {
+    /// The one branch this task may push to. Deterministic, so that every attempt finds it again.
+    #[must_use]
+    pub fn branch(&self) -> String {
+        let kind = match self.item.kind {
+            crate::ItemKind::Issue => "issue",
+            crate::ItemKind::PullRequest => "pr",
+        };
+        format!("agentmine/{kind}-{}-{}", self.item.number, self.id.short())
+    }
+
+    /// The container's name (seeds/001 §3.2).
+    #[must_use]
+    pub fn container_name(&self) -> String {
+        format!("coding-agent-exec-{}", self.id)
+    }
+}
+
+/// Proof that a worker held the task when the store last answered. Every write to the store and
+/// every effect takes one, and is refused when its epoch is no longer the row's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The task.
+    pub task: TaskId,
+    /// The session that this lease began.
+    pub session: SessionId,
+    /// The epoch it was given.
+    pub epoch: Epoch,
+    /// Who holds it.
+    pub worker: WorkerId,
+}
+
+/// The message on the queue. It carries no state: the row is the task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WakeUp {
+    /// Which row to look at.
+    pub task: TaskId,
+    /// Which queue it travels on.
+    pub priority: Priority,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_back() {
+        for p in Phase::ALL {
+            assert_eq!(p.as_str().parse(), Ok(*p));
+        }
+        for p in Priority::ALL {
+            assert_eq!(p.as_str().parse(), Ok(*p));
+        }
+        for e in EndState::ALL {
+            assert_eq!(e.as_str().parse(), Ok(*e));
+        }
+        assert_eq!(
+            "urgent".parse::<Priority>().unwrap_err().to_string(),
+            r#"unknown priority "urgent""#
+        );
+    }
+
+    #[test]
+    fn a_paused_task_is_in_progress_to_people() {
+        assert_eq!(TaskState::Paused.public(), PublicStatus::InProgress);
+        assert_eq!(
+            TaskState::Ended(EndState::Stopped).public(),
+            PublicStatus::Cancelled
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! The conversation, in no provider's wire format.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One message of the conversation. Appended, never changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Message {
+    /// Who the model is and how it works.
+    System {
+        /// Text.
+        text: String,
+    },
+    /// The task, or a correction by the worker.
+    User {
+        /// Text.
+        text: String,
+    },
+    /// What the model said.
+    Assistant(Reply),
+    /// What a tool call gave.
+    Tool {
+        /// The call's id.
+        call_id: String,
+        /// The wire name of the tool.
+        name: String,
+        /// What the model is told.
+        text: String,
+        /// Whether the tool failed.
+        is_error: bool,
+    },
+}
+
+/// One reply of the model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// Text; may be empty.
+    #[serde(default)]
+    pub text: String,
+    /// Calls it asks for, in order.
+    #[serde(default)]
+    pub calls: Vec<ToolCall>,
+    /// Why it ended.
+    #[serde(default)]
+    pub stop: Stop,
+}
+
+/// Why a reply ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// The model was done speaking.
+    #[default]
+    EndTurn,
+    /// It waits for tools.
+    ToolCalls,
+    /// It ran into the limit of tokens: text and the last call may be cut.
+    Length,
+    /// A filter of the provider ended it.
+    Filtered,
+}
+
+/// One call that the model asks for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// The provider's id of the call; made up where the provider gave none. Unique in a reply.
+    pub id: String,
+    /// The wire name of the tool.
+    pub name: String,
+    /// The arguments as the model wrote them. May be anything: the loop reads them.
+    pub arguments: String,
+}
+
+/// A tool on offer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// Wire name, `[A-Za-z0-9_-]{1,64}`.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// JSON Schema of the arguments.
+    pub input_schema: Value,
+}

@@ -1,0 +1,195 @@
+//! Where a task's commands run: a Docker container or a local jail, with no network but the tunnel.
+//!
+//! Both backends start a sandbox, start the guest in it, and speak to it over the guest's stdin and
+//! stdout. What comes out of a sandbox is hostile: every frame is length-checked and every field
+//! read as data.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use agentmine_domain::{Epoch, TaskId};
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Why a sandbox did not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// The engine cannot be reached.
+    #[error("the sandbox engine is unavailable: {0}")]
+    Unavailable(String),
+    /// The engine refused: no such image, no such runtime, no resources.
+    #[error("the sandbox could not be made: {0}")]
+    Refused(String),
+    /// The guest or the tunnel ended: the sandbox is gone.
+    #[error("the sandbox is gone: {0}")]
+    Gone(String),
+    /// The guest answered what the protocol does not allow.
+    #[error("the sandbox broke the protocol: {0}")]
+    Protocol(String),
+    /// The guest could not do it; the sandbox goes on.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What to make.
+#[derive(Debug, Clone)]
+pub struct SandboxSpec {
+    /// For the name and labels.
+    pub task: TaskId,
+    /// For the labels.
+    pub epoch: Epoch,
+    /// `main` for the agent's own; another name gets its own sandbox, `coding-agent-exec-{uuid}-{role}`.
+    pub role: String,
+    /// Instead of the configured image (Docker only).
+    pub image: Option<String>,
+}
+
+/// A command to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// Program and arguments. A shell line is `["/bin/sh", "-c", line]`.
+    pub argv: Vec<String>,
+    /// Where; absolute, or relative to `/workspace/project`.
+    pub cwd: String,
+    /// Added to the sandbox's own environment.
+    pub env: BTreeMap<String, String>,
+    /// Fed to stdin, which is then closed.
+    pub stdin: Vec<u8>,
+    /// After this the whole process group is killed.
+    pub timeout: Duration,
+    /// Bytes kept of stdout and of stderr, each: the first and the last half.
+    pub max_output: usize,
+}
+
+/// What a command did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandResult {
+    /// Exit code; 128 + signal number where a signal ended it; 124 on the time limit.
+    pub exit_code: i32,
+    /// Captured output. A cut in the middle is told in the text itself.
+    pub stdout: Vec<u8>,
+    /// Captured errors, likewise.
+    pub stderr: Vec<u8>,
+    /// Whether anything was cut.
+    pub truncated: bool,
+    /// Whether the time limit ended it.
+    pub timed_out: bool,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// What a connection out of the sandbox is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutboundKind {
+    /// Git smart HTTP, to the gateway.
+    Git,
+    /// A web proxy client (CONNECT or plain HTTP).
+    Web,
+}
+
+/// A byte stream.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
+
+/// A connection out of the sandbox.
+pub struct Outbound {
+    /// What for.
+    pub kind: OutboundKind,
+    /// The bytes.
+    pub stream: Box<dyn Stream>,
+}
+
+/// A stdio program started in the sandbox, e.g. an MCP server.
+pub struct StdioProgram {
+    /// Its stdin and stdout.
+    pub stream: Box<dyn Stream>,
+    /// Names it in [`Sandbox::stdio_stderr`].
+    pub id: u64,
+}
+
+/// A snapshot of the project's files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The snapshot commit's hash.
+    pub commit: String,
+    /// A git bundle of what is new since the snapshot before; `None` when nothing changed.
+    pub bundle: Option<Vec<u8>>,
+}
+
+/// A sandbox that runs.
+#[async_trait]
+pub trait Sandbox: Send + Sync + 'static {
+    /// `coding-agent-exec-{uuid}`.
+    fn name(&self) -> &str;
+    /// Ports of the guest's listeners on 127.0.0.1 inside: (git, web).
+    fn ports(&self) -> (u16, u16);
+    /// What a person should know of this sandbox, e.g. that the jail is the weaker one.
+    fn warnings(&self) -> Vec<String>;
+    /// Runs a command to its end. Dropping the future kills the process group.
+    async fn run(&self, command: Command) -> Result<CommandResult, SandboxError>;
+    /// Starts a stdio program. Dropping the stream closes its stdin, then kills its group.
+    async fn start_stdio(
+        &self,
+        argv: Vec<String>,
+        env: BTreeMap<String, String>,
+    ) -> Result<StdioProgram, SandboxError>;
+    /// The last 64 KiB of a stdio program's stderr.
+    async fn stdio_stderr(&self, id: u64) -> Result<String, SandboxError>;
+    /// Writes a file (parents made). Under `/workspace` only.
+    async fn put_file(&self, path: &str, content: Vec<u8>, mode: u32) -> Result<(), SandboxError>;
+    /// Reads a file, at most `max` bytes; `None` if there is none.
+    async fn get_file(&self, path: &str, max: usize) -> Result<Option<Vec<u8>>, SandboxError>;
+    /// Takes a snapshot of `/workspace/project` on a hidden ref. `since`: the commit of the one before.
+    async fn snapshot(
+        &self,
+        since: Option<&str>,
+        max_bundle: usize,
+    ) -> Result<Snapshot, SandboxError>;
+    /// Applies the bundles of snapshots, in order, and makes the files those of the last.
+    async fn restore(&self, bundles: Vec<Vec<u8>>, commit: &str) -> Result<(), SandboxError>;
+    /// Bytes used under `/workspace`.
+    async fn disk_used(&self) -> Result<u64, SandboxError>;
+    /// The next connection out; `None` when the sandbox is gone. Called by one task.
+    async fn next_outbound(&self) -> Option<Outbound>;
+    /// Resolves when the sandbox is gone by itself, with why.
+    async fn gone(&self) -> String;
+    /// Freezes every process in it.
+    async fn pause(&self) -> Result<(), SandboxError>;
+    /// Goes on.
+    async fn unpause(&self) -> Result<(), SandboxError>;
+    /// Stops (10 s grace), kills, removes with its volumes; three tries. An error names what is left.
+    async fn remove(&self) -> Result<(), SandboxError>;
+}
+
+/// A sandbox found on the engine, perhaps left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its name.
+    pub name: String,
+    /// From its labels, or its name.
+    pub task: Option<TaskId>,
+    /// From its labels.
+    pub epoch: Option<Epoch>,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+}
+
+/// A way of making sandboxes.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// Whether the engine answers and has what the configuration names (image, runtime). What is
+    /// missing is told with what to do about it.
+    async fn check(&self) -> Result<(), SandboxError>;
+    /// Makes and starts one; an existing one of the same name is removed first.
+    async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError>;
+    /// Every sandbox of ours on the engine.
+    async fn list(&self) -> Result<Vec<Found>, SandboxError>;
+    /// Removes one by name, as [`Sandbox::remove`] does.
+    async fn remove(&self, name: &str) -> Result<(), SandboxError>;
+}
+
+// To be provided beside these traits:
+//   pub mod docker { pub struct DockerBackend; pub async fn connect(&config::CommandExecutor) -> Result<.., SandboxError> }
+//   pub mod local  { pub struct LocalBackend;  pub fn new(&config::CommandExecutor, state_dir: &Path) -> Result<.., SandboxError> }
+//   pub async fn from_config(&config::CommandExecutor) -> Result<Arc<dyn Backend>, SandboxError>

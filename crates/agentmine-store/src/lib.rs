@@ -1,0 +1,333 @@
+//! Tasks, sessions, steps, effects, checkpoints and the outbox, in Postgres or SQLite.
+//!
+//! The row is the task. Every write that a worker makes takes its [`Lease`] and is refused with
+//! [`StoreError::Fenced`] when the row's epoch is another one or the row is no longer leased. Time is
+//! the database's clock, never the worker's.
+
+use std::time::Duration;
+
+use agentmine_domain::{
+    EffectKey, EndState, Epoch, ItemRef, Lease, NewTask, Phase, PublicStatus, Seq, Session,
+    SessionId, Step, StepKind, Task, TaskId, TaskNumber, Usage, WakeUp, WorkerId,
+};
+use async_trait::async_trait;
+use serde_json::Value;
+use uuid::Uuid;
+
+/// Why the store did not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The lease is not the row's any more: stop all writes and effects at once.
+    #[error("the lease on task {0} is no longer held")]
+    Fenced(TaskId),
+    /// The database is not there or refused for a passing reason.
+    #[error("store unavailable: {0}")]
+    Unavailable(String),
+    /// The database answered something that this version does not understand, or refused a statement.
+    #[error("store: {0}")]
+    Fault(String),
+}
+
+/// What became of an enqueue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Enqueued {
+    /// A row and its outbox entry were made.
+    Created(Task),
+    /// The item has a task that is not over, or this trigger already made one.
+    Known(Task),
+}
+
+/// A claimed task.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The row, as claimed.
+    pub task: Task,
+    /// Proof for all further writes.
+    pub lease: Lease,
+}
+
+/// What a heartbeat brings back: wishes that people left in the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// Nothing; go on.
+    GoOn,
+    /// Stop the task for good.
+    Cancel,
+    /// Set the task aside.
+    Pause,
+}
+
+/// How a worker ends its lease.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Close {
+    /// The task is over.
+    End {
+        /// How.
+        state: EndState,
+        /// Why, in words.
+        reason: Option<String>,
+        /// Where the pull request is.
+        pull_request_url: Option<String>,
+    },
+    /// Give the task back: it is queued again, with a wake-up in the outbox due after `delay`.
+    /// Does not count as an attempt when `counts` is false (a drain).
+    Release {
+        /// Why, in words.
+        reason: String,
+        /// Until the wake-up.
+        delay: Duration,
+        /// Whether the attempt counts toward the limit.
+        counts: bool,
+    },
+    /// Set the task aside until a person queues it again.
+    Pause {
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// How far an effect has come.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EffectState {
+    /// The intent was recorded just now: act.
+    Fresh,
+    /// An intent was recorded before, by this or an earlier session, and not marked done: look at
+    /// the outside world first, then act if it has not happened.
+    Unsure,
+    /// It happened; this is what was recorded of it.
+    Done(Value),
+}
+
+/// A step about to be recorded; the store gives it its number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewStep {
+    /// What it records.
+    pub kind: StepKind,
+    /// The content.
+    pub payload: Value,
+    /// How long it took.
+    pub duration_ms: u64,
+}
+
+/// The workspace's files at a step, as a git bundle of what is new since the one before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The step after which it was taken.
+    pub seq: Seq,
+    /// The snapshot commit's hash, as the guest told it.
+    pub commit: String,
+    /// The bundle, zstd-compressed. Opaque: it comes from a sandbox and only goes into one.
+    pub bundle: Vec<u8>,
+}
+
+/// A sweep's policy.
+#[derive(Debug, Clone)]
+pub struct SweepPolicy {
+    /// Leases a task may begin before an expired one fails it.
+    pub max_attempts: u32,
+    /// Queued rows whose newest wake-up is older than this get another.
+    pub wakeup_after: Duration,
+}
+
+/// What a sweep did. All zero when another process held the sweep lock.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Tasks whose lease had run out, queued again.
+    pub requeued: Vec<TaskId>,
+    /// Tasks whose lease had run out for the last time, now failed.
+    pub failed: Vec<TaskId>,
+    /// Queued rows that got another wake-up.
+    pub rewoken: u64,
+}
+
+/// What the store says of a sandbox named for (task, epoch).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxFate {
+    /// Its lease is the row's and still runs.
+    Alive,
+    /// Its task is over, queued, paused, or leased under another epoch, or the lease ran out.
+    Dead,
+    /// No row knows the task.
+    Unknown,
+}
+
+/// Where the relay hands each wake-up on. Implemented over the queue by the glue in producer and
+/// consumer.
+#[async_trait]
+pub trait Publish: Send + Sync {
+    /// `Ok` only when the message is confirmed and routed.
+    async fn publish(&self, wake_up: &WakeUp) -> Result<(), String>;
+}
+
+/// Which tasks to list.
+#[derive(Debug, Clone, Default)]
+pub struct TaskFilter {
+    /// Only these, by the status people see.
+    pub status: Option<PublicStatus>,
+    /// Newest first, at most so many; 0 is all.
+    pub limit: u32,
+}
+
+/// An outside write whose end is still to be recorded although its task is over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StaleEffect {
+    /// The task.
+    pub task: Task,
+    /// Which effect.
+    pub key: EffectKey,
+    /// What the intent recorded.
+    pub intent: Value,
+}
+
+/// The database. Object-safe; one implementation for Postgres, one for SQLite.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    // -- producers ------------------------------------------------------------------------------
+
+    /// Records a task and its wake-up in one transaction, unless the item has a task that is not
+    /// over or the same trigger already made one.
+    async fn enqueue(&self, new: &NewTask) -> Result<Enqueued, StoreError>;
+
+    /// Publishes due outbox entries, at most `limit`, and marks each sent only after `Ok`. Safe from
+    /// any number of processes at once. Returns how many were sent; stops at the first failure and
+    /// returns it after committing what was sent.
+    async fn relay_outbox(&self, limit: u32, publish: &dyn Publish) -> Result<u64, StoreError>;
+
+    // -- workers --------------------------------------------------------------------------------
+
+    /// Takes a lease on this row if it is queued or its lease has run out: epoch and attempt go up
+    /// by one, a session row begins. `None`: somebody else has it, or it is over, or there is no
+    /// such row. A row out of attempts is failed here and `None` returned. `nonce` makes the call
+    /// safe to repeat: the same nonce finds its own claim again.
+    async fn claim(
+        &self,
+        task: TaskId,
+        worker: &WorkerId,
+        nonce: Uuid,
+        lease: Duration,
+        max_attempts: u32,
+    ) -> Result<Option<Claim>, StoreError>;
+
+    /// Queued rows (or with a lease that has run out) older than `older_than`, oldest first within
+    /// the highest priority: what a worker polls while the broker is down.
+    async fn claimable(&self, older_than: Duration, limit: u32) -> Result<Vec<TaskId>, StoreError>;
+
+    /// Extends the lease and brings wishes back.
+    async fn heartbeat(&self, lease: &Lease, extend: Duration) -> Result<Wish, StoreError>;
+
+    /// Whether the lease is held now; for the gateway, before a push.
+    async fn check(&self, lease: &Lease) -> Result<(), StoreError>;
+
+    /// Records the phase.
+    async fn set_phase(&self, lease: &Lease, phase: Phase) -> Result<(), StoreError>;
+
+    /// Appends to the journal.
+    async fn append_step(&self, lease: &Lease, step: &NewStep) -> Result<Seq, StoreError>;
+
+    /// Records what the session has used so far and which model it uses.
+    async fn record_usage(
+        &self,
+        lease: &Lease,
+        model: &str,
+        usage: &Usage,
+    ) -> Result<(), StoreError>;
+
+    /// Stores a checkpoint.
+    async fn save_checkpoint(
+        &self,
+        lease: &Lease,
+        checkpoint: &Checkpoint,
+    ) -> Result<(), StoreError>;
+
+    /// Ends the lease and its session.
+    async fn close_lease(&self, lease: &Lease, close: &Close) -> Result<(), StoreError>;
+
+    // -- effects --------------------------------------------------------------------------------
+
+    /// Records the intent of an outside write, or tells how far it has come. With `lease` it is
+    /// fenced; without one it belongs to a producer or a sweep.
+    async fn effect_begin(
+        &self,
+        task: TaskId,
+        lease: Option<&Lease>,
+        key: &EffectKey,
+        intent: &Value,
+    ) -> Result<EffectState, StoreError>;
+
+    /// Records that it happened and what came of it. Never fenced: what happened, happened.
+    async fn effect_done(
+        &self,
+        task: TaskId,
+        key: &EffectKey,
+        result: &Value,
+    ) -> Result<(), StoreError>;
+
+    /// Effects begun at least `older_than` ago and not done, on tasks that are over or queued.
+    async fn stale_effects(
+        &self,
+        older_than: Duration,
+        limit: u32,
+    ) -> Result<Vec<StaleEffect>, StoreError>;
+
+    // -- sweep ----------------------------------------------------------------------------------
+
+    /// One pass, under a lock that only one process of all holds at a time.
+    async fn sweep(&self, policy: &SweepPolicy) -> Result<SweepReport, StoreError>;
+
+    /// What to do with a sandbox of this name.
+    async fn sandbox_fate(&self, task: TaskId, epoch: Epoch) -> Result<SandboxFate, StoreError>;
+
+    /// Marks a queued row failed because its wake-ups were dead-lettered.
+    async fn fail_queued(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
+
+    // -- people ---------------------------------------------------------------------------------
+
+    /// Asks for a stop: at once where the task is queued or paused, else by the next heartbeat.
+    /// `false`: it is over already or there is no such task.
+    async fn request_cancel(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
+
+    /// Asks for a pause, likewise.
+    async fn request_pause(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
+
+    /// Queues a paused task again, with a wake-up.
+    async fn resume(&self, task: TaskId) -> Result<bool, StoreError>;
+
+    /// Tasks, newest first.
+    async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError>;
+
+    /// One task.
+    async fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError>;
+
+    /// One task by its number.
+    async fn task_by_number(&self, number: TaskNumber) -> Result<Option<Task>, StoreError>;
+
+    /// The item's task that is not over, or else its newest.
+    async fn task_by_item(&self, item: &ItemRef) -> Result<Option<Task>, StoreError>;
+
+    /// Sessions, newest first; of one task if named. 0 is all.
+    async fn sessions(&self, task: Option<TaskId>, limit: u32) -> Result<Vec<Session>, StoreError>;
+
+    /// One session.
+    async fn session(&self, id: SessionId) -> Result<Option<Session>, StoreError>;
+
+    /// The journal of a task, in order, over all its sessions.
+    async fn steps(&self, task: TaskId) -> Result<Vec<Step>, StoreError>;
+
+    /// The checkpoints of a task, in order.
+    async fn checkpoints(&self, task: TaskId) -> Result<Vec<Checkpoint>, StoreError>;
+
+    /// Counts of tasks by state name, for metrics.
+    async fn counts(&self) -> Result<Vec<(String, u64)>, StoreError>;
+
+    /// Whether the database answers and its schema is the one this version needs; for `/ready`.
+    async fn healthy(&self) -> Result<(), StoreError>;
+
+    /// Closes connections in good order.
+    async fn close(&self);
+}
+
+// To be provided beside this trait:
+//   pub async fn connect(config: &agentmine_runtime::config::Store) -> Result<Arc<dyn Store>, StoreError>
+//       by URL scheme (postgres:, sqlite:); creates the SQLite file; runs the migrations under a lock.
+//   pub async fn connect_heartbeat(config) -> Result<Arc<dyn Store>, StoreError>
+//       the same with one connection and short time limits; for SQLite the same pool is fine.
