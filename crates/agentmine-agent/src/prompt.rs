@@ -1,0 +1,179 @@
+//! The prompts, from files under version control (`prompts/`).
+
+use agentmine_llm::Message;
+
+/// Whether the text editor is on offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextEditor {
+    /// It is, with its section of the prompt.
+    Offered,
+    /// It is off, or did not start.
+    Absent,
+}
+
+/// What the prompts are made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Brief {
+    /// The item's title.
+    pub title: String,
+    /// The item's text.
+    pub body: String,
+    /// `Issue` or `Pull request`.
+    pub kind: String,
+    /// The item's number.
+    pub number: u64,
+    /// Where the repository is, e.g. `owner/name`.
+    pub repository: String,
+    /// Who opened the item.
+    pub author: String,
+    /// The branch to work on.
+    pub branch: String,
+    /// Where `/workspace` is for the model; another path only in the jail without namespaces.
+    pub workspace: String,
+    /// Seconds that a command may take; `None` where the command tool is off.
+    pub command_timeout: Option<u64>,
+    /// Programs that are refused.
+    pub denied_commands: Vec<String>,
+    /// Whether the text editor is on offer.
+    pub text_editor: TextEditor,
+}
+
+const MAX_BODY: usize = 64 * 1024;
+
+/// The system prompt: who, the command tool, the text editor with the git workflow (seeds/000 §7.3:
+/// right behind the command tool, right before the rules), the rules.
+#[must_use]
+pub fn system_prompt(brief: &Brief) -> Message {
+    let mut sections = vec![include_str!("../prompts/system_prompt.txt").to_owned()];
+    if let Some(timeout) = brief.command_timeout {
+        sections.push(
+            include_str!("../prompts/system_prompt_command_executor.txt")
+                .replace("{timeout}", &timeout.to_string())
+                .replace("{denied}", &brief.denied_commands.join(", ")),
+        );
+    }
+    if brief.text_editor == TextEditor::Offered {
+        sections.push(include_str!("../prompts/system_prompt_text_editor.txt").to_owned());
+    }
+    sections.push(include_str!("../prompts/system_prompt_behavior_rules.txt").to_owned());
+    let text = sections
+        .iter()
+        .map(|s| s.trim_end())
+        .collect::<Vec<_>>()
+        .join("\n\n")
+        .replace("{branch}", &brief.branch)
+        .replace("<branch_name>", &brief.branch);
+    Message::System { text: relocate(&text, &brief.workspace) }
+}
+
+/// The task, as the model is told it.
+#[must_use]
+pub fn task_prompt(brief: &Brief) -> Message {
+    // One pass over the template, so that a placeholder in the issue's text stays text.
+    let mut text = String::new();
+    let mut rest = include_str!("../prompts/task.txt");
+    while let Some(start) = rest.find('{') {
+        let Some(end) = rest[start..].find('}').map(|e| start + e) else { break };
+        text.push_str(&rest[..start]);
+        match &rest[start + 1..end] {
+            "title" => text.push_str(&brief.title),
+            "kind" => text.push_str(&brief.kind),
+            "number" => text.push_str(&brief.number.to_string()),
+            "repository" => text.push_str(&brief.repository),
+            "author" => text.push_str(&brief.author),
+            "branch" => text.push_str(&brief.branch),
+            "body" => text.push_str(cap(&brief.body, MAX_BODY)),
+            other => text.push_str(other),
+        }
+        rest = &rest[end + 1..];
+    }
+    text.push_str(rest);
+    Message::User { text }
+}
+
+/// What the worker says when a round was not enough.
+#[must_use]
+pub fn correction(why: &str) -> Message {
+    Message::User {
+        text: format!(
+            "Your work was measured on the pushed commit. It is not done yet:\n\n{why}\n\n\
+             Go on: find the cause, mend it, commit and push. Then say what you changed."
+        ),
+    }
+}
+
+fn relocate(text: &str, workspace: &str) -> String {
+    match workspace {
+        "/workspace" => text.to_owned(),
+        other => text.replace("/workspace", other),
+    }
+}
+
+fn cap(text: &str, max: usize) -> &str {
+    let mut end = text.len().min(max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn brief() -> Brief {
+        Brief {
+            title: "Greeting is wrong".into(),
+            body: "See {branch}.".into(),
+            kind: "Issue".into(),
+            number: 7,
+            repository: "octo/demo".into(),
+            author: "maintainer".into(),
+            branch: "agentmine/issue-7-0a1b2c3d".into(),
+            workspace: "/workspace".into(),
+            command_timeout: Some(1800),
+            denied_commands: vec!["sudo".into(), "su".into()],
+            text_editor: TextEditor::Offered,
+        }
+    }
+
+    fn text(message: &Message) -> &str {
+        match message {
+            Message::System { text } | Message::User { text } => text,
+            Message::Assistant(_) | Message::Tool { .. } => panic!("not a prompt"),
+        }
+    }
+
+    #[test]
+    fn the_editor_section_stands_between_the_command_tool_and_the_rules() {
+        let message = system_prompt(&brief());
+        let headings: Vec<&str> = text(&message).lines().filter(|l| l.starts_with("## ")).collect();
+        assert_eq!(
+            headings,
+            [
+                "## Command Executor Tool",
+                "## Text Editor Tool",
+                "## Git Workflow for File Changes",
+                "## Behavior Rules"
+            ]
+        );
+        assert!(text(&message).contains("git push origin agentmine/issue-7-0a1b2c3d"));
+    }
+
+    #[test]
+    fn a_tool_that_is_off_is_not_described() {
+        let mut brief = brief();
+        brief.command_timeout = None;
+        brief.text_editor = TextEditor::Absent;
+        let message = system_prompt(&brief);
+        assert!(!text(&message).contains("text_editor"));
+        assert!(!text(&message).contains("command-executor_execute_command"));
+    }
+
+    #[test]
+    fn a_placeholder_in_the_issue_stays_text() {
+        let message = task_prompt(&brief());
+        assert!(text(&message).contains("See {branch}."));
+        assert!(text(&message).contains("Work on the branch `agentmine/issue-7-0a1b2c3d`."));
+    }
+}

@@ -1,0 +1,177 @@
+//! What the worker measured, and whether that is enough.
+
+use serde::{Deserialize, Serialize};
+
+/// What was measured on the pushed commit. Nothing here is the model's word.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// The branch's commit on the remote; `None` when nothing was pushed.
+    pub head: Option<String>,
+    /// The commit that the work began from.
+    pub base: String,
+    /// Why the last push did not go through, if it did not.
+    pub push_error: Option<String>,
+    /// Changed files between base and head.
+    pub files: Vec<ChangedFile>,
+    /// The project's checks, run on a fresh clone of the pushed commit.
+    pub checks: Vec<Check>,
+    /// Where the checks come from: configuration, the repository's own file, or a guess by its files.
+    pub checks_from: String,
+    /// Placeholders in added lines, as `file:line text`.
+    pub placeholders: Vec<String>,
+    /// Changed files that decide what runs elsewhere: workflows, owners, agent rules.
+    pub protected: Vec<String>,
+    /// What was asked of the web, allowed or refused.
+    pub web: Vec<WebRequest>,
+}
+
+/// A changed file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedFile {
+    /// Its path.
+    pub path: String,
+    /// Lines added; `None` for a binary file.
+    pub added: Option<u64>,
+    /// Lines removed; `None` for a binary file.
+    pub removed: Option<u64>,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// The shell line.
+    pub command: String,
+    /// Its exit code.
+    pub exit_code: i32,
+    /// The end of what it printed.
+    pub output: String,
+    /// How long it took, in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// A host that was asked for, and how often.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebRequest {
+    /// `host:port`.
+    pub host: String,
+    /// How often.
+    pub count: u64,
+    /// Why it was refused; `None` when it was let through.
+    pub refused: Option<String>,
+}
+
+/// Whether the facts are enough for "done".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// They are.
+    Enough,
+    /// They are not: what is missing, one line each.
+    NotEnough(String),
+}
+
+/// Judges the facts: a pushed commit that changes something, checks that pass, no placeholders.
+#[must_use]
+pub fn judge(facts: &Facts) -> Verdict {
+    let mut missing = Vec::new();
+    if let Some(error) = &facts.push_error {
+        missing.push(format!("- the push failed: {}", error.trim()));
+    }
+    if facts.head.is_none() {
+        missing.push("- nothing was pushed".to_owned());
+    } else if facts.files.is_empty() {
+        missing.push("- the pushed commit changes nothing".to_owned());
+    }
+    for check in facts.checks.iter().filter(|c| c.exit_code != 0) {
+        missing.push(format!(
+            "- `{}` ended with exit code {} on the pushed commit:\n{}",
+            check.command,
+            check.exit_code,
+            indent(&check.output)
+        ));
+    }
+    for place in &facts.placeholders {
+        missing.push(format!("- a placeholder was added: {place}"));
+    }
+    if missing.is_empty() {
+        Verdict::Enough
+    } else {
+        Verdict::NotEnough(missing.join("\n"))
+    }
+}
+
+fn indent(text: &str) -> String {
+    text.lines().map(|l| format!("    {l}")).collect::<Vec<_>>().join("\n")
+}
+
+/// Finds lines that stand for work not done, among added lines given as (path, line number, text).
+pub fn placeholders<'a>(added: impl Iterator<Item = (&'a str, u64, &'a str)>) -> Vec<String> {
+    // Only what says outright that code is missing; a plain TODO is a project's own habit.
+    const SIGNS: [&str; 9] = [
+        "todo!(",
+        "unimplemented!(",
+        "raise NotImplementedError",
+        "throw new Error(\"Not implemented",
+        "throw new Error('Not implemented",
+        "// ... existing code",
+        "# ... existing code",
+        "// rest of the code",
+        "your code here",
+    ];
+    added
+        .filter(|(_, _, text)| {
+            let lower = text.to_lowercase();
+            SIGNS.iter().any(|sign| lower.contains(&sign.to_lowercase()))
+        })
+        .map(|(path, line, text)| {
+            let text: String = text.trim().chars().take(120).collect();
+            format!("{path}:{line} {text}")
+        })
+        .take(20)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Facts {
+        Facts {
+            head: Some("abc".into()),
+            base: "def".into(),
+            files: vec![ChangedFile { path: "a".into(), added: Some(1), removed: Some(0) }],
+            checks: vec![Check { command: "sh test.sh".into(), exit_code: 0, output: String::new(), duration_ms: 3 }],
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn a_pushed_change_with_passing_checks_is_enough() {
+        assert_eq!(judge(&good()), Verdict::Enough);
+    }
+
+    #[test]
+    fn every_lack_is_told_at_once() {
+        let mut facts = good();
+        facts.checks[0].exit_code = 1;
+        facts.checks[0].output = "expected Hello".into();
+        facts.files.clear();
+        facts.placeholders = vec!["a:1 todo!()".into()];
+        let Verdict::NotEnough(why) = judge(&facts) else { panic!("enough") };
+        for part in ["changes nothing", "exit code 1", "expected Hello", "a:1 todo!()"] {
+            assert!(why.contains(part), "{part} is not in {why}");
+        }
+    }
+
+    #[test]
+    fn placeholders_are_found_in_added_lines_only_where_code_is_missing() {
+        let lines = [
+            ("src/a.rs", 3, "    todo!(\"later\")"),
+            ("src/b.py", 9, "    raise NotImplementedError"),
+            ("src/c.js", 1, "// TODO: tune"),
+        ];
+        assert_eq!(
+            placeholders(lines.into_iter()),
+            ["src/a.rs:3 todo!(\"later\")", "src/b.py:9 raise NotImplementedError"]
+        );
+    }
+}
