@@ -1,1 +1,85 @@
+//! The consumer: claims tasks, prepares a sandbox for each, runs the agent in it, has the result
+//! measured, and reports.
 //!
+//! A slot holds no message while it works: it takes one, claims the row, acknowledges, and only then
+//! begins (DESIGN.md §5). What a session does to the outside world goes through effects, each of
+//! which happens once; what it records goes to the journal under its lease.
+
+mod background;
+mod checkpoint;
+mod effects;
+mod journal;
+mod lease;
+mod measure;
+mod policy;
+mod prepare;
+mod progress;
+mod project;
+mod session;
+mod slot;
+mod tools;
+mod wiring;
+mod workspace;
+
+use std::sync::Arc;
+
+use agentmine_llm::Model;
+use agentmine_queue::Queue;
+use agentmine_runtime::config::Config;
+use agentmine_runtime::shutdown::Shutdown;
+use agentmine_sandbox::Backend;
+use agentmine_store::Store;
+use agentmine_trackers::Tracker;
+use tokio::sync::mpsc::UnboundedSender;
+
+pub use policy::{Denied, check_command};
+pub use progress::Progress;
+pub use wiring::{Args, connect, main};
+
+/// What a consumer works with.
+pub struct Deps {
+    /// Configuration, already validated.
+    pub config: Config,
+    /// The database.
+    pub store: Arc<dyn Store>,
+    /// The database again, on a connection that only heartbeats use.
+    pub heartbeat: Arc<dyn Store>,
+    /// The wake-up queue.
+    pub queue: Arc<dyn Queue>,
+    /// The trackers whose tasks may be worked on.
+    pub trackers: Vec<Arc<dyn Tracker>>,
+    /// Makes sandboxes.
+    pub backend: Arc<dyn Backend>,
+    /// The model.
+    pub model: Arc<dyn Model>,
+    /// Gets what happens, for a person who looks on.
+    pub watch: Option<UnboundedSender<Progress>>,
+}
+
+/// How long to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Until nothing is waiting.
+    Once,
+    /// Until told to stop.
+    Continuous,
+}
+
+/// Runs `config.consumer.concurrency` slots and the background work until the mode or `stop` ends
+/// it. Returns how many sessions were run.
+pub async fn run(deps: Arc<Deps>, mode: Mode, stop: Shutdown) -> u64 {
+    let background = background::start(&deps, &stop);
+    let mut slots = tokio::task::JoinSet::new();
+    for index in 0..deps.config.consumer.concurrency {
+        slots.spawn(slot::run(Arc::clone(&deps), index, mode, stop.clone()));
+    }
+    let mut sessions = 0;
+    while let Some(ended) = slots.join_next().await {
+        match ended {
+            Ok(count) => sessions += count,
+            Err(error) => tracing::error!(%error, "a slot ended by itself"),
+        }
+    }
+    background.stop().await;
+    sessions
+}

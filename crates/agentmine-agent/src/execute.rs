@@ -25,7 +25,11 @@ impl Limits {
     /// The defaults around a budget: stuck after three, three useless replies.
     #[must_use]
     pub fn new(budget: Budget) -> Self {
-        Self { budget, same_call: 3, empty_replies: 3 }
+        Self {
+            budget,
+            same_call: 3,
+            empty_replies: 3,
+        }
     }
 }
 
@@ -52,7 +56,8 @@ pub(crate) struct Execution<'a> {
     pub(crate) watch: Option<&'a UnboundedSender<Delta>>,
 }
 
-const EMPTY: &str = "Your reply was empty. Call a tool, or say that you are done and what you changed.";
+const EMPTY: &str =
+    "Your reply was empty. Call a tool, or say that you are done and what you changed.";
 const CUT: &str = "Your reply was cut off at the output limit. Go on in smaller pieces: one tool call at a time, with shorter text.";
 const INTERRUPTED: &str = "interrupted, outcome unknown: the worker was replaced while this call ran. Look at the state of things before you repeat it.";
 
@@ -63,17 +68,30 @@ impl Execution<'_> {
         let mut repeats = Repeats::default();
         let mut useless = 0;
         loop {
-            if let Some(limit) = self.limits.budget.exceeded(self.usage, self.started.elapsed()) {
+            if let Some(limit) = self
+                .limits
+                .budget
+                .exceeded(self.usage, self.started.elapsed())
+            {
                 return Ok(Finished::Budget(limit));
             }
             let reply = self.ask().await?;
-            if reply.stop == Stop::Length || (reply.calls.is_empty() && reply.text.trim().is_empty()) {
+            if reply.stop == Stop::Length
+                || (reply.calls.is_empty() && reply.text.trim().is_empty())
+            {
                 useless += 1;
                 if useless >= self.limits.empty_replies {
-                    return Ok(Finished::Stuck(format!("{useless} empty or cut replies in a row")));
+                    return Ok(Finished::Stuck(format!(
+                        "{useless} empty or cut replies in a row"
+                    )));
                 }
                 self.refuse_cut_calls(&reply).await?;
-                self.say(if reply.stop == Stop::Length { CUT } else { EMPTY }).await?;
+                self.say(if reply.stop == Stop::Length {
+                    CUT
+                } else {
+                    EMPTY
+                })
+                .await?;
                 continue;
             }
             useless = 0;
@@ -85,7 +103,10 @@ impl Execution<'_> {
                 if repeats.count(call, &told) >= self.limits.same_call {
                     let name = &call.name;
                     self.close_interrupted_calls().await?;
-                    return Ok(Finished::Stuck(format!("{name} was called {} times with the same result", self.limits.same_call)));
+                    return Ok(Finished::Stuck(format!(
+                        "{name} was called {} times with the same result",
+                        self.limits.same_call
+                    )));
                 }
             }
         }
@@ -95,7 +116,10 @@ impl Execution<'_> {
     async fn ask(&mut self) -> Result<Reply, Halt> {
         let begun = Instant::now();
         let specs = self.tools.specs();
-        let request = Request { messages: self.history.messages(), tools: &specs };
+        let request = Request {
+            messages: self.history.messages(),
+            tools: &specs,
+        };
         let answer = tokio::select! {
             biased;
             halt = self.journal.halted() => return Err(halt),
@@ -105,7 +129,9 @@ impl Execution<'_> {
         used.model_calls = 1;
         *self.usage += used;
         let message = Message::Assistant(reply.clone());
-        self.journal.record(Record::Reply(&message, used), millis(begun.elapsed())).await?;
+        self.journal
+            .record(Record::Reply(&message, used), millis(begun.elapsed()))
+            .await?;
         self.history.push(message);
         Ok(reply)
     }
@@ -123,19 +149,35 @@ impl Execution<'_> {
             ToolFault::Broken(why) => Halt::Retry(why),
         })?;
         self.usage.tool_calls += 1;
-        self.answer(call, result.text.clone(), result.is_error, begun.elapsed()).await?;
+        self.answer(call, result.text.clone(), result.is_error, begun.elapsed())
+            .await?;
         Ok(result.text)
     }
 
-    async fn answer(&mut self, call: &ToolCall, text: String, is_error: bool, took: Duration) -> Result<(), Halt> {
-        let message = Message::Tool { call_id: call.id.clone(), name: call.name.clone(), text, is_error };
-        self.journal.record(Record::ToolResult(&message), millis(took)).await?;
+    async fn answer(
+        &mut self,
+        call: &ToolCall,
+        text: String,
+        is_error: bool,
+        took: Duration,
+    ) -> Result<(), Halt> {
+        let message = Message::Tool {
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            text,
+            is_error,
+        };
+        self.journal
+            .record(Record::ToolResult(&message), millis(took))
+            .await?;
         self.history.push(message);
         Ok(())
     }
 
     async fn say(&mut self, text: &str) -> Result<(), Halt> {
-        let message = Message::User { text: text.to_owned() };
+        let message = Message::User {
+            text: text.to_owned(),
+        };
         self.journal.record(Record::Prompt(&message), 0).await?;
         self.history.push(message);
         Ok(())
@@ -144,7 +186,8 @@ impl Execution<'_> {
     /// A call without a recorded result is never run again silently: the model is told.
     async fn close_interrupted_calls(&mut self) -> Result<(), Halt> {
         for call in self.history.open_calls() {
-            self.answer(&call, INTERRUPTED.to_owned(), true, Duration::ZERO).await?;
+            self.answer(&call, INTERRUPTED.to_owned(), true, Duration::ZERO)
+                .await?;
         }
         Ok(())
     }
@@ -175,7 +218,11 @@ impl Repeats {
             hash.update(part.as_bytes());
         }
         let digest: [u8; 32] = hash.finalize().into();
-        self.count = if self.last == Some(digest) { self.count + 1 } else { 1 };
+        self.count = if self.last == Some(digest) {
+            self.count + 1
+        } else {
+            1
+        };
         self.last = Some(digest);
         self.count
     }

@@ -28,10 +28,16 @@ impl History {
         for step in steps {
             match step.kind {
                 StepKind::Prompt | StepKind::ModelReply | StepKind::ToolResult => {
-                    let message = serde_json::from_value(step.payload["message"].clone())
-                        .map_err(|e| HistoryError { seq: step.seq.0, detail: e.to_string() })?;
+                    let message =
+                        serde_json::from_value(step.payload["message"].clone()).map_err(|e| {
+                            HistoryError {
+                                seq: step.seq.0,
+                                detail: e.to_string(),
+                            }
+                        })?;
                     if step.kind == StepKind::ModelReply {
-                        usage += serde_json::from_value(step.payload["usage"].clone()).unwrap_or_default();
+                        usage += serde_json::from_value(step.payload["usage"].clone())
+                            .unwrap_or_default();
                     }
                     if step.kind == StepKind::ToolResult {
                         usage.tool_calls += 1;
@@ -73,7 +79,11 @@ impl History {
     /// Calls of the newest reply that have no result: they were interrupted.
     #[must_use]
     pub fn open_calls(&self) -> Vec<ToolCall> {
-        let Some(at) = self.messages.iter().rposition(|m| matches!(m, Message::Assistant(_))) else {
+        let Some(at) = self
+            .messages
+            .iter()
+            .rposition(|m| matches!(m, Message::Assistant(_)))
+        else {
             return Vec::new();
         };
         let Message::Assistant(reply) = &self.messages[at] else {

@@ -20,4 +20,7 @@ pub use prompt::{Brief, TextEditor, correction, system_prompt, task_prompt};
 pub use report::{PullRequestText, failure_comment, progress_comment, pull_request};
 pub use run::{Outcome, Session, run};
 pub use seam::{Gather, Halt, Journal, Record, ToolFault, ToolResult, Tools};
-pub use verify::{Check, ChangedFile, Facts, Verdict, WebRequest, judge, placeholders};
+pub use verify::{ChangedFile, Check, Facts, Verdict, WebRequest, judge, placeholders};
+
+#[cfg(test)]
+mod tests;

@@ -63,7 +63,9 @@ pub fn system_prompt(brief: &Brief) -> Message {
         .join("\n\n")
         .replace("{branch}", &brief.branch)
         .replace("<branch_name>", &brief.branch);
-    Message::System { text: relocate(&text, &brief.workspace) }
+    Message::System {
+        text: relocate(&text, &brief.workspace),
+    }
 }
 
 /// The task, as the model is told it.
@@ -73,7 +75,9 @@ pub fn task_prompt(brief: &Brief) -> Message {
     let mut text = String::new();
     let mut rest = include_str!("../prompts/task.txt");
     while let Some(start) = rest.find('{') {
-        let Some(end) = rest[start..].find('}').map(|e| start + e) else { break };
+        let Some(end) = rest[start..].find('}').map(|e| start + e) else {
+            break;
+        };
         text.push_str(&rest[..start]);
         match &rest[start + 1..end] {
             "title" => text.push_str(&brief.title),
@@ -147,7 +151,10 @@ mod tests {
     #[test]
     fn the_editor_section_stands_between_the_command_tool_and_the_rules() {
         let message = system_prompt(&brief());
-        let headings: Vec<&str> = text(&message).lines().filter(|l| l.starts_with("## ")).collect();
+        let headings: Vec<&str> = text(&message)
+            .lines()
+            .filter(|l| l.starts_with("## "))
+            .collect();
         assert_eq!(
             headings,
             [

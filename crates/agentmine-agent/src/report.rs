@@ -26,7 +26,10 @@ pub fn pull_request(title: &str, number: u64, session: &str, outcome: &Outcome) 
     let mut body = String::new();
     let _ = writeln!(body, "{}\n", closing_line(number, outcome));
     if let Some(missing) = &outcome.missing {
-        let _ = writeln!(body, "> [!WARNING]\n> **Partial result.** What is missing:\n>");
+        let _ = writeln!(
+            body,
+            "> [!WARNING]\n> **Partial result.** What is missing:\n>"
+        );
         for line in missing.lines() {
             let _ = writeln!(body, "> {line}");
         }
@@ -41,7 +44,11 @@ pub fn pull_request(title: &str, number: u64, session: &str, outcome: &Outcome) 
     let _ = writeln!(
         body,
         "\n<sub>AgentMine, session {session}: {} model calls, {} tool calls, {} tokens in ({} cached), {} out.</sub>",
-        usage.model_calls, usage.tool_calls, usage.input_tokens, usage.cached_tokens, usage.output_tokens
+        usage.model_calls,
+        usage.tool_calls,
+        usage.input_tokens,
+        usage.cached_tokens,
+        usage.output_tokens
     );
     PullRequestText {
         title: cap(title.trim(), MAX_TITLE),
@@ -67,17 +74,32 @@ fn evidence(facts: &Facts) -> String {
     if facts.checks.is_empty() {
         out.push_str("No checks are known for this repository, so none were run. Name them in `.agentmine/config.yaml` (`checks:`).\n\n");
     } else {
-        let _ = writeln!(out, "| check ({}) | exit code | time |\n|---|---|---|", facts.checks_from);
+        let _ = writeln!(
+            out,
+            "| check ({}) | exit code | time |\n|---|---|---|",
+            facts.checks_from
+        );
         for check in &facts.checks {
             let seconds = check.duration_ms as f64 / 1000.0;
-            let _ = writeln!(out, "| `{}` | {} | {seconds:.1} s |", cell(&check.command), check.exit_code);
+            let _ = writeln!(
+                out,
+                "| `{}` | {} | {seconds:.1} s |",
+                cell(&check.command),
+                check.exit_code
+            );
         }
         out.push('\n');
     }
     out.push_str("| file | added | removed |\n|---|---|---|\n");
     for file in facts.files.iter().take(MAX_ROWS) {
         let count = |n: Option<u64>| n.map_or("binary".to_owned(), |n| n.to_string());
-        let _ = writeln!(out, "| `{}` | {} | {} |", cell(&file.path), count(file.added), count(file.removed));
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {} |",
+            cell(&file.path),
+            count(file.added),
+            count(file.removed)
+        );
     }
     if facts.files.len() > MAX_ROWS {
         let _ = writeln!(out, "| … and {} more | | |", facts.files.len() - MAX_ROWS);
@@ -89,10 +111,22 @@ fn evidence(facts: &Facts) -> String {
         }
     }
     if !facts.web.is_empty() {
-        out.push_str("\n<details><summary>Web requests</summary>\n\n| host | requests | |\n|---|---|---|\n");
+        out.push_str(
+            "\n<details><summary>Web requests</summary>\n\n| host | requests | |\n|---|---|---|\n",
+        );
         for request in facts.web.iter().take(MAX_ROWS) {
-            let verdict = request.refused.as_ref().map_or("allowed".to_owned(), |why| format!("refused: {}", cell(why)));
-            let _ = writeln!(out, "| `{}` | {} | {verdict} |", cell(&request.host), request.count);
+            let verdict = request
+                .refused
+                .as_ref()
+                .map_or("allowed".to_owned(), |why| {
+                    format!("refused: {}", cell(why))
+                });
+            let _ = writeln!(
+                out,
+                "| `{}` | {} | {verdict} |",
+                cell(&request.host),
+                request.count
+            );
         }
         out.push_str("\n</details>\n");
     }
@@ -108,16 +142,23 @@ pub fn progress_comment(text: &str, session: &str) -> String {
 /// What the item is told when the task could not be done.
 #[must_use]
 pub fn failure_comment(reason: &str, session: &str, branch: Option<&str>) -> String {
-    let kept = branch.map_or(String::new(), |b| format!("\n\nWhat was pushed so far is on the branch `{b}`."));
+    let kept = branch.map_or(String::new(), |b| {
+        format!("\n\nWhat was pushed so far is on the branch `{b}`.")
+    });
     progress_comment(
-        &format!("AgentMine could not finish this task:\n\n```\n{}\n```{kept}", cap(reason.trim(), 2_000).replace("```", "'''")),
+        &format!(
+            "AgentMine could not finish this task:\n\n```\n{}\n```{kept}",
+            cap(reason.trim(), 2_000).replace("```", "'''")
+        ),
         session,
     )
 }
 
 /// The model's text must not close other issues, ping people, or forge our markers.
 fn defuse(text: &str) -> String {
-    text.replace("<!--", "&lt;!--").replace('@', "@\u{200b}").replace('#', "#\u{200b}")
+    text.replace("<!--", "&lt;!--")
+        .replace('@', "@\u{200b}")
+        .replace('#', "#\u{200b}")
         .lines()
         .map(|line| restore_heading(line))
         .collect::<Vec<_>>()
@@ -138,7 +179,10 @@ fn restore_heading(line: &str) -> String {
 
 /// Text for a Markdown table's cell or code span.
 fn cell(text: &str) -> String {
-    cap(text, 200).replace(['\n', '\r'], " ").replace('|', "\\|").replace('`', "'")
+    cap(text, 200)
+        .replace(['\n', '\r'], " ")
+        .replace('|', "\\|")
+        .replace('`', "'")
 }
 
 fn cap(text: &str, max: usize) -> String {

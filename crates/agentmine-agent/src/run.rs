@@ -51,7 +51,11 @@ pub struct Outcome {
 ///
 /// # Errors
 /// A [`Halt`]: the session ends before its task is over.
-pub async fn run(session: &Session<'_>, mut history: History, mut usage: Usage) -> Result<Outcome, Halt> {
+pub async fn run(
+    session: &Session<'_>,
+    mut history: History,
+    mut usage: Usage,
+) -> Result<Outcome, Halt> {
     let started = Instant::now();
     if history.is_empty() {
         for message in [system_prompt(session.brief), task_prompt(session.brief)] {
@@ -59,14 +63,20 @@ pub async fn run(session: &Session<'_>, mut history: History, mut usage: Usage) 
         }
     }
     // A resumed conversation may end with the model's last word: then it is measurement's turn.
-    let mut said = history.last_reply().filter(|r| r.calls.is_empty()).map(|r| r.text.clone());
+    let mut said = history
+        .last_reply()
+        .filter(|r| r.calls.is_empty())
+        .map(|r| r.text.clone());
     let mut round = 0;
     loop {
         round += 1;
         let finished = match said.take() {
             Some(words) => Finished::Said(words),
             None => {
-                session.journal.record(Record::Phase(Phase::Running), 0).await?;
+                session
+                    .journal
+                    .record(Record::Phase(Phase::Running), 0)
+                    .await?;
                 Execution {
                     model: session.model,
                     tools: session.tools,
@@ -81,18 +91,30 @@ pub async fn run(session: &Session<'_>, mut history: History, mut usage: Usage) 
                 .await?
             }
         };
-        session.journal.record(Record::Phase(Phase::Verifying), 0).await?;
+        session
+            .journal
+            .record(Record::Phase(Phase::Verifying), 0)
+            .await?;
         let begun = Instant::now();
         let facts = tokio::select! {
             biased;
             halt = session.journal.halted() => return Err(halt),
             facts = session.gather.facts() => facts?,
         };
-        session.journal.record(Record::Facts(&facts), millis(begun.elapsed())).await?;
+        session
+            .journal
+            .record(Record::Facts(&facts), millis(begun.elapsed()))
+            .await?;
         let (words, stopped) = match finished {
             Finished::Said(words) => (words, None),
-            Finished::Budget(why) => (last_words(&history), Some(format!("the budget ran out: {why}"))),
-            Finished::Stuck(why) => (last_words(&history), Some(format!("the agent was stuck: {why}"))),
+            Finished::Budget(why) => (
+                last_words(&history),
+                Some(format!("the budget ran out: {why}")),
+            ),
+            Finished::Stuck(why) => (
+                last_words(&history),
+                Some(format!("the agent was stuck: {why}")),
+            ),
         };
         let missing = match judge(&facts) {
             Verdict::Enough => stopped,
@@ -105,7 +127,13 @@ pub async fn run(session: &Session<'_>, mut history: History, mut usage: Usage) 
                 None => why,
             }),
         };
-        return Ok(Outcome { facts, missing, words, usage, rounds: round });
+        return Ok(Outcome {
+            facts,
+            missing,
+            words,
+            usage,
+            rounds: round,
+        });
     }
 }
 

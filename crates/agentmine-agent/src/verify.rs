@@ -100,7 +100,10 @@ pub fn judge(facts: &Facts) -> Verdict {
 }
 
 fn indent(text: &str) -> String {
-    text.lines().map(|l| format!("    {l}")).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .map(|l| format!("    {l}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Finds lines that stand for work not done, among added lines given as (path, line number, text).
@@ -120,7 +123,9 @@ pub fn placeholders<'a>(added: impl Iterator<Item = (&'a str, u64, &'a str)>) ->
     added
         .filter(|(_, _, text)| {
             let lower = text.to_lowercase();
-            SIGNS.iter().any(|sign| lower.contains(&sign.to_lowercase()))
+            SIGNS
+                .iter()
+                .any(|sign| lower.contains(&sign.to_lowercase()))
         })
         .map(|(path, line, text)| {
             let text: String = text.trim().chars().take(120).collect();
@@ -138,8 +143,17 @@ mod tests {
         Facts {
             head: Some("abc".into()),
             base: "def".into(),
-            files: vec![ChangedFile { path: "a".into(), added: Some(1), removed: Some(0) }],
-            checks: vec![Check { command: "sh test.sh".into(), exit_code: 0, output: String::new(), duration_ms: 3 }],
+            files: vec![ChangedFile {
+                path: "a".into(),
+                added: Some(1),
+                removed: Some(0),
+            }],
+            checks: vec![Check {
+                command: "sh test.sh".into(),
+                exit_code: 0,
+                output: String::new(),
+                duration_ms: 3,
+            }],
             ..Facts::default()
         }
     }
@@ -156,8 +170,15 @@ mod tests {
         facts.checks[0].output = "expected Hello".into();
         facts.files.clear();
         facts.placeholders = vec!["a:1 todo!()".into()];
-        let Verdict::NotEnough(why) = judge(&facts) else { panic!("enough") };
-        for part in ["changes nothing", "exit code 1", "expected Hello", "a:1 todo!()"] {
+        let Verdict::NotEnough(why) = judge(&facts) else {
+            panic!("enough")
+        };
+        for part in [
+            "changes nothing",
+            "exit code 1",
+            "expected Hello",
+            "a:1 todo!()",
+        ] {
             assert!(why.contains(part), "{part} is not in {why}");
         }
     }
@@ -171,7 +192,10 @@ mod tests {
         ];
         assert_eq!(
             placeholders(lines.into_iter()),
-            ["src/a.rs:3 todo!(\"later\")", "src/b.py:9 raise NotImplementedError"]
+            [
+                "src/a.rs:3 todo!(\"later\")",
+                "src/b.py:9 raise NotImplementedError"
+            ]
         );
     }
 }

@@ -1,21 +1,40 @@
 //! The worker's end of the tunnel for traffic going out: git for one repository, and the web by
 //! policy. The token is added here and nowhere else.
+//!
+//! Each stream handed to a [`Gateway`] is one connection of a sandbox, and hostile: what it may ask
+//! for, how much and for how long is bounded here. A faulty stream ends; it never fails the gateway.
+//! [`facts`] is the worker's own look at what was pushed.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentmine_runtime::config::{Network, Secret};
 use async_trait::async_trait;
-use std::path::PathBuf;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
 use url::Url;
+
+mod events;
+pub mod facts;
+mod git;
+mod http;
+mod web;
+
+pub use events::Event;
+
+/// Connections of one kind served at once; more wait.
+const MAX_CONNECTIONS: usize = 128;
 
 /// Where the repository is.
 #[derive(Debug, Clone)]
 pub enum Upstream {
     /// Smart HTTP with basic authentication.
     Http {
+        /// The repository's URL. A user or password in it is dropped.
         url: Url,
+        /// The user's name that goes with the token.
         user: String,
+        /// The token. Without one, nothing is sent.
         password: Option<Secret>,
     },
     /// A repository on the worker's own disk. Its hooks do not run.
@@ -43,44 +62,97 @@ pub struct GatewayConfig {
     pub fence: Arc<dyn Fence>,
 }
 
-/// Something the gateway did or refused. Shown in the pull request's summary.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
-    /// A push went upstream and was accepted.
-    Pushed {
-        branch: String,
-        old: String,
-        new: String,
-        bytes: u64,
-    },
-    /// A push was refused here.
-    PushRefused { reason: String },
-    /// Upstream refused the worker's credentials: the session cannot succeed.
-    AuthRefused { status: u16 },
-    /// A web request was let through.
-    WebAllowed { host: String, port: u16 },
-    /// A web request was refused here.
-    WebBlocked {
-        host: String,
-        port: u16,
-        reason: String,
-    },
-}
-
 /// A byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
-// To be provided:
-//   pub struct Gateway (Clone, cheap);
-//   Gateway::new(GatewayConfig) -> anyhow::Result<Gateway>
-//   gateway.remote_path() -> String            "/<nonce>/repo.git": the path part of the remote URL inside the sandbox
-//   gateway.serve_git(stream: impl Stream)     async, until the stream ends; errors are answered as HTTP
-//   gateway.serve_web(stream: impl Stream)     async, likewise
-//   gateway.events() -> Vec<Event>             so far
-//   gateway.auth_refused() -> Option<u16>
-//   gateway.pushed_head() -> Option<String>    the newest accepted commit id
-//   and for the worker's own facts on a pushed commit, in a clean bare repository of its own:
-//   pub mod facts { pub struct BareRepo; BareRepo::new(upstream) ; .resolve(branch) -> Option<sha> (ls-remote);
-//       .fetch(&[sha or branch], depth) ; .diff(base_sha, head_sha) -> Diff { files: Vec<FileStat{path, added, removed}>, patch: String (capped) } }
+/// The gateway of one session. Clones share everything.
+#[derive(Clone)]
+pub struct Gateway {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    git: Arc<git::GitProxy>,
+    web: Arc<web::WebProxy>,
+    ledger: Arc<events::Ledger>,
+    git_connections: Semaphore,
+    web_connections: Semaphore,
+}
+
+impl Gateway {
+    /// Makes the gateway. Nothing is connected to yet.
+    ///
+    /// # Errors
+    /// When the upstream cannot be used, the branch's name is none, or the web policy names an
+    /// unknown preset or a malformed host.
+    pub fn new(config: GatewayConfig) -> anyhow::Result<Self> {
+        let GatewayConfig {
+            upstream,
+            branch,
+            max_push_bytes,
+            network,
+            fence,
+        } = config;
+        let ledger = Arc::new(events::Ledger::default());
+        let git = git::GitProxy::new(upstream, branch, max_push_bytes, fence, ledger.clone())?;
+        let web = web::WebProxy::new(&network, ledger.clone())?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                git: Arc::new(git),
+                web: Arc::new(web),
+                ledger,
+                git_connections: Semaphore::new(MAX_CONNECTIONS),
+                web_connections: Semaphore::new(MAX_CONNECTIONS),
+            }),
+        })
+    }
+
+    /// The path part of the remote's URL inside the sandbox: `/<nonce>/repo.git`.
+    #[must_use]
+    pub fn remote_path(&self) -> String {
+        self.inner.git.prefix().to_owned()
+    }
+
+    /// Serves git on one connection of the sandbox, until it ends. Errors are answered as HTTP.
+    pub async fn serve_git(&self, stream: impl Stream) {
+        let Ok(_permit) = self.inner.git_connections.acquire().await else {
+            return;
+        };
+        http::serve(stream, |request| self.inner.git.clone().handle(request)).await;
+    }
+
+    /// Serves as web proxy on one connection of the sandbox, until it ends. Errors are answered as
+    /// HTTP.
+    pub async fn serve_web(&self, stream: impl Stream) {
+        let Ok(_permit) = self.inner.web_connections.acquire().await else {
+            return;
+        };
+        self.inner.web.serve(stream).await;
+    }
+
+    /// What was done and refused so far, oldest first. A host is told once.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        self.inner.ledger.events()
+    }
+
+    /// The HTTP status with which upstream refused the worker's credentials, if it did.
+    #[must_use]
+    pub fn auth_refused(&self) -> Option<u16> {
+        self.inner.ledger.auth_refused()
+    }
+
+    /// The newest commit that upstream accepted from here.
+    #[must_use]
+    pub fn pushed_head(&self) -> Option<String> {
+        self.inner.ledger.pushed_head()
+    }
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The remote path is what keeps other local users out.
+        f.debug_struct("Gateway").finish_non_exhaustive()
+    }
+}

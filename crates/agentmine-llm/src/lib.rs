@@ -1,10 +1,19 @@
 //! Model providers: OpenAI Chat Completions over HTTP, and replay of recorded replies.
 
 mod message;
+pub mod openai;
+pub mod recorder;
+pub mod recording;
+pub mod replay;
+mod retry;
 
 pub use message::{Message, Reply, Stop, ToolCall, ToolSpec};
 
+use std::sync::Arc;
+
 use agentmine_domain::Usage;
+use agentmine_runtime::config;
+use anyhow::Context;
 use async_trait::async_trait;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -79,7 +88,56 @@ pub trait Model: Send + Sync + 'static {
     ) -> Result<(Reply, Usage), LlmError>;
 }
 
-// To be provided beside this trait:
-//   pub mod openai { pub struct OpenAi; impl OpenAi { pub fn new(&config::Model) -> anyhow::Result<Self> } }
-//   pub mod replay { pub struct Replay; impl Replay { pub fn from_file(&Path), pub fn new(Vec<Reply>) } }
-//   pub fn from_config(&config::Model) -> anyhow::Result<Arc<dyn Model>>
+/// The model that the configuration names.
+///
+/// # Errors
+/// What is missing or wrong in the `model` section, in words for the person who wrote it.
+pub fn from_config(config: &config::Model) -> anyhow::Result<Arc<dyn Model>> {
+    Ok(match config.provider {
+        config::Provider::OpenAi => Arc::new(openai::OpenAi::new(config)?),
+        config::Provider::Replay => {
+            let path = config.recording.as_deref().context(
+                "model.provider is replay, but no recording is named. hint: set model.recording to a file",
+            )?;
+            Arc::new(replay::Replay::from_file(path)?)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(config: &config::Model) -> String {
+        match from_config(config) {
+            Ok(model) => panic!("{} was made", model.name()),
+            Err(error) => format!("{error:#}"),
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let openai = config::Model::default();
+        assert!(fault(&openai).contains("OPENAI_API_KEY"));
+        let replay = config::Model {
+            provider: config::Provider::Replay,
+            ..config::Model::default()
+        };
+        assert!(fault(&replay).contains("model.recording"));
+        let absent = config::Model {
+            recording: Some("/nonexistent/recording.jsonl".into()),
+            ..replay
+        };
+        assert!(fault(&absent).contains("/nonexistent/recording.jsonl"));
+    }
+
+    #[test]
+    fn a_local_server_needs_no_key() {
+        let config = config::Model {
+            base_url: "http://127.0.0.1:11434/v1".parse().unwrap(),
+            name: "qwen3".into(),
+            ..config::Model::default()
+        };
+        assert_eq!(from_config(&config).unwrap().name(), "qwen3");
+    }
+}

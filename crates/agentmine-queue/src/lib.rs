@@ -4,10 +4,19 @@
 //! is that [`Queue::publish`] returns `Ok` only when the broker has confirmed the message and had a
 //! queue for it, and that a slot which does not ask holds no message.
 
+mod connect;
+#[cfg(test)]
+mod contract;
+mod envelope;
+mod inproc;
+mod rabbitmq;
+
 use std::time::Duration;
 
 use agentmine_domain::WakeUp;
 use async_trait::async_trait;
+
+pub use connect::{connect, inproc};
 
 /// Why a queue did not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +32,8 @@ pub enum QueueError {
     Refused(String),
 }
 
-/// A message taken from the queue, held unacknowledged until one of the calls below.
+/// A message taken from the queue, held unacknowledged until one of the calls below. One that is
+/// dropped without any of them goes back to the queue; so does one whose copy could not be published.
 #[async_trait]
 pub trait Delivery: Send {
     /// What it says, or why it cannot be read (a foreign or damaged message).
@@ -44,7 +54,8 @@ pub trait Queue: Send + Sync + 'static {
     /// Publishes persistent and mandatory, and waits for the confirm.
     async fn publish(&self, wake_up: &WakeUp) -> Result<(), QueueError>;
     /// Takes exactly one message, highest priority class first, waiting at most `wait` for one.
-    /// `Ok(None)`: nothing came. Nothing is prefetched for a caller that does not wait here.
+    /// `Ok(None)`: nothing came. Nothing is prefetched for a caller that does not wait here,
+    /// and dropping the call loses nothing. Without a broker it fails within a few seconds.
     async fn next(&self, wait: Duration) -> Result<Option<Box<dyn Delivery>>, QueueError>;
     /// Takes one message from the dead-letter queue without waiting, with the recorded reason.
     async fn next_dead(&self) -> Result<Option<(Box<dyn Delivery>, String)>, QueueError>;

@@ -4,12 +4,28 @@
 //! stdout. What comes out of a sandbox is hostile: every frame is length-checked and every field
 //! read as data.
 
+mod assets;
+mod client;
+#[cfg(test)]
+mod contract;
+pub mod docker;
+mod guarded;
+pub mod local;
+mod name;
+mod paths;
+mod tunnel;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_domain::{Epoch, TaskId};
+use agentmine_runtime::config::{self, CommandExecutor};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+pub use docker::DockerBackend;
+pub use local::LocalBackend;
+pub use name::{PREFIX, sandbox_name};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Why a sandbox did not do as asked.
@@ -126,6 +142,11 @@ pub trait Sandbox: Send + Sync + 'static {
     fn ports(&self) -> (u16, u16);
     /// What a person should know of this sandbox, e.g. that the jail is the weaker one.
     fn warnings(&self) -> Vec<String>;
+    /// Where `/workspace` really is inside. It differs only in the jail without namespaces; paths given
+    /// to these methods may begin with `/workspace` there too, but those in a command's text may not.
+    fn workspace_root(&self) -> &str {
+        "/workspace"
+    }
     /// Runs a command to its end. Dropping the future kills the process group.
     async fn run(&self, command: Command) -> Result<CommandResult, SandboxError>;
     /// Starts a stdio program. Dropping the stream closes its stdin, then kills its group.
@@ -189,7 +210,13 @@ pub trait Backend: Send + Sync + 'static {
     async fn remove(&self, name: &str) -> Result<(), SandboxError>;
 }
 
-// To be provided beside these traits:
-//   pub mod docker { pub struct DockerBackend; pub async fn connect(&config::CommandExecutor) -> Result<.., SandboxError> }
-//   pub mod local  { pub struct LocalBackend;  pub fn new(&config::CommandExecutor, state_dir: &Path) -> Result<.., SandboxError> }
-//   pub async fn from_config(&config::CommandExecutor) -> Result<Arc<dyn Backend>, SandboxError>
+/// The backend that the configuration names.
+///
+/// # Errors
+/// What is missing, with what to do about it.
+pub async fn from_config(config: &CommandExecutor) -> Result<Arc<dyn Backend>, SandboxError> {
+    Ok(match config.backend {
+        config::Backend::Docker => Arc::new(DockerBackend::connect(config).await?),
+        config::Backend::Local => Arc::new(LocalBackend::new(config, &local::default_state_dir())?),
+    })
+}

@@ -4,6 +4,15 @@
 //! [`StoreError::Fenced`] when the row's epoch is another one or the row is no longer leased. Time is
 //! the database's clock, never the worker's.
 
+mod closing;
+mod connect;
+#[cfg(test)]
+mod contract;
+mod failure;
+mod postgres;
+mod row;
+mod sqlite;
+
 use std::time::Duration;
 
 use agentmine_domain::{
@@ -13,6 +22,8 @@ use agentmine_domain::{
 use async_trait::async_trait;
 use serde_json::Value;
 use uuid::Uuid;
+
+pub use connect::{connect, connect_heartbeat};
 
 /// Why the store did not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -215,7 +226,8 @@ pub trait Store: Send + Sync + 'static {
     /// Extends the lease and brings wishes back.
     async fn heartbeat(&self, lease: &Lease, extend: Duration) -> Result<Wish, StoreError>;
 
-    /// Whether the lease is held now; for the gateway, before a push.
+    /// Whether the lease is held now and has not run out; for the gateway, before a push. Stricter
+    /// than the fence of the writes below, which a lease that ran out but was not taken still passes.
     async fn check(&self, lease: &Lease) -> Result<(), StoreError>;
 
     /// Records the phase.
@@ -239,7 +251,8 @@ pub trait Store: Send + Sync + 'static {
         checkpoint: &Checkpoint,
     ) -> Result<(), StoreError>;
 
-    /// Ends the lease and its session.
+    /// Ends the lease and its session. The same close again is `Ok`. A release or pause hands back what
+    /// people wished meanwhile: a released task that was to be cancelled is stopped, not queued.
     async fn close_lease(&self, lease: &Lease, close: &Close) -> Result<(), StoreError>;
 
     // -- effects --------------------------------------------------------------------------------
@@ -262,7 +275,7 @@ pub trait Store: Send + Sync + 'static {
         result: &Value,
     ) -> Result<(), StoreError>;
 
-    /// Effects begun at least `older_than` ago and not done, on tasks that are over or queued.
+    /// Effects begun at least `older_than` ago and not done, on tasks that nobody holds.
     async fn stale_effects(
         &self,
         older_than: Duration,
@@ -325,9 +338,3 @@ pub trait Store: Send + Sync + 'static {
     /// Closes connections in good order.
     async fn close(&self);
 }
-
-// To be provided beside this trait:
-//   pub async fn connect(config: &agentmine_runtime::config::Store) -> Result<Arc<dyn Store>, StoreError>
-//       by URL scheme (postgres:, sqlite:); creates the SQLite file; runs the migrations under a lock.
-//   pub async fn connect_heartbeat(config) -> Result<Arc<dyn Store>, StoreError>
-//       the same with one connection and short time limits; for SQLite the same pool is fine.

@@ -4,12 +4,21 @@
 //! request here, and its `iid` the number. Writes are idempotent or can be looked up first, so that
 //! the effects of DESIGN.md §6 happen once.
 
+pub mod github;
+pub mod local;
+mod marker;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use agentmine_domain::{ItemRef, TrackerKind};
-use agentmine_runtime::config::Secret;
+use agentmine_runtime::config::{Secret, Trackers};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use std::path::PathBuf;
 use url::Url;
+
+pub use github::GitHubTracker;
+pub use local::LocalTracker;
 
 /// Why a tracker did not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -17,29 +26,43 @@ pub enum TrackerError {
     /// The credentials were refused (401, 403 without a rate limit).
     #[error("{tracker} refused the credentials: {detail}. hint: {hint}")]
     Unauthorized {
+        /// Which tracker.
         tracker: TrackerKind,
+        /// What it said.
         detail: String,
+        /// What to do about it.
         hint: String,
     },
     /// There is no such repository, item or branch, or the token may not see it (404, 410).
     #[error("{what} was not found on {tracker}")]
-    NotFound { tracker: TrackerKind, what: String },
+    NotFound {
+        /// Which tracker.
+        tracker: TrackerKind,
+        /// What was looked for.
+        what: String,
+    },
     /// The tracker asked to wait; the wait was longer than this call may take.
     #[error("{tracker} asks to wait until {until}")]
     RateLimited {
+        /// Which tracker.
         tracker: TrackerKind,
+        /// When it may be asked again.
         until: DateTime<Utc>,
     },
     /// The tracker understood and refused (422 and the like).
     #[error("{tracker} refused: {detail}")]
     Refused {
+        /// Which tracker.
         tracker: TrackerKind,
+        /// What it said.
         detail: String,
     },
     /// The tracker could not be reached or answered nonsense, after retries.
     #[error("{tracker} is unavailable: {detail}")]
     Unavailable {
+        /// Which tracker.
         tracker: TrackerKind,
+        /// What it said.
         detail: String,
     },
 }
@@ -50,7 +73,7 @@ pub struct Candidate {
     /// Which item.
     pub item: ItemRef,
     /// What set it off: the newest event that put the request label on (GitHub: the `labeled`
-    /// event's id), or a digest of the file.
+    /// event's id), or a digest of the file and of how often the label was taken off it.
     pub trigger: String,
     /// Title.
     pub title: String,
@@ -110,8 +133,11 @@ pub struct Comment {
 pub enum GitSource {
     /// Smart HTTP with basic authentication.
     Http {
+        /// The repository's address, without credentials.
         url: Url,
+        /// User name.
         user: String,
+        /// Password or token.
         password: Option<Secret>,
     },
     /// A repository on the worker's own disk.
@@ -207,7 +233,17 @@ pub trait Tracker: Send + Sync + 'static {
     async fn login(&self) -> Result<String, TrackerError>;
 }
 
-// To be provided beside this trait:
-//   pub mod github { pub struct GitHubTracker; impl GitHubTracker { pub fn new(&config::GitHub) -> Result<Self, TrackerError> } }
-//   pub mod local  { pub struct LocalTracker;  impl LocalTracker  { pub fn new(&config::LocalTracker) -> Result<Self, TrackerError> } }
-//   pub fn from_config(&config::Trackers) -> Result<Vec<Arc<dyn Tracker>>, TrackerError>
+/// The configured trackers, in the order of the configuration. Asks nothing of a network.
+///
+/// # Errors
+/// What the first faulty section is refused for.
+pub fn from_config(config: &Trackers) -> Result<Vec<Arc<dyn Tracker>>, TrackerError> {
+    let mut trackers: Vec<Arc<dyn Tracker>> = Vec::new();
+    if let Some(github) = &config.github {
+        trackers.push(Arc::new(GitHubTracker::new(github)?));
+    }
+    if let Some(local) = &config.local {
+        trackers.push(Arc::new(LocalTracker::new(local)?));
+    }
+    Ok(trackers)
+}

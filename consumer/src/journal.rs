@@ -1,0 +1,199 @@
+//! Records steps under the lease, and takes checkpoints of the files behind them.
+//!
+//! A step is in the store before the next thing begins. While the store is silent the journal
+//! waits; what ends the wait is the store's answer or the end of the session.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use agentmine_agent::{Halt, Journal, Record};
+use agentmine_domain::{Lease, Phase, Seq, StepKind, Usage};
+use agentmine_llm::Message;
+use agentmine_runtime::backoff::Backoff;
+use agentmine_runtime::config::Secret;
+use agentmine_store::{NewStep, Store, StoreError};
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::checkpoint::Checkpoints;
+use crate::effects::store_halt;
+use crate::lease::Keeper;
+use crate::progress::Progress;
+
+/// The journal of one session.
+pub(crate) struct SessionJournal {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) lease: Lease,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) model: String,
+    pub(crate) secrets: Vec<Secret>,
+    pub(crate) usage: Mutex<Usage>,
+    pub(crate) newest: Mutex<Seq>,
+    pub(crate) watch: Option<UnboundedSender<Progress>>,
+    /// Set once there is a sandbox to take them of.
+    pub(crate) checkpoints: OnceLock<Arc<Checkpoints>>,
+}
+
+impl SessionJournal {
+    /// The number of the newest step.
+    pub(crate) async fn newest(&self) -> Seq {
+        *self.newest.lock().await
+    }
+
+    /// Tells whoever looks on.
+    pub(crate) fn tell(&self, progress: Progress) {
+        if let Some(watch) = &self.watch {
+            // Nobody listening is no fault of the session.
+            let _ = watch.send(progress);
+        }
+    }
+
+    async fn append(&self, kind: StepKind, payload: Value, duration_ms: u64) -> Result<(), Halt> {
+        let step = NewStep {
+            kind,
+            payload: redact(payload, &self.secrets),
+            duration_ms,
+        };
+        let seq = self
+            .unless_halted(|| self.store.append_step(&self.lease, &step))
+            .await?;
+        *self.newest.lock().await = seq;
+        Ok(())
+    }
+
+    /// Repeats a store call while the store is unavailable and the session goes on.
+    pub(crate) async fn unless_halted<T, F>(&self, mut call: impl FnMut() -> F) -> Result<T, Halt>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        loop {
+            match call().await {
+                Err(StoreError::Unavailable(reason)) => {
+                    tracing::debug!(reason, "the store is silent; the session waits");
+                    tokio::select! {
+                        biased;
+                        halt = self.keeper.halted() => return Err(halt),
+                        () = backoff.wait() => {}
+                    }
+                }
+                answer => return answer.map_err(store_halt),
+            }
+        }
+    }
+
+    fn show(&self, record: &Record<'_>, duration_ms: u64) {
+        if self.watch.is_none() {
+            return;
+        }
+        match record {
+            Record::Phase(phase) => self.tell(Progress::Phase(*phase)),
+            Record::Reply(Message::Assistant(reply), usage) => self.tell(Progress::Reply {
+                text: reply.text.clone(),
+                usage: *usage,
+            }),
+            Record::ToolResult(Message::Tool { name, is_error, .. }) => {
+                self.tell(Progress::ToolEnded {
+                    name: name.clone(),
+                    is_error: *is_error,
+                    duration_ms,
+                })
+            }
+            Record::Facts(facts) => self.tell(Progress::Facts(Box::new((*facts).clone()))),
+            Record::Note(text) => self.tell(Progress::Note((*text).to_owned())),
+            Record::Prompt(_) | Record::Reply(..) | Record::ToolResult(_) => {}
+        }
+    }
+}
+
+#[async_trait]
+impl Journal for SessionJournal {
+    async fn record(&self, record: Record<'_>, duration_ms: u64) -> Result<(), Halt> {
+        let (kind, payload) = payload(&record);
+        self.append(kind, payload, duration_ms).await?;
+        match &record {
+            Record::Phase(phase) => self.set_phase(*phase).await?,
+            Record::Reply(_, used) => {
+                let total = {
+                    let mut usage = self.usage.lock().await;
+                    *usage += *used;
+                    *usage
+                };
+                self.unless_halted(|| self.store.record_usage(&self.lease, &self.model, &total))
+                    .await?;
+            }
+            Record::ToolResult(_) => {
+                self.usage.lock().await.tool_calls += 1;
+                if let Some(checkpoints) = self.checkpoints.get() {
+                    checkpoints.begin(self).await;
+                }
+            }
+            Record::Prompt(_) | Record::Facts(_) | Record::Note(_) => {}
+        }
+        self.show(&record, duration_ms);
+        Ok(())
+    }
+
+    async fn halted(&self) -> Halt {
+        self.keeper.halted().await
+    }
+}
+
+impl SessionJournal {
+    async fn set_phase(&self, phase: Phase) -> Result<(), Halt> {
+        self.unless_halted(|| self.store.set_phase(&self.lease, phase))
+            .await
+    }
+}
+
+fn payload(record: &Record<'_>) -> (StepKind, Value) {
+    match record {
+        Record::Phase(phase) => (StepKind::Phase, json!({ "phase": phase })),
+        Record::Prompt(message) => (StepKind::Prompt, json!({ "message": message })),
+        Record::Reply(message, usage) => (
+            StepKind::ModelReply,
+            json!({ "message": message, "usage": usage }),
+        ),
+        Record::ToolResult(message) => (StepKind::ToolResult, json!({ "message": message })),
+        Record::Facts(facts) => (StepKind::Fact, json!({ "facts": facts })),
+        Record::Note(text) => (StepKind::Note, json!({ "text": text })),
+    }
+}
+
+/// The worker's own secrets never reach a sandbox; should one turn up in a text all the same, it is
+/// not written down.
+fn redact(value: Value, secrets: &[Secret]) -> Value {
+    match value {
+        Value::String(mut text) => {
+            for secret in secrets.iter().map(Secret::expose).filter(|s| s.len() >= 8) {
+                if text.contains(secret) {
+                    text = text.replace(secret, "***");
+                }
+            }
+            Value::String(text)
+        }
+        Value::Array(items) => items.into_iter().map(|v| redact(v, secrets)).collect(),
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(k, v)| (k, redact(v, secrets)))
+            .collect(),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_written_down_wherever_it_stands() {
+        let value = json!({ "a": ["x canary-token y"], "b": { "c": "canary-token" }, "n": 1 });
+        let clean = redact(value, &[Secret::new("canary-token")]);
+        assert_eq!(
+            clean,
+            json!({ "a": ["x *** y"], "b": { "c": "***" }, "n": 1 })
+        );
+    }
+}

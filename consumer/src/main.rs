@@ -1,0 +1,15 @@
+//! The consumer's process.
+
+use std::process::ExitCode;
+
+use agentmine_consumer::{Args, main as consume};
+use agentmine_runtime::exit;
+use clap::Parser as _;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match consume(Args::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::report(&error).into(),
+    }
+}

@@ -1,0 +1,262 @@
+//! Measures the result: what was pushed, what it changes, and whether the project's checks pass on
+//! a fresh clone of it in a fresh sandbox.
+//!
+//! Nothing that the agent touched takes part: its sandbox is frozen meanwhile, so that nothing it
+//! left running can push again, and the checks run where it never was.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_agent::{ChangedFile, Check, Facts, Gather, Halt, WebRequest, placeholders};
+use agentmine_gateway::facts::BareRepo;
+use agentmine_gateway::{Event, Fence, Gateway, GatewayConfig};
+use agentmine_sandbox::SandboxSpec;
+use async_trait::async_trait;
+
+use crate::prepare::Prepared;
+use crate::session::Context;
+use crate::tools::cap_middle;
+use crate::workspace::{Workspace, said};
+
+/// What is kept of a check's output, head and tail.
+const CHECK_OUTPUT: usize = 6 * 1024;
+/// Installed or built files that no commit of the worker's takes up, even unignored.
+const NEVER_COMMITTED: &str = "':(exclude,glob)**/node_modules/**' ':(exclude,glob)**/__pycache__/**' ':(exclude,glob)**/.venv/**' ':(exclude,glob)**/target/debug/**'";
+/// Paths that decide what runs elsewhere.
+const PROTECTED: [&str; 8] = [
+    ".github/workflows/",
+    ".gitlab-ci.yml",
+    "CODEOWNERS",
+    ".github/CODEOWNERS",
+    ".agentmine/",
+    "AGENTS.md",
+    "CLAUDE.md",
+    ".cursorrules",
+];
+
+/// Measures for one session.
+pub(crate) struct Measurer<'a> {
+    pub(crate) ctx: &'a Context,
+    pub(crate) prepared: &'a Prepared,
+    pub(crate) title: &'a str,
+}
+
+/// The checks' sandbox may fetch and nothing else.
+struct ReadOnly;
+
+#[async_trait]
+impl Fence for ReadOnly {
+    async fn check(&self) -> Result<(), String> {
+        Err("nothing is pushed while the result is measured".into())
+    }
+}
+
+#[async_trait]
+impl Gather for Measurer<'_> {
+    async fn facts(&self) -> Result<Facts, Halt> {
+        let push_error = self.publish().await?;
+        let sandbox = &self.prepared.workspace.sandbox;
+        let frozen = sandbox.pause().await;
+        if let Err(error) = &frozen {
+            tracing::warn!(%error, "the agent's sandbox could not be frozen while its result is measured");
+        }
+        let facts = self.measure(push_error).await;
+        if frozen.is_ok() {
+            sandbox
+                .unpause()
+                .await
+                .map_err(|e| Halt::Retry(e.to_string()))?;
+        }
+        facts
+    }
+}
+
+impl Measurer<'_> {
+    /// Commits what was left uncommitted, and pushes what was not pushed. `Some`: why it could not.
+    async fn publish(&self) -> Result<Option<String>, Halt> {
+        let workspace = &self.prepared.workspace;
+        let message = format!("{:.72}", self.title.replace('\'', ""));
+        let commit = format!(
+            "if [ -n \"$(git diff --name-only --diff-filter=U)\" ] || [ -e .git/MERGE_HEAD ] || [ -d .git/rebase-merge ] || [ -d .git/rebase-apply ]; then \
+             echo 'a merge or rebase was left unfinished' >&2; exit 3; fi; \
+             git add -A -- . {NEVER_COMMITTED} && {{ git diff --cached --quiet || git commit --quiet --no-verify -m '{message}'; }} && git rev-parse HEAD"
+        );
+        let done = workspace
+            .shell(&commit, Duration::from_secs(300), 16 * 1024)
+            .await?;
+        if done.exit_code != 0 {
+            return Ok(Some(said(&done)));
+        }
+        let head = String::from_utf8_lossy(&done.stdout).trim().to_owned();
+        let pushed = workspace.gateway.pushed_head();
+        if pushed.as_deref() == Some(head.as_str())
+            || (pushed.is_none() && head == self.prepared.base)
+        {
+            return Ok(None);
+        }
+        let refspec = format!("HEAD:refs/heads/{}", self.prepared.branches.work);
+        let done = workspace
+            .git(&["push", "--quiet", "--no-verify", "origin", &refspec])
+            .await?;
+        if let Some(status) = workspace.gateway.auth_refused() {
+            return Err(Halt::Failed(format!(
+                "git push: the tracker refused the worker's credentials (HTTP {status}). hint: the token may not write to this repository, or is expired"
+            )));
+        }
+        Ok((done.exit_code != 0).then(|| said(&done)))
+    }
+
+    async fn measure(&self, push_error: Option<String>) -> Result<Facts, Halt> {
+        let base = self.prepared.base.clone();
+        let mut facts = Facts {
+            base: base.clone(),
+            push_error,
+            web: self.web(),
+            ..Facts::default()
+        };
+        let bare = BareRepo::new(self.prepared.upstream.clone())
+            .await
+            .map_err(upstream_halt)?;
+        let head = bare
+            .resolve(&self.prepared.branches.work)
+            .await
+            .map_err(upstream_halt)?;
+        let Some(head) = head.filter(|head| *head != base) else {
+            return Ok(facts);
+        };
+        facts.head = Some(head.clone());
+        bare.fetch(&[base.as_str(), head.as_str()], 1)
+            .await
+            .map_err(upstream_halt)?;
+        let diff = bare.diff(&base, &head).await.map_err(upstream_halt)?;
+        facts.placeholders = placeholders(diff.added_lines());
+        facts.files = diff
+            .files
+            .iter()
+            .map(|f| ChangedFile {
+                path: f.path.clone(),
+                added: f.added,
+                removed: f.removed,
+            })
+            .collect();
+        facts.protected = facts
+            .files
+            .iter()
+            .map(|f| f.path.clone())
+            .filter(|p| protected(p))
+            .collect();
+        facts.checks_from = self.prepared.project.checks_from.clone();
+        if !self.prepared.project.checks.is_empty() {
+            facts.checks = self.check(&head).await?;
+        }
+        Ok(facts)
+    }
+
+    /// Runs the checks on a fresh clone in a fresh sandbox.
+    async fn check(&self, head: &str) -> Result<Vec<Check>, Halt> {
+        let ctx = self.ctx;
+        let gateway = Gateway::new(GatewayConfig {
+            upstream: self.prepared.upstream.clone(),
+            branch: self.prepared.branches.work.clone(),
+            max_push_bytes: 0,
+            network: ctx.deps.config.command_executor.docker.network.clone(),
+            fence: Arc::new(ReadOnly),
+        })
+        .map_err(|e| Halt::Failed(format!("{e:#}")))?;
+        let spec = SandboxSpec {
+            task: ctx.task.id,
+            epoch: ctx.lease.epoch,
+            role: "verify".into(),
+            image: self.prepared.image.clone(),
+        };
+        let fresh = Workspace::start(ctx.deps.backend.as_ref(), &spec, gateway).await?;
+        ctx.adopt(Arc::clone(&fresh.sandbox)).await;
+        let checks = self.run_checks(&fresh, head).await;
+        ctx.discard(fresh.sandbox.name()).await;
+        checks
+    }
+
+    async fn run_checks(&self, fresh: &Workspace, head: &str) -> Result<Vec<Check>, Halt> {
+        fresh
+            .clone_branch(&self.prepared.branches.work, Some(1))
+            .await?;
+        let cloned = fresh.git_ok(&["rev-parse", "HEAD"]).await?;
+        if cloned != head {
+            return Err(Halt::Retry("the branch moved while it was measured".into()));
+        }
+        let mut checks = Vec::new();
+        for line in &self.prepared.project.setup {
+            let done = fresh
+                .shell(line, Duration::from_secs(1800), CHECK_OUTPUT)
+                .await?;
+            if done.exit_code != 0 {
+                checks.push(as_check(&format!("set-up: {line}"), &done));
+            }
+        }
+        let limit = Duration::from_secs(self.ctx.deps.config.agent.check_timeout_seconds);
+        for line in &self.prepared.project.checks {
+            let done = fresh.shell(line, limit, CHECK_OUTPUT).await?;
+            checks.push(as_check(line, &done));
+        }
+        Ok(checks)
+    }
+
+    /// What was asked of the web so far.
+    fn web(&self) -> Vec<WebRequest> {
+        let mut seen: Vec<WebRequest> = Vec::new();
+        for event in self.prepared.workspace.gateway.events() {
+            let (host, refused) = match event {
+                Event::WebAllowed { host, port } => (format!("{host}:{port}"), None),
+                Event::WebBlocked { host, port, reason } => {
+                    (format!("{host}:{port}"), Some(reason))
+                }
+                Event::Pushed { .. } | Event::PushRefused { .. } | Event::AuthRefused { .. } => {
+                    continue;
+                }
+            };
+            match seen
+                .iter_mut()
+                .find(|w| w.host == host && w.refused == refused)
+            {
+                Some(known) => known.count += 1,
+                None => seen.push(WebRequest {
+                    host,
+                    count: 1,
+                    refused,
+                }),
+            }
+        }
+        seen
+    }
+}
+
+fn as_check(line: &str, done: &agentmine_sandbox::CommandResult) -> Check {
+    let mut output = String::from_utf8_lossy(&done.stdout).into_owned();
+    output.push_str(&String::from_utf8_lossy(&done.stderr));
+    if done.timed_out {
+        output.push_str("\nkilled at its time limit");
+    }
+    Check {
+        command: line.to_owned(),
+        exit_code: done.exit_code,
+        output: cap_middle(output, CHECK_OUTPUT),
+        duration_ms: u64::try_from(done.duration.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+fn protected(path: &str) -> bool {
+    PROTECTED.iter().any(|p| match p.strip_suffix('/') {
+        Some(_) => path.starts_with(p),
+        None => path == *p || path.ends_with(&format!("/{p}")),
+    })
+}
+
+fn upstream_halt(error: agentmine_gateway::facts::FactsError) -> Halt {
+    use agentmine_gateway::facts::FactsError;
+    match error {
+        FactsError::Unauthorized { .. } | FactsError::NotFound { .. } => {
+            Halt::Failed(error.to_string())
+        }
+        _ => Halt::Retry(error.to_string()),
+    }
+}

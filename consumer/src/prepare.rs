@@ -1,0 +1,369 @@
+//! From a claimed task to a sandbox in which the agent can begin (seeds/001 §4, §5).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_agent::{Halt, Journal as _, Record};
+use agentmine_gateway::{Fence, Gateway, GatewayConfig, Upstream};
+use agentmine_mcp::{Client, Limits};
+use agentmine_sandbox::{Sandbox, SandboxSpec};
+use agentmine_store::{Checkpoint, Store};
+use agentmine_trackers::{GitSource, Item, Repository};
+use async_trait::async_trait;
+
+use crate::checkpoint::unpack;
+use crate::project::{PROJECT_FILE, Project, ProjectFile, inspect};
+use crate::session::Context;
+use crate::workspace::{Workspace, said};
+
+/// Most bytes of one push.
+const MAX_PUSH: u64 = 512 * 1024 * 1024;
+/// One line of the set-up.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// A sandbox in which the agent can begin.
+pub(crate) struct Prepared {
+    pub(crate) workspace: Workspace,
+    pub(crate) project: Project,
+    pub(crate) branches: WorkBranches,
+    pub(crate) base: String,
+    pub(crate) upstream: Upstream,
+    pub(crate) image: Option<String>,
+    /// The snapshot that the files were restored to.
+    pub(crate) restored: Option<String>,
+}
+
+/// Which branch is worked on, and which it comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WorkBranches {
+    /// The one branch that may be pushed to.
+    pub(crate) work: String,
+    /// Where a pull request would go.
+    pub(crate) target: String,
+    /// Whether a pull request has to be opened; not for a task that is one.
+    pub(crate) opens_pull_request: bool,
+}
+
+impl WorkBranches {
+    /// An issue gets a branch of its own from the default branch; a pull request is worked on where
+    /// it is.
+    pub(crate) fn of(task: &agentmine_domain::Task, item: &Item, repository: &Repository) -> Self {
+        match &item.branches {
+            Some(branches) => Self {
+                work: branches.source.clone(),
+                target: branches.target.clone(),
+                opens_pull_request: false,
+            },
+            None => Self {
+                work: task.branch(),
+                target: repository.default_branch.clone(),
+                opens_pull_request: true,
+            },
+        }
+    }
+
+    /// Where the clone starts.
+    fn start(&self) -> &str {
+        if self.opens_pull_request {
+            &self.target
+        } else {
+            &self.work
+        }
+    }
+}
+
+/// The store decides before each push.
+struct LeaseFence {
+    store: Arc<dyn Store>,
+    lease: agentmine_domain::Lease,
+}
+
+#[async_trait]
+impl Fence for LeaseFence {
+    async fn check(&self) -> Result<(), String> {
+        self.store
+            .check(&self.lease)
+            .await
+            .map_err(|e| e.to_string())
+    }
+}
+
+/// Makes the sandbox, clones, installs, restores.
+pub(crate) async fn prepare(
+    ctx: &Context,
+    item: &Item,
+    checkpoints: Vec<Checkpoint>,
+) -> Result<Prepared, Halt> {
+    let repository = ctx
+        .effects
+        .tracker
+        .repository(&ctx.task.item)
+        .await
+        .map_err(crate::effects::tracker_halt)?;
+    let branches = WorkBranches::of(&ctx.task, item, &repository);
+    let upstream = upstream(repository.source.clone());
+    let image = chosen_image(ctx, branches.start()).await?;
+    let gateway = Gateway::new(GatewayConfig {
+        upstream: upstream.clone(),
+        branch: branches.work.clone(),
+        max_push_bytes: MAX_PUSH,
+        network: ctx.deps.config.command_executor.docker.network.clone(),
+        fence: Arc::new(LeaseFence {
+            store: Arc::clone(&ctx.deps.store),
+            lease: ctx.lease.clone(),
+        }),
+    })
+    .map_err(|e| Halt::Failed(format!("the gateway could not be set up: {e:#}")))?;
+    let spec = SandboxSpec {
+        task: ctx.task.id,
+        epoch: ctx.lease.epoch,
+        role: "main".into(),
+        image: image.clone(),
+    };
+    let workspace = Workspace::start(ctx.deps.backend.as_ref(), &spec, gateway).await?;
+    ctx.adopt(Arc::clone(&workspace.sandbox)).await;
+    for warning in workspace.sandbox.warnings() {
+        ctx.note(&warning).await?;
+    }
+    let base = clone(ctx, &workspace, &branches).await?;
+    let config = &ctx.deps.config;
+    let project = inspect(
+        &workspace,
+        &config.agent.checks,
+        config.command_executor.clone.auto_install_deps,
+    )
+    .await?;
+    if let Some(warning) = &project.warning {
+        ctx.note(warning).await?;
+    }
+    let restored = restore(ctx, &workspace, checkpoints).await?;
+    install(ctx, &workspace, &project).await?;
+    Ok(Prepared {
+        workspace,
+        project,
+        branches,
+        base,
+        upstream,
+        image,
+        restored,
+    })
+}
+
+/// Where the gateway takes the repository from.
+fn upstream(source: GitSource) -> Upstream {
+    match source {
+        GitSource::Http {
+            url,
+            user,
+            password,
+        } => Upstream::Http {
+            url,
+            user,
+            password,
+        },
+        GitSource::Path(path) => Upstream::Path(path),
+    }
+}
+
+/// The image that the repository asks for, if the operator allows it.
+async fn chosen_image(ctx: &Context, branch: &str) -> Result<Option<String>, Halt> {
+    let allowed = &ctx.deps.config.command_executor.docker.allowed_images;
+    if allowed.is_empty() {
+        return Ok(None);
+    }
+    let text = ctx
+        .effects
+        .tracker
+        .file(&ctx.task.item, branch, PROJECT_FILE)
+        .await
+        .map_err(crate::effects::tracker_halt)?;
+    let Some(image) = text
+        .and_then(|t| ProjectFile::parse(&t).ok())
+        .and_then(|f| f.image)
+    else {
+        return Ok(None);
+    };
+    let fits = allowed
+        .iter()
+        .any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => image.starts_with(prefix),
+            None => *pattern == image,
+        });
+    if fits {
+        return Ok(Some(image));
+    }
+    ctx.note(&format!("the repository asks for an image that command_executor.docker.allowed_images does not name; the configured one is used: {image:.100}")).await?;
+    Ok(None)
+}
+
+/// Clones, and checks the work branch out. Gives the commit that the work begins from.
+async fn clone(
+    ctx: &Context,
+    workspace: &Workspace,
+    branches: &WorkBranches,
+) -> Result<String, Halt> {
+    let options = &ctx.deps.config.command_executor.clone;
+    let depth = options.shallow.then_some(options.depth);
+    workspace.clone_branch(branches.start(), depth).await?;
+    let agent = &ctx.deps.config.agent;
+    let configure = format!(
+        "git config user.name {} && git config user.email {} && git config push.default current && git config pull.rebase true && git config gc.auto 0",
+        quote(&agent.git_user_name),
+        quote(&agent.git_user_email)
+    );
+    let done = workspace
+        .shell(&configure, Duration::from_secs(60), 4096)
+        .await?;
+    if done.exit_code != 0 {
+        return Err(Halt::Retry(format!(
+            "git could not be configured in the sandbox: {}",
+            said(&done)
+        )));
+    }
+    let base = workspace.git_ok(&["rev-parse", "HEAD"]).await?;
+    if branches.opens_pull_request {
+        workspace
+            .git_ok(&["checkout", "--quiet", "-b", &branches.work])
+            .await?;
+        continue_pushed_work(ctx, workspace, &branches.work, depth).await?;
+        Ok(base)
+    } else {
+        reach_merge_base(workspace, &branches.target, options.shallow).await?;
+        Ok(base)
+    }
+}
+
+/// An earlier attempt may have pushed already: go on from there, not beside it.
+async fn continue_pushed_work(
+    ctx: &Context,
+    workspace: &Workspace,
+    branch: &str,
+    depth: Option<u32>,
+) -> Result<(), Halt> {
+    if ctx.task.attempt <= 1 {
+        return Ok(());
+    }
+    let refspec = format!("+refs/heads/{branch}:refs/remotes/origin/{branch}");
+    let depth = depth.map(|d| format!("--depth={}", d.max(1) + 50));
+    let mut args = vec!["fetch", "--quiet", "--no-tags"];
+    args.extend(depth.as_deref());
+    args.extend(["origin", refspec.as_str()]);
+    if workspace.git(&args).await?.exit_code == 0 {
+        let remote = format!("refs/remotes/origin/{branch}");
+        workspace
+            .git_ok(&["reset", "--quiet", "--hard", &remote])
+            .await?;
+    }
+    Ok(())
+}
+
+/// For a pull request: the target branch is fetched, deep enough that the merge base is there, so
+/// that the difference can be looked at (seeds/001 §4.2). Unrelated histories have none.
+async fn reach_merge_base(workspace: &Workspace, target: &str, shallow: bool) -> Result<(), Halt> {
+    let refspec = format!("+refs/heads/{target}:refs/remotes/origin/{target}");
+    let remote = format!("refs/remotes/origin/{target}");
+    let depth = if shallow { "--depth=1" } else { "--no-auto-gc" };
+    workspace
+        .git_ok(&["fetch", "--quiet", "--no-tags", depth, "origin", &refspec])
+        .await?;
+    for deepen in ["--deepen=50", "--deepen=500", "--unshallow"] {
+        let found = workspace.git(&["merge-base", &remote, "HEAD"]).await?;
+        if found.exit_code == 0 || !shallow {
+            return Ok(());
+        }
+        // Both branches; deepening fails, without harm, where nothing is shallow any more.
+        workspace
+            .git(&[
+                "fetch",
+                "--quiet",
+                "--no-tags",
+                deepen,
+                "origin",
+                "HEAD",
+                &refspec,
+            ])
+            .await?;
+    }
+    Ok(())
+}
+
+/// Puts the files of the newest checkpoint back.
+async fn restore(
+    ctx: &Context,
+    workspace: &Workspace,
+    checkpoints: Vec<Checkpoint>,
+) -> Result<Option<String>, Halt> {
+    let Some(last) = checkpoints.last() else {
+        return Ok(None);
+    };
+    let (commit, seq) = (last.commit.clone(), last.seq);
+    let bundles = checkpoints
+        .iter()
+        .map(|c| unpack(&c.bundle))
+        .collect::<anyhow::Result<Vec<_>>>()
+        .map_err(|e| Halt::Failed(format!("a checkpoint cannot be read: {e:#}")))?;
+    match workspace.sandbox.restore(bundles, &commit).await {
+        Ok(()) => {
+            ctx.note(&format!("resumed: the files are those of step {seq}"))
+                .await?;
+            Ok(Some(commit))
+        }
+        Err(agentmine_sandbox::SandboxError::Failed(reason)) => {
+            ctx.note(&format!(
+                "resumed without the files of step {seq}: {reason}"
+            ))
+            .await?;
+            Ok(None)
+        }
+        Err(error) => Err(Halt::Retry(error.to_string())),
+    }
+}
+
+/// Installs dependencies. A failure is told, not fatal: the agent may mend it.
+async fn install(ctx: &Context, workspace: &Workspace, project: &Project) -> Result<(), Halt> {
+    for line in &project.setup {
+        let done = workspace.shell(line, SETUP_TIMEOUT, 16 * 1024).await?;
+        let told = if done.exit_code == 0 {
+            format!("set-up: `{line}` in {} ms", done.duration.as_millis())
+        } else {
+            format!("set-up failed: `{line}`: {}", said(&done))
+        };
+        ctx.note(&told).await?;
+    }
+    Ok(())
+}
+
+/// Starts the text editor server in the sandbox (seeds/000 §4.2). `Err` is why it is not there; the
+/// session goes on without it (seeds/000 §12.1.1).
+pub(crate) async fn start_editor(ctx: &Context, sandbox: &dyn Sandbox) -> Result<Client, String> {
+    let server = &ctx.deps.config.text_editor_mcp.mcp_server;
+    let program = sandbox
+        .start_stdio(server.command.clone(), BTreeMap::new())
+        .await
+        .map_err(|e| e.to_string())?;
+    match Client::connect(&server.name, program.stream, Limits::default()).await {
+        Ok(client) => Ok(client),
+        Err(error) => {
+            let stderr = sandbox.stdio_stderr(program.id).await.unwrap_or_default();
+            let stderr: String = stderr.trim().chars().take(500).collect();
+            Err(if stderr.is_empty() {
+                error.to_string()
+            } else {
+                format!("{error}: {stderr}")
+            })
+        }
+    }
+}
+
+impl Context {
+    /// A line for whoever reads the transcript.
+    pub(crate) async fn note(&self, text: &str) -> Result<(), Halt> {
+        self.journal.record(Record::Note(text), 0).await
+    }
+}
+
+/// A word for `/bin/sh`.
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}

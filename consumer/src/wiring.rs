@@ -1,0 +1,126 @@
+//! From configuration to a consumer that can run.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentmine_runtime::config::{self, Config, Sources};
+use agentmine_runtime::exit::{Exit, Failure};
+use agentmine_runtime::http::{self, Health};
+use agentmine_runtime::shutdown::Shutdown;
+use agentmine_runtime::{logging, metrics, tls};
+use anyhow::{Context as _, Result};
+use clap::Parser;
+
+use crate::{Deps, Mode, run};
+
+/// Claims tasks and works on them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "consumer",
+    version,
+    about = "Claims tasks from the queue and turns each into a pull request"
+)]
+pub struct Args {
+    /// Configuration file [default: ./config.yaml, then ~/.config/agentmine/config.yaml]
+    #[arg(long, short, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Work until nothing waits, then end
+    #[arg(long, conflicts_with = "continuous")]
+    pub once: bool,
+    /// Work until told to stop (the default)
+    #[arg(long)]
+    pub continuous: bool,
+}
+
+/// Loads, connects, serves, works, drains.
+///
+/// # Errors
+/// A wrong configuration, or a service without which no work can begin.
+pub async fn main(args: Args) -> Result<()> {
+    tls::install_default_provider();
+    let config = config::load(&Sources::from_process(args.config))?;
+    logging::init(&config.log)?;
+    let metrics = metrics::install("consumer");
+    let mode = if args.once {
+        Mode::Once
+    } else {
+        Mode::Continuous
+    };
+    let deps = Arc::new(connect(config).await?);
+    let shutdown = Shutdown::on_signals(std::time::Duration::from_secs(
+        deps.config.consumer.drain_seconds,
+    ))?;
+    if let Some(listen) = &deps.config.http.listen {
+        http::serve(listen, health(&deps), metrics, shutdown.clone()).await?;
+    }
+    tracing::info!(
+        model.name = deps.model.name(),
+        concurrency = deps.config.consumer.concurrency,
+        "consumer ready"
+    );
+    let sessions = run(Arc::clone(&deps), mode, shutdown).await;
+    deps.queue.close().await;
+    deps.store.close().await;
+    tracing::info!(sessions, "consumer ended");
+    Ok(())
+}
+
+/// Connects everything that `config` names.
+///
+/// # Errors
+/// What is missing, with what to do about it. An absent broker is none: rows are polled meanwhile.
+pub async fn connect(config: Config) -> Result<Deps> {
+    let trackers = agentmine_trackers::from_config(&config.trackers).context("trackers")?;
+    if trackers.is_empty() {
+        return Err(Failure::new(
+            Exit::Config,
+            "no tracker is configured; expected trackers.github or trackers.local",
+        )
+        .hint("add `trackers: {github: {repositories: [owner/name]}}` to config.yaml")
+        .into());
+    }
+    let model = agentmine_llm::from_config(&config.model).context("model")?;
+    let store = agentmine_store::connect(&config.store).await?;
+    let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
+    let queue = agentmine_queue::connect(&config.queue).await?;
+    let backend = agentmine_sandbox::from_config(&config.command_executor).await?;
+    backend.check().await?;
+    if !config.command_executor.enabled {
+        tracing::warn!(
+            "command_executor.enabled is false: the model can edit files but not run commands"
+        );
+    }
+    Ok(Deps {
+        config,
+        store,
+        heartbeat,
+        queue,
+        trackers,
+        backend,
+        model,
+        watch: None,
+    })
+}
+
+/// What has to work for this process to be ready.
+fn health(deps: &Arc<Deps>) -> Health {
+    let health = Health::new();
+    let (store, queue, backend) = (
+        Arc::clone(&deps.store),
+        Arc::clone(&deps.queue),
+        Arc::clone(&deps.backend),
+    );
+    health.check("store", move || {
+        let store = Arc::clone(&store);
+        async move { store.healthy().await.map_err(Into::into) }
+    });
+    health.check("queue", move || {
+        let queue = Arc::clone(&queue);
+        async move { queue.healthy().await.map_err(Into::into) }
+    });
+    health.check("sandbox", move || {
+        let backend = Arc::clone(&backend);
+        async move { backend.check().await.map_err(Into::into) }
+    });
+    health
+}

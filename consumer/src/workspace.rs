@@ -1,0 +1,209 @@
+//! A sandbox with the gateway behind it and a clone of the repository in it.
+//!
+//! Used twice: for the agent's own sandbox, and for the fresh one in which the pushed commit is
+//! checked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_agent::Halt;
+use agentmine_gateway::Gateway;
+use agentmine_sandbox::{
+    Backend, Command, CommandResult, OutboundKind, Sandbox, SandboxError, SandboxSpec,
+};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Where the project is in every sandbox.
+pub(crate) const PROJECT: &str = "/workspace/project";
+/// One git command of ours; large repositories take their time.
+const GIT_TIMEOUT: Duration = Duration::from_secs(1800);
+/// Output of our own commands that is read.
+const GIT_OUTPUT: usize = 256 * 1024;
+/// Connections out of one sandbox at once.
+const MAX_CONNECTIONS: usize = 256;
+
+/// A sandbox whose traffic is served.
+pub(crate) struct Workspace {
+    pub(crate) sandbox: Arc<dyn Sandbox>,
+    pub(crate) gateway: Gateway,
+    traffic: JoinHandle<()>,
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        self.traffic.abort();
+    }
+}
+
+impl Workspace {
+    /// Starts a sandbox and serves what goes out of it.
+    pub(crate) async fn start(
+        backend: &dyn Backend,
+        spec: &SandboxSpec,
+        gateway: Gateway,
+    ) -> Result<Self, Halt> {
+        let sandbox: Arc<dyn Sandbox> = Arc::from(backend.start(spec).await.map_err(start_halt)?);
+        let traffic = tokio::spawn(serve(Arc::clone(&sandbox), gateway.clone()));
+        Ok(Self {
+            sandbox,
+            gateway,
+            traffic,
+        })
+    }
+
+    /// The remote's URL as the sandbox sees it.
+    pub(crate) fn remote_url(&self) -> String {
+        let (git_port, _) = self.sandbox.ports();
+        format!("http://127.0.0.1:{git_port}{}", self.gateway.remote_path())
+    }
+
+    /// Runs a git command in the project. A non-zero exit code is the caller's to judge.
+    pub(crate) async fn git(&self, args: &[&str]) -> Result<CommandResult, Halt> {
+        self.git_in(PROJECT, args).await
+    }
+
+    pub(crate) async fn git_in(&self, cwd: &str, args: &[&str]) -> Result<CommandResult, Halt> {
+        let mut argv = vec!["git".to_owned()];
+        argv.extend(args.iter().map(|a| (*a).to_owned()));
+        self.run(argv, cwd, GIT_TIMEOUT, GIT_OUTPUT).await
+    }
+
+    /// Runs a git command that has to succeed; gives its trimmed stdout.
+    pub(crate) async fn git_ok(&self, args: &[&str]) -> Result<String, Halt> {
+        let done = self.git(args).await?;
+        if done.exit_code == 0 {
+            return Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned());
+        }
+        Err(Halt::Retry(format!(
+            "git {} failed in the sandbox: {}",
+            args.first().unwrap_or(&""),
+            said(&done)
+        )))
+    }
+
+    /// Runs a shell line in the project.
+    pub(crate) async fn shell(
+        &self,
+        line: &str,
+        timeout: Duration,
+        max_output: usize,
+    ) -> Result<CommandResult, Halt> {
+        self.run(
+            vec!["/bin/sh".into(), "-c".into(), line.to_owned()],
+            PROJECT,
+            timeout,
+            max_output,
+        )
+        .await
+    }
+
+    async fn run(
+        &self,
+        argv: Vec<String>,
+        cwd: &str,
+        timeout: Duration,
+        max_output: usize,
+    ) -> Result<CommandResult, Halt> {
+        let command = Command {
+            argv,
+            cwd: cwd.to_owned(),
+            env: BTreeMap::new(),
+            stdin: Vec::new(),
+            timeout,
+            max_output,
+        };
+        self.sandbox
+            .run(command)
+            .await
+            .map_err(|e| Halt::Retry(e.to_string()))
+    }
+
+    /// Clones `branch` into the project folder (seeds/001 §4). The credentials stay on the worker.
+    pub(crate) async fn clone_branch(&self, branch: &str, depth: Option<u32>) -> Result<(), Halt> {
+        let url = self.remote_url();
+        let depth = depth.map(|d| d.max(1).to_string());
+        let mut args = vec![
+            "-c",
+            "advice.detachedHead=false",
+            "clone",
+            "--quiet",
+            "--no-tags",
+            "--branch",
+            branch,
+        ];
+        if let Some(depth) = &depth {
+            args.extend(["--depth", depth, "--single-branch"]);
+        }
+        args.extend([url.as_str(), PROJECT]);
+        let done = self.git_in("/workspace", &args).await?;
+        if done.exit_code == 0 {
+            return Ok(());
+        }
+        Err(self.clone_halt(branch, &said(&done)))
+    }
+
+    /// What a failed clone means (seeds/001 §8.1): refused credentials and a missing repository or
+    /// branch are final, a network failure may pass.
+    fn clone_halt(&self, branch: &str, said: &str) -> Halt {
+        if let Some(status) = self.gateway.auth_refused() {
+            return Halt::Failed(format!(
+                "the repository could not be cloned: the tracker refused the worker's credentials (HTTP {status}). hint: check the token and that it may read this repository"
+            ));
+        }
+        let lower = said.to_lowercase();
+        if lower.contains("not found")
+            || lower.contains("does not exist")
+            || lower.contains("not a git repository")
+        {
+            return Halt::Failed(format!("branch {branch:?} could not be cloned: {said}"));
+        }
+        Halt::Retry(format!("branch {branch:?} could not be cloned: {said}"))
+    }
+}
+
+/// What a command said, for a message: the end of its stderr.
+pub(crate) fn said(done: &CommandResult) -> String {
+    let text = String::from_utf8_lossy(if done.stderr.is_empty() {
+        &done.stdout
+    } else {
+        &done.stderr
+    });
+    let text = text.trim();
+    let from = text.len().saturating_sub(1500);
+    let from = (from..text.len())
+        .find(|i| text.is_char_boundary(*i))
+        .unwrap_or(text.len());
+    format!("{} (exit code {})", &text[from..], done.exit_code)
+}
+
+/// What a failed start means (seeds/001 §8.1): a refusal is final, an absent engine may come back.
+fn start_halt(error: SandboxError) -> Halt {
+    match error {
+        SandboxError::Refused(_) => Halt::Failed(error.to_string()),
+        SandboxError::Unavailable(_)
+        | SandboxError::Gone(_)
+        | SandboxError::Protocol(_)
+        | SandboxError::Failed(_) => {
+            Halt::Retry(format!("the sandbox could not be started: {error}"))
+        }
+    }
+}
+
+/// Hands each connection out of the sandbox to the gateway.
+async fn serve(sandbox: Arc<dyn Sandbox>, gateway: Gateway) {
+    let mut connections = JoinSet::new();
+    while let Some(outbound) = sandbox.next_outbound().await {
+        while connections.len() >= MAX_CONNECTIONS {
+            connections.join_next().await;
+        }
+        while connections.try_join_next().is_some() {}
+        let gateway = gateway.clone();
+        connections.spawn(async move {
+            match outbound.kind {
+                OutboundKind::Git => gateway.serve_git(outbound.stream).await,
+                OutboundKind::Web => gateway.serve_web(outbound.stream).await,
+            }
+        });
+    }
+}

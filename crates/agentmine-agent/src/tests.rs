@@ -1,0 +1,470 @@
+//! The loop through its public door: a model that says what the test wants, tools and a journal in
+//! memory.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use agentmine_domain::{Budget, Epoch, Seq, Step, StepKind, Usage};
+use agentmine_llm::{Delta, LlmError, Message, Model, Reply, Request, Stop, ToolCall, ToolSpec};
+use async_trait::async_trait;
+use serde_json::json;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::*;
+
+/// Replies in order; keeps what it was asked.
+struct Scripted {
+    replies: Mutex<VecDeque<Result<Reply, LlmError>>>,
+    asked: Mutex<Vec<Vec<Message>>>,
+}
+
+impl Scripted {
+    fn new(replies: Vec<Reply>) -> Self {
+        Self {
+            replies: Mutex::new(replies.into_iter().map(Ok).collect()),
+            asked: Mutex::default(),
+        }
+    }
+
+    fn asked(&self) -> Vec<Vec<Message>> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Model for Scripted {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    async fn reply(
+        &self,
+        request: Request<'_>,
+        _: Option<&UnboundedSender<Delta>>,
+    ) -> Result<(Reply, Usage), LlmError> {
+        self.asked.lock().unwrap().push(request.messages.to_vec());
+        let reply = self
+            .replies
+            .lock()
+            .unwrap()
+            .pop_front()
+            .expect("the script has no more replies")?;
+        Ok((
+            reply,
+            Usage {
+                input_tokens: 10,
+                output_tokens: 1,
+                ..Usage::default()
+            },
+        ))
+    }
+}
+
+/// Answers `ok`, or what the test says; keeps what was called.
+#[derive(Default)]
+struct Bench {
+    called: Mutex<Vec<String>>,
+    fault: Option<ToolFault>,
+}
+
+#[async_trait]
+impl Tools for Bench {
+    fn specs(&self) -> Vec<ToolSpec> {
+        Vec::new()
+    }
+
+    async fn call(&self, call: &ToolCall) -> Result<ToolResult, ToolFault> {
+        self.called.lock().unwrap().push(call.id.clone());
+        match &self.fault {
+            Some(fault) => Err(fault.clone()),
+            None => Ok(ToolResult {
+                text: "ok".into(),
+                is_error: false,
+            }),
+        }
+    }
+}
+
+/// Keeps steps as the worker's journal would.
+#[derive(Default)]
+struct Memory {
+    steps: Mutex<Vec<Step>>,
+    halt: Option<Halt>,
+    refuse_after: Option<usize>,
+}
+
+impl Memory {
+    fn steps(&self) -> Vec<Step> {
+        self.steps.lock().unwrap().clone()
+    }
+
+    fn kinds(&self) -> Vec<StepKind> {
+        self.steps().iter().map(|s| s.kind).collect()
+    }
+}
+
+#[async_trait]
+impl Journal for Memory {
+    async fn record(&self, record: Record<'_>, duration_ms: u64) -> Result<(), Halt> {
+        let mut steps = self.steps.lock().unwrap();
+        if self.refuse_after.is_some_and(|n| steps.len() >= n) {
+            return Err(Halt::LeaseLost);
+        }
+        let (kind, payload) = match record {
+            Record::Phase(p) => (StepKind::Phase, json!({ "phase": p })),
+            Record::Prompt(m) => (StepKind::Prompt, json!({ "message": m })),
+            Record::Reply(m, u) => (StepKind::ModelReply, json!({ "message": m, "usage": u })),
+            Record::ToolResult(m) => (StepKind::ToolResult, json!({ "message": m })),
+            Record::Facts(f) => (StepKind::Fact, json!({ "facts": f })),
+            Record::Note(t) => (StepKind::Note, json!({ "text": t })),
+        };
+        let seq = Seq(steps.len() as i64 + 1);
+        steps.push(Step {
+            seq,
+            epoch: Epoch(1),
+            kind,
+            payload,
+            duration_ms,
+            at: chrono::Utc::now(),
+        });
+        Ok(())
+    }
+
+    async fn halted(&self) -> Halt {
+        match &self.halt {
+            Some(halt) => halt.clone(),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Facts in order; the last one again and again.
+struct Measured(Mutex<VecDeque<Facts>>);
+
+#[async_trait]
+impl Gather for Measured {
+    async fn facts(&self) -> Result<Facts, Halt> {
+        let mut facts = self.0.lock().unwrap();
+        Ok(if facts.len() > 1 {
+            facts.pop_front().unwrap()
+        } else {
+            facts[0].clone()
+        })
+    }
+}
+
+fn good() -> Facts {
+    Facts {
+        head: Some("abc".into()),
+        files: vec![ChangedFile {
+            path: "a".into(),
+            added: Some(1),
+            removed: Some(0),
+        }],
+        ..Facts::default()
+    }
+}
+
+fn bad() -> Facts {
+    let check = Check {
+        command: "make test".into(),
+        exit_code: 2,
+        output: "boom".into(),
+        duration_ms: 1,
+    };
+    Facts {
+        checks: vec![check],
+        ..good()
+    }
+}
+
+fn calls(ids: &[&str]) -> Reply {
+    let calls = ids.iter().map(|id| ToolCall {
+        id: (*id).into(),
+        name: "t".into(),
+        arguments: format!("{{\"n\":\"{id}\"}}"),
+    });
+    Reply {
+        text: String::new(),
+        calls: calls.collect(),
+        stop: Stop::ToolCalls,
+    }
+}
+
+fn says(text: &str) -> Reply {
+    Reply {
+        text: text.into(),
+        calls: Vec::new(),
+        stop: Stop::EndTurn,
+    }
+}
+
+struct Run {
+    model: Scripted,
+    tools: Bench,
+    journal: Memory,
+    facts: Vec<Facts>,
+    budget: Budget,
+}
+
+impl Run {
+    fn of(replies: Vec<Reply>) -> Self {
+        Self {
+            model: Scripted::new(replies),
+            tools: Bench::default(),
+            journal: Memory::default(),
+            facts: vec![good()],
+            budget: Budget {
+                steps: 50,
+                tokens: None,
+                cost_micros: None,
+                wall_time: Duration::from_secs(60),
+            },
+        }
+    }
+
+    async fn go(&self) -> Result<Outcome, Halt> {
+        self.resume(&[]).await
+    }
+
+    async fn resume(&self, steps: &[Step]) -> Result<Outcome, Halt> {
+        let brief = Brief {
+            title: "T".into(),
+            body: "B".into(),
+            kind: "Issue".into(),
+            number: 1,
+            repository: "o/r".into(),
+            author: "a".into(),
+            branch: "b".into(),
+            workspace: "/workspace".into(),
+            command_timeout: Some(10),
+            denied_commands: Vec::new(),
+            text_editor: TextEditor::Offered,
+        };
+        let session = Session {
+            model: &self.model,
+            tools: &self.tools,
+            journal: &self.journal,
+            gather: &Measured(Mutex::new(self.facts.clone().into())),
+            limits: Limits::new(self.budget),
+            max_rounds: 3,
+            brief: &brief,
+            watch: None,
+        };
+        let (history, usage) = History::replay(steps).unwrap();
+        run(&session, history, usage).await
+    }
+}
+
+#[tokio::test]
+async fn several_calls_in_one_reply_run_in_order_and_each_is_journaled_before_the_next() {
+    let run = Run::of(vec![calls(&["1", "2"]), says("done")]);
+    let outcome = run.go().await.unwrap();
+    assert_eq!(*run.tools.called.lock().unwrap(), ["1", "2"]);
+    assert_eq!(outcome.missing, None);
+    assert_eq!(outcome.words, "done");
+    assert_eq!(
+        (outcome.usage.model_calls, outcome.usage.tool_calls),
+        (2, 2)
+    );
+    use StepKind::*;
+    assert_eq!(
+        run.journal.kinds(),
+        [
+            Prompt, Prompt, Phase, ModelReply, ToolResult, ToolResult, ModelReply, Phase, Fact
+        ]
+    );
+}
+
+#[tokio::test]
+async fn nothing_runs_when_the_reply_could_not_be_journaled() {
+    let mut run = Run::of(vec![calls(&["1"])]);
+    run.journal.refuse_after = Some(3);
+    assert_eq!(run.go().await, Err(Halt::LeaseLost));
+    assert!(run.tools.called.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn failing_checks_send_it_back_to_work_with_their_output() {
+    let mut run = Run::of(vec![says("done"), says("mended")]);
+    run.facts = vec![bad(), good()];
+    let outcome = run.go().await.unwrap();
+    assert_eq!((outcome.missing, outcome.rounds), (None, 2));
+    let Message::User { text } = run.model.asked()[1].last().unwrap().clone() else {
+        panic!()
+    };
+    assert!(
+        text.contains("`make test` ended with exit code 2") && text.contains("boom"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn after_the_last_round_the_result_is_partial_and_says_so() {
+    let mut run = Run::of(vec![says("1"), says("2"), says("3")]);
+    run.facts = vec![bad()];
+    let outcome = run.go().await.unwrap();
+    assert!(outcome.missing.clone().unwrap().contains("exit code 2"));
+    let text = pull_request("T", 1, "9", &outcome);
+    assert!(text.draft && text.body.contains("Partial result") && text.body.starts_with("For #1"));
+}
+
+#[tokio::test]
+async fn an_empty_reply_is_asked_again_and_three_are_stuck() {
+    let run = Run::of(vec![says(""), says("done")]);
+    assert_eq!(run.go().await.unwrap().missing, None);
+    let run = Run::of(vec![says(""), says(" "), says("")]);
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(missing.contains("3 empty or cut replies"), "{missing}");
+}
+
+#[tokio::test]
+async fn calls_of_a_cut_reply_are_not_run_but_answered() {
+    let cut = Reply {
+        stop: Stop::Length,
+        ..calls(&["1"])
+    };
+    let run = Run::of(vec![cut, says("done")]);
+    run.go().await.unwrap();
+    assert!(run.tools.called.lock().unwrap().is_empty());
+    let second = run.model.asked()[1].clone();
+    assert!(
+        second
+            .iter()
+            .any(|m| matches!(m, Message::Tool { call_id, is_error: true, .. } if call_id == "1"))
+    );
+}
+
+#[tokio::test]
+async fn the_same_call_with_the_same_result_three_times_is_stuck() {
+    let same = || Reply {
+        calls: vec![ToolCall {
+            id: "x".into(),
+            name: "t".into(),
+            arguments: "{}".into(),
+        }],
+        ..calls(&[])
+    };
+    let run = Run::of(vec![same(), same(), same()]);
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(missing.contains("stuck"), "{missing}");
+}
+
+#[tokio::test]
+async fn limits_are_checked_before_each_model_call() {
+    let mut run = Run::of(vec![calls(&["1"]), calls(&["2"])]);
+    run.budget.steps = 2;
+    let outcome = run.go().await.unwrap();
+    assert_eq!(run.model.asked().len(), 2);
+    assert!(outcome.missing.unwrap().contains("2 model calls"));
+}
+
+#[tokio::test]
+async fn a_persons_wish_ends_the_session_before_the_model_is_asked() {
+    let mut run = Run::of(vec![says("never")]);
+    run.journal.halt = Some(Halt::Cancelled("stop".into()));
+    assert_eq!(run.go().await, Err(Halt::Cancelled("stop".into())));
+    assert!(run.model.asked().is_empty());
+}
+
+#[tokio::test]
+async fn a_tool_fault_ends_the_session_one_way_or_the_other() {
+    let mut run = Run::of(vec![calls(&["1"])]);
+    run.tools.fault = Some(ToolFault::Broken("gone".into()));
+    assert_eq!(run.go().await, Err(Halt::Retry("gone".into())));
+    let mut run = Run::of(vec![calls(&["1"])]);
+    run.tools.fault = Some(ToolFault::Hopeless("401".into()));
+    assert_eq!(run.go().await, Err(Halt::Failed("401".into())));
+}
+
+#[tokio::test]
+async fn a_gone_provider_is_tried_again_and_refused_credentials_are_not() {
+    let gone = LlmError::Unavailable {
+        tries: 5,
+        detail: "503".into(),
+    };
+    let refused = LlmError::Unauthorized {
+        status: 401,
+        body: "no".into(),
+    };
+    for (error, retry) in [(gone, true), (refused, false)] {
+        let run = Run::of(Vec::new());
+        run.model.replies.lock().unwrap().push_back(Err(error));
+        let halt = run.go().await.unwrap_err();
+        assert_eq!(matches!(halt, Halt::Retry(_)), retry, "{halt}");
+    }
+}
+
+#[tokio::test]
+async fn a_resumed_session_goes_on_and_tells_the_model_of_the_interrupted_call() {
+    let first = Run::of(vec![calls(&["1", "2"]), says("never asked")]);
+    first.go().await.unwrap();
+    // Killed between the two calls: the second has no result.
+    let steps: Vec<Step> = first.journal.steps().into_iter().take(5).collect();
+    let second = Run::of(vec![says("done")]);
+    let outcome = second.resume(&steps).await.unwrap();
+    assert!(
+        second.tools.called.lock().unwrap().is_empty(),
+        "a call was run again"
+    );
+    let asked = &second.model.asked()[0];
+    assert_eq!(
+        asked[..4],
+        first.model.asked()[1][..4],
+        "the prefix changed"
+    );
+    let Message::Tool {
+        call_id,
+        text,
+        is_error,
+        ..
+    } = asked.last().unwrap()
+    else {
+        panic!()
+    };
+    assert!(call_id == "2" && *is_error && text.contains("outcome unknown"));
+    assert_eq!(
+        outcome.usage.model_calls, 2,
+        "what the first session used counts"
+    );
+}
+
+#[tokio::test]
+async fn a_session_resumed_behind_the_last_word_measures_without_asking_again() {
+    let first = Run::of(vec![says("done")]);
+    first.go().await.unwrap();
+    let steps = first.journal.steps();
+    let second = Run::of(Vec::new());
+    let outcome = second.resume(&steps).await.unwrap();
+    assert_eq!((outcome.words.as_str(), outcome.missing), ("done", None));
+}
+
+#[tokio::test]
+async fn the_conversation_only_grows_so_that_prompt_caching_works() {
+    let run = Run::of(vec![calls(&["1"]), calls(&["2"]), says(""), says("done")]);
+    run.go().await.unwrap();
+    for pair in run.model.asked().windows(2) {
+        assert_eq!(pair[0][..], pair[1][..pair[0].len()]);
+    }
+}
+
+#[test]
+fn the_models_words_cannot_close_issues_ping_people_or_forge_markers() {
+    let outcome = Outcome {
+        facts: good(),
+        missing: None,
+        words: "Fixes #99 @maintainer <!-- agentmine:task -->\n## Heading".into(),
+        usage: Usage::default(),
+        rounds: 1,
+    };
+    let body = pull_request("T", 7, "1", &outcome).body;
+    assert!(
+        !body.contains("#99") && !body.contains("@maintainer") && !body.contains("<!--"),
+        "{body}"
+    );
+    assert!(
+        body.contains("Closes #7") && body.contains("\n## Heading"),
+        "{body}"
+    );
+}

@@ -1,0 +1,192 @@
+//! What the gateway did and refused.
+//!
+//! The sandbox decides how often something happens, so everything kept here is bounded: web hosts
+//! are kept once each up to [`MAX_WEB`], pushes up to [`MAX_PUSHES`]. What does not fit is counted
+//! in the metrics only.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+/// Distinct web events kept.
+const MAX_WEB: usize = 1000;
+/// Push events kept.
+const MAX_PUSHES: usize = 500;
+/// Bytes of a host name or a reason kept.
+const MAX_TEXT: usize = 300;
+
+/// Something the gateway did or refused. Shown in the pull request's summary.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A push went upstream and was accepted.
+    Pushed {
+        /// The branch, without `refs/heads/`.
+        branch: String,
+        /// The branch's commit before; all zeros when the push made the branch.
+        old: String,
+        /// The branch's commit now.
+        new: String,
+        /// Bytes of the push as the sandbox sent it.
+        bytes: u64,
+    },
+    /// A push was refused, here or upstream.
+    PushRefused {
+        /// Why, as it was told to git.
+        reason: String,
+    },
+    /// Upstream refused the worker's credentials: the session cannot succeed.
+    AuthRefused {
+        /// 401 or 403.
+        status: u16,
+    },
+    /// Web requests to this host were let through. Kept once for each host and port.
+    WebAllowed {
+        /// The host's name, in lower case.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// Web requests to this host were refused here. Kept once for each host, port and reason.
+    WebBlocked {
+        /// The host as the sandbox named it, cut if it is long.
+        host: String,
+        /// The port; 0 when none could be read.
+        port: u16,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The record of one session's gateway.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    events: Vec<Event>,
+    web_seen: HashSet<Event>,
+    pushes: usize,
+    auth_refused: Option<u16>,
+    pushed_head: Option<String>,
+}
+
+impl Ledger {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing here panics half-way through a change, so a poisoned state is still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.state().events.clone()
+    }
+
+    pub(crate) fn auth_refused(&self) -> Option<u16> {
+        self.state().auth_refused
+    }
+
+    pub(crate) fn pushed_head(&self) -> Option<String> {
+        self.state().pushed_head.clone()
+    }
+
+    pub(crate) fn pushed(&self, branch: &str, old: &str, new: &str, bytes: u64) {
+        metrics::counter!("agentmine_gateway_pushes_total", "outcome" => "accepted").increment(1);
+        let mut state = self.state();
+        state.pushed_head = Some(new.to_owned());
+        state.push_event(Event::Pushed {
+            branch: branch.to_owned(),
+            old: old.to_owned(),
+            new: new.to_owned(),
+            bytes,
+        });
+    }
+
+    pub(crate) fn push_refused(&self, reason: &str) {
+        metrics::counter!("agentmine_gateway_pushes_total", "outcome" => "refused").increment(1);
+        let reason = printable(reason);
+        self.state().push_event(Event::PushRefused { reason });
+    }
+
+    pub(crate) fn auth(&self, status: u16) {
+        let mut state = self.state();
+        if state.auth_refused.is_none() {
+            state.auth_refused = Some(status);
+            state.events.push(Event::AuthRefused { status });
+        }
+    }
+
+    pub(crate) fn web_allowed(&self, host: &str, port: u16) {
+        metrics::counter!("agentmine_gateway_web_requests_total", "outcome" => "allowed")
+            .increment(1);
+        let host = printable(host);
+        self.state().web_event(Event::WebAllowed { host, port });
+    }
+
+    pub(crate) fn web_blocked(&self, host: &str, port: u16, reason: &str) {
+        metrics::counter!("agentmine_gateway_web_requests_total", "outcome" => "blocked")
+            .increment(1);
+        let event = Event::WebBlocked {
+            host: printable(host),
+            port,
+            reason: printable(reason),
+        };
+        self.state().web_event(event);
+    }
+}
+
+impl State {
+    fn push_event(&mut self, event: Event) {
+        if self.pushes < MAX_PUSHES {
+            self.pushes += 1;
+            self.events.push(event);
+        }
+    }
+
+    fn web_event(&mut self, event: Event) {
+        if self.web_seen.len() < MAX_WEB && self.web_seen.insert(event.clone()) {
+            self.events.push(event);
+        }
+    }
+}
+
+/// One line of printable text, cut at [`MAX_TEXT`] bytes.
+pub(crate) fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len().min(MAX_TEXT));
+    for c in text.chars() {
+        if out.len() + c.len_utf8() > MAX_TEXT {
+            out.push('…');
+            break;
+        }
+        out.push(if c.is_control() { ' ' } else { c });
+    }
+    out.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_kept_once_and_hosts_are_bounded() {
+        let ledger = Ledger::default();
+        ledger.web_allowed("a.example", 443);
+        ledger.web_allowed("a.example", 443);
+        assert_eq!(ledger.events().len(), 1);
+        for n in 0..(MAX_WEB * 2) {
+            ledger.web_blocked(&format!("h{n}"), 80, "no");
+        }
+        assert_eq!(ledger.events().len(), MAX_WEB);
+        ledger.push_refused("still kept");
+        assert_eq!(ledger.events().len(), MAX_WEB + 1);
+    }
+
+    #[test]
+    fn long_and_unprintable_text_is_cut() {
+        let text = printable(&format!("a\x1b[31m\nb{}", "x".repeat(1000)));
+        assert!(text.starts_with("a [31m b"));
+        assert!(text.len() <= MAX_TEXT + 3);
+    }
+}

@@ -1,0 +1,214 @@
+//! Running git on the worker: a clean environment, a time limit and a cap on what it prints.
+//!
+//! No configuration of the system or the user is read, no hook runs, nothing asks for input, and
+//! only the protocol of the one upstream is allowed. The token travels in an environment variable
+//! of the git process alone, never in its arguments, and never on disk.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+/// Bytes of stderr kept.
+const MAX_STDERR: usize = 16 * 1024;
+
+/// Variables that git gets from the worker: how to find programs, certificates and a proxy.
+const PASSED_ON: [&str; 12] = [
+    "PATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "GIT_SSL_CAINFO",
+    "GIT_SSL_CAPATH",
+    "http_proxy",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+];
+
+/// All that git is configured with.
+const CONFIG: &str = "\
+[core]
+\thooksPath = /dev/null
+\tattributesFile = /dev/null
+\texcludesFile = /dev/null
+\tfsmonitor = false
+\tquotePath = false
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[http]
+\tfollowRedirects = false
+[credential]
+\thelper =
+[fetch]
+\trecurseSubmodules = false
+\twriteCommitGraph = false
+[advice]
+\tgraftFileDeprecated = false
+";
+
+/// A home for git processes, with a configuration of our own. Removed when dropped.
+#[derive(Debug)]
+pub(crate) struct GitHome {
+    dir: TempDir,
+}
+
+/// What a git process printed.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Vec<u8>,
+    /// Whether stdout went on past the cap. The process was ended then.
+    pub(crate) cut: bool,
+    pub(crate) stderr: String,
+}
+
+impl GitHome {
+    /// `upstream` is a local repository that may belong to another user of this machine.
+    pub(crate) fn new(upstream: Option<&Path>) -> io::Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("agentmine-git-")
+            .tempdir()?;
+        let mut config = CONFIG.to_owned();
+        if let Some(path) = upstream {
+            config.push_str("[safe]\n");
+            for path in [path.to_owned(), path.join(".git")] {
+                let quoted = path
+                    .to_string_lossy()
+                    .replace('\\', "\\\\")
+                    .replace('"', "\\\"");
+                config.push_str(&format!("\tdirectory = \"{quoted}\"\n"));
+            }
+        }
+        std::fs::write(dir.path().join("config"), config)?;
+        Ok(Self { dir })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// `git` with the clean environment; the caller adds arguments.
+    pub(crate) fn git(&self) -> Command {
+        let mut command = Command::new("git");
+        command
+            .env_clear()
+            .envs(
+                PASSED_ON
+                    .iter()
+                    .filter_map(|name| std::env::var_os(name).map(|value| (name, value))),
+            )
+            .env("HOME", self.path())
+            .env("XDG_CONFIG_HOME", self.path())
+            .env("LC_ALL", "C")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", self.path().join("config"))
+            .env("GIT_ATTR_NOSYSTEM", "1")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_ASKPASS", "")
+            .env("GIT_NO_REPLACE_OBJECTS", "1")
+            .env("GIT_NO_LAZY_FETCH", "1")
+            .env("GIT_OPTIONAL_LOCKS", "0")
+            .env("GIT_ALLOW_PROTOCOL", "none")
+            .current_dir(self.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Makes an empty bare repository here, by hand: `git init` would copy templates.
+    pub(crate) fn bare(&self, object_format: &str) -> io::Result<PathBuf> {
+        let repo = self.path().join("repo.git");
+        for folder in ["objects/info", "objects/pack", "refs/heads", "info"] {
+            std::fs::create_dir_all(repo.join(folder))?;
+        }
+        std::fs::write(repo.join("HEAD"), "ref: refs/heads/none\n")?;
+        let version = i32::from(object_format != "sha1");
+        let mut config = format!("[core]\n\trepositoryformatversion = {version}\n\tbare = true\n");
+        if version == 1 {
+            config.push_str(&format!("[extensions]\n\tobjectFormat = {object_format}\n"));
+        }
+        std::fs::write(repo.join("config"), config)?;
+        Ok(repo)
+    }
+}
+
+/// Runs `command` to its end. A process past its time, or past `cap` bytes of stdout, is killed.
+pub(crate) async fn run(mut command: Command, limit: Duration, cap: usize) -> io::Result<Output> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let missing = || io::Error::other("git has no output");
+    let stdout = child.stdout.take().ok_or_else(missing)?;
+    let stderr = child.stderr.take().ok_or_else(missing)?;
+    let work = async {
+        let out = async {
+            let (bytes, cut) = capped(stdout, cap).await?;
+            if cut {
+                child.start_kill()?;
+            }
+            let status = child.wait().await?;
+            io::Result::Ok((bytes, cut, status))
+        };
+        tokio::try_join!(out, drained(stderr))
+    };
+    let ended = tokio::time::timeout(limit, work).await;
+    let Ok(ended) = ended else {
+        return Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("git did not end within {} seconds", limit.as_secs()),
+        ));
+    };
+    let ((stdout, cut, status), stderr) = ended?;
+    Ok(Output {
+        status,
+        stdout,
+        cut,
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+    })
+}
+
+/// The first `cap` bytes, and whether there were more.
+async fn capped(reader: impl AsyncRead + Unpin, cap: usize) -> io::Result<(Vec<u8>, bool)> {
+    let mut bytes = Vec::new();
+    let mut limited = reader.take(cap as u64 + 1);
+    limited.read_to_end(&mut bytes).await?;
+    let cut = bytes.len() > cap;
+    bytes.truncate(cap);
+    Ok((bytes, cut))
+}
+
+/// Reads to the end, so that the writer never waits; keeps the first [`MAX_STDERR`] bytes.
+async fn drained(mut reader: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
+    let mut kept = Vec::new();
+    let mut buffer = vec![0; 8192];
+    loop {
+        let n = reader.read(&mut buffer).await?;
+        if n == 0 {
+            return Ok(kept);
+        }
+        let room = MAX_STDERR.saturating_sub(kept.len());
+        kept.extend_from_slice(&buffer[..n.min(room)]);
+    }
+}
+
+/// Adds `key=value` pairs of configuration through the environment.
+pub(crate) fn configure<V: AsRef<OsStr>>(command: &mut Command, pairs: &[(&str, V)]) {
+    command.env("GIT_CONFIG_COUNT", pairs.len().to_string());
+    for (at, (key, value)) in pairs.iter().enumerate() {
+        command.env(format!("GIT_CONFIG_KEY_{at}"), key);
+        command.env(format!("GIT_CONFIG_VALUE_{at}"), value);
+    }
+}

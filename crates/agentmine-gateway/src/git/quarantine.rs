@@ -1,0 +1,190 @@
+//! A push is unpacked and judged here before anything of it goes upstream.
+//!
+//! The pack stands alone: upstream's advertisement says `no-thin`, so git sends whole objects, and a
+//! pack that leans on objects elsewhere is refused. The commits in it then show whether the branch's
+//! old commit is among the ancestors of the new one. Only when the way there leads over commits that
+//! are not in the pack (say, a merge of a branch that upstream already has) the history is fetched.
+
+use std::collections::{HashMap, HashSet};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::command;
+use super::push::{Command, Head, is_id, is_zero};
+use super::spool::Spool;
+use super::upstream::Remote;
+use crate::events::printable;
+use crate::facts::BareRepo;
+
+const UNPACK_TIMEOUT: Duration = Duration::from_secs(300);
+/// Bytes of a list of objects or commits; a push with more of them is refused.
+const MAX_LIST: usize = 64 * 1024 * 1024;
+
+/// A push that is known to be sound.
+#[derive(Debug)]
+pub(crate) struct Checked(());
+
+/// Checks the pack of a push, and that it only adds to what the branch holds.
+///
+/// `Err` holds the reason, in words for git.
+pub(crate) async fn check(
+    remote: Arc<Remote>,
+    spool: &Spool,
+    head: &Head,
+    command: &Command,
+) -> Result<Checked, String> {
+    let broken = |error: std::io::Error| {
+        tracing::warn!(%error, "a push could not be checked");
+        String::from("the push could not be checked")
+    };
+    let repo = BareRepo::beside(remote, head.object_format()).map_err(broken)?;
+    let header = spool.at(head.pack_offset, 12).map_err(broken)?;
+    let objects = match header.as_slice() {
+        [b'P', b'A', b'C', b'K', 0, 0, 0, 2, count @ ..] if count.len() == 4 => count
+            .iter()
+            .fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte)),
+        _ => return Err("the push holds no pack".into()),
+    };
+    if objects > 0 {
+        unpack(&repo, spool, head.pack_offset).await?;
+    }
+    if !is_zero(&command.old) {
+        descends(&repo, command).await?;
+    }
+    Ok(Checked(()))
+}
+
+async fn unpack(repo: &BareRepo, spool: &Spool, pack_offset: u64) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("the pack could not be checked: {error}");
+    let mut git = repo.git();
+    git.args(["index-pack", "--stdin", "--fsck-objects", "--threads=1"]);
+    git.arg(format!("--max-input-size={}", spool.length));
+    git.stdin(Stdio::from(spool.from(pack_offset).map_err(failed)?));
+    let output = command::run(git, UNPACK_TIMEOUT, MAX_LIST)
+        .await
+        .map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = output
+        .stderr
+        .lines()
+        .find(|line| line.starts_with("error:") || line.starts_with("fatal:"));
+    Err(format!(
+        "the pack does not pass git's checks: {}",
+        printable(said.unwrap_or("no reason given"))
+    ))
+}
+
+/// Whether the branch's old commit is an ancestor of the new one.
+async fn descends(repo: &BareRepo, command: &Command) -> Result<(), String> {
+    const REWIND: &str = "not a fast-forward: commits on the branch would be lost";
+    let parents = commits(repo)
+        .await
+        .map_err(|error| format!("the pack could not be checked: {error}"))?;
+    match walk(&parents, &command.new, &command.old) {
+        Walk::Found => Ok(()),
+        Walk::Ended => Err(REWIND.into()),
+        Walk::LeftThePack => {
+            repo.fetch_history().await.map_err(|error| {
+                format!("upstream's history could not be fetched to check the push: {error}")
+            })?;
+            match repo.is_ancestor(&command.old, &command.new).await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(REWIND.into()),
+                Err(_) => Err("the push leans on commits that upstream does not have".into()),
+            }
+        }
+    }
+}
+
+/// The parents of each commit in the pack.
+async fn commits(repo: &BareRepo) -> std::io::Result<HashMap<String, Vec<String>>> {
+    let mut git = repo.git();
+    git.args(["cat-file", "--batch-all-objects", "--unordered"]);
+    git.arg("--batch-check=%(objecttype) %(objectname)");
+    let output = command::run(git, UNPACK_TIMEOUT, MAX_LIST).await?;
+    if output.cut || !output.status.success() {
+        return Err(std::io::Error::other("too many objects"));
+    }
+    let listing = String::from_utf8_lossy(&output.stdout);
+    let ids: String = listing
+        .lines()
+        .filter_map(|line| line.strip_prefix("commit "))
+        .flat_map(|id| [id, "\n"])
+        .collect();
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let list = tempfile::tempfile()?;
+    std::os::unix::fs::FileExt::write_all_at(&list, ids.as_bytes(), 0)?;
+    let mut git = repo.git();
+    git.args(["log", "--no-walk=unsorted", "--stdin", "--format=%H %P"]);
+    git.stdin(Stdio::from(list));
+    let output = command::run(git, UNPACK_TIMEOUT, MAX_LIST).await?;
+    if output.cut || !output.status.success() {
+        return Err(std::io::Error::other("the commits cannot be read"));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut parents = HashMap::new();
+    for line in text.lines() {
+        let mut ids = line.split(' ').filter(|id| is_id(id)).map(String::from);
+        if let Some(commit) = ids.next() {
+            parents.insert(commit, ids.collect());
+        }
+    }
+    Ok(parents)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Walk {
+    /// `old` is an ancestor.
+    Found,
+    /// It is not, by all ways.
+    Ended,
+    /// Some way leads out of the pack.
+    LeftThePack,
+}
+
+fn walk(parents: &HashMap<String, Vec<String>>, new: &str, old: &str) -> Walk {
+    let mut seen = HashSet::new();
+    let mut next = vec![new];
+    let mut left = false;
+    while let Some(commit) = next.pop() {
+        if commit == old {
+            return Walk::Found;
+        }
+        if !seen.insert(commit) {
+            continue;
+        }
+        match parents.get(commit) {
+            Some(parents) => next.extend(parents.iter().map(String::as_str)),
+            None => left = true,
+        }
+    }
+    if left { Walk::LeftThePack } else { Walk::Ended }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_finds_the_old_commit_or_says_where_it_stopped() {
+        let graph: HashMap<String, Vec<String>> = [
+            ("d", vec!["c", "x"]),
+            ("c", vec!["b"]),
+            ("b", vec!["a"]),
+            ("root", vec![]),
+        ]
+        .into_iter()
+        .map(|(id, parents)| (id.into(), parents.into_iter().map(String::from).collect()))
+        .collect();
+        assert_eq!(walk(&graph, "d", "a"), Walk::Found);
+        assert_eq!(walk(&graph, "d", "d"), Walk::Found);
+        assert_eq!(walk(&graph, "c", "zzz"), Walk::LeftThePack);
+        assert_eq!(walk(&graph, "root", "a"), Walk::Ended);
+        assert_eq!(walk(&HashMap::new(), "n", "o"), Walk::LeftThePack);
+    }
+}

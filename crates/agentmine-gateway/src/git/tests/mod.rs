@@ -1,0 +1,600 @@
+//! A real git client over real TCP, through the gateway, to both kinds of upstream.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rstest::rstest;
+use world::{Kind, World};
+
+use super::pktline;
+use crate::facts::{BareRepo, FactsError};
+use crate::{Event, Gateway, GatewayConfig, Upstream};
+
+mod forge;
+mod world;
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn clone_shallow_clone_and_fetch_pass_through(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    let full = world.clone_into("full", &[]).await;
+    assert_eq!(world.git(&full, "rev-list --count HEAD").await.ok(), "3");
+    let shallow = world.clone_into("shallow", &["--depth=1"]).await;
+    assert_eq!(world.git(&shallow, "rev-list --count HEAD").await.ok(), "1");
+    let human = world.human_commit("main", "later.txt").await;
+    world.git(&full, "fetch -q origin").await.ok();
+    assert_eq!(world.git(&full, "rev-parse origin/main").await.ok(), human);
+    world.git(&shallow, "fetch -q --unshallow").await.ok();
+    for version in ["0", "1", "2"] {
+        let refs = world
+            .git(
+                &full,
+                &format!("-c protocol.version={version} ls-remote origin"),
+            )
+            .await
+            .ok();
+        assert!(refs.contains(&human), "version {version}: {refs}");
+    }
+    assert_eq!(world.gateway.events(), []);
+}
+
+#[rstest]
+#[case(Kind::Path, "--depth=1")]
+#[case(Kind::Http, "--depth=1")]
+#[case(Kind::Path, "--no-single-branch")]
+#[case(Kind::Http, "--no-single-branch")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_branch_is_pushed_and_pushed_again(#[case] kind: Kind, #[case] how: &str) {
+    let world = World::new(kind).await;
+    let repo = world.clone_into("repo", &[how]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    let first = world.commit(&repo, "one.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.upstream_head("work").await, first);
+    let second = world.commit(&repo, "two.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.upstream_head("work").await, second);
+    assert_eq!(world.gateway.pushed_head(), Some(second.clone()));
+    let pushes: Vec<_> = world
+        .gateway
+        .events()
+        .into_iter()
+        .map(|event| match event {
+            Event::Pushed {
+                old, new, branch, ..
+            } => (branch, old, new),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let zero = "0".repeat(40);
+    let work = String::from("work");
+    assert_eq!(
+        pushes,
+        [(work.clone(), zero, first.clone()), (work, first, second)]
+    );
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_larger_than_gits_buffer_arrives(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    std::fs::write(repo.join("big"), world::noise(3_000_000)).unwrap();
+    let head = world.commit(&repo, "one.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.upstream_head("work").await, head);
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_but_the_one_update_is_refused(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    let head = world.commit(&repo, "one.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    world.commit(&repo, "two.txt").await;
+    world.git(&repo, "tag v1").await.ok();
+    let before = world.upstream_refs().await;
+    for (push, reason) in [
+        (
+            "push origin work:main",
+            "only refs/heads/work may be pushed to",
+        ),
+        (
+            "push origin work:other",
+            "only refs/heads/work may be pushed to",
+        ),
+        (
+            "push origin work:refs/heads/work/deeper",
+            "only refs/heads/work",
+        ),
+        (
+            "push origin v1",
+            "only refs/heads/work may be pushed to, not refs/tags/v1",
+        ),
+        ("push origin :work", "may not be deleted"),
+        ("push origin :main", "only refs/heads/work"),
+        ("push origin work work:other", "this one updates 2 refs"),
+        ("push --mirror origin", "refs"),
+    ] {
+        let told = world.git(&repo, push).await.err();
+        assert!(told.contains(reason), "{push}: {told}");
+        assert_eq!(world.upstream_refs().await, before, "{push}");
+    }
+    assert_eq!(world.gateway.pushed_head(), Some(head));
+    let refused = world.refusals();
+    assert_eq!(refused.len(), 8, "{refused:?}");
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forced_rewind_is_refused(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    let repo = world.clone_into("repo", &["--depth=1"]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    let head = world.commit(&repo, "two.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    for change in [
+        "commit -q --amend -m other",
+        "reset -q --hard HEAD~1",
+        "reset -q --hard origin/main",
+        "checkout -q --orphan alone",
+    ] {
+        world.git(&repo, change).await.ok();
+        if change.contains("orphan") {
+            world.git(&repo, "commit -qm alone").await.ok();
+        }
+        let told = world.git(&repo, "push -f origin HEAD:work").await.err();
+        assert!(told.contains("not a fast-forward"), "{change}: {told}");
+        assert_eq!(world.upstream_head("work").await, head, "{change}");
+        world
+            .git(&repo, &format!("checkout -qf -B work {head}"))
+            .await
+            .ok();
+    }
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_that_upstream_has_already_may_be_built_on(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    let repo = world
+        .clone_into("repo", &["--depth=1", "--no-single-branch"])
+        .await;
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    // The main branch moves, and is merged.
+    world.human_commit("main", "elsewhere.txt").await;
+    world.git(&repo, "fetch -q origin").await.ok();
+    world
+        .git(&repo, "merge -q --no-edit origin/main")
+        .await
+        .ok();
+    world.git(&repo, "push -q origin work").await.ok();
+    // Somebody merges the branch; it is then moved on to the merge, so the pack is empty.
+    world.human_merge("work", "main").await;
+    world.git(&repo, "fetch -q origin").await.ok();
+    world
+        .git(&repo, "merge -q --ff-only origin/main")
+        .await
+        .ok();
+    let head = world.git(&repo, "rev-parse HEAD").await.ok();
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.upstream_head("work").await, head);
+    assert_eq!(world.refusals(), Vec::<String>::new());
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_humans_push_in_between_is_not_overwritten(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    let human = world.human_commit("work", "human.txt").await;
+    world.commit(&repo, "two.txt").await;
+    let told = world.git(&repo, "push -f origin work").await.err();
+    assert!(told.contains("changed by somebody else"), "{told}");
+    // Not even on top of it: whose turn it is now is not the sandbox's to say.
+    world.git(&repo, "fetch -q origin work").await.ok();
+    world.git(&repo, "merge -q --no-edit FETCH_HEAD").await.ok();
+    let told = world.git(&repo, "push origin work").await.err();
+    assert!(told.contains("changed by somebody else"), "{told}");
+    assert_eq!(world.upstream_head("work").await, human);
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_of_an_earlier_session_is_continued_but_not_rewound(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    let earlier = world.human_commit("work", "earlier.txt").await;
+    let repo = world.clone_into("repo", &["--depth=1"]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    let told = world.git(&repo, "push -f origin work").await.err();
+    assert!(told.contains("not a fast-forward"), "{told}");
+    assert_eq!(world.upstream_head("work").await, earlier);
+    world
+        .git(&repo, "fetch -q --depth=1 origin work")
+        .await
+        .ok();
+    world.git(&repo, "reset -q --hard FETCH_HEAD").await.ok();
+    let next = world.commit(&repo, "two.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.upstream_head("work").await, next);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_over_the_limit_is_refused_with_its_reason() {
+    let world = World::with(Kind::Path, |config| config.max_push_bytes = 100_000).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    for size in [200_000, 3_000_000] {
+        std::fs::write(repo.join("big"), world::noise(size)).unwrap();
+        world.commit(&repo, "one.txt").await;
+        let told = world.git(&repo, "push origin work").await.err();
+        assert!(
+            told.contains("larger than the limit of 100000 bytes"),
+            "{told}"
+        );
+    }
+    assert_eq!(world.upstream_head("work").await, "");
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_lease_stops_the_push(#[case] kind: Kind) {
+    let world = World::with(kind, |config| config.fence = Arc::new(world::Lost)).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    let told = world.git(&repo, "push origin work").await.err();
+    assert!(told.contains("the lease is lost"), "{told}");
+    assert_eq!(world.upstream_head("work").await, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_credentials_are_recorded_and_told() {
+    let world = World::new(Kind::WrongToken).await;
+    let told = world
+        .git(world.home.path(), &format!("clone -q {} x", world.url))
+        .await
+        .err();
+    assert!(
+        told.contains("refused the worker's credentials (401)"),
+        "{told}"
+    );
+    assert!(!told.contains("Password"), "{told}");
+    assert_eq!(world.gateway.auth_refused(), Some(401));
+    assert_eq!(world.gateway.events(), [Event::AuthRefused { status: 401 }]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_is_never_seen_by_the_client() {
+    let world = World::new(Kind::Http).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    let mut seen = String::new();
+    for command in ["fetch origin", "push origin work:main", "push origin work"] {
+        seen.push_str(&world.git_traced(&repo, command).await);
+    }
+    assert!(
+        seen.contains("git-receive-pack"),
+        "the trace shows requests"
+    );
+    let encoded = base64::Engine::encode(
+        &base64::engine::general_purpose::STANDARD,
+        format!("bot:{}", world::TOKEN),
+    );
+    for secret in [world::TOKEN, &encoded] {
+        assert!(!seen.contains(secret));
+        assert!(!format!("{:?}", world.gateway).contains(secret));
+    }
+    assert!(!seen.to_ascii_lowercase().contains("authorization:"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_requests_are_not_answered() {
+    let world = World::new(Kind::Http).await;
+    let client = reqwest::Client::new();
+    let nonce = world.url.rsplit('/').nth(1).unwrap().to_owned();
+    let origin = world.url.split(&nonce).next().unwrap().to_owned();
+    for (path, status) in [
+        ("repo.git/info/refs?service=git-upload-pack".to_owned(), 404),
+        (
+            format!("{nonce}/other.git/info/refs?service=git-upload-pack"),
+            404,
+        ),
+        (format!("{nonce}/repo.git/info/refs"), 403),
+        (
+            format!("{nonce}/repo.git/info/refs?service=git-upload-archive"),
+            403,
+        ),
+        (
+            format!("{nonce}/repo.git/info/refs?service=git-upload-pack&x=1"),
+            403,
+        ),
+        (format!("{nonce}/repo.git/../repo.git/HEAD"), 404),
+        (format!("{nonce}/repo.git/HEAD"), 404),
+        (format!("{nonce}/repo.git/git-upload-pack"), 404),
+        (
+            "0".repeat(32) + "/repo.git/info/refs?service=git-upload-pack",
+            404,
+        ),
+    ] {
+        let answer = client.get(format!("{origin}{path}")).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), status, "{path}");
+    }
+    assert_eq!(world.forge_requests(), 0);
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compressed_fetch_request_is_understood(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    let mut body = Vec::new();
+    pktline::data(&mut body, b"command=ls-refs\n");
+    body.extend_from_slice(b"0001");
+    pktline::data(&mut body, b"ref-prefix refs/heads/main\n");
+    pktline::flush(&mut body);
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, &body).unwrap();
+    let answer = reqwest::Client::new()
+        .post(format!("{}/git-upload-pack", world.url))
+        .header("content-type", "application/x-git-upload-pack-request")
+        .header("content-encoding", "gzip")
+        .header("git-protocol", "version=2")
+        .body(packed.finish().unwrap())
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 200);
+    assert!(answer.text().await.unwrap().contains("refs/heads/main"));
+}
+
+#[rstest]
+#[case(b"", "no pack")]
+#[case(b"PACK\0\0\0\x02\0\0\0\x01garbage", "does not pass git's checks")]
+#[case(b"PACK\0\0\0\x02\xff\xff\xff\xff", "does not pass git's checks")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_faulty_pack_goes_nowhere(#[case] pack: &[u8], #[case] reason: &str) {
+    let world = World::new(Kind::Http).await;
+    let zero = "0".repeat(40);
+    let mut body = Vec::new();
+    let line = format!("{zero} {} refs/heads/work\0report-status", "1".repeat(40));
+    pktline::data(&mut body, line.as_bytes());
+    pktline::flush(&mut body);
+    body.extend_from_slice(pack);
+    let answer = world.raw_push(body).await;
+    assert!(answer.contains("ng refs/heads/work"), "{answer}");
+    assert!(answer.contains(reason), "{answer}");
+    assert_eq!(world.forge_pushes(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_without_a_report_is_refused_by_status() {
+    let world = World::new(Kind::Http).await;
+    let mut body = Vec::new();
+    let line = format!("{} {} refs/heads/main\0", "0".repeat(40), "1".repeat(40));
+    pktline::data(&mut body, line.as_bytes());
+    pktline::flush(&mut body);
+    let answer = world.raw_push(body).await;
+    assert!(answer.starts_with("403"), "{answer}");
+    let answer = world.raw_push(b"nonsense".to_vec()).await;
+    assert!(answer.starts_with("400"), "{answer}");
+    assert_eq!(world.refusals().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hooks_of_the_users_repository_do_not_run() {
+    let world = World::new(Kind::Path).await;
+    let mark = world.home.path().join("ran");
+    for hook in [
+        "pre-receive",
+        "update",
+        "post-receive",
+        "reference-transaction",
+    ] {
+        let path = world.upstream.join("hooks").join(hook);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, format!("#!/bin/sh\ntouch {}\n", mark.display())).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).unwrap();
+    }
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert!(!mark.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_whose_answer_was_lost_is_recognised_later() {
+    let world = World::new(Kind::Http).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    let first = world.commit(&repo, "one.txt").await;
+    world.forge().lose_answers.store(true, Ordering::SeqCst);
+    world.git(&repo, "push origin work").await.err();
+    assert_eq!(world.upstream_head("work").await, first);
+    assert_eq!(world.gateway.pushed_head(), None);
+    world.forge().lose_answers.store(false, Ordering::SeqCst);
+    let second = world.commit(&repo, "two.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.gateway.pushed_head(), Some(second));
+    let pushed = |event: &Event| matches!(event, Event::Pushed { new, .. } if *new == first);
+    assert!(world.gateway.events().iter().any(pushed));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_moved_repository_is_followed_within_its_host_only() {
+    let world = World::new(Kind::Moved).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    let head = world.commit(&repo, "one.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.upstream_head("work").await, head);
+
+    let other = World::new(Kind::MovedAway).await;
+    let told = other
+        .git(other.home.path(), &format!("clone -q {} x", other.url))
+        .await
+        .err();
+    assert!(told.contains("redirects to another host"), "{told}");
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_sees_what_was_pushed(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    let repo = world.clone_into("repo", &["--depth=1"]).await;
+    let base = world.git(&repo, "rev-parse HEAD").await.ok();
+    world.git(&repo, "switch -qc work").await.ok();
+    std::fs::write(repo.join("ünï \"x\".txt"), "a\n+++ b\n").unwrap();
+    std::fs::write(repo.join("blob.bin"), [0u8, 1, 2, 0]).unwrap();
+    std::fs::write(repo.join(".gitattributes"), "*.txt diff=evil filter=evil\n").unwrap();
+    world.git(&repo, "mv file1.txt moved.txt").await.ok();
+    let head = world.commit(&repo, "one.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+
+    let facts = BareRepo::new(world.target.clone()).unwrap();
+    assert_eq!(facts.resolve("work").await.unwrap(), Some(head.clone()));
+    assert_eq!(facts.resolve("nothing").await.unwrap(), None);
+    assert_eq!(
+        facts.default_branch().await.unwrap().as_deref(),
+        Some("main")
+    );
+    facts.fetch(&[&base, &head], Some(1)).await.unwrap();
+    let diff = facts.diff(&base, &head).await.unwrap();
+    let mut paths: Vec<&str> = diff.files.iter().map(|file| file.path.as_str()).collect();
+    paths.sort_unstable();
+    assert_eq!(
+        paths,
+        [
+            ".gitattributes",
+            "blob.bin",
+            "moved.txt",
+            "one.txt",
+            "ünï \"x\".txt"
+        ]
+    );
+    assert!(
+        diff.files
+            .iter()
+            .any(|file| file.path == "blob.bin" && file.binary)
+    );
+    assert!(diff.added_lines().any(|line| line.text == "+++ b"));
+    assert!(!diff.patch_cut);
+    let text = facts.read_file(&head, "one.txt", 100).await.unwrap();
+    assert_eq!(text.unwrap(), b"one.txt\n");
+    assert_eq!(facts.read_file(&head, "none", 100).await.unwrap(), None);
+    facts.fetch(&["main", "work"], None).await.unwrap();
+    assert_eq!(
+        facts.merge_base(&base, &head).await.unwrap(),
+        Some(base.clone())
+    );
+    assert!(facts.is_ancestor(&base, &head).await.unwrap());
+    assert!(!facts.is_ancestor(&head, &base).await.unwrap());
+    assert!(facts.diff(&base, &base).await.unwrap().is_empty());
+
+    let missing = facts.fetch(&["1".repeat(40)], 1).await.unwrap_err();
+    assert!(matches!(missing, FactsError::NotFound(_)), "{missing:?}");
+    let missing = facts.fetch(&["nothing"], 1).await.unwrap_err();
+    assert!(matches!(missing, FactsError::NotFound(_)), "{missing:?}");
+    let odd = facts.diff("--output=/x", &head).await.unwrap_err();
+    assert!(matches!(odd, FactsError::NotFound(_)), "{odd:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_tells_the_kinds_of_failure_apart() {
+    let wrong = World::new(Kind::WrongToken).await;
+    let error = BareRepo::new(wrong.target.clone()).unwrap();
+    let error = error.resolve("main").await.unwrap_err();
+    assert!(matches!(error, FactsError::Auth(401)), "{error:?}");
+
+    let world = World::new(Kind::Http).await;
+    let Upstream::Http {
+        mut url,
+        user,
+        password,
+    } = world.target.clone()
+    else {
+        panic!("not HTTP")
+    };
+    url.set_path("/none.git");
+    let target = Upstream::Http {
+        url: url.clone(),
+        user: user.clone(),
+        password: password.clone(),
+    };
+    let error = BareRepo::new(target)
+        .unwrap()
+        .resolve("main")
+        .await
+        .unwrap_err();
+    assert!(matches!(error, FactsError::NotFound(_)), "{error:?}");
+
+    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    url.set_port(Some(gone.local_addr().unwrap().port()))
+        .unwrap();
+    drop(gone);
+    let target = Upstream::Http {
+        url,
+        user,
+        password,
+    };
+    let error = BareRepo::new(target)
+        .unwrap()
+        .resolve("main")
+        .await
+        .unwrap_err();
+    assert!(matches!(error, FactsError::Network(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_faulty_configuration_is_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = |branch: &str, upstream| GatewayConfig {
+        upstream,
+        branch: branch.into(),
+        max_push_bytes: 1,
+        network: agentmine_runtime::config::Network::default(),
+        fence: Arc::new(world::Held),
+    };
+    let path = Upstream::Path(folder.path().into());
+    assert!(Gateway::new(config("work", path.clone())).is_ok());
+    for branch in ["", "a b", "a..b", "../x", "-x", "a\nb", "a.lock"] {
+        assert!(
+            Gateway::new(config(branch, path.clone())).is_err(),
+            "{branch:?}"
+        );
+    }
+    let gone = Upstream::Path(folder.path().join("gone"));
+    assert!(Gateway::new(config("work", gone)).is_err());
+}

@@ -1,0 +1,225 @@
+//! The repository behind smart HTTP. The token is added here.
+//!
+//! Redirects are followed for the advertisement only, within the same origin, and remembered for
+//! what follows: a renamed repository works, and the token goes nowhere else.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use agentmine_runtime::config::Secret;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{Method, StatusCode, header};
+use reqwest::{Client, RequestBuilder, Response};
+use tokio_util::io::ReaderStream;
+use url::Url;
+
+use super::upstream::{Service, UpstreamError, Version};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time between two pieces of an answer. Servers send a sign of life every few seconds.
+const READ_TIMEOUT: Duration = Duration::from_secs(300);
+const MAX_REDIRECTS: usize = 4;
+/// Some hosts answer only to what looks like git.
+const USER_AGENT: &str = concat!("git/2.40.0 (agentmine ", env!("CARGO_PKG_VERSION"), ")");
+
+#[derive(Debug)]
+pub(crate) struct HttpUpstream {
+    client: Client,
+    user: String,
+    password: Option<Secret>,
+    /// Where the repository is, without a slash at the end.
+    base: Mutex<Url>,
+}
+
+impl HttpUpstream {
+    pub(crate) fn new(
+        mut url: Url,
+        user: String,
+        password: Option<Secret>,
+    ) -> anyhow::Result<Self> {
+        anyhow::ensure!(
+            matches!(url.scheme(), "http" | "https") && url.host().is_some(),
+            "the repository's URL is neither http nor https"
+        );
+        // A token in the URL would end up in messages.
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_query(None);
+        url.set_fragment(None);
+        let path = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&path);
+        agentmine_runtime::tls::install_default_provider();
+        let client = Client::builder()
+            .user_agent(USER_AGENT)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(READ_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .referer(false)
+            .build()?;
+        Ok(Self {
+            client,
+            user,
+            password,
+            base: Mutex::new(url),
+        })
+    }
+
+    /// Where the repository is, as far as is known now.
+    pub(crate) fn base(&self) -> Url {
+        self.base
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The value of the `Authorization` header. A secret.
+    pub(crate) fn authorization(&self) -> Option<Secret> {
+        let password = self.password.as_ref()?;
+        let pair = format!("{}:{}", self.user, password.expose());
+        Some(Secret::new(format!("Basic {}", STANDARD.encode(pair))))
+    }
+
+    fn request(&self, method: Method, url: Url, version: Option<Version>) -> RequestBuilder {
+        let mut request = self.client.request(method, url);
+        if let Some(password) = &self.password {
+            request = request.basic_auth(&self.user, Some(password.expose()));
+        }
+        if let Some(version) = version {
+            request = request.header("Git-Protocol", version.text());
+        }
+        request
+    }
+
+    pub(crate) async fn advertise(
+        &self,
+        service: Service,
+        version: Option<Version>,
+    ) -> Result<Response, UpstreamError> {
+        let mut url = below(&self.base(), "/info/refs");
+        url.set_query(Some(&format!("service={}", service.name())));
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self
+                .request(Method::GET, url.clone(), version)
+                .send()
+                .await
+                .map_err(network)?;
+            if !response.status().is_redirection() {
+                let response = classified(response)?;
+                check_type(&response, &service.advertisement_type())?;
+                self.remember(&url);
+                return Ok(response);
+            }
+            let next = response
+                .headers()
+                .get(header::LOCATION)
+                .and_then(|value| value.to_str().ok())
+                .and_then(|value| url.join(value).ok())
+                .ok_or_else(|| UpstreamError::Network("a redirect to nowhere".into()))?;
+            if next.origin() != url.origin() {
+                return Err(UpstreamError::Network(
+                    "the repository redirects to another host".into(),
+                ));
+            }
+            url = next;
+        }
+        Err(UpstreamError::Network("too many redirects".into()))
+    }
+
+    pub(crate) async fn upload_pack(
+        &self,
+        body: bytes::Bytes,
+        gzip: bool,
+        version: Option<Version>,
+    ) -> Result<Response, UpstreamError> {
+        let service = Service::UploadPack;
+        let url = below(&self.base(), "/git-upload-pack");
+        let mut request = self
+            .request(Method::POST, url, version)
+            .header(header::CONTENT_TYPE, service.request_type())
+            .header(header::ACCEPT, service.result_type());
+        if gzip {
+            request = request.header(header::CONTENT_ENCODING, "gzip");
+        }
+        let response = request.body(body).send().await.map_err(network)?;
+        let response = classified(response)?;
+        check_type(&response, &service.result_type())?;
+        Ok(response)
+    }
+
+    /// Sends a whole push. `file` stands at its beginning and holds `length` bytes.
+    pub(crate) async fn receive_pack(
+        &self,
+        file: std::fs::File,
+        length: u64,
+    ) -> Result<Response, UpstreamError> {
+        let service = Service::ReceivePack;
+        let url = below(&self.base(), "/git-receive-pack");
+        let stream = ReaderStream::with_capacity(tokio::fs::File::from_std(file), 64 * 1024);
+        let response = self
+            .request(Method::POST, url, None)
+            .header(header::CONTENT_TYPE, service.request_type())
+            .header(header::ACCEPT, service.result_type())
+            .header(header::CONTENT_LENGTH, length)
+            .body(reqwest::Body::wrap_stream(stream))
+            .send()
+            .await
+            .map_err(network)?;
+        let response = classified(response)?;
+        check_type(&response, &service.result_type())?;
+        Ok(response)
+    }
+
+    fn remember(&self, url: &Url) {
+        let Some(path) = url.path().strip_suffix("/info/refs") else {
+            return;
+        };
+        let mut base = url.clone();
+        base.set_path(path);
+        base.set_query(None);
+        *self.base.lock().unwrap_or_else(PoisonError::into_inner) = base;
+    }
+}
+
+fn below(base: &Url, rest: &str) -> Url {
+    let mut url = base.clone();
+    url.set_path(&format!("{}{rest}", base.path().trim_end_matches('/')));
+    url
+}
+
+fn classified(response: Response) -> Result<Response, UpstreamError> {
+    match response.status() {
+        StatusCode::OK => Ok(response),
+        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            Err(UpstreamError::Auth(status.as_u16()))
+        }
+        StatusCode::NOT_FOUND | StatusCode::GONE => Err(UpstreamError::NotFound),
+        status => Err(UpstreamError::Network(format!(
+            "the repository's host answered {}",
+            status.as_u16()
+        ))),
+    }
+}
+
+fn check_type(response: &Response, expected: &str) -> Result<(), UpstreamError> {
+    let found = response.headers().get(header::CONTENT_TYPE);
+    if found.is_some_and(|value| value.as_bytes() == expected.as_bytes()) {
+        return Ok(());
+    }
+    Err(UpstreamError::Network(
+        "the repository's host does not speak smart HTTP here".into(),
+    ))
+}
+
+/// The kind of failure in words, without the URL.
+pub(crate) fn network(error: reqwest::Error) -> UpstreamError {
+    let what = if error.is_timeout() {
+        "the repository's host did not answer in time"
+    } else if error.is_connect() {
+        "the repository's host cannot be reached"
+    } else {
+        "the connection to the repository's host broke"
+    };
+    tracing::debug!(error = %error.without_url(), "git upstream");
+    UpstreamError::Network(what.into())
+}

@@ -1,0 +1,163 @@
+//! Running a command to its end.
+//!
+//! The worker's end of the stream stays open while it waits; its closing kills the process group. After
+//! the leader's exit the output is awaited only for [`GRACE`], since a process left in the background may
+//! hold the pipes for ever.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use agentmine_guest::mux::MuxStream;
+use agentmine_guest::protocol::RunDone;
+use anyhow::anyhow;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::ChildStdin;
+
+use crate::capture::Shared;
+use crate::process::Leader;
+use crate::serve::{State, finish, reply};
+
+const GRACE: Duration = Duration::from_millis(200);
+const TIMED_OUT: i32 = 124;
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+
+/// What to run.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) argv: Vec<String>,
+    pub(crate) cwd: String,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) stdin_len: u64,
+    pub(crate) timeout: Duration,
+    pub(crate) max_output: usize,
+}
+
+#[derive(Debug, Default)]
+struct Outcome {
+    exit_code: i32,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    truncated: bool,
+    timed_out: bool,
+}
+
+pub(crate) async fn run(mut stream: MuxStream, order: Order, state: &State) -> io::Result<()> {
+    let start = Instant::now();
+    let cwd = state.resolve(&order.cwd);
+    if !cwd.is_dir() {
+        let err = anyhow!("{}: no such directory", order.cwd);
+        reply::<RunDone>(&mut stream, Err(err)).await?;
+        return finish(&mut stream).await;
+    }
+    let (reader, mut writer) = tokio::io::split(stream);
+    let outcome = match spawn(&order, &cwd, state) {
+        Ok(leader) => conduct(leader, reader, &order, state).await,
+        Err(outcome) => Some(outcome),
+    };
+    let Some(outcome) = outcome else {
+        return Ok(());
+    };
+    let done = RunDone {
+        exit_code: outcome.exit_code,
+        stdout_len: outcome.stdout.len() as u64,
+        stderr_len: outcome.stderr.len() as u64,
+        truncated: outcome.truncated,
+        timed_out: outcome.timed_out,
+        duration_us: u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
+    };
+    reply(&mut writer, Ok(done)).await?;
+    writer.write_all(&outcome.stdout).await?;
+    writer.write_all(&outcome.stderr).await?;
+    finish(&mut writer).await
+}
+
+fn spawn(order: &Order, cwd: &Path, state: &State) -> Result<Leader, Outcome> {
+    let mut env = state.env.clone();
+    env.extend(order.env.iter().map(|(k, v)| (k.clone(), v.clone())));
+    state.own.spawn(&order.argv, cwd, &env).map_err(|err| {
+        let program = order.argv.first().map_or("", String::as_str);
+        let missing = err.kind() == io::ErrorKind::NotFound;
+        Outcome {
+            exit_code: if missing { NOT_FOUND } else { NOT_EXECUTABLE },
+            stderr: format!("{program}: {err}\n").into_bytes(),
+            ..Outcome::default()
+        }
+    })
+}
+
+/// Sees a command to its end; `None` when the worker no longer waits for it.
+async fn conduct(
+    mut leader: Leader,
+    worker: impl AsyncRead + Unpin,
+    order: &Order,
+    state: &State,
+) -> Option<Outcome> {
+    let stdout = Shared::new(order.max_output);
+    let stderr = Shared::new(order.max_output);
+    let mut filling = tokio::task::JoinSet::new();
+    if let Some(pipe) = leader.child.stdout.take() {
+        filling.spawn(stdout.clone().fill(pipe));
+    }
+    if let Some(pipe) = leader.child.stderr.take() {
+        filling.spawn(stderr.clone().fill(pipe));
+    }
+    let feed = feed(worker, order.stdin_len, leader.child.stdin.take());
+    let full = state.disk.command();
+    let mut outcome = Outcome::default();
+    let mut note = None;
+    tokio::select! {
+        code = leader.wait() => outcome.exit_code = code,
+        () = feed => {
+            leader.kill();
+            leader.wait().await;
+            return None;
+        }
+        () = tokio::time::sleep(order.timeout) => {
+            leader.kill();
+            leader.wait().await;
+            outcome.exit_code = TIMED_OUT;
+            outcome.timed_out = true;
+        }
+        why = full.exceeded() => {
+            leader.kill();
+            outcome.exit_code = leader.wait().await;
+            note = Some(why);
+        }
+    }
+    let all = async { while filling.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(GRACE, all).await;
+    filling.detach_all();
+    let (stdout, stderr) = (stdout.take(), stderr.take());
+    outcome.truncated = stdout.was_cut() || stderr.was_cut();
+    outcome.stdout = stdout.into_bytes();
+    outcome.stderr = stderr.into_bytes();
+    if let Some(note) = note {
+        outcome.stderr.extend_from_slice(note.as_bytes());
+    }
+    Some(outcome)
+}
+
+/// Feeds stdin, then waits until the worker closes the stream.
+async fn feed(mut worker: impl AsyncRead + Unpin, mut left: u64, stdin: Option<ChildStdin>) {
+    let mut stdin = stdin.filter(|_| left > 0);
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let Ok(n @ 1..) = worker.read(&mut buffer).await else {
+            return;
+        };
+        let n = (n as u64).min(left);
+        left -= n;
+        if let Some(pipe) = &mut stdin
+            && pipe.write_all(&buffer[..n as usize]).await.is_err()
+        {
+            // The program does not want it all; what comes is dropped.
+            stdin = None;
+        }
+        if left == 0 {
+            stdin = None;
+        }
+    }
+}

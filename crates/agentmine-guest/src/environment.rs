@@ -1,0 +1,74 @@
+//! The environment of every command: nothing of the worker's, and what tools need behind the proxies.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::args::Options;
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The environment that commands begin with.
+pub(crate) fn base(options: &Options, web_port: u16) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::new();
+    if options.inherit_env {
+        env.extend(
+            std::env::vars_os().filter_map(|(key, value)| {
+                Some((key.into_string().ok()?, value.into_string().ok()?))
+            }),
+        );
+    }
+    let path = options.path.clone().or_else(|| env.get("PATH").cloned());
+    let path = path.unwrap_or_else(|| PATH.into());
+    let own = std::env::current_exe().ok();
+    let own = own.as_deref().and_then(Path::parent);
+    let path = own.map_or(path.clone(), |own| format!("{}:{path}", own.display()));
+
+    let root = options.root.display();
+    let proxy = format!("http://127.0.0.1:{web_port}");
+    let home = format!("{root}/tmp/home");
+    for (key, value) in [
+        ("PATH", path.as_str()),
+        ("HOME", &home),
+        ("TMPDIR", &format!("{root}/tmp")),
+        ("USER", "agent"),
+        ("LOGNAME", "agent"),
+        ("SHELL", "/bin/sh"),
+        ("LANG", "C.UTF-8"),
+        ("TERM", "dumb"),
+        ("PAGER", "cat"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("GIT_PAGER", "cat"),
+        ("HTTP_PROXY", &proxy),
+        ("HTTPS_PROXY", &proxy),
+        ("http_proxy", &proxy),
+        ("https_proxy", &proxy),
+        ("NO_PROXY", "127.0.0.1,localhost"),
+        ("no_proxy", "127.0.0.1,localhost"),
+        ("DEBIAN_FRONTEND", "noninteractive"),
+        ("NO_UPDATE_NOTIFIER", "1"),
+        ("npm_config_update_notifier", "false"),
+        ("npm_config_fund", "false"),
+        ("npm_config_audit", "false"),
+        ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+        ("PIP_NO_INPUT", "1"),
+        ("AGENTMINE_WORKSPACE", &root.to_string()),
+    ] {
+        env.insert(key.to_owned(), value.to_owned());
+    }
+    env.extend(options.env.iter().cloned());
+    env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_the_guests_own_environment_is_passed_on_unless_asked() {
+        let env = base(&Options::default(), 8080);
+        assert!(!env.keys().any(|key| key.starts_with("CARGO")));
+        assert_eq!(env["HTTPS_PROXY"], "http://127.0.0.1:8080");
+        assert_eq!(env["HOME"], "/workspace/tmp/home");
+        assert!(env["PATH"].ends_with(PATH));
+    }
+}

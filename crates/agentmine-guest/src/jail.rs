@@ -1,0 +1,174 @@
+//! What the guest puts itself under before it starts anything: resource limits, Landlock, seccomp.
+//!
+//! In a container the engine does the confining. In the local jail Landlock and seccomp stand on top of
+//! the namespaces, and where there are no namespaces they stand alone: then everything must be enforced
+//! in full, or the guest refuses to serve.
+
+use std::path::{Path, PathBuf};
+
+use agentmine_guest::protocol::JailReport;
+use anyhow::{Context as _, Result, bail};
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, NetPort,
+    RestrictionStatus, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
+    path_beneath_rules,
+};
+
+use crate::args::{Confinement, Options};
+use crate::syscalls;
+
+/// Open files of a sandbox's process; more is an accident or an attack.
+const MAX_FILES: libc::rlim_t = 65_536;
+/// Folders that may be read without namespaces, besides what the worker names.
+const SYSTEM: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/sys/devices/system/cpu",
+    "/etc/alternatives",
+    "/etc/ssl",
+    "/etc/ca-certificates",
+    "/etc/ca-certificates.conf",
+    "/etc/pki",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/gitconfig",
+    "/etc/inputrc",
+    "/etc/os-release",
+    "/etc/debian_version",
+    "/etc/java",
+];
+const DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+    "/dev/fd",
+    "/dev/stdin",
+    "/dev/stdout",
+    "/dev/stderr",
+];
+
+/// No core files, and no more open files than [`MAX_FILES`]; a lower limit stays.
+pub(crate) fn limit_resources() {
+    for (resource, most) in [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_NOFILE, MAX_FILES)] {
+        // SAFETY: the struct is a local that getrlimit fills; lowering a limit is always allowed.
+        unsafe {
+            let mut limit = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            if libc::getrlimit(resource, &raw mut limit) == 0 {
+                limit.rlim_max = limit.rlim_max.min(most);
+                limit.rlim_cur = limit.rlim_max;
+                libc::setrlimit(resource, &raw const limit);
+            }
+        }
+    }
+}
+
+/// Confines this process and all that it will start. `ports`: the guest's own listeners.
+pub(crate) fn enter(options: &Options, ports: (u16, u16)) -> Result<JailReport> {
+    let landlock = match options.confinement {
+        Confinement::Container => {
+            return Ok(JailReport {
+                landlock: "none".into(),
+                seccomp: false,
+            });
+        }
+        Confinement::Namespaces => confine_in_namespaces(options)?,
+        Confinement::Alone => confine_alone(options, ports).context("Landlock")?,
+    };
+    syscalls::install(options.confinement).context("seccomp")?;
+    let landlock = match landlock.ruleset {
+        RulesetStatus::FullyEnforced => "full",
+        RulesetStatus::PartiallyEnforced => "partial",
+        RulesetStatus::NotEnforced => "none",
+    };
+    Ok(JailReport {
+        landlock: landlock.into(),
+        seccomp: true,
+    })
+}
+
+/// What the namespaces show may be read; only the workspace and scratch may be written.
+fn confine_in_namespaces(options: &Options) -> Result<RestrictionStatus> {
+    let all = AccessFs::from_all(ABI::V6);
+    let writable = [options.root.as_path(), Path::new("/tmp"), Path::new("/dev")];
+    Ok(Ruleset::default()
+        .handle_access(all)?
+        .create()?
+        .add_rules(path_beneath_rules(["/"], AccessFs::from_read(ABI::V6)))?
+        .add_rules(path_beneath_rules(writable, all))?
+        .restrict_self()?)
+}
+
+fn confine_alone(options: &Options, (git, web): (u16, u16)) -> Result<RestrictionStatus> {
+    drop_capabilities();
+    let all = AccessFs::from_all(ABI::V6);
+    let read = AccessFs::from_read(ABI::V6);
+    let own = std::env::current_exe()?;
+    let own: Vec<PathBuf> = own.parent().map(Path::to_owned).into_iter().collect();
+    let status = Ruleset::default()
+        // The network needs Landlock 4 (Linux 6.7): without it there is no jail worth the name.
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(ABI::V3))?
+        .handle_access(AccessNet::from_all(ABI::V4))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .scope(Scope::from_all(ABI::V6))?
+        .create()?
+        .add_rules(path_beneath_rules(SYSTEM, read))?
+        .add_rules(path_beneath_rules(&own, read))?
+        .add_rules(path_beneath_rules(&options.read_only, read))?
+        .add_rules(path_beneath_rules(DEVICES, all))?
+        .add_rules(path_beneath_rules([&options.root], all))?
+        .add_rule(NetPort::new(git, AccessNet::ConnectTcp))?
+        .add_rule(NetPort::new(web, AccessNet::ConnectTcp))?
+        .restrict_self()?;
+    if status.ruleset == RulesetStatus::NotEnforced {
+        bail!("this kernel has no Landlock");
+    }
+    Ok(status)
+}
+
+/// A worker that runs as root has them; nothing in the jail needs any.
+fn drop_capabilities() {
+    const VERSION_3: u32 = 0x2008_0522;
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    // SAFETY: prctl takes plain integers; capset takes a header and two data blocks of three words,
+    // as version 3 lays down. Both fail without effect where there is nothing to drop.
+    unsafe {
+        for capability in 0..64 {
+            libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
+        }
+        let header = Header {
+            version: VERSION_3,
+            pid: 0,
+        };
+        let none = [0u32; 6];
+        libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr());
+    }
+}

@@ -1,0 +1,162 @@
+//! Many streams over one byte stream.
+//!
+//! A task drives the yamux connection. It never waits for a reader: a stream that the other side opens
+//! while [`INBOUND_BACKLOG`] are still untaken is reset. What one side may make the other buffer is
+//! bounded by yamux's window, 256 KiB for each of at most `MAX_STREAMS` streams; one side that opens
+//! more than that ends its own tunnel.
+
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt, TokioAsyncReadCompatExt};
+
+use crate::protocol::MAX_STREAMS;
+
+/// Streams opened by the other side that wait to be taken.
+pub const INBOUND_BACKLOG: usize = 64;
+
+/// One of the streams.
+pub type MuxStream = Compat<yamux::Stream>;
+
+type OpenRequest = oneshot::Sender<Result<yamux::Stream, String>>;
+
+/// Opens streams. The tunnel is closed when the last one is gone.
+#[derive(Debug, Clone)]
+pub struct Opener(mpsc::Sender<OpenRequest>);
+
+impl Opener {
+    /// A new stream to the other side.
+    ///
+    /// # Errors
+    /// Why there can be none: the tunnel is gone or too many are open.
+    pub async fn open(&self) -> Result<MuxStream, String> {
+        let (tx, rx) = oneshot::channel();
+        let gone = || "the tunnel is closed".to_owned();
+        self.0.send(tx).await.map_err(|_| gone())?;
+        Ok(rx.await.map_err(|_| gone())??.compat())
+    }
+}
+
+/// Which end of a tunnel this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// In the worker.
+    Worker,
+    /// In the sandbox.
+    Guest,
+}
+
+/// A running tunnel.
+#[derive(Debug)]
+pub struct Mux {
+    /// Opens streams.
+    pub opener: Opener,
+    /// Streams that the other side opened.
+    pub inbound: mpsc::Receiver<MuxStream>,
+    /// Ends with the tunnel, and says why.
+    pub driver: JoinHandle<String>,
+}
+
+/// Starts multiplexing over `io`.
+pub fn start<T>(io: T, end: End) -> Mux
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut config = yamux::Config::default();
+    config.set_max_num_streams(MAX_STREAMS);
+    config.set_max_connection_receive_window(Some(MAX_STREAMS * 256 * 1024));
+    config.set_split_send_size(64 * 1024);
+    let mode = match end {
+        End::Worker => yamux::Mode::Client,
+        End::Guest => yamux::Mode::Server,
+    };
+    let (open_tx, open_rx) = mpsc::channel(16);
+    let (inbound_tx, inbound) = mpsc::channel(INBOUND_BACKLOG);
+    let mut driver = Driver {
+        connection: yamux::Connection::new(io.compat(), config, mode),
+        requests: open_rx,
+        waiting: None,
+        inbound: inbound_tx,
+    };
+    Mux {
+        opener: Opener(open_tx),
+        inbound,
+        driver: tokio::spawn(std::future::poll_fn(move |cx| driver.poll(cx))),
+    }
+}
+
+struct Driver<T> {
+    connection: yamux::Connection<Compat<T>>,
+    requests: mpsc::Receiver<OpenRequest>,
+    waiting: Option<OpenRequest>,
+    inbound: mpsc::Sender<MuxStream>,
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        loop {
+            if self.waiting.is_none() {
+                match self.requests.poll_recv(cx) {
+                    Poll::Ready(Some(request)) => self.waiting = Some(request),
+                    Poll::Ready(None) => {
+                        return self.connection.poll_close(cx).map(|_| "closed".to_owned());
+                    }
+                    Poll::Pending => {}
+                }
+            }
+            if self.waiting.is_some()
+                && let Poll::Ready(opened) = self.connection.poll_new_outbound(cx)
+                && let Some(request) = self.waiting.take()
+            {
+                // Whoever asked may be gone: the stream is then reset by its drop.
+                let _ = request.send(opened.map_err(|err| err.to_string()));
+                continue;
+            }
+            match self.connection.poll_next_inbound(cx) {
+                Poll::Ready(Some(Ok(stream))) => {
+                    // A full backlog resets the stream by its drop.
+                    let _ = self.inbound.try_send(stream.compat());
+                }
+                Poll::Ready(Some(Err(err))) => return Poll::Ready(err.to_string()),
+                Poll::Ready(None) => return Poll::Ready("the other end closed it".to_owned()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn streams_go_both_ways_and_the_end_is_seen() {
+        let (a, b) = tokio::io::duplex(4096);
+        let mut worker = start(a, End::Worker);
+        let mut guest = start(b, End::Guest);
+
+        let mut to_guest = worker.opener.open().await.unwrap();
+        to_guest.write_all(b"ping").await.unwrap();
+        to_guest.shutdown().await.unwrap();
+        let mut got = String::new();
+        let mut from_worker = guest.inbound.recv().await.unwrap();
+        from_worker.read_to_string(&mut got).await.unwrap();
+        assert_eq!(got, "ping");
+
+        let mut to_worker = guest.opener.open().await.unwrap();
+        to_worker.write_all(b"pong").await.unwrap();
+        to_worker.shutdown().await.unwrap();
+        got.clear();
+        let mut from_guest = worker.inbound.recv().await.unwrap();
+        from_guest.read_to_string(&mut got).await.unwrap();
+        assert_eq!(got, "pong");
+
+        drop(guest.opener);
+        guest.driver.await.unwrap();
+        worker.driver.await.unwrap();
+    }
+}

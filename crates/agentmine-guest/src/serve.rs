@@ -1,0 +1,234 @@
+//! Serving a worker: hello, then one task for each stream that it opens.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agentmine_guest::mux::{self, End, MuxStream};
+use agentmine_guest::protocol::{
+    Hello, JailReport, MAGIC, MAX_REQUEST, OutboundKind, Reply, Request, Used, VERSION, read_json,
+    write_json,
+};
+use anyhow::{Context as _, Result};
+use tokio::net::unix::pipe;
+
+use crate::args::Options;
+use crate::disk::Disk;
+use crate::process::{self, Own};
+use crate::stdio::Programs;
+use crate::{command, environment, files, jail, outbound, restore, snapshot, stdio};
+
+/// What every stream may need.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) root: PathBuf,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) own: Own,
+    pub(crate) disk: Disk,
+    pub(crate) programs: Programs,
+    /// One snapshot or restore at a time.
+    pub(crate) snapshots: tokio::sync::Mutex<snapshot::Memory>,
+}
+
+impl State {
+    /// A path as the worker means it, where it really is.
+    pub(crate) fn resolve(&self, path: &str) -> PathBuf {
+        match Path::new(path).strip_prefix("/workspace") {
+            Ok(rest) => self.root.join(rest),
+            Err(_) => self.project().join(path),
+        }
+    }
+
+    pub(crate) fn project(&self) -> PathBuf {
+        self.root.join("project")
+    }
+}
+
+/// Serves until the tunnel ends, then kills all that was started.
+pub(crate) fn main(options: Options) -> Result<()> {
+    process::become_subreaper();
+    jail::limit_resources();
+    // The listeners come before the jail: the stricter one allows no other.
+    let prepared = listen(options.git_port).and_then(|git| {
+        let web = listen(options.web_port)?;
+        let ports = (git.local_addr()?.port(), web.local_addr()?.port());
+        let report = jail::enter(&options, ports)?;
+        Ok((git, web, ports, report))
+    });
+    let (git, web, ports, report) = match prepared {
+        Ok(prepared) => prepared,
+        Err(err) => {
+            say_hello(
+                &options,
+                (0, 0),
+                JailReport::default(),
+                Some(format!("{err:#}")),
+            )?;
+            return Err(err);
+        }
+    };
+    say_hello(&options, ports, report, None)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    let served = runtime.block_on(serve(options, ports, git, web));
+    // No destructor waits for anything that a command still holds.
+    runtime.shutdown_background();
+    process::kill_all_descendants();
+    served
+}
+
+fn listen(port: u16) -> Result<TcpListener> {
+    let listener = TcpListener::bind(("127.0.0.1", port))
+        .with_context(|| format!("listening on 127.0.0.1:{port}"))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn say_hello(
+    options: &Options,
+    (git_port, web_port): (u16, u16),
+    jail: JailReport,
+    error: Option<String>,
+) -> Result<()> {
+    let body = serde_json::to_vec(&Hello {
+        version: VERSION,
+        git_port,
+        web_port,
+        root: options.root.to_string_lossy().into_owned(),
+        jail,
+        error,
+    })?;
+    let mut out = std::io::stdout().lock();
+    out.write_all(&MAGIC)?;
+    out.write_all(&u32::try_from(body.len())?.to_be_bytes())?;
+    out.write_all(&body)?;
+    out.flush().context("saying hello")
+}
+
+async fn serve(
+    options: Options,
+    ports: (u16, u16),
+    git: TcpListener,
+    web: TcpListener,
+) -> Result<()> {
+    let env = environment::base(&options, ports.1);
+    let own = Own::default();
+    let state = Arc::new(State {
+        disk: Disk::new(options.root.clone(), options.disk_limit),
+        root: options.root,
+        env,
+        own: own.clone(),
+        programs: Programs::default(),
+        snapshots: tokio::sync::Mutex::default(),
+    });
+    for folder in ["project", "tmp/home"] {
+        // What is there already is better than what could be made.
+        let _ = std::fs::create_dir_all(state.root.join(folder));
+    }
+    let input = duplicate(std::io::stdin().as_fd().try_clone_to_owned())?;
+    let output = duplicate(std::io::stdout().as_fd().try_clone_to_owned())?;
+    let input = pipe::Receiver::from_owned_fd_unchecked(input).context("stdin")?;
+    let output = pipe::Sender::from_owned_fd_unchecked(output).context("stdout")?;
+    let mut mux = mux::start(tokio::io::join(input, output), End::Guest);
+
+    tokio::spawn(own.reap_adopted());
+    tokio::spawn(state.disk.clone().watch(state.clone()));
+    let permits = outbound::permits();
+    for (listener, kind) in [(git, OutboundKind::Git), (web, OutboundKind::Web)] {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let opener = mux.opener.clone();
+        tokio::spawn(outbound::forward(listener, kind, opener, permits.clone()));
+    }
+    let mut stop = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    loop {
+        tokio::select! {
+            stream = mux.inbound.recv() => match stream {
+                Some(stream) => { tokio::spawn(answer(stream, state.clone())); }
+                None => return Ok(()),
+            },
+            _ = &mut mux.driver => return Ok(()),
+            _ = stop.recv() => return Ok(()),
+        }
+    }
+}
+
+/// The descriptor as non-blocking.
+fn duplicate(fd: std::io::Result<OwnedFd>) -> Result<OwnedFd> {
+    use std::os::fd::AsRawFd as _;
+    let fd = fd?;
+    // SAFETY: the descriptor is open, and these commands take plain integers.
+    unsafe {
+        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
+        if flags < 0 || libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {
+            return Err(std::io::Error::last_os_error()).context("making a stream non-blocking");
+        }
+    }
+    Ok(fd)
+}
+
+async fn answer(mut stream: MuxStream, state: Arc<State>) {
+    let Ok(request) = read_json::<Request, _>(&mut stream, MAX_REQUEST).await else {
+        return;
+    };
+    // An error here is a stream that the worker gave up: nobody is left to tell.
+    let _ = match request {
+        Request::Run {
+            argv,
+            cwd,
+            env,
+            stdin_len,
+            timeout_ms,
+            max_output,
+        } => {
+            let order = command::Order {
+                argv,
+                cwd,
+                env,
+                stdin_len,
+                timeout: std::time::Duration::from_millis(timeout_ms),
+                max_output: usize::try_from(max_output).unwrap_or(usize::MAX),
+            };
+            command::run(stream, order, &state).await
+        }
+        Request::Stdio { argv, env } => stdio::run(stream, argv, env, &state).await,
+        Request::StdioStderr { id } => stdio::stderr(stream, id, &state).await,
+        Request::PutFile { path, mode, len } => files::put(stream, &path, mode, len, &state).await,
+        Request::GetFile { path, max } => files::get(stream, &path, max, &state).await,
+        Request::Snapshot { since, max_bundle } => {
+            snapshot::run(stream, since, max_bundle, &state).await
+        }
+        Request::Restore { commit, bundles } => {
+            restore::run(stream, &commit, &bundles, &state).await
+        }
+        Request::DiskUsed => {
+            let bytes = state.disk.measure().await;
+            reply(&mut stream, Ok(Used { bytes })).await
+        }
+    };
+}
+
+/// Answers a request; an error goes as its text.
+pub(crate) async fn reply<T: serde::Serialize + Sync>(
+    stream: &mut (impl tokio::io::AsyncWrite + Unpin),
+    done: Result<T>,
+) -> std::io::Result<()> {
+    let reply = match done {
+        Ok(value) => Reply::Ok(value),
+        Err(err) => Reply::Err(format!("{err:#}").chars().take(4096).collect()),
+    };
+    write_json(stream, &reply).await
+}
+
+/// Ends a stream in order, and waits until the worker has closed it too: what was written is then
+/// known to have arrived.
+pub(crate) async fn finish(
+    stream: &mut (impl tokio::io::AsyncWrite + Unpin),
+) -> std::io::Result<()> {
+    use tokio::io::AsyncWriteExt as _;
+    stream.shutdown().await
+}

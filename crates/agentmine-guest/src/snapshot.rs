@@ -1,0 +1,147 @@
+//! Snapshots of the project: a commit on a hidden ref, and a bundle of what is new.
+//!
+//! The commit holds every file that is tracked or not ignored, made with an index of our own. Its parents
+//! are the snapshot before and HEAD, so that the agent's own commits travel with it; its message names
+//! HEAD and the branch. What the remote has is left out of the bundle. Not kept: what is staged but not
+//! committed is a file like any other, and the content of a repository nested in the project.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use agentmine_guest::mux::MuxStream;
+use agentmine_guest::protocol::SnapshotDone;
+use anyhow::{Context as _, Result, ensure};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::git::{Git, SNAPSHOT_REF};
+use crate::serve::{State, finish, reply};
+
+/// Which index of the agent ours was last copied from.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    index: Option<(SystemTime, u64)>,
+}
+
+pub(crate) async fn run(
+    mut stream: MuxStream,
+    since: Option<String>,
+    max_bundle: u64,
+    state: &State,
+) -> io::Result<()> {
+    let taken = {
+        let mut memory = state.snapshots.lock().await;
+        take(since, max_bundle, state, &mut memory).await
+    };
+    let (commit, bundle) = match taken {
+        Ok(taken) => taken,
+        Err(err) => {
+            reply::<SnapshotDone>(&mut stream, Err(err)).await?;
+            return finish(&mut stream).await;
+        }
+    };
+    let bundle_len = bundle.as_ref().map(|bundle| bundle.len() as u64);
+    reply(&mut stream, Ok(SnapshotDone { commit, bundle_len })).await?;
+    stream.write_all(&bundle.unwrap_or_default()).await?;
+    finish(&mut stream).await
+}
+
+async fn take(
+    since: Option<String>,
+    max_bundle: u64,
+    state: &State,
+    memory: &mut Memory,
+) -> Result<(String, Option<Vec<u8>>)> {
+    let git = Git::open(state).await?;
+    let head = git.commit("HEAD").await?;
+    let tree = write_tree(&git, head.as_deref(), memory).await?;
+    let branch = git
+        .run(["symbolic-ref", "--quiet", "HEAD"])
+        .await
+        .unwrap_or_default();
+    let since = match since {
+        Some(since) => git.commit(&since).await?,
+        None => None,
+    };
+    let message = message(head.as_deref(), &branch);
+    if let Some(since) = &since {
+        let same_tree = git.run(["rev-parse", &format!("{since}^{{tree}}")]).await? == tree;
+        if same_tree && git.run(["log", "-1", "--format=%B", since]).await? == message.trim_end() {
+            return Ok((since.clone(), None));
+        }
+    }
+    let mut args = vec!["commit-tree".to_owned(), tree, "-m".into(), message];
+    for parent in since.iter().chain(&head) {
+        args.extend(["-p".to_owned(), parent.clone()]);
+    }
+    let commit = git.run(args).await?;
+    git.run(["update-ref", SNAPSHOT_REF, &commit]).await?;
+    let bundle = bundle(&git, since.as_deref(), max_bundle).await?;
+    Ok((commit, Some(bundle)))
+}
+
+/// All files of the project as a tree.
+async fn write_tree(git: &Git, head: Option<&str>, memory: &mut Memory) -> Result<String> {
+    let ours = git.folder.join("agentmine-index");
+    let with_ours = git.with_index(&ours);
+    let theirs = git.folder.join("index");
+    let seen = std::fs::metadata(&theirs).ok();
+    let seen = seen.and_then(|seen| Some((seen.modified().ok()?, seen.len())));
+    // A fresh copy knows what the agent staged although it is ignored. Otherwise ours is better: it
+    // has the hashes of what is not staged.
+    if memory.index != seen || !ours.exists() {
+        let _ = std::fs::remove_file(&ours);
+        if seen.is_some() {
+            std::fs::copy(&theirs, &ours).context("copying the index")?;
+        } else if let Some(head) = head {
+            with_ours.run(["read-tree", head]).await?;
+        }
+        memory.index = seen;
+    }
+    // A file that cannot be read, or vanishes meanwhile, makes it fail after the others were added.
+    let (_, _, complaint) = with_ours
+        .attempt(["add", "--all", "--ignore-errors", "."])
+        .await?;
+    with_ours
+        .run(["write-tree"])
+        .await
+        .with_context(|| complaint)
+}
+
+async fn bundle(git: &Git, since: Option<&str>, max: u64) -> Result<Vec<u8>> {
+    let file = TemporaryFile(git.folder.join("agentmine-bundle"));
+    let path = file.0.to_string_lossy().into_owned();
+    let mut args = vec![
+        "bundle",
+        "create",
+        "--quiet",
+        &path,
+        SNAPSHOT_REF,
+        "--not",
+        "--remotes",
+    ];
+    args.extend(since);
+    git.run(args).await?;
+    let len = std::fs::metadata(&file.0)?.len();
+    ensure!(
+        len <= max,
+        "the snapshot's bundle has {len} bytes, the cap is {max}"
+    );
+    Ok(std::fs::read(&file.0)?)
+}
+
+fn message(head: Option<&str>, branch: &str) -> String {
+    format!(
+        "agentmine snapshot\n\nhead {}\nbranch {branch}\n",
+        head.unwrap_or("none")
+    )
+}
+
+#[derive(Debug)]
+struct TemporaryFile(PathBuf);
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

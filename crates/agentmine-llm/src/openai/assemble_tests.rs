@@ -1,0 +1,234 @@
+use serde_json::json;
+
+use super::*;
+
+fn assemble(chunks: &[Value]) -> (Reply, Tokens) {
+    let mut assembly = Assembly::default();
+    for chunk in chunks {
+        assembly.add(chunk).unwrap();
+    }
+    assembly.finish(3)
+}
+
+fn delta(delta: Value) -> Value {
+    json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] })
+}
+
+fn calls(calls: Value) -> Value {
+    delta(json!({ "tool_calls": calls }))
+}
+
+fn finish(reason: &str) -> Value {
+    json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }] })
+}
+
+fn whole(message: Value, reason: Value) -> Value {
+    json!({ "choices": [{ "message": message, "finish_reason": reason }] })
+}
+
+/// Id, name and arguments of each call.
+fn seen(reply: &Reply) -> Vec<(&str, &str, &str)> {
+    reply
+        .calls
+        .iter()
+        .map(|call| (&*call.id, &*call.name, &*call.arguments))
+        .collect()
+}
+
+#[test]
+fn calls_streamed_interleaved_are_put_together_by_index() {
+    let (reply, _) = assemble(&[
+        delta(json!({ "role": "assistant", "content": null })),
+        delta(json!({ "content": "Two " })),
+        calls(
+            json!([{ "index": 1, "id": "b", "type": "function", "function": { "name": "two", "arguments": "" } }]),
+        ),
+        calls(
+            json!([{ "index": 0, "id": "a", "function": { "name": "one", "arguments": "{\"x\"" } }]),
+        ),
+        calls(json!([{ "index": 1, "function": { "arguments": "{\"y\":" } }])),
+        calls(json!([
+            { "index": 0, "function": { "arguments": ":1}" } },
+            { "index": 1, "function": { "arguments": "2}" } },
+        ])),
+        delta(json!({ "content": "calls" })),
+        finish("tool_calls"),
+    ]);
+    assert_eq!(reply.text, "Two calls");
+    assert_eq!(
+        seen(&reply),
+        [("a", "one", r#"{"x":1}"#), ("b", "two", r#"{"y":2}"#)]
+    );
+    assert_eq!(reply.stop, Stop::ToolCalls);
+}
+
+#[test]
+fn calls_all_in_one_chunk_without_index_or_id_keep_their_order() {
+    let (reply, _) = assemble(&[
+        calls(json!([
+            { "function": { "name": "one", "arguments": { "path": "a" } } },
+            { "function": { "name": "one", "arguments": "{}" } },
+            { "id": "", "function": { "name": "three" } },
+        ])),
+        finish("stop"),
+    ]);
+    assert_eq!(
+        seen(&reply),
+        [
+            ("call_3_0", "one", r#"{"path":"a"}"#),
+            ("call_3_1", "one", "{}"),
+            ("call_3_2", "three", ""),
+        ]
+    );
+    assert_eq!(reply.stop, Stop::ToolCalls, "stop beside calls");
+}
+
+#[test]
+fn calls_that_all_have_index_0_are_told_apart_by_id() {
+    let (reply, _) = assemble(&[
+        calls(json!([{ "index": 0, "id": "a", "function": { "name": "one", "arguments": "{}" } }])),
+        calls(json!([{ "index": 0, "id": "b", "function": { "name": "two", "arguments": "{}" } }])),
+    ]);
+    assert_eq!(seen(&reply), [("a", "one", "{}"), ("b", "two", "{}")]);
+}
+
+#[test]
+fn an_id_made_up_for_each_piece_does_not_split_a_call() {
+    let (reply, _) = assemble(&[
+        calls(json!([{ "index": 0, "id": "r1", "function": { "name": "one" } }])),
+        calls(json!([{ "index": 0, "id": "r2", "function": { "arguments": "{\"a\":" } }])),
+        calls(json!([{ "id": "r3", "function": { "arguments": "1}" } }])),
+    ]);
+    assert_eq!(seen(&reply), [("r1", "one", r#"{"a":1}"#)]);
+}
+
+#[test]
+fn pieces_without_index_continue_the_last_call() {
+    let (reply, _) = assemble(&[
+        calls(json!([{ "id": "a", "function": { "name": "one", "arguments": "{" } }])),
+        calls(json!([{ "function": { "arguments": "}" } }])),
+        calls(json!([{ "id": "b", "function": { "name": "two", "arguments": "[" } }])),
+        calls(json!([{ "id": "b", "function": { "name": "two", "arguments": "]" } }])),
+    ]);
+    assert_eq!(seen(&reply), [("a", "one", "{}"), ("b", "two", "[]")]);
+}
+
+#[test]
+fn ids_are_unique_in_the_reply() {
+    let (reply, _) = assemble(&[whole(
+        json!({ "tool_calls": [
+            { "id": "same", "function": { "name": "one" } },
+            { "id": "call_3_2", "function": { "name": "two" } },
+            { "index": 7, "id": "same", "function": { "name": "three" } },
+        ] }),
+        json!("tool_calls"),
+    )]);
+    let ids: Vec<_> = reply.calls.iter().map(|call| &*call.id).collect();
+    assert_eq!(ids, ["same", "call_3_2", "call_3_2_1"]);
+}
+
+#[test]
+fn malformed_arguments_are_kept_as_they_are() {
+    for arguments in ["{\"path\": \"a", "not json", "[1,", "\u{fffd}", ""] {
+        let (reply, _) = assemble(&[whole(
+            json!({ "tool_calls": [{ "id": "a", "function": { "name": "one", "arguments": arguments } }] }),
+            json!("tool_calls"),
+        )]);
+        assert_eq!(reply.calls[0].arguments, arguments);
+    }
+}
+
+#[test]
+fn a_length_stop_stays_one_even_beside_a_cut_call() {
+    let (reply, _) = assemble(&[
+        calls(
+            json!([{ "index": 0, "id": "a", "function": { "name": "one", "arguments": "{\"pa" } }]),
+        ),
+        finish("length"),
+    ]);
+    assert_eq!(reply.stop, Stop::Length);
+    assert_eq!(reply.calls[0].arguments, "{\"pa");
+}
+
+#[test]
+fn each_finish_reason_has_its_stop() {
+    for (reason, stop) in [
+        (json!("stop"), Stop::EndTurn),
+        (json!("length"), Stop::Length),
+        (json!("content_filter"), Stop::Filtered),
+        (json!("tool_calls"), Stop::EndTurn),
+        (json!("eos_token"), Stop::EndTurn),
+        (Value::Null, Stop::EndTurn),
+    ] {
+        let (reply, _) = assemble(&[whole(json!({ "content": "hi" }), reason.clone())]);
+        assert_eq!(reply.stop, stop, "{reason}");
+    }
+    let call = json!({ "tool_calls": [{ "function": { "name": "one" } }] });
+    let (reply, _) = assemble(&[whole(call, json!("made_up"))]);
+    assert_eq!(reply.stop, Stop::ToolCalls);
+}
+
+#[test]
+fn content_may_be_null_or_parts_and_reasoning_is_ignored() {
+    let (reply, _) = assemble(&[whole(
+        json!({
+            "content": [{ "type": "thinking", "thinking": [] }, { "type": "text", "text": "a" }, "b"],
+            "reasoning_content": "hidden",
+            "reasoning": "hidden",
+        }),
+        json!("stop"),
+    )]);
+    assert_eq!(reply.text, "ab");
+    let (reply, _) = assemble(&[whole(json!({ "content": null }), json!("stop"))]);
+    assert_eq!(reply, Reply::default());
+    let (reply, _) = assemble(&[whole(
+        json!({ "content": null, "refusal": "No." }),
+        json!("stop"),
+    )]);
+    assert_eq!(reply.text, "No.");
+}
+
+#[test]
+fn usage_is_read_where_it_is_and_cached_tokens_are_cheaper() {
+    let usage = json!({
+        "choices": [],
+        "usage": { "prompt_tokens": 1_000, "completion_tokens": 10, "prompt_tokens_details": { "cached_tokens": 600 } },
+    });
+    let (_, tokens) = assemble(&[finish("stop"), usage]);
+    let prices = Prices {
+        input: 2.0,
+        cached: 0.5,
+        output: 8.0,
+    };
+    assert_eq!(
+        tokens.usage(prices),
+        Usage {
+            model_calls: 1,
+            tool_calls: 0,
+            input_tokens: 1_000,
+            cached_tokens: 600,
+            output_tokens: 10,
+            cost_micros: 800 + 300 + 80,
+        }
+    );
+    let bare = json!({ "usage": { "prompt_tokens": 5, "prompt_cache_hit_tokens": 9 } });
+    let (_, tokens) = assemble(&[finish("stop"), bare]);
+    assert_eq!((tokens.input, tokens.cached), (5, 5), "never more than all");
+}
+
+#[test]
+fn missing_usage_is_no_error() {
+    let (_, tokens) = assemble(&[whole(json!({ "content": "hi" }), json!("stop"))]);
+    assert_eq!(tokens.usage(Prices::default()).total_tokens(), 0);
+}
+
+#[test]
+fn what_is_no_completion_is_told() {
+    let mut assembly = Assembly::default();
+    assert_eq!(assembly.add(&json!({ "hello": 1 })), Err(Odd::NoChoices));
+    assert_eq!(assembly.add(&json!([])), Err(Odd::NoChoices));
+    let many: Vec<_> = (0..300)
+        .map(|n| json!({ "index": n, "function": { "name": "one" } }))
+        .collect();
+    assert_eq!(assembly.add(&calls(json!(many))), Err(Odd::TooManyCalls));
+}

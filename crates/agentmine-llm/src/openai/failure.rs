@@ -1,0 +1,320 @@
+//! What an error of the server means: final, worth another try, wrong credentials, too long.
+//!
+//! Error bodies are written by whoever answers: they are shown, since they alone say what is wrong,
+//! but capped, without control characters, and without any secret that we sent.
+
+use std::time::Duration;
+
+use agentmine_runtime::config::Secret;
+use serde_json::Value;
+
+use crate::LlmError;
+use crate::retry::Failure;
+
+/// Characters of an error body that are shown.
+const SHOWN: usize = 2_000;
+
+/// How servers say that a conversation does not fit: OpenAI, vLLM, llama.cpp, LM Studio, Groq,
+/// gateways to other providers. Compared in lower case.
+const TOO_LONG: [&str; 12] = [
+    "context_length_exceeded",
+    "exceed_context_size",
+    "maximum context length",
+    "exceeds the available context size",
+    "exceeds the context window",
+    "exceeds the context length",
+    "context length exceeded",
+    "context the overflows",
+    "greater than the context length",
+    "prompt is too long",
+    "reduce the length of the messages",
+    "exceeds the maximum number of tokens allowed",
+];
+
+/// Makes text of a server fit to be shown.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Redactor(Vec<Secret>);
+
+impl Redactor {
+    /// Removes these secrets from all it is given. Very short ones are not removed: they would make
+    /// holes in ordinary words, and protect nothing.
+    pub(crate) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
+        let mut secrets: Vec<_> = secrets
+            .into_iter()
+            .filter(|secret| secret.expose().len() >= 4)
+            .collect();
+        // A longer secret may contain a shorter one.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose().len()));
+        Self(secrets)
+    }
+
+    /// The text without secrets and control characters, capped.
+    pub(crate) fn clean(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in &self.0 {
+            text = text.replace(secret.expose(), "***");
+        }
+        let mut shown: String = text
+            .trim()
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(SHOWN)
+            .collect();
+        if text.trim().chars().nth(SHOWN).is_some() {
+            shown.push_str(" … (cut)");
+        }
+        if shown.is_empty() {
+            shown.push_str("(empty body)");
+        }
+        shown
+    }
+}
+
+/// What an error status means.
+pub(crate) fn of_status(
+    status: u16,
+    body: &str,
+    after: Option<Duration>,
+    redactor: &Redactor,
+) -> Failure {
+    let parsed = serde_json::from_str(body).unwrap_or(Value::Null);
+    let error = ApiError::read(&parsed);
+    let shown = redactor.clean(body);
+    // Old versions of llama.cpp say it with a 500.
+    if !matches!(status, 401 | 403 | 429) && (error.is_too_long() || says_too_long(body)) {
+        return Failure::Final(LlmError::ContextTooLong(shown));
+    }
+    match status {
+        401 | 403 => Failure::Final(LlmError::Unauthorized {
+            status,
+            body: shown,
+        }),
+        429 if error.is_out_of_quota() => Failure::Final(LlmError::Refused {
+            status,
+            body: shown,
+        }),
+        408 | 409 | 425 | 429 | 500..=599 => Failure::Retry {
+            reason: "status",
+            detail: format!("status {status}: {shown}"),
+            after,
+        },
+        300..=399 => Failure::Final(LlmError::Refused {
+            status,
+            body: format!("it redirects elsewhere. hint: correct model.base_url. {shown}"),
+        }),
+        _ => Failure::Final(LlmError::Refused {
+            status,
+            body: shown,
+        }),
+    }
+}
+
+/// What an error object inside a 200, or inside a stream, means; `None` if `value` is not an error.
+pub(crate) fn of_object(value: &Value, redactor: &Redactor) -> Option<Failure> {
+    let is_error = value.get("error").is_some_and(|error| !error.is_null())
+        || value["object"] == "error"
+        || value["choices"][0]["error"].is_object();
+    if !is_error {
+        return None;
+    }
+    let error = ApiError::read(value);
+    let status = error.status.unwrap_or(match error.kind() {
+        kind if kind.contains("invalid_api_key") || kind.contains("authentication") => 401,
+        kind if kind.contains("insufficient_quota") => 429,
+        kind if kind.contains("invalid_request") || kind.contains("not_found") => 400,
+        _ => 500,
+    });
+    Some(of_status(status, &value.to_string(), None, redactor))
+}
+
+fn says_too_long(text: &str) -> bool {
+    let text = text.to_lowercase();
+    TOO_LONG.iter().any(|known| text.contains(known))
+}
+
+/// The parts of an error that decide, from any of the shapes in use: `{"error": {…}}`,
+/// `{"error": "…"}` (Ollama), `{"object": "error", …}` (vLLM), `choices[0].error` (OpenRouter).
+#[derive(Debug, Default)]
+struct ApiError {
+    code: String,
+    r#type: String,
+    status: Option<u16>,
+}
+
+impl ApiError {
+    fn read(value: &Value) -> Self {
+        let error = match value.get("error") {
+            Some(error) if !error.is_null() => error,
+            _ if value["choices"][0]["error"].is_object() => &value["choices"][0]["error"],
+            _ => value,
+        };
+        let text = |key: &str| error[key].as_str().unwrap_or_default().to_lowercase();
+        Self {
+            code: text("code"),
+            r#type: text("type"),
+            status: error["code"]
+                .as_u64()
+                .and_then(|code| u16::try_from(code).ok())
+                .filter(|code| (400..600).contains(code)),
+        }
+    }
+
+    /// Code and type together, in lower case.
+    fn kind(&self) -> String {
+        format!("{} {}", self.code, self.r#type)
+    }
+
+    fn is_too_long(&self) -> bool {
+        self.code == "context_length_exceeded" || self.r#type == "exceed_context_size_error"
+    }
+
+    /// OpenAI answers 429 both for "slower" and for "no money left"; only one of them passes.
+    fn is_out_of_quota(&self) -> bool {
+        self.kind().contains("insufficient_quota") || self.code == "billing_hard_limit_reached"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn outcome(failure: &Failure) -> &'static str {
+        match failure {
+            Failure::Retry { .. } => "retry",
+            Failure::Final(LlmError::Refused { .. }) => "refused",
+            Failure::Final(LlmError::Unauthorized { .. }) => "unauthorized",
+            Failure::Final(LlmError::ContextTooLong(_)) => "too long",
+            Failure::Final(_) => "other",
+        }
+    }
+
+    #[test]
+    fn each_status_has_its_outcome() {
+        let redactor = Redactor::default();
+        for (status, expected) in [
+            (301, "refused"),
+            (400, "refused"),
+            (401, "unauthorized"),
+            (402, "refused"),
+            (403, "unauthorized"),
+            (404, "refused"),
+            (408, "retry"),
+            (409, "retry"),
+            (413, "refused"),
+            (422, "refused"),
+            (429, "retry"),
+            (500, "retry"),
+            (503, "retry"),
+            (529, "retry"),
+        ] {
+            let failure = of_status(status, "{}", None, &redactor);
+            assert_eq!(outcome(&failure), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn bodies_decide_where_the_status_does_not() {
+        let redactor = Redactor::default();
+        for (status, body, expected) in [
+            (429, r#"{"error":{"code":"insufficient_quota"}}"#, "refused"),
+            (
+                429,
+                r#"{"error":{"type":"insufficient_quota","code":null}}"#,
+                "refused",
+            ),
+            (429, r#"{"error":{"code":"rate_limit_exceeded"}}"#, "retry"),
+            (
+                400,
+                r#"{"error":{"code":"context_length_exceeded"}}"#,
+                "too long",
+            ),
+            (
+                400,
+                r#"{"object":"error","message":"This model's maximum context length is 4096 tokens.","code":400}"#,
+                "too long",
+            ),
+            (
+                400,
+                r#"{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error"}}"#,
+                "too long",
+            ),
+            (
+                500,
+                "the request exceeds the available context size. try increasing it",
+                "too long",
+            ),
+            (
+                413,
+                "prompt is too long: 210000 tokens > 200000",
+                "too long",
+            ),
+            (
+                400,
+                r#"{"error":"model does not support tools"}"#,
+                "refused",
+            ),
+        ] {
+            let failure = of_status(status, body, None, &redactor);
+            assert_eq!(outcome(&failure), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn an_error_inside_a_200_has_an_outcome() {
+        let redactor = Redactor::default();
+        for (value, expected) in [
+            (
+                json!({ "error": { "code": 400, "message": "bad" } }),
+                Some("refused"),
+            ),
+            (
+                json!({ "error": { "type": "invalid_request_error" } }),
+                Some("refused"),
+            ),
+            (
+                json!({ "error": { "code": "invalid_api_key" } }),
+                Some("unauthorized"),
+            ),
+            (
+                json!({ "error": { "type": "insufficient_quota" } }),
+                Some("refused"),
+            ),
+            (
+                json!({ "error": { "code": "context_length_exceeded" } }),
+                Some("too long"),
+            ),
+            (
+                json!({ "error": { "code": 502, "message": "upstream" } }),
+                Some("retry"),
+            ),
+            (
+                json!({ "error": "llama runner process has terminated" }),
+                Some("retry"),
+            ),
+            (json!({ "object": "error", "code": 404 }), Some("refused")),
+            (
+                json!({ "choices": [{ "error": { "code": 502 } }] }),
+                Some("retry"),
+            ),
+            (json!({ "choices": [], "error": null }), None),
+            (json!([1]), None),
+        ] {
+            let failure = of_object(&value, &redactor);
+            assert_eq!(failure.as_ref().map(outcome), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn secrets_and_control_characters_are_not_shown_and_long_bodies_are_cut() {
+        let redactor = Redactor::new(["sk-secret", "sk-secret-longer", "ab"].map(Secret::new));
+        assert_eq!(
+            redactor.clean("bad key sk-secret-longer, \u{1b}[31m sk-secret; about\n"),
+            "bad key ***,  [31m ***; about"
+        );
+        assert_eq!(redactor.clean(" \n"), "(empty body)");
+        let long = redactor.clean(&"é".repeat(5_000));
+        assert!(long.ends_with(" … (cut)") && long.chars().count() < 2_020);
+    }
+}

@@ -1,0 +1,591 @@
+//! Against a server that is no better than its script: raw bytes on a socket, cut and stopped where
+//! a test wants it.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use agentmine_runtime::config::Secret;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::*;
+use crate::{Stop, ToolCall};
+
+const KEY: &str = "sk-test-0123456789";
+
+/// What the server does with one request.
+#[derive(Clone)]
+enum Act {
+    /// These bytes, then the connection is closed.
+    Close(String),
+    /// These bytes, then nothing more until the client goes away.
+    Stall(String),
+    /// These bytes, then the next request on the same connection.
+    Keep(String),
+}
+
+struct Server {
+    url: Url,
+    requests: std::sync::Arc<Mutex<Vec<String>>>,
+    connections: std::sync::Arc<AtomicUsize>,
+    /// Gets a message for each connection that the client ended while the server stalled.
+    gone: UnboundedReceiver<()>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    /// Answers the n-th request with the n-th act, later ones with the last.
+    async fn start(acts: Vec<Act>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/v1/", listener.local_addr().unwrap());
+        let requests = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let connections = std::sync::Arc::new(AtomicUsize::new(0));
+        let (send, gone) = unbounded_channel();
+        let (seen, count) = (requests.clone(), connections.clone());
+        let task = tokio::spawn(async move {
+            loop {
+                let Ok((socket, _)) = listener.accept().await else {
+                    return;
+                };
+                count.fetch_add(1, Ordering::SeqCst);
+                let (acts, seen, send) = (acts.clone(), seen.clone(), send.clone());
+                tokio::spawn(serve(socket, acts, seen, send));
+            }
+        });
+        Self {
+            url: url.parse().unwrap(),
+            requests,
+            connections,
+            gone,
+            task,
+        }
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    fn config(&self) -> config::Model {
+        config::Model {
+            base_url: self.url.clone(),
+            api_key: Some(Secret::new(KEY)),
+            name: "test-model".into(),
+            ..config::Model::default()
+        }
+    }
+
+    /// A client with short waits.
+    fn model(&self) -> OpenAi {
+        impatient(&self.config())
+    }
+}
+
+fn impatient(config: &config::Model) -> OpenAi {
+    let mut model = OpenAi::new(config).unwrap();
+    model.retries.base = Duration::from_millis(1);
+    model
+}
+
+async fn serve(
+    mut socket: TcpStream,
+    acts: Vec<Act>,
+    seen: std::sync::Arc<Mutex<Vec<String>>>,
+    gone: UnboundedSender<()>,
+) {
+    while let Some(request) = read_request(&mut socket).await {
+        let act = {
+            let mut seen = seen.lock().unwrap();
+            seen.push(request);
+            acts[(seen.len() - 1).min(acts.len() - 1)].clone()
+        };
+        match act {
+            Act::Keep(bytes) => socket.write_all(bytes.as_bytes()).await.unwrap(),
+            Act::Close(bytes) => {
+                socket.write_all(bytes.as_bytes()).await.unwrap();
+                return;
+            }
+            Act::Stall(bytes) => {
+                socket.write_all(bytes.as_bytes()).await.unwrap();
+                let mut rest = Vec::new();
+                let _ = socket.read_to_end(&mut rest).await;
+                let _ = gone.send(());
+                return;
+            }
+        }
+    }
+}
+
+async fn read_request(socket: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    loop {
+        let mut piece = [0; 4096];
+        match socket.read(&mut piece).await {
+            Ok(n) if n > 0 => bytes.extend_from_slice(&piece[..n]),
+            _ => return None,
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head
+                .to_lowercase()
+                .split_once("content-length: ")
+                .map_or(0, |(_, rest)| {
+                    rest.lines().next().unwrap().trim().parse().unwrap()
+                });
+            if body.len() >= length {
+                return Some(text.into_owned());
+            }
+        }
+    }
+}
+
+fn response(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\n\r\n{body}")
+}
+
+fn json_response(body: &str) -> String {
+    response("200 OK", "content-type: application/json\r\n", body)
+}
+
+/// The head of a chunked stream and these bytes of it, in two chunks cut in the middle.
+fn stream(data: &str) -> String {
+    let mut middle = data.len() / 2;
+    while !data.is_char_boundary(middle) {
+        middle += 1;
+    }
+    let (a, b) = data.split_at(middle);
+    let mut text = String::from(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n",
+    );
+    for part in [a, b].into_iter().filter(|part| !part.is_empty()) {
+        text.push_str(&format!("{:x}\r\n{part}\r\n", part.len()));
+    }
+    text
+}
+
+const STREAM_END: &str = "0\r\n\r\n";
+
+const HELLO: &str = concat!(
+    ": warming up\n\n",
+    "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"He\"},\"finish_reason\":null}],\"usage\":null}\n\n",
+    "data: {\"choices\":[{\"delta\":{\"content\":\"llo 👋\"},\"finish_reason\":null}]}\n\n",
+    "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n",
+    "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n",
+    "data: [DONE]\n\n",
+);
+
+fn hello_stream() -> String {
+    stream(HELLO) + STREAM_END
+}
+
+/// A stream that says something and does not end.
+const HALF: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Half\"}}]}\n\n";
+
+const HELLO_JSON: &str = r#"{"choices":[{"message":{"content":"Hello"},"finish_reason":"stop"}]}"#;
+
+async fn ask(model: &OpenAi) -> Result<(Reply, Usage), LlmError> {
+    let messages = [Message::User {
+        text: "Say hello".into(),
+    }];
+    let request = Request {
+        messages: &messages,
+        tools: &[],
+    };
+    model.reply(request, None).await
+}
+
+#[tokio::test]
+async fn a_streamed_reply_is_read_and_shown_as_it_comes() {
+    let server = Server::start(vec![Act::Keep(hello_stream())]).await;
+    let (send, mut receive) = unbounded_channel();
+    let messages = [Message::User {
+        text: "Say hello".into(),
+    }];
+    let request = Request {
+        messages: &messages,
+        tools: &[],
+    };
+    let (reply, usage) = server.model().reply(request, Some(&send)).await.unwrap();
+    assert_eq!((&*reply.text, reply.stop), ("Hello 👋", Stop::EndTurn));
+    assert_eq!(
+        (
+            usage.model_calls,
+            usage.input_tokens,
+            usage.cached_tokens,
+            usage.output_tokens
+        ),
+        (1, 9, 4, 2)
+    );
+    assert_eq!(receive.recv().await, Some(Delta::Text("He".into())));
+    assert_eq!(receive.recv().await, Some(Delta::Text("llo 👋".into())));
+}
+
+#[tokio::test]
+async fn the_request_carries_key_headers_and_the_older_name_of_the_limit() {
+    let server = Server::start(vec![Act::Keep(hello_stream())]).await;
+    let mut config = server.config();
+    config.max_output_tokens = Some(100);
+    config.headers = [("X-Team".to_owned(), Secret::new("blue"))].into();
+    ask(&impatient(&config)).await.unwrap();
+    let request = server.requests().remove(0);
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    assert!(
+        head.starts_with("POST /v1/chat/completions HTTP/1.1"),
+        "{head}"
+    );
+    for line in [
+        "authorization: Bearer sk-test-0123456789",
+        "x-team: blue",
+        "content-type: application/json",
+    ] {
+        assert!(head.lines().any(|l| l.eq_ignore_ascii_case(line)), "{line}");
+    }
+    insta::assert_snapshot!(body, @r#"{"model":"test-model","stream":true,"stream_options":{"include_usage":true},"max_tokens":100,"messages":[{"role":"user","content":"Say hello"}]}"#);
+}
+
+#[test]
+fn openai_itself_gets_the_newer_name_of_the_limit() {
+    let config = config::Model {
+        api_key: Some(Secret::new(KEY)),
+        ..config::Model::default()
+    };
+    let model = OpenAi::new(&config).unwrap();
+    assert_eq!(model.settings.limit_name, LimitName::MaxCompletionTokens);
+    assert!(!format!("{model:?}").contains(KEY));
+}
+
+#[test]
+fn the_address_is_made_from_any_form_of_the_base() {
+    for (base, expected) in [
+        ("http://h/v1", "http://h/v1/chat/completions"),
+        ("http://h/v1/", "http://h/v1/chat/completions"),
+        ("http://h", "http://h/chat/completions"),
+        (
+            "https://h/a/chat/completions",
+            "https://h/a/chat/completions",
+        ),
+        ("https://h/a?v=1", "https://h/a/chat/completions?v=1"),
+    ] {
+        let url = endpoint(&base.parse().unwrap()).unwrap();
+        assert_eq!(url.as_str(), expected);
+    }
+    assert!(endpoint(&"ftp://h/v1".parse().unwrap()).is_err());
+}
+
+#[test]
+fn a_wrong_header_is_named_without_its_value() {
+    for (name, value) in [("no header", "v"), ("X-Ok", "secret\nvalue")] {
+        let config = config::Model {
+            base_url: "http://localhost/v1".parse().unwrap(),
+            headers: [(name.to_owned(), Secret::new(value))].into(),
+            ..config::Model::default()
+        };
+        let error = format!("{:#}", OpenAi::new(&config).unwrap_err());
+        assert!(error.contains(name) && !error.contains("secret"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_whole_reply_is_read_where_a_stream_was_asked_for_and_the_other_way_round() {
+    let server = Server::start(vec![Act::Keep(json_response(HELLO_JSON))]).await;
+    assert_eq!(ask(&server.model()).await.unwrap().0.text, "Hello");
+
+    let server = Server::start(vec![Act::Keep(hello_stream())]).await;
+    let mut config = server.config();
+    config.stream = false;
+    let (reply, _) = ask(&impatient(&config)).await.unwrap();
+    assert_eq!(reply.text, "Hello 👋");
+    assert!(server.requests()[0].contains(r#""stream":false"#));
+    assert!(!server.requests()[0].contains("stream_options"));
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_after_a_stream() {
+    let server = Server::start(vec![Act::Keep(hello_stream())]).await;
+    let model = server.model();
+    for _ in 0..3 {
+        ask(&model).await.unwrap();
+    }
+    assert_eq!(server.requests().len(), 3);
+    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn calls_of_a_stream_reach_the_caller_in_order_with_their_arguments_as_written() {
+    let chunk = |calls: &str| {
+        format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{calls}]}}}}]}}\n\n")
+    };
+    let data = [
+        chunk(r#"{"index":0,"id":"a","function":{"name":"one","arguments":"{\"x"}}"#),
+        chunk(r#"{"index":1,"id":"b","function":{"name":"two","arguments":"oops"}}"#),
+        chunk(r#"{"index":0,"function":{"arguments":"\":1}"}}"#),
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n"
+            .to_owned(),
+    ]
+    .concat();
+    let server = Server::start(vec![Act::Keep(stream(&data) + STREAM_END)]).await;
+    let (reply, _) = ask(&server.model()).await.unwrap();
+    let call = |id: &str, name: &str, arguments: &str| ToolCall {
+        id: id.into(),
+        name: name.into(),
+        arguments: arguments.into(),
+    };
+    assert_eq!(
+        reply.calls,
+        [call("a", "one", r#"{"x":1}"#), call("b", "two", "oops")]
+    );
+    assert_eq!(reply.stop, Stop::ToolCalls);
+}
+
+#[tokio::test]
+async fn an_empty_reply_and_a_length_stop_are_replies() {
+    let empty =
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    let cut = r#"{"choices":[{"message":{"content":"Once upon"},"finish_reason":"length"}]}"#;
+    let server = Server::start(vec![
+        Act::Keep(stream(empty) + STREAM_END),
+        Act::Keep(json_response(cut)),
+    ])
+    .await;
+    let model = server.model();
+    assert_eq!(ask(&model).await.unwrap().0, Reply::default());
+    let (reply, _) = ask(&model).await.unwrap();
+    assert_eq!((&*reply.text, reply.stop), ("Once upon", Stop::Length));
+}
+
+#[tokio::test]
+async fn an_overloaded_server_is_asked_again() {
+    let busy = |status| {
+        Act::Keep(response(
+            status,
+            "retry-after: 0\r\n",
+            "{\"error\":{\"message\":\"busy\"}}",
+        ))
+    };
+    let server = Server::start(vec![
+        busy("429 Too Many Requests"),
+        busy("503 Service Unavailable"),
+        busy("408 Request Timeout"),
+        Act::Keep(hello_stream()),
+    ])
+    .await;
+    assert_eq!(ask(&server.model()).await.unwrap().0.text, "Hello 👋");
+    let requests = server.requests();
+    assert_eq!(requests.len(), 4);
+    assert!(requests.iter().all(|request| *request == requests[0]));
+}
+
+#[tokio::test]
+async fn retry_after_is_waited_for() {
+    let busy = response("429 Too Many Requests", "retry-after-ms: 300\r\n", "{}");
+    let server = Server::start(vec![Act::Keep(busy), Act::Keep(hello_stream())]).await;
+    let start = std::time::Instant::now();
+    ask(&server.model()).await.unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(300));
+}
+
+#[tokio::test]
+async fn a_server_that_stays_overloaded_is_unavailable_and_its_words_are_shown() {
+    let busy = response("503 Service Unavailable", "", "loading the model");
+    let server = Server::start(vec![Act::Keep(busy)]).await;
+    let error = ask(&server.model()).await.unwrap_err();
+    insta::assert_snapshot!(error, @"the model API is unavailable after 5 tries: status 503: loading the model");
+    assert_eq!(server.requests().len(), 5);
+}
+
+#[tokio::test]
+async fn a_stream_broken_off_is_tried_again_and_its_beginning_forgotten() {
+    let server = Server::start(vec![
+        // The connection ends in the middle of the chunked body.
+        Act::Close(stream(HALF)),
+        // The body ends as it should, the reply does not.
+        Act::Close(stream(HALF) + STREAM_END),
+        // The last event is cut.
+        Act::Close(stream("data: {\"choices\":[{\"delta\":{\"con") + STREAM_END),
+        Act::Keep(hello_stream()),
+    ])
+    .await;
+    assert_eq!(ask(&server.model()).await.unwrap().0.text, "Hello 👋");
+    assert_eq!(server.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn a_whole_reply_broken_off_is_tried_again() {
+    let cut = json_response(HELLO_JSON);
+    let unmarked = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{\"choices\":[";
+    let server = Server::start(vec![
+        Act::Close(cut[..cut.len() - 5].to_owned()),
+        Act::Close(unmarked.to_owned()),
+        Act::Close(String::new()),
+        Act::Keep(json_response(HELLO_JSON)),
+    ])
+    .await;
+    assert_eq!(ask(&server.model()).await.unwrap().0.text, "Hello");
+    assert_eq!(server.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_after_the_finish_reason_is_whole() {
+    let data = HELLO.split("data: {\"choices\":[],").next().unwrap();
+    let server = Server::start(vec![Act::Close(stream(data))]).await;
+    let (reply, usage) = ask(&server.model()).await.unwrap();
+    assert_eq!((&*reply.text, usage.total_tokens()), ("Hello 👋", 0));
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn the_first_byte_has_a_time_limit() {
+    for head in [
+        "",
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n",
+    ] {
+        let mut server =
+            Server::start(vec![Act::Stall(head.into()), Act::Keep(hello_stream())]).await;
+        let mut model = server.model();
+        model.first_byte = Duration::from_millis(200);
+        assert_eq!(ask(&model).await.unwrap().0.text, "Hello 👋");
+        assert_eq!(server.requests().len(), 2);
+        assert_eq!(
+            server.gone.recv().await,
+            Some(()),
+            "the connection is closed"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_pause_within_a_reply_has_a_time_limit() {
+    let server = Server::start(vec![Act::Stall(stream(HALF)), Act::Keep(hello_stream())]).await;
+    let mut model = server.model();
+    model.idle = Duration::from_millis(200);
+    assert_eq!(ask(&model).await.unwrap().0.text, "Hello 👋");
+
+    let server = Server::start(vec![Act::Stall(stream(HALF))]).await;
+    let mut model = server.model();
+    model.idle = Duration::from_millis(50);
+    model.retries.max_tries = 2;
+    let error = ask(&model).await.unwrap_err();
+    assert!(error.to_string().contains("the reply stopped"), "{error}");
+}
+
+#[tokio::test]
+async fn dropping_the_call_closes_the_connection() {
+    let mut server = Server::start(vec![Act::Stall(stream(HALF))]).await;
+    let model = server.model();
+    let (send, mut receive) = unbounded_channel();
+    let call = tokio::spawn(async move {
+        let request = Request {
+            messages: &[],
+            tools: &[],
+        };
+        model.reply(request, Some(&send)).await
+    });
+    assert_eq!(receive.recv().await, Some(Delta::Text("Half".into())));
+    call.abort();
+    assert_eq!(server.gone.recv().await, Some(()));
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_request_is_final_and_its_body_is_shown_without_the_key() {
+    let body = format!(r#"{{"error":{{"message":"no such model; you sent {KEY}"}}}}"#);
+    for (status, code) in [
+        ("400 Bad Request", 400),
+        ("404 Not Found", 404),
+        ("413 Payload Too Large", 413),
+        ("422 Unprocessable Entity", 422),
+    ] {
+        let server = Server::start(vec![Act::Keep(response(status, "", &body))]).await;
+        let error = ask(&server.model()).await.unwrap_err();
+        assert!(matches!(&error, LlmError::Refused { status, .. } if *status == code));
+        let shown = error.to_string();
+        assert!(shown.contains("no such model; you sent ***"), "{shown}");
+        assert!(!shown.contains(KEY));
+        assert_eq!(server.requests().len(), 1, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn refused_credentials_say_where_to_look() {
+    let body = format!("Incorrect API key provided: {KEY}");
+    let server = Server::start(vec![Act::Keep(response("401 Unauthorized", "", &body))]).await;
+    let error = ask(&server.model()).await.unwrap_err();
+    insta::assert_snapshot!(error, @"the model API refused the credentials (401): Incorrect API key provided: ***. hint: check model.api_key or OPENAI_API_KEY");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_conversation_too_long_is_told_as_such() {
+    let body = r#"{"error":{"message":"maximum context length is 8192","code":"context_length_exceeded"}}"#;
+    let server = Server::start(vec![Act::Keep(response("400 Bad Request", "", body))]).await;
+    let error = ask(&server.model()).await.unwrap_err();
+    assert!(matches!(error, LlmError::ContextTooLong(_)), "{error}");
+}
+
+#[tokio::test]
+async fn an_error_inside_a_200_and_inside_a_stream_is_an_error() {
+    let overloaded = r#"{"error":{"message":"overloaded","code":503}}"#;
+    let server = Server::start(vec![
+        Act::Keep(json_response(overloaded)),
+        Act::Keep(stream(&format!("{HALF}event: error\ndata: {overloaded}\n\n")) + STREAM_END),
+        Act::Keep(stream("data: {\"error\":\"invalid\", \"object\": \"error\"}\n\n") + STREAM_END),
+        Act::Keep(json_response(
+            r#"{"error":{"type":"invalid_request_error","message":"bad tool"}}"#,
+        )),
+    ])
+    .await;
+    let error = ask(&server.model()).await.unwrap_err();
+    assert!(error.to_string().contains("bad tool"), "{error}");
+    assert_eq!(server.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn an_answer_in_another_language_is_a_protocol_error() {
+    for body in ["<html>login</html>", "{\"hello\":1}"] {
+        let server = Server::start(vec![Act::Keep(json_response(body))]).await;
+        let error = ask(&server.model()).await.unwrap_err();
+        assert!(matches!(error, LlmError::Protocol(_)), "{error}");
+        assert!(error.to_string().contains(body), "{error}");
+        assert_eq!(server.requests().len(), 1);
+    }
+    let broken = stream("data: {nonsense}\n\n") + STREAM_END;
+    let server = Server::start(vec![Act::Keep(broken)]).await;
+    let error = ask(&server.model()).await.unwrap_err();
+    assert!(matches!(error, LlmError::Protocol(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let moved = response("302 Found", "location: http://127.0.0.1:1/\r\n", "");
+    let server = Server::start(vec![Act::Keep(moved)]).await;
+    let error = ask(&server.model()).await.unwrap_err();
+    assert!(error.to_string().contains("model.base_url"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let config = config::Model {
+        base_url: format!("http://{address}/v1").parse().unwrap(),
+        max_tries: 2,
+        ..config::Model::default()
+    };
+    let error = ask(&impatient(&config)).await.unwrap_err();
+    assert!(
+        matches!(error, LlmError::Unavailable { tries: 2, .. }),
+        "{error}"
+    );
+    assert!(
+        error.to_string().to_lowercase().contains("refused"),
+        "{error}"
+    );
+}

@@ -1,0 +1,440 @@
+//! The request as Chat Completions wants it.
+//!
+//! The same conversation gives the same bytes, and a longer one begins with the bytes of the shorter:
+//! the messages stand last. So a provider's prompt cache holds from one step to the next.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{Message, Reply, Request, ToolCall, ToolSpec};
+
+/// What the configuration adds to each request.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// The model's name.
+    pub(crate) model: String,
+    /// Ask for a stream.
+    pub(crate) stream: bool,
+    /// Sampling temperature.
+    pub(crate) temperature: Option<f64>,
+    /// Most tokens of the reply.
+    pub(crate) max_tokens: Option<u32>,
+    /// What the limit is called on this server.
+    pub(crate) limit_name: LimitName,
+}
+
+/// Newer models of OpenAI refuse `max_tokens`; most other servers know nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LimitName {
+    /// `max_completion_tokens`
+    MaxCompletionTokens,
+    /// `max_tokens`
+    MaxTokens,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream_options: Option<StreamOptions>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    messages: Vec<WireMessage<'a>>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: Value,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+enum WireMessage<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: &'a str,
+    },
+    Assistant {
+        /// Null beside calls, never absent: some servers want the key.
+        content: Option<&'a str>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Call<'a>>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: CallFunction<'a>,
+}
+
+#[derive(Serialize)]
+struct CallFunction<'a> {
+    name: std::borrow::Cow<'a, str>,
+    arguments: std::borrow::Cow<'a, str>,
+}
+
+/// The body of one request.
+pub(crate) fn body(settings: &Settings, request: &Request<'_>) -> serde_json::Result<Vec<u8>> {
+    let Settings {
+        model,
+        stream,
+        temperature,
+        max_tokens,
+        limit_name,
+    } = settings;
+    let (newer, older) = match limit_name {
+        LimitName::MaxCompletionTokens => (*max_tokens, None),
+        LimitName::MaxTokens => (None, *max_tokens),
+    };
+    serde_json::to_vec(&Body {
+        model,
+        stream: *stream,
+        stream_options: stream.then_some(StreamOptions {
+            include_usage: true,
+        }),
+        temperature: *temperature,
+        max_completion_tokens: newer,
+        max_tokens: older,
+        tools: request.tools.iter().map(tool).collect(),
+        messages: request.messages.iter().map(message).collect(),
+    })
+}
+
+fn tool(spec: &ToolSpec) -> Tool<'_> {
+    let mut parameters = match &spec.input_schema {
+        Value::Object(schema) => Value::Object(schema.clone()),
+        _ => json!({ "type": "object" }),
+    };
+    // A tool without parameters often has a bare object schema; OpenAI refuses it as it stands.
+    if parameters["type"] == "object" && parameters.get("properties").is_none() {
+        parameters["properties"] = json!({});
+    }
+    Tool {
+        r#type: "function",
+        function: Function {
+            name: &spec.name,
+            description: &spec.description,
+            parameters,
+        },
+    }
+}
+
+fn message(message: &Message) -> WireMessage<'_> {
+    match message {
+        Message::System { text } => WireMessage::System { content: text },
+        Message::User { text } => WireMessage::User { content: text },
+        Message::Assistant(Reply {
+            text,
+            calls,
+            stop: _,
+        }) => WireMessage::Assistant {
+            content: (calls.is_empty() || !text.is_empty()).then_some(text),
+            tool_calls: calls.iter().map(call).collect(),
+        },
+        Message::Tool {
+            call_id,
+            name: _,
+            text,
+            is_error: _,
+        } => WireMessage::Tool {
+            tool_call_id: call_id,
+            content: text,
+        },
+    }
+}
+
+fn call(call: &ToolCall) -> Call<'_> {
+    let ToolCall {
+        id,
+        name,
+        arguments,
+    } = call;
+    // Some servers (Ollama, vLLM with some chat templates) parse the arguments of the history and
+    // refuse the whole conversation for the sake of one broken call: what is not an object is shown
+    // to them inside one. The conversation itself keeps what the model wrote.
+    let arguments = match serde_json::from_str::<Value>(arguments) {
+        Ok(Value::Object(_)) => arguments.into(),
+        _ if arguments.trim().is_empty() => "{}".into(),
+        _ => json!({ "malformed_arguments": arguments })
+            .to_string()
+            .into(),
+    };
+    Call {
+        id,
+        r#type: "function",
+        function: CallFunction {
+            name: wire_name(name),
+            arguments,
+        },
+    }
+}
+
+/// A name that a model made up may hold anything; in the history, servers refuse all but these
+/// characters.
+fn wire_name(name: &str) -> std::borrow::Cow<'_, str> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if (1..=64).contains(&name.len()) && name.chars().all(allowed) {
+        return name.into();
+    }
+    if name.is_empty() {
+        return "unnamed".into();
+    }
+    name.chars()
+        .take(64)
+        .map(|c| if allowed(c) { c } else { '_' })
+        .collect::<String>()
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Stop;
+
+    fn settings() -> Settings {
+        Settings {
+            model: "gpt-5".into(),
+            stream: true,
+            temperature: Some(0.5),
+            max_tokens: Some(4096),
+            limit_name: LimitName::MaxCompletionTokens,
+        }
+    }
+
+    fn conversation() -> Vec<Message> {
+        vec![
+            Message::System {
+                text: "You work.".into(),
+            },
+            Message::User {
+                text: "Fix \"it\"\nnow".into(),
+            },
+            Message::Assistant(Reply {
+                text: String::new(),
+                calls: vec![
+                    ToolCall {
+                        id: "call_1".into(),
+                        name: "shell".into(),
+                        arguments: "{ \"b\": 1, \"a\": 2 }".into(),
+                    },
+                    ToolCall {
+                        id: "call_2".into(),
+                        name: "shell".into(),
+                        arguments: "{\"cut".into(),
+                    },
+                    ToolCall {
+                        id: "call_3".into(),
+                        name: "server:tool 挨".into(),
+                        arguments: String::new(),
+                    },
+                ],
+                stop: Stop::ToolCalls,
+            }),
+            Message::Tool {
+                call_id: "call_1".into(),
+                name: "shell".into(),
+                text: "ok".into(),
+                is_error: false,
+            },
+            Message::Assistant(Reply {
+                text: "Done.".into(),
+                ..Reply::default()
+            }),
+        ]
+    }
+
+    fn tools() -> Vec<ToolSpec> {
+        let spec = |name: &str, input_schema| ToolSpec {
+            name: name.into(),
+            description: format!("The {name} tool."),
+            input_schema,
+        };
+        vec![
+            spec("bare", json!({ "type": "object" })),
+            spec("none", Value::Null),
+            spec(
+                "shell",
+                json!({ "type": "object", "properties": { "command": { "type": "string" } }, "required": ["command"] }),
+            ),
+        ]
+    }
+
+    #[test]
+    fn the_request_looks_like_this() {
+        let (messages, tools) = (conversation(), tools());
+        let request = Request {
+            messages: &messages,
+            tools: &tools,
+        };
+        let bytes = body(&settings(), &request).unwrap();
+        let pretty =
+            serde_json::to_string_pretty(&serde_json::from_slice::<Value>(&bytes).unwrap())
+                .unwrap();
+        insta::assert_snapshot!(pretty, @r#"
+        {
+          "max_completion_tokens": 4096,
+          "messages": [
+            {
+              "content": "You work.",
+              "role": "system"
+            },
+            {
+              "content": "Fix \"it\"\nnow",
+              "role": "user"
+            },
+            {
+              "content": null,
+              "role": "assistant",
+              "tool_calls": [
+                {
+                  "function": {
+                    "arguments": "{ \"b\": 1, \"a\": 2 }",
+                    "name": "shell"
+                  },
+                  "id": "call_1",
+                  "type": "function"
+                },
+                {
+                  "function": {
+                    "arguments": "{\"malformed_arguments\":\"{\\\"cut\"}",
+                    "name": "shell"
+                  },
+                  "id": "call_2",
+                  "type": "function"
+                },
+                {
+                  "function": {
+                    "arguments": "{}",
+                    "name": "server_tool__"
+                  },
+                  "id": "call_3",
+                  "type": "function"
+                }
+              ]
+            },
+            {
+              "content": "ok",
+              "role": "tool",
+              "tool_call_id": "call_1"
+            },
+            {
+              "content": "Done.",
+              "role": "assistant"
+            }
+          ],
+          "model": "gpt-5",
+          "stream": true,
+          "stream_options": {
+            "include_usage": true
+          },
+          "temperature": 0.5,
+          "tools": [
+            {
+              "function": {
+                "description": "The bare tool.",
+                "name": "bare",
+                "parameters": {
+                  "properties": {},
+                  "type": "object"
+                }
+              },
+              "type": "function"
+            },
+            {
+              "function": {
+                "description": "The none tool.",
+                "name": "none",
+                "parameters": {
+                  "properties": {},
+                  "type": "object"
+                }
+              },
+              "type": "function"
+            },
+            {
+              "function": {
+                "description": "The shell tool.",
+                "name": "shell",
+                "parameters": {
+                  "properties": {
+                    "command": {
+                      "type": "string"
+                    }
+                  },
+                  "required": [
+                    "command"
+                  ],
+                  "type": "object"
+                }
+              },
+              "type": "function"
+            }
+          ]
+        }
+        "#);
+    }
+
+    #[test]
+    fn what_is_not_set_is_not_sent() {
+        let settings = Settings {
+            stream: false,
+            temperature: None,
+            max_tokens: Some(7),
+            limit_name: LimitName::MaxTokens,
+            ..settings()
+        };
+        let messages = [Message::User { text: "hi".into() }];
+        let request = Request {
+            messages: &messages,
+            tools: &[],
+        };
+        let text = String::from_utf8(body(&settings, &request).unwrap()).unwrap();
+        insta::assert_snapshot!(text, @r#"{"model":"gpt-5","stream":false,"max_tokens":7,"messages":[{"role":"user","content":"hi"}]}"#);
+    }
+
+    #[test]
+    fn a_longer_conversation_begins_with_the_bytes_of_the_shorter() {
+        let (messages, tools) = (conversation(), tools());
+        let bytes = |count: usize| {
+            let request = Request {
+                messages: &messages[..count],
+                tools: &tools,
+            };
+            body(&settings(), &request).unwrap()
+        };
+        for count in 1..messages.len() {
+            let (shorter, longer) = (bytes(count), bytes(count + 1));
+            assert_eq!(shorter, bytes(count));
+            let open = shorter.strip_suffix(b"]}").unwrap();
+            assert!(longer.starts_with(open));
+        }
+    }
+}

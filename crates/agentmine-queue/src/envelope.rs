@@ -1,0 +1,77 @@
+//! What a message looks like on the wire.
+//!
+//! JSON with a version, so that a later program can tell what it reads. Fields that a later version adds
+//! beside ours are ignored; a later `v` is not guessed at.
+
+use agentmine_domain::{Priority, TaskId, WakeUp};
+use serde::{Deserialize, Serialize};
+
+/// The version this program writes and reads.
+const VERSION: u32 = 1;
+
+/// Ours are under 100 bytes; a foreign message is not parsed past this.
+const LARGEST: usize = 4096;
+
+/// The type of the body, told in the message's properties.
+pub(crate) const CONTENT_TYPE: &str = "application/json";
+
+#[derive(Serialize, Deserialize)]
+struct Envelope {
+    v: u32,
+    task: TaskId,
+    priority: Priority,
+}
+
+/// The body of a wake-up's message.
+pub(crate) fn encode(wake_up: &WakeUp) -> Result<Vec<u8>, String> {
+    serde_json::to_vec(&Envelope {
+        v: VERSION,
+        task: wake_up.task,
+        priority: wake_up.priority,
+    })
+    .map_err(|error| error.to_string())
+}
+
+/// Reads a body, or says why it cannot be read.
+pub(crate) fn decode(body: &[u8]) -> Result<WakeUp, String> {
+    #[derive(Deserialize)]
+    struct Version {
+        v: u32,
+    }
+    if body.len() > LARGEST {
+        return Err(format!("a message of {} bytes, not a wake-up", body.len()));
+    }
+    let malformed = |error: serde_json::Error| format!("not a wake-up: {error}");
+    let Version { v } = serde_json::from_slice(body).map_err(malformed)?;
+    if v != VERSION {
+        return Err(format!("a wake-up of version {v}; this program reads {VERSION}"));
+    }
+    let Envelope { task, priority, .. } = serde_json::from_slice(body).map_err(malformed)?;
+    Ok(WakeUp { task, priority })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wake_up_reads_back_and_later_fields_are_ignored() {
+        let wake_up = WakeUp {
+            task: TaskId::new(),
+            priority: Priority::High,
+        };
+        assert_eq!(decode(&encode(&wake_up).unwrap()), Ok(wake_up.clone()));
+        let later = format!(
+            r#"{{"v":1,"task":"{}","priority":"high","hint":1}}"#,
+            wake_up.task
+        );
+        assert_eq!(decode(later.as_bytes()), Ok(wake_up));
+    }
+
+    #[test]
+    fn foreign_bodies_are_told_apart() {
+        assert!(decode(br#"{"v":2,"x":1}"#).unwrap_err().contains("version 2"));
+        assert!(decode(b"\xff\x00").unwrap_err().contains("not a wake-up"));
+        assert!(decode(&[b'['; 5000]).unwrap_err().contains("5000 bytes"));
+    }
+}

@@ -1,0 +1,149 @@
+//! Names and settings of what we declare.
+//!
+//! One direct exchange with one quorum queue per class (quorum queues refuse `x-max-priority`). The retry
+//! ladder is one exchange and queue per step, shared by the classes: a message keeps its routing key on
+//! its way through, and comes back to the tasks exchange when the queue's TTL ends. Both kinds dead-letter
+//! at least once, so the broker loses nothing on the way. A message that has been delivered
+//! [`DELIVERY_LIMIT`] times without an ack goes to the dead-letter queue: a net below the row's attempts.
+
+use std::sync::Arc;
+
+use agentmine_domain::Priority;
+use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::{Channel, ExchangeKind};
+
+use crate::QueueError;
+
+/// Deliveries of one message without an ack before the broker gives it up.
+const DELIVERY_LIMIT: i64 = 20;
+
+pub(super) struct Topology {
+    prefix: Arc<str>,
+    retry_seconds: Vec<u64>,
+}
+
+impl Topology {
+    pub(super) fn new(prefix: &str, retry_seconds: &[u64]) -> Result<Self, QueueError> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        if prefix.is_empty() || prefix.len() > 100 || !prefix.chars().all(plain) {
+            return Err(QueueError::Unavailable(
+                "queue.prefix must be 1 to 100 letters, digits, dots, dashes or underscores".into(),
+            ));
+        }
+        Ok(Self {
+            prefix: prefix.into(),
+            retry_seconds: retry_seconds.to_vec(),
+        })
+    }
+
+    pub(super) fn tasks_exchange(&self) -> String {
+        format!("{}.tasks", self.prefix)
+    }
+
+    pub(super) fn class(&self, class: Priority) -> String {
+        format!("{}.tasks.{class}", self.prefix)
+    }
+
+    /// Exchange and queue of a step of the ladder.
+    pub(super) fn retry(&self, seconds: u64) -> String {
+        format!("{}.retry.{seconds}", self.prefix)
+    }
+
+    /// The delay of a step; past the end, the last.
+    pub(super) fn retry_delay(&self, step: usize) -> u64 {
+        let last = self.retry_seconds.len().saturating_sub(1);
+        self.retry_seconds
+            .get(step.min(last))
+            .copied()
+            .unwrap_or(30)
+    }
+
+    pub(super) fn dead(&self) -> String {
+        format!("{}.dead", self.prefix)
+    }
+
+    pub(super) fn bell(&self) -> String {
+        format!("{}.bell", self.prefix)
+    }
+
+    /// Declares all of it. Idempotent; a name that stands with other settings is a 406 from the broker.
+    pub(super) async fn declare(&self, channel: &Channel) -> Result<(), lapin::Error> {
+        let tasks = self.tasks_exchange();
+        exchange(channel, &tasks, ExchangeKind::Direct).await?;
+        exchange(channel, &self.bell(), ExchangeKind::Fanout).await?;
+        queue(channel, &self.dead(), quorum()).await?;
+        for class in Priority::ALL {
+            let name = self.class(*class);
+            let mut arguments = dead_lettering(quorum(), "", Some(&self.dead()));
+            arguments.insert("x-delivery-limit".into(), DELIVERY_LIMIT.into());
+            queue(channel, &name, arguments).await?;
+            bind(channel, &name, &tasks, class.as_str()).await?;
+        }
+        for seconds in &self.retry_seconds {
+            let name = self.retry(*seconds);
+            exchange(channel, &name, ExchangeKind::Fanout).await?;
+            let mut arguments = dead_lettering(quorum(), &tasks, None);
+            let ttl = i64::try_from(seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
+            arguments.insert("x-message-ttl".into(), ttl.into());
+            queue(channel, &name, arguments).await?;
+            bind(channel, &name, &name, "").await?;
+        }
+        Ok(())
+    }
+}
+
+fn text(text: &str) -> AMQPValue {
+    AMQPValue::LongString(text.into())
+}
+
+fn quorum() -> FieldTable {
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), text("quorum"));
+    arguments
+}
+
+fn dead_lettering(mut arguments: FieldTable, exchange: &str, key: Option<&str>) -> FieldTable {
+    arguments.insert("x-dead-letter-exchange".into(), text(exchange));
+    if let Some(key) = key {
+        arguments.insert("x-dead-letter-routing-key".into(), text(key));
+    }
+    arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
+    // What at-least-once asks for.
+    arguments.insert("x-overflow".into(), text("reject-publish"));
+    arguments
+}
+
+async fn exchange(channel: &Channel, name: &str, kind: ExchangeKind) -> Result<(), lapin::Error> {
+    let options = ExchangeDeclareOptions {
+        durable: true,
+        ..ExchangeDeclareOptions::default()
+    };
+    channel
+        .exchange_declare(name.into(), kind, options, FieldTable::default())
+        .await
+}
+
+async fn queue(
+    channel: &Channel,
+    name: &str,
+    arguments: FieldTable,
+) -> Result<(), lapin::Error> {
+    channel
+        .queue_declare(name.into(), QueueDeclareOptions::durable(), arguments)
+        .await
+        .map(|_| ())
+}
+
+async fn bind(
+    channel: &Channel,
+    queue: &str,
+    exchange: &str,
+    key: &str,
+) -> Result<(), lapin::Error> {
+    let (queue, exchange): (ShortString, ShortString) = (queue.into(), exchange.into());
+    let options = QueueBindOptions::default();
+    channel
+        .queue_bind(queue, exchange, key.into(), options, FieldTable::default())
+        .await
+}

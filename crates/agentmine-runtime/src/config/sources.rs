@@ -1,0 +1,292 @@
+//! Where the configuration is read from. Nothing here reads the process's own environment but
+//! [`Sources::from_process`], so that tests give what they like.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::check::{self, Kind};
+use super::fault::Fault;
+use super::tree::{self, Node, Place, Value};
+
+/// Environment variables and the keys that they set. An empty variable counts as absent.
+const ENVIRONMENT: [(&str, &str); 14] = [
+    ("COMMAND_EXECUTOR_ENABLED", "command_executor.enabled"),
+    ("EXECUTOR_BASE_IMAGE", "command_executor.docker.base_image"),
+    (
+        "EXECUTOR_CPU_LIMIT",
+        "command_executor.docker.resources.cpu_limit",
+    ),
+    (
+        "EXECUTOR_MEMORY_LIMIT",
+        "command_executor.docker.resources.memory_limit",
+    ),
+    (
+        "EXECUTOR_TIMEOUT",
+        "command_executor.execution.timeout_seconds",
+    ),
+    ("DOCKER_HOST", "command_executor.docker.host"),
+    ("TEXT_EDITOR_MCP_ENABLED", "text_editor_mcp.enabled"),
+    ("OPENAI_API_KEY", "model.api_key"),
+    ("AGENTMINE_STORE_URL", "store.url"),
+    ("AGENTMINE_QUEUE_URL", "queue.url"),
+    ("AGENTMINE_MODEL_BASE_URL", "model.base_url"),
+    ("AGENTMINE_MODEL_NAME", "model.name"),
+    ("AGENTMINE_HTTP_LISTEN", "http.listen"),
+    ("AGENTMINE_LOG", "log.level"),
+];
+
+/// Tokens of trackers, and the sections they belong to. A token alone does not make a section: a
+/// person with one in the environment has not asked to have a forge scanned.
+/// `GITLAB_PERSONAL_ACCESS_TOKEN` is accepted and has no section yet.
+const TOKENS: [(&str, &str); 1] = [("GITHUB_PERSONAL_ACCESS_TOKEN", "trackers.github")];
+
+/// The largest file that is read. A configuration has some kilobytes.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// File, environment and flags.
+#[derive(Clone)]
+pub struct Sources {
+    file: File,
+    env: BTreeMap<String, String>,
+    flags: Vec<(String, String, Json)>,
+}
+
+#[derive(Clone)]
+enum File {
+    /// The first that exists of the usual places, else none.
+    Search,
+    /// This one, which has to exist.
+    Path(PathBuf),
+    /// A text under a name.
+    Text(Arc<str>, String),
+}
+
+impl Sources {
+    /// The process's own environment, and `path` or the usual places: `./config.yaml`, then
+    /// `$XDG_CONFIG_HOME/agentmine/config.yaml`, then `~/.config/agentmine/config.yaml`. None of
+    /// them is fine, since everything has a default.
+    #[must_use]
+    pub fn from_process(path: Option<PathBuf>) -> Self {
+        // Variables that are no UTF-8 are none of ours.
+        let env = std::env::vars_os()
+            .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Self {
+            file: path.map_or(File::Search, File::Path),
+            env,
+            flags: Vec::new(),
+        }
+    }
+
+    /// A text in the place of a file, with an empty environment.
+    pub fn from_text(name: &str, text: impl Into<String>) -> Self {
+        Self {
+            file: File::Text(name.into(), text.into()),
+            env: BTreeMap::new(),
+            flags: Vec::new(),
+        }
+    }
+
+    /// Replaces the environment.
+    #[must_use]
+    pub fn with_env<K: Into<String>, V: Into<String>>(
+        mut self,
+        env: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        self.env = env.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+        self
+    }
+
+    /// Sets `key`, as `store.url`, from a flag of the command line, as `--store-url`. A text is read
+    /// as the type of the key wants it.
+    #[must_use]
+    pub fn with_flag(mut self, flag: &str, key: &str, value: impl Into<Json>) -> Self {
+        self.flags
+            .push((flag.to_owned(), key.to_owned(), value.into()));
+        self
+    }
+
+    /// All sources as one tree.
+    pub(super) fn read(&self, schema: &Json, faults: &mut Vec<Fault>) -> Node {
+        let mut tree = self
+            .file(faults)
+            .unwrap_or_else(|| Node::empty(Place::Default));
+        for (name, key) in ENVIRONMENT {
+            if let Some(text) = self.env(name) {
+                tree.set(key, from_text(schema, key, text, Place::Env(name)));
+            }
+        }
+        for (flag, key, value) in &self.flags {
+            let place = Place::Flag(flag.clone());
+            let node = match value {
+                Json::String(text) => from_text(schema, key, text, place),
+                other => from_json(other, &place),
+            };
+            tree.set(key, node);
+        }
+        self.tokens(&mut tree);
+        tree
+    }
+
+    fn tokens(&self, tree: &mut Node) {
+        for (name, section) in TOKENS {
+            let there = section
+                .split('.')
+                .try_fold(&*tree, |node, key| node.get(key));
+            let wanted = there.is_some_and(|node| !matches!(node.value, Value::Null));
+            let by_flag = |(_, key, _): &(String, String, Json)| *key == format!("{section}.token");
+            if let (true, Some(text)) = (wanted && !self.flags.iter().any(by_flag), self.env(name))
+            {
+                let value = Value::Text(text.to_owned());
+                let place = Place::Env(name);
+                tree.set(&format!("{section}.token"), Node { place, value });
+            }
+        }
+    }
+
+    fn env(&self, name: &str) -> Option<&str> {
+        self.env
+            .get(name)
+            .map(String::as_str)
+            .filter(|text| !text.is_empty())
+    }
+
+    fn file(&self, faults: &mut Vec<Fault>) -> Option<Node> {
+        let (name, text) = match &self.file {
+            File::Text(name, text) => (name.clone(), text.clone()),
+            File::Path(path) => (shown(path), read_file(path, faults)?),
+            File::Search => {
+                let path = self
+                    .usual_places()
+                    .into_iter()
+                    .find(|path| path.is_file())?;
+                (shown(&path), read_file(&path, faults)?)
+            }
+        };
+        match tree::parse(&name, &text) {
+            Ok(node) => Some(node),
+            Err((place, message)) => {
+                let seen = message
+                    .split(" at line")
+                    .next()
+                    .unwrap_or(&message)
+                    .to_owned();
+                faults.push(Fault::new(&place, "", seen, "valid YAML"));
+                None
+            }
+        }
+    }
+
+    fn usual_places(&self) -> Vec<PathBuf> {
+        let under = |base: &str, rest: &str| self.env(base).map(|base| Path::new(base).join(rest));
+        [
+            Some(PathBuf::from("config.yaml")),
+            under("XDG_CONFIG_HOME", "agentmine/config.yaml"),
+            under("HOME", ".config/agentmine/config.yaml"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+impl std::fmt::Debug for Sources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The environment, the text and the flags hold secrets.
+        f.debug_struct("Sources").finish_non_exhaustive()
+    }
+}
+
+fn shown(path: &Path) -> Arc<str> {
+    path.display().to_string().into()
+}
+
+fn read_file(path: &Path, faults: &mut Vec<Fault>) -> Option<String> {
+    let place = Place::File {
+        name: shown(path),
+        line: 0,
+        column: 0,
+    };
+    let mut fail = |seen: String, hint: &str| {
+        faults.push(Fault::new(&place, "", seen, "a YAML file that can be read").hint(hint));
+        None
+    };
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.len() > LARGEST_FILE => {
+            return fail(format!("{} bytes", meta.len()), "is this the right file?");
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return fail(
+                "no such file".into(),
+                "see deploy/config.yaml for an example",
+            );
+        }
+        Err(error) => return fail(error.to_string(), "check its permissions"),
+    }
+    match std::fs::read_to_string(path) {
+        Ok(text) => Some(text),
+        Err(error) => fail(
+            error.to_string(),
+            "check its permissions and that it is UTF-8",
+        ),
+    }
+}
+
+/// A text from the environment or a flag, read as its key wants it. What cannot be read stays a
+/// text, and the walk over the tree tells of it.
+fn from_text(schema: &Json, key: &str, text: &str, place: Place) -> Node {
+    let text = text.trim();
+    let value = match check::kind_of(schema, key) {
+        Some(Kind::Bool) => match text.to_ascii_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" => Some(Value::Bool(true)),
+            "false" | "0" | "no" | "off" => Some(Value::Bool(false)),
+            _ => None,
+        },
+        Some(Kind::Int) => text.parse().ok().map(Value::Int),
+        Some(Kind::Number) => text.parse().ok().map(Value::Float),
+        Some(Kind::List) => {
+            let item = |text: &str| Node {
+                place: place.clone(),
+                value: Value::Text(text.trim().to_owned()),
+            };
+            Some(Value::List(text.split(',').map(item).collect()))
+        }
+        Some(Kind::Text | Kind::Map) | None => None,
+    };
+    let value = value.unwrap_or_else(|| Value::Text(text.to_owned()));
+    Node { place, value }
+}
+
+fn from_json(json: &Json, place: &Place) -> Node {
+    let value = match json {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::Number(number) => match number.as_i128() {
+            Some(whole) => Value::Int(whole),
+            None => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => Value::Text(text.clone()),
+        Json::Array(items) => {
+            Value::List(items.iter().map(|item| from_json(item, place)).collect())
+        }
+        Json::Object(entries) => Value::Map(
+            entries
+                .iter()
+                .map(|(key, value)| tree::Entry {
+                    key: key.clone(),
+                    place: place.clone(),
+                    node: from_json(value, place),
+                })
+                .collect(),
+        ),
+    };
+    Node {
+        place: place.clone(),
+        value,
+    }
+}

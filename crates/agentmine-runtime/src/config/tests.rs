@@ -1,0 +1,361 @@
+use insta::assert_snapshot;
+
+use super::*;
+
+const NOTHING: [(&str, &str); 0] = [];
+
+fn yaml(text: &str) -> Sources {
+    Sources::from_text("config.yaml", text)
+}
+
+fn faults(sources: &Sources) -> String {
+    load(sources).unwrap_err().to_string()
+}
+
+#[test]
+fn without_any_source_the_defaults_hold() {
+    let config = load(&yaml("")).unwrap();
+    assert_eq!(
+        config.command_executor.docker.base_image,
+        "coding-agent-executor:latest"
+    );
+    assert_eq!(config.command_executor.docker.resources.cpu_limit, 2.0);
+    assert_eq!(config.command_executor.execution.timeout_seconds, 1800);
+    assert!(!config.command_executor.enabled);
+    assert!(config.text_editor_mcp.enabled);
+    assert_eq!(config.labels.request, "coding agent");
+    load(&yaml("# only a comment\n")).unwrap();
+    load(&yaml("trackers:\nlabels:\n")).unwrap();
+}
+
+#[test]
+fn the_file_of_the_specification_is_read() {
+    let config = load(&yaml(
+        r#"
+command_executor:
+  enabled: true
+  mcp_server:
+    name: "command-executor"
+    command: ["npx", "@sunwood-ai-labs/command-executor-mcp-server"]
+  docker:
+    base_image: "coding-agent-executor:latest"
+    resources: { cpu_limit: 2, memory_limit: "4g", disk_limit: "10g" }
+    network: { external_access: true, whitelist_mode: false, allowed_domains: [] }
+  clone: { shallow: true, depth: 1, auto_install_deps: true }
+  execution: { timeout_seconds: 1800, max_output_size: 1048576 }
+  cleanup: { interval_hours: 24, stale_threshold_hours: 24 }
+text_editor_mcp:
+  enabled: true
+  mcp_server:
+    command: ["my-editor"]
+"#,
+    ))
+    .unwrap();
+    assert!(config.command_executor.enabled);
+    // A section may leave out the name of its server.
+    assert_eq!(config.text_editor_mcp.mcp_server.name, "text-editor");
+    assert_eq!(config.text_editor_mcp.mcp_server.command, ["my-editor"]);
+}
+
+#[test]
+fn all_faults_of_a_file_are_told_at_once() {
+    let text = r#"
+labls:
+  request: x
+labels:
+  done: coding agent
+  paused: ""
+consumer:
+  concurrency: 0
+  heartbeat_seconds: "10"
+  heartbeat_loss_seconds: 90
+  concurrency: 4
+producer: [60]
+queue:
+  url: http://guest:hunter2@broker/
+  prefix: a b
+  retry_seconds: []
+store:
+  url: 12345
+model:
+  provider: openapi
+  base_url: ftp://models.example
+  name: 5
+  temperature: .inf
+  stream: yes
+trackers:
+  github:
+    repositories: [acme/app, "no slash"]
+  local:
+    issues: here
+command_executor:
+  docker:
+    base_image: " "
+    user: 0:0
+    pids_limit: -1
+    allowed_images: ["*/x"]
+    host: 127.0.0.1:2375
+    resources:
+      cpu_limit: 0
+      memory_limit: 4 apples
+    network:
+      allowed_domains: ["preset:cargo", "https://example.com", "*.example.com"]
+      allowed_private: ["10.0.0.1"]
+  execution:
+    timeout_seconds: -5
+    max_outputsize: 3
+http:
+  listen: localhost
+log:
+  level: "agentmine=loud"
+  format: xml
+"#;
+    assert_snapshot!(faults(&yaml(text)), @r#"
+    the configuration has 34 faults
+    config.yaml:2:1: unknown key `labls`, expected one of `agent`, `command_executor`, `consumer`, `http`, `labels`, `log`, `model`, `producer`, `queue`, `store`, `text_editor_mcp`, `trackers`
+      hint: did you mean `labels`?
+    config.yaml:5:9: labels.done: `coding agent`, the same as labels.request, expected a name of its own
+    config.yaml:6:11: labels.paused: an empty text, expected a text
+    config.yaml:8:3: consumer.lease_seconds: the number 60, expected more than consumer.heartbeat_loss_seconds, which is 90
+    config.yaml:8:16: consumer.concurrency: the number 0, expected a whole number of at least 1
+    config.yaml:9:22: consumer.heartbeat_seconds: `10`, expected a whole number of at least 0
+      hint: take the quotes away
+    config.yaml:11:3: consumer.concurrency: the key stands here again, expected each key once
+      hint: the first is at config.yaml:8:3
+    config.yaml:12:11: producer: a list, expected a section of keys
+    config.yaml:14:8: queue.url: the scheme `http`, expected `amqp://…`, `amqps://…` or `inproc:`
+    config.yaml:15:11: queue.prefix: `a b`, expected letters, digits, `-`, `_` and `.`
+    config.yaml:16:18: queue.retry_seconds: an empty list, expected at least one delay
+    config.yaml:18:8: store.url: a value that is not shown, expected a text
+      hint: put it in quotes
+    config.yaml:20:13: model.provider: `openapi`, expected `openai` or `replay`
+      hint: did you mean `openai`?
+    config.yaml:21:13: model.base_url: the scheme `ftp`, expected `https://…` or `http://…`
+    config.yaml:22:9: model.name: the number 5, expected a text
+      hint: put it in quotes
+    config.yaml:23:16: model.temperature: the number inf, expected a number
+    config.yaml:24:11: model.stream: `yes`, expected `true` or `false`
+    config.yaml:27:30: trackers.github.repositories.1: `no slash`, expected `owner/name`
+    config.yaml:29:5: trackers.local: an incomplete section, expected the key `repository` in it
+    config.yaml:32:17: command_executor.docker.base_image: an empty text, expected a text
+    config.yaml:33:11: command_executor.docker.user: `0:0`, expected `UID:GID` as numbers, neither of them 0
+    config.yaml:34:17: command_executor.docker.pids_limit: the number -1, expected a whole number of at least 16
+    config.yaml:35:22: command_executor.docker.allowed_images.0: `*/x`, expected an image, with `*` at its end at most
+    config.yaml:36:11: command_executor.docker.host: a text that is no such URL, expected `unix://…`, `tcp://…`, `http://…` or `ssh://…`
+    config.yaml:38:18: command_executor.docker.resources.cpu_limit: the number 0, expected more than 0 cores
+    config.yaml:39:21: command_executor.docker.resources.memory_limit: `4 apples`, expected a size of at least 6 MB, as `512m` or `4g`
+    config.yaml:41:25: command_executor.docker.network.allowed_domains.0: `preset:cargo`, expected a name as `example.com`, `*.example.com`, or `preset:NAME`
+      hint: the presets are npm, pypi, crates, go, maven, rubygems, debian
+    config.yaml:41:41: command_executor.docker.network.allowed_domains.1: `https://example.com`, expected a name as `example.com`, `*.example.com`, or `preset:NAME`
+      hint: the presets are npm, pypi, crates, go, maven, rubygems, debian
+    config.yaml:42:25: command_executor.docker.network.allowed_private.0: `10.0.0.1`, expected `host:port`
+    config.yaml:44:22: command_executor.execution.timeout_seconds: the number -5, expected a whole number of at least 0
+    config.yaml:45:5: command_executor.execution: unknown key `max_outputsize`, expected one of `denied_commands`, `max_output_size`, `timeout_seconds`
+      hint: did you mean `max_output_size`?
+    config.yaml:47:11: http.listen: `localhost`, expected an address and port, as `127.0.0.1:9464`
+    config.yaml:49:10: log.level: `agentmine=loud`, expected a level (`error`, `warn`, `info`, `debug`, `trace`) or directives as `info,agentmine_queue=debug`
+    config.yaml:50:11: log.format: `xml`, expected `text` or `json`
+    "#);
+}
+
+#[test]
+fn a_file_that_is_no_yaml_is_told_with_its_place_and_without_its_text() {
+    assert_snapshot!(faults(&yaml("model:\n  api_key: [hunter2\nlabels: {")), @r#"
+    the configuration has a fault
+    config.yaml:3:7: illegal placement of ':' indicator, expected valid YAML
+    "#);
+    assert_snapshot!(faults(&yaml("model:\n\tname: hunter2\n")), @r#"
+    the configuration has a fault
+    config.yaml:2:2: tabs disallowed within this context (block indentation), expected valid YAML
+    "#);
+    assert_snapshot!(faults(&yaml("- a\n")), @r#"
+    the configuration has a fault
+    config.yaml:1:1: a list, expected a section of keys
+    "#);
+}
+
+#[test]
+fn environment_overrides_the_file_and_flags_override_both() {
+    let file = yaml("store: {url: 'sqlite:file.db'}\nmodel: {name: file}\nlog: {level: warn}\n")
+        .with_env([
+            ("AGENTMINE_STORE_URL", "sqlite:env.db"),
+            ("AGENTMINE_MODEL_NAME", "env"),
+            ("AGENTMINE_LOG", ""),
+            ("COMMAND_EXECUTOR_ENABLED", "TRUE"),
+            ("TEXT_EDITOR_MCP_ENABLED", "0"),
+            ("EXECUTOR_BASE_IMAGE", "img"),
+            ("EXECUTOR_CPU_LIMIT", "1.5"),
+            ("EXECUTOR_MEMORY_LIMIT", "1g"),
+            ("EXECUTOR_TIMEOUT", "60"),
+            ("DOCKER_HOST", "tcp://engine:2375"),
+            ("AGENTMINE_QUEUE_URL", "inproc:"),
+            ("AGENTMINE_MODEL_BASE_URL", "http://127.0.0.1:11434/v1"),
+            ("OPENAI_API_KEY", "key"),
+            ("AGENTMINE_HTTP_LISTEN", "127.0.0.1:0"),
+        ])
+        .with_flag("--model", "model.name", "flag")
+        .with_flag("--checks", "agent.checks", serde_json::json!(["make test"]));
+    let config = load(&file).unwrap();
+    assert_eq!(config.store.url.expose(), "sqlite:env.db");
+    assert_eq!(config.model.name, "flag");
+    assert_eq!(config.agent.checks, ["make test"]);
+    assert_eq!(
+        config.log.level, "warn",
+        "an empty variable counts as absent"
+    );
+    let executor = &config.command_executor;
+    assert!(executor.enabled && !config.text_editor_mcp.enabled);
+    assert_eq!(executor.docker.base_image, "img");
+    assert_eq!(executor.docker.resources.cpu_limit, 1.5);
+    assert_eq!(executor.docker.resources.memory_limit, "1g");
+    assert_eq!(executor.execution.timeout_seconds, 60);
+    assert_eq!(executor.docker.host.as_deref(), Some("tcp://engine:2375"));
+    assert_eq!(config.queue.url.expose(), "inproc:");
+    assert_eq!(config.model.base_url.as_str(), "http://127.0.0.1:11434/v1");
+    assert_eq!(config.model.api_key.unwrap().expose(), "key");
+    assert_eq!(config.http.listen.as_deref(), Some("127.0.0.1:0"));
+}
+
+#[test]
+fn faults_of_environment_and_flags_name_them() {
+    let sources = yaml("")
+        .with_env([
+            ("COMMAND_EXECUTOR_ENABLED", "maybe"),
+            ("EXECUTOR_CPU_LIMIT", "two"),
+            ("EXECUTOR_TIMEOUT", "30m"),
+            ("EXECUTOR_MEMORY_LIMIT", "lots"),
+            ("AGENTMINE_STORE_URL", "mysql://root:hunter2@db/x"),
+        ])
+        .with_flag("--concurrency", "consumer.concurrency", "0");
+    assert_snapshot!(faults(&sources), @r#"
+    the configuration has 6 faults
+    environment variable COMMAND_EXECUTOR_ENABLED: command_executor.enabled: `maybe`, expected `true` or `false`
+    environment variable EXECUTOR_CPU_LIMIT: command_executor.docker.resources.cpu_limit: `two`, expected a number
+    environment variable EXECUTOR_TIMEOUT: command_executor.execution.timeout_seconds: `30m`, expected a whole number of at least 0
+    environment variable AGENTMINE_STORE_URL: store.url: the scheme `mysql`, expected `postgres://…` or `sqlite:PATH`
+    environment variable EXECUTOR_MEMORY_LIMIT: command_executor.docker.resources.memory_limit: `lots`, expected a size of at least 6 MB, as `512m` or `4g`
+    flag --concurrency: consumer.concurrency: the number 0, expected a whole number of at least 1
+    "#);
+}
+
+#[test]
+fn a_token_in_the_environment_does_not_ask_for_a_tracker() {
+    let env = [("GITHUB_PERSONAL_ACCESS_TOKEN", "canary")];
+    let config = load(&yaml("").with_env(env)).unwrap();
+    assert!(config.trackers.github.is_none());
+    let file = "trackers: {github: {repositories: [acme/app], token: old}}";
+    let config = load(&yaml(file).with_env(env)).unwrap();
+    assert_eq!(
+        config.trackers.github.unwrap().token.unwrap().expose(),
+        "canary"
+    );
+    let flag = yaml("").with_env(env).with_flag(
+        "--repository",
+        "trackers.github.repositories",
+        "acme/app,acme/lib",
+    );
+    let github = load(&flag).unwrap().trackers.github.unwrap();
+    assert_eq!(github.repositories, ["acme/app", "acme/lib"]);
+    assert_eq!(github.token.unwrap().expose(), "canary");
+}
+
+#[test]
+fn no_secret_is_shown_by_debug_or_by_a_fault() {
+    let text = "
+trackers: {github: {token: canary, repositories: [a/b]}}
+queue: {url: 'amqp://u:canary@h/'}
+store: {url: 'postgres://u:canary@h/db'}
+model: {api_key: canary, headers: {X-Key: canary}}
+";
+    let config = load(&yaml(text)).unwrap();
+    assert!(!format!("{config:?}").contains("canary"));
+    assert!(!format!("{:?}", yaml(text)).contains("canary"));
+
+    let wrong = "
+trackers: {github: {token: [canary], api_url: 'http://u:canary@h:x/', repositories: [a/b]}}
+queue: {url: canary}
+store: {url: {x: canary}}
+model: {api_key: {canary: canary}, base_url: 'http://u:canary@h/', headers: {X-Key: \"canary\\n\"}}
+command_executor: {docker: {host: 'ftp://u:canary@h'}}
+api_key: canary
+";
+    let told = faults(&yaml(wrong));
+    assert!(!told.contains("canary"), "{told}");
+    assert!(told.starts_with("the configuration has 9 faults"), "{told}");
+}
+
+#[test]
+fn aliases_and_merge_keys_work() {
+    let text = "
+labels: &names {request: go}
+trackers: {}
+model:
+  name: &name m
+agent: {git_user_name: *name}
+";
+    let config = load(&yaml(text)).unwrap();
+    assert_eq!(config.agent.git_user_name, "m");
+    assert_eq!(config.labels.request, "go");
+}
+
+#[test]
+fn a_named_file_has_to_exist() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("none.yaml");
+    let told = faults(&Sources::from_process(Some(path)).with_env(NOTHING));
+    assert!(told.contains("none.yaml: no such file"), "{told}");
+}
+
+#[test]
+fn the_usual_places_are_searched_in_order() {
+    let home = tempfile::tempdir().unwrap();
+    let write = |folder: &str, name: &str| {
+        let folder = home.path().join(folder).join("agentmine");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(
+            folder.join("config.yaml"),
+            format!("model: {{name: {name}}}"),
+        )
+        .unwrap();
+    };
+    let name = |env: &[(&str, &std::path::Path)]| {
+        let env = env.iter().map(|(key, path)| (*key, path.to_str().unwrap()));
+        load(&Sources::from_process(None).with_env(env))
+            .unwrap()
+            .model
+            .name
+    };
+    let xdg = home.path().join("xdg");
+    assert_eq!(name(&[("HOME", home.path())]), "gpt-5");
+    write(".config", "home");
+    assert_eq!(
+        name(&[("HOME", home.path()), ("XDG_CONFIG_HOME", &xdg)]),
+        "home"
+    );
+    write("xdg", "xdg");
+    assert_eq!(
+        name(&[("HOME", home.path()), ("XDG_CONFIG_HOME", &xdg)]),
+        "xdg"
+    );
+}
+
+#[test]
+fn the_schema_in_docs_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.schema.json");
+    let current = serde_json::to_string_pretty(&json_schema()).unwrap() + "\n";
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, &current).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        kept == current,
+        "docs/config.schema.json is out of date: run `UPDATE_DOCS=1 cargo test -p agentmine-runtime schema` and commit it"
+    );
+}
+
+#[test]
+fn the_example_in_deploy_is_valid() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/config.yaml");
+    let config = load(&Sources::from_process(Some(path.into())).with_env(NOTHING)).unwrap();
+    assert_eq!(config.trackers.github.unwrap().repositories.len(), 1);
+}

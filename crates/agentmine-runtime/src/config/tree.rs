@@ -1,0 +1,257 @@
+//! Values that know where they came from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
+
+/// Where a value was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Nowhere: it is the built-in value.
+    Default,
+    /// In a file, counted from 1.
+    File {
+        name: Arc<str>,
+        line: u64,
+        column: u64,
+    },
+    /// In an environment variable.
+    Env(&'static str),
+    /// In a flag of the command line.
+    Flag(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("defaults"),
+            Self::File { name, line: 0, .. } => f.write_str(name),
+            Self::File { name, line, column } => write!(f, "{name}:{line}:{column}"),
+            Self::Env(name) => write!(f, "environment variable {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// A value and its place.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) value: Value,
+}
+
+/// A value of YAML. A map keeps its order and its duplicate keys, so that these can be told.
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    Int(i128),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+/// One entry of a map.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    /// Where the key stands.
+    pub(super) place: Place,
+    pub(super) node: Node,
+}
+
+impl Node {
+    /// A map without entries.
+    pub(super) fn empty(place: Place) -> Self {
+        Self {
+            place,
+            value: Value::Map(Vec::new()),
+        }
+    }
+
+    /// The entry's node, if this is a map that has it.
+    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+        let Value::Map(entries) = &self.value else {
+            return None;
+        };
+        let entry = entries.iter().find(|entry| entry.key == key)?;
+        Some(&entry.node)
+    }
+
+    /// The place of `path`, or of the nearest section around it that was written.
+    pub(super) fn place_of(&self, path: &str) -> Place {
+        let mut here = self;
+        for key in path.split('.') {
+            let next = match &here.value {
+                Value::List(items) => key.parse().ok().and_then(|at: usize| items.get(at)),
+                _ => here.get(key),
+            };
+            match next {
+                Some(node) => here = node,
+                None => break,
+            }
+        }
+        here.place.clone()
+    }
+
+    /// Sets `path`, making the sections on the way. What is no map on the way is left as it is,
+    /// since the file's own fault there is told.
+    pub(super) fn set(&mut self, path: &str, node: Node) {
+        let (key, rest) = path
+            .split_once('.')
+            .map_or((path, None), |(k, r)| (k, Some(r)));
+        if matches!(self.value, Value::Null) {
+            self.value = Value::Map(Vec::new());
+        }
+        let Value::Map(entries) = &mut self.value else {
+            return;
+        };
+        let index = match entries.iter().position(|entry| entry.key == key) {
+            Some(index) => index,
+            None => {
+                entries.push(Entry {
+                    key: key.to_owned(),
+                    place: node.place.clone(),
+                    node: Self::empty(node.place.clone()),
+                });
+                entries.len() - 1
+            }
+        };
+        let entry = &mut entries[index];
+        match rest {
+            Some(rest) => entry.node.set(rest, node),
+            None => entry.node = node,
+        }
+    }
+}
+
+/// Reads YAML. The error is a place and a message without a part of the text.
+pub(super) fn parse(name: &Arc<str>, text: &str) -> Result<Node, (Place, String)> {
+    let options = serde_saphyr::options! {
+        duplicate_keys: DuplicateKeyPolicy::PassThrough,
+        non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
+        strict_booleans: true,
+    };
+    let raw: Spanned<Raw> =
+        serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+            let place = error.location().unwrap_or(serde_saphyr::Location::UNKNOWN);
+            let message = error.without_snippet().to_string();
+            (place_in(name, place), message)
+        })?;
+    Ok(node(name, raw))
+}
+
+fn place_in(name: &Arc<str>, location: serde_saphyr::Location) -> Place {
+    Place::File {
+        name: name.clone(),
+        line: location.line(),
+        column: location.column(),
+    }
+}
+
+/// A value as the parser gives it.
+#[derive(Debug)]
+enum Raw {
+    Scalar(Value),
+    List(Vec<Spanned<Raw>>),
+    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+}
+
+fn node(name: &Arc<str>, raw: Spanned<Raw>) -> Node {
+    let value = match raw.value {
+        Raw::Scalar(value) => value,
+        Raw::List(items) => Value::List(items.into_iter().map(|item| node(name, item)).collect()),
+        Raw::Map(entries) => Value::Map(
+            entries
+                .into_iter()
+                .map(|(key, value)| Entry {
+                    place: place_in(name, key.referenced),
+                    key: key.value,
+                    node: node(name, value),
+                })
+                .collect(),
+        ),
+    };
+    Node {
+        place: place_in(name, raw.referenced),
+        value,
+    }
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = Raw;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Raw, E> {
+        Ok(Raw::Scalar(Value::Null))
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Raw, E> {
+        Ok(Raw::Scalar(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw, D::Error> {
+        Raw::deserialize(deserializer)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Raw, E> {
+        Ok(Raw::Scalar(Value::Bool(value)))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Raw, E> {
+        Ok(Raw::Scalar(Value::Int(value.into())))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Raw, E> {
+        Ok(Raw::Scalar(Value::Int(value.into())))
+    }
+
+    fn visit_i128<E: de::Error>(self, value: i128) -> Result<Raw, E> {
+        Ok(Raw::Scalar(Value::Int(value)))
+    }
+
+    fn visit_u128<E: de::Error>(self, value: u128) -> Result<Raw, E> {
+        Ok(Raw::Scalar(Value::Int(
+            i128::try_from(value).unwrap_or(i128::MAX),
+        )))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Raw, E> {
+        Ok(Raw::Scalar(Value::Float(value)))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Raw, E> {
+        Ok(Raw::Scalar(Value::Text(value.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Raw, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Raw::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Raw, A::Error> {
+        let mut map = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            map.push(entry);
+        }
+        Ok(Raw::Map(map))
+    }
+}

@@ -1,0 +1,181 @@
+//! Checks of `command_executor` and `text_editor_mcp`.
+
+use super::{Rules, scheme_of, scheme_seen, shown};
+use crate::config::{CommandExecutor, Docker, McpServer, Network, TextEditorMcp, bytes};
+
+/// What the gateway knows by name (DESIGN.md §8: presets for the language registries).
+const PRESETS: [&str; 7] = ["npm", "pypi", "crates", "go", "maven", "rubygems", "debian"];
+
+impl Rules<'_> {
+    pub(super) fn executor(&mut self, executor: &CommandExecutor) {
+        self.server("command_executor.mcp_server", &executor.mcp_server);
+        self.docker(&executor.docker);
+        self.at_least("command_executor.clone.depth", executor.clone.depth, 1);
+        let execution = &executor.execution;
+        self.at_least(
+            "command_executor.execution.timeout_seconds",
+            execution.timeout_seconds,
+            1,
+        );
+        let kept = u64::try_from(execution.max_output_size).unwrap_or(u64::MAX);
+        self.at_least("command_executor.execution.max_output_size", kept, 1024);
+        for (at, name) in execution.denied_commands.iter().enumerate() {
+            let fine = !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '/');
+            let key = format!("command_executor.execution.denied_commands.{at}");
+            self.expect(
+                &key,
+                fine,
+                || shown(name),
+                "the name of a program, without path and arguments",
+            );
+        }
+        let cleanup = &executor.cleanup;
+        self.at_least(
+            "command_executor.cleanup.interval_hours",
+            cleanup.interval_hours,
+            1,
+        );
+        self.at_least(
+            "command_executor.cleanup.stale_threshold_hours",
+            cleanup.stale_threshold_hours,
+            1,
+        );
+    }
+
+    pub(super) fn text_editor(&mut self, editor: &TextEditorMcp) {
+        self.server("text_editor_mcp.mcp_server", &editor.mcp_server);
+    }
+
+    fn server(&mut self, key: &str, server: &McpServer) {
+        // Tools are named `server:tool`, so the name itself has no colon.
+        let fine = !server.name.is_empty()
+            && server
+                .name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+        let expected = "letters, digits, `-` and `_`";
+        self.expect(
+            &format!("{key}.name"),
+            fine,
+            || shown(&server.name),
+            expected,
+        );
+        let fine = server
+            .command
+            .first()
+            .is_some_and(|program| !program.trim().is_empty());
+        let expected = "a program and its arguments";
+        self.expect(
+            &format!("{key}.command"),
+            fine,
+            || "no program".into(),
+            expected,
+        );
+    }
+
+    fn docker(&mut self, docker: &Docker) {
+        const KEY: &str = "command_executor.docker";
+        if let Some(host) = &docker.host {
+            let fine = scheme_of(host)
+                .is_some_and(|s| ["unix", "tcp", "http", "https", "ssh"].contains(&s));
+            let expected = "`unix://…`, `tcp://…`, `http://…` or `ssh://…`";
+            self.expect(&format!("{KEY}.host"), fine, || scheme_seen(host), expected);
+        }
+        self.not_blank(&format!("{KEY}.base_image"), &docker.base_image);
+        for (at, image) in docker.allowed_images.iter().enumerate() {
+            let stem = image.strip_suffix('*').unwrap_or(image);
+            let fine = !image.trim().is_empty() && !stem.contains('*');
+            let key = format!("{KEY}.allowed_images.{at}");
+            self.expect(
+                &key,
+                fine,
+                || shown(image),
+                "an image, with `*` at its end at most",
+            );
+        }
+        if let Some(runtime) = &docker.runtime {
+            self.not_blank(&format!("{KEY}.runtime"), runtime);
+        }
+        self.user(&docker.user);
+        self.at_least(&format!("{KEY}.pids_limit"), docker.pids_limit, 16);
+        self.at_least(
+            &format!("{KEY}.api_timeout_seconds"),
+            docker.api_timeout_seconds,
+            1,
+        );
+        let limits = &docker.resources;
+        let fine = limits.cpu_limit.is_finite() && limits.cpu_limit > 0.0;
+        let seen = || format!("the number {}", limits.cpu_limit);
+        self.expect(
+            &format!("{KEY}.resources.cpu_limit"),
+            fine,
+            seen,
+            "more than 0 cores",
+        );
+        for (name, text) in [
+            ("memory_limit", &limits.memory_limit),
+            ("disk_limit", &limits.disk_limit),
+        ] {
+            // Docker refuses less than 6 MB of memory, and no workspace fits in less of disk.
+            let fine = bytes(text).is_some_and(|size| size >= 6 << 20);
+            let key = format!("{KEY}.resources.{name}");
+            self.expect(
+                &key,
+                fine,
+                || shown(text),
+                "a size of at least 6 MB, as `512m` or `4g`",
+            );
+        }
+        self.network(&docker.network);
+    }
+
+    fn user(&mut self, user: &str) {
+        let (uid, gid) = user.split_once(':').unwrap_or((user, user));
+        let number = |text: &str| text.parse::<u32>().is_ok_and(|id| id != 0);
+        self.expect(
+            "command_executor.docker.user",
+            number(uid) && number(gid),
+            || shown(user),
+            "`UID:GID` as numbers, neither of them 0",
+        );
+    }
+
+    fn network(&mut self, network: &Network) {
+        const KEY: &str = "command_executor.docker.network";
+        for (at, form) in network.allowed_domains.iter().enumerate() {
+            let expected = "a name as `example.com`, `*.example.com`, or `preset:NAME`";
+            let key = format!("{KEY}.allowed_domains.{at}");
+            let fine = match form.strip_prefix("preset:") {
+                Some(name) => PRESETS.contains(&name),
+                None => is_host(form.strip_prefix("*.").unwrap_or(form)),
+            };
+            if !fine {
+                self.fault(&key, shown(form), expected).hint =
+                    Some(format!("the presets are {}", PRESETS.join(", ")));
+            }
+        }
+        for (at, form) in network.allowed_private.iter().enumerate() {
+            let fine = form.rsplit_once(':').is_some_and(|(host, port)| {
+                let bare = host.trim_start_matches('[').trim_end_matches(']');
+                let host_fits = is_host(host) || bare.parse::<std::net::IpAddr>().is_ok();
+                host_fits && port.parse::<u16>().is_ok_and(|port| port != 0)
+            });
+            let key = format!("{KEY}.allowed_private.{at}");
+            self.expect(&key, fine, || shown(form), "`host:port`");
+        }
+    }
+}
+
+/// Whether a text has the form of a host name.
+fn is_host(text: &str) -> bool {
+    let part = |part: &str| {
+        !part.is_empty()
+            && part.len() <= 63
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+            && part
+                .chars()
+                .all(|c| c.is_alphanumeric() || c == '-' || c == '_')
+    };
+    text.len() <= 253 && text.split('.').all(part)
+}

@@ -1,0 +1,178 @@
+//! How a command ends: its exit code and what it tells the person.
+//!
+//! An error reads as a lowercase fragment: what was seen, what was expected, then a line `hint:`
+//! with the next action. Errors without a code of their own end with [`Exit::Other`].
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::config::ConfigErrors;
+
+/// Exit codes (DESIGN.md §13).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// It worked.
+    Done = 0,
+    /// Any other failure.
+    Other = 1,
+    /// An argument or a value is wrong.
+    Validation = 2,
+    /// The configuration is wrong.
+    Config = 3,
+    /// What was named does not exist, or git failed.
+    NotFound = 5,
+    /// The task or session is in a state that does not allow this.
+    WrongState = 6,
+}
+
+impl Exit {
+    /// The code of an error: of the outermost part of its chain that has one.
+    #[must_use]
+    pub fn of(error: &anyhow::Error) -> Self {
+        error
+            .chain()
+            .find_map(|part| {
+                if let Some(failure) = part.downcast_ref::<Failure>() {
+                    return Some(failure.exit);
+                }
+                part.is::<ConfigErrors>().then_some(Self::Config)
+            })
+            .unwrap_or(Self::Other)
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error with an exit code and, where there is one, the next action.
+///
+/// ```
+/// use agentmine_runtime::exit::{Exit, Failure};
+///
+/// fn find(number: i64) -> anyhow::Result<()> {
+///     Err(Failure::new(Exit::NotFound, format!("no task {number}"))
+///         .hint("`agentmine task list` shows what there is")
+///         .into())
+/// }
+/// assert_eq!(Exit::of(&find(7).unwrap_err()), Exit::NotFound);
+/// ```
+#[derive(Debug)]
+pub struct Failure {
+    exit: Exit,
+    message: Cow<'static, str>,
+    hint: Option<Cow<'static, str>>,
+    source: Option<anyhow::Error>,
+}
+
+impl Failure {
+    /// A failure that says `message`, a lowercase fragment.
+    pub fn new(exit: Exit, message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            exit,
+            message: message.into(),
+            hint: None,
+            source: None,
+        }
+    }
+
+    /// Adds the next action.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds what it came from.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<anyhow::Error>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// The exit code.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(AsRef::as_ref)
+    }
+}
+
+/// Prints an error to stderr and gives the code to end with.
+#[must_use]
+pub fn report(error: &anyhow::Error) -> Exit {
+    // With stderr closed there is nobody left to tell.
+    let _ = std::io::stderr().write_all(render(error).as_bytes());
+    Exit::of(error)
+}
+
+/// The text that [`report`] prints.
+#[must_use]
+pub fn render(error: &anyhow::Error) -> String {
+    let mut text = String::from("error: ");
+    let mut last = String::new();
+    for part in error.chain().map(ToString::to_string) {
+        // Many libraries repeat their source in their own message.
+        if last.contains(&part) {
+            continue;
+        }
+        if !last.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(part.trim_end());
+        last = part;
+    }
+    text.push('\n');
+    let hints = error
+        .chain()
+        .filter_map(|part| part.downcast_ref::<Failure>()?.hint.as_deref());
+    for hint in hints {
+        text.push_str(&format!("hint: {hint}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn an_error_shows_its_chain_once_and_its_hint() {
+        let source = std::io::Error::other("disk is full");
+        let error = Err::<(), _>(
+            Failure::new(Exit::WrongState, "task 7 is running")
+                .hint("stop it first: `agentmine task stop 7`")
+                .because(source),
+        )
+        .context("cannot delete the task")
+        .unwrap_err();
+        insta::assert_snapshot!(render(&error), @r"
+        error: cannot delete the task: task 7 is running: disk is full
+        hint: stop it first: `agentmine task stop 7`
+        ");
+        assert_eq!(Exit::of(&error), Exit::WrongState);
+    }
+
+    #[test]
+    fn an_error_without_a_code_ends_with_one() {
+        assert_eq!(Exit::of(&anyhow::anyhow!("broken")), Exit::Other);
+        assert_eq!(Exit::Other as u8, 1);
+    }
+}

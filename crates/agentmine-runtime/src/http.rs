@@ -1,0 +1,186 @@
+//! `/live`, `/ready` and `/metrics`.
+//!
+//! `/live` says that the process runs. `/ready` says whether it can do work, and why not: every
+//! registered check runs at once, each under [`CHECK_LIMIT`], and a process that drains is not ready.
+//! Reasons are shown to whoever may connect: a check must not put a secret into its error.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use serde::Serialize;
+
+use crate::metrics::Metrics;
+use crate::shutdown::Shutdown;
+
+/// Time that one check may take.
+pub const CHECK_LIMIT: Duration = Duration::from_secs(2);
+
+type Verdict = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+type Check = Arc<dyn Fn() -> Verdict + Send + Sync>;
+
+/// The checks of `/ready`. Clones share them, so a part may register its own after the server runs.
+#[derive(Clone, Default)]
+pub struct Health {
+    checks: Arc<Mutex<Vec<(&'static str, Check)>>>,
+}
+
+impl Health {
+    /// Without checks: always ready.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Registers a check under a name. A check of the same name is replaced.
+    pub fn check<F, Fut>(&self, name: &'static str, check: F)
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        let check: Check = Arc::new(move || Box::pin(check()));
+        let mut checks = self.lock();
+        checks.retain(|(known, _)| *known != name);
+        checks.push((name, check));
+    }
+
+    /// Runs all checks; in the order of their registration.
+    pub async fn report(&self) -> Report {
+        let checks = self.lock().clone();
+        // Each in its own task: they run side by side, and a panic is one failed check.
+        let running: Vec<_> = checks
+            .into_iter()
+            .map(|(name, check)| {
+                let limited = tokio::time::timeout(CHECK_LIMIT, async move { check().await });
+                (name, tokio::spawn(limited))
+            })
+            .collect();
+        let mut results = Vec::with_capacity(running.len());
+        for (name, task) in running {
+            let reason = match task.await {
+                Ok(Ok(Ok(()))) => None,
+                Ok(Ok(Err(error))) => Some(format!("{error:#}")),
+                Ok(Err(_)) => Some(format!("no answer in {} s", CHECK_LIMIT.as_secs())),
+                Err(_) => Some("the check itself crashed".to_owned()),
+            };
+            results.push(CheckResult { name, reason });
+        }
+        Report {
+            ready: results.iter().all(|result| result.reason.is_none()),
+            checks: results,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(&'static str, Check)>> {
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Health {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list()
+            .entries(self.lock().iter().map(|(name, _)| *name))
+            .finish()
+    }
+}
+
+/// What `/ready` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Whether every check passed.
+    pub ready: bool,
+    /// Each check.
+    pub checks: Vec<CheckResult>,
+}
+
+/// One check of a [`Report`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CheckResult {
+    /// Its name.
+    pub name: &'static str,
+    /// Why it failed; absent when it passed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+#[derive(Clone)]
+struct Served {
+    health: Health,
+    metrics: Metrics,
+    shutdown: Shutdown,
+}
+
+/// Serves on `listen` (`address:port`; port 0 takes a free one) until the hard end, so that a drain
+/// can be watched. Gives the address that was bound.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub async fn serve(
+    listen: &str,
+    health: Health,
+    metrics: Metrics,
+    shutdown: Shutdown,
+) -> Result<SocketAddr> {
+    let listener = tokio::net::TcpListener::bind(listen)
+        .await
+        .with_context(|| format!("cannot listen on `{listen}` (http.listen)"))?;
+    let address = listener.local_addr()?;
+    let killed = shutdown.killed();
+    let app = Router::new()
+        .route("/live", get(live))
+        .route("/ready", get(ready))
+        .route("/metrics", get(render))
+        .with_state(Served {
+            health,
+            metrics,
+            shutdown,
+        });
+    tokio::spawn(async move {
+        let server = axum::serve(listener, app).into_future();
+        if let Some(Err(error)) = killed.run_until_cancelled(server).await {
+            tracing::error!(error = %error, "the health server has ended");
+        }
+    });
+    tracing::info!(http.address = %address, "serving /live, /ready and /metrics");
+    Ok(address)
+}
+
+async fn live() -> &'static str {
+    "ok\n"
+}
+
+async fn ready(State(served): State<Served>) -> Response {
+    let mut report = served.health.report().await;
+    if served.shutdown.is_draining() {
+        report.ready = false;
+        report.checks.push(CheckResult {
+            name: "drain",
+            reason: Some("the process is draining and takes no more work".to_owned()),
+        });
+    }
+    let status = if report.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, Json(report)).into_response()
+}
+
+async fn render(State(served): State<Served>) -> Response {
+    let kind = (
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    );
+    ([kind], served.metrics.render()).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+async fn served(health: Health) -> (SocketAddr, Shutdown) {
+    let shutdown = Shutdown::new(Duration::from_secs(60));
+    let metrics = crate::metrics::install("test");
+    let address = serve("127.0.0.1:0", health, metrics, shutdown.clone())
+        .await
+        .unwrap();
+    (address, shutdown)
+}
+
+/// Status line and body.
+async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    (status, body.to_owned())
+}
+
+#[tokio::test]
+async fn ready_follows_its_checks_and_says_why_not() {
+    let store_up = Arc::new(AtomicBool::new(true));
+    let health = Health::new();
+    let up = store_up.clone();
+    health.check("store", move || {
+        let up = up.load(Ordering::SeqCst);
+        async move {
+            if up {
+                Ok(())
+            } else {
+                anyhow::bail!("connection refused")
+            }
+        }
+    });
+    health.check("queue", || async { Ok(()) });
+    let (address, shutdown) = served(health).await;
+
+    assert_eq!(get(address, "/ready").await.0, 200);
+    store_up.store(false, Ordering::SeqCst);
+    let (status, body) = get(address, "/ready").await;
+    assert_eq!(status, 503);
+    insta::assert_snapshot!(body, @r#"{"ready":false,"checks":[{"name":"store","reason":"connection refused"},{"name":"queue"}]}"#);
+    assert_eq!(get(address, "/live").await, (200, "ok\n".to_owned()));
+    store_up.store(true, Ordering::SeqCst);
+    assert_eq!(get(address, "/ready").await.0, 200);
+
+    shutdown.drain();
+    let (status, body) = get(address, "/ready").await;
+    assert_eq!(status, 503);
+    assert!(body.contains("draining"), "{body}");
+    assert_eq!(get(address, "/live").await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_hangs_or_crashes_is_a_failed_check() {
+    let health = Health::new();
+    health.check("hangs", std::future::pending);
+    health.check("crashes", || async { panic!("a check that crashes") });
+    let report = health.report().await;
+    assert!(!report.ready);
+    assert_eq!(report.checks[0].reason.as_deref(), Some("no answer in 2 s"));
+    assert_eq!(
+        report.checks[1].reason.as_deref(),
+        Some("the check itself crashed")
+    );
+}
+
+#[tokio::test]
+async fn metrics_of_several_fleets_in_one_process_do_not_clash() {
+    let (first, _) = served(Health::new()).await;
+    crate::metrics::install("second");
+    let (second, _) = served(Health::new()).await;
+    metrics::describe_histogram!("agentmine_example_seconds", "An example.");
+    metrics::histogram!("agentmine_example_seconds").record(0.2);
+    for address in [first, second] {
+        let (status, body) = get(address, "/metrics").await;
+        assert_eq!(status, 200);
+        assert!(body.contains("process_start_time_seconds"), "{body}");
+        assert!(body.contains("service=\"second\""), "{body}");
+        assert!(
+            body.contains("agentmine_example_seconds_bucket{le=\"0.3\"} 1"),
+            "{body}"
+        );
+        assert_has_help(&body);
+    }
+}
+
+/// What `promtool check metrics` wants first: a help text for each metric.
+fn assert_has_help(body: &str) {
+    for line in body.lines() {
+        if let Some(name) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|rest| rest.split(' ').next())
+        {
+            assert!(
+                body.contains(&format!("# HELP {name} ")),
+                "{name} has no help text"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_told() {
+    let (address, shutdown) = served(Health::new()).await;
+    let metrics = crate::metrics::install("test");
+    let again = serve(&address.to_string(), Health::new(), metrics, shutdown).await;
+    let told = format!("{:#}", again.unwrap_err());
+    assert!(
+        told.contains("cannot listen on") && told.contains("http.listen"),
+        "{told}"
+    );
+}

@@ -1,0 +1,108 @@
+//! The process's metrics, in the Prometheus text format.
+//!
+//! Metrics are registered beside the code that moves them: a `describe_*!` with a help text (a
+//! metric without one fails `promtool check metrics`), then `counter!`, `gauge!` or `histogram!`.
+//! There is one recorder in a process however many fleets run in it; their series add up.
+
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use metrics::{Unit, describe_gauge, gauge};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+/// Upper bounds for metrics named `*_seconds`: from a loop step to a whole task.
+const SECONDS: [f64; 15] = [
+    0.001, 0.005, 0.02, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 7200.0,
+];
+/// Upper bounds for metrics named `*_bytes`: 1 KiB to 1 GiB.
+const BYTES: [f64; 6] = [
+    1024.0,
+    16_384.0,
+    262_144.0,
+    4_194_304.0,
+    67_108_864.0,
+    1_073_741_824.0,
+];
+
+/// A handle that renders what was recorded. Clones share it.
+#[derive(Clone)]
+pub struct Metrics(PrometheusHandle);
+
+impl Metrics {
+    /// All metrics in the text format.
+    #[must_use]
+    pub fn render(&self) -> String {
+        self.0.render()
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+/// Installs the recorder, once in a process; later calls give the same handle. `service` names the
+/// part that asks, in `agentmine_build_info`.
+pub fn install(service: &'static str) -> Metrics {
+    static INSTALLED: OnceLock<PrometheusHandle> = OnceLock::new();
+    let handle = INSTALLED.get_or_init(|| {
+        let recorder = builder().build_recorder();
+        let handle = recorder.handle();
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::warn!("another metrics recorder is in place: /metrics will be empty");
+        }
+        describe_gauge!(
+            "process_start_time_seconds",
+            Unit::Seconds,
+            "Start time of the process since unix epoch in seconds."
+        );
+        gauge!("process_start_time_seconds").set(start_time().as_secs_f64());
+        describe_gauge!(
+            "agentmine_build_info",
+            "Always 1; the labels name the build and the part that runs."
+        );
+        keep_histograms_small(handle.clone());
+        handle
+    });
+    gauge!("agentmine_build_info", "service" => service, "version" => env!("CARGO_PKG_VERSION"))
+        .set(1.0);
+    Metrics(handle.clone())
+}
+
+fn builder() -> PrometheusBuilder {
+    let suffix = |name: &str| Matcher::Suffix(name.to_owned());
+    let with_buckets = |builder: PrometheusBuilder| {
+        builder
+            .set_buckets_for_metric(suffix("_seconds"), &SECONDS)?
+            .set_buckets_for_metric(suffix("_bytes"), &BYTES)
+    };
+    // The error case is an empty list of bounds.
+    with_buckets(PrometheusBuilder::new()).unwrap_or_else(|_| PrometheusBuilder::new())
+}
+
+/// Samples wait in memory until they are rendered or this runs; nobody may ever scrape.
+fn keep_histograms_small(handle: PrometheusHandle) {
+    let run = move || {
+        loop {
+            std::thread::sleep(Duration::from_secs(5));
+            handle.run_upkeep();
+        }
+    };
+    let started = std::thread::Builder::new()
+        .name("metrics-upkeep".into())
+        .spawn(run);
+    if let Err(error) = started {
+        tracing::warn!(error = %error, "cannot start the upkeep of metrics");
+    }
+}
+
+/// When the kernel started this process; the time of the call where that cannot be read.
+fn start_time() -> Duration {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).ok();
+    std::fs::metadata("/proc/self")
+        .ok()
+        .and_then(|proc| proc.modified().ok()?.duration_since(UNIX_EPOCH).ok())
+        .or_else(now)
+        .unwrap_or_default()
+}

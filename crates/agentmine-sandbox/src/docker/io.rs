@@ -1,0 +1,94 @@
+//! The guest's stdin and stdout, out of the engine's stream for an exec.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bollard::container::LogOutput;
+use bollard::errors::Error;
+use bytes::{Buf as _, Bytes};
+use futures::Stream;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+const STDERR_KEPT: usize = 2048;
+
+type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
+type Input = Pin<Box<dyn AsyncWrite + Send>>;
+
+/// Both directions of an exec. What it writes to stderr is logged at its end, the last part only.
+pub(crate) struct ExecIo {
+    output: Output,
+    input: Input,
+    current: Bytes,
+    stderr: VecDeque<u8>,
+}
+
+impl ExecIo {
+    pub(crate) fn new(output: Output, input: Input) -> Self {
+        Self {
+            output,
+            input,
+            current: Bytes::new(),
+            stderr: VecDeque::new(),
+        }
+    }
+
+    fn keep_stderr(&mut self, message: &Bytes) {
+        self.stderr.extend(message);
+        let over = self.stderr.len().saturating_sub(STDERR_KEPT);
+        self.stderr.drain(..over);
+    }
+}
+
+impl Drop for ExecIo {
+    fn drop(&mut self) {
+        if !self.stderr.is_empty() {
+            let text = String::from_utf8_lossy(self.stderr.make_contiguous()).into_owned();
+            tracing::debug!(guest.stderr = %text.trim(), "a guest ended");
+        }
+    }
+}
+
+impl AsyncRead for ExecIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.current.is_empty() {
+            match ready!(self.output.as_mut().poll_next(cx)) {
+                Some(Ok(LogOutput::StdErr { message })) => self.keep_stderr(&message),
+                Some(Ok(
+                    LogOutput::StdOut { message }
+                    | LogOutput::Console { message }
+                    | LogOutput::StdIn { message },
+                )) => self.current = message,
+                Some(Err(err)) => return Poll::Ready(Err(io::Error::other(err))),
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+        let n = self.current.len().min(buf.remaining());
+        buf.put_slice(&self.current[..n]);
+        self.current.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ExecIo {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.input.as_mut().poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.input.as_mut().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.input.as_mut().poll_shutdown(cx)
+    }
+}

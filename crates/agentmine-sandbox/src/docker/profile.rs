@@ -1,0 +1,289 @@
+//! What a container is allowed: DESIGN.md §8, "Container profile".
+
+use std::collections::HashMap;
+
+use agentmine_runtime::config;
+use bollard::models::{
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigLogConfig, Mount, MountType,
+    MountVolumeOptions, ResourcesUlimits, SystemInfo,
+};
+
+use crate::name::sandbox_name;
+use crate::{SandboxError, SandboxSpec};
+
+/// The configured limits, checked against what the engine has.
+#[derive(Debug)]
+pub(crate) struct Profile {
+    pub(crate) uid: u64,
+    pub(crate) gid: u64,
+    pub(crate) warnings: Vec<String>,
+    memory: i64,
+    nano_cpus: i64,
+    pids: i64,
+    runtime: Option<String>,
+    disk: Disk,
+}
+
+/// Who holds the disk limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disk {
+    /// The storage driver, for the whole container; the guest's watch besides, since volumes are not
+    /// under it.
+    Engine(u64),
+    /// The guest's watch.
+    Guest(u64),
+}
+
+impl Profile {
+    pub(crate) fn new(config: &config::Docker, info: &SystemInfo) -> Result<Self, SandboxError> {
+        let (uid, gid) = parse_user(&config.user)?;
+        let runtime = config
+            .runtime
+            .as_deref()
+            .map(|wanted| check_runtime(wanted, info));
+        let cpus = config.resources.cpu_limit.max(0.01);
+        // An engine refuses more cores than it has.
+        let cpus = info.ncpu.map_or(cpus, |has| cpus.min(has as f64));
+        let disk = parse_size(&config.resources.disk_limit)?;
+        let mut warnings = Vec::new();
+        if info.memory_limit == Some(false) || info.pids_limit == Some(false) {
+            warnings.push("this engine cannot limit memory or processes".to_owned());
+        }
+        Ok(Self {
+            uid,
+            gid,
+            warnings,
+            memory: i64::try_from(parse_size(&config.resources.memory_limit)?).unwrap_or(i64::MAX),
+            nano_cpus: (cpus * 1e9) as i64,
+            pids: config.pids_limit,
+            runtime: runtime.transpose()?,
+            disk: if has_storage_quota(info) {
+                Disk::Engine(disk)
+            } else {
+                Disk::Guest(disk)
+            },
+        })
+    }
+
+    /// The guest's command line for the tunnel.
+    pub(crate) fn guest_command(&self) -> Vec<String> {
+        let (Disk::Engine(limit) | Disk::Guest(limit)) = self.disk;
+        let limit = limit.to_string();
+        let guest = super::guest_path();
+        [
+            &guest,
+            "serve",
+            "--confine",
+            "container",
+            "--inherit-env",
+            "--disk-limit",
+            &limit,
+        ]
+        .map(|part: &str| part.to_owned())
+        .into()
+    }
+
+    pub(crate) fn container(
+        &self,
+        spec: &SandboxSpec,
+        image: &str,
+        read_only_root: bool,
+    ) -> ContainerCreateBody {
+        let labels = [
+            ("agentmine.task", spec.task.to_string()),
+            ("agentmine.epoch", spec.epoch.to_string()),
+            ("agentmine.role", spec.role.clone()),
+        ];
+        ContainerCreateBody {
+            hostname: Some("sandbox".into()),
+            user: Some(format!("{}:{}", self.uid, self.gid)),
+            image: Some(image.to_owned()),
+            entrypoint: Some(vec![super::guest_path()]),
+            cmd: Some(vec!["idle".into()]),
+            working_dir: Some("/workspace".into()),
+            labels: Some(labels.map(|(key, value)| (key.to_owned(), value)).into()),
+            stop_signal: Some("SIGTERM".into()),
+            stop_timeout: Some(10),
+            // An image's health check would be one more process that nobody asked for.
+            healthcheck: Some(HealthConfig {
+                test: Some(vec!["NONE".into()]),
+                ..HealthConfig::default()
+            }),
+            host_config: Some(self.host_config(read_only_root)),
+            ..ContainerCreateBody::default()
+        }
+        .with_name_as_env(spec)
+    }
+
+    fn host_config(&self, read_only_root: bool) -> HostConfig {
+        HostConfig {
+            network_mode: Some("none".into()),
+            ipc_mode: Some("private".into()),
+            cap_drop: Some(vec!["ALL".into()]),
+            security_opt: Some(vec!["no-new-privileges:true".into()]),
+            init: Some(true),
+            pids_limit: Some(self.pids),
+            memory: Some(self.memory),
+            memory_swap: Some(self.memory),
+            nano_cpus: Some(self.nano_cpus),
+            // The number of open files is lowered by the guest: raising a hard limit above the engine's
+            // own is refused on some machines.
+            ulimits: Some(vec![ResourcesUlimits {
+                name: Some("core".into()),
+                soft: Some(0),
+                hard: Some(0),
+            }]),
+            log_config: Some(HostConfigLogConfig {
+                typ: Some("json-file".into()),
+                config: Some(pairs(&[("max-size", "1m"), ("max-file", "1")])),
+            }),
+            mounts: Some(vec![volume("/workspace"), volume("/opt/agentmine")]),
+            readonly_rootfs: Some(read_only_root),
+            tmpfs: read_only_root.then(|| {
+                pairs(&[
+                    ("/tmp", "rw,nosuid,nodev,exec,size=1g,mode=1777"),
+                    ("/run", "rw,nosuid,nodev,size=16m,mode=1777"),
+                ])
+            }),
+            storage_opt: match self.disk {
+                Disk::Engine(limit) => Some(pairs(&[("size", &limit.to_string())])),
+                Disk::Guest(_) => None,
+            },
+            runtime: self.runtime.clone(),
+            ..HostConfig::default()
+        }
+    }
+}
+
+trait WithName {
+    fn with_name_as_env(self, spec: &SandboxSpec) -> Self;
+}
+
+impl WithName for ContainerCreateBody {
+    /// The only variable that a sandbox's environment has from us before the guest adds its own.
+    fn with_name_as_env(mut self, spec: &SandboxSpec) -> Self {
+        self.env = Some(vec![format!("AGENTMINE_SANDBOX={}", sandbox_name(spec))]);
+        self
+    }
+}
+
+/// An anonymous volume, empty at first, that goes with its container.
+fn volume(target: &str) -> Mount {
+    Mount {
+        target: Some(target.to_owned()),
+        typ: Some(MountType::VOLUME),
+        volume_options: Some(MountVolumeOptions {
+            no_copy: Some(true),
+            ..MountVolumeOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+    pairs
+        .iter()
+        .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn parse_user(user: &str) -> Result<(u64, u64), SandboxError> {
+    let (uid, gid) = user.split_once(':').unwrap_or((user, user));
+    match (uid.parse(), gid.parse()) {
+        (Ok(uid), Ok(gid)) if uid != 0 && gid != 0 => Ok((uid, gid)),
+        _ => Err(SandboxError::Refused(format!(
+            "command_executor.docker.user is {user:?}; expected UID:GID as numbers, neither of them 0"
+        ))),
+    }
+}
+
+/// `4g` as bytes.
+pub(crate) fn parse_size(text: &str) -> Result<u64, SandboxError> {
+    let lower = text.trim().to_ascii_lowercase();
+    let lower = lower.trim_end_matches('b').trim_end_matches('i');
+    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &lower[digits.len()..] {
+        "" => Some(0),
+        "k" => Some(10),
+        "m" => Some(20),
+        "g" => Some(30),
+        "t" => Some(40),
+        _ => None,
+    };
+    let bytes = shift.and_then(|shift| digits.trim().parse::<u64>().ok()?.checked_mul(1 << shift));
+    bytes.filter(|&bytes| bytes > 0).ok_or_else(|| {
+        SandboxError::Refused(format!(
+            "{text:?} is not a size; expected one like 512m or 4g"
+        ))
+    })
+}
+
+fn check_runtime(wanted: &str, info: &SystemInfo) -> Result<String, SandboxError> {
+    let has = info.runtimes.clone().unwrap_or_default();
+    if has.contains_key(wanted) {
+        return Ok(wanted.to_owned());
+    }
+    let mut names: Vec<String> = has.into_keys().collect();
+    names.sort();
+    Err(SandboxError::Refused(format!(
+        "the engine has no runtime {wanted:?}; it has {}. hint: install it, or change \
+         command_executor.docker.runtime",
+        names.join(", ")
+    )))
+}
+
+/// Whether the storage driver takes a size for each container.
+fn has_storage_quota(info: &SystemInfo) -> bool {
+    let status = info.driver_status.clone().unwrap_or_default();
+    let says = |key: &str, value: &str| {
+        status
+            .iter()
+            .any(|pair| matches!(pair.as_slice(), [k, v] if k == key && v == value))
+    };
+    match info.driver.as_deref() {
+        // Overlay on xfs needs a mount option that the engine does not tell of: its root is asked for
+        // by what it answers to a container, so only what is certain counts here.
+        Some("btrfs" | "zfs") => true,
+        Some("overlay2") => {
+            says("Backing Filesystem", "xfs") && says("Supports project quota", "true")
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_docker_reads_them() {
+        assert_eq!(parse_size("4g").unwrap(), 4 << 30);
+        assert_eq!(parse_size("512MiB").unwrap(), 512 << 20);
+        assert_eq!(parse_size("10").unwrap(), 10);
+        for bad in ["", "g", "4x", "-1g", "0", "99999999999t"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn root_and_names_are_refused_as_users() {
+        assert_eq!(parse_user("1000:1001").unwrap(), (1000, 1001));
+        for bad in ["0:0", "0", "1000:0", "root", "", "1000:"] {
+            assert!(parse_user(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_missing_runtime_is_refused_and_the_present_ones_named() {
+        let info = SystemInfo {
+            runtimes: Some(HashMap::from([("runc".to_owned(), Default::default())])),
+            ..SystemInfo::default()
+        };
+        let config = config::Docker {
+            runtime: Some("kata".into()),
+            ..Default::default()
+        };
+        let err = Profile::new(&config, &info).unwrap_err().to_string();
+        assert!(err.contains("kata") && err.contains("it has runc"), "{err}");
+    }
+}

@@ -1,0 +1,113 @@
+//! Putting the folders and programs into a container's volumes, as a tar stream.
+
+use bollard::body_full;
+use bollard::query_parameters::UploadToContainerOptions;
+use tar::{Builder, EntryType, Header};
+
+use super::engine::Engine;
+use super::profile::Profile;
+use crate::SandboxError;
+use crate::assets::PROGRAMS;
+
+/// Uploads before the start. A read-only root takes nothing but what goes straight into a volume.
+pub(crate) async fn programs(
+    engine: &Engine,
+    container: &str,
+    profile: &Profile,
+    read_only_root: bool,
+) -> Result<(), SandboxError> {
+    let owner = (profile.uid, profile.gid);
+    if read_only_root {
+        let mut workspace = Archive::default();
+        workspace.workspace("", owner)?;
+        put(engine, container, "/workspace", workspace).await?;
+        let mut programs = Archive::default();
+        programs.programs("")?;
+        put(engine, container, "/opt/agentmine", programs).await
+    } else {
+        let mut both = Archive::default();
+        both.folder("workspace/", owner)?;
+        both.workspace("workspace/", owner)?;
+        both.programs("opt/agentmine/")?;
+        put(engine, container, "/", both).await
+    }
+}
+
+async fn put(
+    engine: &Engine,
+    container: &str,
+    path: &str,
+    archive: Archive,
+) -> Result<(), SandboxError> {
+    let bytes = bytes::Bytes::from(archive.0.into_inner().map_err(failed)?);
+    let options = UploadToContainerOptions {
+        path: path.to_owned(),
+        ..Default::default()
+    };
+    engine
+        .call("putting the guest into the container", |docker| {
+            let (options, bytes) = (options.clone(), bytes.clone());
+            async move {
+                docker
+                    .upload_to_container(container, Some(options), body_full(bytes))
+                    .await
+            }
+        })
+        .await
+}
+
+struct Archive(Builder<Vec<u8>>);
+
+impl Default for Archive {
+    fn default() -> Self {
+        Self(Builder::new(Vec::new()))
+    }
+}
+
+impl Archive {
+    fn workspace(&mut self, prefix: &str, owner: (u64, u64)) -> Result<(), SandboxError> {
+        for folder in ["project/", "tmp/", "tmp/home/"] {
+            self.folder(&format!("{prefix}{folder}"), owner)?;
+        }
+        Ok(())
+    }
+
+    fn programs(&mut self, prefix: &str) -> Result<(), SandboxError> {
+        self.folder(&format!("{prefix}bin/"), (0, 0))?;
+        for program in PROGRAMS {
+            let path = format!("{prefix}bin/{}", program.name);
+            self.entry(&path, EntryType::Regular, (0, 0), program.bytes)?;
+        }
+        Ok(())
+    }
+
+    fn folder(&mut self, path: &str, owner: (u64, u64)) -> Result<(), SandboxError> {
+        self.entry(path, EntryType::Directory, owner, &[])
+    }
+
+    fn entry(
+        &mut self,
+        path: &str,
+        kind: EntryType,
+        (uid, gid): (u64, u64),
+        content: &[u8],
+    ) -> Result<(), SandboxError> {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(0o755);
+        header.set_uid(uid);
+        header.set_gid(gid);
+        header.set_size(content.len() as u64);
+        self.0
+            .append_data(&mut header, path, content)
+            .map_err(failed)
+    }
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the shape that map_err wants"
+)]
+fn failed(err: std::io::Error) -> SandboxError {
+    SandboxError::Refused(format!("packing the guest: {err}"))
+}

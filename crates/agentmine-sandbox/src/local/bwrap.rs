@@ -1,0 +1,147 @@
+//! bubblewrap: a root of read-only system folders in namespaces of its own.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::Inner;
+
+const PROBE_LIMIT: Duration = Duration::from_secs(10);
+const OWN: &str = "/opt/agentmine";
+/// Of the host's `/etc`, only what programs need to run and to check certificates.
+const ETC: &[&str] = &[
+    "alternatives",
+    "ssl",
+    "pki",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "protocols",
+    "services",
+    "os-release",
+    "debian_version",
+    "java",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "python3",
+    "python3.11",
+    "python3.12",
+    "python3.13",
+    "fonts",
+];
+const PASSWD: &str = "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n\
+     agent:x:1000:1000:agent:/workspace/tmp/home:/bin/sh\n\
+     nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+const GROUP: &str = "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n";
+const HOSTS: &str = "127.0.0.1 localhost sandbox\n::1 localhost\n";
+
+/// Whether bubblewrap works here, with the very flags of a sandbox.
+pub(super) async fn probe(inner: &Inner) -> Result<(), String> {
+    let mut command = base(inner);
+    command.args(["--", "/usr/bin/env", "true"]).env_clear();
+    let mut command = tokio::process::Command::from(command);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let output = tokio::time::timeout(PROBE_LIMIT, command.output()).await;
+    let output = output.map_err(|_| "it does not end".to_owned())?;
+    let output = output.map_err(|err| format!("bwrap: {err}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(said
+        .lines()
+        .last()
+        .unwrap_or("it fails without a word")
+        .to_owned())
+}
+
+/// The guest of a sandbox whose files lie in `workspace`.
+pub(super) fn guest(inner: &Inner, workspace: &Path) -> Command {
+    let mut command = base(inner);
+    command.arg("--bind").arg(workspace).arg("/workspace");
+    command.args(["--chdir", "/workspace", "--"]);
+    command.arg(format!("{OWN}/bin/agentmine-guest"));
+    command.args(inner.guest_args("namespaces", Path::new("/workspace")));
+    command
+}
+
+fn base(inner: &Inner) -> Command {
+    let mut command = Command::new(program());
+    command.args([
+        "--unshare-all",
+        "--unshare-user",
+        "--die-with-parent",
+        "--new-session",
+        "--clearenv",
+        "--hostname",
+        "sandbox",
+        "--uid",
+        "1000",
+        "--gid",
+        "1000",
+        "--ro-bind",
+        "/usr",
+        "/usr",
+    ]);
+    for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
+        let path = PathBuf::from("/").join(name);
+        match std::fs::read_link(&path) {
+            Ok(target) => command.arg("--symlink").arg(target).arg(&path),
+            Err(_) if path.is_dir() => command.arg("--ro-bind").arg(&path).arg(&path),
+            Err(_) => &mut command,
+        };
+    }
+    for name in ETC {
+        let path = Path::new("/etc").join(name);
+        command.arg("--ro-bind-try").arg(&path).arg(&path);
+    }
+    command.args(["--proc", "/proc", "--dev", "/dev", "--size"]);
+    command
+        .arg(inner.tmp_limit.to_string())
+        .args(["--tmpfs", "/tmp"]);
+    command.args(["--dir", "/run", "--dir", "/opt", "--dir", OWN]);
+    command
+        .arg("--ro-bind")
+        .arg(&inner.programs)
+        .arg(format!("{OWN}/bin"));
+    for (name, content) in [("passwd", PASSWD), ("group", GROUP), ("hosts", HOSTS)] {
+        let made = inner.programs.join(format!("etc-{name}"));
+        if made.exists() || write(&made, content).is_ok() {
+            command
+                .arg("--ro-bind")
+                .arg(made)
+                .arg(Path::new("/etc").join(name));
+        }
+    }
+    for folder in inner.read_only.iter().chain(&inner.toolchains.folders) {
+        if !folder.starts_with("/usr") {
+            command.arg("--ro-bind-try").arg(folder).arg(folder);
+        }
+    }
+    command
+}
+
+fn write(path: &Path, content: &str) -> std::io::Result<()> {
+    let temporary = path.with_extension(uuid::Uuid::new_v4().simple().to_string());
+    std::fs::File::create(&temporary)?.write_all(content.as_bytes())?;
+    std::fs::rename(temporary, path)
+}
+
+/// By its usual place, since the sandbox's start clears the environment that would find it.
+fn program() -> PathBuf {
+    let usual = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"].map(PathBuf::from);
+    usual
+        .into_iter()
+        .find(|path| path.exists())
+        .unwrap_or_else(|| "bwrap".into())
+}

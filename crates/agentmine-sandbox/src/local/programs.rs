@@ -1,0 +1,41 @@
+//! The static programs on the worker's own disk, for the jails to see.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::SandboxError;
+use crate::assets::PROGRAMS;
+
+/// Writes the programs into a folder named by their content, unless they are there. Any number of
+/// workers may do this at once: each file appears whole by a rename.
+pub(crate) fn install(state_dir: &Path) -> Result<PathBuf, SandboxError> {
+    let mut hasher = DefaultHasher::new();
+    for program in PROGRAMS {
+        program.bytes.hash(&mut hasher);
+    }
+    let folder = state_dir.join(format!("programs-{:016x}", hasher.finish()));
+    let installed = std::fs::create_dir_all(&folder).and_then(|()| {
+        PROGRAMS
+            .iter()
+            .try_for_each(|program| write(&folder.join(program.name), program.bytes))
+    });
+    match installed {
+        Ok(()) => Ok(folder),
+        Err(err) => Err(SandboxError::Refused(format!(
+            "{}: {err}",
+            folder.display()
+        ))),
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == bytes.len() as u64) {
+        return Ok(());
+    }
+    let temporary = path.with_extension(uuid::Uuid::new_v4().simple().to_string());
+    std::fs::write(&temporary, bytes)?;
+    std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o755))?;
+    std::fs::rename(&temporary, path)
+}

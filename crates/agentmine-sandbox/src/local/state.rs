@@ -1,0 +1,177 @@
+//! The folder of each local sandbox: its workspace, and a record for whoever removes it.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentmine_domain::{Epoch, TaskId};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::process::Identity;
+use crate::name::PREFIX;
+use crate::{SandboxError, SandboxSpec};
+
+const RECORD: &str = "sandbox.json";
+const TRIES: u32 = 3;
+
+/// What is known of a sandbox, beside its workspace.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) task: Option<TaskId>,
+    pub(crate) epoch: Option<Epoch>,
+    pub(crate) created_at: DateTime<Utc>,
+    /// The process whose end ends the sandbox.
+    pub(crate) process: Option<Identity>,
+}
+
+impl Record {
+    pub(crate) fn save(&self, folder: &Path) -> Result<(), SandboxError> {
+        let saved = serde_json::to_vec(self)
+            .map_err(io::Error::from)
+            .and_then(|json| std::fs::write(folder.join(RECORD), json));
+        saved.map_err(|err| refused(folder, &err))
+    }
+}
+
+/// Makes the folder that holds all sandboxes, for this user alone, and finds its real path.
+pub(crate) fn prepare(state_dir: &Path) -> Result<PathBuf, SandboxError> {
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(state_dir);
+    made.and_then(|()| state_dir.canonicalize())
+        .map_err(|err| refused(state_dir, &err))
+}
+
+/// Makes a sandbox's folders.
+pub(crate) fn create(
+    state_dir: &Path,
+    name: &str,
+    spec: &SandboxSpec,
+) -> Result<(PathBuf, Record), SandboxError> {
+    let folder = state_dir.join(name);
+    for sub in ["workspace/project", "workspace/tmp/home"] {
+        std::fs::create_dir_all(folder.join(sub)).map_err(|err| refused(&folder, &err))?;
+    }
+    let record = Record {
+        task: Some(spec.task),
+        epoch: Some(spec.epoch),
+        created_at: Utc::now(),
+        process: None,
+    };
+    record.save(&folder)?;
+    Ok((folder, record))
+}
+
+/// Every sandbox under the folder. One whose record cannot be read is as old as its folder.
+pub(crate) fn list(state_dir: &Path) -> Result<Vec<(String, Record)>, SandboxError> {
+    let entries = std::fs::read_dir(state_dir)
+        .map_err(|err| SandboxError::Unavailable(format!("{}: {err}", state_dir.display())))?;
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
+        if !name.starts_with(PREFIX) {
+            continue;
+        }
+        let record = read(&entry.path()).unwrap_or_else(|| {
+            let modified = entry.metadata().and_then(|metadata| metadata.modified());
+            Record {
+                task: None,
+                epoch: None,
+                created_at: modified.map_or_else(|_| Utc::now(), DateTime::from),
+                process: None,
+            }
+        });
+        found.push((name, record));
+    }
+    Ok(found)
+}
+
+/// Ends a sandbox's processes and deletes its folder; none of that name is success.
+pub(crate) async fn remove(state_dir: &Path, name: &str) -> Result<(), SandboxError> {
+    let folder = state_dir.join(name);
+    if !folder.exists() {
+        return Ok(());
+    }
+    let mut last = None;
+    for attempt in 0..TRIES {
+        tokio::time::sleep(Duration::from_millis(200) * attempt).await;
+        if let Some(process) = read(&folder).and_then(|record| record.process) {
+            process.kill_tree().await;
+        }
+        let folder = folder.clone();
+        let deleted = tokio::task::spawn_blocking(move || delete(&folder)).await;
+        match deleted.unwrap_or_else(|err| Err(io::Error::other(err))) {
+            Ok(()) => return Ok(()),
+            Err(err) => last = Some(err),
+        }
+    }
+    metrics::counter!("agentmine_sandbox_removal_failures_total", "backend" => "local")
+        .increment(1);
+    let why = last.map_or_else(String::new, |err| err.to_string());
+    Err(SandboxError::Unavailable(format!(
+        "{} is left behind: {why}",
+        folder.display()
+    )))
+}
+
+fn read(folder: &Path) -> Option<Record> {
+    serde_json::from_slice(&std::fs::read(folder.join(RECORD)).ok()?).ok()
+}
+
+/// Deletes the workspace first, so that a failure leaves the record for the next try.
+fn delete(folder: &Path) -> io::Result<()> {
+    let workspace = folder.join("workspace");
+    match std::fs::remove_dir_all(&workspace) {
+        Err(err) if err.kind() == io::ErrorKind::PermissionDenied => {
+            // Package managers leave folders that not even their owner may write.
+            open_folders(&workspace);
+            std::fs::remove_dir_all(&workspace)?;
+        }
+        Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+        _ => {}
+    }
+    match std::fs::remove_dir_all(folder) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+        _ => Ok(()),
+    }
+}
+
+/// Gives the owner all rights on every folder. Links are not followed. The sandbox's processes are dead
+/// by now, so nothing changes under it.
+fn open_folders(folder: &Path) {
+    let _ = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700));
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_folders(&entry.path());
+        }
+    }
+}
+
+fn refused(path: &Path, err: &io::Error) -> SandboxError {
+    SandboxError::Refused(format!("{}: {err}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_folder_without_rights_is_deleted_all_the_same() {
+        let state = tempfile::tempdir().unwrap();
+        let name = format!("{PREFIX}x");
+        let deep = state.path().join(&name).join("workspace/a/b");
+        std::fs::create_dir_all(&deep).unwrap();
+        std::fs::write(deep.join("file"), "x").unwrap();
+        for folder in [&deep, &deep.parent().unwrap().to_owned()] {
+            std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o500)).unwrap();
+        }
+        remove(state.path(), &name).await.unwrap();
+        assert!(!state.path().join(&name).exists());
+        remove(state.path(), &name).await.unwrap();
+    }
+}

@@ -1,0 +1,175 @@
+//! The worker's end of the tunnel.
+//!
+//! Everything that arrives is hostile. The hello must come within [`HELLO_LIMIT`]; connections out of
+//! the sandbox are at most [`MAX_INBOUND`] at one time and must say what they are for within
+//! [`HEADER_LIMIT`]; one that breaks this is reset and the tunnel goes on. What breaks yamux itself ends
+//! the tunnel, and with it the sandbox.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_guest::mux::{self, End, Mux, MuxStream, Opener};
+use agentmine_guest::protocol::{
+    self, Hello, MAGIC, MAX_REPLY, OutboundHeader, VERSION, read_frame, read_json,
+};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::sync::{Mutex, Semaphore, mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::guarded::Guarded;
+use crate::{Outbound, OutboundKind, SandboxError};
+
+const HELLO_LIMIT: Duration = Duration::from_secs(30);
+const HEADER_LIMIT: Duration = Duration::from_secs(10);
+/// A little more than an honest guest opens.
+const MAX_INBOUND: usize = protocol::MAX_OUTBOUND + 28;
+const MAX_OUTBOUND_HEADER: usize = 1024;
+
+/// A tunnel that said a good hello.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    pub(crate) hello: Hello,
+    opener: Opener,
+    outbound: Mutex<mpsc::Receiver<Outbound>>,
+    ended: watch::Receiver<Option<String>>,
+    tasks: Vec<JoinHandle<()>>,
+    driver: tokio::task::AbortHandle,
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.driver.abort();
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Tunnel {
+    /// Reads the guest's hello and starts multiplexing.
+    pub(crate) async fn open<T>(mut io: T) -> Result<Self, SandboxError>
+    where
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let hello = tokio::time::timeout(HELLO_LIMIT, read_hello(&mut io)).await;
+        let hello = hello.map_err(|_| SandboxError::Gone("the guest said nothing".into()))??;
+        let Mux {
+            opener,
+            inbound,
+            driver,
+        } = mux::start(io, End::Worker);
+        let abort = driver.abort_handle();
+        let (outbound_tx, outbound) = mpsc::channel(32);
+        let (ended_tx, ended) = watch::channel(None);
+        let tasks = vec![
+            tokio::spawn(accept(inbound, outbound_tx)),
+            tokio::spawn(async move {
+                let why = driver.await.unwrap_or_else(|err| err.to_string());
+                ended_tx.send_replace(Some(why));
+            }),
+        ];
+        let outbound = Mutex::new(outbound);
+        Ok(Self {
+            hello,
+            opener,
+            outbound,
+            ended,
+            tasks,
+            driver: abort,
+        })
+    }
+
+    /// A new stream to the guest.
+    pub(crate) async fn stream(&self) -> Result<MuxStream, SandboxError> {
+        self.opener.open().await.map_err(|why| self.gone_with(&why))
+    }
+
+    /// The next connection out of the sandbox.
+    pub(crate) async fn next_outbound(&self) -> Option<Outbound> {
+        self.outbound.lock().await.recv().await
+    }
+
+    /// Resolves when the tunnel has ended.
+    pub(crate) async fn ended(&self) -> String {
+        let mut ended = self.ended.clone();
+        match ended.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            Err(_) => "the tunnel was dropped".to_owned(),
+        }
+    }
+
+    /// What an I/O error on one of the streams means.
+    pub(crate) fn error(&self, err: &std::io::Error) -> SandboxError {
+        if self.ended.borrow().is_none() && err.kind() == std::io::ErrorKind::InvalidData {
+            SandboxError::Protocol(err.to_string())
+        } else {
+            self.gone_with(&err.to_string())
+        }
+    }
+
+    fn gone_with(&self, why: &str) -> SandboxError {
+        let ended = self.ended.borrow().clone();
+        SandboxError::Gone(ended.unwrap_or_else(|| why.to_owned()))
+    }
+}
+
+async fn read_hello<T: AsyncRead + Unpin>(io: &mut T) -> Result<Hello, SandboxError> {
+    let mut magic = Vec::new();
+    let read = io.take(MAGIC.len() as u64).read_to_end(&mut magic).await;
+    read.map_err(|err| SandboxError::Gone(err.to_string()))?;
+    if magic != MAGIC {
+        // An engine that cannot start the guest says so in its place.
+        let mut rest = Vec::new();
+        let reading = io.take(400).read_to_end(&mut rest);
+        let _ = tokio::time::timeout(Duration::from_millis(500), reading).await;
+        magic.extend(rest);
+        let text = String::from_utf8_lossy(&magic);
+        return Err(match text.trim() {
+            "" => SandboxError::Gone("the guest ended before it said hello".into()),
+            text => SandboxError::Protocol(format!("instead of a guest's hello came {text:?}")),
+        });
+    }
+    let protocol = |err: String| SandboxError::Protocol(format!("the guest's hello: {err}"));
+    let frame = read_frame(io, MAX_REPLY)
+        .await
+        .map_err(|err| protocol(err.to_string()))?;
+    let hello: Hello = serde_json::from_slice(&frame).map_err(|err| protocol(err.to_string()))?;
+    if hello.version != VERSION {
+        return Err(protocol(format!(
+            "version {}, expected {VERSION}",
+            hello.version
+        )));
+    }
+    match hello.error {
+        Some(why) => Err(SandboxError::Refused(why.chars().take(1000).collect())),
+        None => Ok(hello),
+    }
+}
+
+/// Takes the guest's streams until the tunnel ends.
+async fn accept(mut inbound: mpsc::Receiver<MuxStream>, outbound: mpsc::Sender<Outbound>) {
+    let permits = Arc::new(Semaphore::new(MAX_INBOUND));
+    while let Some(mut stream) = inbound.recv().await {
+        let Ok(permit) = permits.clone().try_acquire_owned() else {
+            // Too many: this one is reset by its drop.
+            continue;
+        };
+        let outbound = outbound.clone();
+        tokio::spawn(async move {
+            let header = read_json::<OutboundHeader, _>(&mut stream, MAX_OUTBOUND_HEADER);
+            let Ok(Ok(header)) = tokio::time::timeout(HEADER_LIMIT, header).await else {
+                return;
+            };
+            let kind = match header.kind {
+                protocol::OutboundKind::Git => OutboundKind::Git,
+                protocol::OutboundKind::Web => OutboundKind::Web,
+            };
+            let stream = Box::new(Guarded {
+                stream,
+                _guard: permit,
+            });
+            // Nobody takes connections any more: the stream is reset.
+            let _ = outbound.send(Outbound { kind, stream }).await;
+        });
+    }
+}

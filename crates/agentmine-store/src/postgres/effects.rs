@@ -1,0 +1,103 @@
+//! Writes to the outside world: intent, act, done.
+
+use std::time::Duration;
+
+use agentmine_domain::{EffectKey, Lease, TaskId};
+use serde_json::Value;
+use sqlx::PgPool;
+
+use super::people;
+use crate::failure::Failure;
+use crate::row::{EffectRow, clean, millis, task_id};
+use crate::{EffectState, StaleEffect};
+
+pub(super) async fn begin(
+    pool: &PgPool,
+    task: TaskId,
+    lease: Option<&Lease>,
+    key: &EffectKey,
+    intent: &Value,
+) -> Result<EffectState, Failure> {
+    if lease.is_some_and(|lease| lease.task != task) {
+        return Err(Failure::Fault("an effect under another task's lease".into()));
+    }
+    let (held, begun): (i64, i64) = sqlx::query_as(
+        "WITH held AS (
+             SELECT id FROM tasks
+             WHERE id = $1 AND ($2::bigint IS NULL OR (epoch = $2 AND state = 'leased')) FOR SHARE),
+         begun AS (
+             INSERT INTO effects (task, kind, key, epoch, intent)
+             SELECT id, $3, $4, $2, $5 FROM held ON CONFLICT DO NOTHING RETURNING 1)
+         SELECT (SELECT count(*) FROM held), (SELECT count(*) FROM begun)",
+    )
+    .bind(task.0)
+    .bind(lease.map(|lease| lease.epoch.0))
+    .bind(key.kind.as_str())
+    .bind(clean(&key.key))
+    .bind(serde_json::to_string(intent)?)
+    .fetch_one(pool)
+    .await?;
+    match (held, begun) {
+        (0, _) if lease.is_some() => return Err(Failure::Fenced(task)),
+        (0, _) => return Err(Failure::Fault(format!("there is no task {task}"))),
+        (_, 0) => {}
+        _ => return Ok(EffectState::Fresh),
+    }
+    let result: Option<String> =
+        sqlx::query_scalar("SELECT result FROM effects WHERE task = $1 AND kind = $2 AND key = $3")
+            .bind(task.0)
+            .bind(key.kind.as_str())
+            .bind(clean(&key.key))
+            .fetch_one(pool)
+            .await?;
+    Ok(match result {
+        None => EffectState::Unsure,
+        Some(text) => EffectState::Done(serde_json::from_str(&text)?),
+    })
+}
+
+/// Done without a begin is recorded too: what happened, happened.
+pub(super) async fn done(
+    pool: &PgPool,
+    task: TaskId,
+    key: &EffectKey,
+    result: &Value,
+) -> Result<(), Failure> {
+    sqlx::query(
+        "INSERT INTO effects (task, kind, key, intent, result, done_at)
+         VALUES ($1, $2, $3, 'null', $4, now())
+         ON CONFLICT (task, kind, key) DO UPDATE
+         SET result = excluded.result, done_at = COALESCE(effects.done_at, excluded.done_at)",
+    )
+    .bind(task.0)
+    .bind(key.kind.as_str())
+    .bind(clean(&key.key))
+    .bind(serde_json::to_string(result)?)
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn stale(
+    pool: &PgPool,
+    older_than: Duration,
+    limit: u32,
+) -> Result<Vec<StaleEffect>, Failure> {
+    let rows: Vec<EffectRow> = sqlx::query_as(
+        "SELECT task::text AS task, kind, key, intent FROM effects e
+         WHERE done_at IS NULL AND begun_at <= now() - $1::bigint * interval '1 millisecond'
+           AND EXISTS (SELECT 1 FROM tasks t WHERE t.id = e.task AND t.state <> 'leased')
+         ORDER BY begun_at LIMIT $2",
+    )
+    .bind(millis(older_than))
+    .bind(i64::from(limit))
+    .fetch_all(pool)
+    .await?;
+    let mut stale = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Some(task) = people::task(pool, task_id(&row.task)?).await? {
+            stale.push(row.into_stale(task)?);
+        }
+    }
+    Ok(stale)
+}

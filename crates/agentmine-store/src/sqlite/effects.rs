@@ -1,0 +1,114 @@
+//! Writes to the outside world: intent, act, done.
+
+use std::time::Duration;
+
+use agentmine_domain::{EffectKey, Lease, TaskId};
+use serde_json::Value;
+use sqlx::SqlitePool;
+
+use super::{begin as begin_tx, people};
+use crate::failure::Failure;
+use crate::row::{EffectRow, clean, millis, task_id};
+use crate::{EffectState, StaleEffect};
+
+pub(super) async fn begin(
+    pool: &SqlitePool,
+    task: TaskId,
+    lease: Option<&Lease>,
+    key: &EffectKey,
+    intent: &Value,
+) -> Result<EffectState, Failure> {
+    if lease.is_some_and(|lease| lease.task != task) {
+        return Err(Failure::Fault("an effect under another task's lease".into()));
+    }
+    let (mut tx, now) = begin_tx(pool).await?;
+    let held: Option<i32> = sqlx::query_scalar(
+        "SELECT 1 FROM tasks WHERE id = $1 AND ($2 IS NULL OR (epoch = $2 AND state = 'leased'))",
+    )
+    .bind(task.to_string())
+    .bind(lease.map(|lease| lease.epoch.0))
+    .fetch_optional(&mut *tx)
+    .await?;
+    match (held, lease) {
+        (Some(_), _) => {}
+        (None, Some(_)) => return Err(Failure::Fenced(task)),
+        (None, None) => return Err(Failure::Fault(format!("there is no task {task}"))),
+    }
+    let begun = sqlx::query(
+        "INSERT INTO effects (task, kind, key, epoch, intent, begun_at)
+         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+    )
+    .bind(task.to_string())
+    .bind(key.kind.as_str())
+    .bind(clean(&key.key))
+    .bind(lease.map(|lease| lease.epoch.0))
+    .bind(serde_json::to_string(intent)?)
+    .bind(now)
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    if begun.rows_affected() > 0 {
+        return Ok(EffectState::Fresh);
+    }
+    let result: Option<String> =
+        sqlx::query_scalar("SELECT result FROM effects WHERE task = $1 AND kind = $2 AND key = $3")
+            .bind(task.to_string())
+            .bind(key.kind.as_str())
+            .bind(clean(&key.key))
+            .fetch_one(pool)
+            .await?;
+    Ok(match result {
+        None => EffectState::Unsure,
+        Some(text) => EffectState::Done(serde_json::from_str(&text)?),
+    })
+}
+
+/// Done without a begin is recorded too: what happened, happened.
+pub(super) async fn done(
+    pool: &SqlitePool,
+    task: TaskId,
+    key: &EffectKey,
+    result: &Value,
+) -> Result<(), Failure> {
+    let (mut tx, now) = begin_tx(pool).await?;
+    sqlx::query(
+        "INSERT INTO effects (task, kind, key, intent, result, begun_at, done_at)
+         VALUES ($1, $2, $3, 'null', $4, $5, $5)
+         ON CONFLICT (task, kind, key) DO UPDATE
+         SET result = excluded.result, done_at = COALESCE(effects.done_at, excluded.done_at)",
+    )
+    .bind(task.to_string())
+    .bind(key.kind.as_str())
+    .bind(clean(&key.key))
+    .bind(serde_json::to_string(result)?)
+    .bind(now)
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+pub(super) async fn stale(
+    pool: &SqlitePool,
+    older_than: Duration,
+    limit: u32,
+) -> Result<Vec<StaleEffect>, Failure> {
+    let now = super::now(&mut *pool.acquire().await?).await?;
+    let rows: Vec<EffectRow> = sqlx::query_as(
+        "SELECT task, kind, key, intent FROM effects e
+         WHERE done_at IS NULL AND begun_at <= $1
+           AND EXISTS (SELECT 1 FROM tasks t WHERE t.id = e.task AND t.state <> 'leased')
+         ORDER BY begun_at LIMIT $2",
+    )
+    .bind(now - millis(older_than))
+    .bind(i64::from(limit))
+    .fetch_all(pool)
+    .await?;
+    let mut stale = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Some(task) = people::task(pool, task_id(&row.task)?).await? {
+            stale.push(row.into_stale(task)?);
+        }
+    }
+    Ok(stale)
+}

@@ -1,0 +1,360 @@
+//! The text editor: five commands over the files of one workspace.
+//!
+//! It promises: no path leads out of the workspace, links included; text is replaced literally; what
+//! an edit does not touch keeps its bytes, whether UTF-8 or not; line ends stay what they are; a
+//! file is never seen half written, and keeps its mode; the last edits can be taken back, creation
+//! included, as long as nothing else has changed the file.
+//!
+//! It accepts: a program that writes a file between the editor's reading and its renaming loses that
+//! write; a hard link to an edited file keeps the old content; if it is killed within a write, a
+//! file `.agentmine-*.tmp` is left behind.
+
+mod command;
+mod history;
+mod listing;
+mod text;
+mod workspace;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use command::{Command, LastLine, Range};
+use history::{Before, Change, Fingerprint, History};
+use workspace::{FileAt, What, Workspace};
+
+/// Largest file that is viewed or edited, in bytes.
+pub const MAX_FILE: usize = 10 * 1024 * 1024;
+/// Most bytes of a file shown by one view.
+const MAX_VIEW: usize = 64 * 1024;
+/// Most bytes shown around an edit, and lines of context on both sides.
+const MAX_SNIPPET: usize = 4 * 1024;
+const SNIPPET_CONTEXT: usize = 4;
+
+/// What a command did, as the model is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reply {
+    /// Whether it was done.
+    pub success: bool,
+    /// What was done, or what was wrong and what to do about it.
+    pub message: String,
+    /// The numbered lines asked for, those around an edit, or a folder's listing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+}
+
+impl Reply {
+    /// The reply that tells an error.
+    #[must_use]
+    pub fn failed(error: &EditError) -> Self {
+        Self {
+            success: false,
+            message: error.to_string(),
+            content: None,
+        }
+    }
+
+    fn done(message: String, content: Option<String>) -> Self {
+        Self {
+            success: true,
+            message,
+            content,
+        }
+    }
+}
+
+/// Why a command was refused. Each message says what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum EditError {
+    /// A parameter is missing, of the wrong type, or out of range.
+    #[error("{0}")]
+    Arguments(String),
+    /// The path, or a link on the way, leads out of the workspace.
+    #[error("{path} is outside {root}: only files under {root} can be viewed and edited")]
+    Outside {
+        /// As given.
+        path: String,
+        /// The workspace.
+        root: String,
+    },
+    /// There is nothing at the path.
+    #[error(
+        "{0} does not exist: check the path by viewing its folder, or make the file with create"
+    )]
+    NotFound(String),
+    /// `create` on something that exists.
+    #[error(
+        "{0} already exists: change it with str_replace or insert, or create another path \
+         (to replace it whole, remove it with a shell command first)"
+    )]
+    Exists(String),
+    /// A folder where a file is needed.
+    #[error("{0} is a folder: give the path of a file, or list the folder with view")]
+    IsDirectory(String),
+    /// A device, pipe or socket.
+    #[error("{path} is a {kind}, not a text file: it cannot be viewed or edited")]
+    Special {
+        /// As given.
+        path: String,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// More than [`MAX_FILE`] bytes.
+    #[error(
+        "{path} would be or is larger than {} MiB: use shell commands such as head, sed or grep for it",
+        MAX_FILE / (1024 * 1024)
+    )]
+    TooLarge {
+        /// As given.
+        path: String,
+    },
+    /// `str_replace` found no place, or several.
+    #[error("{0}")]
+    NoUniqueMatch(String),
+    /// `undo_edit` has nothing to take back, or something else has changed the file.
+    #[error("{0}")]
+    CannotUndo(String),
+    /// The file system refused.
+    #[error("{path}: {source}: check the path and its permissions with a shell command (ls -l)")]
+    Io {
+        /// As given.
+        path: String,
+        /// What it said.
+        source: std::io::Error,
+    },
+}
+
+/// The editor of one workspace, with the history that undo needs.
+#[derive(Debug)]
+pub struct Editor {
+    workspace: Workspace,
+    history: History,
+}
+
+impl Editor {
+    /// An editor for the files under `root`.
+    ///
+    /// # Errors
+    /// When there is no such folder.
+    pub fn open(root: impl Into<PathBuf>) -> anyhow::Result<Self> {
+        Ok(Self {
+            workspace: Workspace::open(root.into())?,
+            history: History::default(),
+        })
+    }
+
+    /// Carries out one call, given its arguments as the model wrote them.
+    ///
+    /// # Errors
+    /// What the model is to be told.
+    pub fn run(&mut self, arguments: &Map<String, Value>) -> Result<Reply, EditError> {
+        let (path, command) = command::parse(arguments)?;
+        let path = path.as_str();
+        match command {
+            Command::View { range } => self.view(path, range),
+            Command::Create { text } => self.create(path, &text),
+            Command::Replace { old, new } => self.replace(path, &old, &new),
+            Command::Insert { line, text } => self.insert(path, line, &text),
+            Command::Undo => self.undo(path),
+        }
+    }
+
+    fn view(&self, path: &str, range: Option<Range>) -> Result<Reply, EditError> {
+        match self.workspace.resolve(path)?.what {
+            What::Directory(_) if range.is_some() => Err(EditError::Arguments(format!(
+                "{path} is a folder: view_range is for files only, leave it out"
+            ))),
+            What::Directory(dir) => {
+                let listing = listing::list(&dir).map_err(|source| io(path, source))?;
+                let message = format!("{path}: {}", listing.summary);
+                Ok(Reply::done(message, Some(listing.text)))
+            }
+            What::File(file) => view_file(path, &file.read(path)?.bytes, range),
+            other => Err(unusable(path, other)),
+        }
+    }
+
+    fn create(&mut self, path: &str, text: &str) -> Result<Reply, EditError> {
+        if text.len() > MAX_FILE {
+            return Err(EditError::TooLarge { path: path.into() });
+        }
+        let found = self.workspace.resolve(path)?;
+        match found.what {
+            What::Missing(_) if path.ends_with('/') => Err(EditError::Arguments(format!(
+                "{path} ends with a slash: create makes files, give the file's path \
+                 (missing folders are made)"
+            ))),
+            What::Missing(place) => {
+                place.create(path, text.as_bytes())?;
+                self.history.push(Change {
+                    file: found.key,
+                    before: Before::Absent,
+                    after: Fingerprint::of(text.as_bytes()),
+                });
+                let lines = text::line_count(text.as_bytes());
+                Ok(Reply::done(format!("created {path} ({lines} lines)"), None))
+            }
+            What::Directory(_) | What::File(_) | What::Special(_) => {
+                Err(EditError::Exists(path.into()))
+            }
+        }
+    }
+
+    fn replace(&mut self, path: &str, old: &str, new: &str) -> Result<Reply, EditError> {
+        let (key, file) = self.file(path)?;
+        let current = file.read(path)?;
+        let edit = text::replace_once(&current.bytes, old.as_bytes(), new.as_bytes())
+            .map_err(|miss| EditError::NoUniqueMatch(miss.explain(path, &current.bytes, old)))?;
+        let message = format!("replaced one place in {path}, at line {}", edit.first_line);
+        self.write(path, key, &file, current, edit, message)
+    }
+
+    fn insert(&mut self, path: &str, line: usize, text: &str) -> Result<Reply, EditError> {
+        let (key, file) = self.file(path)?;
+        let current = file.read(path)?;
+        let lines = text::line_count(&current.bytes);
+        let edit = text::insert_after(&current.bytes, line, text.as_bytes()).ok_or_else(|| {
+            EditError::Arguments(format!(
+                "insert_line is {line}, but {path} has {lines} lines: give 0 (start) to {lines} (end)"
+            ))
+        })?;
+        let message = format!(
+            "inserted {} lines into {path} after line {line}",
+            edit.lines
+        );
+        self.write(path, key, &file, current, edit, message)
+    }
+
+    fn undo(&mut self, path: &str) -> Result<Reply, EditError> {
+        let found = self.workspace.resolve(path)?;
+        let Some(change) = self.history.last(&found.key) else {
+            return Err(EditError::CannotUndo(format!(
+                "{path} has no edit of this editor left to undo: use git (git diff, git checkout) \
+                 to go further back"
+            )));
+        };
+        let file = match found.what {
+            What::File(file) => file,
+            What::Missing(_) => {
+                return Err(EditError::CannotUndo(format!(
+                    "{path} was removed by something else since its last edit: create it again, or \
+                     restore it with git"
+                )));
+            }
+            other => return Err(unusable(path, other)),
+        };
+        let current = file.read(path)?;
+        if Fingerprint::of(&current.bytes) != change.after {
+            return Err(EditError::CannotUndo(format!(
+                "{path} was changed by something else since its last edit, and undo would lose \
+                 that: view it and edit it with str_replace"
+            )));
+        }
+        let reply = match &change.before {
+            Before::Absent => {
+                file.remove(path)?;
+                Reply::done(format!("undone: {path} is removed again"), None)
+            }
+            Before::Content(bytes) => {
+                file.write(path, bytes, &current.stat)?;
+                let lines = text::line_count(bytes);
+                Reply::done(
+                    format!("undone: {path} is as before its last edit ({lines} lines)"),
+                    None,
+                )
+            }
+        };
+        self.history.forget_last(&found.key);
+        Ok(reply)
+    }
+
+    fn file(&self, path: &str) -> Result<(PathBuf, FileAt), EditError> {
+        let found = self.workspace.resolve(path)?;
+        match found.what {
+            What::File(file) => Ok((found.key, file)),
+            other => Err(unusable(path, other)),
+        }
+    }
+
+    fn write(
+        &mut self,
+        path: &str,
+        key: PathBuf,
+        file: &FileAt,
+        current: workspace::Content,
+        edit: text::Edit,
+        message: String,
+    ) -> Result<Reply, EditError> {
+        if edit.bytes.len() > MAX_FILE {
+            return Err(EditError::TooLarge { path: path.into() });
+        }
+        file.write(path, &edit.bytes, &current.stat)?;
+        self.history.push(Change {
+            file: key,
+            before: Before::Content(current.bytes),
+            after: Fingerprint::of(&edit.bytes),
+        });
+        let first = edit.first_line.saturating_sub(SNIPPET_CONTEXT).max(1);
+        let last = edit.first_line + edit.lines.saturating_sub(1) + SNIPPET_CONTEXT;
+        let snippet = text::numbered(&edit.bytes, first, last, MAX_SNIPPET);
+        Ok(Reply::done(message, Some(snippet.text)))
+    }
+}
+
+fn view_file(path: &str, bytes: &[u8], range: Option<Range>) -> Result<Reply, EditError> {
+    let lines = text::line_count(bytes);
+    let (first, last) = match range {
+        None => (1, lines),
+        Some(Range { first, last }) => {
+            if first > lines.max(1) {
+                return Err(EditError::Arguments(format!(
+                    "view_range starts at line {first}, but {path} has {lines} lines"
+                )));
+            }
+            let last = match last {
+                LastLine::Number(last) => last.min(lines),
+                LastLine::End => lines,
+            };
+            (first, last)
+        }
+    };
+    let mut view = text::numbered(bytes, first, last, MAX_VIEW);
+    let mut message = if lines == 0 {
+        format!("{path} is an empty file")
+    } else {
+        format!("{path}: lines {first} to {} of {lines}", view.last)
+    };
+    if view.last < last {
+        let next = view.last + 1;
+        let note = format!("cut here: see the rest with view_range [{next}, {last}]");
+        view.text.push_str(&format!("[{note}]\n"));
+        message.push_str(&format!("; {note}"));
+    }
+    if std::str::from_utf8(bytes).is_err() {
+        message.push_str(
+            "; it is not valid UTF-8: other bytes are shown as \u{fffd}, and edits keep them",
+        );
+    }
+    Ok(Reply::done(message, Some(view.text)))
+}
+
+/// The error for what is not a file.
+fn unusable(path: &str, what: What) -> EditError {
+    let path = path.to_owned();
+    match what {
+        What::Missing(_) => EditError::NotFound(path),
+        What::Directory(_) | What::File(_) => EditError::IsDirectory(path),
+        What::Special(kind) => EditError::Special { path, kind },
+    }
+}
+
+fn io(path: &str, source: impl Into<std::io::Error>) -> EditError {
+    EditError::Io {
+        path: path.to_owned(),
+        source: source.into(),
+    }
+}

@@ -1,0 +1,313 @@
+//! Pure functions over a file's bytes: find, replace, insert, number.
+//!
+//! In a file that has CRLF line ends, `\n` and `\r\n` in what the model writes both mean "end of
+//! line", and what is put in gets the line end that is in use at that place. In any other file every
+//! byte is literal.
+
+use memchr::{memchr_iter, memmem};
+
+/// Places that are told when a text is found more than once.
+const TOLD_PLACES: usize = 10;
+/// Bytes shown of one line.
+const MAX_SHOWN_LINE: usize = 4_000;
+
+/// A file's new content, and where the change stands in it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Edit {
+    pub(super) bytes: Vec<u8>,
+    /// From 1.
+    pub(super) first_line: usize,
+    /// How many lines the new text has.
+    pub(super) lines: usize,
+}
+
+/// Why nothing was replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Miss {
+    Nowhere,
+    /// The lines of the first places, from 1, and whether there are more.
+    Several {
+        lines: Vec<usize>,
+        more: bool,
+    },
+}
+
+/// Lines in a file: a last one without a line end counts.
+pub(super) fn line_count(bytes: &[u8]) -> usize {
+    let unterminated = bytes.last().is_some_and(|last| *last != b'\n');
+    memchr_iter(b'\n', bytes).count() + usize::from(unterminated)
+}
+
+/// Replaces the one place where `old` occurs; places that overlap count as several.
+pub(super) fn replace_once(content: &[u8], old: &[u8], new: &[u8]) -> Result<Edit, Miss> {
+    let (start, end, new) = if has_crlf(content) {
+        let folded = Folded::of(content);
+        let old = fold(old);
+        let at = only_place(&folded.bytes, &old)?;
+        let start = folded.original_offset(at);
+        let end = folded.original_offset(at + old.len());
+        let new = with_ending(new, Ending::near(content, start));
+        (start, end, new)
+    } else {
+        let at = only_place(content, old)?;
+        (at, at + old.len(), new.to_vec())
+    };
+    Ok(splice(content, start, end, &new))
+}
+
+/// Puts `text` after a line (0: before the first). `None` if there is no such line. The text stands
+/// on lines of its own: a missing line end is added, except at the end of a file that has none.
+pub(super) fn insert_after(content: &[u8], line: usize, text: &[u8]) -> Option<Edit> {
+    let at = match line {
+        0 => 0,
+        _ => match memchr_iter(b'\n', content).nth(line - 1) {
+            Some(newline) => newline + 1,
+            None if line == line_count(content) => content.len(),
+            None => return None,
+        },
+    };
+    let (mut text, ending) = if has_crlf(content) {
+        let ending = Ending::near(content, at);
+        (with_ending(text, ending), ending)
+    } else {
+        (text.to_vec(), Ending::Lf)
+    };
+    let after_unterminated = at > 0 && content.get(at - 1) != Some(&b'\n');
+    if after_unterminated {
+        text.splice(0..0, ending.bytes().iter().copied());
+    } else if text.last() != Some(&b'\n') {
+        text.extend_from_slice(ending.bytes());
+    }
+    let mut edit = splice(content, at, at, &text);
+    if after_unterminated {
+        // The text begins with the end of the line before it.
+        edit.first_line += 1;
+        edit.lines = line_count(text.get(ending.bytes().len()..).unwrap_or_default()).max(1);
+    }
+    Some(edit)
+}
+
+impl Miss {
+    /// What the model is told.
+    pub(super) fn explain(&self, path: &str, content: &[u8], old: &str) -> String {
+        match self {
+            Self::Several { lines, more } => {
+                let count = lines.len();
+                let (some, and) = match more {
+                    true => ("more than ", " and more"),
+                    false => ("", ""),
+                };
+                let lines = join(lines);
+                format!(
+                    "old_str is found {some}{count} times in {path} (lines {lines}{and}), and must \
+                     be found once: add lines around the one you mean"
+                )
+            }
+            Self::Nowhere => {
+                let hint = nearest(content, old);
+                format!(
+                    "old_str is not found in {path}: it must match exactly, whitespace included; \
+                     {hint}"
+                )
+            }
+        }
+    }
+}
+
+/// Some lines of a file, numbered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Numbered {
+    pub(super) text: String,
+    /// The last line that is shown: less than was asked for where `max` was reached.
+    pub(super) last: usize,
+}
+
+/// Lines `first` to `last` (from 1), at most about `max` bytes of them but one line at least.
+pub(super) fn numbered(bytes: &[u8], first: usize, last: usize, max: usize) -> Numbered {
+    let mut text = String::new();
+    let mut shown = first.saturating_sub(1);
+    for (number, line) in lines(bytes).skip(first.saturating_sub(1)).enumerate() {
+        let number = first + number;
+        if number > last || (text.len() + line.len().min(MAX_SHOWN_LINE) > max && number > first) {
+            break;
+        }
+        let line = shown_line(line);
+        text.push_str(&format!("{number:>6}\t{line}\n"));
+        shown = number;
+    }
+    Numbered { text, last: shown }
+}
+
+fn shown_line(line: &[u8]) -> String {
+    if line.len() <= MAX_SHOWN_LINE {
+        return String::from_utf8_lossy(line).into_owned();
+    }
+    let mut end = MAX_SHOWN_LINE;
+    // Not within a character.
+    while end > 0 && line.get(end).is_some_and(|byte| byte & 0xC0 == 0x80) {
+        end -= 1;
+    }
+    let (head, rest) = line.split_at(end);
+    let head = String::from_utf8_lossy(head);
+    let rest = rest.len();
+    format!("{head}[this line goes on for {rest} bytes: use cut -c or grep -o to see them]")
+}
+
+/// The lines without their ends.
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split_inclusive(|byte| *byte == b'\n').map(|line| {
+        let line = match line.strip_suffix(b"\n") {
+            Some(line) => line.strip_suffix(b"\r").unwrap_or(line),
+            None => line,
+        };
+        line
+    })
+}
+
+/// Where the text may be meant to be: what most often differs is the whitespace.
+fn nearest(content: &[u8], old: &str) -> String {
+    let first = old.lines().map(str::trim).find(|line| !line.is_empty());
+    let near: Vec<usize> = first.map_or_else(Vec::new, |first| {
+        lines(content)
+            .enumerate()
+            .filter(|(_, line)| line.trim_ascii() == first.as_bytes())
+            .map(|(index, _)| index + 1)
+            .take(TOLD_PLACES)
+            .collect()
+    });
+    if near.is_empty() {
+        return "view the file and copy the text from there, without the line numbers".to_owned();
+    }
+    let near = join(&near);
+    format!(
+        "its first line is there but for whitespace or what follows, at line {near}: view that \
+         place and copy it exactly"
+    )
+}
+
+fn join(lines: &[usize]) -> String {
+    let lines: Vec<String> = lines.iter().map(usize::to_string).collect();
+    lines.join(", ")
+}
+
+fn only_place(content: &[u8], wanted: &[u8]) -> Result<usize, Miss> {
+    let finder = memmem::Finder::new(wanted);
+    let mut places = Vec::new();
+    let mut from = 0;
+    while let Some(at) = content.get(from..).and_then(|rest| finder.find(rest)) {
+        places.push(from + at);
+        from += at + 1;
+        if places.len() > TOLD_PLACES {
+            break;
+        }
+    }
+    match places.as_slice() {
+        [] => Err(Miss::Nowhere),
+        [only] => Ok(*only),
+        several => Err(Miss::Several {
+            lines: several
+                .iter()
+                .take(TOLD_PLACES)
+                .map(|at| line_of(content, *at))
+                .collect(),
+            more: several.len() > TOLD_PLACES,
+        }),
+    }
+}
+
+fn splice(content: &[u8], start: usize, end: usize, new: &[u8]) -> Edit {
+    let head = content.get(..start).unwrap_or(content);
+    let tail = content.get(end..).unwrap_or_default();
+    Edit {
+        bytes: [head, new, tail].concat(),
+        first_line: line_of(content, start),
+        lines: line_count(new).max(1),
+    }
+}
+
+fn line_of(content: &[u8], offset: usize) -> usize {
+    let head = content.get(..offset).unwrap_or(content);
+    memchr_iter(b'\n', head).count() + 1
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Lf,
+    CrLf,
+}
+
+impl Ending {
+    fn bytes(self) -> &'static [u8] {
+        match self {
+            Self::Lf => b"\n",
+            Self::CrLf => b"\r\n",
+        }
+    }
+
+    /// The line end in use at an offset: the next one, else the one before.
+    fn near(content: &[u8], offset: usize) -> Self {
+        let (head, tail) = content.split_at(offset.min(content.len()));
+        let at = match memchr::memchr(b'\n', tail) {
+            Some(next) => head.len() + next,
+            None => match memchr::memrchr(b'\n', head) {
+                Some(previous) => previous,
+                None => return Self::Lf,
+            },
+        };
+        match at.checked_sub(1).and_then(|before| content.get(before)) {
+            Some(b'\r') => Self::CrLf,
+            _ => Self::Lf,
+        }
+    }
+}
+
+fn has_crlf(content: &[u8]) -> bool {
+    memmem::find(content, b"\r\n").is_some()
+}
+
+fn fold(text: &[u8]) -> Vec<u8> {
+    Folded::of(text).bytes
+}
+
+fn with_ending(text: &[u8], ending: Ending) -> Vec<u8> {
+    let folded = fold(text);
+    match ending {
+        Ending::Lf => folded,
+        Ending::CrLf => {
+            let mut out = Vec::with_capacity(folded.len() + folded.len() / 16);
+            for byte in folded {
+                if byte == b'\n' {
+                    out.push(b'\r');
+                }
+                out.push(byte);
+            }
+            out
+        }
+    }
+}
+
+/// A text with `\n` for every `\r\n`, and the way back to the original's offsets.
+struct Folded {
+    bytes: Vec<u8>,
+    /// Offsets in `bytes` of the line ends that lost a `\r`, ascending.
+    shortened: Vec<usize>,
+}
+
+impl Folded {
+    fn of(text: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut shortened = Vec::new();
+        let mut rest = 0;
+        for at in memmem::find_iter(text, b"\r\n") {
+            bytes.extend_from_slice(text.get(rest..at).unwrap_or_default());
+            shortened.push(bytes.len());
+            rest = at + 1;
+        }
+        bytes.extend_from_slice(text.get(rest..).unwrap_or_default());
+        Self { bytes, shortened }
+    }
+
+    fn original_offset(&self, offset: usize) -> usize {
+        offset + self.shortened.partition_point(|at| *at < offset)
+    }
+}

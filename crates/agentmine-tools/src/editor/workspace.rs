@@ -1,0 +1,408 @@
+//! Files by path, never outside the root.
+//!
+//! A path is walked one component at a time, each opened relative to the folder before it without
+//! following links; a link's target is then walked the same way, an absolute one only if it is under
+//! the root. `..` goes back to the folder that the walk came through. So no step depends on a name
+//! that something else may have exchanged meanwhile. The walk is ours rather than `openat2` because
+//! the kernel's `RESOLVE_BENEATH` refuses an absolute link that stays inside.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Context;
+use rustix::fs::{
+    Access, AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, accessat, fchmod,
+    fchown, fstat, mkdirat, openat, readlinkat, renameat, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::{EditError, MAX_FILE, io};
+
+/// As the kernel's own limit.
+const MAX_LINKS: usize = 40;
+
+#[derive(Debug)]
+pub(super) struct Workspace {
+    root: PathBuf,
+    /// The root with links resolved: links inside may name it so.
+    real_root: PathBuf,
+}
+
+/// What a path leads to.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Relative to the root, links resolved: names the file in the history.
+    pub(super) key: PathBuf,
+    pub(super) what: What,
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    File(FileAt),
+    Directory(OwnedFd),
+    Missing(MissingAt),
+    /// A device, pipe or socket: which.
+    Special(&'static str),
+}
+
+/// A regular file.
+#[derive(Debug)]
+pub(super) struct FileAt {
+    dir: OwnedFd,
+    name: OsString,
+}
+
+/// A place where nothing is: names yet to be made, the last of them the file's.
+#[derive(Debug)]
+pub(super) struct MissingAt {
+    dir: OwnedFd,
+    parents: Vec<OsString>,
+    name: OsString,
+}
+
+/// A file's content, and its mode and owner at that time.
+pub(super) struct Content {
+    pub(super) bytes: Vec<u8>,
+    pub(super) stat: Stat,
+}
+
+impl Workspace {
+    pub(super) fn open(root: PathBuf) -> anyhow::Result<Self> {
+        let shown = root.display().to_string();
+        let real_root = root
+            .canonicalize()
+            .with_context(|| format!("the root {shown} cannot be opened"))?;
+        anyhow::ensure!(real_root.is_dir(), "the root {shown} is not a folder");
+        let root = std::path::absolute(root)?;
+        Ok(Self { root, real_root })
+    }
+
+    /// Finds what a path leads to. A relative one starts at `project` under the root where that is
+    /// a folder, else at the root.
+    pub(super) fn resolve(&self, path: &str) -> Result<Found, EditError> {
+        if Path::new(path).is_absolute() {
+            let inside = self
+                .strip_root(Path::new(path))
+                .ok_or_else(|| self.outside(path))?;
+            return self.walk(path, inside);
+        }
+        let in_project = self.walk(path, Path::new("project"))?;
+        let base = match in_project.what {
+            What::Directory(_) => Path::new("project"),
+            What::File(_) | What::Missing(_) | What::Special(_) => Path::new(""),
+        };
+        self.walk(path, &base.join(path))
+    }
+
+    fn walk(&self, shown: &str, inside: &Path) -> Result<Found, EditError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, &self.real_root, flags, Mode::empty()).map_err(|e| io(shown, e))?;
+        let mut walk = Walk {
+            root,
+            folders: Vec::new(),
+        };
+        let mut ahead = components(inside);
+        let mut links = 0;
+        while let Some(step) = ahead.pop_front() {
+            if step == ".." {
+                walk.folders.pop().ok_or_else(|| self.outside(shown))?;
+                continue;
+            }
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = match openat(walk.here(), &step, flags, Mode::empty()) {
+                Ok(fd) => fd,
+                Err(Errno::NOENT) => return walk.missing(shown, step, ahead),
+                Err(errno) => return Err(io(shown, errno)),
+            };
+            let stat = fstat(&fd).map_err(|errno| io(shown, errno))?;
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => walk.folders.push((step, fd)),
+                FileType::Symlink => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(io(shown, Errno::LOOP));
+                    }
+                    let target = readlinkat(&fd, c"", Vec::new()).map_err(|e| io(shown, e))?;
+                    let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+                    let mut steps = if target.is_absolute() {
+                        walk.folders.clear();
+                        let inside = self.strip_root(&target);
+                        components(inside.ok_or_else(|| self.outside(shown))?)
+                    } else {
+                        components(&target)
+                    };
+                    steps.append(&mut ahead);
+                    ahead = steps;
+                }
+                _ if !ahead.is_empty() => return Err(io(shown, Errno::NOTDIR)),
+                FileType::RegularFile => return walk.file(shown, step),
+                other => return Ok(walk.found(step, What::Special(kind(other)))),
+            }
+        }
+        walk.directory(shown)
+    }
+
+    fn strip_root<'a>(&self, path: &'a Path) -> Option<&'a Path> {
+        let inside = path.strip_prefix(&self.root);
+        inside.or_else(|_| path.strip_prefix(&self.real_root)).ok()
+    }
+
+    fn outside(&self, path: &str) -> EditError {
+        EditError::Outside {
+            path: path.to_owned(),
+            root: self.root.display().to_string(),
+        }
+    }
+}
+
+/// The folders that a walk came through.
+struct Walk {
+    root: OwnedFd,
+    folders: Vec<(OsString, OwnedFd)>,
+}
+
+impl Walk {
+    fn here(&self) -> BorrowedFd<'_> {
+        self.folders
+            .last()
+            .map_or(self.root.as_fd(), |(_, fd)| fd.as_fd())
+    }
+
+    fn key(&self) -> PathBuf {
+        self.folders.iter().map(|(name, _)| name).collect()
+    }
+
+    fn found(&self, name: OsString, what: What) -> Found {
+        Found {
+            key: self.key().join(name),
+            what,
+        }
+    }
+
+    fn into_here(mut self) -> OwnedFd {
+        self.folders.pop().map_or(self.root, |(_, fd)| fd)
+    }
+
+    fn file(self, shown: &str, name: OsString) -> Result<Found, EditError> {
+        if shown.ends_with('/') {
+            return Err(io(shown, Errno::NOTDIR));
+        }
+        Ok(Found {
+            key: self.key().join(&name),
+            what: What::File(FileAt {
+                dir: self.into_here(),
+                name,
+            }),
+        })
+    }
+
+    fn directory(self, shown: &str) -> Result<Found, EditError> {
+        let key = self.key();
+        let here = self.into_here();
+        // Opened for reading, since a listing needs it.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = openat(&here, c".", flags, Mode::empty()).map_err(|e| io(shown, e))?;
+        Ok(Found {
+            key,
+            what: What::Directory(dir),
+        })
+    }
+
+    fn missing(
+        self,
+        shown: &str,
+        first: OsString,
+        rest: VecDeque<OsString>,
+    ) -> Result<Found, EditError> {
+        let mut names: Vec<OsString> = std::iter::once(first).chain(rest).collect();
+        let mut key = self.key();
+        key.extend(&names);
+        let name = match names.pop() {
+            Some(name) if name != ".." && names.iter().all(|name| name != "..") => name,
+            // Going up from what does not exist leads nowhere.
+            _ => return Err(EditError::NotFound(shown.to_owned())),
+        };
+        Ok(Found {
+            key,
+            what: What::Missing(MissingAt {
+                dir: self.into_here(),
+                parents: names,
+                name,
+            }),
+        })
+    }
+}
+
+impl FileAt {
+    pub(super) fn read(&self, shown: &str) -> Result<Content, EditError> {
+        // Not blocking, should it have become a pipe since it was looked at.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = openat(&self.dir, &self.name, flags, Mode::empty()).map_err(|e| io(shown, e))?;
+        let stat = fstat(&fd).map_err(|errno| io(shown, errno))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            other => {
+                return Err(EditError::Special {
+                    path: shown.to_owned(),
+                    kind: kind(other),
+                });
+            }
+        }
+        let mut bytes = Vec::new();
+        File::from(fd)
+            .take(MAX_FILE as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|source| io(shown, source))?;
+        if bytes.len() > MAX_FILE {
+            return Err(EditError::TooLarge {
+                path: shown.to_owned(),
+            });
+        }
+        Ok(Content { bytes, stat })
+    }
+
+    /// Puts new content in the file's place, with the mode and, where allowed, the owner of `old`.
+    pub(super) fn write(&self, shown: &str, bytes: &[u8], old: &Stat) -> Result<(), EditError> {
+        // A rename would get past the file's own permissions.
+        accessat(&self.dir, &self.name, Access::WRITE_OK, AtFlags::empty())
+            .map_err(|errno| io(shown, errno))?;
+        let attempt = || -> std::io::Result<()> {
+            let temporary = Temporary::make(&self.dir, bytes, Mode::RUSR | Mode::WUSR)?;
+            let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
+            let _ = fchown(&temporary.file, Some(uid), Some(gid));
+            fchmod(&temporary.file, Mode::from_raw_mode(old.st_mode))?;
+            temporary.rename_to(&self.name)
+        };
+        attempt().map_err(|source| io(shown, source))
+    }
+
+    pub(super) fn remove(&self, shown: &str) -> Result<(), EditError> {
+        unlinkat(&self.dir, &self.name, AtFlags::empty()).map_err(|errno| io(shown, errno))
+    }
+}
+
+impl MissingAt {
+    /// Makes the file, and its parents.
+    pub(super) fn create(self, shown: &str, bytes: &[u8]) -> Result<(), EditError> {
+        let mut dir = self.dir;
+        for parent in &self.parents {
+            let all = Mode::RWXU | Mode::RWXG | Mode::RWXO;
+            match mkdirat(&dir, parent, all) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(io(shown, errno)),
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            dir = openat(&dir, parent, flags, Mode::empty()).map_err(|e| io(shown, e))?;
+        }
+        let readable = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
+        let attempt = || Temporary::make(&dir, bytes, readable)?.rename_to_new(&self.name);
+        attempt().map_err(|source: std::io::Error| match source.kind() {
+            std::io::ErrorKind::AlreadyExists => EditError::Exists(shown.to_owned()),
+            _ => io(shown, source),
+        })
+    }
+}
+
+/// A file under a name of its own, until it is renamed; removed if it never is.
+struct Temporary<'a> {
+    dir: &'a OwnedFd,
+    name: String,
+    file: File,
+    kept: bool,
+}
+
+impl<'a> Temporary<'a> {
+    fn make(dir: &'a OwnedFd, bytes: &[u8], mode: Mode) -> std::io::Result<Self> {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        let pid = std::process::id();
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (name, fd) = loop {
+            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let name = format!(".agentmine-{pid}-{number}.tmp");
+            match openat(dir, &name, flags, mode) {
+                Ok(fd) => break (name, fd),
+                // Left behind by another process of the same number.
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        let mut temporary = Self {
+            dir,
+            name,
+            file: fd.into(),
+            kept: false,
+        };
+        temporary.file.write_all(bytes)?;
+        Ok(temporary)
+    }
+
+    fn rename_to(mut self, name: &OsStr) -> std::io::Result<()> {
+        renameat(self.dir, &self.name, self.dir, name)?;
+        self.kept = true;
+        Ok(())
+    }
+
+    fn rename_to_new(mut self, name: &OsStr) -> std::io::Result<()> {
+        match renameat_with(self.dir, &self.name, self.dir, name, RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            // Some file systems do not know the flag.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                match statat(self.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Err(Errno::NOENT) => renameat(self.dir, &self.name, self.dir, name)?,
+                    Ok(_) => return Err(Errno::EXIST.into()),
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = unlinkat(self.dir, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// The steps of a path below the root: names and `..`.
+fn components(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some(OsString::from("..")),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+        })
+        .collect()
+}
+
+fn kind(file_type: FileType) -> &'static str {
+    match file_type {
+        FileType::RegularFile => "file",
+        FileType::Directory => "folder",
+        FileType::Symlink => "symbolic link",
+        FileType::Fifo => "named pipe",
+        FileType::Socket => "socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "device",
+        FileType::Unknown => "special file",
+    }
+}
+
+/// A name as it can be shown: other bytes lossily, control characters escaped.
+pub(super) fn shown_name(name: &OsStr) -> String {
+    let name = String::from_utf8_lossy(name.as_bytes());
+    match name.chars().any(char::is_control) {
+        true => name.escape_debug().to_string(),
+        false => name.into_owned(),
+    }
+}

@@ -1,0 +1,177 @@
+//! The editor as an MCP server.
+//!
+//! Whatever goes wrong with an edit is told to the model, in the result; only an unknown tool is an
+//! error of the protocol. Calls are carried out one after the other in the order in which they
+//! arrive: a handler does its whole work before it first waits, and the server runs on one thread.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::ErrorData;
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+    JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::{RequestContext, RoleServer, ServiceExt};
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::io::stdio_pipes;
+use serde_json::{Value, json};
+
+use crate::editor::{Editor, Reply};
+
+/// The name that the server gives itself.
+pub const SERVER_NAME: &str = "mcp-server-text-editor";
+/// The name of its tool.
+pub const TOOL_NAME: &str = "text_editor";
+
+/// A file of the largest size that the editor takes, every byte of it escaped, still fits.
+const MAX_LINE: usize = 64 * 1024 * 1024;
+
+/// Serves until stdin ends.
+///
+/// # Errors
+/// When the client does not speak the protocol.
+pub async fn serve_stdio(server: TextEditorServer) -> anyhow::Result<()> {
+    let (stdin, stdout) = stdio_pipes();
+    let transport = AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(MAX_LINE);
+    server.serve(transport).await?.waiting().await?;
+    Ok(())
+}
+
+/// Offers an [`Editor`] as the tool `text_editor`.
+#[derive(Clone)]
+pub struct TextEditorServer {
+    editor: Arc<Mutex<Editor>>,
+}
+
+impl TextEditorServer {
+    /// A server over this editor.
+    #[must_use]
+    pub fn new(editor: Editor) -> Self {
+        Self {
+            editor: Arc::new(Mutex::new(editor)),
+        }
+    }
+
+    fn run(&self, arguments: &JsonObject) -> CallToolResult {
+        let mut editor = self.editor.lock().unwrap_or_else(PoisonError::into_inner);
+        let reply = match editor.run(arguments) {
+            Ok(reply) => reply,
+            Err(error) => Reply::failed(&error),
+        };
+        into_result(&reply)
+    }
+}
+
+impl ServerHandler for TextEditorServer {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new(SERVER_NAME, env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(vec![tool()]))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let mut arguments = request.arguments.unwrap_or_default();
+        if request.name != TOOL_NAME {
+            // `text_editor_view` and so on, as the specification also writes the calls.
+            let command = request
+                .name
+                .strip_prefix(TOOL_NAME)
+                .and_then(|rest| rest.strip_prefix('_'))
+                .filter(|command| COMMANDS.contains(command))
+                .ok_or_else(|| unknown_tool(&request.name))?;
+            arguments.insert("command".into(), command.into());
+        }
+        Ok(self.run(&arguments).into())
+    }
+}
+
+/// What `command` may be.
+pub(crate) const COMMANDS: [&str; 5] = ["view", "create", "str_replace", "insert", "undo_edit"];
+
+fn unknown_tool(name: &str) -> ErrorData {
+    ErrorData::invalid_params(
+        format!("unknown tool {name:?}: this server has {TOOL_NAME:?}"),
+        None,
+    )
+}
+
+/// The envelope: one text block that holds JSON, the same as structured content, and `isError`.
+fn into_result(reply: &Reply) -> CallToolResult {
+    let value = serde_json::to_value(reply).unwrap_or(Value::Null);
+    let text = vec![ContentBlock::text(value.to_string())];
+    let mut result = if reply.success {
+        CallToolResult::success(text)
+    } else {
+        CallToolResult::error(text)
+    };
+    result.structured_content = Some(value);
+    result
+}
+
+fn tool() -> Tool {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "command": {
+                "type": "string",
+                "enum": COMMANDS,
+                "description": "view: show a file with line numbers, or a folder two levels deep. \
+                    create: make a new file; it must not exist. str_replace: replace the one place \
+                    where old_str occurs. insert: put text after a line. undo_edit: take back the \
+                    last edit of this file."
+            },
+            "path": {
+                "type": "string",
+                "description": "File or folder, e.g. /workspace/project/src/main.py"
+            },
+            "view_range": {
+                "type": "array",
+                "items": {"type": "integer"},
+                "minItems": 2,
+                "maxItems": 2,
+                "description": "view, files only: [first line, last line], from 1; -1 as the last \
+                    line means the end of the file"
+            },
+            "file_text": {"type": "string", "description": "create: the content of the new file"},
+            "old_str": {
+                "type": "string",
+                "description": "str_replace: the exact text to replace, whitespace included; it \
+                    must occur exactly once"
+            },
+            "new_str": {
+                "type": "string",
+                "description": "str_replace: what stands there instead; \"\" deletes. insert: the \
+                    text to insert"
+            },
+            "insert_line": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "insert: the line after which the text goes; 0 is the start of the \
+                    file"
+            },
+            "insert_text": {"type": "string", "description": "insert: the same as new_str"}
+        },
+        "required": ["command", "path"]
+    });
+    let schema = match schema {
+        Value::Object(object) => object,
+        _ => JsonObject::new(),
+    };
+    Tool::new(
+        TOOL_NAME,
+        "View, create and edit text files in the workspace.",
+        schema,
+    )
+}

@@ -1,0 +1,129 @@
+//! GitHub's shapes, as far as they are used. Unknown fields are ignored: GitHub adds some often.
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct User {
+    pub(super) login: String,
+}
+
+/// A repository.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Repo {
+    pub(super) id: u64,
+    pub(super) full_name: String,
+    pub(super) default_branch: String,
+    pub(super) clone_url: String,
+}
+
+/// A label: an object, or on old servers its name alone.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Label {
+    Object { name: String },
+    Name(String),
+}
+
+impl Label {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Object { name } | Self::Name(name) => name,
+        }
+    }
+}
+
+/// An issue, or a pull request seen as one.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Issue {
+    pub(super) id: u64,
+    pub(super) number: u64,
+    pub(super) title: String,
+    pub(super) body: Option<String>,
+    pub(super) state: String,
+    pub(super) html_url: String,
+    pub(super) repository_url: String,
+    pub(super) user: Option<User>,
+    #[serde(default)]
+    pub(super) labels: Vec<Label>,
+    #[serde(default)]
+    pub(super) assignees: Vec<User>,
+    pub(super) updated_at: DateTime<Utc>,
+    /// Only pull requests have it.
+    pub(super) pull_request: Option<serde::de::IgnoredAny>,
+}
+
+impl Issue {
+    pub(super) fn has_label(&self, label: &str) -> bool {
+        self.labels.iter().any(|own| same_label(own.name(), label))
+    }
+
+    /// `owner/name`, from the repository's address.
+    pub(super) fn repo_path(&self) -> Option<String> {
+        let (_, path) = self.repository_url.rsplit_once("/repos/")?;
+        Some(path.to_owned())
+    }
+}
+
+/// GitHub's label names do not differ by case alone.
+pub(super) fn same_label(a: &str, b: &str) -> bool {
+    a.to_lowercase() == b.to_lowercase()
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct SearchPage {
+    #[serde(default)]
+    pub(super) incomplete_results: bool,
+    pub(super) items: Vec<Issue>,
+}
+
+/// An event in an issue's life.
+#[derive(Debug, Deserialize)]
+pub(super) struct Event {
+    pub(super) id: u64,
+    pub(super) event: String,
+    pub(super) label: Option<Label>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Comment {
+    pub(super) id: u64,
+    pub(super) user: Option<User>,
+    pub(super) body: Option<String>,
+    pub(super) created_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Pull {
+    pub(super) number: u64,
+    pub(super) html_url: String,
+    pub(super) state: String,
+    pub(super) head: PullRef,
+    pub(super) base: PullRef,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PullRef {
+    #[serde(rename = "ref")]
+    pub(super) branch: String,
+    /// Gone when a fork was deleted.
+    pub(super) repo: Option<RepoId>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RepoId {
+    pub(super) id: u64,
+}
+
+/// A file, folder, link or submodule at a path; a folder is a list instead.
+#[derive(Debug, Deserialize)]
+pub(super) struct Content {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    #[serde(default)]
+    pub(super) size: u64,
+    #[serde(default)]
+    pub(super) content: String,
+    #[serde(default)]
+    pub(super) encoding: String,
+}

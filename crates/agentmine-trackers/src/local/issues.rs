@@ -1,0 +1,280 @@
+//! Issues as Markdown files: found, numbered, labelled.
+//!
+//! A number stands at the head of the file's name, in its front matter, or is given once and kept
+//! in the ledger. What sets a task off is a digest of the file's name, its text below the head, and
+//! how often the label was taken off: an unchanged file asks once, a label put on again asks anew.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use agentmine_domain::TrackerKind;
+use sha2::{Digest, Sha256};
+
+use super::files::{self, Folders, Ledger, Locked};
+use super::front_matter::{self, Document, refused};
+use crate::TrackerError;
+
+/// Where the issues are.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A folder of them; their labels are written into them.
+    Folder(PathBuf),
+    /// One file, which asks for work whatever its labels, and is never written.
+    Single(Single),
+}
+
+/// The one issue of `agentmine run --issue`.
+#[derive(Debug)]
+pub(super) struct Single {
+    pub(super) file: PathBuf,
+    /// Makes each run a task of its own.
+    nonce: String,
+    labels: Mutex<Overlay>,
+}
+
+/// Labels set in this process, over those in the file.
+#[derive(Debug, Default)]
+struct Overlay {
+    added: BTreeSet<String>,
+    removed: BTreeSet<String>,
+}
+
+/// An issue, read.
+#[derive(Debug, Clone)]
+pub(super) struct Issue {
+    pub(super) file: PathBuf,
+    pub(super) number: u64,
+    pub(super) document: Document,
+    pub(super) text: String,
+}
+
+impl Single {
+    pub(super) fn new(file: &Path) -> Result<Self, TrackerError> {
+        let path = file.canonicalize().map_err(|error| {
+            refused(format!("{}: {error}. hint: name an issue's Markdown file", file.display()))
+        })?;
+        if !path.is_file() {
+            return Err(refused(format!("{} is not a file", file.display())));
+        }
+        let nonce = format!("{:016x}", rand::random::<u64>());
+        Ok(Self {
+            file: path,
+            nonce,
+            labels: Mutex::default(),
+        })
+    }
+
+    /// The file's labels as this process sees them.
+    fn labels(&self, own: &[String]) -> Vec<String> {
+        let overlay = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: BTreeSet<&String> = own.iter().chain(&overlay.added).collect();
+        let left = all.into_iter().filter(|label| !overlay.removed.contains(*label));
+        left.cloned().collect()
+    }
+
+    fn asks(&self, label: &str) -> bool {
+        let overlay = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+        !overlay.removed.contains(label)
+    }
+
+    fn set(&self, add: &[String], remove: &[String]) {
+        let mut overlay = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+        for label in add {
+            overlay.removed.remove(label);
+            overlay.added.insert(label.clone());
+        }
+        for label in remove {
+            overlay.added.remove(label);
+            overlay.removed.insert(label.clone());
+        }
+    }
+}
+
+impl Source {
+    fn files(&self) -> Result<Vec<PathBuf>, TrackerError> {
+        match self {
+            Self::Folder(folder) => files::markdown(folder),
+            Self::Single(single) => Ok(vec![single.file.clone()]),
+        }
+    }
+
+    /// All issues that can be read; a broken one is logged and left out. A file without a number
+    /// gets one if `numbered` says so of it.
+    pub(super) fn issues(
+        &self,
+        locked: &Locked<'_>,
+        numbered: impl Fn(&Document) -> bool,
+    ) -> Result<Vec<Issue>, TrackerError> {
+        let mut ledger = locked.ledger()?;
+        let mut taken: BTreeSet<u64> = BTreeSet::new();
+        let mut found = Vec::new();
+        let mut unnumbered = Vec::new();
+        for file in self.files()? {
+            match read(&file) {
+                Ok(Some((document, text))) => match self.number(&file, &document, &ledger) {
+                    Some(number) if taken.insert(number) => found.push(Issue {
+                        file,
+                        number,
+                        document,
+                        text,
+                    }),
+                    Some(number) => tracing::warn!(
+                        file = %file.display(), number, "issue is skipped: its number is taken"
+                    ),
+                    None => unnumbered.push((file, document, text)),
+                },
+                Ok(None) => {}
+                Err(error) if matches!(self, Self::Single(_)) => return Err(error),
+                Err(error) => tracing::warn!(%error, "issue is skipped"),
+            }
+        }
+        for (file, document, text) in unnumbered {
+            if !numbered(&document) {
+                continue;
+            }
+            let last = taken.last().max(ledger.numbers.values().max());
+            let number = last.copied().unwrap_or_default() + 1;
+            ledger.numbers.insert(self.key(&file), number);
+            locked.put_ledger(&ledger)?;
+            taken.insert(number);
+            found.push(Issue {
+                file,
+                number,
+                document,
+                text,
+            });
+        }
+        Ok(found)
+    }
+
+    pub(super) fn issue(&self, locked: &Locked<'_>, number: u64) -> Result<Issue, TrackerError> {
+        let all = self.issues(locked, |_| false)?;
+        let found = all.into_iter().find(|issue| issue.number == number);
+        found.ok_or_else(|| TrackerError::NotFound {
+            tracker: TrackerKind::Local,
+            what: format!("issue {number}"),
+        })
+    }
+
+    /// The name by which the ledger knows a file.
+    fn key(&self, file: &Path) -> String {
+        match self {
+            Self::Folder(_) => files::file_name(file),
+            Self::Single(_) => file.to_string_lossy().into_owned(),
+        }
+    }
+
+    fn number(&self, file: &Path, document: &Document, ledger: &Ledger) -> Option<u64> {
+        let name = files::file_name(file);
+        let digits: String = name.chars().take_while(char::is_ascii_digit).collect();
+        let named = digits.parse().ok().filter(|number| *number > 0);
+        let own = document.head.number.filter(|number| *number > 0);
+        // Rows keep numbers as signed 64-bit integers.
+        own.or(named)
+            .filter(|number| i64::try_from(*number).is_ok())
+            .or_else(|| ledger.numbers.get(&self.key(file)).copied())
+    }
+
+    pub(super) fn asks(&self, document: &Document, label: &str) -> bool {
+        match self {
+            Self::Folder(_) => has(&document.head.labels, label),
+            Self::Single(single) => single.asks(label),
+        }
+    }
+
+    pub(super) fn labels(&self, issue: &Issue) -> Vec<String> {
+        match self {
+            Self::Folder(_) => issue.document.head.labels.clone(),
+            Self::Single(single) => single.labels(&issue.document.head.labels),
+        }
+    }
+
+    pub(super) fn trigger(&self, issue: &Issue, label: &str, ledger: &Ledger) -> String {
+        let removals = ledger.removals.get(&issue.number);
+        let count = removals.and_then(|labels| labels.get(label)).copied().unwrap_or(0);
+        let mut digest = Sha256::new();
+        let mut add = |part: &[u8]| {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        };
+        add(files::file_name(&issue.file).as_bytes());
+        add(issue.document.body.as_bytes());
+        add(&count.to_le_bytes());
+        if let Self::Single(single) = self {
+            add(single.nonce.as_bytes());
+        }
+        hex::encode(&digest.finalize()[..16])
+    }
+
+    pub(super) fn set_labels(
+        &self,
+        locked: &Locked<'_>,
+        number: u64,
+        add: &[String],
+        remove: &[String],
+    ) -> Result<(), TrackerError> {
+        let issue = self.issue(locked, number)?;
+        if let Self::Single(single) = self {
+            single.set(add, remove);
+            return Ok(());
+        }
+        let mut labels = issue.document.head.labels.clone();
+        let gone: Vec<&String> = remove.iter().filter(|label| has(&labels, label)).collect();
+        labels.retain(|own| !remove.iter().any(|label| same(own, label)));
+        for label in add {
+            if !has(&labels, label) {
+                labels.push(label.clone());
+            }
+        }
+        if labels == issue.document.head.labels {
+            return Ok(());
+        }
+        let edited = front_matter::with_labels(&name(&issue.file), &issue.text, &labels)?;
+        // Counted before it is gone: a crash between the two changes the trigger of an item whose
+        // task is still under way, which makes no second one. The other order would leave a label
+        // that is put on again later without effect.
+        if !gone.is_empty() {
+            let mut ledger = locked.ledger()?;
+            let counts = ledger.removals.entry(number).or_default();
+            for label in gone {
+                *counts.entry(label.clone()).or_default() += 1;
+            }
+            locked.put_ledger(&ledger)?;
+        }
+        files::write(&issue.file, &edited)
+    }
+
+    /// The folder of an issue's comments.
+    pub(super) fn comments(&self, issue: &Issue, folders: &Folders) -> PathBuf {
+        let stem = files::stem(&issue.file);
+        match self {
+            Self::Folder(folder) => folder.join(format!("{stem}.comments")),
+            Self::Single(single) => {
+                let digest = Sha256::digest(single.file.as_os_str().as_encoded_bytes());
+                let digest = hex::encode(&digest[..6]);
+                folders.own().join(format!("{stem}-{digest}.comments"))
+            }
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<Option<(Document, String)>, TrackerError> {
+    let Some(text) = files::read(file)? else {
+        return Ok(None);
+    };
+    let document = front_matter::parse(&name(file), &text)?;
+    Ok(Some((document, text)))
+}
+
+fn name(file: &Path) -> String {
+    file.display().to_string()
+}
+
+fn has(labels: &[String], label: &str) -> bool {
+    labels.iter().any(|own| same(own, label))
+}
+
+fn same(a: &str, b: &str) -> bool {
+    a.trim().to_lowercase() == b.trim().to_lowercase()
+}

@@ -1,0 +1,279 @@
+//! A folder of Markdown issues beside a git repository.
+//!
+//! Issues are `NNN-some-title.md` (or any `.md`) with a YAML head: `labels`, `state`, `title`,
+//! `assignees`, `number`. Labels are written back into the head, all else stays as it is; comments
+//! stand in `NNN-some-title.comments/`, pull requests in `.agentmine/pulls/`. Writes are atomic and
+//! happen under a lock, so that several processes may work on one folder. Accepted race: an editor
+//! that saves an issue at the very moment its labels change wins or loses as a whole.
+
+mod files;
+mod front_matter;
+mod issues;
+mod records;
+mod repo;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
+use agentmine_runtime::config;
+use async_trait::async_trait;
+
+use crate::marker::Marker;
+use crate::{
+    Candidate, Comment, GitSource, Item, NewPullRequest, PullRequest, Repository, Tracker,
+    TrackerError,
+};
+use files::Folders;
+use issues::{Issue, Single, Source};
+use repo::Repo;
+
+const HOST: &str = "localhost";
+
+/// A local folder and its repository.
+#[derive(Debug, Clone)]
+pub struct LocalTracker(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    repo: Repo,
+    folders: Folders,
+    source: Source,
+}
+
+impl LocalTracker {
+    /// A folder of issues.
+    ///
+    /// # Errors
+    /// [`TrackerError::Refused`] if the repository is none, or has no commit.
+    pub fn new(config: &config::LocalTracker) -> Result<Self, TrackerError> {
+        let repo = Repo::open(&config.repository)?;
+        let folders = Folders::new(&repo.path);
+        let issues = config.issues.clone().unwrap_or_else(|| folders.issues());
+        Ok(Self(Arc::new(Inner {
+            repo,
+            folders,
+            source: Source::Folder(issues),
+        })))
+    }
+
+    /// One issue file, anywhere, which asks for work whatever its labels. The file is never
+    /// written: labels live as long as this tracker, comments stand under `.agentmine/local/` in
+    /// the repository. Each tracker made so is a new wish for work.
+    ///
+    /// # Errors
+    /// [`TrackerError::Refused`] if the repository is none or has no commit, or the file is none.
+    pub fn single(repository: &Path, issue_file: &Path) -> Result<Self, TrackerError> {
+        let repo = Repo::open(repository)?;
+        let single = Single::new(issue_file)?;
+        let tracker = Self(Arc::new(Inner {
+            folders: Folders::new(&repo.path),
+            repo,
+            source: Source::Single(single),
+        }));
+        // A broken file is told of now, not when the fleet runs.
+        let inner = &tracker.0;
+        inner.source.issues(&inner.folders.lock()?, |_| true)?;
+        Ok(tracker)
+    }
+
+    /// Runs file work where it does not hold up the process's other tasks.
+    async fn run<T, F>(&self, work: F) -> Result<T, TrackerError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Inner) -> Result<T, TrackerError> + Send + 'static,
+    {
+        let inner = self.0.clone();
+        let done = tokio::task::spawn_blocking(move || work(&inner)).await;
+        done.unwrap_or_else(|error| {
+            Err(TrackerError::Unavailable {
+                tracker: TrackerKind::Local,
+                detail: format!("its work ended early: {error}"),
+            })
+        })
+    }
+}
+
+impl Inner {
+    fn item_ref(&self, number: u64) -> ItemRef {
+        ItemRef {
+            tracker: TrackerKind::Local,
+            host: HOST.to_owned(),
+            repo_id: self.repo.id.clone(),
+            repo_path: self.repo.path.to_string_lossy().into_owned(),
+            kind: ItemKind::Issue,
+            number,
+        }
+    }
+
+    /// The number of an item of this folder.
+    fn number(&self, item: &ItemRef) -> Result<u64, TrackerError> {
+        if item.repo_id == self.repo.id && item.kind == ItemKind::Issue {
+            Ok(item.number)
+        } else {
+            Err(TrackerError::NotFound {
+                tracker: TrackerKind::Local,
+                what: item.to_string(),
+            })
+        }
+    }
+
+    fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
+        let locked = self.folders.lock()?;
+        let asks = |document: &_| self.source.asks(document, label);
+        let mut all = self.source.issues(&locked, asks)?;
+        all.retain(|issue| open(issue) && self.source.asks(&issue.document, label));
+        all.sort_by_key(|issue| issue.number);
+        let ledger = locked.ledger()?;
+        Ok(all
+            .into_iter()
+            .map(|issue| Candidate {
+                item: self.item_ref(issue.number),
+                trigger: self.source.trigger(&issue, label, &ledger),
+                title: title(&issue),
+                url: records::address(&issue.file),
+            })
+            .collect())
+    }
+
+    fn item(&self, number: u64) -> Result<Item, TrackerError> {
+        let issue = self.source.issue(&self.folders.lock()?, number)?;
+        Ok(Item {
+            item: self.item_ref(number),
+            title: title(&issue),
+            author: issue.document.head.author.clone().unwrap_or_else(|| "user".to_owned()),
+            open: open(&issue),
+            labels: self.source.labels(&issue),
+            assignees: issue.document.head.assignees.clone(),
+            url: records::address(&issue.file),
+            branches: None,
+            body: issue.document.body,
+        })
+    }
+
+    fn comments(&self, number: u64) -> Result<Vec<Comment>, TrackerError> {
+        let issue = self.source.issue(&self.folders.lock()?, number)?;
+        records::comments(&self.source.comments(&issue, &self.folders))
+    }
+
+    fn upsert(&self, number: u64, marker: &Marker, body: &str) -> Result<String, TrackerError> {
+        let locked = self.folders.lock()?;
+        let issue = self.source.issue(&locked, number)?;
+        let folder = self.source.comments(&issue, &self.folders);
+        records::upsert(&locked, &folder, marker, body)
+    }
+}
+
+fn open(issue: &Issue) -> bool {
+    issue.document.head.state == front_matter::State::Open
+}
+
+fn title(issue: &Issue) -> String {
+    front_matter::title(&issue.document, &files::stem(&issue.file))
+}
+
+#[async_trait]
+impl Tracker for LocalTracker {
+    fn kind(&self) -> TrackerKind {
+        TrackerKind::Local
+    }
+
+    fn host(&self) -> &str {
+        HOST
+    }
+
+    async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
+        let label = label.to_owned();
+        self.run(move |inner| inner.candidates(&label)).await
+    }
+
+    async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
+        let number = self.0.number(item)?;
+        self.run(move |inner| inner.item(number)).await
+    }
+
+    async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
+        let number = self.0.number(item)?;
+        self.run(move |inner| inner.comments(number)).await
+    }
+
+    async fn set_labels(
+        &self,
+        item: &ItemRef,
+        add: &[String],
+        remove: &[String],
+    ) -> Result<(), TrackerError> {
+        let number = self.0.number(item)?;
+        let (add, remove) = (add.to_vec(), remove.to_vec());
+        self.run(move |inner| {
+            let locked = inner.folders.lock()?;
+            inner.source.set_labels(&locked, number, &add, &remove)
+        })
+        .await
+    }
+
+    async fn upsert_comment(
+        &self,
+        item: &ItemRef,
+        marker: &str,
+        body: &str,
+    ) -> Result<String, TrackerError> {
+        let number = self.0.number(item)?;
+        let marker = Marker::new(TrackerKind::Local, marker)?;
+        let body = body.to_owned();
+        self.run(move |inner| inner.upsert(number, &marker, &body)).await
+    }
+
+    async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError> {
+        self.0.number(item)?;
+        self.run(|inner| {
+            Ok(Repository {
+                default_branch: inner.repo.default_branch()?,
+                source: GitSource::Path(inner.repo.path.clone()),
+            })
+        })
+        .await
+    }
+
+    async fn file(
+        &self,
+        item: &ItemRef,
+        branch: &str,
+        path: &str,
+    ) -> Result<Option<String>, TrackerError> {
+        self.0.number(item)?;
+        let (branch, path) = (branch.to_owned(), path.to_owned());
+        self.run(move |inner| inner.repo.file(&branch, &path)).await
+    }
+
+    async fn find_pull_request(
+        &self,
+        item: &ItemRef,
+        head: &str,
+    ) -> Result<Option<PullRequest>, TrackerError> {
+        self.0.number(item)?;
+        let head = head.to_owned();
+        self.run(move |inner| records::find_pull(&inner.folders.pulls(), &head)).await
+    }
+
+    async fn create_pull_request(
+        &self,
+        item: &ItemRef,
+        new: &NewPullRequest,
+    ) -> Result<PullRequest, TrackerError> {
+        self.0.number(item)?;
+        let new = new.clone();
+        self.run(move |inner| {
+            let locked = inner.folders.lock()?;
+            records::create_pull(&locked, &inner.folders.pulls(), &new)
+        })
+        .await
+    }
+
+    async fn login(&self) -> Result<String, TrackerError> {
+        Ok(records::LOGIN.to_owned())
+    }
+}

@@ -1,0 +1,128 @@
+//! The git repository beside the issues, asked through the git command line.
+//!
+//! It is the user's own; no command here runs anything that the repository could name (no hooks,
+//! no filters, no text conversion).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use agentmine_domain::TrackerKind;
+use sha2::{Digest, Sha256};
+
+use super::front_matter::refused;
+use crate::TrackerError;
+
+const MAX_FILE: u64 = 256 << 10;
+
+/// A repository that exists and has a commit.
+#[derive(Debug, Clone)]
+pub(super) struct Repo {
+    pub(super) path: PathBuf,
+    pub(super) id: String,
+}
+
+impl Repo {
+    /// Checks a folder: a git repository, with a commit.
+    pub(super) fn open(folder: &Path) -> Result<Self, TrackerError> {
+        let shown = folder.display();
+        let folder = folder.canonicalize().map_err(|error| {
+            refused(format!("{shown}: {error}. hint: name an existing git repository"))
+        })?;
+        let bare = git(&folder, &["rev-parse", "--is-bare-repository"])?;
+        if !bare.status.success() {
+            let said = first_line(&bare.stderr);
+            return Err(refused(format!(
+                "{shown} is not a git repository ({said}). hint: run `git init` and commit there"
+            )));
+        }
+        let which = match bare.stdout.trim_ascii() {
+            b"true" => "--absolute-git-dir",
+            _ => "--show-toplevel",
+        };
+        let root = text(git(&folder, &["rev-parse", which])?)
+            .ok_or_else(|| refused(format!("{shown} has no top folder")))?;
+        let path = Path::new(root.trim_end_matches('\n'))
+            .canonicalize()
+            .map_err(|error| refused(format!("{root}: {error}")))?;
+        if text(git(&path, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?).is_none() {
+            return Err(refused(format!(
+                "{shown} has no commit. hint: commit something first"
+            )));
+        }
+        let digest = Sha256::digest(path.as_os_str().as_encoded_bytes());
+        Ok(Self {
+            id: hex::encode(&digest[..8]),
+            path,
+        })
+    }
+
+    /// The branch that is checked out.
+    pub(super) fn default_branch(&self) -> Result<String, TrackerError> {
+        let branch = text(git(&self.path, &["symbolic-ref", "--quiet", "--short", "HEAD"])?);
+        branch.map(|name| name.trim().to_owned()).ok_or_else(|| {
+            refused(format!(
+                "{} has no branch checked out. hint: run `git switch` to the branch to work from",
+                self.path.display()
+            ))
+        })
+    }
+
+    /// A text file at a branch.
+    pub(super) fn file(&self, branch: &str, path: &str) -> Result<Option<String>, TrackerError> {
+        if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(refused(format!("{path:?} is not a path in a repository")));
+        }
+        let tree = format!("refs/heads/{branch}");
+        let listed = git(&self.path, &["ls-tree", "-z", "-l", "--full-tree", &tree, "--", path])?;
+        // A branch that is not there has no files; `ls-tree` fails on it.
+        let Some(entry) = text(listed) else {
+            return Ok(None);
+        };
+        // MODE TYPE HASH SIZE<tab>PATH
+        let mut fields = entry.split_ascii_whitespace();
+        let (mode, hash) = (fields.next(), fields.nth(1));
+        let size: Option<u64> = fields.next().and_then(|size| size.parse().ok());
+        let (Some("100644" | "100755"), Some(hash), Some(size)) = (mode, hash, size) else {
+            return Ok(None);
+        };
+        if size > MAX_FILE {
+            return Err(refused(format!("{path} is larger than {MAX_FILE} bytes")));
+        }
+        let blob = git(&self.path, &["cat-file", "blob", hash])?;
+        match String::from_utf8(blob.stdout) {
+            Ok(text) if blob.status.success() => Ok(Some(text)),
+            Ok(_) => Ok(None),
+            Err(_) => Err(refused(format!("{path} is not UTF-8"))),
+        }
+    }
+}
+
+fn git(folder: &Path, args: &[&str]) -> Result<Output, TrackerError> {
+    let mut command = Command::new("git");
+    // What a surrounding git command (a hook) has set would point elsewhere.
+    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX"] {
+        command.env_remove(name);
+    }
+    command
+        .arg("-C")
+        .arg(folder)
+        .args(args)
+        .env("LC_ALL", "C")
+        .env("GIT_OPTIONAL_LOCKS", "0")
+        .stdin(std::process::Stdio::null())
+        .output()
+        .map_err(|error| TrackerError::Unavailable {
+            tracker: TrackerKind::Local,
+            detail: format!("git does not start: {error}. hint: install git"),
+        })
+}
+
+fn text(output: Output) -> Option<String> {
+    let fine = output.status.success();
+    fine.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn first_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines().next().unwrap_or("no message").to_owned()
+}

@@ -1,0 +1,4 @@
+#!/bin/sh
+# Prints a title as a slug for a URL: lower case, words joined by one dash.
+printf '%s' "$1" | tr '[:upper:]' '[:lower:]' | tr -c 'a-z0-9' '-'
+echo

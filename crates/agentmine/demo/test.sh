@@ -1,0 +1,16 @@
+#!/bin/sh
+# Tells every case that fails; its exit code is the number of them.
+cd "$(dirname "$0")" || exit 1
+failed=0
+check() {
+    got=$(sh ./slug.sh "$1")
+    if [ "$got" != "$2" ]; then
+        echo "FAIL: '$1' gave '$got', expected '$2'"
+        failed=$((failed + 1))
+    fi
+}
+check 'Hello World' 'hello-world'
+check 'Rust, in five minutes!' 'rust-in-five-minutes'
+check '  spaces  around  ' 'spaces-around'
+[ "$failed" -eq 0 ] && echo "all cases pass"
+exit "$failed"

@@ -1,0 +1,143 @@
+//! `agentmine demo`: a small repository with a failing test, an issue about it, recorded replies of
+//! a model, and everything else for real.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use agentmine_domain::EndState;
+use agentmine_llm::replay::Replay;
+use agentmine_runtime::config::Config;
+use agentmine_runtime::exit::{Exit, Failure};
+use agentmine_runtime::logging;
+use agentmine_trackers::local::LocalTracker;
+use anyhow::{Context as _, Result};
+use tokio::process::Command;
+
+use crate::args::{DemoArgs, RunArgs};
+use crate::embedded;
+use crate::paths::state_dir;
+use crate::print::line;
+use crate::run::{adjust, follow, quiet, summary};
+
+const FILES: [(&str, &str); 3] = [
+    ("slug.sh", include_str!("../demo/slug.sh")),
+    ("test.sh", include_str!("../demo/test.sh")),
+    ("README.md", include_str!("../demo/README.md")),
+];
+const ISSUE: &str = include_str!("../demo/issue.md");
+const RECORDING: &str = include_str!("../demo/recording.jsonl");
+
+/// Makes the repository, runs the fleet on it, shows what came of it.
+pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
+    let started = Instant::now();
+    let mut config = Config::default();
+    logging::init(&quiet(&config.log))?;
+    let folder = match args.dir {
+        Some(dir) => dir,
+        None => state_dir()?
+            .join("demo")
+            .join(chrono::Local::now().format("%Y%m%d-%H%M%S%3f").to_string()),
+    };
+    let (repository, issue) = make(&folder).await?;
+    adjust(&mut config, &no_flags(&repository))?;
+    config.model.name = "recorded replies".into();
+    let tracker = Arc::new(LocalTracker::single(&repository, &issue)?);
+    let model = Arc::new(Replay::parse(RECORDING).context("the demo's recording")?);
+    line("AgentMine demo: an issue becomes a branch with evidence. Nothing leaves this machine.");
+    line("");
+    line(format!(
+        "repository  {} (made just now; its test fails)",
+        repository.display()
+    ));
+    line(format!(
+        "issue       {}",
+        ISSUE
+            .lines()
+            .find_map(|l| l.strip_prefix("# "))
+            .unwrap_or("")
+    ));
+    line("model       recorded replies; sandbox, git, commands and checks are real");
+    line("");
+    let embedded = embedded::start(config, tracker, model).await?;
+    let (_, endings) = follow(embedded, started).await?;
+    for ending in &endings {
+        summary(&repository, ending).await;
+    }
+    line("");
+    line("your own     agentmine run --repo PATH --issue FILE.md --base-url URL --model NAME");
+    let good = endings
+        .iter()
+        .any(|e| e.end == Some(EndState::Done) && e.reason.is_none());
+    Ok(if good { Exit::Done } else { Exit::Other })
+}
+
+fn no_flags(repository: &Path) -> RunArgs {
+    RunArgs {
+        repo: repository.to_owned(),
+        issue: None,
+        base_url: None,
+        model: None,
+        check: Vec::new(),
+        sandbox: None,
+    }
+}
+
+/// Writes the sample repository and the issue beside it.
+async fn make(folder: &Path) -> Result<(PathBuf, PathBuf)> {
+    let repository = folder.join("slug");
+    if repository.exists() {
+        return Err(Failure::new(
+            Exit::Validation,
+            format!("{} is there already", repository.display()),
+        )
+        .hint("name another folder with --dir")
+        .into());
+    }
+    std::fs::create_dir_all(&repository)
+        .with_context(|| format!("{} cannot be made", repository.display()))?;
+    for (name, text) in FILES {
+        std::fs::write(repository.join(name), text)?;
+    }
+    let issue = folder.join("issue.md");
+    std::fs::write(&issue, ISSUE)?;
+    git(&repository, &["init", "--quiet", "--initial-branch=main"]).await?;
+    git(&repository, &["add", "."]).await?;
+    git(
+        &repository,
+        &[
+            "-c",
+            "user.name=AgentMine demo",
+            "-c",
+            "user.email=demo@localhost",
+            "-c",
+            "commit.gpgsign=false",
+            "commit",
+            "--quiet",
+            "--no-verify",
+            "-m",
+            "Turn titles into slugs",
+        ],
+    )
+    .await?;
+    Ok((std::fs::canonicalize(&repository)?, issue))
+}
+
+async fn git(repository: &Path, args: &[&str]) -> Result<()> {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(repository)
+        .args(args)
+        .output()
+        .await
+        .map_err(|error| {
+            Failure::new(Exit::NotFound, "git cannot be started")
+                .hint("install it: apt-get install git")
+                .because(anyhow::Error::new(error))
+        })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Failure::new(Exit::NotFound, format!("git {} failed: {said}", args[0])).into())
+}

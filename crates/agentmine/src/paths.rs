@@ -1,0 +1,35 @@
+//! Where the command line keeps its state.
+
+use std::path::PathBuf;
+
+use agentmine_runtime::exit::{Exit, Failure};
+use anyhow::{Context as _, Result};
+
+/// `$XDG_STATE_HOME/agentmine`, else `~/.local/state/agentmine`. Made if it is not there.
+pub(crate) fn state_dir() -> Result<PathBuf> {
+    let absolute = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+    };
+    let dir = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .ok_or_else(|| {
+            Failure::new(
+                Exit::Config,
+                "neither XDG_STATE_HOME nor HOME names a folder",
+            )
+            .hint("set HOME")
+        })?
+        .join("agentmine");
+    std::fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
+    Ok(dir)
+}
+
+/// The embedded mode's database.
+pub(crate) fn database_url() -> Result<String> {
+    Ok(format!(
+        "sqlite:{}",
+        state_dir()?.join("agentmine.db").display()
+    ))
+}

@@ -1,0 +1,57 @@
+//! Text for a terminal. What comes from a model, a repository or a sandbox may hold escape
+//! sequences; none of them reaches the terminal.
+
+/// Replaces control characters but newline and tab. Unicode's direction marks go too: they can make
+/// a line read as another.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars()
+        .filter(|c| !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\r'))
+        .map(|c| {
+            if c.is_control() && c != '\n' && c != '\t' {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+/// On one line, at most `max` characters.
+pub(crate) fn one_line(text: &str, max: usize) -> String {
+    let line = clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= max {
+        return line;
+    }
+    line.chars()
+        .take(max.saturating_sub(1))
+        .chain(['…'])
+        .collect()
+}
+
+/// Prints a line to stdout. A closed pipe (`| head`) ends the program quietly.
+pub(crate) fn line(text: impl AsRef<str>) {
+    use std::io::Write as _;
+    if writeln!(std::io::stdout(), "{}", text.as_ref()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_sequences_do_not_reach_the_terminal() {
+        assert_eq!(
+            clean("a\x1b[31mb\x07\r\n\tc"),
+            "a\u{fffd}[31mb\u{fffd}\n\tc"
+        );
+        assert_eq!(clean("a\u{202e}b"), "ab");
+    }
+
+    #[test]
+    fn one_line_is_short() {
+        assert_eq!(one_line("a\n  b", 10), "a b");
+        assert_eq!(one_line("abcdefgh", 4), "abc…");
+    }
+}

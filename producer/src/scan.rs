@@ -1,0 +1,171 @@
+//! One scan: find, record, announce, label.
+
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+use agentmine_domain::{EffectKey, EffectKind, NewTask, Priority, Task, TaskState, WakeUp};
+use agentmine_queue::Queue;
+use agentmine_store::{EffectState, Enqueued, Publish};
+use agentmine_trackers::{Candidate, Tracker};
+use anyhow::{Context as _, Result};
+use async_trait::async_trait;
+use serde_json::json;
+
+use crate::Deps;
+
+/// What scans found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Items that ask for work.
+    pub found: u64,
+    /// Tasks that were recorded.
+    pub enqueued: u64,
+    /// Wake-ups that were announced.
+    pub announced: u64,
+}
+
+impl AddAssign for Scan {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            found,
+            enqueued,
+            announced,
+        } = other;
+        self.found += found;
+        self.enqueued += enqueued;
+        self.announced += announced;
+    }
+}
+
+struct ToQueue<'a>(&'a dyn Queue);
+
+#[async_trait]
+impl Publish for ToQueue<'_> {
+    async fn publish(&self, wake_up: &WakeUp) -> Result<(), String> {
+        self.0.publish(wake_up).await.map_err(|e| e.to_string())
+    }
+}
+
+/// Scans every tracker once. A tracker that fails does not keep the others from being scanned.
+///
+/// # Errors
+/// The first failure, after all was done that could be.
+pub async fn scan(deps: &Deps) -> Result<Scan> {
+    let mut scan = Scan::default();
+    let mut first_error = None;
+    let mut known = Vec::new();
+    for tracker in &deps.trackers {
+        match record(deps, tracker, &mut scan).await {
+            Ok(tasks) => known.extend(tasks.into_iter().map(|task| (Arc::clone(tracker), task))),
+            Err(error) => keep_first(&mut first_error, error),
+        }
+    }
+    match announce(deps).await {
+        Ok(count) => scan.announced = count,
+        Err(error) => keep_first(&mut first_error, error),
+    }
+    for (tracker, task) in &known {
+        if let Err(error) = label(deps, tracker.as_ref(), task).await {
+            keep_first(&mut first_error, error);
+        }
+    }
+    metrics::counter!("agentmine_scans_total", "result" => if first_error.is_none() { "ok" } else { "error" }).increment(1);
+    metrics::counter!("agentmine_tasks_enqueued_total").increment(scan.enqueued);
+    tracing::info!(
+        found = scan.found,
+        enqueued = scan.enqueued,
+        announced = scan.announced,
+        "scanned"
+    );
+    first_error.map_or(Ok(scan), Err)
+}
+
+fn keep_first(slot: &mut Option<anyhow::Error>, error: anyhow::Error) {
+    match slot {
+        None => *slot = Some(error),
+        Some(_) => tracing::warn!(
+            error = format!("{error:#}"),
+            "a further failure of this scan"
+        ),
+    }
+}
+
+/// Records a task for each item that asks for work.
+async fn record(deps: &Deps, tracker: &Arc<dyn Tracker>, scan: &mut Scan) -> Result<Vec<Task>> {
+    let candidates = tracker
+        .candidates(&deps.config.labels.request)
+        .await
+        .with_context(|| format!("{} could not be scanned", tracker.host()))?;
+    let mut tasks = Vec::new();
+    for Candidate {
+        item,
+        trigger,
+        title,
+        url,
+    } in candidates
+    {
+        scan.found += 1;
+        let new = NewTask {
+            item,
+            trigger,
+            title,
+            url,
+            priority: Priority::Medium,
+        };
+        let task = match deps.store.enqueue(&new).await? {
+            Enqueued::Created(task) => {
+                scan.enqueued += 1;
+                tracing::info!(task.id = %task.id, task.number = %task.number, item = %task.item, "task recorded");
+                task
+            }
+            Enqueued::Known(task) => task,
+        };
+        tasks.push(task);
+    }
+    Ok(tasks)
+}
+
+/// Announces what is due, this scan's tasks and what an earlier one could not.
+async fn announce(deps: &Deps) -> Result<u64> {
+    let mut total = 0;
+    loop {
+        let sent = deps.store.relay_outbox(100, &ToQueue(deps.queue.as_ref())).await.context(
+            "the tasks are recorded but could not be announced; they will be, by the next scan or by a consumer",
+        )?;
+        total += sent;
+        if sent < 100 {
+            return Ok(total);
+        }
+    }
+}
+
+/// Moves the item's label, once, while the task waits. Later labels are its worker's.
+async fn label(deps: &Deps, tracker: &dyn Tracker, task: &Task) -> Result<()> {
+    if task.state != TaskState::Queued || task.epoch.0 != 0 {
+        return Ok(());
+    }
+    let labels = &deps.config.labels;
+    let key = EffectKey::new(EffectKind::Label, format!("processing:{}", task.epoch));
+    let intent = json!({ "label": labels.processing });
+    if let EffectState::Done(_) = deps
+        .store
+        .effect_begin(task.id, None, &key, &intent)
+        .await?
+    {
+        return Ok(());
+    }
+    // The worker may have gone past this meanwhile: look again, as late as can be.
+    let now = deps.store.task(task.id).await?;
+    if now.is_some_and(|now| now.state == TaskState::Queued) {
+        tracker
+            .set_labels(
+                &task.item,
+                std::slice::from_ref(&labels.processing),
+                std::slice::from_ref(&labels.request),
+            )
+            .await
+            .with_context(|| format!("the labels of {} could not be moved", task.item))?;
+    }
+    deps.store.effect_done(task.id, &key, &json!({})).await?;
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! From configuration to a producer that can run.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_runtime::config::{self, Config, Sources};
+use agentmine_runtime::exit::{Exit, Failure};
+use agentmine_runtime::http::{self, Health};
+use agentmine_runtime::shutdown::Shutdown;
+use agentmine_runtime::{logging, metrics, tls};
+use anyhow::{Context as _, Result};
+use clap::Parser;
+
+use crate::{Deps, Mode, run};
+
+/// Scans trackers and enqueues tasks.
+#[derive(Debug, Parser)]
+#[command(
+    name = "producer",
+    version,
+    about = "Scans trackers for labelled items and enqueues a task for each"
+)]
+pub struct Args {
+    /// Configuration file [default: ./config.yaml, then ~/.config/agentmine/config.yaml]
+    #[arg(long, short, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Scan once, then end
+    #[arg(long, conflicts_with = "continuous")]
+    pub once: bool,
+    /// Scan at `producer.interval_seconds` until told to stop (the default)
+    #[arg(long)]
+    pub continuous: bool,
+}
+
+/// Loads, connects, serves, scans, drains.
+///
+/// # Errors
+/// A wrong configuration, a missing service, or a failed scan with `--once`.
+pub async fn main(args: Args) -> Result<()> {
+    tls::install_default_provider();
+    let config = config::load(&Sources::from_process(args.config))?;
+    logging::init(&config.log)?;
+    let metrics = metrics::install("producer");
+    let mode = if args.once {
+        Mode::Once
+    } else {
+        Mode::Continuous
+    };
+    let deps = Arc::new(connect(config).await?);
+    let shutdown = Shutdown::on_signals(Duration::from_secs(deps.config.consumer.drain_seconds))?;
+    if let Some(listen) = &deps.config.http.listen {
+        http::serve(listen, health(&deps), metrics, shutdown.clone()).await?;
+    }
+    let done = run(Arc::clone(&deps), mode, shutdown).await;
+    deps.queue.close().await;
+    deps.store.close().await;
+    done.map(|_| ())
+}
+
+/// Connects everything that `config` names.
+///
+/// # Errors
+/// What is missing, with what to do about it. An absent broker is none: tasks are recorded and
+/// announced when it is back.
+pub async fn connect(config: Config) -> Result<Deps> {
+    let trackers = agentmine_trackers::from_config(&config.trackers).context("trackers")?;
+    if trackers.is_empty() {
+        return Err(Failure::new(
+            Exit::Config,
+            "no tracker is configured; expected trackers.github or trackers.local",
+        )
+        .hint("add `trackers: {github: {repositories: [owner/name]}}` to config.yaml")
+        .into());
+    }
+    let store = agentmine_store::connect(&config.store).await?;
+    let queue = agentmine_queue::connect(&config.queue).await?;
+    let backend = match config.producer.cleanup {
+        false => None,
+        true => match agentmine_sandbox::from_config(&config.command_executor).await {
+            Ok(backend) => Some(backend),
+            Err(error) => {
+                tracing::warn!(%error, "left-over sandboxes are not cleared by this producer");
+                None
+            }
+        },
+    };
+    Ok(Deps {
+        config,
+        store,
+        queue,
+        trackers,
+        backend,
+    })
+}
+
+/// What has to work for this process to be ready.
+fn health(deps: &Arc<Deps>) -> Health {
+    let health = Health::new();
+    let (store, queue) = (Arc::clone(&deps.store), Arc::clone(&deps.queue));
+    health.check("store", move || {
+        let store = Arc::clone(&store);
+        async move { store.healthy().await.map_err(Into::into) }
+    });
+    health.check("queue", move || {
+        let queue = Arc::clone(&queue);
+        async move { queue.healthy().await.map_err(Into::into) }
+    });
+    health
+}

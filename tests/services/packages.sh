@@ -1,0 +1,63 @@
+# shellcheck shell=bash
+# Installs what is missing from Debian packages. What is there already is left as it is.
+
+# need COMMAND PACKAGE: notes the package when neither PATH nor Debian's own places have the command.
+need() {
+    local found
+    found=$(compgen -G "$1" || PATH=$PATH:/usr/sbin:/sbin command -v "$1" || true)
+    [ -n "$found" ] || MISSING+=("$2")
+}
+
+install_packages() {
+    MISSING=()
+    need git git
+    need curl curl
+    need jq jq
+    need bwrap bubblewrap
+    need cc build-essential
+    need "/etc/ssl/certs/ca-certificates.crt" ca-certificates
+    if [ -z "${AGENTMINE_TEST_POSTGRES_URL:-}" ]; then
+        need "/usr/lib/postgresql/*/bin/initdb" postgresql
+    fi
+    if [ -z "${AGENTMINE_TEST_AMQP_URL:-}" ]; then
+        need /usr/lib/rabbitmq/bin/rabbitmq-server rabbitmq-server
+    fi
+    need docker docker.io
+    if [ -z "${DOCKER_HOST:-}" ]; then
+        need dockerd docker.io
+    fi
+    if [ -z "${AGENTMINE_TEST_IMAGE:-}" ]; then
+        need mmdebstrap mmdebstrap
+        need /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
+    fi
+    [ "${#MISSING[@]}" -gt 0 ] || return 0
+
+    command -v apt-get >/dev/null \
+        || die "missing: ${MISSING[*]}. hint: this is no Debian; install these by hand"
+    say "installing ${MISSING[*]}"
+    if ! without_services apt_install >"$STATE/apt.log" 2>&1 9>&-; then
+        tail -n 20 "$STATE/apt.log" >&2
+        die "cannot install packages; all of the output is in $STATE/apt.log"
+    fi
+}
+
+apt_install() {
+    as_root apt-get update -q &&
+        as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -qy --no-install-recommends "${MISSING[@]}"
+}
+
+# The tests start their own services on their own ports, so those of the packages are not started.
+# invoke-rc.d asks this file (https://people.debian.org/~hmh/invokerc.d-policyrc.d-specification.txt).
+without_services() {
+    local policy=/usr/sbin/policy-rc.d status=0
+    if [ -e "$policy" ]; then
+        "$@"
+        return
+    fi
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+    "$@" || status=$?
+    as_root rm -f "$policy"
+    return "$status"
+}

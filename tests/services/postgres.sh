@@ -1,0 +1,45 @@
+# shellcheck shell=bash
+# Postgres on 127.0.0.1:54329, without durability: what it holds is test data.
+
+PG_PORT=54329
+
+# Postgres refuses to run as root.
+as_postgres() {
+    if [ "$(id -u)" = 0 ]; then runuser -u postgres -- "$@"; else "$@"; fi
+}
+
+pg_bin() {
+    local all=(/usr/lib/postgresql/*/bin)
+    echo "${all[-1]}/$1"
+}
+
+pg_answers() {
+    "$(pg_bin pg_isready)" -q -h 127.0.0.1 -p $PG_PORT
+}
+
+start_postgres() {
+    [ -z "${AGENTMINE_TEST_POSTGRES_URL:-}" ] || return 0
+    export AGENTMINE_TEST_POSTGRES_URL=postgres://postgres@127.0.0.1:$PG_PORT/postgres
+    if pg_answers; then return 0; fi
+    if listens $PG_PORT; then die "port $PG_PORT is taken by something that is not Postgres"; fi
+
+    local data=$STATE/postgres/data
+    mkdir -p "$STATE/postgres"
+    [ "$(id -u)" != 0 ] || chown postgres "$STATE/postgres"
+    as_postgres test -x "$STATE/postgres" || die "the user postgres cannot reach $STATE. hint: set AGENTMINE_TEST_STATE"
+    if ! as_postgres test -f "$data/PG_VERSION"; then
+        as_postgres "$(pg_bin initdb)" -D "$data" -A trust -U postgres --no-sync -E UTF8 --locale=C.UTF-8 \
+            >"$STATE/initdb.log" 2>&1 || die "initdb failed: see $STATE/initdb.log"
+    fi
+    as_postgres "$(pg_bin pg_ctl)" -D "$data" -w -s -l "$STATE/postgres/log" -o "-p $PG_PORT \
+        -c listen_addresses=127.0.0.1 -c unix_socket_directories=$STATE/postgres -c max_connections=300 \
+        -c fsync=off -c synchronous_commit=off -c full_page_writes=off" start 9>&- \
+        || die "Postgres does not start: see $STATE/postgres/log"
+    say "started Postgres on 127.0.0.1:$PG_PORT"
+}
+
+stop_postgres() {
+    local data=$STATE/postgres/data
+    as_postgres test -f "$data/postmaster.pid" 2>/dev/null || return 0
+    as_postgres "$(pg_bin pg_ctl)" -D "$data" -s -m fast stop && say "stopped Postgres"
+}

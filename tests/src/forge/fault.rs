@@ -1,0 +1,148 @@
+//! Faults that a test puts into the forge's way.
+
+use std::time::Duration;
+
+/// What goes wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Answered so, and nothing is done.
+    Status {
+        status: u16,
+        headers: Vec<(String, String)>,
+        body: String,
+    },
+    /// Done as asked, but late.
+    Delay(Duration),
+    /// The connection is dropped before anything is done.
+    Drop,
+    /// It is done, and then the connection is dropped: the answer is lost.
+    DropAfter,
+    /// It is done, and then answered so.
+    StatusAfter(u16),
+}
+
+/// A fault: which requests it meets, and what becomes of them.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    method: String,
+    pattern: String,
+    skip: usize,
+    times: usize,
+    pub(super) kind: Kind,
+}
+
+impl Fault {
+    /// Meets requests with this method (`*` is any) whose path with its query holds `pattern`; a
+    /// `*` in the pattern stands for any text. A dropped connection, once, until told otherwise.
+    #[must_use]
+    pub fn on(method: &str, pattern: &str) -> Self {
+        Self {
+            method: method.to_owned(),
+            pattern: pattern.to_owned(),
+            skip: 0,
+            times: 1,
+            kind: Kind::Drop,
+        }
+    }
+
+    /// Lets the first `count` matching requests pass.
+    #[must_use]
+    pub fn after(mut self, count: usize) -> Self {
+        self.skip = count;
+        self
+    }
+
+    /// Meets `count` requests.
+    #[must_use]
+    pub fn times(mut self, count: usize) -> Self {
+        self.times = count;
+        self
+    }
+
+    /// Answers with a status, and does nothing.
+    #[must_use]
+    pub fn status(mut self, status: u16) -> Self {
+        self.kind = Kind::Status {
+            status,
+            headers: Vec::new(),
+            body: format!("{{\"message\":\"injected {status}\"}}"),
+        };
+        self
+    }
+
+    /// A header of the answer; after [`Fault::status`].
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        if let Kind::Status { headers, .. } = &mut self.kind {
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        self
+    }
+
+    /// The body of the answer; after [`Fault::status`].
+    #[must_use]
+    pub fn body(mut self, text: &str) -> Self {
+        if let Kind::Status { body, .. } = &mut self.kind {
+            text.clone_into(body);
+        }
+        self
+    }
+
+    /// Answers as ever, but late.
+    #[must_use]
+    pub fn delay(mut self, by: Duration) -> Self {
+        self.kind = Kind::Delay(by);
+        self
+    }
+
+    /// Drops the connection and does nothing.
+    #[must_use]
+    pub fn dropped(mut self) -> Self {
+        self.kind = Kind::Drop;
+        self
+    }
+
+    /// Does it, then drops the connection: the answer is lost.
+    #[must_use]
+    pub fn answer_lost(mut self) -> Self {
+        self.kind = Kind::DropAfter;
+        self
+    }
+
+    /// Does it, then answers with a status all the same.
+    #[must_use]
+    pub fn done_but_status(mut self, status: u16) -> Self {
+        self.kind = Kind::StatusAfter(status);
+        self
+    }
+
+    fn matches(&self, method: &str, target: &str) -> bool {
+        if self.method != "*" && !self.method.eq_ignore_ascii_case(method) {
+            return false;
+        }
+        let mut rest = target;
+        self.pattern.split('*').all(|part| match rest.find(part) {
+            Some(at) => {
+                rest = &rest[at + part.len()..];
+                true
+            }
+            None => false,
+        })
+    }
+}
+
+/// Takes the fault that meets this request, if one does, and counts it.
+pub(super) fn take(faults: &mut Vec<Fault>, method: &str, target: &str) -> Option<Kind> {
+    let at = faults.iter().position(|fault| fault.matches(method, target))?;
+    let fault = faults.get_mut(at)?;
+    if fault.skip > 0 {
+        fault.skip -= 1;
+        return None;
+    }
+    fault.times = fault.times.saturating_sub(1);
+    let kind = fault.kind.clone();
+    if fault.times == 0 {
+        faults.remove(at);
+    }
+    Some(kind)
+}

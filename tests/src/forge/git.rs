@@ -1,0 +1,211 @@
+//! The forge's repositories: real git behind `git http-backend`, run as CGI.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::{Buf, BytesMut};
+use futures::StreamExt;
+use http::{HeaderMap, Request, StatusCode, header};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::io::ReaderStream;
+
+/// Appends each accepted update to a file, for [`super::Forge::pushes`].
+const HOOK: &str = "#!/bin/sh\nwhile read -r old new ref; do\n  \
+    printf '%s %s %s %s\\n' \"$REMOTE_USER\" \"$old\" \"$new\" \"$ref\" >> pushes\ndone\n";
+
+/// Git without the machine's own configuration and environment.
+fn command() -> Command {
+    let mut command = Command::new("git");
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("GIT_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_TERMINAL_PROMPT", "0");
+    for who in ["AUTHOR", "COMMITTER"] {
+        command
+            .env(format!("GIT_{who}_NAME"), "Octo Cat")
+            .env(format!("GIT_{who}_EMAIL"), "octo@example.invalid");
+    }
+    command
+}
+
+fn run(dir: &Path, args: &[&str]) -> Output {
+    command()
+        .arg("-C")
+        .arg(dir)
+        .args(args)
+        .output()
+        .expect("git runs")
+}
+
+/// Git's output; it must succeed.
+pub(super) fn must(dir: &Path, args: &[&str]) -> String {
+    let output = run(dir, args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "git {args:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Git's output, if it succeeds.
+pub(super) fn try_out(dir: &Path, args: &[&str]) -> Option<String> {
+    let output = run(dir, args);
+    let text = || String::from_utf8_lossy(&output.stdout).into_owned();
+    output.status.success().then(text)
+}
+
+/// Makes a bare repository whose branch holds what `seed` wrote into a folder.
+pub(super) fn create(git_dir: &Path, branch: &str, seed: impl FnOnce(&Path)) {
+    let tree = tempfile::tempdir().expect("a temporary folder");
+    seed(tree.path());
+    must(tree.path(), &["init", "-q", "-b", branch]);
+    must(tree.path(), &["add", "-A", "-f"]);
+    must(tree.path(), &["commit", "-q", "--allow-empty", "-m", "Start"]);
+    std::fs::create_dir_all(git_dir).expect("the forge's folder can be written");
+    must(git_dir, &["init", "-q", "--bare", "-b", branch]);
+    for (key, value) in [
+        ("http.receivepack", "true"),
+        ("receive.autogc", "false"),
+        ("gc.auto", "0"),
+        ("uploadpack.allowFilter", "true"),
+        ("uploadpack.allowReachableSHA1InWant", "true"),
+        ("core.logAllRefUpdates", "true"),
+    ] {
+        must(git_dir, &["config", key, value]);
+    }
+    let target = git_dir.to_string_lossy();
+    let spec = format!("HEAD:refs/heads/{branch}");
+    must(tree.path(), &["push", "-q", target.as_ref(), &spec]);
+    let hook = git_dir.join("hooks/post-receive");
+    std::fs::create_dir_all(git_dir.join("hooks")).expect("hooks folder");
+    std::fs::write(&hook, HOOK).expect("the hook can be written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&hook, mode).expect("the hook can be made executable");
+}
+
+/// Commits what `change` does to a branch's files, as a person would push it.
+pub(super) fn commit(git_dir: &Path, branch: &str, from: &str, change: impl FnOnce(&Path)) {
+    let tree = tempfile::tempdir().expect("a temporary folder");
+    let source = git_dir.to_string_lossy();
+    must(tree.path(), &["clone", "-q", "--branch", from, source.as_ref(), "."]);
+    change(tree.path());
+    must(tree.path(), &["add", "-A", "-f"]);
+    must(tree.path(), &["commit", "-q", "--allow-empty", "-m", "A person's change"]);
+    let spec = format!("HEAD:refs/heads/{branch}");
+    must(tree.path(), &["push", "-q", "origin", &spec]);
+}
+
+pub(super) fn branch_sha(git_dir: &Path, branch: &str) -> Option<String> {
+    if branch.contains("..") {
+        return None;
+    }
+    // Nothing packs these refs, so the file is the answer nearly always, and cheap.
+    if let Ok(text) = std::fs::read_to_string(git_dir.join("refs/heads").join(branch)) {
+        return Some(text.trim().to_owned());
+    }
+    let name = format!("refs/heads/{branch}");
+    let text = try_out(git_dir, &["rev-parse", "--verify", "-q", &name])?;
+    Some(text.trim().to_owned())
+}
+
+/// Runs `git http-backend` for one request and streams both ways.
+pub(super) async fn serve(
+    git_dir: &Path,
+    rest: &str,
+    login: &str,
+    request: Request<Body>,
+) -> std::io::Result<Response> {
+    let (parts, body) = request.into_parts();
+    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    let root = git_dir.parent().unwrap_or(git_dir);
+    let name = git_dir.file_name().unwrap_or_default().to_string_lossy();
+    let mut command = tokio::process::Command::from(command());
+    command
+        .arg("http-backend")
+        .env("GIT_PROJECT_ROOT", root)
+        .env("GIT_HTTP_EXPORT_ALL", "1")
+        .env("PATH_INFO", format!("/{name}/{rest}"))
+        .env("QUERY_STRING", parts.uri.query().unwrap_or_default())
+        .env("REQUEST_METHOD", parts.method.as_str())
+        .env("REMOTE_USER", login)
+        .env("REMOTE_ADDR", "127.0.0.1")
+        .env("SERVER_PROTOCOL", "HTTP/1.1");
+    for (variable, header) in [
+        ("CONTENT_TYPE", "content-type"),
+        ("CONTENT_LENGTH", "content-length"),
+        ("HTTP_CONTENT_ENCODING", "content-encoding"),
+        ("GIT_PROTOCOL", "git-protocol"),
+    ] {
+        if let Some(value) = text(header) {
+            command.env(variable, value);
+        }
+    }
+    command
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true);
+    let mut child = command.spawn()?;
+    let stdin = child.stdin.take();
+    tokio::spawn(async move {
+        let mut body = body.into_data_stream();
+        if let Some(mut stdin) = stdin {
+            while let Some(Ok(chunk)) = body.next().await {
+                if stdin.write_all(&chunk).await.is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    let Some(mut stdout) = child.stdout.take() else {
+        return Err(std::io::Error::other("no stdout"));
+    };
+    let mut head = BytesMut::new();
+    let end = loop {
+        if let Some(at) = head.windows(4).position(|part| part == b"\r\n\r\n") {
+            break at;
+        }
+        if stdout.read_buf(&mut head).await? == 0 || head.len() > 64 << 10 {
+            return Err(std::io::Error::other("http-backend ended without headers"));
+        }
+    };
+    let (status, headers) = cgi_headers(&head[..end]);
+    head.advance(end + 4);
+    let first = futures::stream::iter([Ok(head.freeze())]);
+    let rest = ReaderStream::new(stdout);
+    // The child lives as long as the body does.
+    let all = first.chain(rest).map(move |chunk| {
+        let _alive = &child;
+        chunk
+    });
+    let mut response = Response::new(Body::from_stream(all));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+fn cgi_headers(head: &[u8]) -> (StatusCode, HeaderMap) {
+    let mut status = StatusCode::OK;
+    let mut headers = HeaderMap::new();
+    for line in String::from_utf8_lossy(head).lines() {
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
+        let value = value.trim();
+        if name.eq_ignore_ascii_case("status") {
+            let code = value.split(' ').next().and_then(|code| code.parse().ok());
+            status = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        } else if let (Ok(name), Ok(value)) = (
+            name.parse::<header::HeaderName>(),
+            value.parse::<header::HeaderValue>(),
+        ) {
+            headers.insert(name, value);
+        }
+    }
+    (status, headers)
+}

@@ -1,0 +1,461 @@
+//! A stateful server that speaks GitHub's REST API, with a real git backend behind it.
+//!
+//! Every write is remembered, faults can be put in its way, and a person can look at it with a
+//! browser. It is GitHub as far as the trackers use it, with GitHub's words for its refusals; what
+//! it does not know it answers with 404. Nothing outlives the process but the git repositories.
+#![expect(
+    clippy::expect_used,
+    reason = "a harness: a fault of its own has to end the test at once"
+)]
+
+mod fault;
+mod git;
+mod page;
+mod pulls;
+mod rest;
+mod search;
+mod seed;
+mod server;
+mod state;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agentmine_runtime::config::{GitHub, Secret};
+use chrono::Utc;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use url::Url;
+
+pub use fault::Fault;
+pub use seed::{DEMO, DEMO_BODY, DEMO_TITLE, write_demo};
+pub use state::{Account, CommentView, LabelEvent, PullView, Seen, Write};
+
+use state::{Issue, Pull, Repo, State};
+
+/// The login of [`Forge::token`].
+pub const BOT: &str = "agentmine-bot";
+/// The login of [`Forge::human_token`].
+pub const HUMAN: &str = "mona";
+
+/// What the handlers share.
+struct Inner {
+    state: Mutex<State>,
+    changed: Notify,
+    git_root: PathBuf,
+    api_url: Url,
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn html(&self, rest: &str) -> String {
+        let mut url = self.api_url.clone();
+        url.set_path(rest);
+        url.to_string()
+    }
+
+    fn api(&self, rest: &str) -> String {
+        format!("{}{rest}", self.api_url)
+    }
+}
+
+/// A running forge. It ends when this is dropped.
+pub struct Forge {
+    inner: Arc<Inner>,
+    token: String,
+    human_token: String,
+    reader_token: String,
+    server: AbortHandle,
+    _folder: Option<TempDir>,
+}
+
+impl Drop for Forge {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl Forge {
+    /// Starts a forge on a free port, with its repositories in a temporary folder.
+    ///
+    /// # Panics
+    /// If it cannot listen or write.
+    pub async fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let unique = uuid::Uuid::new_v4().simple();
+        let token = format!("ghp_canary{unique}");
+        let mut forge = Self::serve(listener, folder.path(), &token);
+        forge._folder = Some(folder);
+        forge
+    }
+
+    /// Serves on a listener, with the repositories in `folder` and `token` for the bot.
+    ///
+    /// # Panics
+    /// If the listener has no address.
+    pub fn serve(listener: TcpListener, folder: &Path, token: &str) -> Self {
+        let address: SocketAddr = listener.local_addr().expect("a bound listener");
+        let base = format!("http://{address}/api/v3/");
+        let inner = Arc::new(Inner {
+            state: Mutex::default(),
+            changed: Notify::new(),
+            git_root: folder.to_path_buf(),
+            api_url: Url::parse(&base).expect("an address is a URL"),
+        });
+        let handler = inner.clone();
+        let app = axum::Router::new()
+            .fallback(move |request| server::handle(handler.clone(), request))
+            .layer(axum::extract::DefaultBodyLimit::disable());
+        let task = tokio::spawn(async move {
+            let _ = axum::serve(listener, app).await;
+        });
+        let other = |kind: &str| format!("ghp_{kind}{}", uuid::Uuid::new_v4().simple());
+        let forge = Self {
+            inner,
+            token: token.to_owned(),
+            human_token: other("human"),
+            reader_token: other("reader"),
+            server: task.abort_handle(),
+            _folder: None,
+        };
+        forge.add_account(token, BOT, true);
+        forge.add_account(&forge.human_token, HUMAN, true);
+        forge.add_account(&forge.reader_token, "reader", false);
+        forge
+    }
+
+    /// The token that AgentMine gets: [`BOT`]'s, which may write.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// A person's token: [`HUMAN`]'s, which may write.
+    pub fn human_token(&self) -> &str {
+        &self.human_token
+    }
+
+    /// A token that may only read.
+    pub fn reader_token(&self) -> &str {
+        &self.reader_token
+    }
+
+    /// Makes `token` known.
+    pub fn add_account(&self, token: &str, login: &str, may_write: bool) {
+        let account = Account {
+            login: login.to_owned(),
+            may_write,
+            is_app: login.ends_with("[bot]"),
+        };
+        self.inner.lock().accounts.insert(token.to_owned(), account);
+    }
+
+    /// Makes a token worthless.
+    pub fn revoke(&self, token: &str) {
+        self.inner.lock().accounts.remove(token);
+    }
+
+    /// Base of the REST API, for `trackers.github.api_url`.
+    pub fn api_url(&self) -> Url {
+        self.inner.api_url.clone()
+    }
+
+    /// What `trackers.github` has to be for these repositories.
+    pub fn config(&self, repositories: &[&str]) -> GitHub {
+        GitHub {
+            api_url: self.api_url(),
+            token: Some(Secret::new(self.token.clone())),
+            repositories: repositories.iter().map(|&name| name.to_owned()).collect(),
+            query: None,
+        }
+    }
+
+    /// Where a person looks, and below which git is served as `OWNER/NAME.git`.
+    pub fn html_url(&self) -> Url {
+        let mut url = self.api_url();
+        url.set_path("/");
+        url
+    }
+
+    /// The address to clone a repository from, without credentials.
+    ///
+    /// # Panics
+    /// If `repo` cannot stand in a URL.
+    pub fn git_url(&self, repo: &str) -> Url {
+        let url = self.inner.html(&format!("{repo}.git"));
+        Url::parse(&url).expect("a repository's name is a path")
+    }
+
+    /// Adds a repository whose branch `main` holds the files that `seed` writes into a folder.
+    ///
+    /// # Panics
+    /// If git fails.
+    pub fn add_repo(&self, full_name: &str, seed: impl FnOnce(&Path)) {
+        let git_dir = self.inner.lock().add_repo(full_name, &self.inner.git_root, "main");
+        git::create(&git_dir, "main", seed);
+    }
+
+    /// Gives a repository another name; the old one then redirects, as on GitHub.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn rename_repo(&self, from: &str, to: &str) {
+        self.with_repo_mut(from, |repo| {
+            let old = std::mem::replace(&mut repo.full_name, to.to_owned());
+            repo.former_names.push(old);
+        });
+    }
+
+    /// Makes a repository refuse drafts, as private ones of free plans do.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn refuse_drafts(&self, repo: &str) {
+        self.with_repo_mut(repo, |repo| repo.allows_drafts = false);
+    }
+
+    /// A person opens an issue with labels; returns its number.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn add_issue(&self, repo: &str, title: &str, body: &str, labels: &[&str]) -> u64 {
+        let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
+        let number = self.inner.lock().add_issue(repo, HUMAN, (title, body), &labels, None);
+        self.inner.changed.notify_waiters();
+        number.expect("the repository exists")
+    }
+
+    /// A person opens a pull request from a branch that exists; returns its number.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn add_pull(&self, repo: &str, head: &str, base: &str, title: &str, labels: &[&str]) -> u64 {
+        let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
+        let pull = Pull {
+            head: head.to_owned(),
+            base: base.to_owned(),
+            draft: false,
+        };
+        let mut state = self.inner.lock();
+        let number = state.add_issue(repo, HUMAN, (title, ""), &labels, Some(pull));
+        number.expect("the repository exists")
+    }
+
+    /// A person puts a label on.
+    pub fn add_label(&self, repo: &str, number: u64, label: &str) {
+        self.inner.lock().label(repo, number, label, HUMAN, true);
+        self.inner.changed.notify_waiters();
+    }
+
+    /// A person takes a label off.
+    pub fn remove_label(&self, repo: &str, number: u64, label: &str) {
+        self.inner.lock().label(repo, number, label, HUMAN, false);
+        self.inner.changed.notify_waiters();
+    }
+
+    /// A person, or whoever `author` names, comments.
+    pub fn add_comment(&self, repo: &str, number: u64, author: &str, body: &str) {
+        self.inner.lock().comment(repo, number, author, body);
+        self.inner.changed.notify_waiters();
+    }
+
+    /// A person assigns an issue.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn assign(&self, repo: &str, number: u64, login: &str) {
+        self.with_repo_mut(repo, |repo| {
+            if let Some(issue) = repo.issue_mut(number) {
+                issue.assignees.push(login.to_owned());
+            }
+        });
+    }
+
+    /// A person closes an issue or pull request.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn close(&self, repo: &str, number: u64) {
+        self.with_repo_mut(repo, |repo| {
+            if let Some(issue) = repo.issue_mut(number) {
+                issue.open = false;
+                issue.updated_at = Utc::now();
+            }
+        });
+    }
+
+    /// A person commits to a branch, made from `from` if it is new.
+    ///
+    /// # Panics
+    /// If git fails or there is no such repository.
+    pub fn commit(&self, repo: &str, branch: &str, from: &str, change: impl FnOnce(&Path)) {
+        git::commit(&self.git_dir(repo), branch, from, change);
+    }
+
+    /// The bare repository on disk.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn git_dir(&self, repo: &str) -> PathBuf {
+        self.with_repo(repo, |repo| repo.git_dir.clone())
+    }
+
+    /// The commit a branch is at.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn branch_sha(&self, repo: &str, branch: &str) -> Option<String> {
+        git::branch_sha(&self.git_dir(repo), branch)
+    }
+
+    /// Names of all branches, sorted.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn branches(&self, repo: &str) -> Vec<String> {
+        let format = "--format=%(refname:short)";
+        let text = git::must(&self.git_dir(repo), &["for-each-ref", format, "refs/heads"]);
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// A file's text at a branch.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn file_at(&self, repo: &str, branch: &str, path: &str) -> Option<String> {
+        let place = format!("refs/heads/{branch}:{path}");
+        git::try_out(&self.git_dir(repo), &["cat-file", "blob", &place])
+    }
+
+    /// The refs that pushes over HTTP changed, in order: `LOGIN OLD NEW REF`.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn pushes(&self, repo: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.git_dir(repo).join("pushes"));
+        text.unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    /// All pull requests, oldest first.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn pulls(&self, repo: &str) -> Vec<PullView> {
+        self.with_repo(repo, |repo| {
+            let pulls = repo.issues.iter().filter_map(|issue| self.pull_view(repo, issue));
+            pulls.collect()
+        })
+    }
+
+    fn pull_view(&self, repo: &Repo, issue: &Issue) -> Option<PullView> {
+        let pull = issue.pull.as_ref()?;
+        Some(PullView {
+            number: issue.number,
+            head: pull.head.clone(),
+            head_sha: repo.sha(&pull.head).unwrap_or_default(),
+            base: pull.base.clone(),
+            title: issue.title.clone(),
+            body: issue.body.clone(),
+            open: issue.open,
+            draft: pull.draft,
+            author: issue.author.clone(),
+            url: self.inner.html(&format!("{}/{}", repo.full_name, issue.number)),
+        })
+    }
+
+    /// Labels of an issue or pull request.
+    ///
+    /// # Panics
+    /// If there is none such.
+    pub fn labels(&self, repo: &str, number: u64) -> Vec<String> {
+        self.with_issue(repo, number, |issue| issue.labels.clone())
+    }
+
+    /// Labels put on and taken off, in order.
+    ///
+    /// # Panics
+    /// If there is no such issue.
+    pub fn label_events(&self, repo: &str, number: u64) -> Vec<LabelEvent> {
+        self.with_issue(repo, number, |issue| issue.events.clone())
+    }
+
+    /// Comments, oldest first.
+    ///
+    /// # Panics
+    /// If there is no such issue.
+    pub fn comments(&self, repo: &str, number: u64) -> Vec<CommentView> {
+        self.with_issue(repo, number, |issue| issue.comments.clone())
+    }
+
+    /// Every write that arrived over REST, in order.
+    pub fn writes(&self) -> Vec<Write> {
+        self.inner.lock().writes.clone()
+    }
+
+    /// Every request that arrived, git included, in the order of their ends.
+    pub fn requests(&self) -> Vec<Seen> {
+        self.inner.lock().seen.clone()
+    }
+
+    /// Requests that carried a token in their address. Must be empty.
+    pub fn leaks(&self) -> Vec<String> {
+        self.inner.lock().leaks.clone()
+    }
+
+    /// Puts a fault into the way of coming requests.
+    pub fn inject(&self, fault: Fault) {
+        self.inner.lock().faults.push(fault);
+    }
+
+    /// How many injected faults have not been used up.
+    pub fn faults_left(&self) -> usize {
+        self.inner.lock().faults.len()
+    }
+
+    /// Leaves `requests` until the rate limit, which ends after `reset_in`.
+    pub fn limit_rate(&self, requests: u64, reset_in: Duration) {
+        self.inner.lock().rate = Some((requests, Utc::now() + reset_in));
+    }
+
+    /// Waits until `is_so`, looking again after each request; panics with `what` past the time.
+    ///
+    /// # Panics
+    /// If it is not so in time.
+    pub async fn wait_until(&self, what: &str, within: Duration, is_so: impl Fn(&Self) -> bool) {
+        let waiting = async {
+            loop {
+                let changed = self.inner.changed.notified();
+                if is_so(self) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        if tokio::time::timeout(within, waiting).await.is_err() {
+            assert!(is_so(self), "after {within:?} it is still not so that {what}");
+        }
+    }
+
+    fn with_repo<T>(&self, name: &str, read: impl FnOnce(&Repo) -> T) -> T {
+        let state = self.inner.lock();
+        read(state.repo(name).expect("the repository exists"))
+    }
+
+    fn with_repo_mut<T>(&self, name: &str, write: impl FnOnce(&mut Repo) -> T) -> T {
+        let mut state = self.inner.lock();
+        let done = write(state.repo_mut(name).expect("the repository exists"));
+        self.inner.changed.notify_waiters();
+        done
+    }
+
+    fn with_issue<T>(&self, repo: &str, number: u64, read: impl FnOnce(&Issue) -> T) -> T {
+        self.with_repo(repo, |repo| read(repo.issue(number).expect("the issue exists")))
+    }
+}

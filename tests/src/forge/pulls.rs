@@ -1,0 +1,158 @@
+//! Pull requests: an issue with branches, refused in the words that GitHub uses.
+
+use serde_json::{Value, json};
+
+use super::rest::{Answer, Ask, repo_json, time, user};
+use super::state::{Issue, Pull, Repo, State};
+use super::{Inner, git};
+
+pub(super) fn dispatch(
+    inner: &Inner,
+    state: &mut State,
+    ask: &Ask,
+    name: &str,
+    rest: &[&str],
+) -> Answer {
+    let Some(repo) = state.repo(name) else {
+        return Answer::not_found();
+    };
+    match (ask.method.as_str(), rest) {
+        ("GET", []) => list(inner, ask, repo),
+        ("POST", []) => create(inner, state, ask, name),
+        ("GET", [number]) => one(inner, repo, number),
+        ("PATCH", [number]) => edit(inner, state, ask, name, number),
+        _ => Answer::not_found(),
+    }
+}
+
+fn list(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
+    let wanted = ask.param("state").unwrap_or("open");
+    // GitHub ignores a head that names no owner.
+    let head = ask.param("head").and_then(|head| head.split_once(':'));
+    let mut found: Vec<Value> = repo
+        .issues
+        .iter()
+        .filter_map(|issue| Some((issue, issue.pull.as_ref()?)))
+        .filter(|(issue, _)| wanted == "all" || issue.open == (wanted == "open"))
+        .filter(|(_, pull)| {
+            head.is_none_or(|(owner, branch)| {
+                owner.eq_ignore_ascii_case(repo.owner()) && branch == pull.head
+            })
+        })
+        .filter(|(_, pull)| ask.param("base").is_none_or(|base| base == pull.base))
+        .map(|(issue, pull)| pull_json(inner, repo, issue, pull))
+        .collect();
+    if ask.param("direction") != Some("asc") {
+        found.reverse();
+    }
+    Answer::page(inner, ask, found)
+}
+
+fn one(inner: &Inner, repo: &Repo, number: &str) -> Answer {
+    let issue = number.parse().ok().and_then(|number| repo.issue(number));
+    match issue.and_then(|issue| Some((issue, issue.pull.as_ref()?))) {
+        Some((issue, pull)) => Answer::ok(pull_json(inner, repo, issue, pull)),
+        None => Answer::not_found(),
+    }
+}
+
+fn create(inner: &Inner, state: &mut State, ask: &Ask, name: &str) -> Answer {
+    let draft = ask.body["draft"].as_bool().unwrap_or(false);
+    let title = ask.text("title").unwrap_or_default();
+    let Some(repo) = state.repo(name) else {
+        return Answer::not_found();
+    };
+    let pull = match check(repo, ask, title, draft) {
+        Ok(pull) => pull,
+        Err(answer) => return answer,
+    };
+    let text = (title, ask.text("body").unwrap_or_default());
+    let number = state.add_issue(name, &ask.account.login, text, &[], Some(pull));
+    match (number, state.repo(name)) {
+        (Some(number), Some(repo)) => Answer {
+            status: 201,
+            ..one(inner, repo, &number.to_string())
+        },
+        _ => Answer::not_found(),
+    }
+}
+
+fn check(repo: &Repo, ask: &Ask, title: &str, draft: bool) -> Result<Pull, Answer> {
+    let invalid = |field: &str| {
+        let error = json!([{ "resource": "PullRequest", "field": field, "code": "invalid" }]);
+        Err(Answer::invalid(error))
+    };
+    let custom = |message: String| {
+        let error = json!([{ "resource": "PullRequest", "code": "custom", "message": message }]);
+        Err(Answer::invalid(error))
+    };
+    if title.is_empty() || title.chars().count() > 256 {
+        return invalid("title");
+    }
+    let head = ask.text("head").unwrap_or_default();
+    let head = head.rsplit(':').next().unwrap_or_default();
+    let base = ask.text("base").unwrap_or_default();
+    let Some(head_sha) = repo.sha(head) else {
+        return invalid("head");
+    };
+    let Some(base_sha) = repo.sha(base) else {
+        return invalid("base");
+    };
+    let twin = repo.issues.iter().any(|issue| {
+        let same = |pull: &Pull| pull.head == head && pull.base == base;
+        issue.open && issue.pull.as_ref().is_some_and(same)
+    });
+    if twin {
+        return custom(format!("A pull request already exists for {}:{head}.", repo.owner()));
+    }
+    let range = format!("{base_sha}..{head_sha}");
+    let ahead = git::try_out(&repo.git_dir, &["rev-list", "--count", &range]);
+    if ahead.is_none_or(|count| count.trim() == "0") {
+        return custom(format!("No commits between {base} and {head}"));
+    }
+    if draft && !repo.allows_drafts {
+        let message = "Draft pull requests are not supported in this repository.";
+        return Err(Answer::new(422, json!({ "message": message })));
+    }
+    Ok(Pull {
+        head: head.to_owned(),
+        base: base.to_owned(),
+        draft,
+    })
+}
+
+fn edit(inner: &Inner, state: &mut State, ask: &Ask, name: &str, number: &str) -> Answer {
+    let parsed = number.parse().unwrap_or_default();
+    if let Some(issue) = state.repo_mut(name).and_then(|repo| repo.issue_mut(parsed)) {
+        if let Some(open) = ask.text("state") {
+            issue.open = open == "open";
+        }
+        if let Some(title) = ask.text("title") {
+            title.clone_into(&mut issue.title);
+        }
+        if let Some(body) = ask.text("body") {
+            body.clone_into(&mut issue.body);
+        }
+    }
+    match state.repo(name) {
+        Some(repo) => one(inner, repo, number),
+        None => Answer::not_found(),
+    }
+}
+
+fn pull_json(inner: &Inner, repo: &Repo, issue: &Issue, pull: &Pull) -> Value {
+    let side = |branch: &str| {
+        json!({
+            "ref": branch, "label": format!("{}:{branch}", repo.owner()),
+            "sha": repo.sha(branch), "repo": repo_json(inner, repo),
+        })
+    };
+    json!({
+        "id": issue.id, "number": issue.number, "title": issue.title, "body": issue.body,
+        "state": if issue.open { "open" } else { "closed" }, "draft": pull.draft,
+        "user": user(&issue.author),
+        "html_url": inner.html(&format!("{}/{}", repo.full_name, issue.number)),
+        "head": side(&pull.head), "base": side(&pull.base),
+        "created_at": time(issue.created_at), "updated_at": time(issue.updated_at),
+    })
+}

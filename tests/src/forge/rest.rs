@@ -1,0 +1,495 @@
+//! REST: one request to one answer, as far as the trackers use GitHub, and a little more.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::state::{Account, CommentView, Issue, LabelEvent, Repo, State};
+use super::{Inner, git, pulls, search};
+
+/// A request, taken apart.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) method: Method,
+    /// Below the API's base, unescaped.
+    pub(super) segments: Vec<String>,
+    pub(super) query: Vec<(String, String)>,
+    pub(super) path: String,
+    pub(super) raw_query: String,
+    pub(super) body: Value,
+    pub(super) account: Account,
+}
+
+impl Ask {
+    pub(super) fn param(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn text(&self, field: &str) -> Option<&str> {
+        self.body[field].as_str()
+    }
+
+    fn number(&self, name: &str, default: usize) -> usize {
+        let value = self.param(name).and_then(|value| value.parse().ok());
+        value.unwrap_or(default)
+    }
+}
+
+/// An answer, before its headers.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: Value,
+    pub(super) link: Option<String>,
+    pub(super) location: Option<String>,
+}
+
+impl Answer {
+    pub(super) fn new(status: u16, body: Value) -> Self {
+        Self {
+            status,
+            body,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn ok(body: Value) -> Self {
+        Self::new(200, body)
+    }
+
+    pub(super) fn not_found() -> Self {
+        Self::new(404, json!({ "message": "Not Found", "status": "404" }))
+    }
+
+    pub(super) fn invalid(errors: Value) -> Self {
+        let body = json!({ "message": "Validation Failed", "errors": errors, "status": "422" });
+        Self::new(422, body)
+    }
+
+    /// One page of a list, with the `Link` header.
+    pub(super) fn page(inner: &Inner, ask: &Ask, all: Vec<Value>) -> Self {
+        let total = all.len();
+        let (items, link) = cut(inner, ask, all);
+        debug_assert!(items.len() <= total);
+        Self {
+            link,
+            ..Self::ok(Value::Array(items))
+        }
+    }
+}
+
+/// The asked page of a list, and the `Link` header that goes with it.
+pub(super) fn cut(inner: &Inner, ask: &Ask, all: Vec<Value>) -> (Vec<Value>, Option<String>) {
+    let per_page = ask.number("per_page", 30).clamp(1, 100);
+    let page = ask.number("page", 1).max(1);
+    let last = all.len().div_ceil(per_page).max(1);
+    let items = all.into_iter().skip((page - 1) * per_page).take(per_page).collect();
+    let address = |to: usize| {
+        let mut url = inner.api_url.clone();
+        url.set_path(&format!("/api/v3{}", ask.path));
+        url.query_pairs_mut()
+            .extend_pairs(ask.query.iter().filter(|(key, _)| key != "page"))
+            .append_pair("page", &to.to_string());
+        url
+    };
+    let mut links = Vec::new();
+    if page < last {
+        links.push(format!("<{}>; rel=\"next\"", address(page + 1)));
+        links.push(format!("<{}>; rel=\"last\"", address(last)));
+    }
+    if page > 1 {
+        links.push(format!("<{}>; rel=\"first\"", address(1)));
+        links.push(format!("<{}>; rel=\"prev\"", address(page - 1)));
+    }
+    (items, (!links.is_empty()).then(|| links.join(", ")))
+}
+
+pub(super) fn unescape(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let hex = (byte == b'%').then(|| text.get(at + 1..at + 3)).flatten();
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(decoded) => {
+                out.push(decoded);
+                at += 3;
+            }
+            None => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+pub(super) fn time(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Micros, true)
+}
+
+pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
+    let segments: Vec<&str> = ask.segments.iter().map(String::as_str).collect();
+    match segments.as_slice() {
+        ["user"] if ask.account.is_app => {
+            Answer::new(403, json!({ "message": "Resource not accessible by integration" }))
+        }
+        ["user"] => Answer::ok(user(&ask.account.login)),
+        ["users", login] => Answer::ok(user(login)),
+        ["graphql"] => {
+            Answer::ok(json!({ "data": { "viewer": { "login": ask.account.login } } }))
+        }
+        ["rate_limit"] => Answer::ok(json!({ "rate": { "limit": 5000 } })),
+        ["search", "issues"] => search::issues(inner, state, ask),
+        ["repos", owner, name, rest @ ..] => {
+            let full_name = format!("{owner}/{name}");
+            if state.repo(&full_name).is_some() {
+                return in_repo(inner, state, ask, &full_name, rest);
+            }
+            match state.renamed(&full_name) {
+                Some(repo) => moved(inner, ask, repo.id),
+                None => Answer::not_found(),
+            }
+        }
+        ["repositories", id, rest @ ..] => {
+            let found = state.repos.iter().find(|repo| repo.id.to_string() == *id);
+            match found.map(|repo| repo.full_name.clone()) {
+                Some(full_name) => in_repo(inner, state, ask, &full_name, rest),
+                None => Answer::not_found(),
+            }
+        }
+        _ => Answer::not_found(),
+    }
+}
+
+/// A renamed repository answers with where it is now, by its id.
+fn moved(inner: &Inner, ask: &Ask, id: u64) -> Answer {
+    let rest: Vec<&str> = ask.path.split('/').skip(4).collect();
+    let mut url = inner.api_url.clone();
+    url.set_path(&format!("/api/v3/repositories/{id}/{}", rest.join("/")));
+    if rest.is_empty() {
+        url.set_path(&format!("/api/v3/repositories/{id}"));
+    }
+    url.set_query((!ask.raw_query.is_empty()).then_some(&ask.raw_query));
+    let status = if ask.method == Method::GET { 301 } else { 307 };
+    Answer {
+        location: Some(url.to_string()),
+        ..Answer::new(status, json!({ "message": "Moved Permanently", "url": url.as_str() }))
+    }
+}
+
+fn in_repo(inner: &Inner, state: &mut State, ask: &Ask, name: &str, rest: &[&str]) -> Answer {
+    let Some(repo) = state.repo(name) else {
+        return Answer::not_found();
+    };
+    match (ask.method.as_str(), rest) {
+        ("GET", []) => Answer::ok(repo_json(inner, repo)),
+        ("GET", ["issues"]) => list_issues(inner, ask, repo),
+        ("POST", ["issues"]) => create_issue(inner, state, ask, name),
+        ("GET", ["labels"]) => Answer::page(inner, ask, all_labels(repo)),
+        ("GET", ["contents", path @ ..]) => contents(ask, repo, &path.join("/")),
+        ("GET", ["branches", branch @ ..]) => branch_json(repo, &branch.join("/")),
+        ("GET", ["git", "ref", "heads", branch @ ..]) => branch_json(repo, &branch.join("/")),
+        (_, ["issues", "comments", id]) => one_comment(inner, state, ask, name, id),
+        (_, ["issues", number, rest @ ..]) => match number.parse() {
+            Ok(number) => in_issue(inner, state, ask, name, number, rest),
+            Err(_) => Answer::not_found(),
+        },
+        (_, ["pulls", rest @ ..]) => pulls::dispatch(inner, state, ask, name, rest),
+        _ => Answer::not_found(),
+    }
+}
+
+fn in_issue(
+    inner: &Inner,
+    state: &mut State,
+    ask: &Ask,
+    name: &str,
+    number: u64,
+    rest: &[&str],
+) -> Answer {
+    let Some((repo, issue)) = state.repo(name).and_then(|repo| Some((repo, repo.issue(number)?)))
+    else {
+        return Answer::not_found();
+    };
+    match (ask.method.as_str(), rest) {
+        ("GET", []) => Answer::ok(issue_json(inner, repo, issue)),
+        ("PATCH", []) => edit_issue(inner, state, ask, name, number),
+        ("GET", ["events" | "timeline"]) => {
+            Answer::page(inner, ask, issue.events.iter().map(event_json).collect())
+        }
+        ("GET", ["labels"]) => Answer::page(inner, ask, labels_json(issue)),
+        ("POST" | "PUT", ["labels"]) => add_labels(state, ask, name, number),
+        ("DELETE", ["labels", label]) => {
+            if !state.label(name, number, label, &ask.account.login, false) {
+                return Answer::new(404, json!({ "message": "Label does not exist" }));
+            }
+            current_labels(state, name, number)
+        }
+        ("GET", ["comments"]) => {
+            let all = issue.comments.iter().map(|comment| comment_json(inner, repo, comment));
+            Answer::page(inner, ask, all.collect())
+        }
+        ("POST", ["comments"]) => create_comment(inner, state, ask, name, number),
+        ("POST" | "DELETE", ["assignees"]) => assign(inner, state, ask, name, number),
+        _ => Answer::not_found(),
+    }
+}
+
+fn list_issues(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
+    let labels: Vec<&str> = ask
+        .param("labels")
+        .map(|labels| labels.split(',').filter(|label| !label.is_empty()).collect())
+        .unwrap_or_default();
+    let wanted = ask.param("state").unwrap_or("open");
+    let mut found: Vec<&Issue> = repo
+        .issues
+        .iter()
+        .filter(|issue| wanted == "all" || issue.open == (wanted == "open"))
+        .filter(|issue| labels.iter().all(|label| has(issue, label)))
+        .collect();
+    found.reverse();
+    let all = found.into_iter().map(|issue| issue_json(inner, repo, issue));
+    Answer::page(inner, ask, all.collect())
+}
+
+pub(super) fn has(issue: &Issue, label: &str) -> bool {
+    issue.labels.iter().any(|own| own.eq_ignore_ascii_case(label))
+}
+
+fn create_issue(inner: &Inner, state: &mut State, ask: &Ask, name: &str) -> Answer {
+    let Some(title) = ask.text("title").filter(|title| !title.is_empty()) else {
+        return Answer::invalid(json!([{ "field": "title", "code": "missing_field" }]));
+    };
+    let labels = strings(&ask.body["labels"]);
+    let text = (title, ask.text("body").unwrap_or_default());
+    let number = state.add_issue(name, &ask.account.login, text, &labels, None);
+    let repo = state.repo(name);
+    match repo.and_then(|repo| Some((repo, repo.issue(number?)?))) {
+        Some((repo, issue)) => Answer::new(201, issue_json(inner, repo, issue)),
+        None => Answer::not_found(),
+    }
+}
+
+fn edit_issue(inner: &Inner, state: &mut State, ask: &Ask, name: &str, number: u64) -> Answer {
+    if let Some(issue) = state.repo_mut(name).and_then(|repo| repo.issue_mut(number)) {
+        if let Some(title) = ask.text("title") {
+            title.clone_into(&mut issue.title);
+        }
+        if let Some(body) = ask.text("body") {
+            body.clone_into(&mut issue.body);
+        }
+        if let Some(open) = ask.text("state") {
+            issue.open = open == "open";
+        }
+        issue.updated_at = Utc::now();
+    }
+    let repo = state.repo(name);
+    match repo.and_then(|repo| Some((repo, repo.issue(number)?))) {
+        Some((repo, issue)) => Answer::ok(issue_json(inner, repo, issue)),
+        None => Answer::not_found(),
+    }
+}
+
+fn add_labels(state: &mut State, ask: &Ask, name: &str, number: u64) -> Answer {
+    let labels = match &ask.body {
+        Value::Array(_) => strings(&ask.body),
+        body => strings(&body["labels"]),
+    };
+    if labels.is_empty() || labels.iter().any(|label| label.is_empty() || label.len() > 50) {
+        return Answer::invalid(json!([{ "resource": "Label", "field": "name", "code": "invalid" }]));
+    }
+    for label in &labels {
+        state.label(name, number, label, &ask.account.login, true);
+    }
+    current_labels(state, name, number)
+}
+
+fn current_labels(state: &State, name: &str, number: u64) -> Answer {
+    match state.repo(name).and_then(|repo| repo.issue(number)) {
+        Some(issue) => Answer::ok(Value::Array(labels_json(issue))),
+        None => Answer::not_found(),
+    }
+}
+
+fn create_comment(inner: &Inner, state: &mut State, ask: &Ask, name: &str, number: u64) -> Answer {
+    let body = ask.text("body").unwrap_or_default();
+    if body.trim().is_empty() || body.chars().count() > 65_536 {
+        return Answer::invalid(json!([{ "field": "body", "code": "invalid", "message": "body is too long or missing" }]));
+    }
+    let comment = state.comment(name, number, &ask.account.login, body);
+    match comment.zip(state.repo(name)) {
+        Some((comment, repo)) => Answer::new(201, comment_json(inner, repo, &comment)),
+        None => Answer::not_found(),
+    }
+}
+
+fn one_comment(inner: &Inner, state: &mut State, ask: &Ask, name: &str, id: &str) -> Answer {
+    let Some(repo) = state.repo_mut(name) else {
+        return Answer::not_found();
+    };
+    let place = repo.issues.iter().enumerate().find_map(|(index, issue)| {
+        let at = issue.comments.iter().position(|comment| comment.id.to_string() == id)?;
+        Some((index, at))
+    });
+    let Some((index, at)) = place else {
+        return Answer::not_found();
+    };
+    let issue = &mut repo.issues[index];
+    if ask.method != Method::GET && issue.comments[at].author != ask.account.login {
+        return Answer::new(403, json!({ "message": "You cannot edit this comment" }));
+    }
+    match ask.method.as_str() {
+        "PATCH" => {
+            let comment = &mut issue.comments[at];
+            comment.body = ask.body["body"].as_str().unwrap_or_default().to_owned();
+            comment.edits += 1;
+            comment.updated_at = Utc::now();
+            issue.updated_at = comment.updated_at;
+        }
+        "DELETE" => {
+            issue.comments.remove(at);
+            return Answer::new(204, Value::Null);
+        }
+        _ => {}
+    }
+    let comment = issue.comments[at].clone();
+    match state.repo(name) {
+        Some(repo) => Answer::ok(comment_json(inner, repo, &comment)),
+        None => Answer::not_found(),
+    }
+}
+
+fn assign(inner: &Inner, state: &mut State, ask: &Ask, name: &str, number: u64) -> Answer {
+    let who = strings(&ask.body["assignees"]);
+    if let Some(issue) = state.repo_mut(name).and_then(|repo| repo.issue_mut(number)) {
+        issue.assignees.retain(|login| !who.contains(login));
+        if ask.method == Method::POST {
+            issue.assignees.extend(who);
+        }
+        issue.updated_at = Utc::now();
+    }
+    let repo = state.repo(name);
+    match repo.and_then(|repo| Some((repo, repo.issue(number)?))) {
+        Some((repo, issue)) => Answer::new(201, issue_json(inner, repo, issue)),
+        None => Answer::not_found(),
+    }
+}
+
+fn contents(ask: &Ask, repo: &Repo, path: &str) -> Answer {
+    let reference = ask.param("ref").unwrap_or(&repo.default_branch);
+    let Some(commit) = repo.sha(reference).or_else(|| {
+        let hash = reference.len() == 40 && reference.chars().all(|c| c.is_ascii_hexdigit());
+        hash.then(|| reference.to_owned())
+    }) else {
+        return Answer::new(404, json!({ "message": format!("No commit found for the ref {reference}") }));
+    };
+    let place = format!("{commit}:{path}");
+    match git::try_out(&repo.git_dir, &["cat-file", "-t", &place]).as_deref().map(str::trim) {
+        Some("blob") => {}
+        Some("tree") => {
+            let names = git::must(&repo.git_dir, &["ls-tree", "--name-only", &place]);
+            let entries = names.lines().map(|name| json!({ "name": name }));
+            return Answer::ok(Value::Array(entries.collect()));
+        }
+        _ => return Answer::not_found(),
+    }
+    let text = git::must(&repo.git_dir, &["cat-file", "blob", &place]);
+    use base64::Engine;
+    let mut packed = base64::engine::general_purpose::STANDARD.encode(&text);
+    // GitHub breaks the lines, and a client has to live with it.
+    let mut at = 60;
+    while at < packed.len() {
+        packed.insert(at, '\n');
+        at += 61;
+    }
+    let (packed, encoding) = match text.len() {
+        0..=1_000_000 => (packed, "base64"),
+        _ => (String::new(), "none"),
+    };
+    Answer::ok(json!({
+        "type": "file", "encoding": encoding, "size": text.len(), "path": path,
+        "name": path.rsplit('/').next(), "content": packed,
+    }))
+}
+
+fn branch_json(repo: &Repo, branch: &str) -> Answer {
+    match repo.sha(branch) {
+        Some(sha) => Answer::ok(json!({
+            "name": branch, "ref": format!("refs/heads/{branch}"),
+            "commit": { "sha": sha }, "object": { "type": "commit", "sha": sha },
+        })),
+        None => Answer::not_found(),
+    }
+}
+
+fn all_labels(repo: &Repo) -> Vec<Value> {
+    let mut names: Vec<&String> = repo.issues.iter().flat_map(|issue| &issue.labels).collect();
+    names.sort();
+    names.dedup();
+    names.into_iter().map(|name| json!({ "name": name })).collect()
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    let items = value.as_array().into_iter().flatten();
+    items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+pub(super) fn user(login: &str) -> Value {
+    let kind = if login.ends_with("[bot]") { "Bot" } else { "User" };
+    json!({ "login": login, "id": login.len(), "type": kind })
+}
+
+pub(super) fn repo_json(inner: &Inner, repo: &Repo) -> Value {
+    json!({
+        "id": repo.id,
+        "name": repo.full_name.rsplit('/').next(),
+        "full_name": repo.full_name,
+        "owner": user(repo.owner()),
+        "private": true,
+        "default_branch": repo.default_branch,
+        "html_url": inner.html(&repo.full_name),
+        "url": inner.api(&format!("repos/{}", repo.full_name)),
+        "clone_url": inner.html(&format!("{}.git", repo.full_name)),
+    })
+}
+
+fn labels_json(issue: &Issue) -> Vec<Value> {
+    issue.labels.iter().map(|name| json!({ "id": 1, "name": name, "color": "ededed" })).collect()
+}
+
+fn event_json(event: &LabelEvent) -> Value {
+    json!({
+        "id": event.id, "event": event.event, "actor": user(&event.actor),
+        "label": { "name": event.label, "color": "ededed" }, "created_at": time(event.at),
+    })
+}
+
+fn comment_json(inner: &Inner, repo: &Repo, comment: &CommentView) -> Value {
+    json!({
+        "id": comment.id, "user": user(&comment.author), "body": comment.body,
+        "created_at": time(comment.created_at), "updated_at": time(comment.updated_at),
+        "html_url": inner.html(&format!("{}#comment-{}", repo.full_name, comment.id)),
+    })
+}
+
+pub(super) fn issue_json(inner: &Inner, repo: &Repo, issue: &Issue) -> Value {
+    let place = format!("{}/{}", repo.full_name, issue.number);
+    let mut value = json!({
+        "id": issue.id, "number": issue.number, "title": issue.title, "body": issue.body,
+        "state": if issue.open { "open" } else { "closed" },
+        "user": user(&issue.author),
+        "labels": labels_json(issue),
+        "assignees": issue.assignees.iter().map(|login| user(login)).collect::<Vec<_>>(),
+        "comments": issue.comments.len(),
+        "created_at": time(issue.created_at), "updated_at": time(issue.updated_at),
+        "html_url": inner.html(&place),
+        "repository_url": inner.api(&format!("repos/{}", repo.full_name)),
+    });
+    if issue.pull.is_some() {
+        let url = inner.api(&format!("repos/{}/pulls/{}", repo.full_name, issue.number));
+        value["pull_request"] = json!({ "url": url, "html_url": inner.html(&place) });
+    }
+    value
+}

@@ -1,0 +1,263 @@
+//! The forge's door: faults, who is asking, REST or git or a page, and what is written down.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::response::Response;
+use base64::Engine;
+use chrono::Utc;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use serde_json::{Value, json};
+
+use super::fault::{self, Kind};
+use super::rest::{self, Answer, Ask};
+use super::state::{Account, Seen, Write};
+use super::{Inner, git, page};
+
+const MAX_JSON: usize = 4 << 20;
+
+pub(super) async fn handle(inner: Arc<Inner>, request: Request<Body>) -> Response {
+    let method = request.method().to_string();
+    let target = request.uri().to_string();
+    let fault = {
+        let mut state = inner.lock();
+        if state.accounts.keys().any(|token| target.contains(token.as_str())) {
+            state.leaks.push(format!("{method} {target}"));
+        }
+        fault::take(&mut state.faults, &method, &target)
+    };
+    let response = with_fault(&inner, request, fault).await;
+    let seen = Seen {
+        method,
+        target,
+        status: response.status().as_u16(),
+    };
+    inner.lock().seen.push(seen);
+    inner.changed.notify_waiters();
+    response
+}
+
+async fn with_fault(inner: &Arc<Inner>, request: Request<Body>, fault: Option<Kind>) -> Response {
+    match fault {
+        None => route(inner, request).await,
+        Some(Kind::Delay(by)) => {
+            tokio::time::sleep(by).await;
+            route(inner, request).await
+        }
+        Some(Kind::Drop) => broken(),
+        Some(Kind::DropAfter) => {
+            finish(route(inner, request).await).await;
+            broken()
+        }
+        Some(Kind::StatusAfter(status)) => {
+            finish(route(inner, request).await).await;
+            plain(status, "{\"message\":\"injected after the effect\"}")
+        }
+        Some(Kind::Status {
+            status,
+            headers,
+            body,
+        }) => {
+            let mut response = plain(status, &body);
+            for (name, value) in headers {
+                if let (Ok(name), Ok(value)) =
+                    (name.parse::<header::HeaderName>(), value.parse())
+                {
+                    response.headers_mut().insert(name, value);
+                }
+            }
+            response
+        }
+    }
+}
+
+/// Lets a streamed answer run to its end, so that its effect is whole.
+async fn finish(response: Response) {
+    let _ = to_bytes(response.into_body(), usize::MAX).await;
+}
+
+/// A response whose body fails at once: hyper closes the connection before a byte is sent.
+fn broken() -> Response {
+    let failing = futures::stream::iter([Err::<Bytes, _>(std::io::Error::other("dropped"))]);
+    Response::builder()
+        .header(header::CONTENT_LENGTH, 1000)
+        .body(Body::from_stream(failing))
+        .unwrap_or_default()
+}
+
+fn plain(status: u16, body: &str) -> Response {
+    Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body.to_owned()))
+        .unwrap_or_default()
+}
+
+async fn route(inner: &Arc<Inner>, request: Request<Body>) -> Response {
+    let path = request.uri().path().to_owned();
+    if let Some(rest) = path.strip_prefix("/api/v3") {
+        return api(inner, rest.to_owned(), request).await;
+    }
+    if path == "/api/graphql" {
+        return api(inner, "/graphql".to_owned(), request).await;
+    }
+    if let Some((repo, rest)) = path.trim_start_matches('/').split_once(".git/") {
+        return git_http(inner, repo, rest, request).await;
+    }
+    let inner = inner.clone();
+    let html = tokio::task::spawn_blocking(move || page::render(&inner, &path)).await;
+    match html {
+        Ok(Some(html)) => Response::builder()
+            .header(header::CONTENT_TYPE, "text/html; charset=utf-8")
+            .header(header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'")
+            .body(Body::from(html))
+            .unwrap_or_default(),
+        _ => plain(404, "{\"message\":\"Not Found\"}"),
+    }
+}
+
+async fn git_http(inner: &Arc<Inner>, repo: &str, rest: &str, request: Request<Body>) -> Response {
+    let Some(account) = account(inner, request.headers()) else {
+        let mut response = plain(401, "credentials are needed");
+        response.headers_mut().insert(
+            header::WWW_AUTHENTICATE,
+            header::HeaderValue::from_static("Basic realm=\"forge\""),
+        );
+        return response;
+    };
+    let git_dir = {
+        let state = inner.lock();
+        let repo = state.repo(repo).or_else(|| state.renamed(repo));
+        repo.map(|repo| repo.git_dir.clone())
+    };
+    let Some(git_dir) = git_dir else {
+        return plain(404, "no such repository");
+    };
+    let query = request.uri().query().unwrap_or_default();
+    let push = rest == "git-receive-pack" || query.contains("service=git-receive-pack");
+    if push && !account.may_write {
+        return plain(403, "this token may not push");
+    }
+    match git::serve(&git_dir, rest, &account.login, request).await {
+        Ok(response) => response,
+        Err(error) => plain(500, &error.to_string()),
+    }
+}
+
+/// Whose token it is: `Bearer`, `token`, or the password (or user name) of basic authentication.
+fn account(inner: &Inner, headers: &HeaderMap) -> Option<Account> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, rest) = value.split_once(' ')?;
+    let candidates = match scheme.to_ascii_lowercase().as_str() {
+        "bearer" | "token" => vec![rest.trim().to_owned()],
+        "basic" => {
+            let bytes = base64::engine::general_purpose::STANDARD.decode(rest.trim()).ok()?;
+            let text = String::from_utf8(bytes).ok()?;
+            let (user, password) = text.split_once(':')?;
+            vec![password.to_owned(), user.to_owned()]
+        }
+        _ => Vec::new(),
+    };
+    let state = inner.lock();
+    candidates.iter().find_map(|token| state.accounts.get(token).cloned())
+}
+
+async fn api(inner: &Arc<Inner>, path: String, request: Request<Body>) -> Response {
+    let Some(account) = account(inner, request.headers()) else {
+        return plain(401, "{\"message\":\"Bad credentials\",\"status\":\"401\"}");
+    };
+    let (parts, body) = request.into_parts();
+    let body = match to_bytes(body, MAX_JSON).await {
+        Ok(bytes) if bytes.is_empty() => Value::Null,
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(value) => value,
+            Err(_) => return plain(400, "{\"message\":\"Problems parsing JSON\"}"),
+        },
+        Err(_) => return plain(413, "{\"message\":\"too large\"}"),
+    };
+    let reads = matches!(parts.method, Method::GET | Method::HEAD) || path == "/graphql";
+    let ask = Ask {
+        method: parts.method.clone(),
+        segments: path.split('/').filter(|part| !part.is_empty()).map(rest::unescape).collect(),
+        query: url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes())
+            .into_owned()
+            .collect(),
+        path,
+        raw_query: parts.uri.query().unwrap_or_default().to_owned(),
+        body,
+        account,
+    };
+    let work = inner.clone();
+    let answer = tokio::task::spawn_blocking(move || answer(&work, &ask, reads)).await;
+    let answer = answer.unwrap_or_else(|error| {
+        Answer::new(500, json!({ "message": format!("the forge is broken: {error}") }))
+    });
+    respond(inner, &parts.headers, answer)
+}
+
+fn answer(inner: &Inner, ask: &Ask, reads: bool) -> Answer {
+    let mut state = inner.lock();
+    if state.rate.is_some_and(|(left, reset)| left == 0 && reset > Utc::now()) {
+        return Answer::new(403, json!({ "message": "API rate limit exceeded for user" }));
+    }
+    if !reads && !ask.account.may_write {
+        return Answer::new(403, json!({ "message": "Resource not accessible by personal access token" }));
+    }
+    let answer = rest::dispatch(inner, &mut state, ask);
+    if !reads {
+        state.writes.push(Write {
+            at: Utc::now(),
+            login: ask.account.login.clone(),
+            method: ask.method.to_string(),
+            path: rest::unescape(&ask.path),
+            body: ask.body.clone(),
+            status: answer.status,
+        });
+    }
+    answer
+}
+
+fn respond(inner: &Inner, asked: &HeaderMap, answer: Answer) -> Response {
+    let body = match &answer.body {
+        Value::Null => Vec::new(),
+        body => serde_json::to_vec(body).unwrap_or_default(),
+    };
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    let etag = format!("W/\"{:016x}\"", hasher.finish());
+    let known = asked.get(header::IF_NONE_MATCH).is_some_and(|value| value == etag.as_str());
+    let unchanged = known && answer.status == 200;
+    let (left, reset) = count(inner, unchanged);
+    let mut builder = Response::builder()
+        .status(if unchanged { StatusCode::NOT_MODIFIED.as_u16() } else { answer.status })
+        .header(header::CONTENT_TYPE, "application/json; charset=utf-8")
+        .header("x-ratelimit-limit", 5000)
+        .header("x-ratelimit-remaining", left)
+        .header("x-ratelimit-reset", reset);
+    if answer.status == 200 {
+        builder = builder.header(header::ETAG, &etag);
+    }
+    if let Some(link) = &answer.link {
+        builder = builder.header(header::LINK, link);
+    }
+    if let Some(location) = &answer.location {
+        builder = builder.header(header::LOCATION, location);
+    }
+    let body = if unchanged { Vec::new() } else { body };
+    builder.body(Body::from(body)).unwrap_or_default()
+}
+
+/// Counts a request against the limit; an unchanged answer is free, as on GitHub.
+fn count(inner: &Inner, free: bool) -> (u64, i64) {
+    let mut state = inner.lock();
+    match &mut state.rate {
+        Some((left, reset)) => {
+            if !free {
+                *left = left.saturating_sub(1);
+            }
+            (*left, reset.timestamp())
+        }
+        None => (4999, Utc::now().timestamp() + 3600),
+    }
+}

@@ -1,0 +1,299 @@
+//! What the forge remembers.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use super::fault::Fault;
+use super::git;
+
+/// A user, known by a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The login name.
+    pub login: String,
+    /// Whether it may write: REST and git alike.
+    pub may_write: bool,
+    /// Whether `GET /user` is refused to it, as to an App's installation token.
+    pub is_app: bool,
+}
+
+/// One write that arrived over REST, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Write {
+    /// When it arrived.
+    pub at: DateTime<Utc>,
+    /// Who sent it.
+    pub login: String,
+    /// `POST`, `PATCH`, `PUT` or `DELETE`.
+    pub method: String,
+    /// The path below the API's base, unescaped, e.g. `/repos/octo/demo/pulls`.
+    pub path: String,
+    /// The JSON body; null without one.
+    pub body: Value,
+    /// What was answered, or would have been, had the answer not been dropped.
+    pub status: u16,
+}
+
+/// One request of any kind, in order of its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// The method.
+    pub method: String,
+    /// The whole path with its query, as it came.
+    pub target: String,
+    /// What was answered.
+    pub status: u16,
+}
+
+/// A label that was put on or taken off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelEvent {
+    /// The event's id.
+    pub id: u64,
+    /// `labeled` or `unlabeled`.
+    pub event: String,
+    /// Which label.
+    pub label: String,
+    /// Who did it.
+    pub actor: String,
+    /// When.
+    pub at: DateTime<Utc>,
+}
+
+/// A comment as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommentView {
+    /// Its id.
+    pub id: u64,
+    /// Who wrote it.
+    pub author: String,
+    /// Its text.
+    pub body: String,
+    /// How often it was edited.
+    pub edits: u32,
+    /// When it was written.
+    pub created_at: DateTime<Utc>,
+    /// When it was last edited.
+    pub updated_at: DateTime<Utc>,
+}
+
+/// A pull request as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullView {
+    /// Its number.
+    pub number: u64,
+    /// Source branch.
+    pub head: String,
+    /// The commit that the source branch is at; empty once the branch is gone.
+    pub head_sha: String,
+    /// Target branch.
+    pub base: String,
+    /// Title.
+    pub title: String,
+    /// Text.
+    pub body: String,
+    /// Whether it is open.
+    pub open: bool,
+    /// Whether it is a draft.
+    pub draft: bool,
+    /// Who opened it.
+    pub author: String,
+    /// Where a person looks at it.
+    pub url: String,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Pull {
+    pub(super) head: String,
+    pub(super) base: String,
+    pub(super) draft: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Issue {
+    pub(super) id: u64,
+    pub(super) number: u64,
+    pub(super) title: String,
+    pub(super) body: String,
+    pub(super) author: String,
+    pub(super) open: bool,
+    pub(super) labels: Vec<String>,
+    pub(super) assignees: Vec<String>,
+    pub(super) comments: Vec<CommentView>,
+    pub(super) events: Vec<LabelEvent>,
+    pub(super) created_at: DateTime<Utc>,
+    pub(super) updated_at: DateTime<Utc>,
+    pub(super) pull: Option<Pull>,
+}
+
+#[derive(Debug)]
+pub(super) struct Repo {
+    pub(super) id: u64,
+    pub(super) full_name: String,
+    pub(super) former_names: Vec<String>,
+    pub(super) default_branch: String,
+    pub(super) git_dir: PathBuf,
+    pub(super) issues: Vec<Issue>,
+    pub(super) allows_drafts: bool,
+}
+
+impl Repo {
+    pub(super) fn issue(&self, number: u64) -> Option<&Issue> {
+        self.issues.iter().find(|issue| issue.number == number)
+    }
+
+    pub(super) fn issue_mut(&mut self, number: u64) -> Option<&mut Issue> {
+        self.issues.iter_mut().find(|issue| issue.number == number)
+    }
+
+    pub(super) fn owner(&self) -> &str {
+        self.full_name.split('/').next().unwrap_or_default()
+    }
+
+    pub(super) fn sha(&self, branch: &str) -> Option<String> {
+        git::branch_sha(&self.git_dir, branch)
+    }
+}
+
+/// All of it. One mutex guards the whole; nothing is awaited under it.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) accounts: HashMap<String, Account>,
+    pub(super) repos: Vec<Repo>,
+    pub(super) writes: Vec<Write>,
+    pub(super) seen: Vec<Seen>,
+    pub(super) leaks: Vec<String>,
+    pub(super) faults: Vec<Fault>,
+    /// Requests left until the limit, and when it starts anew; `None` is a full budget.
+    pub(super) rate: Option<(u64, DateTime<Utc>)>,
+    next_id: u64,
+}
+
+impl State {
+    pub(super) fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        1000 + self.next_id
+    }
+
+    pub(super) fn repo(&self, full_name: &str) -> Option<&Repo> {
+        let same = |repo: &&Repo| repo.full_name.eq_ignore_ascii_case(full_name);
+        self.repos.iter().find(same)
+    }
+
+    pub(super) fn repo_mut(&mut self, full_name: &str) -> Option<&mut Repo> {
+        let same = |repo: &&mut Repo| repo.full_name.eq_ignore_ascii_case(full_name);
+        self.repos.iter_mut().find(same)
+    }
+
+    /// The repository that once had this name and has another one now.
+    pub(super) fn renamed(&self, full_name: &str) -> Option<&Repo> {
+        let was = |repo: &&Repo| repo.former_names.iter().any(|name| name == full_name);
+        self.repos.iter().find(was)
+    }
+
+    pub(super) fn add_repo(&mut self, full_name: &str, root: &Path, branch: &str) -> PathBuf {
+        let id = self.id();
+        let git_dir = root.join(format!("{id}.git"));
+        self.repos.push(Repo {
+            id,
+            full_name: full_name.to_owned(),
+            former_names: Vec::new(),
+            default_branch: branch.to_owned(),
+            git_dir: git_dir.clone(),
+            issues: Vec::new(),
+            allows_drafts: true,
+        });
+        git_dir
+    }
+
+    /// Makes an issue or, with `pull`, a pull request; labels come with their events.
+    pub(super) fn add_issue(
+        &mut self,
+        repo: &str,
+        author: &str,
+        text: (&str, &str),
+        labels: &[String],
+        pull: Option<Pull>,
+    ) -> Option<u64> {
+        self.repo(repo)?;
+        let id = self.id();
+        let now = Utc::now();
+        let repo_mut = self.repo_mut(repo)?;
+        let number = repo_mut.issues.len() as u64 + 1;
+        repo_mut.issues.push(Issue {
+            id,
+            number,
+            title: text.0.to_owned(),
+            body: text.1.to_owned(),
+            author: author.to_owned(),
+            open: true,
+            labels: Vec::new(),
+            assignees: Vec::new(),
+            comments: Vec::new(),
+            events: Vec::new(),
+            created_at: now,
+            updated_at: now,
+            pull,
+        });
+        for label in labels {
+            self.label(repo, number, label, author, true);
+        }
+        Some(number)
+    }
+
+    /// Puts a label on or takes it off; `false` if that changed nothing.
+    pub(super) fn label(
+        &mut self,
+        repo: &str,
+        number: u64,
+        label: &str,
+        actor: &str,
+        on: bool,
+    ) -> bool {
+        let id = self.id();
+        let Some(issue) = self.repo_mut(repo).and_then(|repo| repo.issue_mut(number)) else {
+            return false;
+        };
+        let at = issue.labels.iter().position(|own| own.eq_ignore_ascii_case(label));
+        match (at, on) {
+            (None, true) => issue.labels.push(label.to_owned()),
+            (Some(at), false) => drop(issue.labels.remove(at)),
+            (Some(_), true) | (None, false) => return false,
+        }
+        issue.updated_at = Utc::now();
+        issue.events.push(LabelEvent {
+            id,
+            event: if on { "labeled" } else { "unlabeled" }.to_owned(),
+            label: label.to_owned(),
+            actor: actor.to_owned(),
+            at: issue.updated_at,
+        });
+        true
+    }
+
+    pub(super) fn comment(
+        &mut self,
+        repo: &str,
+        number: u64,
+        author: &str,
+        body: &str,
+    ) -> Option<CommentView> {
+        let id = self.id();
+        let issue = self.repo_mut(repo)?.issue_mut(number)?;
+        let now = Utc::now();
+        let comment = CommentView {
+            id,
+            author: author.to_owned(),
+            body: body.to_owned(),
+            edits: 0,
+            created_at: now,
+            updated_at: now,
+        };
+        issue.updated_at = now;
+        issue.comments.push(comment.clone());
+        Some(comment)
+    }
+}

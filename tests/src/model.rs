@@ -1,1 +1,0 @@
-//! A scripted model server that speaks OpenAI Chat Completions.

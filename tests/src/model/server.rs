@@ -1,0 +1,426 @@
+//! The server: HTTP, the record of requests, faults that pass, gates.
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream;
+use http::{HeaderMap, StatusCode, header};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::script::{Answer, Fault, Script, Turn};
+use super::wire::{Completion, Counted};
+
+/// How long the waits of a test may take before they fail.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Bytes of a request at most.
+const MAX_BODY: usize = 64 << 20;
+
+/// A request that the server saw.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Its headers, `authorization` included.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Value,
+    /// The bytes of its body, as many as were sent.
+    pub bytes: usize,
+    /// The scenario that matched.
+    pub scenario: Option<String>,
+    /// Replies that the conversation already held.
+    pub turn: usize,
+    /// The same for all requests of one conversation: made from its beginning.
+    pub conversation: u64,
+}
+
+/// A running server. It ends when this is dropped.
+#[derive(Debug)]
+pub struct ScriptedModel {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for ScriptedModel {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    script: Script,
+    state: Mutex<Record>,
+    /// Requests seen, requests held now, times that the gate was opened.
+    counts: watch::Sender<Counts>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    seen: usize,
+    held: usize,
+    released: usize,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    requests: Vec<Seen>,
+    /// Marker in the task, and turn.
+    holds: Vec<(Option<String>, usize)>,
+    /// How often each fault was made: by its place in the script, the conversation, and the turn.
+    faults: HashMap<(usize, u64, usize), usize>,
+    /// The newest body of each conversation, for counting what a cache would hold.
+    bodies: HashMap<u64, Bytes>,
+}
+
+impl ScriptedModel {
+    /// Starts on a free port.
+    ///
+    /// # Panics
+    /// When no port of 127.0.0.1 can be listened on.
+    pub async fn start(script: impl Into<Script>) -> Self {
+        match Self::listen(SocketAddr::from(([127, 0, 0, 1], 0)), script).await {
+            Ok(model) => model,
+            Err(error) => panic!("the scripted model cannot listen: {error}"),
+        }
+    }
+
+    /// Starts on an address.
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    pub async fn listen(address: SocketAddr, script: impl Into<Script>) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            script: script.into(),
+            state: Mutex::default(),
+            counts: watch::Sender::new(Counts::default()),
+        });
+        let router = Router::new()
+            .route("/v1/chat/completions", post(chat))
+            .route("/v1/models", get(models))
+            .layer(DefaultBodyLimit::max(MAX_BODY))
+            .with_state(shared.clone());
+        let task = tokio::spawn(async move {
+            // It serves until the task is aborted.
+            let _ = axum::serve(listener, router).await;
+        });
+        Ok(Self {
+            address,
+            shared,
+            task,
+        })
+    }
+
+    /// What `model.base_url` has to be.
+    #[must_use]
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Every request so far, in order.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Seen> {
+        self.shared.state().requests.clone()
+    }
+
+    /// Requests at this turn of any conversation wait until [`Self::release`].
+    pub fn hold_at(&self, turn: usize) {
+        self.shared.state().holds.push((None, turn));
+    }
+
+    /// The same for conversations whose task contains `marker`.
+    pub fn hold_when(&self, marker: &str, turn: usize) {
+        self.shared.state().holds.push((Some(marker.to_owned()), turn));
+    }
+
+    /// Opens the gates: what waits goes on, and nothing more is held.
+    pub fn release(&self) {
+        self.shared.state().holds.clear();
+        self.shared.counts.send_modify(|counts| counts.released += 1);
+    }
+
+    /// Waits until `n` requests have come since the start.
+    ///
+    /// # Panics
+    /// When they do not come within two minutes.
+    pub async fn wait_for_requests(&self, n: usize) {
+        self.wait(&format!("{n} requests"), |counts| counts.seen >= n).await;
+    }
+
+    /// Waits until `n` requests wait at a gate.
+    ///
+    /// # Panics
+    /// When they do not come within two minutes.
+    pub async fn wait_for_held(&self, n: usize) {
+        self.wait(&format!("{n} held requests"), |counts| counts.held >= n).await;
+    }
+
+    async fn wait(&self, what: &str, reached: impl Fn(&Counts) -> bool) {
+        let mut counts = self.shared.counts.subscribe();
+        let result = tokio::time::timeout(PATIENCE, counts.wait_for(|counts| reached(counts)))
+            .await
+            .is_ok();
+        assert!(
+            result,
+            "the scripted model waited for {what}, and saw {:?}",
+            *self.shared.counts.borrow()
+        );
+    }
+
+    /// Waits for ever: for a server that a person started.
+    pub async fn run(mut self) {
+        let _ = (&mut self.task).await;
+    }
+}
+
+/// Counts a request as held, for as long as it is: a client may go away while it waits.
+struct Held<'a>(&'a Shared);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.counts.send_modify(|counts| counts.held -= 1);
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, Record> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits at the gate if there is one for this request.
+    async fn hold(&self, turn: &Turn) {
+        let mut counts = self.counts.subscribe();
+        let released = counts.borrow_and_update().released;
+        let is_held = self.state().holds.iter().any(|(marker, at)| {
+            *at == turn.number
+                && marker
+                    .as_ref()
+                    .is_none_or(|marker| turn.task().contains(marker))
+        });
+        if is_held {
+            self.counts.send_modify(|counts| counts.held += 1);
+            let _held = Held(self);
+            // The sender lives in `self`, so this ends only by a release.
+            let _ = counts.wait_for(|counts| counts.released > released).await;
+        }
+    }
+
+    /// The fault to make now, if one is due.
+    fn fault(&self, scenario: Option<usize>, conversation: u64, turn: usize) -> Option<Fault> {
+        let mut due: Vec<_> = self
+            .script
+            .faults
+            .iter()
+            .enumerate()
+            // These are counted over all conversations and turns.
+            .map(|(n, (fault, times))| ((n, 0, 0), fault, *times))
+            .collect();
+        if let Some(n) = scenario {
+            let faults = self.script.scenarios[n].faults.iter().enumerate();
+            due.extend(
+                faults
+                    .filter(|(_, (at, _, _))| *at == turn)
+                    .map(|(k, (_, fault, times))| {
+                        ((1000 * (n + 1) + k, conversation, turn), fault, *times)
+                    }),
+            );
+        }
+        let mut state = self.state();
+        due.into_iter().find_map(|(key, fault, times)| {
+            let made = state.faults.entry(key).or_default();
+            (*made < times).then(|| {
+                *made += 1;
+                fault.clone()
+            })
+        })
+    }
+
+    fn count(&self, conversation: u64, body: &Bytes) -> Counted {
+        let mut state = self.state();
+        let before = state.bodies.insert(conversation, body.clone());
+        let common = before.map_or(0, |before| {
+            before.iter().zip(body).take_while(|(a, b)| a == b).count()
+        });
+        Counted {
+            input: body.len() / 4,
+            cached: common / 4,
+        }
+    }
+}
+
+async fn models() -> impl IntoResponse {
+    Json(json!({ "object": "list", "data": [{ "id": "scripted", "object": "model" }] }))
+}
+
+async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, bytes: Bytes) -> Response {
+    let Ok(body) = serde_json::from_slice::<Value>(&bytes) else {
+        return refuse(400, "the body is not JSON");
+    };
+    let turn = Turn::read(&body);
+    let scenario = shared
+        .script
+        .scenarios
+        .iter()
+        .position(|scenario| scenario.matches(&turn));
+    let conversation = conversation(&turn);
+    let authorized = is_authorized(&shared, &headers);
+    shared.state().requests.push(Seen {
+        headers,
+        body: body.clone(),
+        bytes: bytes.len(),
+        scenario: scenario.map(|n| shared.script.scenarios[n].name.clone()),
+        turn: turn.number,
+        conversation,
+    });
+    shared.counts.send_modify(|counts| counts.seen += 1);
+    if !authorized {
+        return refuse(401, "Incorrect API key provided");
+    }
+    if let Some(problem) = problem(&turn) {
+        return refuse(400, &problem);
+    }
+    shared.hold(&turn).await;
+    let fault = shared.fault(scenario, conversation, turn.number);
+    let Some(scenario) = scenario.map(|n| &shared.script.scenarios[n]) else {
+        return refuse(400, "no scenario of the script fits this task");
+    };
+    let mut answer = scenario.answer(&turn);
+    answer.fault = fault.or(answer.fault);
+    let counted = shared.count(conversation, &bytes);
+    respond(&answer, &body, &turn, counted).await
+}
+
+/// All requests of a conversation begin with the same messages, up to the task.
+fn conversation(turn: &Turn) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for message in &turn.messages {
+        message.to_string().hash(&mut hasher);
+        if message["role"] == "user" {
+            break;
+        }
+    }
+    hasher.finish()
+}
+
+fn is_authorized(shared: &Shared, headers: &HeaderMap) -> bool {
+    shared.script.key.as_ref().is_none_or(|key| {
+        let expected = format!("Bearer {key}");
+        headers
+            .get(header::AUTHORIZATION)
+            .is_some_and(|value| value.as_bytes() == expected.as_bytes())
+    })
+}
+
+/// What the real API refuses too: a call without a result, or a result without a call.
+fn problem(turn: &Turn) -> Option<String> {
+    let mut open: Vec<&str> = Vec::new();
+    for message in &turn.messages {
+        let id = message["tool_call_id"].as_str().unwrap_or_default();
+        if message["role"] == "tool" {
+            let Some(at) = open.iter().position(|open| *open == id) else {
+                return Some(format!("tool message {id:?} answers no call before it"));
+            };
+            open.remove(at);
+            continue;
+        }
+        if let Some(id) = open.first() {
+            return Some(format!("tool call {id:?} has no result"));
+        }
+        let calls = message["tool_calls"].as_array();
+        open.extend(
+            calls
+                .into_iter()
+                .flatten()
+                .filter_map(|call| call["id"].as_str()),
+        );
+    }
+    open.first().map(|id| format!("tool call {id:?} has no result"))
+}
+
+fn refuse(status: u16, message: &str) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = json!({ "error": { "message": message, "type": "scripted", "code": null } });
+    (status, Json(body)).into_response()
+}
+
+/// How much of an answer is sent, and what then.
+enum Ending {
+    Whole,
+    Stall,
+    BreakOff,
+}
+
+async fn respond(answer: &Answer, body: &Value, turn: &Turn, counted: Counted) -> Response {
+    let ending = match &answer.fault {
+        Some(Fault::Status(status, after)) => {
+            let mut response = refuse(*status, "the script says so");
+            if let Some(after) = after {
+                response.headers_mut().insert(header::RETRY_AFTER, (*after).into());
+            }
+            return response;
+        }
+        Some(Fault::Drop) => return sent(vec![], Ending::BreakOff, "application/json"),
+        Some(Fault::Delay(delay)) => {
+            tokio::time::sleep(*delay).await;
+            Ending::Whole
+        }
+        Some(Fault::Stall) => Ending::Stall,
+        Some(Fault::BreakOff) => Ending::BreakOff,
+        Some(Fault::BrokenArguments) | None => Ending::Whole,
+    };
+    let completion = Completion {
+        answer,
+        model: body["model"].as_str().unwrap_or("scripted"),
+        turn: turn.number,
+        counted,
+    };
+    if body["stream"] == true {
+        let include_usage = body["stream_options"]["include_usage"] == true;
+        return sent(completion.events(include_usage), ending, "text/event-stream");
+    }
+    let text = completion.whole().to_string();
+    let mut middle = text.len() / 2;
+    while !text.is_char_boundary(middle) {
+        middle += 1;
+    }
+    let (a, b) = text.split_at(middle);
+    sent(vec![a.to_owned(), b.to_owned()], ending, "application/json")
+}
+
+/// A body of these pieces, each sent by itself.
+fn sent(mut pieces: Vec<String>, ending: Ending, content_type: &'static str) -> Response {
+    if !matches!(ending, Ending::Whole) {
+        pieces.truncate(pieces.len() / 2);
+    }
+    let pieces = stream::iter(pieces).then(|piece| async move {
+        // Lets the connection send what it has, so that the pieces travel apart.
+        tokio::task::yield_now().await;
+        Ok::<_, io::Error>(Bytes::from(piece))
+    });
+    let body = match ending {
+        Ending::Whole => Body::from_stream(pieces),
+        Ending::Stall => Body::from_stream(pieces.chain(stream::pending())),
+        Ending::BreakOff => {
+            let broken = stream::once(async { Err(io::Error::other("broken off by the script")) });
+            Body::from_stream(pieces.chain(broken))
+        }
+    };
+    ([(header::CONTENT_TYPE, content_type)], body).into_response()
+}

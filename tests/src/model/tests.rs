@@ -1,0 +1,285 @@
+use std::time::Duration;
+
+use agentmine_llm::{LlmError, Message, Model, Reply, Request, Stop, openai::OpenAi};
+use agentmine_runtime::config;
+use serde_json::json;
+
+use super::*;
+
+fn client(model: &ScriptedModel, change: impl FnOnce(&mut config::Model)) -> OpenAi {
+    let mut config = config::Model {
+        base_url: model.base_url().parse().unwrap(),
+        name: "scripted".into(),
+        ..config::Model::default()
+    };
+    change(&mut config);
+    OpenAi::new(&config).unwrap()
+}
+
+fn task(text: &str) -> Vec<Message> {
+    vec![
+        Message::System {
+            text: "You work in `/workspace/project/`.".into(),
+        },
+        Message::User {
+            text: format!("Task: {text}\n\nIssue #7 of octo/demo\n\nWork on the branch `agentmine/issue-7-ab`."),
+        },
+    ]
+}
+
+async fn ask(client: &OpenAi, messages: &[Message]) -> Result<Reply, LlmError> {
+    let request = Request {
+        messages,
+        tools: &[],
+    };
+    client.reply(request, None).await.map(|(reply, _)| reply)
+}
+
+/// Adds a reply and a result for each of its calls.
+fn go_on(messages: &mut Vec<Message>, reply: Reply) {
+    let results: Vec<_> = reply
+        .calls
+        .iter()
+        .map(|call| Message::Tool {
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            text: "{}".into(),
+            is_error: false,
+        })
+        .collect();
+    messages.push(Message::Assistant(reply));
+    messages.extend(results);
+}
+
+/// Every reply to a task, until one without calls.
+async fn play(client: &OpenAi, text: &str) -> Vec<Reply> {
+    let mut messages = task(text);
+    loop {
+        let reply = ask(client, &messages).await.unwrap();
+        let is_last = reply.calls.is_empty();
+        go_on(&mut messages, reply);
+        if is_last {
+            return messages
+                .into_iter()
+                .filter_map(|message| match message {
+                    Message::Assistant(reply) => Some(reply),
+                    _ => None,
+                })
+                .collect();
+        }
+    }
+}
+
+fn arguments(reply: &Reply, n: usize) -> serde_json::Value {
+    serde_json::from_str(&reply.calls[n].arguments).unwrap()
+}
+
+#[tokio::test]
+async fn the_default_script_solves_the_sample_issue_streamed_and_not() {
+    let model = ScriptedModel::start(default_script()).await;
+    let mut seen = Vec::new();
+    for stream in [true, false] {
+        let client = client(&model, |config| config.stream = stream);
+        seen.push(play(&client, "greet.sh greets nobody").await);
+    }
+    assert_eq!(seen[0], seen[1]);
+    let replies = &seen[0];
+    assert_eq!(replies.len(), 6);
+    assert_eq!(replies[2].calls[0].name, "text_editor");
+    assert_eq!(
+        arguments(&replies[2], 0),
+        json!({
+            "command": "str_replace",
+            "path": "/workspace/project/greet.sh",
+            "old_str": "name=\"\"",
+            "new_str": "name=\"${1:-world}\"",
+        })
+    );
+    let push = arguments(&replies[4], 0);
+    assert!(
+        push["command"]
+            .as_str()
+            .unwrap()
+            .ends_with("git push origin HEAD:refs/heads/agentmine/issue-7-ab")
+    );
+    assert!(model.requests().iter().all(|seen| seen.scenario.as_deref() == Some("greeting")));
+}
+
+#[tokio::test]
+async fn tasks_at_once_do_not_disturb_each_other() {
+    let scenario = |marker: &str| {
+        Scenario::new(marker)
+            .when(marker)
+            .replies([shell(&format!("echo {marker} {{number}}")), say(marker)])
+    };
+    let script = Script::new().scenario(scenario("red")).scenario(scenario("blue"));
+    let model = ScriptedModel::start(script).await;
+    let client = client(&model, |_| {});
+    let (red, blue) = tokio::join!(play(&client, "red"), play(&client, "blue"));
+    assert_eq!(arguments(&red[0], 0), json!({ "command": "echo red 7" }));
+    assert_eq!(red[1].text, "red");
+    assert_eq!(arguments(&blue[0], 0), json!({ "command": "echo blue 7" }));
+    assert!(ask(&client, &task("green")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_function_may_decide_by_what_tools_said() {
+    let model = ScriptedModel::start(Scenario::new("echo").find("word", "say (\\w+)").reply(|turn| {
+        match turn.number {
+            0 => shell("ls").and(edit_create("a.txt", "{word} {unknown}")),
+            _ => say(&format!("it said {}", turn.last())),
+        }
+    }))
+    .await;
+    let replies = play(&client(&model, |_| {}), "say hello").await;
+    assert_eq!(arguments(&replies[0], 1)["file_text"], "hello {unknown}");
+    assert_eq!(replies[1].text, "it said {}");
+}
+
+#[tokio::test]
+async fn faults_pass_and_the_reply_comes() {
+    let script = Script::from(
+        Scenario::new("faulty")
+            .replies([say("Here I am, with a text of several pieces.")])
+            .fault_at(0, Fault::BreakOff, 1)
+            .fault_at(0, Fault::Drop, 1)
+            .fault_at(0, Fault::Delay(Duration::from_millis(20)), 1),
+    )
+    .fault_first(Fault::Status(429, Some(0)), 2);
+    let model = ScriptedModel::start(script).await;
+    let client = client(&model, |config| config.max_tries = 8);
+    let reply = ask(&client, &task("x")).await.unwrap();
+    assert_eq!(reply.text, "Here I am, with a text of several pieces.");
+    assert_eq!(model.requests().len(), 5);
+}
+
+#[tokio::test]
+async fn a_stalled_reply_stays_open() {
+    let scenario = Scenario::new("slow")
+        .replies([say("Never said to its end.")])
+        .fault_at(0, Fault::Stall, 1);
+    let model = ScriptedModel::start(scenario).await;
+    let client = client(&model, |config| config.idle_timeout_seconds = 1);
+    let reply = ask(&client, &task("x")).await.unwrap();
+    assert_eq!(reply.text, "Never said to its end.");
+    assert_eq!(model.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn broken_arguments_and_other_ends_reach_the_client() {
+    let scenario = Scenario::new("odd").replies([
+        shell("ls -la").with_fault(Fault::BrokenArguments),
+        say("cut").finish("length"),
+    ]);
+    let model = ScriptedModel::start(scenario).await;
+    let client = client(&model, |_| {});
+    let mut messages = task("x");
+    let reply = ask(&client, &messages).await.unwrap();
+    assert!(serde_json::from_str::<serde_json::Value>(&reply.calls[0].arguments).is_err());
+    go_on(&mut messages, reply);
+    assert_eq!(ask(&client, &messages).await.unwrap().stop, Stop::Length);
+}
+
+#[tokio::test]
+async fn a_request_waits_at_the_gate_until_it_is_released() {
+    let scenario = Scenario::new("gate").replies([shell("ls"), say("through")]);
+    let model = ScriptedModel::start(scenario).await;
+    model.hold_when("held", 1);
+    let client = std::sync::Arc::new(client(&model, |_| {}));
+    assert_eq!(play(&client, "free").await[1].text, "through");
+
+    let killed = tokio::spawn({
+        let client = client.clone();
+        async move { play(&client, "held").await }
+    });
+    model.wait_for_held(1).await;
+    model.wait_for_requests(4).await;
+    killed.abort();
+
+    // Another one asks the same, and waits as well until the gate opens.
+    let resumed = tokio::spawn(async move { play(&client, "held").await });
+    model.wait_for_requests(6).await;
+    model.wait_for_held(1).await;
+    assert!(!resumed.is_finished());
+    model.release();
+    assert_eq!(resumed.await.unwrap()[1].text, "through");
+}
+
+#[tokio::test]
+async fn requests_are_recorded_and_counted() {
+    let script = Script::from(Scenario::new("counted").replies([shell("ls"), say("done")])).key("sk-1");
+    let model = ScriptedModel::start(script).await;
+    let stranger = client(&model, |_| {});
+    assert!(matches!(
+        ask(&stranger, &task("x")).await,
+        Err(LlmError::Unauthorized { status: 401, .. })
+    ));
+
+    let client = client(&model, |config| config.api_key = Some(config::Secret::new("sk-1")));
+    let mut messages = task("x");
+    fn request(messages: &[Message]) -> Request<'_> {
+        Request {
+            messages,
+            tools: &[],
+        }
+    }
+    let (reply, first) = client.reply(request(&messages), None).await.unwrap();
+    assert!(first.input_tokens > 10 && first.output_tokens > 0);
+    assert_eq!(first.cached_tokens, 0);
+    go_on(&mut messages, reply);
+    let (_, second) = client.reply(request(&messages), None).await.unwrap();
+    assert!(second.cached_tokens + 2 >= first.input_tokens, "the first request is a prefix");
+    assert!(second.input_tokens > second.cached_tokens);
+
+    let seen = model.requests();
+    assert_eq!(seen[1].headers["authorization"], "Bearer sk-1");
+    assert_eq!((seen[1].turn, seen[2].turn), (0, 1));
+    assert_eq!(seen[1].conversation, seen[2].conversation);
+    assert_eq!(seen[2].body["messages"][2]["role"], "assistant");
+}
+
+#[tokio::test]
+async fn a_call_without_a_result_is_refused_as_the_real_api_does() {
+    let model = ScriptedModel::start(Scenario::new("strict").replies([shell("ls")])).await;
+    let client = client(&model, |_| {});
+    let mut messages = task("x");
+    let reply = ask(&client, &messages).await.unwrap();
+    messages.push(Message::Assistant(reply));
+    let error = ask(&client, &messages).await.unwrap_err();
+    assert!(error.to_string().contains("has no result"), "{error}");
+}
+
+#[tokio::test]
+async fn scripts_are_read_from_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let yaml = folder.path().join("script.yaml");
+    let text = r#"
+scenarios:
+  - name: file
+    when: [greet]
+    find: { who: "greet (\\w+)" }
+    replies:
+      - { text: "I look at {who}.", shell: "ls", view: greet.sh }
+      - { replace: { path: greet.sh, old: a, new: "{who}" }, fault: { status: 503, retry_after: 0, times: 1 } }
+      - { calls: [{ name: other, arguments: { deep: ["{number}", 1] } }] }
+      - { commit: "Don't" }
+"#;
+    std::fs::write(&yaml, text).unwrap();
+    let model = ScriptedModel::start(load_script(&yaml).unwrap()).await;
+    let replies = play(&client(&model, |_| {}), "greet Ada").await;
+    assert_eq!(replies[0].text, "I look at Ada.");
+    assert_eq!(replies[0].calls.len(), 2);
+    assert_eq!(arguments(&replies[1], 0)["new_str"], "Ada");
+    assert_eq!(arguments(&replies[2], 0), json!({ "deep": ["7", 1] }));
+    assert_eq!(replies[4].text, "Done.");
+    assert_eq!(model.requests().len(), 6);
+
+    let lines = folder.path().join("script.jsonl");
+    std::fs::write(&lines, "{\"name\":\"a\",\"replies\":[]}\n\n{\"name\":\"b\"}\n").unwrap();
+    let error = format!("{:#}", load_script(&lines).unwrap_err());
+    assert!(error.contains("script.jsonl:3"), "{error}");
+
+    std::fs::write(&yaml, "scenarios:\n  - { name: a, replies: [{ fault: { stall: true, drop: true } }] }\n").unwrap();
+    let error = format!("{:#}", load_script(&yaml).unwrap_err());
+    assert!(error.contains("exactly one"), "{error}");
+}

@@ -1,0 +1,141 @@
+//! An answer as Chat Completions, in one piece or as a stream of many.
+
+use serde_json::{Value, json};
+
+use super::script::{Answer, Fault};
+
+/// Characters of one piece of a stream.
+const PIECE: usize = 12;
+
+/// What the request was counted as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counted {
+    pub(super) input: usize,
+    pub(super) cached: usize,
+}
+
+/// An answer with all that goes over the wire around it.
+pub(super) struct Completion<'a> {
+    pub(super) answer: &'a Answer,
+    pub(super) model: &'a str,
+    pub(super) turn: usize,
+    pub(super) counted: Counted,
+}
+
+impl Completion<'_> {
+    fn id(&self) -> String {
+        format!("chatcmpl-scripted-{}", self.turn)
+    }
+
+    fn finish_reason(&self) -> &str {
+        match &self.answer.finish {
+            Some(reason) => reason,
+            None if self.answer.calls.is_empty() => "stop",
+            None => "tool_calls",
+        }
+    }
+
+    /// Id, name and arguments of each call.
+    fn calls(&self) -> Vec<(String, &str, String)> {
+        let broken = self.answer.fault == Some(Fault::BrokenArguments);
+        self.answer
+            .calls
+            .iter()
+            .enumerate()
+            .map(|(n, call)| {
+                let mut arguments = call.arguments.to_string();
+                if broken {
+                    let mut middle = arguments.len() / 2;
+                    while !arguments.is_char_boundary(middle) {
+                        middle -= 1;
+                    }
+                    arguments.truncate(middle);
+                }
+                (format!("call_{}_{n}", self.turn), &*call.name, arguments)
+            })
+            .collect()
+    }
+
+    fn usage(&self) -> Value {
+        let calls = self.calls();
+        let said = calls
+            .iter()
+            .fold(self.answer.text.len(), |sum, (_, name, arguments)| {
+                sum + name.len() + arguments.len()
+            });
+        let output = (said / 4).max(1);
+        json!({
+            "prompt_tokens": self.counted.input,
+            "completion_tokens": output,
+            "total_tokens": self.counted.input + output,
+            "prompt_tokens_details": { "cached_tokens": self.counted.cached },
+        })
+    }
+
+    /// The answer to a request without `stream`.
+    pub(super) fn whole(&self) -> Value {
+        let calls: Vec<_> = self
+            .calls()
+            .into_iter()
+            .map(|(id, name, arguments)| {
+                json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
+            })
+            .collect();
+        let mut message = json!({ "role": "assistant", "content": self.answer.text });
+        if !calls.is_empty() {
+            message["tool_calls"] = json!(calls);
+        }
+        if self.answer.text.is_empty() {
+            message["content"] = Value::Null;
+        }
+        json!({
+            "id": self.id(),
+            "object": "chat.completion",
+            "model": self.model,
+            "choices": [{ "index": 0, "message": message, "finish_reason": self.finish_reason() }],
+            "usage": self.usage(),
+        })
+    }
+
+    /// The events of a stream, in order.
+    pub(super) fn events(&self, include_usage: bool) -> Vec<String> {
+        let chunk = |delta: Value, finish: Value| {
+            json!({
+                "id": self.id(),
+                "object": "chat.completion.chunk",
+                "model": self.model,
+                "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }],
+            })
+        };
+        let mut chunks = vec![chunk(
+            json!({ "role": "assistant", "content": null }),
+            Value::Null,
+        )];
+        for piece in pieces(&self.answer.text) {
+            chunks.push(chunk(json!({ "content": piece }), Value::Null));
+        }
+        for (index, (id, name, arguments)) in self.calls().into_iter().enumerate() {
+            let begin = json!({ "index": index, "id": id, "type": "function", "function": { "name": name, "arguments": "" } });
+            chunks.push(chunk(json!({ "tool_calls": [begin] }), Value::Null));
+            for piece in pieces(&arguments) {
+                let more = json!({ "index": index, "function": { "arguments": piece } });
+                chunks.push(chunk(json!({ "tool_calls": [more] }), Value::Null));
+            }
+        }
+        chunks.push(chunk(json!({}), json!(self.finish_reason())));
+        if include_usage {
+            chunks.push(json!({ "id": self.id(), "object": "chat.completion.chunk", "model": self.model, "choices": [], "usage": self.usage() }));
+        }
+        let mut events: Vec<_> = chunks
+            .iter()
+            .map(|chunk| format!("data: {chunk}\n\n"))
+            .collect();
+        events.push("data: [DONE]\n\n".to_owned());
+        events
+    }
+}
+
+fn pieces(text: &str) -> Vec<String> {
+    let chars: Vec<char> = text.chars().collect();
+    chars.chunks(PIECE).map(|piece| piece.iter().collect()).collect()
+}
