@@ -78,7 +78,7 @@ impl Keeper {
                 // The heartbeat ends only with the lease.
                 Ok(Standing::Lost | Standing::Held) | Err(_) => Halt::LeaseLost,
             },
-            () = self.killed.cancelled() => Halt::Draining,
+            () = self.killed.clone().cancelled_owned() => Halt::Draining,
         }
     }
 

@@ -115,8 +115,7 @@ impl Measurer<'_> {
             ..Facts::default()
         };
         let bare = BareRepo::new(self.prepared.upstream.clone())
-            .await
-            .map_err(upstream_halt)?;
+            .map_err(|e| Halt::Retry(format!("{e:#}")))?;
         let head = bare
             .resolve(&self.prepared.branches.work)
             .await
@@ -129,14 +128,14 @@ impl Measurer<'_> {
             .await
             .map_err(upstream_halt)?;
         let diff = bare.diff(&base, &head).await.map_err(upstream_halt)?;
-        facts.placeholders = placeholders(diff.added_lines());
+        facts.placeholders = placeholders(diff.added_lines().map(|l| (l.path, l.number, l.text)));
         facts.files = diff
             .files
             .iter()
             .map(|f| ChangedFile {
                 path: f.path.clone(),
-                added: f.added,
-                removed: f.removed,
+                added: (!f.binary).then_some(f.added),
+                removed: (!f.binary).then_some(f.removed),
             })
             .collect();
         facts.protected = facts
@@ -254,9 +253,7 @@ fn protected(path: &str) -> bool {
 fn upstream_halt(error: agentmine_gateway::facts::FactsError) -> Halt {
     use agentmine_gateway::facts::FactsError;
     match error {
-        FactsError::Unauthorized { .. } | FactsError::NotFound { .. } => {
-            Halt::Failed(error.to_string())
-        }
-        _ => Halt::Retry(error.to_string()),
+        FactsError::Auth(_) | FactsError::NotFound(_) => Halt::Failed(error.to_string()),
+        FactsError::Network(_) | FactsError::Git(_) => Halt::Retry(error.to_string()),
     }
 }

@@ -37,7 +37,7 @@ pub(crate) async fn run(deps: Arc<Deps>, index: usize, mode: Mode, stop: Shutdow
             Next::Nothing => {}
             Next::Trouble => {
                 tokio::select! {
-                    () = draining.cancelled() => {}
+                    () = draining.clone().cancelled_owned() => {}
                     () = tokio::time::sleep(backoff.delay()) => {}
                 }
             }
@@ -66,7 +66,7 @@ async fn next(deps: &Deps, worker: &WorkerId, mode: Mode, stop: &Shutdown) -> Ne
     // Dropping `next` mid-wait loses no message; nothing after it is dropped.
     let message = tokio::select! {
         biased;
-        () = draining.cancelled() => return Next::Nothing,
+        () = draining.clone().cancelled_owned() => return Next::Nothing,
         message = deps.queue.next(wait) => message,
     };
     match message {

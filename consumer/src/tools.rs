@@ -166,7 +166,7 @@ impl FleetTools {
         let Some(editor) = &self.editor else {
             return self.unknown(TEXT_EDITOR);
         };
-        match editor.call(TEXT_EDITOR, arguments).await {
+        match editor.call(TEXT_EDITOR, Value::Object(arguments)).await {
             Ok(output) => ToolResult {
                 text: output.text,
                 is_error: output.is_error,

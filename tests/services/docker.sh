@@ -15,6 +15,8 @@ start_docker() {
         return 0
     fi
 
+    has_root || die "no Docker engine answers you, and to start one needs root. hint: join the group" \
+        "\`docker\`, set DOCKER_HOST, or install sudo"
     local options=(--group "$(id -gn)" --pidfile "$STATE/docker/pid")
     mkdir -p "$STATE/docker"
     if as_root test -S $DEFAULT_SOCKET && as_root docker info >/dev/null 2>&1; then

@@ -19,10 +19,12 @@ make_state() {
     fi
 }
 
+has_root() { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null; }
+
 as_root() {
     if [ "$(id -u)" = 0 ]; then
         "$@"
-    elif command -v sudo >/dev/null; then
+    elif has_root; then
         sudo "$@"
     else
         die "\`$1\` needs root. hint: run as root, or install sudo"

@@ -151,8 +151,14 @@ impl BareRepo {
         let mut git = self.networked();
         git.args(["fetch", "--quiet", "--no-tags", "--force"]);
         git.args(["--no-write-fetch-head", "--no-recurse-submodules"]);
-        if let Some(depth) = depth.into() {
-            git.arg(format!("--depth={}", depth.max(1)));
+        match depth.into() {
+            Some(depth) => {
+                git.arg(format!("--depth={}", depth.max(1)));
+            }
+            None if self.repo.join("shallow").exists() => {
+                git.arg("--unshallow");
+            }
+            None => {}
         }
         git.arg("--").arg(self.url());
         for name in wanted {

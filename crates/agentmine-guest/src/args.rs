@@ -42,6 +42,8 @@ pub(crate) struct Options {
     pub(crate) web_port: u16,
     /// Bytes under the root; 0 is no limit.
     pub(crate) disk_limit: u64,
+    /// 0 is no limit.
+    pub(crate) max_processes: u64,
     pub(crate) confinement: Confinement,
     /// Start commands from the guest's own environment (an image's), not from an empty one.
     pub(crate) inherit_env: bool,
@@ -59,6 +61,7 @@ impl Default for Options {
             git_port: 0,
             web_port: 0,
             disk_limit: 0,
+            max_processes: 0,
             confinement: Confinement::default(),
             inherit_env: false,
             path: None,
@@ -101,6 +104,7 @@ fn serve_options(mut args: impl Iterator<Item = String>) -> Result<Options> {
             "--git-port" => options.git_port = value.parse()?,
             "--web-port" => options.web_port = value.parse()?,
             "--disk-limit" => options.disk_limit = value.parse()?,
+            "--max-processes" => options.max_processes = value.parse()?,
             "--path" => options.path = Some(value),
             "--read-only" => options.read_only.push(value.into()),
             "--env" => {

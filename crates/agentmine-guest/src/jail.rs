@@ -61,15 +61,17 @@ const DEVICES: &[&str] = &[
     "/dev/tty",
     "/dev/ptmx",
     "/dev/pts",
-    "/dev/fd",
-    "/dev/stdin",
-    "/dev/stdout",
-    "/dev/stderr",
 ];
 
-/// No core files, and no more open files than [`MAX_FILES`]; a lower limit stays.
-pub(crate) fn limit_resources() {
-    for (resource, most) in [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_NOFILE, MAX_FILES)] {
+/// No core files, no more open files than [`MAX_FILES`], and where the count is the sandbox's own, no more
+/// processes than configured. A lower limit stays.
+pub(crate) fn limit_resources(options: &Options) {
+    let mut limits = vec![(libc::RLIMIT_CORE, 0), (libc::RLIMIT_NOFILE, MAX_FILES)];
+    if options.confinement == Confinement::Namespaces && options.max_processes > 0 {
+        // Counted for each user namespace, but not for one that root made.
+        limits.push((libc::RLIMIT_NPROC, options.max_processes));
+    }
+    for (resource, most) in limits {
         // SAFETY: the struct is a local that getrlimit fills; lowering a limit is always allowed.
         unsafe {
             let mut limit = libc::rlimit {
@@ -112,12 +114,17 @@ pub(crate) fn enter(options: &Options, ports: (u16, u16)) -> Result<JailReport> 
 /// What the namespaces show may be read; only the workspace and scratch may be written.
 fn confine_in_namespaces(options: &Options) -> Result<RestrictionStatus> {
     let all = AccessFs::from_all(ABI::V6);
-    let writable = [options.root.as_path(), Path::new("/tmp"), Path::new("/dev")];
+    let writable = [
+        options.root.as_path(),
+        Path::new("/tmp"),
+        Path::new("/dev/shm"),
+    ];
     Ok(Ruleset::default()
         .handle_access(all)?
         .create()?
         .add_rules(path_beneath_rules(["/"], AccessFs::from_read(ABI::V6)))?
         .add_rules(path_beneath_rules(writable, all))?
+        .add_rules(path_beneath_rules(DEVICES, all))?
         .restrict_self()?)
 }
 

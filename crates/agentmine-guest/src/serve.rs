@@ -50,7 +50,7 @@ impl State {
 /// Serves until the tunnel ends, then kills all that was started.
 pub(crate) fn main(options: Options) -> Result<()> {
     process::become_subreaper();
-    jail::limit_resources();
+    jail::limit_resources(&options);
     // The listeners come before the jail: the stricter one allows no other.
     let prepared = listen(options.git_port).and_then(|git| {
         let web = listen(options.web_port)?;

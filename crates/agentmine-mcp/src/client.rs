@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::guard::{Ending, LineGuard};
+use crate::guard::{Ending, LineGuard, Writer};
 use crate::output::{self, shortened};
 use crate::{Limits, McpError, Tool, ToolOutput, listing};
 
@@ -59,7 +59,8 @@ impl Client {
             after: limits.start,
         };
         // Boxed: the state of a handshake is large.
-        let start = Box::pin(Self::start(server, stream, limits));
+        let start: futures::future::BoxFuture<'static, _> =
+            Box::pin(Self::start(server, stream, limits));
         timeout(limits.start, start).await.map_err(|_| late)?
     }
 
@@ -68,7 +69,9 @@ impl Client {
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
         let (read, write) = tokio::io::split(stream);
-        let (read, ending) = LineGuard::new(read, limits.max_line);
+        let ending = Ending::default();
+        let read = LineGuard::new(read, limits.max_line, &ending);
+        let write = Writer::new(write, &ending);
         // The guard has already counted, so the transport needs no limit of its own.
         let transport = AsyncRwTransport::new_client(read, write).with_max_line_length(usize::MAX);
         let service = serve_client(Declining, transport).await.map_err(|error| {
@@ -166,6 +169,7 @@ impl Client {
     pub async fn shutdown(&self) {
         if let Some(mut service) = self.service.lock().await.take() {
             let _ = service.close_with_timeout(SHUTDOWN).await;
+            self.ending.end("it was shut down");
         }
     }
 
@@ -211,6 +215,12 @@ impl Client {
                 None => detail,
             },
         }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.ending.end("it was let go");
     }
 }
 

@@ -3,6 +3,9 @@
 //! Only whole lines that hold one JSON object get through. What else a server prints on its stdout is
 //! dropped, up to a limit; a line that is too long, too much garbage or a flood of requests ends the
 //! connection, and the reason is kept for the error that the caller gets.
+//!
+//! With the connection ends the writing too, at once: the protocol's own way of closing waits for a
+//! write that is under way, and a server that does not read would hold it, and its stream, for ever.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +13,8 @@ use std::task::{Context, Poll, ready};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// Lines that are not JSON objects, over the life of a connection.
 const MAX_GARBAGE: usize = 1_000;
@@ -19,18 +23,68 @@ const MAX_GARBAGE: usize = 1_000;
 const MAX_REQUESTS: usize = 10_000;
 const CHUNK: usize = 8 * 1024;
 
-/// Why the stream of a server ended.
+/// That a connection has ended, and why. Shared by all who use it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ending(Arc<OnceLock<String>>);
+pub(crate) struct Ending {
+    reason: Arc<OnceLock<String>>,
+    ended: CancellationToken,
+}
 
 impl Ending {
     pub(crate) fn reason(&self) -> Option<&str> {
-        self.0.get().map(String::as_str)
+        self.reason.get().map(String::as_str)
     }
 
-    fn set(&self, reason: String) {
-        // The first reason is the cause of the others.
-        let _ = self.0.set(reason);
+    /// Ends the connection. The first reason is the cause of the others, and stays.
+    pub(crate) fn end(&self, reason: impl Into<String>) {
+        let _ = self.reason.set(reason.into());
+        self.ended.cancel();
+    }
+}
+
+/// The writing half of a server's stream, broken as soon as the connection has ended.
+pub(crate) struct Writer<W> {
+    inner: W,
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl<W> Writer<W> {
+    pub(crate) fn new(inner: W, ending: &Ending) -> Self {
+        Self {
+            inner,
+            ended: Box::pin(ending.ended.clone().cancelled_owned()),
+        }
+    }
+
+    fn poll_ended(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
+        match self.ended.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(std::io::ErrorKind::BrokenPipe.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl<W: AsyncWrite + Unpin> AsyncWrite for Writer<W> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        let this = self.get_mut();
+        this.poll_ended(cx)?;
+        Pin::new(&mut this.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let this = self.get_mut();
+        this.poll_ended(cx)?;
+        Pin::new(&mut this.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let this = self.get_mut();
+        this.poll_ended(cx)?;
+        Pin::new(&mut this.inner).poll_shutdown(cx)
     }
 }
 
@@ -50,9 +104,8 @@ pub(crate) struct LineGuard<R> {
 }
 
 impl<R> LineGuard<R> {
-    pub(crate) fn new(inner: R, max_line: usize) -> (Self, Ending) {
-        let ending = Ending::default();
-        let guard = Self {
+    pub(crate) fn new(inner: R, max_line: usize, ending: &Ending) -> Self {
+        Self {
             inner,
             max_line,
             line: Vec::new(),
@@ -62,8 +115,7 @@ impl<R> LineGuard<R> {
             requests: 0,
             ended: false,
             ending: ending.clone(),
-        };
-        (guard, ending)
+        }
     }
 
     fn take(&mut self, chunk: &[u8]) {
@@ -111,7 +163,7 @@ impl<R> LineGuard<R> {
     fn end(&mut self, reason: String) {
         self.line = Vec::new();
         self.ended = true;
-        self.ending.set(reason);
+        self.ending.end(reason);
     }
 }
 

@@ -743,3 +743,24 @@ async fn dropped_client_lets_go_of_the_stream() {
         .unwrap()
         .unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn client_dropped_within_a_write_lets_go_of_the_stream() {
+    let (ours, mut server) = faulty();
+    let (go, gone) = tokio::sync::oneshot::channel::<()>();
+    let ended = tokio::spawn(async move {
+        server.start().await;
+        gone.await.unwrap();
+        // Nothing is read, so only a closed stream lets a write fail.
+        while server.out.write_all(b"\n").await.is_ok() {}
+    });
+    let client = Client::connect("s", ours, Limits::default()).await.unwrap();
+    let much = "x".repeat(1024 * 1024);
+    client.call("t", json!({"much": much})).await.unwrap_err();
+    drop(client);
+    go.send(()).unwrap();
+    tokio::time::timeout(Duration::from_secs(10), ended)
+        .await
+        .unwrap()
+        .unwrap();
+}

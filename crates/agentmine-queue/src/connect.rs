@@ -57,12 +57,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_configuration_that_cannot_work_is_refused_without_its_password() {
-        for url in ["kafka://u:hunter2@h", "amqp://u:hunter2@h:99999/x", "hunter2"] {
+        for url in [
+            "kafka://u:hunter2@h",
+            "amqp://u:hunter2@h:99999/x",
+            "hunter2",
+        ] {
             let message = fault(|c| c.url = Secret::new(url)).await;
             assert!(message.contains("queue.url"), "{message}");
             assert!(!message.contains("hunter2"), "{message}");
         }
-        assert!(fault(|c| c.retry_seconds = vec![]).await.contains("retry_seconds"));
+        assert!(
+            fault(|c| c.retry_seconds = vec![])
+                .await
+                .contains("retry_seconds")
+        );
         assert!(fault(|c| c.prefix = "a b".into()).await.contains("prefix"));
     }
 

@@ -44,7 +44,9 @@ pub(crate) fn decode(body: &[u8]) -> Result<WakeUp, String> {
     let malformed = |error: serde_json::Error| format!("not a wake-up: {error}");
     let Version { v } = serde_json::from_slice(body).map_err(malformed)?;
     if v != VERSION {
-        return Err(format!("a wake-up of version {v}; this program reads {VERSION}"));
+        return Err(format!(
+            "a wake-up of version {v}; this program reads {VERSION}"
+        ));
     }
     let Envelope { task, priority, .. } = serde_json::from_slice(body).map_err(malformed)?;
     Ok(WakeUp { task, priority })
@@ -70,7 +72,11 @@ mod tests {
 
     #[test]
     fn foreign_bodies_are_told_apart() {
-        assert!(decode(br#"{"v":2,"x":1}"#).unwrap_err().contains("version 2"));
+        assert!(
+            decode(br#"{"v":2,"x":1}"#)
+                .unwrap_err()
+                .contains("version 2")
+        );
         assert!(decode(b"\xff\x00").unwrap_err().contains("not a wake-up"));
         assert!(decode(&[b'['; 5000]).unwrap_err().contains("5000 bytes"));
     }

@@ -36,7 +36,11 @@ impl InProcess {
         Self(Arc::new(Shared {
             state: Mutex::default(),
             bell: Notify::new(),
-            retry: retry_seconds.iter().copied().map(Duration::from_secs).collect(),
+            retry: retry_seconds
+                .iter()
+                .copied()
+                .map(Duration::from_secs)
+                .collect(),
         }))
     }
 }
@@ -98,8 +102,9 @@ impl Queue for InProcess {
                 .is_err()
             {
                 let last = self.0.pop()?;
-                return Ok(last
-                    .map(|wake_up| Box::new(Held::new(&self.0, wake_up, Origin::Class)) as Box<_>));
+                return Ok(last.map(|wake_up| {
+                    Box::new(Held::new(&self.0, wake_up, Origin::Class)) as Box<_>
+                }));
             }
         }
     }

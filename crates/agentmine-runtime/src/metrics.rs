@@ -57,7 +57,9 @@ pub fn install(service: &'static str) -> Metrics {
             Unit::Seconds,
             "Start time of the process since unix epoch in seconds."
         );
-        gauge!("process_start_time_seconds").set(start_time().as_secs_f64());
+        // The recorder is installed in the first milliseconds of `main`.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        gauge!("process_start_time_seconds").set(now.unwrap_or_default().as_secs_f64());
         describe_gauge!(
             "agentmine_build_info",
             "Always 1; the labels name the build and the part that runs."
@@ -95,14 +97,4 @@ fn keep_histograms_small(handle: PrometheusHandle) {
     if let Err(error) = started {
         tracing::warn!(error = %error, "cannot start the upkeep of metrics");
     }
-}
-
-/// When the kernel started this process; the time of the call where that cannot be read.
-fn start_time() -> Duration {
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).ok();
-    std::fs::metadata("/proc/self")
-        .ok()
-        .and_then(|proc| proc.modified().ok()?.duration_since(UNIX_EPOCH).ok())
-        .or_else(now)
-        .unwrap_or_default()
 }

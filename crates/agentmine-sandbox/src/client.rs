@@ -88,6 +88,16 @@ impl<C: Control> Running<C> {
         }
     }
 
+    /// Our own text editor works under `/workspace` unless it is told of another root.
+    fn with_root(&self, mut argv: Vec<String>) -> Vec<String> {
+        let root = &self.tunnel.hello.root;
+        let program = argv.first().and_then(|program| program.rsplit('/').next());
+        if program == Some("mcp-server-text-editor") && root != "/workspace" && argv.len() == 1 {
+            argv.extend(["--root".to_owned(), root.clone()]);
+        }
+        argv
+    }
+
     /// A request that is answered by one frame.
     async fn ask_short<T: DeserializeOwned>(
         &self,
@@ -152,6 +162,7 @@ impl<C: Control> Sandbox for Running<C> {
         argv: Vec<String>,
         env: BTreeMap<String, String>,
     ) -> Result<StdioProgram, SandboxError> {
+        let argv = self.with_root(argv);
         let mut stream = self.tunnel.stream().await?;
         let exchange = async {
             write_json(&mut stream, &Request::Stdio { argv, env }).await?;
@@ -333,4 +344,46 @@ async fn limited(
 
 fn too_much(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn frame(done: &RunDone, body: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write_json(&mut bytes, &Reply::Ok(done)).await.unwrap();
+        bytes.extend(body);
+        bytes
+    }
+
+    #[tokio::test]
+    async fn more_output_than_was_asked_for_is_refused_unread() {
+        let mut done = RunDone {
+            exit_code: 0,
+            stdout_len: u64::MAX,
+            stderr_len: 0,
+            truncated: false,
+            timed_out: false,
+            duration_us: 1,
+        };
+        let bytes = frame(&done, b"").await;
+        let err = run_answer(bytes.as_slice(), 100).await.unwrap_err();
+        assert_eq!(err.kind(), io::ErrorKind::InvalidData);
+        done.stdout_len = 2;
+        let bytes = frame(&done, b"ok").await;
+        let result = run_answer(bytes.as_slice(), 100).await.unwrap().unwrap();
+        assert_eq!(result.stdout, b"ok");
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_is_no_object_name_is_refused() {
+        let mut bytes = Vec::new();
+        let done = SnapshotDone {
+            commit: "--upload-pack=x".into(),
+            bundle_len: None,
+        };
+        write_json(&mut bytes, &Reply::Ok(done)).await.unwrap();
+        assert!(snapshot_answer(bytes.as_slice(), 1).await.is_err());
+    }
 }

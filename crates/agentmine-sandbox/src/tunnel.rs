@@ -120,7 +120,8 @@ async fn read_hello<T: AsyncRead + Unpin>(io: &mut T) -> Result<Hello, SandboxEr
     if magic != MAGIC {
         // An engine that cannot start the guest says so in its place.
         let mut rest = Vec::new();
-        let reading = io.take(400).read_to_end(&mut rest);
+        let mut more = io.take(400);
+        let reading = more.read_to_end(&mut rest);
         let _ = tokio::time::timeout(Duration::from_millis(500), reading).await;
         magic.extend(rest);
         let text = String::from_utf8_lossy(&magic);
@@ -171,5 +172,146 @@ async fn accept(mut inbound: mpsc::Receiver<MuxStream>, outbound: mpsc::Sender<O
             // Nobody takes connections any more: the stream is reset.
             let _ = outbound.send(Outbound { kind, stream }).await;
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentmine_guest::protocol::{JailReport, write_json};
+    use tokio::io::{AsyncWriteExt as _, DuplexStream};
+
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            version: VERSION,
+            git_port: 1,
+            web_port: 2,
+            root: "/workspace".into(),
+            jail: JailReport::default(),
+            error: None,
+        }
+    }
+
+    async fn greet(hello: &Hello) -> DuplexStream {
+        let (worker, mut guest) = tokio::io::duplex(1 << 20);
+        guest.write_all(&MAGIC).await.unwrap();
+        write_json(&mut guest, hello).await.unwrap();
+        tokio::spawn(async move {
+            std::future::pending::<()>().await;
+            drop(guest);
+        });
+        worker
+    }
+
+    async fn refused(bytes: &[u8]) -> String {
+        let (worker, mut guest) = tokio::io::duplex(1 << 20);
+        guest.write_all(bytes).await.unwrap();
+        drop(guest);
+        Tunnel::open(worker).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn a_hello_that_is_none_is_refused() {
+        assert!(refused(b"").await.contains("before it said hello"));
+        let text = refused(b"OCI runtime exec failed: no such file").await;
+        assert!(text.contains("OCI runtime exec failed"), "{text}");
+        let mut huge = MAGIC.to_vec();
+        huge.extend([0xff; 8]);
+        assert!(refused(&huge).await.contains("at most"));
+        let mut garbage = MAGIC.to_vec();
+        garbage.extend([0, 0, 0, 3]);
+        garbage.extend(b"{]}");
+        assert!(refused(&garbage).await.contains("broke the protocol"));
+    }
+
+    #[tokio::test]
+    async fn another_version_is_refused() {
+        let worker = greet(&Hello {
+            version: VERSION + 1,
+            ..hello()
+        })
+        .await;
+        let err = Tunnel::open(worker).await.unwrap_err();
+        assert!(matches!(err, SandboxError::Protocol(_)), "{err}");
+        let worker = greet(&Hello {
+            error: Some("no Landlock".into()),
+            ..hello()
+        })
+        .await;
+        let err = Tunnel::open(worker).await.unwrap_err();
+        assert!(
+            matches!(&err, SandboxError::Refused(why) if why == "no Landlock"),
+            "{err}"
+        );
+    }
+
+    #[tokio::test]
+    async fn garbage_instead_of_yamux_ends_the_tunnel() {
+        let (worker, mut guest) = tokio::io::duplex(1 << 20);
+        guest.write_all(&MAGIC).await.unwrap();
+        write_json(&mut guest, &hello()).await.unwrap();
+        guest.write_all(&[0xff; 64]).await.unwrap();
+        let tunnel = Tunnel::open(worker).await.unwrap();
+        tunnel.ended().await;
+        assert!(tunnel.next_outbound().await.is_none());
+        assert!(matches!(tunnel.stream().await, Err(SandboxError::Gone(_))));
+    }
+
+    #[tokio::test]
+    async fn a_bad_outbound_header_is_dropped_and_the_tunnel_goes_on() {
+        let (worker, mut guest) = tokio::io::duplex(1 << 20);
+        guest.write_all(&MAGIC).await.unwrap();
+        write_json(&mut guest, &hello()).await.unwrap();
+        let guest = mux::start(guest, End::Guest);
+        let tunnel = Tunnel::open(worker).await.unwrap();
+        for bad in [
+            &[0xff, 0xff, 0xff, 0xff][..],
+            b"\0\0\0\x02{}",
+            b"\0\0\0\x0f{\"kind\":\"tor\"}",
+        ] {
+            let mut stream = guest.opener.open().await.unwrap();
+            stream.write_all(bad).await.unwrap();
+            stream.flush().await.unwrap();
+        }
+        let mut stream = guest.opener.open().await.unwrap();
+        let header = OutboundHeader {
+            kind: protocol::OutboundKind::Web,
+        };
+        write_json(&mut stream, &header).await.unwrap();
+        assert_eq!(
+            tunnel.next_outbound().await.unwrap().kind,
+            OutboundKind::Web
+        );
+    }
+
+    #[tokio::test]
+    async fn more_connections_than_allowed_are_reset() {
+        let (worker, mut guest) = tokio::io::duplex(1 << 20);
+        guest.write_all(&MAGIC).await.unwrap();
+        write_json(&mut guest, &hello()).await.unwrap();
+        let guest = mux::start(guest, End::Guest);
+        let tunnel = Tunnel::open(worker).await.unwrap();
+        let mut held = Vec::new();
+        for _ in 0..MAX_INBOUND {
+            let mut stream = guest.opener.open().await.unwrap();
+            let header = OutboundHeader {
+                kind: protocol::OutboundKind::Git,
+            };
+            write_json(&mut stream, &header).await.unwrap();
+            held.push((stream, tunnel.next_outbound().await.unwrap()));
+        }
+        let mut one_more = guest.opener.open().await.unwrap();
+        one_more.write_all(&[0]).await.unwrap();
+        one_more.flush().await.unwrap();
+        assert_eq!(one_more.read(&mut [0]).await.unwrap_or(0), 0);
+        held.pop();
+        // The place is free again once the worker's end is dropped.
+        let mut stream = guest.opener.open().await.unwrap();
+        let header = OutboundHeader {
+            kind: protocol::OutboundKind::Git,
+        };
+        write_json(&mut stream, &header).await.unwrap();
+        assert!(tunnel.next_outbound().await.is_some());
     }
 }

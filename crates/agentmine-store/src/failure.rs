@@ -106,8 +106,7 @@ fn is_passing(code: &str) -> bool {
 /// Postgres: connection exceptions, shutting down or starting up, out of connections, a statement
 /// cancelled by its time limit.
 fn is_away(code: &str) -> bool {
-    code.len() == 5
-        && (code.starts_with("08") || code.starts_with("57") || code.starts_with("53"))
+    code.len() == 5 && (code.starts_with("08") || code.starts_with("57") || code.starts_with("53"))
 }
 
 /// Pause before try `n + 1`.

@@ -1,4 +1,5 @@
 //! The server as a client meets it: the real binary over its stdin and stdout.
+#![expect(clippy::unwrap_used, reason = "a test ends where a step of it fails")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agentmine_domain::EndState;
+use agentmine_llm::recording;
 use agentmine_llm::replay::Replay;
 use agentmine_runtime::config::Config;
 use agentmine_runtime::exit::{Exit, Failure};
@@ -43,7 +44,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
     adjust(&mut config, &no_flags(&repository))?;
     config.model.name = "recorded replies".into();
     let tracker = Arc::new(LocalTracker::single(&repository, &issue)?);
-    let model = Arc::new(Replay::parse(RECORDING).context("the demo's recording")?);
+    let model = Arc::new(Replay::from_lines(recording::parse(RECORDING, "the demo's recording")?));
     line("AgentMine demo: an issue becomes a branch with evidence. Nothing leaves this machine.");
     line("");
     line(format!(

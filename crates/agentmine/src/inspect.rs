@@ -263,7 +263,7 @@ pub(crate) fn print_schema() -> Result<Exit> {
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_header(header);
+    table.load_style(NOTHING).set_header(header);
     table
 }
 

@@ -133,7 +133,9 @@ impl Fault {
 
 /// Takes the fault that meets this request, if one does, and counts it.
 pub(super) fn take(faults: &mut Vec<Fault>, method: &str, target: &str) -> Option<Kind> {
-    let at = faults.iter().position(|fault| fault.matches(method, target))?;
+    let at = faults
+        .iter()
+        .position(|fault| fault.matches(method, target))?;
     let fault = faults.get_mut(at)?;
     if fault.skip > 0 {
         fault.skip -= 1;

@@ -65,7 +65,10 @@ pub(super) fn create(git_dir: &Path, branch: &str, seed: impl FnOnce(&Path)) {
     seed(tree.path());
     must(tree.path(), &["init", "-q", "-b", branch]);
     must(tree.path(), &["add", "-A", "-f"]);
-    must(tree.path(), &["commit", "-q", "--allow-empty", "-m", "Start"]);
+    must(
+        tree.path(),
+        &["commit", "-q", "--allow-empty", "-m", "Start"],
+    );
     std::fs::create_dir_all(git_dir).expect("the forge's folder can be written");
     must(git_dir, &["init", "-q", "--bare", "-b", branch]);
     for (key, value) in [
@@ -92,10 +95,16 @@ pub(super) fn create(git_dir: &Path, branch: &str, seed: impl FnOnce(&Path)) {
 pub(super) fn commit(git_dir: &Path, branch: &str, from: &str, change: impl FnOnce(&Path)) {
     let tree = tempfile::tempdir().expect("a temporary folder");
     let source = git_dir.to_string_lossy();
-    must(tree.path(), &["clone", "-q", "--branch", from, source.as_ref(), "."]);
+    must(
+        tree.path(),
+        &["clone", "-q", "--branch", from, source.as_ref(), "."],
+    );
     change(tree.path());
     must(tree.path(), &["add", "-A", "-f"]);
-    must(tree.path(), &["commit", "-q", "--allow-empty", "-m", "A person's change"]);
+    must(
+        tree.path(),
+        &["commit", "-q", "--allow-empty", "-m", "A person's change"],
+    );
     let spec = format!("HEAD:refs/heads/{branch}");
     must(tree.path(), &["push", "-q", "origin", &spec]);
 }
@@ -121,7 +130,12 @@ pub(super) async fn serve(
     request: Request<Body>,
 ) -> std::io::Result<Response> {
     let (parts, body) = request.into_parts();
-    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    let text = |name: &str| {
+        parts
+            .headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+    };
     let root = git_dir.parent().unwrap_or(git_dir);
     let name = git_dir.file_name().unwrap_or_default().to_string_lossy();
     let mut command = tokio::process::Command::from(command());

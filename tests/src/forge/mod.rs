@@ -16,6 +16,7 @@ mod rest;
 mod search;
 mod seed;
 mod server;
+mod shapes;
 mod state;
 
 use std::net::SocketAddr;
@@ -198,7 +199,10 @@ impl Forge {
     /// # Panics
     /// If git fails.
     pub fn add_repo(&self, full_name: &str, seed: impl FnOnce(&Path)) {
-        let git_dir = self.inner.lock().add_repo(full_name, &self.inner.git_root, "main");
+        let git_dir = self
+            .inner
+            .lock()
+            .add_repo(full_name, &self.inner.git_root, "main");
         git::create(&git_dir, "main", seed);
     }
 
@@ -227,7 +231,10 @@ impl Forge {
     /// If there is no such repository.
     pub fn add_issue(&self, repo: &str, title: &str, body: &str, labels: &[&str]) -> u64 {
         let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
-        let number = self.inner.lock().add_issue(repo, HUMAN, (title, body), &labels, None);
+        let number = self
+            .inner
+            .lock()
+            .add_issue(repo, HUMAN, (title, body), &labels, None);
         self.inner.changed.notify_waiters();
         number.expect("the repository exists")
     }
@@ -236,7 +243,14 @@ impl Forge {
     ///
     /// # Panics
     /// If there is no such repository.
-    pub fn add_pull(&self, repo: &str, head: &str, base: &str, title: &str, labels: &[&str]) -> u64 {
+    pub fn add_pull(
+        &self,
+        repo: &str,
+        head: &str,
+        base: &str,
+        title: &str,
+        labels: &[&str],
+    ) -> u64 {
         let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
         let pull = Pull {
             head: head.to_owned(),
@@ -340,7 +354,10 @@ impl Forge {
     /// If there is no such repository.
     pub fn pushes(&self, repo: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.git_dir(repo).join("pushes"));
-        text.unwrap_or_default().lines().map(str::to_owned).collect()
+        text.unwrap_or_default()
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     /// All pull requests, oldest first.
@@ -349,7 +366,10 @@ impl Forge {
     /// If there is no such repository.
     pub fn pulls(&self, repo: &str) -> Vec<PullView> {
         self.with_repo(repo, |repo| {
-            let pulls = repo.issues.iter().filter_map(|issue| self.pull_view(repo, issue));
+            let pulls = repo
+                .issues
+                .iter()
+                .filter_map(|issue| self.pull_view(repo, issue));
             pulls.collect()
         })
     }
@@ -366,7 +386,9 @@ impl Forge {
             open: issue.open,
             draft: pull.draft,
             author: issue.author.clone(),
-            url: self.inner.html(&format!("{}/{}", repo.full_name, issue.number)),
+            url: self
+                .inner
+                .html(&format!("{}/{}", repo.full_name, issue.number)),
         })
     }
 
@@ -439,7 +461,10 @@ impl Forge {
             }
         };
         if tokio::time::timeout(within, waiting).await.is_err() {
-            assert!(is_so(self), "after {within:?} it is still not so that {what}");
+            assert!(
+                is_so(self),
+                "after {within:?} it is still not so that {what}"
+            );
         }
     }
 
@@ -456,6 +481,8 @@ impl Forge {
     }
 
     fn with_issue<T>(&self, repo: &str, number: u64, read: impl FnOnce(&Issue) -> T) -> T {
-        self.with_repo(repo, |repo| read(repo.issue(number).expect("the issue exists")))
+        self.with_repo(repo, |repo| {
+            read(repo.issue(number).expect("the issue exists"))
+        })
     }
 }

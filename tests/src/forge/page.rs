@@ -34,7 +34,11 @@ fn repo_list(repo: &Repo) -> String {
     let mut html = format!("<h1>{}</h1>", escape(&repo.full_name));
     for (title, pulls) in [("Issues", false), ("Pull requests", true)] {
         let _ = write!(html, "<h2>{title}</h2><ul>");
-        for issue in repo.issues.iter().filter(|issue| issue.pull.is_some() == pulls) {
+        for issue in repo
+            .issues
+            .iter()
+            .filter(|issue| issue.pull.is_some() == pulls)
+        {
             let place = format!("/{}/{}", escape(&repo.full_name), issue.number);
             let _ = write!(html, "<li><a href=\"{place}\">{}</a></li>", headline(issue));
         }
@@ -65,7 +69,10 @@ fn one(repo: &Repo, issue: &Issue) -> String {
     );
     if let Some(pull) = &issue.pull {
         let range = format!("refs/heads/{}...refs/heads/{}", pull.base, pull.head);
-        let diff = git::try_out(&repo.git_dir, &["diff", "--no-ext-diff", "--no-textconv", &range]);
+        let diff = git::try_out(
+            &repo.git_dir,
+            &["diff", "--no-ext-diff", "--no-textconv", &range],
+        );
         let diff = diff.unwrap_or_else(|| "(the branch is gone)".to_owned());
         let names = format!("{} ← {}", escape(&pull.base), escape(&pull.head));
         let _ = write!(html, "<h2>{names}</h2><pre>");

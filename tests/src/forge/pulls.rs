@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::rest::{Answer, Ask, repo_json, time, user};
+use super::rest::{Answer, Ask};
+use super::shapes::{repo_json, time, user};
 use super::state::{Issue, Pull, Repo, State};
 use super::{Inner, git};
 
@@ -103,7 +104,10 @@ fn check(repo: &Repo, ask: &Ask, title: &str, draft: bool) -> Result<Pull, Answe
         issue.open && issue.pull.as_ref().is_some_and(same)
     });
     if twin {
-        return custom(format!("A pull request already exists for {}:{head}.", repo.owner()));
+        return custom(format!(
+            "A pull request already exists for {}:{head}.",
+            repo.owner()
+        ));
     }
     let range = format!("{base_sha}..{head_sha}");
     let ahead = git::try_out(&repo.git_dir, &["rev-list", "--count", &range]);

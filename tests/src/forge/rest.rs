@@ -1,10 +1,12 @@
 //! REST: one request to one answer, as far as the trackers use GitHub, and a little more.
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use base64::Engine;
+use chrono::Utc;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::state::{Account, CommentView, Issue, LabelEvent, Repo, State};
+use super::shapes::{comment_json, event_json, issue_json, labels_json, repo_json, user};
+use super::state::{Account, Issue, Repo, State};
 use super::{Inner, git, pulls, search};
 
 /// A request, taken apart.
@@ -84,7 +86,11 @@ pub(super) fn cut(inner: &Inner, ask: &Ask, all: Vec<Value>) -> (Vec<Value>, Opt
     let per_page = ask.number("per_page", 30).clamp(1, 100);
     let page = ask.number("page", 1).max(1);
     let last = all.len().div_ceil(per_page).max(1);
-    let items = all.into_iter().skip((page - 1) * per_page).take(per_page).collect();
+    let items = all
+        .into_iter()
+        .skip((page - 1) * per_page)
+        .take(per_page)
+        .collect();
     let address = |to: usize| {
         let mut url = inner.api_url.clone();
         url.set_path(&format!("/api/v3{}", ask.path));
@@ -125,21 +131,16 @@ pub(super) fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-pub(super) fn time(at: DateTime<Utc>) -> String {
-    at.to_rfc3339_opts(SecondsFormat::Micros, true)
-}
-
 pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
     let segments: Vec<&str> = ask.segments.iter().map(String::as_str).collect();
     match segments.as_slice() {
-        ["user"] if ask.account.is_app => {
-            Answer::new(403, json!({ "message": "Resource not accessible by integration" }))
-        }
+        ["user"] if ask.account.is_app => Answer::new(
+            403,
+            json!({ "message": "Resource not accessible by integration" }),
+        ),
         ["user"] => Answer::ok(user(&ask.account.login)),
         ["users", login] => Answer::ok(user(login)),
-        ["graphql"] => {
-            Answer::ok(json!({ "data": { "viewer": { "login": ask.account.login } } }))
-        }
+        ["graphql"] => Answer::ok(json!({ "data": { "viewer": { "login": ask.account.login } } })),
         ["rate_limit"] => Answer::ok(json!({ "rate": { "limit": 5000 } })),
         ["search", "issues"] => search::issues(inner, state, ask),
         ["repos", owner, name, rest @ ..] => {
@@ -175,7 +176,10 @@ fn moved(inner: &Inner, ask: &Ask, id: u64) -> Answer {
     let status = if ask.method == Method::GET { 301 } else { 307 };
     Answer {
         location: Some(url.to_string()),
-        ..Answer::new(status, json!({ "message": "Moved Permanently", "url": url.as_str() }))
+        ..Answer::new(
+            status,
+            json!({ "message": "Moved Permanently", "url": url.as_str() }),
+        )
     }
 }
 
@@ -209,7 +213,9 @@ fn in_issue(
     number: u64,
     rest: &[&str],
 ) -> Answer {
-    let Some((repo, issue)) = state.repo(name).and_then(|repo| Some((repo, repo.issue(number)?)))
+    let Some((repo, issue)) = state
+        .repo(name)
+        .and_then(|repo| Some((repo, repo.issue(number)?)))
     else {
         return Answer::not_found();
     };
@@ -228,7 +234,10 @@ fn in_issue(
             current_labels(state, name, number)
         }
         ("GET", ["comments"]) => {
-            let all = issue.comments.iter().map(|comment| comment_json(inner, repo, comment));
+            let all = issue
+                .comments
+                .iter()
+                .map(|comment| comment_json(inner, repo, comment));
             Answer::page(inner, ask, all.collect())
         }
         ("POST", ["comments"]) => create_comment(inner, state, ask, name, number),
@@ -240,7 +249,12 @@ fn in_issue(
 fn list_issues(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
     let labels: Vec<&str> = ask
         .param("labels")
-        .map(|labels| labels.split(',').filter(|label| !label.is_empty()).collect())
+        .map(|labels| {
+            labels
+                .split(',')
+                .filter(|label| !label.is_empty())
+                .collect()
+        })
         .unwrap_or_default();
     let wanted = ask.param("state").unwrap_or("open");
     let mut found: Vec<&Issue> = repo
@@ -250,12 +264,17 @@ fn list_issues(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
         .filter(|issue| labels.iter().all(|label| has(issue, label)))
         .collect();
     found.reverse();
-    let all = found.into_iter().map(|issue| issue_json(inner, repo, issue));
+    let all = found
+        .into_iter()
+        .map(|issue| issue_json(inner, repo, issue));
     Answer::page(inner, ask, all.collect())
 }
 
 pub(super) fn has(issue: &Issue, label: &str) -> bool {
-    issue.labels.iter().any(|own| own.eq_ignore_ascii_case(label))
+    issue
+        .labels
+        .iter()
+        .any(|own| own.eq_ignore_ascii_case(label))
 }
 
 fn create_issue(inner: &Inner, state: &mut State, ask: &Ask, name: &str) -> Answer {
@@ -297,8 +316,14 @@ fn add_labels(state: &mut State, ask: &Ask, name: &str, number: u64) -> Answer {
         Value::Array(_) => strings(&ask.body),
         body => strings(&body["labels"]),
     };
-    if labels.is_empty() || labels.iter().any(|label| label.is_empty() || label.len() > 50) {
-        return Answer::invalid(json!([{ "resource": "Label", "field": "name", "code": "invalid" }]));
+    if labels.is_empty()
+        || labels
+            .iter()
+            .any(|label| label.is_empty() || label.len() > 50)
+    {
+        return Answer::invalid(
+            json!([{ "resource": "Label", "field": "name", "code": "invalid" }]),
+        );
     }
     for label in &labels {
         state.label(name, number, label, &ask.account.login, true);
@@ -316,7 +341,9 @@ fn current_labels(state: &State, name: &str, number: u64) -> Answer {
 fn create_comment(inner: &Inner, state: &mut State, ask: &Ask, name: &str, number: u64) -> Answer {
     let body = ask.text("body").unwrap_or_default();
     if body.trim().is_empty() || body.chars().count() > 65_536 {
-        return Answer::invalid(json!([{ "field": "body", "code": "invalid", "message": "body is too long or missing" }]));
+        return Answer::invalid(
+            json!([{ "field": "body", "code": "invalid", "message": "body is too long or missing" }]),
+        );
     }
     let comment = state.comment(name, number, &ask.account.login, body);
     match comment.zip(state.repo(name)) {
@@ -330,7 +357,10 @@ fn one_comment(inner: &Inner, state: &mut State, ask: &Ask, name: &str, id: &str
         return Answer::not_found();
     };
     let place = repo.issues.iter().enumerate().find_map(|(index, issue)| {
-        let at = issue.comments.iter().position(|comment| comment.id.to_string() == id)?;
+        let at = issue
+            .comments
+            .iter()
+            .position(|comment| comment.id.to_string() == id)?;
         Some((index, at))
     });
     let Some((index, at)) = place else {
@@ -383,10 +413,16 @@ fn contents(ask: &Ask, repo: &Repo, path: &str) -> Answer {
         let hash = reference.len() == 40 && reference.chars().all(|c| c.is_ascii_hexdigit());
         hash.then(|| reference.to_owned())
     }) else {
-        return Answer::new(404, json!({ "message": format!("No commit found for the ref {reference}") }));
+        return Answer::new(
+            404,
+            json!({ "message": format!("No commit found for the ref {reference}") }),
+        );
     };
     let place = format!("{commit}:{path}");
-    match git::try_out(&repo.git_dir, &["cat-file", "-t", &place]).as_deref().map(str::trim) {
+    match git::try_out(&repo.git_dir, &["cat-file", "-t", &place])
+        .as_deref()
+        .map(str::trim)
+    {
         Some("blob") => {}
         Some("tree") => {
             let names = git::must(&repo.git_dir, &["ls-tree", "--name-only", &place]);
@@ -396,7 +432,6 @@ fn contents(ask: &Ask, repo: &Repo, path: &str) -> Answer {
         _ => return Answer::not_found(),
     }
     let text = git::must(&repo.git_dir, &["cat-file", "blob", &place]);
-    use base64::Engine;
     let mut packed = base64::engine::general_purpose::STANDARD.encode(&text);
     // GitHub breaks the lines, and a client has to live with it.
     let mut at = 60;
@@ -428,68 +463,15 @@ fn all_labels(repo: &Repo) -> Vec<Value> {
     let mut names: Vec<&String> = repo.issues.iter().flat_map(|issue| &issue.labels).collect();
     names.sort();
     names.dedup();
-    names.into_iter().map(|name| json!({ "name": name })).collect()
+    names
+        .into_iter()
+        .map(|name| json!({ "name": name }))
+        .collect()
 }
 
 fn strings(value: &Value) -> Vec<String> {
     let items = value.as_array().into_iter().flatten();
-    items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
-}
-
-pub(super) fn user(login: &str) -> Value {
-    let kind = if login.ends_with("[bot]") { "Bot" } else { "User" };
-    json!({ "login": login, "id": login.len(), "type": kind })
-}
-
-pub(super) fn repo_json(inner: &Inner, repo: &Repo) -> Value {
-    json!({
-        "id": repo.id,
-        "name": repo.full_name.rsplit('/').next(),
-        "full_name": repo.full_name,
-        "owner": user(repo.owner()),
-        "private": true,
-        "default_branch": repo.default_branch,
-        "html_url": inner.html(&repo.full_name),
-        "url": inner.api(&format!("repos/{}", repo.full_name)),
-        "clone_url": inner.html(&format!("{}.git", repo.full_name)),
-    })
-}
-
-fn labels_json(issue: &Issue) -> Vec<Value> {
-    issue.labels.iter().map(|name| json!({ "id": 1, "name": name, "color": "ededed" })).collect()
-}
-
-fn event_json(event: &LabelEvent) -> Value {
-    json!({
-        "id": event.id, "event": event.event, "actor": user(&event.actor),
-        "label": { "name": event.label, "color": "ededed" }, "created_at": time(event.at),
-    })
-}
-
-fn comment_json(inner: &Inner, repo: &Repo, comment: &CommentView) -> Value {
-    json!({
-        "id": comment.id, "user": user(&comment.author), "body": comment.body,
-        "created_at": time(comment.created_at), "updated_at": time(comment.updated_at),
-        "html_url": inner.html(&format!("{}#comment-{}", repo.full_name, comment.id)),
-    })
-}
-
-pub(super) fn issue_json(inner: &Inner, repo: &Repo, issue: &Issue) -> Value {
-    let place = format!("{}/{}", repo.full_name, issue.number);
-    let mut value = json!({
-        "id": issue.id, "number": issue.number, "title": issue.title, "body": issue.body,
-        "state": if issue.open { "open" } else { "closed" },
-        "user": user(&issue.author),
-        "labels": labels_json(issue),
-        "assignees": issue.assignees.iter().map(|login| user(login)).collect::<Vec<_>>(),
-        "comments": issue.comments.len(),
-        "created_at": time(issue.created_at), "updated_at": time(issue.updated_at),
-        "html_url": inner.html(&place),
-        "repository_url": inner.api(&format!("repos/{}", repo.full_name)),
-    });
-    if issue.pull.is_some() {
-        let url = inner.api(&format!("repos/{}/pulls/{}", repo.full_name, issue.number));
-        value["pull_request"] = json!({ "url": url, "html_url": inner.html(&place) });
-    }
-    value
+    items
+        .filter_map(|item| item.as_str().map(str::to_owned))
+        .collect()
 }

@@ -2,13 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::Inner;
 use super::rest::{self, Answer, Ask};
 use super::state::{Issue, Repo, State};
+use super::{Inner, shapes};
 
 pub(super) fn issues(inner: &Inner, state: &State, ask: &Ask) -> Answer {
     let words = words(ask.param("q").unwrap_or_default());
-    let kinds = ["is:issue", "is:pr", "is:pull-request", "type:issue", "type:pr"];
+    let kinds = [
+        "is:issue",
+        "is:pr",
+        "is:pull-request",
+        "type:issue",
+        "type:pr",
+    ];
     if !words.iter().any(|word| kinds.contains(&word.as_str())) {
         let message = "Query must include 'is:issue' or 'is:pull-request'";
         return Answer::invalid(json!([{ "message": message, "resource": "Search" }]));
@@ -24,7 +30,9 @@ pub(super) fn issues(inner: &Inner, state: &State, ask: &Ask) -> Answer {
         found.reverse();
     }
     let total = found.len();
-    let all = found.into_iter().map(|(repo, issue)| rest::issue_json(inner, repo, issue));
+    let all = found
+        .into_iter()
+        .map(|(repo, issue)| shapes::issue_json(inner, repo, issue));
     let (items, link) = rest::cut(inner, ask, all.collect());
     Answer {
         link,
@@ -42,7 +50,10 @@ fn words(query: &str) -> Vec<String> {
     while let Some(c) = chars.next() {
         match c {
             '"' => quoted = !quoted,
-            '\\' if quoted => words.last_mut().into_iter().for_each(|word| word.extend(chars.next())),
+            '\\' if quoted => words
+                .last_mut()
+                .into_iter()
+                .for_each(|word| word.extend(chars.next())),
             ' ' if !quoted => words.push(String::new()),
             c => words.last_mut().into_iter().for_each(|word| word.push(c)),
         }

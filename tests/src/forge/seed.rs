@@ -20,15 +20,21 @@ pub const DEMO_BODY: &str = "`sh greet.sh Ada` prints `Hello, !`. It should prin
 /// If the folder cannot be written.
 pub fn write_demo(dir: &Path) {
     let files = [
-        ("README.md", "# demo\n\nA script that greets. `sh test.sh` tests it.\n"),
-        ("greet.sh", "#!/bin/sh\n# Greets the person named by the first argument.\nname=\"\"\necho \"Hello, $name!\"\n"),
+        (
+            "README.md",
+            "# demo\n\nA script that greets. `sh test.sh` tests it.\n",
+        ),
+        (
+            "greet.sh",
+            "#!/bin/sh\n# Greets the person named by the first argument.\nname=\"\"\necho \"Hello, $name!\"\n",
+        ),
         (
             "test.sh",
             "#!/bin/sh\nset -eu\ncd \"$(dirname \"$0\")\"\nfail=0\ncheck() {\n  if [ \"$1\" = \"$2\" ]; then echo \"ok: $2\"; \
              else echo \"FAIL: got '$1', expected '$2'\"; fail=1; fi\n}\n\
              check \"$(sh greet.sh Ada)\" \"Hello, Ada!\"\ncheck \"$(sh greet.sh)\" \"Hello, world!\"\nexit $fail\n",
         ),
-        (".agentmine/config.yaml", "agent:\n  checks: [\"sh test.sh\"]\n"),
+        (".agentmine/config.yaml", "checks: [\"sh test.sh\"]\n"),
     ];
     for (name, text) in files {
         let path = dir.join(name);

@@ -22,7 +22,11 @@ pub(super) async fn handle(inner: Arc<Inner>, request: Request<Body>) -> Respons
     let target = request.uri().to_string();
     let fault = {
         let mut state = inner.lock();
-        if state.accounts.keys().any(|token| target.contains(token.as_str())) {
+        if state
+            .accounts
+            .keys()
+            .any(|token| target.contains(token.as_str()))
+        {
             state.leaks.push(format!("{method} {target}"));
         }
         fault::take(&mut state.faults, &method, &target)
@@ -61,9 +65,7 @@ async fn with_fault(inner: &Arc<Inner>, request: Request<Body>, fault: Option<Ki
         }) => {
             let mut response = plain(status, &body);
             for (name, value) in headers {
-                if let (Ok(name), Ok(value)) =
-                    (name.parse::<header::HeaderName>(), value.parse())
-                {
+                if let (Ok(name), Ok(value)) = (name.parse::<header::HeaderName>(), value.parse()) {
                     response.headers_mut().insert(name, value);
                 }
             }
@@ -110,7 +112,10 @@ async fn route(inner: &Arc<Inner>, request: Request<Body>) -> Response {
     match html {
         Ok(Some(html)) => Response::builder()
             .header(header::CONTENT_TYPE, "text/html; charset=utf-8")
-            .header(header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'")
+            .header(
+                header::CONTENT_SECURITY_POLICY,
+                "default-src 'none'; style-src 'unsafe-inline'",
+            )
             .body(Body::from(html))
             .unwrap_or_default(),
         _ => plain(404, "{\"message\":\"Not Found\"}"),
@@ -152,7 +157,9 @@ fn account(inner: &Inner, headers: &HeaderMap) -> Option<Account> {
     let candidates = match scheme.to_ascii_lowercase().as_str() {
         "bearer" | "token" => vec![rest.trim().to_owned()],
         "basic" => {
-            let bytes = base64::engine::general_purpose::STANDARD.decode(rest.trim()).ok()?;
+            let bytes = base64::engine::general_purpose::STANDARD
+                .decode(rest.trim())
+                .ok()?;
             let text = String::from_utf8(bytes).ok()?;
             let (user, password) = text.split_once(':')?;
             vec![password.to_owned(), user.to_owned()]
@@ -160,7 +167,9 @@ fn account(inner: &Inner, headers: &HeaderMap) -> Option<Account> {
         _ => Vec::new(),
     };
     let state = inner.lock();
-    candidates.iter().find_map(|token| state.accounts.get(token).cloned())
+    candidates
+        .iter()
+        .find_map(|token| state.accounts.get(token).cloned())
 }
 
 async fn api(inner: &Arc<Inner>, path: String, request: Request<Body>) -> Response {
@@ -179,7 +188,11 @@ async fn api(inner: &Arc<Inner>, path: String, request: Request<Body>) -> Respon
     let reads = matches!(parts.method, Method::GET | Method::HEAD) || path == "/graphql";
     let ask = Ask {
         method: parts.method.clone(),
-        segments: path.split('/').filter(|part| !part.is_empty()).map(rest::unescape).collect(),
+        segments: path
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .map(rest::unescape)
+            .collect(),
         query: url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes())
             .into_owned()
             .collect(),
@@ -191,18 +204,30 @@ async fn api(inner: &Arc<Inner>, path: String, request: Request<Body>) -> Respon
     let work = inner.clone();
     let answer = tokio::task::spawn_blocking(move || answer(&work, &ask, reads)).await;
     let answer = answer.unwrap_or_else(|error| {
-        Answer::new(500, json!({ "message": format!("the forge is broken: {error}") }))
+        Answer::new(
+            500,
+            json!({ "message": format!("the forge is broken: {error}") }),
+        )
     });
     respond(inner, &parts.headers, answer)
 }
 
 fn answer(inner: &Inner, ask: &Ask, reads: bool) -> Answer {
     let mut state = inner.lock();
-    if state.rate.is_some_and(|(left, reset)| left == 0 && reset > Utc::now()) {
-        return Answer::new(403, json!({ "message": "API rate limit exceeded for user" }));
+    if state
+        .rate
+        .is_some_and(|(left, reset)| left == 0 && reset > Utc::now())
+    {
+        return Answer::new(
+            403,
+            json!({ "message": "API rate limit exceeded for user" }),
+        );
     }
     if !reads && !ask.account.may_write {
-        return Answer::new(403, json!({ "message": "Resource not accessible by personal access token" }));
+        return Answer::new(
+            403,
+            json!({ "message": "Resource not accessible by personal access token" }),
+        );
     }
     let answer = rest::dispatch(inner, &mut state, ask);
     if !reads {
@@ -226,11 +251,17 @@ fn respond(inner: &Inner, asked: &HeaderMap, answer: Answer) -> Response {
     let mut hasher = DefaultHasher::new();
     body.hash(&mut hasher);
     let etag = format!("W/\"{:016x}\"", hasher.finish());
-    let known = asked.get(header::IF_NONE_MATCH).is_some_and(|value| value == etag.as_str());
+    let known = asked
+        .get(header::IF_NONE_MATCH)
+        .is_some_and(|value| value == etag.as_str());
     let unchanged = known && answer.status == 200;
     let (left, reset) = count(inner, unchanged);
     let mut builder = Response::builder()
-        .status(if unchanged { StatusCode::NOT_MODIFIED.as_u16() } else { answer.status })
+        .status(if unchanged {
+            StatusCode::NOT_MODIFIED.as_u16()
+        } else {
+            answer.status
+        })
         .header(header::CONTENT_TYPE, "application/json; charset=utf-8")
         .header("x-ratelimit-limit", 5000)
         .header("x-ratelimit-remaining", left)

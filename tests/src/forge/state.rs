@@ -257,7 +257,10 @@ impl State {
         let Some(issue) = self.repo_mut(repo).and_then(|repo| repo.issue_mut(number)) else {
             return false;
         };
-        let at = issue.labels.iter().position(|own| own.eq_ignore_ascii_case(label));
+        let at = issue
+            .labels
+            .iter()
+            .position(|own| own.eq_ignore_ascii_case(label));
         match (at, on) {
             (None, true) => issue.labels.push(label.to_owned()),
             (Some(at), false) => drop(issue.labels.remove(at)),

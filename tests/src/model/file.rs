@@ -151,7 +151,8 @@ fn scenario(shape: ScenarioShape) -> anyhow::Result<Scenario> {
     }
     let mut answers = Vec::new();
     for (turn, shape) in replies.into_iter().enumerate() {
-        let (answer, fault) = reply(shape).with_context(|| format!("scenario {name}: reply {turn}"))?;
+        let (answer, fault) =
+            reply(shape).with_context(|| format!("scenario {name}: reply {turn}"))?;
         answers.push(answer);
         if let Some((fault, times)) = fault {
             scenario = scenario.fault_at(turn, fault, times);
@@ -179,10 +180,7 @@ fn reply(shape: ReplyShape) -> anyhow::Result<(Answer, Option<(Fault, usize)>)> 
         line.map(|line| shell(&line)),
         commit.map(|message| commit_and_push(&message)),
     ];
-    let mut answer = parts
-        .into_iter()
-        .flatten()
-        .fold(say(&text), Answer::and);
+    let mut answer = parts.into_iter().flatten().fold(say(&text), Answer::and);
     answer.calls.extend(calls.into_iter().map(|call| Call {
         name: call.name,
         arguments: call.arguments,
@@ -215,7 +213,9 @@ fn fault(shape: FaultShape) -> anyhow::Result<(Fault, usize)> {
     .collect();
     match (kinds.pop(), kinds.is_empty()) {
         (Some(kind), true) => Ok((kind, times.unwrap_or(usize::MAX))),
-        _ => anyhow::bail!("a fault is exactly one of status, delay_ms, stall, break_off, drop, broken_arguments"),
+        _ => anyhow::bail!(
+            "a fault is exactly one of status, delay_ms, stall, break_off, drop, broken_arguments"
+        ),
     }
 }
 
@@ -241,9 +241,13 @@ pub fn default_script() -> Script {
     ]);
     let other = Scenario::new("any other task").replies([
         say("I look around.").and(shell("ls -a && git log --oneline -3")),
-        shell("echo 'The scripted model was here for #{number}.' >> SCRIPTED.md && cat SCRIPTED.md"),
+        shell(
+            "echo 'The scripted model was here for #{number}.' >> SCRIPTED.md && cat SCRIPTED.md",
+        ),
         commit_and_push("Add a line for #{number}"),
-        say("I am a script, not a model: I added a line to `SCRIPTED.md`, committed and pushed it."),
+        say(
+            "I am a script, not a model: I added a line to `SCRIPTED.md`, committed and pushed it.",
+        ),
     ]);
     Script::new().scenario(greeting).scenario(other)
 }

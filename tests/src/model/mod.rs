@@ -14,7 +14,7 @@ pub use script::{
     Answer, Call, Fault, Scenario, Script, Turn, call, commit_and_push, edit_create, edit_replace,
     edit_view, say, shell,
 };
-pub use server::{Seen, ScriptedModel};
+pub use server::{ScriptedModel, Seen};
 
 #[cfg(test)]
 mod tests;

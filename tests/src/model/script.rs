@@ -284,7 +284,10 @@ impl Scenario {
     pub fn find(mut self, name: &str, pattern: &str) -> Self {
         let pattern = Regex::new(pattern)
             .unwrap_or_else(|error| panic!("the pattern of {{{name}}} is none: {error}"));
-        self.finders.entry(name.to_owned()).or_default().push(pattern);
+        self.finders
+            .entry(name.to_owned())
+            .or_default()
+            .push(pattern);
         self
     }
 

@@ -147,13 +147,18 @@ impl ScriptedModel {
 
     /// The same for conversations whose task contains `marker`.
     pub fn hold_when(&self, marker: &str, turn: usize) {
-        self.shared.state().holds.push((Some(marker.to_owned()), turn));
+        self.shared
+            .state()
+            .holds
+            .push((Some(marker.to_owned()), turn));
     }
 
     /// Opens the gates: what waits goes on, and nothing more is held.
     pub fn release(&self) {
         self.shared.state().holds.clear();
-        self.shared.counts.send_modify(|counts| counts.released += 1);
+        self.shared
+            .counts
+            .send_modify(|counts| counts.released += 1);
     }
 
     /// Waits until `n` requests have come since the start.
@@ -161,7 +166,8 @@ impl ScriptedModel {
     /// # Panics
     /// When they do not come within two minutes.
     pub async fn wait_for_requests(&self, n: usize) {
-        self.wait(&format!("{n} requests"), |counts| counts.seen >= n).await;
+        self.wait(&format!("{n} requests"), |counts| counts.seen >= n)
+            .await;
     }
 
     /// Waits until `n` requests wait at a gate.
@@ -169,7 +175,8 @@ impl ScriptedModel {
     /// # Panics
     /// When they do not come within two minutes.
     pub async fn wait_for_held(&self, n: usize) {
-        self.wait(&format!("{n} held requests"), |counts| counts.held >= n).await;
+        self.wait(&format!("{n} held requests"), |counts| counts.held >= n)
+            .await;
     }
 
     async fn wait(&self, what: &str, reached: impl Fn(&Counts) -> bool) {
@@ -234,13 +241,9 @@ impl Shared {
             .collect();
         if let Some(n) = scenario {
             let faults = self.script.scenarios[n].faults.iter().enumerate();
-            due.extend(
-                faults
-                    .filter(|(_, (at, _, _))| *at == turn)
-                    .map(|(k, (_, fault, times))| {
-                        ((1000 * (n + 1) + k, conversation, turn), fault, *times)
-                    }),
-            );
+            due.extend(faults.filter(|(_, (at, _, _))| *at == turn).map(
+                |(k, (_, fault, times))| ((1000 * (n + 1) + k, conversation, turn), fault, *times),
+            ));
         }
         let mut state = self.state();
         due.into_iter().find_map(|(key, fault, times)| {
@@ -351,7 +354,8 @@ fn problem(turn: &Turn) -> Option<String> {
                 .filter_map(|call| call["id"].as_str()),
         );
     }
-    open.first().map(|id| format!("tool call {id:?} has no result"))
+    open.first()
+        .map(|id| format!("tool call {id:?} has no result"))
 }
 
 fn refuse(status: u16, message: &str) -> Response {
@@ -372,7 +376,9 @@ async fn respond(answer: &Answer, body: &Value, turn: &Turn, counted: Counted) -
         Some(Fault::Status(status, after)) => {
             let mut response = refuse(*status, "the script says so");
             if let Some(after) = after {
-                response.headers_mut().insert(header::RETRY_AFTER, (*after).into());
+                response
+                    .headers_mut()
+                    .insert(header::RETRY_AFTER, (*after).into());
             }
             return response;
         }
@@ -393,7 +399,11 @@ async fn respond(answer: &Answer, body: &Value, turn: &Turn, counted: Counted) -
     };
     if body["stream"] == true {
         let include_usage = body["stream_options"]["include_usage"] == true;
-        return sent(completion.events(include_usage), ending, "text/event-stream");
+        return sent(
+            completion.events(include_usage),
+            ending,
+            "text/event-stream",
+        );
     }
     let text = completion.whole().to_string();
     let mut middle = text.len() / 2;

@@ -22,7 +22,9 @@ fn task(text: &str) -> Vec<Message> {
             text: "You work in `/workspace/project/`.".into(),
         },
         Message::User {
-            text: format!("Task: {text}\n\nIssue #7 of octo/demo\n\nWork on the branch `agentmine/issue-7-ab`."),
+            text: format!(
+                "Task: {text}\n\nIssue #7 of octo/demo\n\nWork on the branch `agentmine/issue-7-ab`."
+            ),
         },
     ]
 }
@@ -102,7 +104,12 @@ async fn the_default_script_solves_the_sample_issue_streamed_and_not() {
             .unwrap()
             .ends_with("git push origin HEAD:refs/heads/agentmine/issue-7-ab")
     );
-    assert!(model.requests().iter().all(|seen| seen.scenario.as_deref() == Some("greeting")));
+    assert!(
+        model
+            .requests()
+            .iter()
+            .all(|seen| seen.scenario.as_deref() == Some("greeting"))
+    );
 }
 
 #[tokio::test]
@@ -112,7 +119,9 @@ async fn tasks_at_once_do_not_disturb_each_other() {
             .when(marker)
             .replies([shell(&format!("echo {marker} {{number}}")), say(marker)])
     };
-    let script = Script::new().scenario(scenario("red")).scenario(scenario("blue"));
+    let script = Script::new()
+        .scenario(scenario("red"))
+        .scenario(scenario("blue"));
     let model = ScriptedModel::start(script).await;
     let client = client(&model, |_| {});
     let (red, blue) = tokio::join!(play(&client, "red"), play(&client, "blue"));
@@ -124,12 +133,12 @@ async fn tasks_at_once_do_not_disturb_each_other() {
 
 #[tokio::test]
 async fn a_function_may_decide_by_what_tools_said() {
-    let model = ScriptedModel::start(Scenario::new("echo").find("word", "say (\\w+)").reply(|turn| {
-        match turn.number {
+    let model = ScriptedModel::start(Scenario::new("echo").find("word", "say (\\w+)").reply(
+        |turn| match turn.number {
             0 => shell("ls").and(edit_create("a.txt", "{word} {unknown}")),
             _ => say(&format!("it said {}", turn.last())),
-        }
-    }))
+        },
+    ))
     .await;
     let replies = play(&client(&model, |_| {}), "say hello").await;
     assert_eq!(arguments(&replies[0], 1)["file_text"], "hello {unknown}");
@@ -207,7 +216,8 @@ async fn a_request_waits_at_the_gate_until_it_is_released() {
 
 #[tokio::test]
 async fn requests_are_recorded_and_counted() {
-    let script = Script::from(Scenario::new("counted").replies([shell("ls"), say("done")])).key("sk-1");
+    let script =
+        Script::from(Scenario::new("counted").replies([shell("ls"), say("done")])).key("sk-1");
     let model = ScriptedModel::start(script).await;
     let stranger = client(&model, |_| {});
     assert!(matches!(
@@ -215,7 +225,9 @@ async fn requests_are_recorded_and_counted() {
         Err(LlmError::Unauthorized { status: 401, .. })
     ));
 
-    let client = client(&model, |config| config.api_key = Some(config::Secret::new("sk-1")));
+    let client = client(&model, |config| {
+        config.api_key = Some(config::Secret::new("sk-1"))
+    });
     let mut messages = task("x");
     fn request(messages: &[Message]) -> Request<'_> {
         Request {
@@ -228,7 +240,10 @@ async fn requests_are_recorded_and_counted() {
     assert_eq!(first.cached_tokens, 0);
     go_on(&mut messages, reply);
     let (_, second) = client.reply(request(&messages), None).await.unwrap();
-    assert!(second.cached_tokens + 2 >= first.input_tokens, "the first request is a prefix");
+    assert!(
+        second.cached_tokens + 2 >= first.input_tokens,
+        "the first request is a prefix"
+    );
     assert!(second.input_tokens > second.cached_tokens);
 
     let seen = model.requests();
@@ -275,11 +290,19 @@ scenarios:
     assert_eq!(model.requests().len(), 6);
 
     let lines = folder.path().join("script.jsonl");
-    std::fs::write(&lines, "{\"name\":\"a\",\"replies\":[]}\n\n{\"name\":\"b\"}\n").unwrap();
+    std::fs::write(
+        &lines,
+        "{\"name\":\"a\",\"replies\":[]}\n\n{\"name\":\"b\"}\n",
+    )
+    .unwrap();
     let error = format!("{:#}", load_script(&lines).unwrap_err());
     assert!(error.contains("script.jsonl:3"), "{error}");
 
-    std::fs::write(&yaml, "scenarios:\n  - { name: a, replies: [{ fault: { stall: true, drop: true } }] }\n").unwrap();
+    std::fs::write(
+        &yaml,
+        "scenarios:\n  - { name: a, replies: [{ fault: { stall: true, drop: true } }] }\n",
+    )
+    .unwrap();
     let error = format!("{:#}", load_script(&yaml).unwrap_err());
     assert!(error.contains("exactly one"), "{error}");
 }

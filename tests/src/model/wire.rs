@@ -137,5 +137,8 @@ impl Completion<'_> {
 
 fn pieces(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
-    chars.chunks(PIECE).map(|piece| piece.iter().collect()).collect()
+    chars
+        .chunks(PIECE)
+        .map(|piece| piece.iter().collect())
+        .collect()
 }

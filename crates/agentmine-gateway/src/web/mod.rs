@@ -133,7 +133,7 @@ impl WebProxy {
             let mut client = TokioIo::new(upgraded);
             let first = match grant {
                 Grant::Private => Vec::new(),
-                Grant::Public => match greeting(&mut client, &target.host).await {
+                Grant::Public => match greeting(&mut client, &target.host, HELLO_TIMEOUT).await {
                     Ok(bytes) => bytes,
                     Err(reason) => {
                         let host = target.host.to_string();
@@ -263,6 +263,7 @@ fn clean(headers: &mut HeaderMap) {
 async fn greeting(
     client: &mut (impl AsyncRead + Unpin),
     host: &Host,
+    limit: Duration,
 ) -> Result<Vec<u8>, &'static str> {
     let read = async {
         let mut bytes = Vec::new();
@@ -284,7 +285,7 @@ async fn greeting(
             }
         }
     };
-    timeout(HELLO_TIMEOUT, read)
+    timeout(limit, read)
         .await
         .unwrap_or(Err("no TLS greeting in time"))
 }

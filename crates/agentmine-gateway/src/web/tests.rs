@@ -244,7 +244,10 @@ async fn the_tls_greeting_must_name_the_host() {
     let host = Host::parse("example.org").unwrap();
     let good = hello_for("Example.org");
     let mut reader = good.as_slice();
-    assert_eq!(greeting(&mut reader, &host).await, Ok(good.clone()));
+    assert_eq!(
+        greeting(&mut reader, &host, super::HELLO_TIMEOUT).await,
+        Ok(good.clone())
+    );
     for (bytes, reason) in [
         (hello_for("evil.org"), "another host"),
         (hello_for(""), "another host"),
@@ -253,17 +256,19 @@ async fn the_tls_greeting_must_name_the_host() {
         (Vec::new(), "closed"),
     ] {
         let mut reader = bytes.as_slice();
-        let told = greeting(&mut reader, &host).await.unwrap_err();
+        let told = greeting(&mut reader, &host, super::HELLO_TIMEOUT)
+            .await
+            .unwrap_err();
         assert!(told.contains(reason), "{told}");
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_silent_greeting_ends_in_time() {
     let (mut near, _far) = tokio::io::duplex(64);
     let host = Host::parse("example.org").unwrap();
     assert_eq!(
-        greeting(&mut near, &host).await,
+        greeting(&mut near, &host, std::time::Duration::from_millis(5)).await,
         Err("no TLS greeting in time")
     );
 }

@@ -87,7 +87,7 @@ impl OpenAi {
             redactor: Redactor::new(secrets.cloned().chain(password)),
             retries: Policy {
                 max_tries: config.max_tries,
-                base: Duration::from_secs(1),
+                base: Duration::from_millis(500),
                 cap: Duration::from_secs(30),
                 total: Duration::from_secs(3600),
             },

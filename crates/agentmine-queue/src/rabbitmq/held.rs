@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agentmine_domain::{Priority, WakeUp};
 use async_trait::async_trait;
+use lapin::Acker;
 use lapin::message::BasicGetMessage;
 use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions};
 use lapin::types::{AMQPValue, ShortString};

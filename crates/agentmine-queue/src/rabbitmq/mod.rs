@@ -6,8 +6,8 @@
 //! prefetch of 1 and cancelling, the other way, gives messages back by requeueing whenever two classes
 //! deliver at once, and each of those counts toward the delivery limit on brokers before 4.3.
 //! So that an idle slot need not poll hard, each publish rings a bell: a tiny transient message to a
-//! fanout exchange, from which every taking process consumes by an exclusive queue of its own, of length
-//! 1. The bell carries no work and may be lost: without it (a message back from the retry ladder, or
+//! fanout exchange, from which every taking process consumes by an exclusive queue of its own (length one).
+//! The bell carries no work and may be lost: without it (a message back from the retry ladder, or
 //! requeued) the classes are looked at every second. An idle look asks for the counts only, since a
 //! `basic.get` is a command in a quorum queue's log even when there is nothing to get.
 //!
@@ -169,7 +169,11 @@ impl Broker {
         }
     }
 
-    async fn look(self: &Arc<Self>, link: &Arc<Link>, how: Look) -> Result<Option<Held>, QueueError> {
+    async fn look(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        how: Look,
+    ) -> Result<Option<Held>, QueueError> {
         for class in Priority::ALL.iter().rev() {
             let queue = self.topology.class(*class);
             if how == Look::CountFirst && link.count(&queue).await? == 0 {

@@ -124,11 +124,7 @@ async fn exchange(channel: &Channel, name: &str, kind: ExchangeKind) -> Result<(
         .await
 }
 
-async fn queue(
-    channel: &Channel,
-    name: &str,
-    arguments: FieldTable,
-) -> Result<(), lapin::Error> {
+async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> Result<(), lapin::Error> {
     channel
         .queue_declare(name.into(), QueueDeclareOptions::durable(), arguments)
         .await

@@ -1,7 +1,7 @@
 //! Configuration: `config.yaml`, then environment, then flags.
 //!
 //! [`load`] reports every fault at once, each with its place, what was seen and what was expected.
-//! It works in three steps: all sources become one [`tree`] whose values know where they came from;
+//! It works in three steps: all sources become one tree whose values know where they came from;
 //! the tree is walked against the JSON Schema of [`Config`] (unknown keys, types), and what is wrong
 //! is cut out; the rest becomes a [`Config`], whose values are then checked for sense. No message
 //! holds the value of a [`Secret`].

@@ -13,7 +13,7 @@ pub(crate) use self::profile::parse_size;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agentmine_runtime::config::{CommandExecutor, Docker};
 use async_trait::async_trait;
@@ -29,6 +29,8 @@ use crate::client::{Control, Running};
 use crate::name::{PREFIX, is_valid_role, sandbox_name, task_of};
 use crate::tunnel::Tunnel;
 use crate::{Backend, Found, Sandbox, SandboxError, SandboxSpec};
+
+const PULL_LIMIT: Duration = Duration::from_secs(900);
 
 /// Makes Docker containers.
 #[derive(Debug, Clone)]
@@ -277,21 +279,31 @@ impl Engine {
 
     async fn pull(&self, name: &str) -> Result<(), SandboxError> {
         tracing::info!(image = name, "pulling the sandbox image");
+        // Without a tag the engine would take every one of them.
+        let last = name.rsplit('/').next().unwrap_or(name);
+        let tagged = last.contains(':') || last.contains('@');
         let options = bollard::query_parameters::CreateImageOptions {
-            from_image: Some(name.to_owned()),
+            from_image: Some(if tagged {
+                name.to_owned()
+            } else {
+                format!("{name}:latest")
+            }),
             ..Default::default()
         };
         let docker = self.docker();
         let mut progress = std::pin::pin!(docker.create_image(Some(options), None, None));
         let mut failed = None;
-        while let Some(step) = progress.next().await {
-            failed = match step {
-                Ok(info) => info
-                    .error_detail
-                    .and_then(|detail| detail.message)
-                    .or(failed),
-                Err(err) => Some(err.to_string()),
-            };
+        let pulled = async {
+            while let Some(step) = progress.next().await {
+                let said = match step {
+                    Ok(info) => info.error_detail.and_then(|detail| detail.message),
+                    Err(err) => Some(err.to_string()),
+                };
+                failed = said.or(failed.take());
+            }
+        };
+        if tokio::time::timeout(PULL_LIMIT, pulled).await.is_err() {
+            failed = Some(format!("not done after {} s", PULL_LIMIT.as_secs()));
         }
         match failed {
             None => Ok(()),

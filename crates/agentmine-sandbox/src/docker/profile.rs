@@ -101,6 +101,7 @@ impl Profile {
             entrypoint: Some(vec![super::guest_path()]),
             cmd: Some(vec!["idle".into()]),
             working_dir: Some("/workspace".into()),
+            env: Some(vec![format!("AGENTMINE_SANDBOX={}", sandbox_name(spec))]),
             labels: Some(labels.map(|(key, value)| (key.to_owned(), value)).into()),
             stop_signal: Some("SIGTERM".into()),
             stop_timeout: Some(10),
@@ -112,7 +113,6 @@ impl Profile {
             host_config: Some(self.host_config(read_only_root)),
             ..ContainerCreateBody::default()
         }
-        .with_name_as_env(spec)
     }
 
     fn host_config(&self, read_only_root: bool) -> HostConfig {
@@ -140,9 +140,11 @@ impl Profile {
             mounts: Some(vec![volume("/workspace"), volume("/opt/agentmine")]),
             readonly_rootfs: Some(read_only_root),
             tmpfs: read_only_root.then(|| {
+                // Engines give it the mode of the image's own folder, so the owner must be right.
+                let run = format!("rw,nosuid,nodev,size=16m,uid={},gid={}", self.uid, self.gid);
                 pairs(&[
                     ("/tmp", "rw,nosuid,nodev,exec,size=1g,mode=1777"),
-                    ("/run", "rw,nosuid,nodev,size=16m,mode=1777"),
+                    ("/run", &run),
                 ])
             }),
             storage_opt: match self.disk {
@@ -152,18 +154,6 @@ impl Profile {
             runtime: self.runtime.clone(),
             ..HostConfig::default()
         }
-    }
-}
-
-trait WithName {
-    fn with_name_as_env(self, spec: &SandboxSpec) -> Self;
-}
-
-impl WithName for ContainerCreateBody {
-    /// The only variable that a sandbox's environment has from us before the guest adds its own.
-    fn with_name_as_env(mut self, spec: &SandboxSpec) -> Self {
-        self.env = Some(vec![format!("AGENTMINE_SANDBOX={}", sandbox_name(spec))]);
-        self
     }
 }
 
@@ -241,8 +231,8 @@ fn has_storage_quota(info: &SystemInfo) -> bool {
             .any(|pair| matches!(pair.as_slice(), [k, v] if k == key && v == value))
     };
     match info.driver.as_deref() {
-        // Overlay on xfs needs a mount option that the engine does not tell of: its root is asked for
-        // by what it answers to a container, so only what is certain counts here.
+        // Overlay on xfs takes a size only when mounted with project quotas, and not every engine tells
+        // of it: what is not certain is left to the guest.
         Some("btrfs" | "zfs") => true,
         Some("overlay2") => {
             says("Backing Filesystem", "xfs") && says("Supports project quota", "true")

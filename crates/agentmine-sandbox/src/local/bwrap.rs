@@ -69,7 +69,7 @@ pub(super) async fn probe(inner: &Inner) -> Result<(), String> {
 pub(super) fn guest(inner: &Inner, workspace: &Path) -> Command {
     let mut command = base(inner);
     command.arg("--bind").arg(workspace).arg("/workspace");
-    command.args(["--chdir", "/workspace", "--"]);
+    command.args(["--remount-ro", "/", "--chdir", "/workspace", "--"]);
     command.arg(format!("{OWN}/bin/agentmine-guest"));
     command.args(inner.guest_args("namespaces", Path::new("/workspace")));
     command
@@ -105,10 +105,11 @@ fn base(inner: &Inner) -> Command {
         let path = Path::new("/etc").join(name);
         command.arg("--ro-bind-try").arg(&path).arg(&path);
     }
-    command.args(["--proc", "/proc", "--dev", "/dev", "--size"]);
-    command
-        .arg(inner.tmp_limit.to_string())
-        .args(["--tmpfs", "/tmp"]);
+    command.args(["--proc", "/proc", "--dev", "/dev"]);
+    for scratch in ["/tmp", "/dev/shm"] {
+        command.arg("--size").arg(inner.tmp_limit.to_string());
+        command.args(["--tmpfs", scratch]);
+    }
     command.args(["--dir", "/run", "--dir", "/opt", "--dir", OWN]);
     command
         .arg("--ro-bind")

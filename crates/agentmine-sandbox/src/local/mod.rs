@@ -45,6 +45,7 @@ struct Inner {
     require_namespaces: bool,
     disk_limit: u64,
     tmp_limit: u64,
+    max_processes: i64,
     jail: OnceCell<Jail>,
 }
 
@@ -86,6 +87,7 @@ impl LocalBackend {
             require_namespaces: config.local.require_namespaces,
             disk_limit: parse_size(&config.docker.resources.disk_limit)?,
             tmp_limit: parse_size(&config.docker.resources.disk_limit)?.min(1 << 30),
+            max_processes: config.docker.pids_limit.max(0),
             jail: OnceCell::new(),
         })))
     }
@@ -174,6 +176,8 @@ impl Inner {
             root.to_string_lossy().into_owned(),
             "--disk-limit".into(),
             self.disk_limit.to_string(),
+            "--max-processes".into(),
+            self.max_processes.to_string(),
             "--path".into(),
             self.toolchains.path(&self.read_only),
         ];

@@ -19,7 +19,9 @@ pub(super) async fn begin(
     intent: &Value,
 ) -> Result<EffectState, Failure> {
     if lease.is_some_and(|lease| lease.task != task) {
-        return Err(Failure::Fault("an effect under another task's lease".into()));
+        return Err(Failure::Fault(
+            "an effect under another task's lease".into(),
+        ));
     }
     let (held, begun): (i64, i64) = sqlx::query_as(
         "WITH held AS (

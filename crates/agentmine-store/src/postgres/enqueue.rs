@@ -12,11 +12,7 @@ use crate::row::{TaskRow, clean, priority_number};
 /// new items alone: most scans find their item known and never take it.
 const NUMBER_LOCK: i64 = 0x6167_656e_746d_0001;
 
-pub(super) async fn enqueue(
-    pool: &PgPool,
-    id: TaskId,
-    new: &NewTask,
-) -> Result<Enqueued, Failure> {
+pub(super) async fn enqueue(pool: &PgPool, id: TaskId, new: &NewTask) -> Result<Enqueued, Failure> {
     let item_key = clean(&new.item.key()).into_owned();
     let dedup_key = clean(&new.dedup_key()).into_owned();
     let mut connection = pool.acquire().await?;

@@ -19,7 +19,9 @@ pub(super) async fn begin(
     intent: &Value,
 ) -> Result<EffectState, Failure> {
     if lease.is_some_and(|lease| lease.task != task) {
-        return Err(Failure::Fault("an effect under another task's lease".into()));
+        return Err(Failure::Fault(
+            "an effect under another task's lease".into(),
+        ));
     }
     let (mut tx, now) = begin_tx(pool).await?;
     let held: Option<i32> = sqlx::query_scalar(

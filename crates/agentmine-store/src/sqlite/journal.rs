@@ -133,7 +133,10 @@ pub(super) async fn steps(pool: &SqlitePool, task: TaskId) -> Result<Vec<Step>, 
     all(rows)
 }
 
-pub(super) async fn checkpoints(pool: &SqlitePool, task: TaskId) -> Result<Vec<Checkpoint>, Failure> {
+pub(super) async fn checkpoints(
+    pool: &SqlitePool,
+    task: TaskId,
+) -> Result<Vec<Checkpoint>, Failure> {
     let rows: Vec<CheckpointRow> = sqlx::query_as(
         "SELECT seq, commit_hash, bundle FROM checkpoints WHERE task = $1 ORDER BY seq",
     )

@@ -173,7 +173,11 @@ pub(super) async fn check(pool: &SqlitePool, lease: &Lease) -> Result<(), Failur
     held.map(|_| ()).ok_or(Failure::Fenced(lease.task))
 }
 
-pub(super) async fn set_phase(pool: &SqlitePool, lease: &Lease, phase: Phase) -> Result<(), Failure> {
+pub(super) async fn set_phase(
+    pool: &SqlitePool,
+    lease: &Lease,
+    phase: Phase,
+) -> Result<(), Failure> {
     let (mut tx, now) = begin(pool).await?;
     let done = sqlx::query(
         "UPDATE tasks SET phase = $3, updated_at = $4

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use sqlx::SqlitePool;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::SqlitePool;
 
 use super::SqliteStore;
 use crate::StoreError;
@@ -68,7 +68,9 @@ async fn migrate(pool: &SqlitePool) -> Result<(), Failure> {
     migrator
         .run_direct(None, &mut *tx, false)
         .await
-        .map_err(|error: MigrateError| Failure::Fault(format!("migrating the database: {error}")))?;
+        .map_err(|error: MigrateError| {
+            Failure::Fault(format!("migrating the database: {error}"))
+        })?;
     tx.commit().await?;
     Ok(())
 }

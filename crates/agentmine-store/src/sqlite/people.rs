@@ -132,7 +132,10 @@ pub(super) async fn task_by_number(
     row.map(Task::try_from).transpose()
 }
 
-pub(super) async fn task_by_item(pool: &SqlitePool, item: &ItemRef) -> Result<Option<Task>, Failure> {
+pub(super) async fn task_by_item(
+    pool: &SqlitePool,
+    item: &ItemRef,
+) -> Result<Option<Task>, Failure> {
     let row: Option<TaskRow> = sqlx::query_as(concat!(
         "SELECT ",
         task_columns!(),

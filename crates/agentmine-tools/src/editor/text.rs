@@ -155,13 +155,12 @@ fn shown_line(line: &[u8]) -> String {
 
 /// The lines without their ends.
 fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes.split_inclusive(|byte| *byte == b'\n').map(|line| {
-        let line = match line.strip_suffix(b"\n") {
+    bytes
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(|line| match line.strip_suffix(b"\n") {
             Some(line) => line.strip_suffix(b"\r").unwrap_or(line),
             None => line,
-        };
-        line
-    })
+        })
 }
 
 /// Where the text may be meant to be: what most often differs is the whitespace.

@@ -10,7 +10,8 @@ use http::{Method, StatusCode, header};
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use super::client::{Call, Client, Reply, unavailable};
+use super::client::{Call, Client};
+use super::reply::{Reply, unavailable};
 use crate::TrackerError;
 
 /// All replies kept, in bytes. Past it the cache starts anew: it is only a cache.
@@ -28,7 +29,10 @@ impl Cache {
     }
 
     fn put(&self, url: Url, reply: &Reply) {
-        let etag = reply.headers.get(header::ETAG).and_then(|value| value.to_str().ok());
+        let etag = reply
+            .headers
+            .get(header::ETAG)
+            .and_then(|value| value.to_str().ok());
         let Some(etag) = etag.filter(|_| reply.body.len() < MAX_BYTES / 4) else {
             return;
         };
@@ -51,7 +55,9 @@ impl Client {
         if reply.status == StatusCode::NOT_MODIFIED {
             return match known {
                 Some((_, reply)) => Ok(reply),
-                None => Err(unavailable("it answered 304 to an unconditional request".into())),
+                None => Err(unavailable(
+                    "it answered 304 to an unconditional request".into(),
+                )),
             };
         }
         if reply.status == StatusCode::OK {
@@ -66,7 +72,8 @@ impl Client {
         first: Url,
         what: &str,
     ) -> Result<Vec<T>, TrackerError> {
-        self.pages(first, what, |reply| reply.json::<Vec<T>>()).await
+        self.pages(first, what, |reply| reply.json::<Vec<T>>())
+            .await
     }
 
     /// All pages, each read by `items`.

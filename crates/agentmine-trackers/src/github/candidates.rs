@@ -12,7 +12,7 @@ use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::GitHubTracker;
-use super::client::refused;
+use super::reply::refused;
 use super::wire::{Event, Issue, Repo, SearchPage, same_label};
 use crate::{Candidate, TrackerError};
 
@@ -23,13 +23,20 @@ const MAX_TRIGGERS: usize = 10_000;
 
 /// The newest trigger of each item, for as long as the item was not touched.
 #[derive(Debug, Default)]
-pub(super) struct Triggers(Mutex<HashMap<(u64, String), (DateTime<Utc>, String)>>);
+pub(super) struct Triggers(Mutex<HashMap<(u64, String), Known>>);
+
+/// A trigger, and when the item had last changed as it was asked for.
+#[derive(Debug)]
+struct Known {
+    updated_at: DateTime<Utc>,
+    trigger: String,
+}
 
 impl Triggers {
     fn get(&self, issue: &Issue, label: &str) -> Option<String> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (updated_at, trigger) = known.get(&(issue.id, label.to_owned()))?;
-        (*updated_at == issue.updated_at).then(|| trigger.clone())
+        let entry = known.get(&(issue.id, label.to_owned()))?;
+        (entry.updated_at == issue.updated_at).then(|| entry.trigger.clone())
     }
 
     fn put(&self, issue: &Issue, label: &str, trigger: &str) {
@@ -37,7 +44,10 @@ impl Triggers {
         if known.len() >= MAX_TRIGGERS {
             known.clear();
         }
-        let entry = (issue.updated_at, trigger.to_owned());
+        let entry = Known {
+            updated_at: issue.updated_at,
+            trigger: trigger.to_owned(),
+        };
         known.insert((issue.id, label.to_owned()), entry);
     }
 }
@@ -57,7 +67,10 @@ impl GitHubTracker {
         }
         if let Some(query) = &self.query {
             for candidate in self.search(query, label).await? {
-                if !found.iter().any(|known| known.item.key() == candidate.item.key()) {
+                if !found
+                    .iter()
+                    .any(|known| known.item.key() == candidate.item.key())
+                {
                     found.push(candidate);
                 }
             }
@@ -80,7 +93,10 @@ impl GitHubTracker {
         if label.contains(',') {
             url.set_query(Some("state=open&per_page=100"));
         }
-        let issues = self.client.list::<Issue>(url, &format!("repository {path}")).await?;
+        let issues = self
+            .client
+            .list::<Issue>(url, &format!("repository {path}"))
+            .await?;
         let mut found = Vec::new();
         for issue in issues {
             found.extend(self.candidate(&repo, issue, label).await?);
@@ -177,7 +193,12 @@ impl GitHubTracker {
         let newest = events
             .iter()
             .filter(|event| matches!(event.event.as_str(), "labeled" | "unlabeled"))
-            .filter(|event| event.label.as_ref().is_some_and(|own| same_label(own.name(), label)))
+            .filter(|event| {
+                event
+                    .label
+                    .as_ref()
+                    .is_some_and(|own| same_label(own.name(), label))
+            })
             .max_by_key(|event| event.id);
         let trigger = match newest {
             Some(event) if event.event == "labeled" => event.id.to_string(),

@@ -18,11 +18,16 @@ impl GitHubTracker {
         let login = self.own_login().await?;
         let mut url = self.item_url(item, &["comments"])?;
         url.query_pairs_mut().append_pair("per_page", "100");
-        let comments = self.client.list::<wire::Comment>(url, &item.to_string()).await?;
+        let comments = self
+            .client
+            .list::<wire::Comment>(url, &item.to_string())
+            .await?;
         Ok(comments
             .into_iter()
             .map(|comment| {
-                let author = comment.user.map_or_else(|| "ghost".to_owned(), |user| user.login);
+                let author = comment
+                    .user
+                    .map_or_else(|| "ghost".to_owned(), |user| user.login);
                 Comment {
                     id: comment.id.to_string(),
                     ours: author.eq_ignore_ascii_case(login),
@@ -62,7 +67,7 @@ impl GitHubTracker {
             }
             tries += 1;
             if tries >= self.client.tries() {
-                return Err(super::client::unavailable(format!(
+                return Err(super::reply::unavailable(format!(
                     "the comment on {item} could not be written"
                 )));
             }
@@ -79,7 +84,10 @@ impl GitHubTracker {
     ) -> Result<bool, TrackerError> {
         let url = self.repo_url(&item.repo_path, &["issues", "comments", id])?;
         let body = json!({ "body": text });
-        let reply = self.client.send(&Call::new(Method::PATCH, url).json(&body)).await?;
+        let reply = self
+            .client
+            .send(&Call::new(Method::PATCH, url).json(&body))
+            .await?;
         if reply.status == StatusCode::NOT_FOUND {
             return Ok(false);
         }

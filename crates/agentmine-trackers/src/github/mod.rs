@@ -10,6 +10,7 @@ mod client;
 mod comments;
 mod limits;
 mod pulls;
+mod reply;
 mod wire;
 
 #[cfg(test)]
@@ -35,7 +36,8 @@ use crate::{
     Tracker, TrackerError,
 };
 use candidates::Triggers;
-use client::{Call, Client, Limits, refused, unauthorized, unavailable};
+use client::{Call, Client, Limits};
+use reply::{refused, unauthorized, unavailable};
 use wire::{Content, Issue, Pull, Repo, User};
 
 /// How long what is known of a repository is taken as true.
@@ -66,10 +68,16 @@ impl GitHubTracker {
     }
 
     fn with_limits(config: &GitHub, limits: Limits) -> Result<Self, TrackerError> {
-        let token = config.token.clone().filter(|token| !token.expose().trim().is_empty());
+        let token = config
+            .token
+            .clone()
+            .filter(|token| !token.expose().trim().is_empty());
         let token = token.ok_or_else(|| unauthorized("no token is configured".into()))?;
         let token = Secret::new(token.expose().trim());
-        let query = config.query.clone().filter(|query| !query.trim().is_empty());
+        let query = config
+            .query
+            .clone()
+            .filter(|query| !query.trim().is_empty());
         if config.repositories.is_empty() && query.is_none() {
             return Err(refused(
                 "trackers.github names nothing to scan. hint: set repositories or query".into(),
@@ -115,7 +123,11 @@ impl GitHubTracker {
             return Ok(repo);
         }
         let url = self.repo_url(path, &[])?;
-        let reply = self.client.get_cached(url).await?.ok(&format!("repository {path}"))?;
+        let reply = self
+            .client
+            .get_cached(url)
+            .await?
+            .ok(&format!("repository {path}"))?;
         let repo: Repo = reply.json()?;
         split_path(&repo.full_name)?;
         let mut repos = self.repos.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,7 +183,10 @@ impl GitHubTracker {
             url.set_path(&format!("{root}/graphql"));
         }
         let body = json!({ "query": "query { viewer { login } }" });
-        let reply = self.client.send(&Call::new(Method::POST, url).json(&body)).await?;
+        let reply = self
+            .client
+            .send(&Call::new(Method::POST, url).json(&body))
+            .await?;
         let value: Value = reply.ok("the token's viewer")?.json()?;
         match value["data"]["viewer"]["login"].as_str() {
             Some(login) if login.ends_with("[bot]") => Ok(login.to_owned()),
@@ -183,7 +198,12 @@ impl GitHubTracker {
     async fn branches(&self, item: &ItemRef) -> Result<Branches, TrackerError> {
         let number = item.number.to_string();
         let url = self.repo_url(&item.repo_path, &["pulls", &number])?;
-        let pull: Pull = self.client.get_cached(url).await?.ok(&item.to_string())?.json()?;
+        let pull: Pull = self
+            .client
+            .get_cached(url)
+            .await?
+            .ok(&item.to_string())?
+            .json()?;
         Ok(Branches {
             source: pull.head.branch,
             target: pull.base.branch,
@@ -208,9 +228,17 @@ impl Tracker for GitHubTracker {
     async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
         let item = self.current(item).await?;
         let url = self.item_url(&item, &[])?;
-        let issue: Issue = self.client.get_cached(url).await?.ok(&item.to_string())?.json()?;
+        let issue: Issue = self
+            .client
+            .get_cached(url)
+            .await?
+            .ok(&item.to_string())?
+            .json()?;
         // A transferred issue is another repository's now.
-        if issue.repo_path().is_some_and(|path| !path.eq_ignore_ascii_case(&item.repo_path)) {
+        if issue
+            .repo_path()
+            .is_some_and(|path| !path.eq_ignore_ascii_case(&item.repo_path))
+        {
             return Err(TrackerError::NotFound {
                 tracker: TrackerKind::GitHub,
                 what: format!("{item} (it was transferred)"),
@@ -223,9 +251,15 @@ impl Tracker for GitHubTracker {
         Ok(Item {
             title: issue.title,
             body: issue.body.unwrap_or_default(),
-            author: issue.user.map_or_else(|| "ghost".to_owned(), |user| user.login),
+            author: issue
+                .user
+                .map_or_else(|| "ghost".to_owned(), |user| user.login),
             open: issue.state == "open",
-            labels: issue.labels.iter().map(|label| label.name().to_owned()).collect(),
+            labels: issue
+                .labels
+                .iter()
+                .map(|label| label.name().to_owned())
+                .collect(),
             assignees: issue.assignees.into_iter().map(|user| user.login).collect(),
             url: issue.html_url,
             branches,
@@ -247,7 +281,10 @@ impl Tracker for GitHubTracker {
         if !add.is_empty() {
             let url = self.item_url(item, &["labels"])?;
             let body = json!({ "labels": add });
-            let reply = self.client.send(&Call::new(Method::POST, url).json(&body)).await?;
+            let reply = self
+                .client
+                .send(&Call::new(Method::POST, url).json(&body))
+                .await?;
             reply.ok(&item.to_string())?;
         }
         for label in remove {
@@ -352,7 +389,9 @@ fn split_path(path: &str) -> Result<(&str, &str), TrackerError> {
     let fine = |part: &str| {
         !matches!(part, "" | "." | "..")
             && part.len() <= 100
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
     };
     match path.split_once('/') {
         Some((owner, name)) if fine(owner) && fine(name) => Ok((owner, name)),

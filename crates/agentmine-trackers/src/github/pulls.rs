@@ -5,8 +5,9 @@ use http::{Method, StatusCode};
 use serde_json::json;
 
 use super::GitHubTracker;
-use super::client::{Call, CallError, Reply, refused, unavailable};
+use super::client::{Call, CallError};
 use super::comments::MAX_TEXT;
+use super::reply::{Reply, refused, unavailable};
 use super::wire::Pull;
 use crate::{NewPullRequest, PullRequest, TrackerError, marker};
 
@@ -33,7 +34,10 @@ impl GitHubTracker {
             .append_pair("sort", "created")
             .append_pair("direction", "desc")
             .append_pair("per_page", "100");
-        let pulls = self.client.list::<Pull>(url, &format!("repository {}", repo.full_name)).await?;
+        let pulls = self
+            .client
+            .list::<Pull>(url, &format!("repository {}", repo.full_name))
+            .await?;
         // A filter that GitHub does not understand is ignored, so the answer is checked.
         let newest = pulls
             .into_iter()

@@ -1,0 +1,575 @@
+//! What GitHub may do to a client, played by wiremock. The happy paths stand in the contract suite
+//! over the fake forge.
+
+use std::time::{Duration, Instant};
+
+use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
+use agentmine_runtime::config::{GitHub, Secret};
+use chrono::{TimeDelta, TimeZone, Utc};
+use http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+use url::Url;
+use wiremock::matchers::{header, header_exists, method, path, query_param};
+use wiremock::{Mock, MockServer, Request, ResponseTemplate};
+
+use super::client::Limits;
+use super::limits::{self, Limited};
+use super::{GitHubTracker, clone_url, host_of, split_path};
+use crate::{NewPullRequest, Tracker, TrackerError};
+
+const TOKEN: &str = "ghp_secretsecretsecret";
+const LABEL: &str = "coding agent";
+
+fn tracker(server: &MockServer) -> GitHubTracker {
+    let config = GitHub {
+        api_url: Url::parse(&server.uri()).unwrap(),
+        token: Some(Secret::new(TOKEN)),
+        repositories: vec!["octo/demo".into()],
+        query: None,
+    };
+    let limits = Limits {
+        tries: 3,
+        pause: Duration::from_millis(2),
+        max_wait: Duration::from_secs(3),
+        timeout: Duration::from_secs(2),
+        max_body: 1 << 20,
+    };
+    GitHubTracker::with_limits(&config, limits).unwrap()
+}
+
+fn item(server: &MockServer) -> ItemRef {
+    ItemRef {
+        tracker: TrackerKind::GitHub,
+        host: host_of(&Url::parse(&server.uri()).unwrap()).unwrap(),
+        repo_id: "42".into(),
+        repo_path: "octo/demo".into(),
+        kind: ItemKind::Issue,
+        number: 7,
+    }
+}
+
+fn repo(id: u64) -> Value {
+    json!({ "id": id, "full_name": "octo/demo", "default_branch": "main", "clone_url": "http://forge.test/octo/demo.git" })
+}
+
+fn issue(server: &MockServer, number: u64, updated_at: &str) -> Value {
+    json!({
+        "id": 100 + number, "number": number, "title": "t", "body": null, "state": "open",
+        "html_url": "http://forge.test/7", "repository_url": format!("{}/repos/octo/demo", server.uri()),
+        "user": null, "labels": [{ "name": LABEL }], "assignees": [], "updated_at": updated_at,
+    })
+}
+
+async fn on(server: &MockServer, verb: &str, at: &str, answer: ResponseTemplate) {
+    Mock::given(method(verb))
+        .and(path(at))
+        .respond_with(answer)
+        .mount(server)
+        .await;
+}
+
+async fn with_repo() -> MockServer {
+    let server = MockServer::start().await;
+    on(&server, "GET", "/repos/octo/demo", ok(repo(42))).await;
+    server
+}
+
+fn ok(body: Value) -> ResponseTemplate {
+    ResponseTemplate::new(200).set_body_json(body)
+}
+
+async fn count(server: &MockServer, verb: &str, at: &str) -> usize {
+    let all = server.received_requests().await.unwrap();
+    let same = |request: &&Request| request.method.as_str() == verb && request.url.path() == at;
+    all.iter().filter(same).count()
+}
+
+#[tokio::test]
+async fn a_short_limit_is_waited_for() {
+    let server = MockServer::start().await;
+    let limited = ResponseTemplate::new(429).insert_header("retry-after", "1");
+    Mock::given(path("/user"))
+        .respond_with(limited)
+        .up_to_n_times(1)
+        .mount(&server)
+        .await;
+    on(&server, "GET", "/user", ok(json!({ "login": "bot" }))).await;
+    let begin = Instant::now();
+    assert_eq!(tracker(&server).login().await.unwrap(), "bot");
+    assert!(begin.elapsed() >= Duration::from_millis(900));
+}
+
+#[tokio::test]
+async fn a_long_limit_is_told_and_no_further_request_is_made() {
+    let server = MockServer::start().await;
+    let limited = ResponseTemplate::new(403)
+        .insert_header("x-ratelimit-remaining", "0")
+        .insert_header(
+            "x-ratelimit-reset",
+            (Utc::now().timestamp() + 600).to_string().as_str(),
+        );
+    on(&server, "GET", "/user", limited).await;
+    let tracker = tracker(&server);
+    for _ in 0..2 {
+        match tracker.login().await.unwrap_err() {
+            TrackerError::RateLimited { until, .. } => {
+                assert!(until - Utc::now() > TimeDelta::seconds(500));
+            }
+            error => panic!("{error}"),
+        }
+    }
+    assert_eq!(count(&server, "GET", "/user").await, 1);
+}
+
+#[tokio::test]
+async fn a_limited_write_is_sent_again_since_it_did_not_happen() {
+    let server = with_repo().await;
+    let labels = "/repos/octo/demo/issues/7/labels";
+    let limited = ResponseTemplate::new(403)
+        .insert_header("retry-after", "0")
+        .set_body_json(json!({ "message": "You have exceeded a secondary rate limit" }));
+    Mock::given(path(labels))
+        .respond_with(limited)
+        .up_to_n_times(1)
+        .mount(&server)
+        .await;
+    on(&server, "POST", labels, ok(json!([]))).await;
+    let tracker = tracker(&server);
+    tracker
+        .set_labels(&item(&server), &["x".into()], &[])
+        .await
+        .unwrap();
+    assert_eq!(count(&server, "POST", labels).await, 2);
+}
+
+#[test]
+fn limits_are_read_from_headers_and_words() {
+    let now = Utc.with_ymd_and_hms(2026, 1, 1, 0, 0, 0).unwrap();
+    let read = |status: u16, pairs: &[(&'static str, &str)], body: &str| {
+        let headers: HeaderMap = pairs
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect();
+        let status = StatusCode::from_u16(status).unwrap();
+        limits::read(status, &headers, body.as_bytes(), now)
+    };
+    let at = |seconds, secondary| {
+        Some(Limited {
+            until: now + TimeDelta::seconds(seconds),
+            secondary,
+        })
+    };
+    assert_eq!(read(200, &[("retry-after", "5")], ""), None);
+    assert_eq!(
+        read(
+            403,
+            &[("x-ratelimit-remaining", "12")],
+            "Resource not accessible"
+        ),
+        None
+    );
+    assert_eq!(read(429, &[("retry-after", "5")], ""), at(5, true));
+    assert_eq!(read(429, &[], ""), at(60, true));
+    assert_eq!(
+        read(403, &[], "You have exceeded a SECONDARY rate limit."),
+        at(60, true)
+    );
+    assert_eq!(
+        read(403, &[("retry-after", "Thu, 01 Jan 2026 00:00:30 GMT")], ""),
+        at(30, true)
+    );
+    // The server's clock is two minutes ahead of ours: the wait is what counts.
+    let ahead = now.timestamp() + 120;
+    let reset = (ahead + 10).to_string();
+    let pairs = [
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-reset", reset.as_str()),
+        ("date", "Thu, 01 Jan 2026 00:02:00 GMT"),
+    ];
+    assert_eq!(read(403, &pairs, ""), at(11, false));
+    // Nonsense does not close the gate for good, and does not overflow.
+    let forever = i64::MAX.to_string();
+    assert_eq!(read(429, &[("retry-after", &forever)], ""), at(7200, true));
+    let pairs = [
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-reset", forever.as_str()),
+    ];
+    assert_eq!(read(403, &pairs, ""), at(7200, false));
+}
+
+#[tokio::test]
+async fn refused_credentials_name_the_variable_and_never_the_token() {
+    let server = MockServer::start().await;
+    let echo = json!({ "message": format!("Bad credentials: {TOKEN}") });
+    on(
+        &server,
+        "GET",
+        "/user",
+        ResponseTemplate::new(401).set_body_json(echo),
+    )
+    .await;
+    let error = tracker(&server).login().await.unwrap_err();
+    assert!(
+        matches!(error, TrackerError::Unauthorized { .. }),
+        "{error}"
+    );
+    let text = format!("{error} {error:?}");
+    assert!(text.contains("GITHUB_PERSONAL_ACCESS_TOKEN"), "{text}");
+    assert!(!text.contains(TOKEN), "{text}");
+}
+
+#[tokio::test]
+async fn an_echoed_token_is_in_no_refusal() {
+    let server = with_repo().await;
+    let echo = json!({ "message": format!("no: {TOKEN}") });
+    let labels = "/repos/octo/demo/issues/7/labels";
+    on(
+        &server,
+        "POST",
+        labels,
+        ResponseTemplate::new(422).set_body_json(echo),
+    )
+    .await;
+    let error = tracker(&server)
+        .set_labels(&item(&server), &["x".into()], &[])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, TrackerError::Refused { .. }));
+    assert!(!format!("{error:?}").contains(TOKEN));
+}
+
+#[tokio::test]
+async fn a_server_fault_is_tried_again_and_then_told() {
+    let server = MockServer::start().await;
+    Mock::given(path("/user"))
+        .respond_with(ResponseTemplate::new(502))
+        .up_to_n_times(2)
+        .mount(&server)
+        .await;
+    on(&server, "GET", "/user", ok(json!({ "login": "bot" }))).await;
+    assert_eq!(tracker(&server).login().await.unwrap(), "bot");
+
+    let server = MockServer::start().await;
+    on(&server, "GET", "/user", ResponseTemplate::new(503)).await;
+    let error = tracker(&server).login().await.unwrap_err();
+    assert!(matches!(error, TrackerError::Unavailable { .. }));
+    assert_eq!(count(&server, "GET", "/user").await, 3);
+}
+
+#[tokio::test]
+async fn an_unreachable_server_is_unavailable() {
+    let server = MockServer::start().await;
+    let mut tracker = tracker(&server);
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let base = Url::parse(&format!("http://{closed}/")).unwrap();
+    tracker.client = super::Client::new(
+        &base,
+        Secret::new(TOKEN),
+        Limits {
+            pause: Duration::ZERO,
+            ..Limits::default()
+        },
+    )
+    .unwrap();
+    let error = tracker.login().await.unwrap_err();
+    assert!(matches!(error, TrackerError::Unavailable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn all_pages_are_read() {
+    let server = with_repo().await;
+    let second = format!(
+        "<{}/repos/octo/demo/issues?page=2>; rel=\"next\", <x>; rel=\"last\"",
+        server.uri()
+    );
+    Mock::given(path("/repos/octo/demo/issues"))
+        .and(query_param("page", "2"))
+        .respond_with(ok(json!([issue(&server, 2, "2026-01-01T00:00:00Z")])))
+        .mount(&server)
+        .await;
+    let first = ok(json!([issue(&server, 1, "2026-01-01T00:00:00Z")]))
+        .insert_header("link", second.as_str());
+    on(&server, "GET", "/repos/octo/demo/issues", first).await;
+    let event = json!([{ "id": 5, "event": "labeled", "label": { "name": LABEL } }]);
+    for number in [1, 2] {
+        on(
+            &server,
+            "GET",
+            &format!("/repos/octo/demo/issues/{number}/events"),
+            ok(event.clone()),
+        )
+        .await;
+    }
+    let found = tracker(&server).candidates(LABEL).await.unwrap();
+    let numbers: Vec<u64> = found.iter().map(|one| one.item.number).collect();
+    assert_eq!(numbers, [1, 2]);
+    assert_eq!(found[0].trigger, "5");
+}
+
+#[tokio::test]
+async fn a_next_page_elsewhere_gets_no_token() {
+    let elsewhere = MockServer::start().await;
+    let server = with_repo().await;
+    let link = format!("<{}/issues?page=2>; rel=\"next\"", elsewhere.uri());
+    let first = ok(json!([])).insert_header("link", link.as_str());
+    on(&server, "GET", "/repos/octo/demo/issues", first).await;
+    let error = tracker(&server).candidates(LABEL).await.unwrap_err();
+    assert!(error.to_string().contains("another origin"), "{error}");
+    assert!(elsewhere.received_requests().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn pages_in_a_circle_end() {
+    let server = with_repo().await;
+    let link = format!(
+        "<{}/repos/octo/demo/issues?page=2>; rel=\"next\"",
+        server.uri()
+    );
+    let page = ok(json!([])).insert_header("link", link.as_str());
+    on(&server, "GET", "/repos/octo/demo/issues", page).await;
+    let error = tracker(&server).candidates(LABEL).await.unwrap_err();
+    assert!(error.to_string().contains("no end"), "{error}");
+}
+
+#[tokio::test]
+async fn a_redirect_elsewhere_gets_no_token() {
+    let elsewhere = MockServer::start().await;
+    let server = MockServer::start().await;
+    let target = format!("{}/user", elsewhere.uri());
+    let moved = ResponseTemplate::new(301).insert_header("location", target.as_str());
+    on(&server, "GET", "/user", moved).await;
+    assert!(tracker(&server).login().await.is_err());
+    assert!(elsewhere.received_requests().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_unchanged_list_is_not_read_again_and_asks_for_no_events() {
+    let server = with_repo().await;
+    let list = "/repos/octo/demo/issues";
+    Mock::given(path(list))
+        .and(header("if-none-match", "\"v1\""))
+        .respond_with(ResponseTemplate::new(304))
+        .mount(&server)
+        .await;
+    let full =
+        ok(json!([issue(&server, 7, "2026-01-01T00:00:00Z")])).insert_header("etag", "\"v1\"");
+    on(&server, "GET", list, full).await;
+    let events = "/repos/octo/demo/issues/7/events";
+    let event = json!([{ "id": 5, "event": "labeled", "label": { "name": LABEL } }]);
+    on(&server, "GET", events, ok(event)).await;
+    let tracker = tracker(&server);
+    let first = tracker.candidates(LABEL).await.unwrap();
+    assert_eq!(first, tracker.candidates(LABEL).await.unwrap());
+    assert_eq!(first.len(), 1);
+    assert_eq!(
+        (
+            count(&server, "GET", list).await,
+            count(&server, "GET", events).await
+        ),
+        (2, 1)
+    );
+}
+
+#[tokio::test]
+async fn the_newest_labelling_is_the_trigger_and_a_lagging_one_waits() {
+    let server = with_repo().await;
+    let now = Utc::now().to_rfc3339();
+    on(
+        &server,
+        "GET",
+        "/repos/octo/demo/issues",
+        ok(json!([
+            issue(&server, 1, "2026-01-01T00:00:00Z"),
+            issue(&server, 2, &now),
+            issue(&server, 3, "2026-01-01T00:00:00Z"),
+            issue(&server, 4, &now),
+        ])),
+    )
+    .await;
+    let event = |id: u64, event: &str, label: &str| json!({ "id": id, "event": event, "label": { "name": label } });
+    let events = [
+        json!([
+            event(3, "labeled", "Coding Agent"),
+            event(4, "unlabeled", LABEL),
+            event(9, "labeled", LABEL),
+            event(11, "labeled", "bug")
+        ]),
+        json!([event(3, "labeled", LABEL), event(4, "unlabeled", LABEL)]),
+        json!([{ "id": 1, "event": "closed" }]),
+        json!([]),
+    ];
+    for (number, events) in events.into_iter().enumerate() {
+        let at = format!("/repos/octo/demo/issues/{}/events", number + 1);
+        on(&server, "GET", &at, ok(events)).await;
+    }
+    let found = tracker(&server).candidates(LABEL).await.unwrap();
+    let triggers: Vec<(u64, &str)> = found
+        .iter()
+        .map(|one| (one.item.number, one.trigger.as_str()))
+        .collect();
+    assert_eq!(triggers, [(1, "9"), (3, "item-103")]);
+}
+
+#[tokio::test]
+async fn a_missing_repository_does_not_stop_the_others() {
+    let server = with_repo().await;
+    on(&server, "GET", "/repos/octo/demo/issues", ok(json!([]))).await;
+    let mut tracker = tracker(&server);
+    tracker.repositories.insert(0, "octo/gone".into());
+    assert_eq!(tracker.candidates(LABEL).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn another_repository_under_the_same_name_is_not_taken() {
+    let server = MockServer::start().await;
+    on(&server, "GET", "/repos/octo/demo", ok(repo(43))).await;
+    let tracker = tracker(&server);
+    let error = tracker
+        .set_labels(&item(&server), &["x".into()], &[])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, TrackerError::NotFound { .. }), "{error}");
+    assert_eq!(
+        count(&server, "POST", "/repos/octo/demo/issues/7/labels").await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn label_names_are_escaped_in_addresses() {
+    let server = with_repo().await;
+    Mock::given(method("DELETE"))
+        .respond_with(ResponseTemplate::new(404))
+        .mount(&server)
+        .await;
+    let labels = ["a/b ?#%".to_owned()];
+    tracker(&server)
+        .set_labels(&item(&server), &[], &labels)
+        .await
+        .unwrap();
+    let all = server.received_requests().await.unwrap();
+    let sent = all
+        .iter()
+        .find(|request| request.method.as_str() == "DELETE")
+        .unwrap();
+    assert_eq!(
+        sent.url.path(),
+        "/repos/octo/demo/issues/7/labels/a%2Fb%20%3F%23%25"
+    );
+}
+
+#[tokio::test]
+async fn a_reply_past_the_cap_is_refused() {
+    let server = MockServer::start().await;
+    on(
+        &server,
+        "GET",
+        "/user",
+        ResponseTemplate::new(200).set_body_string("x".repeat(2 << 20)),
+    )
+    .await;
+    let error = tracker(&server).login().await.unwrap_err();
+    assert!(error.to_string().contains("over 1048576 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn a_pull_request_whose_answer_was_lost_is_looked_up() {
+    let server = with_repo().await;
+    let pulls = "/repos/octo/demo/pulls";
+    on(&server, "POST", pulls, ResponseTemplate::new(500)).await;
+    let side = json!({ "ref": "x", "repo": { "id": 42 } });
+    let found =
+        json!([{ "number": 3, "html_url": "u", "state": "open", "head": side, "base": side }]);
+    on(&server, "GET", pulls, ok(found)).await;
+    let new = NewPullRequest {
+        head: "x".into(),
+        base: "main".into(),
+        title: "t".into(),
+        body: String::new(),
+        draft: false,
+    };
+    let pull = tracker(&server)
+        .create_pull_request(&item(&server), &new)
+        .await
+        .unwrap();
+    assert_eq!(pull.number, 3);
+    assert_eq!(count(&server, "POST", pulls).await, 1);
+}
+
+#[tokio::test]
+async fn every_request_says_who_asks_and_in_which_version() {
+    let server = MockServer::start().await;
+    Mock::given(header("authorization", format!("Bearer {TOKEN}").as_str()))
+        .and(header("x-github-api-version", "2022-11-28"))
+        .and(header("accept", "application/vnd.github+json"))
+        .and(header_exists("user-agent"))
+        .respond_with(ok(json!({ "login": "bot" })))
+        .mount(&server)
+        .await;
+    tracker(&server).login().await.unwrap();
+}
+
+#[test]
+fn only_plain_names_are_repositories() {
+    assert_eq!(split_path("octo/de-mo.x_1").unwrap(), ("octo", "de-mo.x_1"));
+    for bad in [
+        "octo",
+        "octo/",
+        "/demo",
+        "octo/../user",
+        "octo/de mo",
+        "a/b/c",
+        "octo/..",
+        "o/a?b",
+    ] {
+        assert!(split_path(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn hosts_and_clone_addresses_are_checked() {
+    let url = |text: &str| Url::parse(text).unwrap();
+    assert_eq!(
+        host_of(&url("https://api.github.com/")).unwrap(),
+        "github.com"
+    );
+    assert_eq!(
+        host_of(&url("https://ghe.test/api/v3/")).unwrap(),
+        "ghe.test"
+    );
+    assert!(host_of(&url("ftp://ghe.test/")).is_err());
+    let api = url("https://ghe.test/api/v3/");
+    assert!(clone_url("https://ghe.test/a/b.git", &api).is_ok());
+    for bad in [
+        "http://ghe.test/a/b.git",
+        "https://u:p@ghe.test/a/b.git",
+        "ssh://git@ghe.test/a",
+        "x",
+    ] {
+        assert!(clone_url(bad, &api).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_configuration_without_token_or_repositories_is_refused() {
+    let mut config = GitHub::default();
+    assert!(matches!(
+        GitHubTracker::new(&config),
+        Err(TrackerError::Unauthorized { .. })
+    ));
+    config.token = Some(Secret::new(TOKEN));
+    assert!(matches!(
+        GitHubTracker::new(&config),
+        Err(TrackerError::Refused { .. })
+    ));
+    config.repositories = vec!["nonsense".into()];
+    assert!(matches!(
+        GitHubTracker::new(&config),
+        Err(TrackerError::Refused { .. })
+    ));
+    config.repositories = vec!["octo/demo".into()];
+    assert!(GitHubTracker::new(&config).is_ok());
+}

@@ -26,7 +26,7 @@ pub(super) struct Ledger {
     pub(super) numbers: BTreeMap<String, u64>,
     /// By item number, then label.
     pub(super) removals: BTreeMap<u64, BTreeMap<String, u64>>,
-    /// By item number: labels of an issue whose file is not ours to write.
+    /// The lowest number that no pull request ever had; a deleted one's is not given again.
     pub(super) next_pull: u64,
 }
 
@@ -103,7 +103,9 @@ impl Locked<'_> {
             None => Ok(Ledger::default()),
             Some(text) => serde_json::from_str(&text).map_err(|error| {
                 let path = path.display();
-                refused(format!("{path}: {error}. hint: remove the file; numbers may change"))
+                refused(format!(
+                    "{path}: {error}. hint: remove the file; numbers may change"
+                ))
             }),
         }
     }
@@ -176,7 +178,10 @@ pub(super) fn markdown(folder: &Path) -> Result<Vec<PathBuf>, TrackerError> {
     };
     let mut files: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("md")))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|ext| ext.eq_ignore_ascii_case("md"))
+        })
         .filter(|path| !file_name(path).starts_with('.') && path.is_file())
         .collect();
     files.sort();
@@ -184,11 +189,17 @@ pub(super) fn markdown(folder: &Path) -> Result<Vec<PathBuf>, TrackerError> {
 }
 
 pub(super) fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 pub(super) fn stem(path: &Path) -> String {
-    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 pub(super) fn io(path: &Path, error: &std::io::Error) -> TrackerError {

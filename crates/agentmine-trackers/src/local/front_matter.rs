@@ -105,7 +105,10 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Document, TrackerError> {
         Some(Ok(layout)) => layout,
     };
     let yaml = &text[layout.yaml];
-    let head = if yaml.lines().all(|line| line.trim().is_empty() || line.starts_with('#')) {
+    let head = if yaml
+        .lines()
+        .all(|line| line.trim().is_empty() || line.starts_with('#'))
+    {
         Head::default()
     } else {
         serde_saphyr::from_str(yaml).map_err(|error| {
@@ -156,7 +159,13 @@ pub(super) fn with_labels(
     let set = |labels: &[String]| labels.iter().cloned().collect::<BTreeSet<_>>();
     let same = after.body == before.body
         && set(&after.head.labels) == set(labels)
-        && Head { labels: Vec::new(), ..after.head } == Head { labels: Vec::new(), ..before.head };
+        && Head {
+            labels: Vec::new(),
+            ..after.head
+        } == Head {
+            labels: Vec::new(),
+            ..before.head
+        };
     if same {
         Ok(edited)
     } else {
@@ -173,7 +182,10 @@ fn labels_entry(yaml: &str) -> Option<(usize, usize)> {
     for line in yaml.split_inclusive('\n') {
         let next = at + line.len();
         match &mut found {
-            None if line.strip_prefix("labels").is_some_and(|rest| rest.trim_start().starts_with(':')) => {
+            None if line
+                .strip_prefix("labels")
+                .is_some_and(|rest| rest.trim_start().starts_with(':')) =>
+            {
                 found = Some((at, next));
             }
             None => {}
@@ -203,9 +215,16 @@ pub(super) fn quote(text: &str) -> String {
 
 /// The title: the head's own, else the first heading, else the file's name.
 pub(super) fn title(document: &Document, stem: &str) -> String {
-    let own = document.head.title.clone().filter(|title| !title.trim().is_empty());
+    let own = document
+        .head
+        .title
+        .clone()
+        .filter(|title| !title.trim().is_empty());
     let heading = || {
-        let line = document.body.lines().find_map(|line| line.strip_prefix("# "))?;
+        let line = document
+            .body
+            .lines()
+            .find_map(|line| line.strip_prefix("# "))?;
         Some(line.trim().trim_end_matches('#').trim().to_owned())
     };
     own.or_else(heading)

@@ -52,7 +52,10 @@ pub(super) struct Issue {
 impl Single {
     pub(super) fn new(file: &Path) -> Result<Self, TrackerError> {
         let path = file.canonicalize().map_err(|error| {
-            refused(format!("{}: {error}. hint: name an issue's Markdown file", file.display()))
+            refused(format!(
+                "{}: {error}. hint: name an issue's Markdown file",
+                file.display()
+            ))
         })?;
         if !path.is_file() {
             return Err(refused(format!("{} is not a file", file.display())));
@@ -69,7 +72,9 @@ impl Single {
     fn labels(&self, own: &[String]) -> Vec<String> {
         let overlay = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
         let all: BTreeSet<&String> = own.iter().chain(&overlay.added).collect();
-        let left = all.into_iter().filter(|label| !overlay.removed.contains(*label));
+        let left = all
+            .into_iter()
+            .filter(|label| !overlay.removed.contains(*label));
         left.cloned().collect()
     }
 
@@ -192,7 +197,10 @@ impl Source {
 
     pub(super) fn trigger(&self, issue: &Issue, label: &str, ledger: &Ledger) -> String {
         let removals = ledger.removals.get(&issue.number);
-        let count = removals.and_then(|labels| labels.get(label)).copied().unwrap_or(0);
+        let count = removals
+            .and_then(|labels| labels.get(label))
+            .copied()
+            .unwrap_or(0);
         let mut digest = Sha256::new();
         let mut add = |part: &[u8]| {
             digest.update((part.len() as u64).to_le_bytes());

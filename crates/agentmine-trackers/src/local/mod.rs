@@ -144,7 +144,12 @@ impl Inner {
         Ok(Item {
             item: self.item_ref(number),
             title: title(&issue),
-            author: issue.document.head.author.clone().unwrap_or_else(|| "user".to_owned()),
+            author: issue
+                .document
+                .head
+                .author
+                .clone()
+                .unwrap_or_else(|| "user".to_owned()),
             open: open(&issue),
             labels: self.source.labels(&issue),
             assignees: issue.document.head.assignees.clone(),
@@ -224,7 +229,8 @@ impl Tracker for LocalTracker {
         let number = self.0.number(item)?;
         let marker = Marker::new(TrackerKind::Local, marker)?;
         let body = body.to_owned();
-        self.run(move |inner| inner.upsert(number, &marker, &body)).await
+        self.run(move |inner| inner.upsert(number, &marker, &body))
+            .await
     }
 
     async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError> {
@@ -256,7 +262,8 @@ impl Tracker for LocalTracker {
     ) -> Result<Option<PullRequest>, TrackerError> {
         self.0.number(item)?;
         let head = head.to_owned();
-        self.run(move |inner| records::find_pull(&inner.folders.pulls(), &head)).await
+        self.run(move |inner| records::find_pull(&inner.folders.pulls(), &head))
+            .await
     }
 
     async fn create_pull_request(

@@ -34,7 +34,10 @@ pub(super) fn comments(folder: &Path) -> Result<Vec<Comment>, TrackerError> {
             created_at: written.or_else(changed).unwrap_or_default(),
         })
     };
-    Ok(files::markdown(folder)?.into_iter().filter_map(read).collect())
+    Ok(files::markdown(folder)?
+        .into_iter()
+        .filter_map(read)
+        .collect())
 }
 
 /// Writes the one comment of ours with this marker.
@@ -46,7 +49,9 @@ pub(super) fn upsert(
 ) -> Result<String, TrackerError> {
     let text = marker.append(body);
     let known = comments(folder)?;
-    let mine = known.into_iter().find(|comment| comment.ours && marker.is_in(&comment.body));
+    let mine = known
+        .into_iter()
+        .find(|comment| comment.ours && marker.is_in(&comment.body));
     let (id, created_at) = match mine {
         Some(comment) => (comment.id, comment.created_at),
         None => {
@@ -55,7 +60,10 @@ pub(super) fn upsert(
         }
     };
     let written = time(created_at);
-    let content = format!("---\nauthor: {LOGIN}\ncreated_at: {}\n---\n\n{text}\n", quote(&written));
+    let content = format!(
+        "---\nauthor: {LOGIN}\ncreated_at: {}\n---\n\n{text}\n",
+        quote(&written)
+    );
     files::write(&folder.join(&id), &content)?;
     Ok(id)
 }
@@ -119,7 +127,8 @@ pub(super) fn create_pull(
 
 fn read(path: &Path) -> Result<Option<Document>, TrackerError> {
     let text = files::read(path)?;
-    text.map(|text| front_matter::parse(&path.display().to_string(), &text)).transpose()
+    text.map(|text| front_matter::parse(&path.display().to_string(), &text))
+        .transpose()
 }
 
 fn number(path: &Path) -> Option<u64> {

@@ -26,7 +26,9 @@ impl Repo {
     pub(super) fn open(folder: &Path) -> Result<Self, TrackerError> {
         let shown = folder.display();
         let folder = folder.canonicalize().map_err(|error| {
-            refused(format!("{shown}: {error}. hint: name an existing git repository"))
+            refused(format!(
+                "{shown}: {error}. hint: name an existing git repository"
+            ))
         })?;
         let bare = git(&folder, &["rev-parse", "--is-bare-repository"])?;
         if !bare.status.success() {
@@ -44,7 +46,12 @@ impl Repo {
         let path = Path::new(root.trim_end_matches('\n'))
             .canonicalize()
             .map_err(|error| refused(format!("{root}: {error}")))?;
-        if text(git(&path, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?).is_none() {
+        if text(git(
+            &path,
+            &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"],
+        )?)
+        .is_none()
+        {
             return Err(refused(format!(
                 "{shown} has no commit. hint: commit something first"
             )));
@@ -58,7 +65,10 @@ impl Repo {
 
     /// The branch that is checked out.
     pub(super) fn default_branch(&self) -> Result<String, TrackerError> {
-        let branch = text(git(&self.path, &["symbolic-ref", "--quiet", "--short", "HEAD"])?);
+        let branch = text(git(
+            &self.path,
+            &["symbolic-ref", "--quiet", "--short", "HEAD"],
+        )?);
         branch.map(|name| name.trim().to_owned()).ok_or_else(|| {
             refused(format!(
                 "{} has no branch checked out. hint: run `git switch` to the branch to work from",
@@ -73,7 +83,10 @@ impl Repo {
             return Err(refused(format!("{path:?} is not a path in a repository")));
         }
         let tree = format!("refs/heads/{branch}");
-        let listed = git(&self.path, &["ls-tree", "-z", "-l", "--full-tree", &tree, "--", path])?;
+        let listed = git(
+            &self.path,
+            &["ls-tree", "-z", "-l", "--full-tree", &tree, "--", path],
+        )?;
         // A branch that is not there has no files; `ls-tree` fails on it.
         let Some(entry) = text(listed) else {
             return Ok(None);
@@ -100,7 +113,13 @@ impl Repo {
 fn git(folder: &Path, args: &[&str]) -> Result<Output, TrackerError> {
     let mut command = Command::new("git");
     // What a surrounding git command (a hook) has set would point elsewhere.
-    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX"] {
+    for name in [
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_COMMON_DIR",
+        "GIT_PREFIX",
+    ] {
         command.env_remove(name);
     }
     command

@@ -244,6 +244,26 @@ async fn a_branch_of_an_earlier_session_is_continued_but_not_rewound(#[case] kin
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sha256_repository_works_alike() {
+    let world = World::new(Kind::Sha256).await;
+    let repo = world.clone_into("repo", &["--depth=1"]).await;
+    let base = world.git(&repo, "rev-parse HEAD").await.ok();
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    let head = world.commit(&repo, "two.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.gateway.pushed_head(), Some(head.clone()));
+    let facts = BareRepo::new(world.target.clone()).unwrap();
+    assert_eq!(facts.resolve("work").await.unwrap(), Some(head.clone()));
+    facts.fetch(&[&base, &head], 1).await.unwrap();
+    assert_eq!(facts.diff(&base, &head).await.unwrap().files.len(), 2);
+    world.git(&repo, "reset -q --hard HEAD~1").await.ok();
+    let told = world.git(&repo, "push -f origin work").await.err();
+    assert!(told.contains("not a fast-forward"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_push_over_the_limit_is_refused_with_its_reason() {
     let world = World::with(Kind::Path, |config| config.max_push_bytes = 100_000).await;
     let repo = world.clone_into("repo", &[]).await;

@@ -16,6 +16,8 @@ pub(super) const TOKEN: &str = "canary-0f9e8d7c6b5a";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Path,
+    /// A local repository with SHA-256 ids.
+    Sha256,
     Http,
     WrongToken,
     /// The URL redirects within the host.
@@ -116,18 +118,24 @@ impl World {
             forge,
             clock: AtomicU32::new(0),
         };
-        world.seed().await;
+        world.seed(kind).await;
         world
     }
 
     /// Three commits on `main`.
-    async fn seed(&self) {
+    async fn seed(&self, kind: Kind) {
+        let format = if kind == Kind::Sha256 {
+            "sha256"
+        } else {
+            "sha1"
+        };
         let bare = self.upstream.clone();
-        self.git(&bare, "init -q --bare -b main").await.ok();
+        let init = format!("init -q -b main --object-format={format}");
+        self.git(&bare, &format!("{init} --bare")).await.ok();
         self.git(&bare, "config http.receivepack true").await.ok();
         let seed = self.home.path().join("human");
         let path = self.home.path().to_owned();
-        self.git(&path, "init -q -b main human").await.ok();
+        self.git(&path, &format!("{init} human")).await.ok();
         let remote = format!("remote add origin {}", bare.display());
         self.git(&seed, &remote).await.ok();
         for n in 1..=3 {
@@ -282,7 +290,7 @@ impl World {
 }
 
 async fn target(kind: Kind, root: &Path, path: &Path) -> (Upstream, Option<Arc<Forge>>) {
-    if kind == Kind::Path {
+    if matches!(kind, Kind::Path | Kind::Sha256) {
         std::fs::create_dir_all(path).unwrap();
         return (Upstream::Path(path.to_owned()), None);
     }
@@ -294,11 +302,11 @@ async fn target(kind: Kind, root: &Path, path: &Path) -> (Upstream, Option<Arc<F
     let name = match kind {
         Kind::Moved => "moved.git",
         Kind::MovedAway => "away.git",
-        Kind::Path | Kind::Http | Kind::WrongToken => "repo.git",
+        Kind::Path | Kind::Sha256 | Kind::Http | Kind::WrongToken => "repo.git",
     };
     let password = match kind {
         Kind::WrongToken => "wrong",
-        Kind::Path | Kind::Http | Kind::Moved | Kind::MovedAway => TOKEN,
+        Kind::Path | Kind::Sha256 | Kind::Http | Kind::Moved | Kind::MovedAway => TOKEN,
     };
     let target = Upstream::Http {
         url: format!("{origin}/{name}").parse().unwrap(),

@@ -1,0 +1,69 @@
+//! Who may depend on whom (ARCHITECTURE.md).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Our packages that each of ours may depend on.
+fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
+    const ADAPTER: &[&str] = &["agentmine-domain", "agentmine-runtime"];
+    BTreeMap::from([
+        ("agentmine-domain", &[][..]),
+        ("agentmine-runtime", &[]),
+        ("agentmine-guest", &[]),
+        ("agentmine-tools", &[]),
+        ("agentmine-trackers", ADAPTER),
+        ("agentmine-queue", ADAPTER),
+        ("agentmine-store", ADAPTER),
+        ("agentmine-gateway", ADAPTER),
+        ("agentmine-llm", ADAPTER),
+        ("agentmine-mcp", ADAPTER),
+        // The guest's protocol, which both ends of the tunnel speak.
+        ("agentmine-sandbox", &["agentmine-domain", "agentmine-runtime", "agentmine-guest"]),
+        ("agentmine-agent", &["agentmine-domain", "agentmine-llm"]),
+        (
+            "agentmine-producer",
+            &["agentmine-domain", "agentmine-runtime", "agentmine-trackers", "agentmine-queue", "agentmine-store", "agentmine-sandbox"],
+        ),
+        (
+            "agentmine-consumer",
+            &[
+                "agentmine-domain", "agentmine-runtime", "agentmine-trackers", "agentmine-queue", "agentmine-store",
+                "agentmine-sandbox", "agentmine-gateway", "agentmine-mcp", "agentmine-agent", "agentmine-llm",
+            ],
+        ),
+    ])
+}
+
+/// Crates of others that only these of ours may use.
+const FENCED: [(&str, &[&str]); 5] = [
+    ("lapin", &["agentmine-queue"]),
+    ("sqlx", &["agentmine-store"]),
+    ("bollard", &["agentmine-sandbox"]),
+    ("rmcp", &["agentmine-mcp", "agentmine-tools"]),
+    ("reqwest", &["agentmine-trackers", "agentmine-llm", "agentmine-gateway"]),
+];
+
+#[test]
+fn dependencies_point_the_way_the_architecture_says() {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+    let metadata = cargo_metadata::MetadataCommand::new().manifest_path(manifest).no_deps().other_options(vec!["--offline".into()]).exec().unwrap();
+    let ours: BTreeSet<String> = metadata.packages.iter().map(|p| p.name.to_string()).collect();
+    let allowed = allowed();
+    let mut faults = Vec::new();
+    for package in &metadata.packages {
+        let name = package.name.as_str();
+        for dependency in package.dependencies.iter().filter(|d| d.kind == cargo_metadata::DependencyKind::Normal) {
+            if ours.contains(&dependency.name) && allowed.get(name).is_some_and(|list| !list.contains(&dependency.name.as_str())) {
+                faults.push(format!("{name} -> {}", dependency.name));
+            }
+            for (fenced, users) in FENCED {
+                if dependency.name == fenced && !users.contains(&name) && name != "agentmine-tests" {
+                    faults.push(format!("{name} -> {fenced}"));
+                }
+            }
+        }
+        if !allowed.contains_key(name) && !["agentmine", "agentmine-tests"].contains(&name) {
+            faults.push(format!("{name} has no rule here"));
+        }
+    }
+    assert_eq!(faults, Vec::<String>::new());
+}

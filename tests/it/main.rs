@@ -1,0 +1,10 @@
+//! Story tests: the processes as users run them, over real RabbitMQ, Postgres, Docker and git. Only
+//! the forge and the model are played. `tests/run` starts what they need.
+
+mod architecture;
+mod embedded;
+mod failures;
+mod rig;
+mod secrets;
+mod story;
+mod trackers;

@@ -1,0 +1,287 @@
+//! A fleet for one test: a forge, a model, a database, a queue prefix, and the real programs.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agentmine_domain::{Session, Step, Task, TaskState};
+use agentmine_runtime::config::{Secret, Store as StoreConfig};
+use agentmine_store::{Store, TaskFilter};
+use agentmine_tests::forge::{DEMO, Forge};
+use agentmine_tests::model::{Scenario, ScriptedModel, commit_and_push, edit_replace, say, shell};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+/// How long a story may wait for one of its events.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+
+/// Everything a fleet needs but its processes.
+pub(crate) struct Rig {
+    pub(crate) forge: Forge,
+    pub(crate) model: ScriptedModel,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) config: Value,
+    pub(crate) folder: TempDir,
+    database: String,
+    prefix: String,
+}
+
+fn test_env(name: &str, default: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| default.to_owned())
+}
+
+pub(crate) fn postgres_url() -> String {
+    test_env("AGENTMINE_TEST_POSTGRES_URL", "postgres://postgres@127.0.0.1:54329/postgres")
+}
+
+pub(crate) fn amqp_url() -> String {
+    test_env("AGENTMINE_TEST_AMQP_URL", "amqp://guest:guest@127.0.0.1:56729/%2f")
+}
+
+pub(crate) fn image() -> String {
+    test_env("AGENTMINE_TEST_IMAGE", "coding-agent-executor:latest")
+}
+
+/// A reply script that solves the sample issue.
+pub(crate) fn solves_demo() -> Scenario {
+    Scenario::new("solves the sample").replies([
+        shell("ls && sh test.sh"),
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        shell("sh test.sh"),
+        commit_and_push("Greet the person named"),
+        say("`greet.sh` now greets its argument, and the world without one. `sh test.sh` passes."),
+    ])
+}
+
+impl Rig {
+    /// A forge with the sample repository, a model that plays `scenario`, an empty database.
+    pub(crate) async fn new(scenario: Scenario) -> Self {
+        let forge = Forge::start().await;
+        forge.add_repo(DEMO, agentmine_tests::forge::write_demo);
+        let model = ScriptedModel::start(scenario).await;
+        let name = format!("t{}", Uuid::new_v4().simple());
+        let database = with_database(&postgres_url(), &name);
+        let store = agentmine_store::connect(&StoreConfig { url: Secret::new(&database), max_connections: 2 })
+            .await
+            .unwrap_or_else(|e| panic!("no Postgres: {e}; run tests/run"));
+        let config = json!({
+            "trackers": { "github": { "api_url": forge.api_url(), "repositories": [DEMO] } },
+            "queue": { "url": amqp_url(), "prefix": name, "retry_seconds": [1] },
+            "store": { "url": database, "max_connections": 6 },
+            "model": { "base_url": model.base_url(), "name": "scripted", "max_tries": 3 },
+            "command_executor": { "enabled": true, "docker": { "base_image": image(), "resources": { "memory_limit": "512m" } } },
+            "consumer": { "concurrency": 2, "heartbeat_seconds": 1, "heartbeat_loss_seconds": 4, "lease_seconds": 6, "sweep_seconds": 1, "wakeup_after_seconds": 3, "drain_seconds": 60 },
+            "producer": { "interval_seconds": 1 },
+            "log": { "level": "info,agentmine_consumer=debug" }
+        });
+        Self { forge, model, store, config, folder: tempfile::tempdir().unwrap(), database, prefix: name }
+    }
+
+    /// The same over the local jail instead of Docker.
+    pub(crate) async fn local(scenario: Scenario) -> Self {
+        let mut rig = Self::new(scenario).await;
+        rig.config["command_executor"]["backend"] = "local".into();
+        rig
+    }
+
+    /// Writes the configuration as it is now.
+    pub(crate) fn config_file(&self) -> PathBuf {
+        let path = self.folder.path().join(format!("config-{}.yaml", Uuid::new_v4().simple()));
+        std::fs::write(&path, serde_json::to_string_pretty(&self.config).unwrap()).unwrap();
+        path
+    }
+
+    /// Starts one of the programs.
+    pub(crate) fn spawn(&self, program: &str, args: &[&str]) -> Process {
+        Process::spawn(Command::new(binary(program)).arg("--config").arg(self.config_file()).args(args).env(
+            "GITHUB_PERSONAL_ACCESS_TOKEN",
+            self.forge.token(),
+        ))
+    }
+
+    /// Scans once.
+    pub(crate) async fn produce(&self) {
+        let (status, log) = self.spawn("producer", &["--once"]).end().await;
+        assert!(status.success(), "producer: {status}\n{log}");
+    }
+
+    /// Works until nothing waits.
+    pub(crate) async fn consume(&self) -> String {
+        let (status, log) = self.spawn("consumer", &["--once"]).end().await;
+        assert!(status.success(), "consumer: {status}\n{log}");
+        log
+    }
+
+    pub(crate) async fn tasks(&self) -> Vec<Task> {
+        self.store.tasks(&TaskFilter::default()).await.unwrap()
+    }
+
+    /// The one task there is.
+    pub(crate) async fn task(&self) -> Task {
+        let mut tasks = self.tasks().await;
+        assert_eq!(tasks.len(), 1, "{tasks:#?}");
+        tasks.remove(0)
+    }
+
+    pub(crate) async fn sessions(&self) -> Vec<Session> {
+        self.store.sessions(None, 0).await.unwrap()
+    }
+
+    pub(crate) async fn steps(&self, task: &Task) -> Vec<Step> {
+        self.store.steps(task.id).await.unwrap()
+    }
+
+    /// All text of a task's journal.
+    pub(crate) async fn transcript(&self, task: &Task) -> String {
+        let steps = self.steps(task).await;
+        serde_json::to_string_pretty(&steps).unwrap()
+    }
+
+    /// Waits until the tasks are as asked.
+    pub(crate) async fn wait(&self, what: &str, is_so: impl Fn(&[Task]) -> bool) -> Vec<Task> {
+        let begun = std::time::Instant::now();
+        loop {
+            let tasks = self.tasks().await;
+            if is_so(&tasks) {
+                return tasks;
+            }
+            assert!(begun.elapsed() < PATIENCE, "waited for {what} in vain: {tasks:#?}");
+            // A row's change has no event that another process could await.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until every task is over.
+    pub(crate) async fn wait_ended(&self, count: usize) -> Vec<Task> {
+        self.wait("every task to end", |tasks| {
+            tasks.len() == count && tasks.iter().all(|t| matches!(t.state, TaskState::Ended(_)))
+        })
+        .await
+    }
+
+    /// A connection to the test's own database.
+    pub(crate) async fn sql(&self) -> sqlx::PgPool {
+        sqlx::PgPool::connect(&self.database).await.unwrap()
+    }
+
+    /// The prefix of the test's own queues.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}
+
+/// Names of the containers that belong to these tasks.
+pub(crate) async fn containers(tasks: &[Task]) -> Vec<String> {
+    let out = Command::new("docker").args(["ps", "-a", "--format", "{{.Names}}"]).output().await.unwrap();
+    assert!(out.status.success(), "no Docker engine: {}; run tests/run", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout)
+        .lines()
+        .filter(|name| tasks.iter().any(|t| name.contains(&t.id.to_string())))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+/// One of the project's programs, beside this test's own.
+pub(crate) fn binary(name: &str) -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    let path = exe.parent().and_then(Path::parent).unwrap().join(name);
+    assert!(path.exists(), "{} is not built; run tests/run", path.display());
+    path
+}
+
+fn with_database(url: &str, name: &str) -> String {
+    let mut url: url::Url = url.parse().unwrap();
+    url.set_path(name);
+    url.to_string()
+}
+
+/// A running program whose stderr is kept.
+pub(crate) struct Process {
+    child: Child,
+    log: Arc<Log>,
+    reader: tokio::task::JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Log {
+    text: Mutex<String>,
+    grown: Notify,
+}
+
+impl Process {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let log = Arc::new(Log::default());
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let kept = Arc::clone(&log);
+        let reader = tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let mut text = kept.text.lock().unwrap();
+                text.push_str(&line);
+                text.push('\n');
+                drop(text);
+                kept.grown.notify_waiters();
+            }
+        });
+        Self { child, log, reader }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.log.text.lock().unwrap().clone()
+    }
+
+    /// Waits for a text in the log.
+    pub(crate) async fn wait_for(&self, text: &str) {
+        let seen = async {
+            loop {
+                let grown = self.log.grown.notified();
+                tokio::pin!(grown);
+                grown.as_mut().enable();
+                if self.log().contains(text) {
+                    return;
+                }
+                grown.await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, seen).await.is_err() {
+            panic!("waited for {text:?} in vain:\n{}", self.log());
+        }
+    }
+
+    fn signal(&self, signal: i32) {
+        let pid = i32::try_from(self.child.id().expect("it has ended")).unwrap();
+        // SAFETY: `kill` takes two numbers and touches no memory of ours.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
+    /// As a power cut would.
+    pub(crate) fn kill_nine(&self) {
+        self.signal(libc::SIGKILL);
+    }
+
+    pub(crate) fn terminate(&self) {
+        self.signal(libc::SIGTERM);
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn end(mut self) -> (ExitStatus, String) {
+        let status = match tokio::time::timeout(PATIENCE, self.child.wait()).await {
+            Ok(status) => status.unwrap(),
+            Err(_) => panic!("it does not end:\n{}", self.log()),
+        };
+        self.reader.await.unwrap();
+        let log = self.log.text.lock().unwrap().clone();
+        (status, log)
+    }
+}
