@@ -7,7 +7,7 @@
 
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, BufStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt, TokioAsyncReadCompatExt};
@@ -16,6 +16,8 @@ use crate::protocol::MAX_STREAMS;
 
 /// Streams opened by the other side that wait to be taken.
 pub const INBOUND_BACKLOG: usize = 64;
+
+const BUFFER: usize = 64 * 1024;
 
 /// One of the streams.
 pub type MuxStream = Compat<yamux::Stream>;
@@ -75,7 +77,7 @@ where
     let (open_tx, open_rx) = mpsc::channel(16);
     let (inbound_tx, inbound) = mpsc::channel(INBOUND_BACKLOG);
     let mut driver = Driver {
-        connection: yamux::Connection::new(io.compat(), config, mode),
+        connection: yamux::Connection::new(buffered(io).compat(), config, mode),
         requests: open_rx,
         waiting: None,
         inbound: inbound_tx,
@@ -87,8 +89,14 @@ where
     }
 }
 
+/// A frame's head and body, and frames that follow at once, go out together: through an engine every
+/// write costs several hops.
+fn buffered<T: AsyncRead + AsyncWrite>(io: T) -> BufStream<T> {
+    BufStream::with_capacity(BUFFER, BUFFER, io)
+}
+
 struct Driver<T> {
-    connection: yamux::Connection<Compat<T>>,
+    connection: yamux::Connection<Compat<BufStream<T>>>,
     requests: mpsc::Receiver<OpenRequest>,
     waiting: Option<OpenRequest>,
     inbound: mpsc::Sender<MuxStream>,

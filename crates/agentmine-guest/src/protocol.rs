@@ -249,12 +249,20 @@ where
     T: Serialize + Sync,
     W: AsyncWrite + Unpin,
 {
+    writer.write_all(&encode_json(value)?).await?;
+    writer.flush().await
+}
+
+/// One frame of JSON, for whoever has more to send with it.
+///
+/// # Errors
+/// When the value has no JSON form or is too long for a frame.
+pub fn encode_json<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     serde_json::to_writer(&mut frame, value)?;
     let len = u32::try_from(frame.len() - 4).map_err(|err| invalid(err.to_string()))?;
     frame[..4].copy_from_slice(&len.to_be_bytes());
-    writer.write_all(&frame).await?;
-    writer.flush().await
+    Ok(frame)
 }
 
 fn invalid(what: String) -> io::Error {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentmine_guest::mux::MuxStream;
 use agentmine_guest::protocol::{
     Bytes, MAX_NOTE, MAX_REPLY, Reply, Request, RunDone, STDERR_RING, SnapshotDone, Started, Used,
-    read_exactly, read_json, write_json,
+    encode_json, read_exactly, read_json, write_json,
 };
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
@@ -61,8 +61,9 @@ impl<C: Control> Running<C> {
         let stream = self.tunnel.stream().await?;
         let (reader, mut writer) = tokio::io::split(stream);
         let send = async {
-            write_json(&mut writer, request).await?;
-            writer.write_all(payload).await?;
+            let mut message = encode_json(request)?;
+            message.extend_from_slice(payload);
+            writer.write_all(&message).await?;
             writer.flush().await?;
             // The stream stays open: its end would mean that nobody waits.
             std::future::pending::<io::Result<()>>().await

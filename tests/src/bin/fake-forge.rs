@@ -7,6 +7,7 @@ use agentmine_tests::forge::{DEMO, Forge};
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// A server that speaks GitHub's REST API and git, and remembers nothing after its end.
 #[derive(Debug, Parser)]
@@ -51,7 +52,11 @@ async fn main() -> anyhow::Result<()> {
         forge.seed_demo(&args.label);
     }
     announce(&forge)?;
-    tokio::signal::ctrl_c().await.context("no signal handler")?;
+    let mut term = signal(SignalKind::terminate()).context("no signal handler")?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted.context("no signal handler")?,
+        _ = term.recv() => {}
+    }
     Ok(())
 }
 

@@ -20,7 +20,7 @@ pub(super) const REASON: &str = "x-agentmine-reason";
 pub(super) struct Held {
     broker: Arc<Broker>,
     /// Keeps the channel open as long as the message is held.
-    _link: Arc<Link>,
+    link: Arc<Link>,
     acker: Acker,
     /// The class queue it came from; none from the dead-letter queue.
     class: Option<Priority>,
@@ -65,7 +65,7 @@ impl Held {
         let delivery = message.delivery;
         Self {
             broker,
-            _link: link,
+            link,
             class,
             wake_up: envelope::decode(&delivery.data),
             reason: reason_of(&delivery),
@@ -135,7 +135,7 @@ impl Drop for Held {
             return;
         }
         let acker = self.acker.clone();
-        let link = self._link.clone();
+        let link = self.link.clone();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let requeue = BasicNackOptions {

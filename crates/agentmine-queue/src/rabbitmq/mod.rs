@@ -15,7 +15,8 @@
 //! Publishing and taking have a connection each, since a broker short of memory stops reading from those
 //! that publish. Each [`line::Line`] replaces its connection when that dies or the broker closes its
 //! channel. What is unacknowledged then comes again; an ack on the old channel is `Ok`, and the row
-//! decides. A message that a dropped `next` had already fetched is requeued.
+//! decides. A message that a dropped `next` had already fetched is requeued; brokers before 4.3 count that
+//! toward the delivery limit, so a caller does not drop `next` in a loop: it lets `wait` run out.
 
 mod held;
 mod line;
