@@ -178,7 +178,7 @@ async fn clear_sandboxes(deps: &Deps) {
         if !is_stale(deps, &sandbox, old).await {
             continue;
         }
-        match deps.backend.remove(&sandbox.name).await {
+        match deps.backend.remove(&sandbox).await {
             Ok(()) => tracing::warn!(sandbox.name, "a sandbox that was left behind is removed"),
             Err(error) => {
                 tracing::warn!(sandbox.name, %error, "a sandbox that was left behind stays")

@@ -1,8 +1,7 @@
-//! Snapshots of the project's files behind the steps that may have changed them.
+//! Snapshots of the project's files behind the calls that may have changed them.
 //!
-//! A snapshot is taken while the model thinks, and is in the store before the next tool call
-//! begins. Killed in between, the journal is one step ahead of the files; the resumed conversation
-//! is told so.
+//! A call's snapshot is in the store before its result is recorded. Killed in between, the files are
+//! those after the call and the journal says that its outcome is unknown; never the other way round.
 
 use std::sync::Arc;
 
@@ -10,21 +9,12 @@ use agentmine_domain::{Lease, Seq};
 use agentmine_sandbox::{Sandbox, SandboxError};
 use agentmine_store::{Checkpoint, Store, StoreError};
 use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
-
-use crate::journal::SessionJournal;
 
 /// Bytes of one bundle, uncompressed. A larger one is not kept.
 const MAX_BUNDLE: usize = 64 * 1024 * 1024;
 
 /// The checkpoints of one session.
 pub(crate) struct Checkpoints {
-    inner: Arc<Inner>,
-    pending: Mutex<Option<JoinHandle<Result<(), String>>>>,
-    due: std::sync::atomic::AtomicBool,
-}
-
-struct Inner {
     sandbox: Arc<dyn Sandbox>,
     store: Arc<dyn Store>,
     lease: Lease,
@@ -39,77 +29,46 @@ impl Checkpoints {
         lease: Lease,
         since: Option<String>,
     ) -> Self {
-        let inner = Inner {
+        Self {
             sandbox,
             store,
             lease,
             since: Mutex::new(since),
-        };
-        Self {
-            inner: Arc::new(inner),
-            pending: Mutex::new(None),
-            due: false.into(),
         }
     }
 
-    /// A call may have changed files: a snapshot is due once its result is recorded.
-    pub(crate) fn due(&self) {
-        self.due.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
-
-    /// Starts the snapshot that is due, behind the newest recorded step. Does not wait for it.
-    pub(crate) async fn begin(&self, journal: &SessionJournal) {
-        if !self.due.swap(false, std::sync::atomic::Ordering::Relaxed) {
-            return;
-        }
-        let seq = journal.newest().await;
-        let inner = Arc::clone(&self.inner);
-        let mut pending = self.pending.lock().await;
-        *pending = Some(tokio::spawn(async move { inner.take(seq).await }));
-    }
-
-    /// Waits for the snapshot under way. An error means that the sandbox is gone.
-    pub(crate) async fn settle(&self) -> Result<(), String> {
-        match self.pending.lock().await.take() {
-            None => Ok(()),
-            Some(task) => task
-                .await
-                .map_err(|e| format!("the snapshot task ended: {e}"))?,
-        }
-    }
-}
-
-impl Inner {
-    async fn take(&self, seq: Seq) -> Result<(), String> {
+    /// Takes a snapshot and stores what is new, under the number of the step that comes next. `Some`
+    /// is a note for the transcript; an error means that the sandbox is gone.
+    pub(crate) async fn take(&self, next: Seq) -> Result<Option<String>, String> {
         let mut since = self.since.lock().await;
         let snapshot = match self.sandbox.snapshot(since.as_deref(), MAX_BUNDLE).await {
             Ok(snapshot) => snapshot,
+            // The agent may have left the repository in any state; its work goes on without.
             Err(SandboxError::Failed(reason)) => {
-                // The agent may have left the repository in any state; its work goes on without.
-                tracing::warn!(task.id = %self.lease.task, reason, "no checkpoint was taken");
-                return Ok(());
+                return Ok(Some(format!("no checkpoint was taken: {reason}")));
             }
             Err(error) => return Err(error.to_string()),
         };
         let Some(bundle) = snapshot.bundle else {
-            return Ok(());
+            return Ok(None);
         };
         let compressed = zstd::encode_all(bundle.as_slice(), 3).map_err(|e| e.to_string())?;
         metrics::counter!("agentmine_checkpoint_bytes_total").increment(compressed.len() as u64);
         let checkpoint = Checkpoint {
-            seq,
+            seq: next,
             commit: snapshot.commit.clone(),
             bundle: compressed,
         };
         match self.store.save_checkpoint(&self.lease, &checkpoint).await {
-            Ok(()) => *since = Some(snapshot.commit),
-            // The next snapshot is then taken since the one before this.
-            Err(StoreError::Unavailable(reason)) => {
-                tracing::warn!(task.id = %self.lease.task, reason, "checkpoint not stored")
+            Ok(()) => {
+                *since = Some(snapshot.commit);
+                Ok(None)
             }
-            Err(error) => tracing::warn!(task.id = %self.lease.task, %error, "checkpoint refused"),
+            // The record of the result is refused next, and ends the session.
+            Err(StoreError::Fenced(_)) => Ok(None),
+            // The next snapshot is then taken since the one before this.
+            Err(error) => Ok(Some(format!("a checkpoint was not stored: {error}"))),
         }
-        Ok(())
     }
 }
 

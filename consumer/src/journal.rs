@@ -3,7 +3,7 @@
 //! A step is in the store before the next thing begins. While the store is silent the journal
 //! waits; what ends the wait is the store's answer or the end of the session.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_agent::{Halt, Journal, Record};
@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::checkpoint::Checkpoints;
 use crate::effects::store_halt;
 use crate::lease::Keeper;
 use crate::progress::Progress;
@@ -32,14 +31,12 @@ pub(crate) struct SessionJournal {
     pub(crate) usage: Mutex<Usage>,
     pub(crate) newest: Mutex<Seq>,
     pub(crate) watch: Option<UnboundedSender<Progress>>,
-    /// Set once there is a sandbox to take them of.
-    pub(crate) checkpoints: OnceLock<Arc<Checkpoints>>,
 }
 
 impl SessionJournal {
-    /// The number of the newest step.
-    pub(crate) async fn newest(&self) -> Seq {
-        *self.newest.lock().await
+    /// The number that the next step will get.
+    pub(crate) async fn next_seq(&self) -> Seq {
+        Seq(self.newest.lock().await.0 + 1)
     }
 
     /// Tells whoever looks on.
@@ -124,12 +121,7 @@ impl Journal for SessionJournal {
                 self.unless_halted(|| self.store.record_usage(&self.lease, &self.model, &total))
                     .await?;
             }
-            Record::ToolResult(_) => {
-                self.usage.lock().await.tool_calls += 1;
-                if let Some(checkpoints) = self.checkpoints.get() {
-                    checkpoints.begin(self).await;
-                }
-            }
+            Record::ToolResult(_) => self.usage.lock().await.tool_calls += 1,
             Record::Prompt(_) | Record::Facts(_) | Record::Note(_) => {}
         }
         self.show(&record, duration_ms);

@@ -5,7 +5,7 @@
 //! nothing is written, and only the sandbox is removed.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentmine_agent::{
@@ -121,7 +121,6 @@ fn context(deps: Arc<Deps>, claim: Claim, tracker: Arc<dyn Tracker>, stop: Shutd
         usage: Mutex::new(Usage::default()),
         newest: Mutex::new(Seq(0)),
         watch: deps.watch.clone(),
-        checkpoints: OnceLock::new(),
     };
     let effects = Effects {
         store: Arc::clone(&deps.store),
@@ -219,13 +218,12 @@ async fn agent(
             Err(reason) => go_on_without_editor(ctx, &reason).await?,
         }
     }
-    let checkpoints = Arc::new(Checkpoints::new(
+    let checkpoints = Checkpoints::new(
         Arc::clone(&sandbox),
         Arc::clone(&ctx.deps.store),
         ctx.lease.clone(),
         prepared.restored.clone(),
-    ));
-    let _ = ctx.journal.checkpoints.set(Arc::clone(&checkpoints));
+    );
     let executor = &config.command_executor;
     let brief = brief(
         ctx,
@@ -246,7 +244,7 @@ async fn agent(
         execution: executor.execution.clone(),
         gateway: prepared.workspace.gateway.clone(),
         journal: Arc::clone(&ctx.journal),
-        checkpoints: Arc::clone(&checkpoints),
+        checkpoints,
     };
     let session = Session {
         model: ctx.deps.model.as_ref(),
@@ -260,13 +258,24 @@ async fn agent(
         limits: Limits::new(budget(config)),
         max_rounds: config.agent.max_rounds,
         brief: &brief,
+        resumed: &resumed_with(prepared),
         watch: None,
     };
-    let outcome = agentmine_agent::run(&session, history, usage).await;
-    if let Err(reason) = checkpoints.settle().await {
-        tracing::debug!(reason, "the last checkpoint was not taken");
-    }
-    outcome
+    agentmine_agent::run(&session, history, usage).await
+}
+
+/// What the model is told where another worker was before.
+fn resumed_with(prepared: &Prepared) -> String {
+    let files = match prepared.restored {
+        Some(_) => "The project's files are as they were after the last call that changed them.",
+        None => {
+            "The project's files are those of the branch as it is on the remote; anything that was not pushed is gone."
+        }
+    };
+    format!(
+        "The worker was replaced and the sandbox is a new one. {files} What was outside of the project's folder is gone: \
+         installed packages, running processes, temporary files. Look at the state of things, then go on."
+    )
 }
 
 /// seeds/000 §12.1.1: recorded, told on the item, and the session goes on.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_agent::{ToolFault, ToolResult, Tools};
+use agentmine_agent::{Journal as _, Record, ToolFault, ToolResult, Tools};
 use agentmine_gateway::Gateway;
 use agentmine_llm::{ToolCall, ToolSpec};
 use agentmine_mcp::Client;
@@ -34,7 +34,7 @@ pub(crate) struct FleetTools {
     pub(crate) execution: Execution,
     pub(crate) gateway: Gateway,
     pub(crate) journal: Arc<SessionJournal>,
-    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) checkpoints: Checkpoints,
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,8 +76,6 @@ impl Tools for FleetTools {
             name: call.name.clone(),
             summary: summary(call),
         });
-        // The snapshot behind the call before this one sees the files as that call left them.
-        self.checkpoints.settle().await.map_err(ToolFault::Broken)?;
         let arguments = match arguments(call) {
             Ok(arguments) => arguments,
             Err(result) => return Ok(result),
@@ -105,13 +103,28 @@ impl Tools for FleetTools {
         }
         result.text = cap_middle(result.text, MAX_RESULT);
         if changes {
-            self.checkpoints.due();
+            self.checkpoint().await?;
         }
         Ok(result)
     }
 }
 
 impl FleetTools {
+    /// Keeps the files as this call left them.
+    async fn checkpoint(&self) -> Result<(), ToolFault> {
+        let next = self.journal.next_seq().await;
+        let noted = self
+            .checkpoints
+            .take(next)
+            .await
+            .map_err(ToolFault::Broken)?;
+        if let Some(note) = noted {
+            // A note that cannot be recorded is followed by a result that cannot be.
+            let _ = self.journal.record(Record::Note(&note), 0).await;
+        }
+        Ok(())
+    }
+
     async fn execute(&self, arguments: Map<String, Value>) -> Result<ToolResult, ToolFault> {
         let request: ExecuteCommand = match serde_json::from_value(Value::Object(arguments)) {
             Ok(request) => request,

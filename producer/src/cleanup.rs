@@ -24,7 +24,7 @@ pub(crate) async fn clear(deps: &Deps) {
         Duration::from_secs(deps.config.command_executor.cleanup.stale_threshold_hours * 3600);
     for sandbox in found {
         if is_stale(deps, &sandbox, old).await {
-            match backend.remove(&sandbox.name).await {
+            match backend.remove(&sandbox).await {
                 Ok(()) => tracing::info!(sandbox.name, "a left-over sandbox is removed"),
                 Err(error) => {
                     tracing::warn!(sandbox.name, %error, "a left-over sandbox could not be removed")

@@ -17,17 +17,35 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("agentmine-llm", ADAPTER),
         ("agentmine-mcp", ADAPTER),
         // The guest's protocol, which both ends of the tunnel speak.
-        ("agentmine-sandbox", &["agentmine-domain", "agentmine-runtime", "agentmine-guest"]),
+        (
+            "agentmine-sandbox",
+            &["agentmine-domain", "agentmine-runtime", "agentmine-guest"],
+        ),
         ("agentmine-agent", &["agentmine-domain", "agentmine-llm"]),
         (
             "agentmine-producer",
-            &["agentmine-domain", "agentmine-runtime", "agentmine-trackers", "agentmine-queue", "agentmine-store", "agentmine-sandbox"],
+            &[
+                "agentmine-domain",
+                "agentmine-runtime",
+                "agentmine-trackers",
+                "agentmine-queue",
+                "agentmine-store",
+                "agentmine-sandbox",
+            ],
         ),
         (
             "agentmine-consumer",
             &[
-                "agentmine-domain", "agentmine-runtime", "agentmine-trackers", "agentmine-queue", "agentmine-store",
-                "agentmine-sandbox", "agentmine-gateway", "agentmine-mcp", "agentmine-agent", "agentmine-llm",
+                "agentmine-domain",
+                "agentmine-runtime",
+                "agentmine-trackers",
+                "agentmine-queue",
+                "agentmine-store",
+                "agentmine-sandbox",
+                "agentmine-gateway",
+                "agentmine-mcp",
+                "agentmine-agent",
+                "agentmine-llm",
             ],
         ),
     ])
@@ -39,24 +57,45 @@ const FENCED: [(&str, &[&str]); 5] = [
     ("sqlx", &["agentmine-store"]),
     ("bollard", &["agentmine-sandbox"]),
     ("rmcp", &["agentmine-mcp", "agentmine-tools"]),
-    ("reqwest", &["agentmine-trackers", "agentmine-llm", "agentmine-gateway"]),
+    (
+        "reqwest",
+        &["agentmine-trackers", "agentmine-llm", "agentmine-gateway"],
+    ),
 ];
 
 #[test]
 fn dependencies_point_the_way_the_architecture_says() {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
-    let metadata = cargo_metadata::MetadataCommand::new().manifest_path(manifest).no_deps().other_options(vec!["--offline".into()]).exec().unwrap();
-    let ours: BTreeSet<String> = metadata.packages.iter().map(|p| p.name.to_string()).collect();
+    let metadata = cargo_metadata::MetadataCommand::new()
+        .manifest_path(manifest)
+        .no_deps()
+        .other_options(vec!["--offline".into()])
+        .exec()
+        .unwrap();
+    let ours: BTreeSet<String> = metadata
+        .packages
+        .iter()
+        .map(|p| p.name.to_string())
+        .collect();
     let allowed = allowed();
     let mut faults = Vec::new();
     for package in &metadata.packages {
         let name = package.name.as_str();
-        for dependency in package.dependencies.iter().filter(|d| d.kind == cargo_metadata::DependencyKind::Normal) {
-            if ours.contains(&dependency.name) && allowed.get(name).is_some_and(|list| !list.contains(&dependency.name.as_str())) {
+        for dependency in package
+            .dependencies
+            .iter()
+            .filter(|d| d.kind == cargo_metadata::DependencyKind::Normal)
+        {
+            if ours.contains(&dependency.name)
+                && allowed
+                    .get(name)
+                    .is_some_and(|list| !list.contains(&dependency.name.as_str()))
+            {
                 faults.push(format!("{name} -> {}", dependency.name));
             }
             for (fenced, users) in FENCED {
-                if dependency.name == fenced && !users.contains(&name) && name != "agentmine-tests" {
+                if dependency.name == fenced && !users.contains(&name) && name != "agentmine-tests"
+                {
                     faults.push(format!("{name} -> {fenced}"));
                 }
             }

@@ -20,7 +20,11 @@ fn agentmine(state: &Path, args: &[&str]) -> Output {
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 #[test]
@@ -32,12 +36,27 @@ fn demo_ends_within_ten_seconds_with_a_branch_a_diff_and_a_transcript() {
     let shown = text(&output);
     assert!(output.status.success(), "{shown}");
     assert!(took < Duration::from_secs(10), "{took:?}");
-    for part in ["sh ./test.sh", "exit code 0", "+printf", "branch", "session show 1", "model calls"] {
+    for part in [
+        "sh ./test.sh",
+        "exit code 0",
+        "+printf",
+        "branch",
+        "session show 1",
+        "model calls",
+    ] {
         assert!(shown.contains(part), "{part} is not shown:\n{shown}");
     }
     let transcript = text(&agentmine(home.path(), &["session", "show", "1", "--full"]));
-    for part in ["FAIL: 'Rust, in five minutes!'", "all cases pass", "str_replace", "commit "] {
-        assert!(transcript.contains(part), "{part} is not in the transcript:\n{transcript}");
+    for part in [
+        "FAIL: 'Rust, in five minutes!'",
+        "all cases pass",
+        "str_replace",
+        "commit ",
+    ] {
+        assert!(
+            transcript.contains(part),
+            "{part} is not in the transcript:\n{transcript}"
+        );
     }
     let tasks = text(&agentmine(home.path(), &["task", "list"]));
     assert!(tasks.contains("done"), "{tasks}");
@@ -53,28 +72,76 @@ async fn run_works_on_the_users_own_repository_with_a_configured_model() {
     for args in [
         &["init", "-q", "-b", "main"][..],
         &["add", "."],
-        &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first"],
+        &[
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@b",
+            "commit",
+            "-qm",
+            "first",
+        ],
     ] {
-        assert!(Command::new("git").arg("-C").arg(&repo).args(args).status().unwrap().success());
+        assert!(
+            Command::new("git")
+                .arg("-C")
+                .arg(&repo)
+                .args(args)
+                .status()
+                .unwrap()
+                .success()
+        );
     }
     let issue = home.path().join("issue.md");
     std::fs::write(&issue, "# greet.sh greets nobody\n\nIt should greet.\n").unwrap();
     let (url, state) = (model.base_url(), home.path().to_owned());
-    let (repo_arg, issue_arg) = (repo.to_str().unwrap().to_owned(), issue.to_str().unwrap().to_owned());
+    let (repo_arg, issue_arg) = (
+        repo.to_str().unwrap().to_owned(),
+        issue.to_str().unwrap().to_owned(),
+    );
     let output = tokio::task::spawn_blocking(move || {
-        agentmine(&state, &["run", "--repo", &repo_arg, "--issue", &issue_arg, "--base-url", &url, "--model", "scripted"])
+        agentmine(
+            &state,
+            &[
+                "run",
+                "--repo",
+                &repo_arg,
+                "--issue",
+                &issue_arg,
+                "--base-url",
+                &url,
+                "--model",
+                "scripted",
+            ],
+        )
     })
     .await
     .unwrap();
     let shown = text(&output);
     assert!(output.status.success(), "{shown}");
     assert!(shown.contains("Done: task #1"), "{shown}");
-    let branches = Command::new("git").arg("-C").arg(&repo).args(["branch", "--list", "agentmine/*"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&branches.stdout).contains("agentmine/issue-"), "{shown}");
+    let branches = Command::new("git")
+        .arg("-C")
+        .arg(&repo)
+        .args(["branch", "--list", "agentmine/*"])
+        .output()
+        .unwrap();
+    assert!(
+        String::from_utf8_lossy(&branches.stdout).contains("agentmine/issue-"),
+        "{shown}"
+    );
     // The user's own files, branch and issue are as they were.
-    let status = Command::new("git").arg("-C").arg(&repo).args(["status", "--porcelain"]).output().unwrap();
+    let status = Command::new("git")
+        .arg("-C")
+        .arg(&repo)
+        .args(["status", "--porcelain"])
+        .output()
+        .unwrap();
     assert_eq!(String::from_utf8_lossy(&status.stdout), "");
-    assert_eq!(std::fs::read_to_string(&issue).unwrap(), "# greet.sh greets nobody\n\nIt should greet.\n");
+    assert_eq!(
+        std::fs::read_to_string(&issue).unwrap(),
+        "# greet.sh greets nobody\n\nIt should greet.\n"
+    );
 }
 
 #[test]
@@ -83,12 +150,29 @@ fn what_is_missing_is_told_with_its_exit_code() {
     for (args, code, part) in [
         (&["session", "show", "9"][..], 5, "there is no session 9"),
         (&["session", "show", "nine"], 2, "is not a session id"),
-        (&["task", "list", "--status", "later"], 2, "expected open, in_progress"),
-        (&["run", "--repo", "/no/such/repo", "--base-url", "http://127.0.0.1:9/v1"], 5, "cannot be opened"),
+        (
+            &["task", "list", "--status", "later"],
+            2,
+            "expected open, in_progress",
+        ),
+        (
+            &[
+                "run",
+                "--repo",
+                "/no/such/repo",
+                "--base-url",
+                "http://127.0.0.1:9/v1",
+            ],
+            5,
+            "cannot be opened",
+        ),
     ] {
         let output = agentmine(home.path(), args);
         let shown = text(&output);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {shown}");
-        assert!(shown.contains(part) && shown.contains("hint:"), "{args:?}: {shown}");
+        assert!(
+            shown.contains(part) && shown.contains("hint:"),
+            "{args:?}: {shown}"
+        );
     }
 }

@@ -2,14 +2,21 @@
 
 use agentmine_domain::{EndState, SessionEnd, TaskState};
 use agentmine_tests::forge::{DEMO, Fault as ForgeFault};
-use agentmine_tests::model::{Scenario, commit_and_push, edit_create, edit_replace, edit_view, say, shell};
+use agentmine_tests::model::{
+    Scenario, commit_and_push, edit_create, edit_replace, edit_view, say, shell,
+};
 
 use crate::rig::{Process, Rig, binary, solves_demo};
 
 const REQUEST: &str = "coding agent";
 
 async fn one_issue(rig: &Rig) -> u64 {
-    let number = rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    let number = rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     number
 }
@@ -23,15 +30,26 @@ fn said_on(rig: &Rig, number: u64) -> String {
 #[tokio::test]
 async fn a_container_that_cannot_be_made_ends_the_task_with_a_comment() {
     let mut rig = Rig::new(solves_demo()).await;
+    rig.forge.commit(DEMO, "main", "main", |dir| {
+        std::fs::write(
+            dir.join(".agentmine/config.yaml"),
+            "image: agentmine-no-such-image:1\n",
+        )
+        .unwrap();
+    });
     let number = one_issue(&rig).await;
-    rig.config["command_executor"]["docker"]["user"] = "1000:1000".into();
-    // The engine is asked for more than it has when the container is made, not before.
-    rig.config["command_executor"]["docker"]["resources"]["cpu_limit"] = 100_000.into();
+    // An image that the operator allows and nobody has.
+    rig.config["command_executor"]["docker"]["allowed_images"] =
+        serde_json::json!(["agentmine-no-such-*"]);
     rig.consume().await;
     let task = rig.task().await;
     assert_eq!(task.state, TaskState::Ended(EndState::Failed));
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent failed"]);
-    assert!(said_on(&rig, number).contains("the sandbox could not be made"), "{}", said_on(&rig, number));
+    assert!(
+        said_on(&rig, number).contains("the sandbox could not be made"),
+        "{}",
+        said_on(&rig, number)
+    );
 }
 
 #[tokio::test]
@@ -41,20 +59,39 @@ async fn a_missing_image_is_told_before_any_work_begins() {
     rig.config["command_executor"]["docker"]["base_image"] = "agentmine-no-such-image:1".into();
     let (status, log) = rig.spawn("consumer", &["--once"]).end().await;
     assert!(!status.success());
-    assert!(log.contains("agentmine-no-such-image:1") && log.contains("docker/executor-default"), "{log}");
-    assert_eq!(rig.task().await.state, TaskState::Queued, "the task was lost");
+    assert!(
+        log.contains("agentmine-no-such-image:1") && log.contains("docker/executor-default"),
+        "{log}"
+    );
+    assert_eq!(
+        rig.task().await.state,
+        TaskState::Queued,
+        "the task was lost"
+    );
 }
 
 #[tokio::test]
 async fn a_clone_that_fails_ends_the_task_with_a_comment_and_leaves_no_sandbox() {
     let rig = Rig::local(solves_demo()).await;
     let number = one_issue(&rig).await;
-    rig.forge.inject(ForgeFault::on("GET", "/octo/demo.git/info/refs").times(100).status(403));
+    rig.forge.inject(
+        ForgeFault::on("GET", "/octo/demo.git/info/refs")
+            .times(100)
+            .status(403),
+    );
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(task.state, TaskState::Ended(EndState::Failed), "{:?}", task.reason);
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Failed),
+        "{:?}",
+        task.reason
+    );
     let said = said_on(&rig, number);
-    assert!(said.contains("could not be cloned") && said.contains("credentials"), "{said}");
+    assert!(
+        said.contains("could not be cloned") && said.contains("credentials"),
+        "{said}"
+    );
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent failed"]);
 }
 
@@ -79,7 +116,12 @@ async fn an_editor_that_does_not_start_is_told_and_the_work_goes_on_without_it()
     let (status, log) = consumer.end().await;
     assert!(status.success(), "{log}");
     let task = rig.task().await;
-    assert_eq!(task.state, TaskState::Ended(EndState::Done), "{:?}", task.reason);
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
     let transcript = rig.transcript(&task).await;
     assert!(transcript.contains("there is no tool"), "{transcript}");
     let tools = rig.model.requests()[0].body["tools"].clone();
@@ -101,32 +143,64 @@ async fn a_tool_error_is_told_to_the_model_and_the_work_goes_on() {
     one_issue(&rig).await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(task.state, TaskState::Ended(EndState::Done), "{:?}", task.reason);
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
     let steps = rig.steps(&task).await;
-    let failed = steps.iter().filter(|s| s.payload["message"]["is_error"] == true).count();
+    let failed = steps
+        .iter()
+        .filter(|s| s.payload["message"]["is_error"] == true)
+        .count();
     assert_eq!(failed, 3);
-    assert!(rig.transcript(&task).await.contains("\\\"exit_code\\\":127"));
+    assert!(
+        rig.transcript(&task)
+            .await
+            .contains("\\\"exit_code\\\":127")
+    );
 }
 
 #[tokio::test]
 async fn a_command_over_its_time_limit_is_killed_and_told() {
-    let mut rig = Rig::local(Scenario::new("waits").replies([shell("sleep 600 & sleep 600"), say("I cannot.")])).await;
+    let mut rig = Rig::local(
+        Scenario::new("waits").replies([shell("sleep 600 & sleep 600"), say("I cannot.")]),
+    )
+    .await;
     rig.config["command_executor"]["execution"]["timeout_seconds"] = 1.into();
     one_issue(&rig).await;
     rig.consume().await;
     let task = rig.task().await;
-    assert!(rig.transcript(&task).await.contains("killed at its time limit"));
+    assert!(
+        rig.transcript(&task)
+            .await
+            .contains("killed at its time limit")
+    );
 }
 
 #[tokio::test]
 async fn credentials_that_expire_before_the_push_end_the_task_with_a_comment() {
     let rig = Rig::local(solves_demo()).await;
     let number = one_issue(&rig).await;
-    rig.forge.inject(ForgeFault::on("GET", "/octo/demo.git/info/refs?service=git-receive-pack").times(100).status(401));
-    rig.forge.inject(ForgeFault::on("POST", "/octo/demo.git/git-receive-pack").times(100).status(401));
+    rig.forge.inject(
+        ForgeFault::on("GET", "/octo/demo.git/info/refs?service=git-receive-pack")
+            .times(100)
+            .status(401),
+    );
+    rig.forge.inject(
+        ForgeFault::on("POST", "/octo/demo.git/git-receive-pack")
+            .times(100)
+            .status(401),
+    );
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(task.state, TaskState::Ended(EndState::Failed), "{:?}", task.reason);
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Failed),
+        "{:?}",
+        task.reason
+    );
     let said = said_on(&rig, number);
     assert!(said.contains("credentials"), "{said}");
     assert!(rig.forge.pulls(DEMO).is_empty());
@@ -149,14 +223,26 @@ async fn a_conflict_is_the_models_to_resolve() {
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
     let branch = rig.task().await.branch();
-    rig.forge.commit(DEMO, &branch, &branch, |dir| std::fs::write(dir.join("human.txt"), "mine\n").unwrap());
+    rig.forge.commit(DEMO, &branch, &branch, |dir| {
+        std::fs::write(dir.join("human.txt"), "mine\n").unwrap()
+    });
     rig.model.release();
     let (status, log) = consumer.end().await;
     assert!(status.success(), "{log}");
     let task = rig.task().await;
-    assert_eq!(task.state, TaskState::Ended(EndState::Done), "{:?}", task.reason);
-    assert_eq!(rig.forge.file_at(DEMO, &branch, "human.txt").as_deref(), Some("mine\n"), "a person's push was overwritten");
-    assert!(rig.forge.file_at(DEMO, &branch, "README.md").unwrap().contains("more"));
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
+    assert_eq!(
+        rig.forge.file_at(DEMO, &branch, "human.txt").as_deref(),
+        Some("mine\n"),
+        "a person's push was overwritten"
+    );
+    let readme = rig.forge.file_at(DEMO, &branch, "README.md").unwrap();
+    assert!(readme.contains("more"), "{}", rig.transcript(&task).await);
 }
 
 #[tokio::test]
@@ -171,8 +257,15 @@ async fn a_model_that_is_gone_is_waited_for_and_then_the_task_fails_with_a_comme
     consumer.terminate();
     consumer.end().await;
     let task = rig.task().await;
-    assert_eq!((task.state, task.attempt), (TaskState::Ended(EndState::Failed), 2));
-    assert!(said_on(&rig, number).contains("model API is unavailable"), "{}", said_on(&rig, number));
+    assert_eq!(
+        (task.state, task.attempt),
+        (TaskState::Ended(EndState::Failed), 2)
+    );
+    assert!(
+        said_on(&rig, number).contains("model API is unavailable"),
+        "{}",
+        said_on(&rig, number)
+    );
     let ends: Vec<_> = rig.sessions().await.iter().map(|s| s.end).collect();
     assert_eq!(ends, [Some(SessionEnd::Failed), Some(SessionEnd::Released)]);
 }
@@ -181,12 +274,21 @@ async fn a_model_that_is_gone_is_waited_for_and_then_the_task_fails_with_a_comme
 async fn a_lost_answer_does_not_open_a_second_pull_request() {
     let rig = Rig::local(solves_demo()).await;
     one_issue(&rig).await;
-    rig.forge.inject(ForgeFault::on("POST", "/repos/octo/demo/pulls").times(1).answer_lost());
+    rig.forge.inject(
+        ForgeFault::on("POST", "/repos/octo/demo/pulls")
+            .times(1)
+            .answer_lost(),
+    );
     let consumer = rig.spawn("consumer", &[]);
     rig.wait_ended(1).await;
     consumer.terminate();
     consumer.end().await;
-    assert_eq!(rig.task().await.state, TaskState::Ended(EndState::Done), "{:?}", rig.task().await.reason);
+    assert_eq!(
+        rig.task().await.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        rig.task().await.reason
+    );
     assert_eq!(rig.forge.pulls(DEMO).len(), 1);
 }
 
@@ -196,10 +298,21 @@ async fn every_fault_of_a_configuration_is_told_at_once_with_exit_code_3() {
     let path = folder.path().join("config.yaml");
     std::fs::write(&path, "command_executor:\n  enabeld: true\nconsumer:\n  concurrency: none\nqueue:\n  url: http://x\n").unwrap();
     for program in ["producer", "consumer"] {
-        let process = Process::spawn(tokio::process::Command::new(binary(program)).arg("--config").arg(&path));
+        let process = Process::spawn(
+            tokio::process::Command::new(binary(program))
+                .arg("--config")
+                .arg(&path),
+        );
         let (status, log) = process.end().await;
         assert_eq!(status.code(), Some(3), "{log}");
-        for part in ["enabeld", "`enabled`", "concurrency", "queue.url", "config.yaml:2", "config.yaml:4"] {
+        for part in [
+            "enabeld",
+            "`enabled`",
+            "concurrency",
+            "queue.url",
+            "config.yaml:2",
+            "config.yaml:4",
+        ] {
             assert!(log.contains(part), "{part} is not told:\n{log}");
         }
     }

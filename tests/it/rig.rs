@@ -36,11 +36,17 @@ fn test_env(name: &str, default: &str) -> String {
 }
 
 pub(crate) fn postgres_url() -> String {
-    test_env("AGENTMINE_TEST_POSTGRES_URL", "postgres://postgres@127.0.0.1:54329/postgres")
+    test_env(
+        "AGENTMINE_TEST_POSTGRES_URL",
+        "postgres://postgres@127.0.0.1:54329/postgres",
+    )
 }
 
 pub(crate) fn amqp_url() -> String {
-    test_env("AGENTMINE_TEST_AMQP_URL", "amqp://guest:guest@127.0.0.1:56729/%2f")
+    test_env(
+        "AGENTMINE_TEST_AMQP_URL",
+        "amqp://guest:guest@127.0.0.1:56729/%2f",
+    )
 }
 
 pub(crate) fn image() -> String {
@@ -66,9 +72,12 @@ impl Rig {
         let model = ScriptedModel::start(scenario).await;
         let name = format!("t{}", Uuid::new_v4().simple());
         let database = with_database(&postgres_url(), &name);
-        let store = agentmine_store::connect(&StoreConfig { url: Secret::new(&database), max_connections: 2 })
-            .await
-            .unwrap_or_else(|e| panic!("no Postgres: {e}; run tests/run"));
+        let store = agentmine_store::connect(&StoreConfig {
+            url: Secret::new(&database),
+            max_connections: 2,
+        })
+        .await
+        .unwrap_or_else(|e| panic!("no Postgres: {e}; run tests/run"));
         let config = json!({
             "trackers": { "github": { "api_url": forge.api_url(), "repositories": [DEMO] } },
             "queue": { "url": amqp_url(), "prefix": name, "retry_seconds": [1] },
@@ -79,7 +88,15 @@ impl Rig {
             "producer": { "interval_seconds": 1 },
             "log": { "level": "info,agentmine_consumer=debug" }
         });
-        Self { forge, model, store, config, folder: tempfile::tempdir().unwrap(), database, prefix: name }
+        Self {
+            forge,
+            model,
+            store,
+            config,
+            folder: tempfile::tempdir().unwrap(),
+            database,
+            prefix: name,
+        }
     }
 
     /// The same over the local jail instead of Docker.
@@ -91,17 +108,23 @@ impl Rig {
 
     /// Writes the configuration as it is now.
     pub(crate) fn config_file(&self) -> PathBuf {
-        let path = self.folder.path().join(format!("config-{}.yaml", Uuid::new_v4().simple()));
+        let path = self
+            .folder
+            .path()
+            .join(format!("config-{}.yaml", Uuid::new_v4().simple()));
         std::fs::write(&path, serde_json::to_string_pretty(&self.config).unwrap()).unwrap();
         path
     }
 
     /// Starts one of the programs.
     pub(crate) fn spawn(&self, program: &str, args: &[&str]) -> Process {
-        Process::spawn(Command::new(binary(program)).arg("--config").arg(self.config_file()).args(args).env(
-            "GITHUB_PERSONAL_ACCESS_TOKEN",
-            self.forge.token(),
-        ))
+        Process::spawn(
+            Command::new(binary(program))
+                .arg("--config")
+                .arg(self.config_file())
+                .args(args)
+                .env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token()),
+        )
     }
 
     /// Scans once.
@@ -150,7 +173,10 @@ impl Rig {
             if is_so(&tasks) {
                 return tasks;
             }
-            assert!(begun.elapsed() < PATIENCE, "waited for {what} in vain: {tasks:#?}");
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "waited for {what} in vain: {tasks:#?}"
+            );
             // A row's change has no event that another process could await.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -168,17 +194,61 @@ impl Rig {
     pub(crate) async fn sql(&self) -> sqlx::PgPool {
         sqlx::PgPool::connect(&self.database).await.unwrap()
     }
+}
 
-    /// The prefix of the test's own queues.
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
+/// Databases and queues outlive a test's processes, so they are removed with the rig.
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let prefix = self.prefix.clone();
+        let cleaning = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.map(|runtime| runtime.block_on(clean(&prefix)))
+        });
+        // What is left is only clutter.
+        let _ = cleaning.join();
+    }
+}
+
+async fn clean(prefix: &str) {
+    if let Ok(pool) = sqlx::PgPool::connect(&postgres_url()).await {
+        let drop = format!("DROP DATABASE IF EXISTS {prefix} WITH (FORCE)");
+        let _ = sqlx::query(sqlx::AssertSqlSafe(drop)).execute(&pool).await;
+    }
+    let options = lapin::ConnectionProperties::default();
+    let Ok(broker) = lapin::Connection::connect(&amqp_url(), options).await else {
+        return;
+    };
+    for queue in [
+        "tasks.low",
+        "tasks.medium",
+        "tasks.high",
+        "tasks.critical",
+        "retry.1",
+        "dead",
+    ] {
+        let name = format!("{prefix}.{queue}");
+        if let Ok(channel) = broker.create_channel().await {
+            let _ = channel
+                .queue_delete(name.into(), lapin::options::QueueDeleteOptions::default())
+                .await;
+        }
     }
 }
 
 /// Names of the containers that belong to these tasks.
 pub(crate) async fn containers(tasks: &[Task]) -> Vec<String> {
-    let out = Command::new("docker").args(["ps", "-a", "--format", "{{.Names}}"]).output().await.unwrap();
-    assert!(out.status.success(), "no Docker engine: {}; run tests/run", String::from_utf8_lossy(&out.stderr));
+    let out = Command::new("docker")
+        .args(["ps", "-a", "--format", "{{.Names}}"])
+        .output()
+        .await
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "no Docker engine: {}; run tests/run",
+        String::from_utf8_lossy(&out.stderr)
+    );
     String::from_utf8_lossy(&out.stdout)
         .lines()
         .filter(|name| tasks.iter().any(|t| name.contains(&t.id.to_string())))
@@ -190,7 +260,11 @@ pub(crate) async fn containers(tasks: &[Task]) -> Vec<String> {
 pub(crate) fn binary(name: &str) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let path = exe.parent().and_then(Path::parent).unwrap().join(name);
-    assert!(path.exists(), "{} is not built; run tests/run", path.display());
+    assert!(
+        path.exists(),
+        "{} is not built; run tests/run",
+        path.display()
+    );
     path
 }
 
@@ -239,24 +313,6 @@ impl Process {
 
     pub(crate) fn log(&self) -> String {
         self.log.text.lock().unwrap().clone()
-    }
-
-    /// Waits for a text in the log.
-    pub(crate) async fn wait_for(&self, text: &str) {
-        let seen = async {
-            loop {
-                let grown = self.log.grown.notified();
-                tokio::pin!(grown);
-                grown.as_mut().enable();
-                if self.log().contains(text) {
-                    return;
-                }
-                grown.await;
-            }
-        };
-        if tokio::time::timeout(PATIENCE, seen).await.is_err() {
-            panic!("waited for {text:?} in vain:\n{}", self.log());
-        }
     }
 
     fn signal(&self, signal: i32) {

@@ -22,12 +22,18 @@ fn first(calls: Vec<Answer>) -> Scenario {
 
 async fn docker(args: &[&str]) -> Vec<u8> {
     let out = Command::new("docker").args(args).output().await.unwrap();
-    assert!(out.status.success(), "docker {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "docker {args:?}: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
     out.stdout
 }
 
 fn contains(haystack: &[u8], needle: &str) -> bool {
-    haystack.windows(needle.len()).any(|w| w == needle.as_bytes())
+    haystack
+        .windows(needle.len())
+        .any(|w| w == needle.as_bytes())
 }
 
 #[tokio::test]
@@ -35,7 +41,12 @@ async fn credential_never_enters_container() {
     let mut rig = Rig::new(solves_demo()).await;
     rig.config["model"]["api_key"] = "sk-canary-of-the-model".into();
     rig.config["log"]["level"] = "trace".into();
-    let number = rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    let number = rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     // Behind the push, before the end: clone, fetch and push have all been made.
     rig.model.hold_at(4);
@@ -45,17 +56,52 @@ async fn credential_never_enters_container() {
     let names = containers(std::slice::from_ref(&task)).await;
     assert_eq!(names, [task.container_name()]);
     let name = names[0].as_str();
-    let canaries = [rig.forge.token().to_owned(), "sk-canary-of-the-model".to_owned()];
+    let canaries = [
+        rig.forge.token().to_owned(),
+        "sk-canary-of-the-model".to_owned(),
+    ];
     let files = docker(&["export", name]).await;
-    let volumes = docker(&["exec", "-u", "0", name, "tar", "-C", "/", "-cf", "-", "workspace", "tmp", "opt"]).await;
-    let processes = docker(&["exec", "-u", "0", name, "sh", "-c", "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline"]).await;
+    let volumes = docker(&[
+        "exec",
+        "-u",
+        "0",
+        name,
+        "tar",
+        "-C",
+        "/",
+        "-cf",
+        "-",
+        "workspace",
+        "tmp",
+        "opt",
+    ])
+    .await;
+    let processes = docker(&[
+        "exec",
+        "-u",
+        "1000:1000",
+        name,
+        "sh",
+        "-c",
+        "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null; true",
+    ])
+    .await;
     let described = docker(&["inspect", name]).await;
     let logged = docker(&["logs", name]).await;
     // The search itself can fail: what is there is found.
     assert!(contains(&volumes, "greet.sh") && contains(&processes, "PATH="));
     for canary in &canaries {
-        for (what, bytes) in [("files", &files), ("volumes", &volumes), ("processes", &processes), ("description", &described), ("log", &logged)] {
-            assert!(!contains(bytes, canary), "{canary} is in the container's {what}");
+        for (what, bytes) in [
+            ("files", &files),
+            ("volumes", &volumes),
+            ("processes", &processes),
+            ("description", &described),
+            ("log", &logged),
+        ] {
+            assert!(
+                !contains(bytes, canary),
+                "{canary} is in the container's {what}"
+            );
         }
     }
     rig.model.release();
@@ -64,23 +110,44 @@ async fn credential_never_enters_container() {
     assert_eq!(rig.task().await.state, TaskState::Ended(EndState::Done));
     for canary in &canaries {
         assert!(!log.contains(canary), "{canary} is in the log");
-        assert!(!rows(&rig).await.contains(canary), "{canary} is in the database");
-        assert!(!rig.transcript(&task).await.contains(canary), "{canary} is in the transcript");
+        assert!(
+            !rows(&rig).await.contains(canary),
+            "{canary} is in the database"
+        );
+        assert!(
+            !rig.transcript(&task).await.contains(canary),
+            "{canary} is in the transcript"
+        );
         assert!(!rig.forge.pulls(DEMO)[0].body.contains(canary));
         assert!(!rig.forge.comments(DEMO, number)[0].body.contains(canary));
     }
-    assert_eq!(rig.forge.leaks(), Vec::<String>::new(), "a URL carried the token");
+    assert_eq!(
+        rig.forge.leaks(),
+        Vec::<String>::new(),
+        "a URL carried the token"
+    );
 }
 
 /// Every row of every table, as text.
 async fn rows(rig: &Rig) -> String {
     let pool = rig.sql().await;
-    let tables = sqlx::query("SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'").fetch_all(&pool).await.unwrap();
+    let tables =
+        sqlx::query("SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'")
+            .fetch_all(&pool)
+            .await
+            .unwrap();
     assert!(!tables.is_empty());
     let mut text = String::new();
     for table in tables {
-        let query = format!("SELECT row_to_json(t)::text FROM {} t", table.get::<String, _>(0));
-        for row in sqlx::query(sqlx::AssertSqlSafe(query)).fetch_all(&pool).await.unwrap() {
+        let query = format!(
+            "SELECT row_to_json(t)::text FROM {} t",
+            table.get::<String, _>(0)
+        );
+        for row in sqlx::query(sqlx::AssertSqlSafe(query))
+            .fetch_all(&pool)
+            .await
+            .unwrap()
+        {
             text.push_str(&row.get::<String, _>(0));
             text.push('\n');
         }
@@ -91,7 +158,7 @@ async fn rows(rig: &Rig) -> String {
 #[tokio::test]
 async fn push_to_another_branch_is_refused() {
     let scenario = first(vec![
-        shell("git push origin HEAD:refs/heads/main"),
+        shell("git commit -q --allow-empty -m elsewhere && git push origin HEAD:refs/heads/main"),
         shell("git push origin HEAD:refs/heads/other"),
         shell("git push origin HEAD:refs/tags/v1"),
         shell("git push origin HEAD:refs/heads/{branch} HEAD:refs/heads/other"),
@@ -99,11 +166,21 @@ async fn push_to_another_branch_is_refused() {
     ]);
     let rig = Rig::new(scenario).await;
     let before = rig.forge.branch_sha(DEMO, "main");
-    rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(task.state, TaskState::Ended(EndState::Done), "{:?}", task.reason);
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
     assert_eq!(rig.forge.branch_sha(DEMO, "main"), before);
     assert_eq!(rig.forge.branches(DEMO), [task.branch(), "main".to_owned()]);
     let steps = rig.steps(&task).await;
@@ -129,30 +206,67 @@ async fn sandbox_has_no_network_but_the_gateway() {
              timeout 3 bash -c \"exec 3<>/dev/tcp/${a%:*}/${a#*:}\" 2>/dev/null && echo REACHED-$a || echo closed-$a; done",
         ),
         shell("getent hosts example.com && echo RESOLVED || echo no-name"),
-        shell("curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:56729/ ; curl -s -x $HTTP_PROXY --noproxy '' -w '%{http_code}' http://127.0.0.1:56729/"),
-        shell("curl -s -x $HTTP_PROXY -w 'meta-%{http_code}' http://169.254.169.254/latest/meta-data/"),
-        shell("curl -s -x $HTTP_PROXY -w 'private-%{http_code}' http://10.0.0.1/; curl -s -x $HTTPS_PROXY -w 'connect-%{http_connect}' https://192.168.0.1/"),
+        shell(
+            "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:56729/ ; curl -s -x $HTTP_PROXY --noproxy '' -w '%{http_code}' http://127.0.0.1:56729/",
+        ),
+        shell(
+            "curl -s -x $HTTP_PROXY -w 'meta-%{http_code}' http://169.254.169.254/latest/meta-data/",
+        ),
+        shell(
+            "curl -s -x $HTTP_PROXY -w 'private-%{http_code}' http://10.0.0.1/; curl -s -x $HTTPS_PROXY -w 'connect-%{http_connect}' https://192.168.0.1/",
+        ),
     ]);
     let rig = Rig::new(scenario).await;
-    rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(task.state, TaskState::Ended(EndState::Done), "{:?}", task.reason);
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
     let out: Vec<String> = rig
         .steps(&task)
         .await
         .iter()
         .filter(|s| s.payload["message"]["name"] == "command-executor_execute_command")
-        .filter_map(|s| serde_json::from_str::<serde_json::Value>(s.payload["message"]["text"].as_str()?).ok())
+        .filter_map(|s| {
+            serde_json::from_str::<serde_json::Value>(s.payload["message"]["text"].as_str()?).ok()
+        })
         .map(|v| v["stdout"].as_str().unwrap_or_default().to_owned())
         .collect();
-    assert!(out[0].starts_with("lo\n") && out[0].lines().count() <= 3, "{}", out[0]);
-    assert!(!out[1].contains("REACHED") && out[1].matches("closed").count() == 5, "{}", out[1]);
+    assert!(
+        out[0].starts_with("lo\n") && out[0].lines().count() <= 3,
+        "{}",
+        out[0]
+    );
+    assert!(
+        !out[1].contains("REACHED") && out[1].matches("closed").count() == 5,
+        "{}",
+        out[1]
+    );
     assert!(out[2].contains("no-name"), "{}", out[2]);
-    assert!(out[3].starts_with("000") && out[3].contains("403"), "{}", out[3]);
+    assert!(
+        out[3].starts_with("000") && out[3].contains("403"),
+        "{}",
+        out[3]
+    );
     assert!(out[4].contains("meta-403"), "{}", out[4]);
-    assert!(out[5].contains("private-403") && out[5].contains("connect-403"), "{}", out[5]);
+    assert!(
+        out[5].contains("private-403") && out[5].contains("connect-403"),
+        "{}",
+        out[5]
+    );
     let body = &rig.forge.pulls(DEMO)[0].body;
-    assert!(body.contains("169.254.169.254:80") && body.contains("refused"), "{body}");
+    assert!(
+        body.contains("169.254.169.254:80") && body.contains("refused"),
+        "{body}"
+    );
 }

@@ -11,20 +11,45 @@ const REQUEST: &str = "coding agent";
 #[tokio::test]
 async fn issue_becomes_pull_request() {
     let rig = Rig::new(solves_demo()).await;
-    let number = rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST, "bug"]);
+    let number = rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST, "bug"],
+    );
     rig.produce().await;
-    assert_eq!(rig.forge.labels(DEMO, number), ["bug", "coding agent processing"]);
+    assert_eq!(
+        rig.forge.labels(DEMO, number),
+        ["bug", "coding agent processing"]
+    );
     rig.consume().await;
 
     let task = rig.task().await;
-    assert_eq!(task.state, TaskState::Ended(EndState::Done), "{:?}", task.reason);
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
     let pulls = rig.forge.pulls(DEMO);
     assert_eq!(pulls.len(), 1);
     let pull = &pulls[0];
-    assert_eq!((pull.head.as_str(), pull.base.as_str(), pull.draft), (task.branch().as_str(), "main", false));
-    assert!(pull.body.contains(&format!("Closes #{number}")), "{}", pull.body);
+    assert_eq!(
+        (pull.head.as_str(), pull.base.as_str(), pull.draft),
+        (task.branch().as_str(), "main", false)
+    );
+    assert!(
+        pull.body.contains(&format!("Closes #{number}")),
+        "{}",
+        pull.body
+    );
     assert!(pull.body.contains("| `sh test.sh` | 0 |"), "{}", pull.body);
-    assert!(rig.forge.file_at(DEMO, &pull.head, "greet.sh").unwrap().contains("${1:-world}"));
+    assert!(
+        rig.forge
+            .file_at(DEMO, &pull.head, "greet.sh")
+            .unwrap()
+            .contains("${1:-world}")
+    );
 
     assert_eq!(rig.forge.labels(DEMO, number), ["bug", "coding agent done"]);
     let comments = rig.forge.comments(DEMO, number);
@@ -34,17 +59,37 @@ async fn issue_becomes_pull_request() {
     let sessions = rig.sessions().await;
     assert_eq!(sessions.len(), 1);
     assert_eq!(sessions[0].end, Some(SessionEnd::Done));
-    assert_eq!((sessions[0].usage.model_calls, sessions[0].usage.tool_calls), (5, 4));
+    assert_eq!(
+        (sessions[0].usage.model_calls, sessions[0].usage.tool_calls),
+        (5, 4)
+    );
     let steps = rig.steps(&task).await;
-    assert_eq!(steps.iter().filter(|s| s.kind == StepKind::ToolResult).count(), 4);
-    assert!(steps.iter().enumerate().all(|(i, s)| s.seq.0 == i as i64 + 1), "the journal has gaps");
+    assert_eq!(
+        steps
+            .iter()
+            .filter(|s| s.kind == StepKind::ToolResult)
+            .count(),
+        4
+    );
+    assert!(
+        steps
+            .iter()
+            .enumerate()
+            .all(|(i, s)| s.seq.0 == i as i64 + 1),
+        "the journal has gaps"
+    );
     assert_eq!(containers(&[task]).await, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_second_scan_of_the_same_label_makes_no_second_task() {
     let rig = Rig::local(solves_demo()).await;
-    let number = rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    let number = rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     // As a scan that is older than the label's move would see it.
     rig.produce().await;
@@ -65,13 +110,27 @@ async fn a_second_scan_of_the_same_label_makes_no_second_task() {
 async fn twenty_issues_two_producers_three_consumers_give_twenty_pull_requests() {
     let rig = Rig::new(solves_demo()).await;
     for n in 1..=20 {
-        rig.forge.add_issue(DEMO, &format!("greet.sh greets nobody ({n})"), "It should greet.", &[REQUEST]);
+        rig.forge.add_issue(
+            DEMO,
+            &format!("greet.sh greets nobody ({n})"),
+            "It should greet.",
+            &[REQUEST],
+        );
     }
     let producers = [rig.spawn("producer", &[]), rig.spawn("producer", &[])];
-    let consumers = [rig.spawn("consumer", &[]), rig.spawn("consumer", &[]), rig.spawn("consumer", &[])];
+    let consumers = [
+        rig.spawn("consumer", &[]),
+        rig.spawn("consumer", &[]),
+        rig.spawn("consumer", &[]),
+    ];
     let tasks = rig.wait_ended(20).await;
     for task in &tasks {
-        assert_eq!(task.state, TaskState::Ended(EndState::Done), "{:?}", task.reason);
+        assert_eq!(
+            task.state,
+            TaskState::Ended(EndState::Done),
+            "{:?}",
+            task.reason
+        );
     }
     for process in producers.into_iter().chain(consumers) {
         process.terminate();
@@ -84,7 +143,10 @@ async fn twenty_issues_two_producers_three_consumers_give_twenty_pull_requests()
     assert_eq!(heads.len(), 20);
     let sessions = rig.sessions().await;
     assert_eq!(sessions.len(), 20);
-    assert!(sessions.iter().all(|s| s.end == Some(SessionEnd::Done)), "{sessions:#?}");
+    assert!(
+        sessions.iter().all(|s| s.end == Some(SessionEnd::Done)),
+        "{sessions:#?}"
+    );
     assert_eq!(containers(&tasks).await, Vec::<String>::new());
 }
 
@@ -92,7 +154,12 @@ async fn twenty_issues_two_producers_three_consumers_give_twenty_pull_requests()
 async fn killed_consumer_loses_nothing() {
     let rig = Rig::new(solves_demo()).await;
     for n in 1..=3 {
-        rig.forge.add_issue(DEMO, &format!("greet.sh greets nobody ({n})"), "It should greet.", &[REQUEST]);
+        rig.forge.add_issue(
+            DEMO,
+            &format!("greet.sh greets nobody ({n})"),
+            "It should greet.",
+            &[REQUEST],
+        );
     }
     // Every task stops where its file is edited and nothing is pushed.
     rig.model.hold_at(2);
@@ -107,16 +174,30 @@ async fn killed_consumer_loses_nothing() {
     rig.model.release();
     let tasks = rig.wait_ended(3).await;
     for task in &tasks {
-        assert_eq!(task.state, TaskState::Ended(EndState::Done), "{:?}", task.reason);
+        assert_eq!(
+            task.state,
+            TaskState::Ended(EndState::Done),
+            "{:?}\n{}",
+            task.reason,
+            rig.transcript(task).await
+        );
     }
     assert_eq!(rig.forge.pulls(DEMO).len(), 3);
     let sessions = rig.sessions().await;
     assert_eq!(sessions.len(), 4);
-    assert_eq!(sessions.iter().filter(|s| s.end == Some(SessionEnd::Expired)).count(), 1);
+    assert_eq!(
+        sessions
+            .iter()
+            .filter(|s| s.end == Some(SessionEnd::Expired))
+            .count(),
+        1
+    );
     // The second worker went on where the first was: the edit was not made again.
     let resumed = tasks.iter().find(|t| t.attempt == 2).unwrap();
     let steps = rig.steps(resumed).await;
-    let edits = steps.iter().filter(|s| s.kind == StepKind::ToolResult && s.payload["message"]["name"] == "text_editor");
+    let edits = steps.iter().filter(|s| {
+        s.kind == StepKind::ToolResult && s.payload["message"]["name"] == "text_editor"
+    });
     assert_eq!(edits.count(), 1);
     rig.wait_no_containers(&tasks).await;
     for process in others {
@@ -129,21 +210,35 @@ async fn killed_consumer_loses_nothing() {
 #[tokio::test]
 async fn consumer_drains_on_sigterm() {
     let rig = Rig::new(solves_demo()).await;
-    rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     rig.model.hold_at(3);
     let consumer = rig.spawn("consumer", &[]);
     rig.model.wait_for_held(1).await;
     consumer.terminate();
     // It takes no more work while it ends what it has.
-    rig.forge.add_issue(DEMO, "greet.sh greets nobody (2)", "It should greet.", &[REQUEST]);
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody (2)",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     rig.model.release();
     let (status, log) = consumer.end().await;
     assert!(status.success(), "{status}\n{log}");
     let tasks = rig.tasks().await;
     let states: Vec<_> = tasks.iter().map(|t| t.state).collect();
-    assert_eq!(states, [TaskState::Queued, TaskState::Ended(EndState::Done)], "{log}");
+    assert_eq!(
+        states,
+        [TaskState::Queued, TaskState::Ended(EndState::Done)],
+        "{log}"
+    );
     assert_eq!(tasks[0].attempt, 0);
 }
 
@@ -151,7 +246,12 @@ async fn consumer_drains_on_sigterm() {
 async fn a_task_still_running_at_the_drain_deadline_is_given_back_and_does_not_count() {
     let mut rig = Rig::new(solves_demo()).await;
     rig.config["consumer"]["drain_seconds"] = 1.into();
-    rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     rig.model.hold_at(3);
     let consumer = rig.spawn("consumer", &[]);
@@ -161,7 +261,10 @@ async fn a_task_still_running_at_the_drain_deadline_is_given_back_and_does_not_c
     assert!(status.success(), "{status}\n{log}");
     let task = rig.task().await;
     assert_eq!((task.state, task.attempt), (TaskState::Queued, 0), "{log}");
-    assert_eq!(containers(std::slice::from_ref(&task)).await, Vec::<String>::new());
+    assert_eq!(
+        containers(std::slice::from_ref(&task)).await,
+        Vec::<String>::new()
+    );
     rig.model.release();
     rig.consume().await;
     assert_eq!(rig.task().await.state, TaskState::Ended(EndState::Done));
@@ -179,13 +282,26 @@ async fn work_that_does_not_pass_its_checks_goes_back_to_the_model_with_their_ou
         say("Now it is done."),
     ]);
     let rig = Rig::local(scenario).await;
-    rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(task.state, TaskState::Ended(EndState::Done), "{:?}", task.reason);
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
     let transcript = rig.transcript(&task).await;
-    assert!(transcript.contains("`sh test.sh` ended with exit code 1"), "{transcript}");
+    assert!(
+        transcript.contains("`sh test.sh` ended with exit code 1"),
+        "{transcript}"
+    );
     assert!(!rig.forge.pulls(DEMO)[0].draft);
 }
 
@@ -196,7 +312,12 @@ async fn work_that_was_left_uncommitted_is_committed_and_pushed_by_the_worker() 
         say("Done."),
     ]);
     let rig = Rig::local(scenario).await;
-    rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     rig.consume().await;
     assert_eq!(rig.task().await.state, TaskState::Ended(EndState::Done));
@@ -206,34 +327,70 @@ async fn work_that_was_left_uncommitted_is_committed_and_pushed_by_the_worker() 
 #[tokio::test]
 async fn a_labelled_pull_request_is_worked_on_where_it_is() {
     let rig = Rig::local(solves_demo()).await;
-    rig.forge.commit(DEMO, "feature", "main", |dir| std::fs::write(dir.join("more.txt"), "more\n").unwrap());
-    rig.forge.commit(DEMO, "main", "main", |dir| std::fs::write(dir.join("other.txt"), "other\n").unwrap());
-    let number = rig.forge.add_pull(DEMO, "feature", "main", "Add more", &[REQUEST]);
+    rig.forge.commit(DEMO, "feature", "main", |dir| {
+        std::fs::write(dir.join("more.txt"), "more\n").unwrap()
+    });
+    rig.forge.commit(DEMO, "main", "main", |dir| {
+        std::fs::write(dir.join("other.txt"), "other\n").unwrap()
+    });
+    let number = rig
+        .forge
+        .add_pull(DEMO, "feature", "main", "Add more", &[REQUEST]);
     rig.produce().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(task.state, TaskState::Ended(EndState::Done), "{:?}", task.reason);
-    assert_eq!(rig.forge.pulls(DEMO).len(), 1, "a second pull request was opened");
-    assert!(rig.forge.file_at(DEMO, "feature", "greet.sh").unwrap().contains("${1:-world}"));
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
+    assert_eq!(
+        rig.forge.pulls(DEMO).len(),
+        1,
+        "a second pull request was opened"
+    );
+    assert!(
+        rig.forge
+            .file_at(DEMO, "feature", "greet.sh")
+            .unwrap()
+            .contains("${1:-world}")
+    );
     assert!(rig.forge.file_at(DEMO, "feature", "more.txt").is_some());
-    assert!(rig.forge.comments(DEMO, number)[0].body.contains("sh test.sh"));
+    assert!(
+        rig.forge.comments(DEMO, number)[0]
+            .body
+            .contains("sh test.sh")
+    );
 }
 
 #[tokio::test]
 async fn a_task_is_stopped_and_paused_by_a_persons_wish() {
     let rig = Rig::local(solves_demo()).await;
-    let number = rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    let number = rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     rig.model.hold_at(2);
     let consumer = rig.spawn("consumer", &[]);
     rig.model.wait_for_held(1).await;
     let task = rig.task().await;
     assert!(rig.store.request_pause(task.id, "lunch").await.unwrap());
-    rig.wait("a pause", |t| t[0].state == TaskState::Paused).await;
+    rig.wait("a pause", |t| t[0].state == TaskState::Paused)
+        .await;
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent paused"]);
     assert!(rig.store.resume(task.id).await.unwrap());
-    rig.model.wait_for_held(2).await;
-    assert!(rig.store.request_cancel(task.id, "no longer wanted").await.unwrap());
+    // The second session asks the same again, and is held again.
+    rig.model.wait_for_requests(4).await;
+    assert!(
+        rig.store
+            .request_cancel(task.id, "no longer wanted")
+            .await
+            .unwrap()
+    );
     rig.wait_ended(1).await;
     assert_eq!(rig.task().await.state, TaskState::Ended(EndState::Stopped));
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent stopped"]);
@@ -247,9 +404,17 @@ async fn tasks_are_found_and_done_while_the_broker_is_down() {
     let mut rig = Rig::local(solves_demo()).await;
     // Nothing listens on the discard port.
     rig.config["queue"]["url"] = "amqp://guest:guest@127.0.0.1:9/%2f".into();
-    rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     let (status, log) = rig.spawn("producer", &["--once"]).end().await;
-    assert!(!status.success(), "a producer that could not announce said nothing of it");
+    assert!(
+        !status.success(),
+        "a producer that could not announce said nothing of it"
+    );
     assert!(log.contains("could not be announced"), "{log}");
     assert_eq!(rig.tasks().await.len(), 1, "the task was lost");
     rig.consume().await;
@@ -259,13 +424,23 @@ async fn tasks_are_found_and_done_while_the_broker_is_down() {
 
 #[tokio::test]
 async fn a_command_that_the_policy_denies_is_told_to_the_model() {
-    let scenario = Scenario::new("asks for root").replies([shell("sudo id"), say("I cannot do this.")]);
+    let scenario =
+        Scenario::new("asks for root").replies([shell("sudo id"), say("I cannot do this.")]);
     let rig = Rig::local(scenario).await;
-    rig.forge.add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert!(rig.transcript(&task).await.contains("`sudo` may not be run here"));
+    assert!(
+        rig.transcript(&task)
+            .await
+            .contains("`sudo` may not be run here")
+    );
     assert_eq!(task.state, TaskState::Ended(EndState::Failed));
 }
 
@@ -274,7 +449,11 @@ impl Rig {
     async fn wait_no_containers(&self, tasks: &[agentmine_domain::Task]) {
         let begun = std::time::Instant::now();
         while !containers(tasks).await.is_empty() {
-            assert!(begun.elapsed() < crate::rig::PATIENCE, "left: {:?}", containers(tasks).await);
+            assert!(
+                begun.elapsed() < crate::rig::PATIENCE,
+                "left: {:?}",
+                containers(tasks).await
+            );
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     }

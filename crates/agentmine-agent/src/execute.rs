@@ -63,8 +63,12 @@ const INTERRUPTED: &str = "interrupted, outcome unknown: the worker was replaced
 
 impl Execution<'_> {
     /// Runs until the model is done, a limit is reached, or the session has to end.
-    pub(crate) async fn run(&mut self) -> Result<Finished, Halt> {
+    /// `news` is told first.
+    pub(crate) async fn run(&mut self, news: Option<&str>) -> Result<Finished, Halt> {
         self.close_interrupted_calls().await?;
+        if let Some(news) = news {
+            self.say(news).await?;
+        }
         let mut repeats = Repeats::default();
         let mut useless = 0;
         loop {

@@ -28,6 +28,8 @@ pub struct Session<'a> {
     pub max_rounds: u32,
     /// What the prompts are made of.
     pub brief: &'a Brief,
+    /// What the model is told where the conversation is taken up again by another worker.
+    pub resumed: &'a str,
     /// Gets pieces of replies as they come, for a person who looks on.
     pub watch: Option<&'a UnboundedSender<Delta>>,
 }
@@ -57,6 +59,7 @@ pub async fn run(
     mut usage: Usage,
 ) -> Result<Outcome, Halt> {
     let started = Instant::now();
+    let mut news = (!history.is_empty()).then_some(session.resumed);
     if history.is_empty() {
         for message in [system_prompt(session.brief), task_prompt(session.brief)] {
             say(session, &mut history, message).await?;
@@ -87,7 +90,7 @@ pub async fn run(
                     started,
                     watch: session.watch,
                 }
-                .run()
+                .run(news.take())
                 .await?
             }
         };

@@ -250,6 +250,7 @@ impl Run {
             limits: Limits::new(self.budget),
             max_rounds: 3,
             brief: &brief,
+            resumed: "the worker was replaced",
             watch: None,
         };
         let (history, usage) = History::replay(steps).unwrap();
@@ -419,11 +420,12 @@ async fn a_resumed_session_goes_on_and_tells_the_model_of_the_interrupted_call()
         text,
         is_error,
         ..
-    } = asked.last().unwrap()
+    } = &asked[asked.len() - 2]
     else {
         panic!()
     };
     assert!(call_id == "2" && *is_error && text.contains("outcome unknown"));
+    assert!(matches!(asked.last(), Some(Message::User { text }) if text.contains("replaced")));
     assert_eq!(
         outcome.usage.model_calls, 2,
         "what the first session used counts"

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::local::Jail;
 use crate::{
-    Backend, Command, CommandResult, DockerBackend, LocalBackend, OutboundKind, Sandbox,
+    Backend, Command, CommandResult, DockerBackend, Found, LocalBackend, OutboundKind, Sandbox,
     SandboxError, SandboxSpec,
 };
 
@@ -77,6 +77,11 @@ async fn bench(kind: Kind) -> Bench {
 impl Bench {
     async fn start(&self) -> Running {
         Running(self.backend.start(&spec(TaskId::new())).await.unwrap())
+    }
+
+    async fn found(&self, name: &str) -> Found {
+        let all = self.backend.list().await.unwrap();
+        all.into_iter().find(|found| found.name == name).unwrap()
     }
 }
 
@@ -169,6 +174,7 @@ contract![
     nothing_of_the_host_is_seen_or_changed,
     a_snapshot_restores_files_and_commits_elsewhere,
     removal_leaves_nothing_and_a_second_one_succeeds,
+    a_late_removal_leaves_the_successor_alone,
     an_existing_sandbox_is_replaced,
     a_paused_sandbox_stands_still,
     a_sandbox_that_ends_is_seen,
@@ -609,10 +615,9 @@ async fn removal_leaves_nothing_and_a_second_one_succeeds(bench: Bench) {
     sandbox
         .output("mkdir -p locked/in && chmod 500 locked/in locked; (setsid sleep 300 &)")
         .await;
-    let found = bench.backend.list().await.unwrap();
-    let found = found.iter().find(|found| found.name == name).unwrap();
-    assert_eq!((found.task, found.epoch), (Some(task), Some(Epoch(3))));
-    assert!((chrono::Utc::now() - found.created_at).num_seconds().abs() < 60);
+    let gone = bench.found(&name).await;
+    assert_eq!((gone.task, gone.epoch), (Some(task), Some(Epoch(3))));
+    assert!((chrono::Utc::now() - gone.created_at).num_seconds().abs() < 60);
     let volumes = volumes_of(&bench, &name).await;
     sandbox.remove().await.unwrap();
     assert!(
@@ -631,8 +636,12 @@ async fn removal_leaves_nothing_and_a_second_one_succeeds(bench: Bench) {
         );
     }
     sandbox.remove().await.unwrap();
-    bench.backend.remove(&name).await.unwrap();
-    assert!(bench.backend.remove("another").await.is_err());
+    bench.backend.remove(&gone).await.unwrap();
+    let foreign = Found {
+        name: "another".into(),
+        ..gone
+    };
+    assert!(bench.backend.remove(&foreign).await.is_err());
     assert!(matches!(
         sandbox.run(shell("true")).await,
         Err(SandboxError::Gone(_))
@@ -655,6 +664,18 @@ fn docker(args: &[&str]) -> (bool, String) {
         .output()
         .unwrap();
     (output.status.success(), text(&output.stdout))
+}
+
+/// A sweep that read the list a moment ago, and a worker that lost its lease, both come too late.
+async fn a_late_removal_leaves_the_successor_alone(bench: Bench) {
+    let task = TaskId::new();
+    let first = Running(bench.backend.start(&spec(task)).await.unwrap());
+    let listed = bench.found(first.name()).await;
+    let second = Running(bench.backend.start(&spec(task)).await.unwrap());
+    bench.backend.remove(&listed).await.unwrap();
+    first.remove().await.unwrap();
+    assert_eq!(second.output("echo here").await, "here");
+    second.remove().await.unwrap();
 }
 
 async fn an_existing_sandbox_is_replaced(bench: Bench) {
@@ -699,7 +720,8 @@ async fn a_paused_sandbox_stands_still(bench: Bench) {
 async fn a_sandbox_that_ends_is_seen(bench: Bench) {
     let sandbox = bench.start().await;
     // From outside: a sandbox that is removed behind its owner's back.
-    bench.backend.remove(sandbox.name()).await.unwrap();
+    let found = bench.found(sandbox.name()).await;
+    bench.backend.remove(&found).await.unwrap();
     tokio::time::timeout(Duration::from_secs(10), sandbox.gone())
         .await
         .unwrap();

@@ -188,6 +188,9 @@ pub trait Sandbox: Send + Sync + 'static {
 pub struct Found {
     /// Its name.
     pub name: String,
+    /// What tells it from another of the same name, made before or after: Docker's container id, or
+    /// the time of making.
+    pub instance: String,
     /// From its labels, or its name.
     pub task: Option<TaskId>,
     /// From its labels.
@@ -206,8 +209,9 @@ pub trait Backend: Send + Sync + 'static {
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError>;
     /// Every sandbox of ours on the engine.
     async fn list(&self) -> Result<Vec<Found>, SandboxError>;
-    /// Removes one by name, as [`Sandbox::remove`] does.
-    async fn remove(&self, name: &str) -> Result<(), SandboxError>;
+    /// Removes this very one, as [`Sandbox::remove`] does; another that has taken its name since is
+    /// left alone.
+    async fn remove(&self, found: &Found) -> Result<(), SandboxError>;
 }
 
 /// The backend that the configuration names.

@@ -44,7 +44,10 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
     adjust(&mut config, &no_flags(&repository))?;
     config.model.name = "recorded replies".into();
     let tracker = Arc::new(LocalTracker::single(&repository, &issue)?);
-    let model = Arc::new(Replay::from_lines(recording::parse(RECORDING, "the demo's recording")?));
+    let model = Arc::new(Replay::from_lines(recording::parse(
+        RECORDING,
+        "the demo's recording",
+    )?));
     line("AgentMine demo: an issue becomes a branch with evidence. Nothing leaves this machine.");
     line("");
     line(format!(

@@ -245,7 +245,9 @@ impl GitProxy {
         self.forward(spool, head, command, pinned, checked).await
     }
 
-    /// The push must start from what upstream has now, and that from what was last pushed here.
+    /// The push must start from what upstream has now. What a person pushed in between is then part
+    /// of it or the push is refused further on as a rewind; a branch that a person has removed is
+    /// not brought back.
     async fn check_old(
         &self,
         command: &Command,
@@ -268,10 +270,8 @@ impl GitProxy {
         {
             self.accepted(&doubt, pinned);
         }
-        if let Some(last) = &pinned.head
-            && now != Some(last.as_str())
-        {
-            return Err("the branch was changed by somebody else".to_owned().into());
+        if pinned.head.is_some() && now.is_none() {
+            return Err("the branch was removed by somebody else".to_owned().into());
         }
         let expected = (!is_zero(&command.old)).then_some(command.old.as_str());
         if now != expected {

@@ -95,6 +95,11 @@ impl Engine {
 
     fn error(&self, what: &str, err: &Error) -> SandboxError {
         match err {
+            // The name is taken, or the container is being removed: another worker is at it.
+            Error::DockerResponseServerError {
+                status_code: 409,
+                message,
+            } => SandboxError::Unavailable(format!("{what}: {message}")),
             Error::DockerResponseServerError { message, .. } => {
                 SandboxError::Refused(format!("{what}: {message}"))
             }

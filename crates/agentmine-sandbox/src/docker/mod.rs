@@ -56,12 +56,13 @@ impl DockerBackend {
         })
     }
 
-    /// Everything up to the tunnel. What was made is removed by the caller if this fails.
-    async fn start_container(
+    /// Makes the container and gives its id. All that follows goes by the id: the name may pass to
+    /// the container of a later lease.
+    async fn create_container(
         &self,
         spec: &SandboxSpec,
         name: &str,
-    ) -> Result<Tunnel, SandboxError> {
+    ) -> Result<(String, Image), SandboxError> {
         let image_name = spec.image.as_deref().unwrap_or(&self.config.base_image);
         let image = self.engine.image(image_name).await?;
         let body = self
@@ -71,27 +72,33 @@ impl DockerBackend {
             name: Some(name.to_owned()),
             ..CreateContainerOptions::default()
         };
-        self.engine
+        let created = self
+            .engine
             .call("creating the container", |docker| {
                 let (options, body) = (options.clone(), body.clone());
                 async move { docker.create_container(Some(options), body).await }
             })
             .await?;
-        upload::programs(&self.engine, name, &self.profile, image.read_only_root).await?;
+        Ok((created.id, image))
+    }
+
+    /// From a container to the tunnel. The container is removed by the caller if this fails.
+    async fn start_container(&self, id: &str, image: &Image) -> Result<Tunnel, SandboxError> {
+        upload::programs(&self.engine, id, &self.profile, image.read_only_root).await?;
         self.engine
             .call("starting the container", |docker| {
-                let name = name.to_owned();
+                let id = id.to_owned();
                 async move {
                     docker
-                        .start_container(&name, None::<StartContainerOptions>)
+                        .start_container(&id, None::<StartContainerOptions>)
                         .await
                 }
             })
             .await?;
-        self.open_tunnel(name).await
+        self.open_tunnel(id).await
     }
 
-    async fn open_tunnel(&self, name: &str) -> Result<Tunnel, SandboxError> {
+    async fn open_tunnel(&self, id: &str) -> Result<Tunnel, SandboxError> {
         let options = CreateExecOptions {
             attach_stdin: Some(true),
             attach_stdout: Some(true),
@@ -102,8 +109,8 @@ impl DockerBackend {
         let exec = self
             .engine
             .call("preparing the guest", |docker| {
-                let (name, options) = (name.to_owned(), options.clone());
-                async move { docker.create_exec(&name, options).await }
+                let (id, options) = (id.to_owned(), options.clone());
+                async move { docker.create_exec(&id, options).await }
             })
             .await?;
         let attached = self
@@ -142,10 +149,11 @@ impl Backend for DockerBackend {
         let began = Instant::now();
         let name = sandbox_name(spec);
         self.engine.remove(&name).await?;
-        let tunnel = match self.start_container(spec, &name).await {
+        let (id, image) = self.create_container(spec, &name).await?;
+        let tunnel = match self.start_container(&id, &image).await {
             Ok(tunnel) => tunnel,
             Err(err) => {
-                if let Err(left) = self.engine.remove(&name).await {
+                if let Err(left) = self.engine.remove(&id).await {
                     tracing::warn!(sandbox.name = %name, error = %left, "a sandbox that failed to start is left behind");
                 }
                 return Err(err);
@@ -155,6 +163,7 @@ impl Backend for DockerBackend {
             .record(began.elapsed().as_secs_f64());
         let control = Container {
             name,
+            id,
             engine: self.engine.clone(),
             warnings: self.profile.warnings.clone(),
         };
@@ -180,13 +189,14 @@ impl Backend for DockerBackend {
         Ok(containers.into_iter().filter_map(found).collect())
     }
 
-    async fn remove(&self, name: &str) -> Result<(), SandboxError> {
-        if !name.starts_with(PREFIX) {
+    async fn remove(&self, found: &Found) -> Result<(), SandboxError> {
+        if !found.name.starts_with(PREFIX) || found.instance.is_empty() {
             return Err(SandboxError::Refused(format!(
-                "{name:?} is no sandbox of ours"
+                "{:?} is no sandbox of ours",
+                found.name
             )));
         }
-        self.engine.remove(name).await
+        self.engine.remove(&found.instance).await
     }
 }
 
@@ -206,6 +216,7 @@ fn found(container: bollard::models::ContainerSummary) -> Option<Found> {
             .or_else(|| task_of(&name)),
         epoch: label("agentmine.epoch").and_then(|epoch| epoch.parse().ok()),
         created_at: DateTime::from_timestamp(container.created.unwrap_or(0), 0)?,
+        instance: container.id?,
         name,
     })
 }
@@ -213,6 +224,7 @@ fn found(container: bollard::models::ContainerSummary) -> Option<Found> {
 /// One container.
 struct Container {
     name: String,
+    id: String,
     engine: Engine,
     warnings: Vec<String>,
 }
@@ -230,8 +242,8 @@ impl Control for Container {
     async fn pause(&self) -> Result<(), SandboxError> {
         self.engine
             .call("pausing the container", |docker| {
-                let name = self.name.clone();
-                async move { docker.pause_container(&name).await }
+                let id = self.id.clone();
+                async move { docker.pause_container(&id).await }
             })
             .await
     }
@@ -239,14 +251,14 @@ impl Control for Container {
     async fn unpause(&self) -> Result<(), SandboxError> {
         self.engine
             .call("unpausing the container", |docker| {
-                let name = self.name.clone();
-                async move { docker.unpause_container(&name).await }
+                let id = self.id.clone();
+                async move { docker.unpause_container(&id).await }
             })
             .await
     }
 
     async fn remove(&self) -> Result<(), SandboxError> {
-        self.engine.remove(&self.name).await
+        self.engine.remove(&self.id).await
     }
 }
 

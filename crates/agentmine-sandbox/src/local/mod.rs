@@ -233,6 +233,7 @@ impl Backend for LocalBackend {
             state_dir: self.0.state_dir.clone(),
             warnings,
             process: record.process,
+            instance: record.instance(),
             child: Mutex::new(Some(child)),
         };
         Ok(Box::new(Running { control, tunnel }))
@@ -245,19 +246,21 @@ impl Backend for LocalBackend {
             .map(|(name, record)| Found {
                 task: record.task.or_else(|| task_of(&name)),
                 epoch: record.epoch,
+                instance: record.instance(),
                 created_at: record.created_at,
                 name,
             })
             .collect())
     }
 
-    async fn remove(&self, name: &str) -> Result<(), SandboxError> {
-        if !name.starts_with(PREFIX) || name.contains('/') {
+    async fn remove(&self, found: &Found) -> Result<(), SandboxError> {
+        if !found.name.starts_with(PREFIX) || found.name.contains('/') {
             return Err(SandboxError::Refused(format!(
-                "{name:?} is no sandbox of ours"
+                "{:?} is no sandbox of ours",
+                found.name
             )));
         }
-        state::remove(&self.0.state_dir, name).await
+        state::remove_instance(&self.0.state_dir, &found.name, &found.instance).await
     }
 }
 
@@ -267,6 +270,7 @@ struct LocalControl {
     state_dir: PathBuf,
     warnings: Vec<String>,
     process: Option<process::Identity>,
+    instance: String,
     /// Killed when dropped; taken by the removal.
     child: Mutex<Option<Child>>,
 }
@@ -302,6 +306,6 @@ impl Control for LocalControl {
         if let Some(mut child) = child {
             let _ = child.kill().await;
         }
-        state::remove(&self.state_dir, &self.name).await
+        state::remove_instance(&self.state_dir, &self.name, &self.instance).await
     }
 }

@@ -27,6 +27,11 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// What tells this sandbox from another of the same name.
+    pub(crate) fn instance(&self) -> String {
+        self.created_at.to_rfc3339()
+    }
+
     pub(crate) fn save(&self, folder: &Path) -> Result<(), SandboxError> {
         let saved = serde_json::to_vec(self)
             .map_err(io::Error::from)
@@ -89,6 +94,19 @@ pub(crate) fn list(state_dir: &Path) -> Result<Vec<(String, Record)>, SandboxErr
         found.push((name, record));
     }
     Ok(found)
+}
+
+/// Removes this very sandbox; one that has taken its name since is left alone. A record that cannot
+/// be read tells nothing, so that folder is removed by its name.
+pub(crate) async fn remove_instance(
+    state_dir: &Path,
+    name: &str,
+    instance: &str,
+) -> Result<(), SandboxError> {
+    match read(&state_dir.join(name)) {
+        Some(record) if record.instance() != instance => Ok(()),
+        _ => remove(state_dir, name).await,
+    }
 }
 
 /// Ends a sandbox's processes and deletes its folder; none of that name is success.

@@ -211,13 +211,20 @@ async fn a_humans_push_in_between_is_not_overwritten(#[case] kind: Kind) {
     let human = world.human_commit("work", "human.txt").await;
     world.commit(&repo, "two.txt").await;
     let told = world.git(&repo, "push -f origin work").await.err();
-    assert!(told.contains("changed by somebody else"), "{told}");
-    // Not even on top of it: whose turn it is now is not the sandbox's to say.
+    assert!(told.contains("rejected"), "{told}");
+    assert_eq!(world.upstream_head("work").await, human);
+    // On top of it, it is welcome (seeds/000 §6.2: pull, then push again).
     world.git(&repo, "fetch -q origin work").await.ok();
     world.git(&repo, "merge -q --no-edit FETCH_HEAD").await.ok();
-    let told = world.git(&repo, "push origin work").await.err();
-    assert!(told.contains("changed by somebody else"), "{told}");
-    assert_eq!(world.upstream_head("work").await, human);
+    world.git(&repo, "push -q origin work").await.ok();
+    let contained = world
+        .git(&repo, &format!("merge-base --is-ancestor {human} HEAD"))
+        .await;
+    contained.ok();
+    // With what a person pushed left out, it is a rewind.
+    world.git(&repo, "reset -q --hard HEAD^1").await.ok();
+    let told = world.git(&repo, "push -f origin work").await.err();
+    assert!(told.contains("not a fast-forward"), "{told}");
 }
 
 #[rstest]
