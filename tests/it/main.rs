@@ -1,6 +1,12 @@
 //! Story tests: the processes as users run them, over real RabbitMQ, Postgres, Docker and git. Only
 //! the forge and the model are played. `tests/run` starts what they need.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "all of this is tests; clippy spares only the functions marked as such"
+)]
+
 mod architecture;
 mod embedded;
 mod failures;

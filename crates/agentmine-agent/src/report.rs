@@ -160,7 +160,7 @@ fn defuse(text: &str) -> String {
         .replace('@', "@\u{200b}")
         .replace('#', "#\u{200b}")
         .lines()
-        .map(|line| restore_heading(line))
+        .map(restore_heading)
         .collect::<Vec<_>>()
         .join("\n")
 }
