@@ -6,9 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{Epoch, TaskId, WakeUp};
+use agentmine_domain::{Epoch, WakeUp};
 use agentmine_queue::Queue;
-use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::Found;
 use agentmine_store::{Publish, SandboxFate, SweepPolicy};
 use async_trait::async_trait;
@@ -18,12 +17,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Deps;
 use crate::effects::Effects;
-use crate::session::{tell_failed, tracker_of};
+use crate::session::tracker_of;
 
+/// How long the last relay may take.
+const LAST_RELAY: Duration = Duration::from_secs(5);
 /// How often the outbox is looked at.
 const RELAY_EVERY: Duration = Duration::from_millis(500);
-/// An effect begun so long ago and not done is looked after.
-const STALE_EFFECT: Duration = Duration::from_secs(60);
+/// A worker tells the tracker itself; so long after, it has not.
+const UNTOLD_AFTER: Duration = Duration::from_secs(2);
 
 /// The running background work.
 pub(crate) struct Background {
@@ -40,12 +41,19 @@ impl Background {
 }
 
 /// Starts it. It outlives the drain and ends with [`Background::stop`].
-pub(crate) fn start(deps: &Arc<Deps>, _stop: &Shutdown) -> Background {
+pub(crate) fn start(deps: &Arc<Deps>) -> Background {
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let sweep_every = Duration::from_secs(deps.config.consumer.sweep_seconds);
     tasks.spawn(every(RELAY_EVERY, Arc::clone(deps), stop.clone(), relay));
     tasks.spawn(every(sweep_every, Arc::clone(deps), stop.clone(), sweep));
+    tasks.spawn(every(sweep_every, Arc::clone(deps), stop.clone(), tell));
+    tasks.spawn(every(
+        sweep_every,
+        Arc::clone(deps),
+        stop.clone(),
+        clear_sandboxes,
+    ));
     tasks.spawn(every(sweep_every, Arc::clone(deps), stop.clone(), bury));
     Background { tasks, stop }
 }
@@ -58,14 +66,17 @@ async fn every<F: Future<Output = ()>>(
 ) {
     let mut tick = tokio::time::interval(period);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => break,
-            _ = tick.tick() => work(Arc::clone(&deps)).await,
+    let forever = async {
+        loop {
+            tick.tick().await;
+            work(Arc::clone(&deps)).await;
         }
-    }
+    };
+    // A reconciler may be cut off anywhere: the next one sees what is left.
+    stop.run_until_cancelled(forever).await;
     if period == RELAY_EVERY {
-        work(deps).await;
+        // What the slots gave back on their way out.
+        let _ = tokio::time::timeout(LAST_RELAY, work(deps)).await;
     }
 }
 
@@ -99,72 +110,53 @@ async fn sweep(deps: Arc<Deps>) {
             for task in &report.requeued {
                 tracing::warn!(task.id = %task, "a lease ran out; the task is queued again");
             }
-            metrics::counter!("agentmine_leases_expired_total")
-                .increment((report.requeued.len() + report.failed.len()) as u64);
             for task in report.failed {
                 tracing::error!(task.id = %task, "a lease ran out for the last time; the task failed");
-                mourn(&deps, task).await;
             }
         }
         Err(error) => tracing::warn!(%error, "the sweep failed"),
     }
-    finish_effects(&deps).await;
-    clear_sandboxes(&deps).await;
+    count_tasks(&deps).await;
 }
 
-/// Tells the tracker of a task that failed with no worker on it.
-async fn mourn(deps: &Deps, id: TaskId) {
-    let Ok(Some(task)) = deps.store.task(id).await else {
-        return;
-    };
-    let Some(tracker) = tracker_of(deps, &task) else {
-        return;
-    };
-    let reason = task
-        .reason
-        .clone()
-        .unwrap_or_else(|| "every attempt was lost".into());
-    let effects = Effects {
-        store: Arc::clone(&deps.store),
-        tracker,
-        labels: deps.config.labels.clone(),
-        task,
-        lease: None,
-    };
-    if let Err(halt) = tell_failed(&effects, &reason, "none").await {
-        tracing::warn!(task.id = %id, %halt, "the tracker was not told of the failure; the next sweep will");
+async fn count_tasks(deps: &Deps) {
+    if let Ok(counts) = deps.store.counts().await {
+        for (state, count) in counts {
+            metrics::gauge!("agentmine_tasks", "state" => state).set(count as f64);
+        }
     }
 }
 
-/// Ends what was begun on the tracker for tasks that are over: their last label.
-async fn finish_effects(deps: &Deps) {
-    let stale = match deps.store.stale_effects(STALE_EFFECT, 20).await {
-        Ok(stale) => stale,
+/// Tells the tracker how tasks ended that nobody has told it of: their worker died, or the tracker
+/// was away.
+async fn tell(deps: Arc<Deps>) {
+    let untold = match deps.store.untold(UNTOLD_AFTER, 50).await {
+        Ok(untold) => untold,
         Err(error) => {
-            tracing::debug!(%error, "stale effects cannot be read");
+            tracing::debug!(%error, "what is untold cannot be read");
             return;
         }
     };
-    for effect in stale {
-        let Some(tracker) = tracker_of(deps, &effect.task) else {
+    for task in untold {
+        let Some(tracker) = tracker_of(&deps, &task) else {
             continue;
         };
         let effects = Effects {
             store: Arc::clone(&deps.store),
             tracker,
             labels: deps.config.labels.clone(),
-            task: effect.task,
+            task,
             lease: None,
         };
-        if let Err(halt) = effects.settle(&effect.key).await {
-            tracing::warn!(task.id = %effects.task.id, effect = %effect.key, %halt, "an effect is still open");
+        if let Err(halt) = effects.tell().await {
+            tracing::warn!(task.id = %effects.task.id, %halt, "the tracker was not told how the task ended; the next round tries again");
         }
     }
 }
 
 /// Removes sandboxes by what the store says of them; by age only where no row knows them; never
 /// while the store cannot be read.
-async fn clear_sandboxes(deps: &Deps) {
+async fn clear_sandboxes(deps: Arc<Deps>) {
     let found = match deps.backend.list().await {
         Ok(found) => found,
         Err(error) => {
@@ -175,7 +167,7 @@ async fn clear_sandboxes(deps: &Deps) {
     let old =
         Duration::from_secs(deps.config.command_executor.cleanup.stale_threshold_hours * 3600);
     for sandbox in found {
-        if !is_stale(deps, &sandbox, old).await {
+        if !is_stale(&deps, &sandbox, old).await {
             continue;
         }
         match deps.backend.remove(&sandbox).await {
@@ -206,20 +198,19 @@ async fn is_stale(deps: &Deps, sandbox: &Found, old: Duration) -> bool {
     }
 }
 
-/// The dead-letter queue marks the row.
+/// The dead-letter queue marks the row, if its attempts are used up; else the sweep wakes it again.
 async fn bury(deps: Arc<Deps>) {
     while let Ok(Some((delivery, reason))) = deps.queue.next_dead().await {
         if let Ok(wake_up) = delivery.wake_up() {
-            let task = wake_up.task;
-            match deps
-                .store
-                .fail_queued(task, &format!("its wake-ups were dead-lettered: {reason}"))
-                .await
-            {
-                Ok(true) => mourn(&deps, task).await,
-                Ok(false) => {}
+            let id = wake_up.task;
+            let used_up = match deps.store.task(id).await {
+                Ok(task) => task.is_some_and(|t| t.attempt >= deps.config.consumer.max_attempts),
                 // It stays in the queue for the next round.
                 Err(_) => return,
+            };
+            let reason = format!("its wake-ups were dead-lettered: {reason}");
+            if used_up && deps.store.fail_queued(id, &reason).await.is_err() {
+                return;
             }
         }
         if delivery.ack().await.is_err() {

@@ -12,36 +12,51 @@ use tokio::sync::Mutex;
 
 /// Bytes of one bundle, uncompressed. A larger one is not kept.
 const MAX_BUNDLE: usize = 64 * 1024 * 1024;
+/// Bytes of all bundles of a session, uncompressed: what a resuming worker has to hold.
+const MAX_TOTAL: usize = 256 * 1024 * 1024;
 
 /// The checkpoints of one session.
 pub(crate) struct Checkpoints {
     sandbox: Arc<dyn Sandbox>,
     store: Arc<dyn Store>,
     lease: Lease,
-    since: Mutex<Option<String>>,
+    newest: Mutex<Newest>,
+}
+
+struct Newest {
+    commit: Option<String>,
+    total: usize,
 }
 
 impl Checkpoints {
-    /// `since`: the snapshot that the sandbox was restored to.
+    /// `since`: the snapshot that the sandbox was restored to; `total`: the bytes that took.
     pub(crate) fn new(
         sandbox: Arc<dyn Sandbox>,
         store: Arc<dyn Store>,
         lease: Lease,
         since: Option<String>,
+        total: usize,
     ) -> Self {
         Self {
             sandbox,
             store,
             lease,
-            since: Mutex::new(since),
+            newest: Mutex::new(Newest {
+                commit: since,
+                total,
+            }),
         }
     }
 
     /// Takes a snapshot and stores what is new, under the number of the step that comes next. `Some`
     /// is a note for the transcript; an error means that the sandbox is gone.
     pub(crate) async fn take(&self, next: Seq) -> Result<Option<String>, String> {
-        let mut since = self.since.lock().await;
-        let snapshot = match self.sandbox.snapshot(since.as_deref(), MAX_BUNDLE).await {
+        let mut newest = self.newest.lock().await;
+        let room = MAX_BUNDLE.min(MAX_TOTAL.saturating_sub(newest.total));
+        if room == 0 {
+            return Ok(None);
+        }
+        let snapshot = match self.sandbox.snapshot(newest.commit.as_deref(), room).await {
             Ok(snapshot) => snapshot,
             // The agent may have left the repository in any state; its work goes on without.
             Err(SandboxError::Failed(reason)) => {
@@ -52,7 +67,12 @@ impl Checkpoints {
         let Some(bundle) = snapshot.bundle else {
             return Ok(None);
         };
-        let compressed = zstd::encode_all(bundle.as_slice(), 3).map_err(|e| e.to_string())?;
+        let size = bundle.len();
+        let packed =
+            tokio::task::spawn_blocking(move || zstd::encode_all(bundle.as_slice(), 3)).await;
+        let compressed = packed
+            .map_err(|e| e.to_string())?
+            .map_err(|e| e.to_string())?;
         metrics::counter!("agentmine_checkpoint_bytes_total").increment(compressed.len() as u64);
         let checkpoint = Checkpoint {
             seq: next,
@@ -61,7 +81,8 @@ impl Checkpoints {
         };
         match self.store.save_checkpoint(&self.lease, &checkpoint).await {
             Ok(()) => {
-                *since = Some(snapshot.commit);
+                newest.commit = Some(snapshot.commit);
+                newest.total += size;
                 Ok(None)
             }
             // The record of the result is refused next, and ends the session.

@@ -1,13 +1,18 @@
 //! What a task does to its tracker, each thing once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use agentmine_agent::Halt;
+use agentmine_agent::{Halt, failure_comment, progress_comment};
 use agentmine_domain::{EffectKey, EffectKind, EndState, Lease, Task, TaskState};
+use agentmine_runtime::backoff::Backoff;
 use agentmine_runtime::config::Labels;
 use agentmine_store::{EffectState, Store, StoreError};
 use agentmine_trackers::{NewPullRequest, PullRequest, Tracker, TrackerError};
-use serde_json::json;
+use serde_json::{Value, json};
+
+/// Tries of one store call.
+const TRIES: u32 = 12;
 
 /// Which of the labels an item shall carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,10 +59,7 @@ impl Effects {
     /// Makes this the only one of our labels on the item.
     pub(crate) async fn label(&self, label: Label) -> Result<(), Halt> {
         // A task may be paused and taken up again, so a label's effect is named by its epoch too.
-        let key = EffectKey::new(
-            EffectKind::Label,
-            format!("{}:{}", label.key(), self.task.epoch),
-        );
+        let key = self.label_key(label);
         let add = label.name(&self.labels).clone();
         if let EffectState::Done(_) = self.begin(&key, json!({ "label": add })).await? {
             return Ok(());
@@ -95,11 +97,21 @@ impl Effects {
         self.done(&key, json!({ "comment": id })).await
     }
 
-    /// Opens the pull request, or finds the one that an earlier attempt opened.
-    pub(crate) async fn pull_request(&self, new: &NewPullRequest) -> Result<PullRequest, Halt> {
+    /// Opens the pull request, or finds the one that an earlier attempt opened; then its text is
+    /// brought to what was measured of `commit`.
+    pub(crate) async fn pull_request(
+        &self,
+        new: &NewPullRequest,
+        commit: &str,
+    ) -> Result<PullRequest, Halt> {
         let key = EffectKey::new(EffectKind::PullRequest, &new.head);
-        self.begin(&key, json!({ "head": new.head, "base": new.base }))
+        let state = self
+            .begin(&key, json!({ "head": new.head, "base": new.base }))
             .await?;
+        let known = match &state {
+            EffectState::Done(result) => result["commit"].as_str(),
+            EffectState::Fresh | EffectState::Unsure => None,
+        };
         let item = &self.task.item;
         let found = self
             .tracker
@@ -107,30 +119,53 @@ impl Effects {
             .await
             .map_err(tracker_halt)?;
         let pull = match found {
-            Some(pull) => pull,
+            Some(pull) => {
+                if pull.open && known != Some(commit) {
+                    self.tracker
+                        .update_pull_request(item, pull.number, new)
+                        .await
+                        .map_err(tracker_halt)?;
+                }
+                pull
+            }
             None => self
                 .tracker
                 .create_pull_request(item, new)
                 .await
                 .map_err(tracker_halt)?,
         };
-        self.done(&key, json!({ "number": pull.number, "url": pull.url }))
-            .await?;
+        self.done(
+            &key,
+            json!({ "number": pull.number, "url": pull.url, "commit": commit }),
+        )
+        .await?;
         Ok(pull)
     }
 
-    async fn begin(&self, key: &EffectKey, intent: serde_json::Value) -> Result<EffectState, Halt> {
-        self.store
-            .effect_begin(self.task.id, self.lease.as_ref(), key, &intent)
-            .await
-            .map_err(store_halt)
+    async fn begin(&self, key: &EffectKey, intent: Value) -> Result<EffectState, Halt> {
+        persist(|| {
+            self.store
+                .effect_begin(self.task.id, self.lease.as_ref(), key, &intent)
+        })
+        .await
     }
 
-    async fn done(&self, key: &EffectKey, result: serde_json::Value) -> Result<(), Halt> {
-        self.store
-            .effect_done(self.task.id, key, &result)
-            .await
-            .map_err(store_halt)
+    async fn done(&self, key: &EffectKey, result: Value) -> Result<(), Halt> {
+        persist(|| self.store.effect_done(self.task.id, key, &result)).await
+    }
+}
+
+/// A store that is away for a moment is waited for; the caller is cut off when the session ends.
+async fn persist<T, F>(mut call: impl FnMut() -> F) -> Result<T, Halt>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
+    loop {
+        match call().await {
+            Err(StoreError::Unavailable(_)) if backoff.failures() < TRIES => backoff.wait().await,
+            answer => return answer.map_err(store_halt),
+        }
     }
 }
 
@@ -154,26 +189,76 @@ pub(crate) fn tracker_halt(error: TrackerError) -> Halt {
     }
 }
 
+/// How each end is told. All of it may be repeated.
 impl Effects {
-    /// Brings an effect to its end that was begun and not recorded as done, for a task that is over
-    /// or waits. Labels are brought to what the row says now; a comment or pull request that may or
-    /// may not have been made stands as it is, and only the record is closed.
-    pub(crate) async fn settle(&self, key: &EffectKey) -> Result<(), Halt> {
-        match (key.kind, self.task.state) {
-            (EffectKind::Label, TaskState::Ended(end)) => {
-                self.label(match end {
-                    EndState::Done => Label::Done,
-                    EndState::Failed => Label::Failed,
-                    EndState::Stopped => Label::Stopped,
-                })
-                .await?;
+    /// The result is there.
+    pub(crate) async fn tell_done(
+        &self,
+        url: &str,
+        missing: Option<&str>,
+        session: &str,
+    ) -> Result<(), Halt> {
+        let state = match missing {
+            Some(_) => "a partial result; what is missing stands there",
+            None => "what was measured stands there",
+        };
+        self.comment(&progress_comment(
+            &format!("AgentMine opened a pull request ({state}): {url}"),
+            session,
+        ))
+        .await?;
+        self.label(Label::Done).await
+    }
+
+    /// It could not be done.
+    pub(crate) async fn tell_failed(&self, reason: &str, session: &str) -> Result<(), Halt> {
+        self.comment(&failure_comment(reason, session, None))
+            .await?;
+        self.label(Label::Failed).await
+    }
+
+    /// Somebody stopped it.
+    pub(crate) async fn tell_stopped(&self, reason: &str, session: &str) -> Result<(), Halt> {
+        self.comment(&progress_comment(
+            &format!("AgentMine stopped: {reason}."),
+            session,
+        ))
+        .await?;
+        self.label(Label::Stopped).await
+    }
+
+    /// Tells the item what the row says, for a task that nobody holds. What the tracker refuses for
+    /// good is recorded as given up, so that it is not tried for ever.
+    pub(crate) async fn tell(&self) -> Result<(), Halt> {
+        let task = &self.task;
+        let reason = task.reason.as_deref().unwrap_or("no reason is recorded");
+        let label = match task.state {
+            TaskState::Ended(EndState::Done) => Label::Done,
+            TaskState::Ended(EndState::Failed) => Label::Failed,
+            TaskState::Ended(EndState::Stopped) => Label::Stopped,
+            TaskState::Paused => Label::Paused,
+            TaskState::Queued | TaskState::Leased(_) => return Ok(()),
+        };
+        let told = match (label, &task.pull_request_url) {
+            (Label::Done, Some(url)) => self.tell_done(url, task.reason.as_deref(), "ended").await,
+            (Label::Failed, _) => self.tell_failed(reason, "ended").await,
+            (Label::Stopped, _) => self.tell_stopped(reason, "ended").await,
+            (Label::Done | Label::Paused | Label::Processing, _) => self.label(label).await,
+        };
+        match told {
+            Err(Halt::Failed(why)) => {
+                tracing::warn!(task.id = %task.id, why, "the tracker cannot be told how the task ended");
+                self.done(&self.label_key(label), json!({ "gave_up": why }))
+                    .await
             }
-            (EffectKind::Label, TaskState::Paused) => self.label(Label::Paused).await?,
-            (EffectKind::Label, TaskState::Queued) => self.label(Label::Processing).await?,
-            // A worker has it and settles its own.
-            (_, TaskState::Leased(_)) => return Ok(()),
-            (EffectKind::Comment | EffectKind::Push | EffectKind::PullRequest, _) => {}
+            told => told,
         }
-        self.done(key, json!({ "settled": true })).await
+    }
+
+    fn label_key(&self, label: Label) -> EffectKey {
+        EffectKey::new(
+            EffectKind::Label,
+            format!("{}:{}", label.key(), self.task.epoch),
+        )
     }
 }

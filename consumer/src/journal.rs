@@ -19,6 +19,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::effects::store_halt;
 use crate::lease::Keeper;
+use crate::prepare::Start;
 use crate::progress::Progress;
 
 /// The journal of one session.
@@ -45,6 +46,12 @@ impl SessionJournal {
             // Nobody listening is no fault of the session.
             let _ = watch.send(progress);
         }
+    }
+
+    /// Records what was settled before the agent began.
+    pub(crate) async fn record_start(&self, start: &Start) -> Result<(), Halt> {
+        self.append(StepKind::Fact, json!({ "start": start }), 0)
+            .await
     }
 
     async fn append(&self, kind: StepKind, payload: Value, duration_ms: u64) -> Result<(), Halt> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_agent::Halt;
 use agentmine_domain::Lease;
-use agentmine_sandbox::Sandbox;
+use agentmine_sandbox::{Sandbox, SandboxError};
 use agentmine_store::{Store, StoreError, Wish};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
@@ -28,8 +28,21 @@ pub(crate) struct Keeper {
     beat: JoinHandle<()>,
 }
 
-/// The sandboxes of this session, frozen while the store is silent.
-pub(crate) type Sandboxes = Arc<Mutex<Vec<Arc<dyn Sandbox>>>>;
+/// The sandboxes of this session. One stands still while it is held, or while the store is silent.
+#[derive(Default)]
+struct Watched {
+    sandboxes: Vec<(Arc<dyn Sandbox>, Hold)>,
+    silent: bool,
+}
+
+/// Whether the result of a sandbox's work is being measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    Held,
+    Free,
+}
+
+type Sandboxes = Arc<Mutex<Watched>>;
 
 /// How often and how long, from configuration.
 #[derive(Debug, Clone, Copy)]
@@ -59,12 +72,54 @@ impl Keeper {
 
     /// Names a sandbox to be frozen while the store is silent.
     pub(crate) async fn watch_over(&self, sandbox: Arc<dyn Sandbox>) {
-        self.sandboxes.lock().await.push(sandbox);
+        self.sandboxes
+            .lock()
+            .await
+            .sandboxes
+            .push((sandbox, Hold::Free));
     }
 
     /// Forgets a sandbox that is about to be removed.
     pub(crate) async fn forget(&self, name: &str) {
-        self.sandboxes.lock().await.retain(|s| s.name() != name);
+        self.sandboxes
+            .lock()
+            .await
+            .sandboxes
+            .retain(|(s, _)| s.name() != name);
+    }
+
+    /// Freezes a sandbox until it is released, whatever the store does meanwhile.
+    pub(crate) async fn hold(&self, name: &str) -> Result<(), SandboxError> {
+        let mut watched = self.sandboxes.lock().await;
+        let silent = watched.silent;
+        for (sandbox, hold) in watched
+            .sandboxes
+            .iter_mut()
+            .filter(|(s, _)| s.name() == name)
+        {
+            if *hold == Hold::Free && !silent {
+                sandbox.pause().await?;
+            }
+            *hold = Hold::Held;
+        }
+        Ok(())
+    }
+
+    /// Lets a held sandbox go on, unless the store is silent.
+    pub(crate) async fn release(&self, name: &str) -> Result<(), SandboxError> {
+        let mut watched = self.sandboxes.lock().await;
+        let silent = watched.silent;
+        for (sandbox, hold) in watched
+            .sandboxes
+            .iter_mut()
+            .filter(|(s, _)| s.name() == name)
+        {
+            if *hold == Hold::Held && !silent {
+                sandbox.unpause().await?;
+            }
+            *hold = Hold::Free;
+        }
+        Ok(())
     }
 
     /// Resolves when the session has to end.
@@ -149,7 +204,13 @@ async fn beat(
 }
 
 async fn freeze(sandboxes: &Sandboxes) {
-    for sandbox in sandboxes.lock().await.iter() {
+    let mut watched = sandboxes.lock().await;
+    watched.silent = true;
+    for (sandbox, _) in watched
+        .sandboxes
+        .iter()
+        .filter(|(_, hold)| *hold == Hold::Free)
+    {
         if let Err(error) = sandbox.pause().await {
             tracing::warn!(sandbox.name = sandbox.name(), %error, "could not be paused");
         }
@@ -157,7 +218,13 @@ async fn freeze(sandboxes: &Sandboxes) {
 }
 
 async fn thaw(sandboxes: &Sandboxes) {
-    for sandbox in sandboxes.lock().await.iter() {
+    let mut watched = sandboxes.lock().await;
+    watched.silent = false;
+    for (sandbox, _) in watched
+        .sandboxes
+        .iter()
+        .filter(|(_, hold)| *hold == Hold::Free)
+    {
         if let Err(error) = sandbox.unpause().await {
             tracing::warn!(sandbox.name = sandbox.name(), %error, "could not be resumed");
         }

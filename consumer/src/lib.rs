@@ -11,6 +11,7 @@ mod effects;
 mod journal;
 mod lease;
 mod measure;
+mod metrics;
 mod policy;
 mod prepare;
 mod progress;
@@ -68,7 +69,8 @@ pub enum Mode {
 /// Runs `config.consumer.concurrency` slots and the background work until the mode or `stop` ends
 /// it. Returns how many sessions were run.
 pub async fn run(deps: Arc<Deps>, mode: Mode, stop: Shutdown) -> u64 {
-    let background = background::start(&deps, &stop);
+    metrics::describe();
+    let background = background::start(&deps);
     let mut slots = tokio::task::JoinSet::new();
     for index in 0..deps.config.consumer.concurrency {
         slots.spawn(slot::run(Arc::clone(&deps), index, mode, stop.clone()));

@@ -5,15 +5,17 @@
 //! left running can push again, and the checks run where it never was.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use agentmine_agent::{ChangedFile, Check, Facts, Gather, Halt, WebRequest, placeholders};
+use agentmine_agent::{
+    ChangedFile, Check, Facts, Gather, Halt, Verdict, WebRequest, judge, placeholders,
+};
 use agentmine_gateway::facts::BareRepo;
 use agentmine_gateway::{Event, Fence, Gateway, GatewayConfig};
 use agentmine_sandbox::SandboxSpec;
 use async_trait::async_trait;
 
-use crate::prepare::Prepared;
+use crate::prepare::{Prepared, SETUP_TIMEOUT};
 use crate::session::Context;
 use crate::tools::cap_middle;
 use crate::workspace::{Workspace, said};
@@ -55,23 +57,49 @@ impl Fence for ReadOnly {
 impl Gather for Measurer<'_> {
     async fn facts(&self) -> Result<Facts, Halt> {
         let push_error = self.publish().await?;
-        let sandbox = &self.prepared.workspace.sandbox;
-        let frozen = sandbox.pause().await;
-        if let Err(error) = &frozen {
-            tracing::warn!(%error, "the agent's sandbox could not be frozen while its result is measured");
-        }
-        let facts = self.measure(push_error).await;
-        if frozen.is_ok() {
-            sandbox
-                .unpause()
+        self.still().await?;
+        let facts = self.measure(push_error).await?;
+        // What stands is left standing; only work that goes on is let go on.
+        if judge(&facts) != Verdict::Enough {
+            self.prepared.workspace.gateway.unseal();
+            self.ctx
+                .keeper
+                .release(self.name())
                 .await
                 .map_err(|e| Halt::Retry(e.to_string()))?;
         }
-        facts
+        Ok(facts)
     }
 }
 
 impl Measurer<'_> {
+    fn name(&self) -> &str {
+        self.prepared.workspace.sandbox.name()
+    }
+
+    /// Lets nothing be pushed any more, waits for a push under way, and freezes the agent's sandbox.
+    async fn still(&self) -> Result<(), Halt> {
+        self.prepared.workspace.gateway.seal().await;
+        self.ctx.keeper.hold(self.name()).await.map_err(|e| {
+            Halt::Retry(format!(
+                "the agent's sandbox could not be frozen while its result is measured: {e}"
+            ))
+        })
+    }
+
+    /// Whether the branch is still at the commit that was measured; from here on it stays there, as
+    /// far as the sandbox goes.
+    pub(crate) async fn still_at(&self, head: &str) -> Result<bool, Halt> {
+        self.still().await?;
+        let bare = BareRepo::new(self.prepared.upstream.clone())
+            .map_err(|e| Halt::Retry(format!("{e:#}")))?;
+        let now = bare
+            .resolve(&self.prepared.branches.work)
+            .await
+            .map_err(upstream_halt)?;
+        Ok(now.as_deref() == Some(head))
+    }
+
     /// Commits what was left uncommitted, and pushes what was not pushed. `Some`: why it could not.
     async fn publish(&self) -> Result<Option<String>, Halt> {
         let workspace = &self.prepared.workspace;
@@ -111,7 +139,8 @@ impl Measurer<'_> {
         let mut facts = Facts {
             base: base.clone(),
             push_error,
-            web: self.web(),
+            web: web(&self.prepared.workspace.gateway),
+            web_dropped: self.prepared.workspace.gateway.dropped_events(),
             ..Facts::default()
         };
         let bare = BareRepo::new(self.prepared.upstream.clone())
@@ -138,21 +167,23 @@ impl Measurer<'_> {
                 removed: (!f.binary).then_some(f.removed),
             })
             .collect();
-        facts.protected = facts
+        facts.diff_cut = diff.patch_cut;
+        let paths = diff
             .files
             .iter()
-            .map(|f| f.path.clone())
-            .filter(|p| protected(p))
-            .collect();
+            .flat_map(|f| f.old_path.iter().chain([&f.path]));
+        facts.protected = paths.filter(|p| protected(p)).cloned().collect();
         facts.checks_from = self.prepared.project.checks_from.clone();
         if !self.prepared.project.checks.is_empty() {
-            facts.checks = self.check(&head).await?;
+            let (checks, web) = self.check(&head).await?;
+            facts.checks = checks;
+            facts.web.extend(web);
         }
         Ok(facts)
     }
 
     /// Runs the checks on a fresh clone in a fresh sandbox.
-    async fn check(&self, head: &str) -> Result<Vec<Check>, Halt> {
+    async fn check(&self, head: &str) -> Result<(Vec<Check>, Vec<WebRequest>), Halt> {
         let ctx = self.ctx;
         let gateway = Gateway::new(GatewayConfig {
             upstream: self.prepared.upstream.clone(),
@@ -172,7 +203,7 @@ impl Measurer<'_> {
         ctx.adopt(Arc::clone(&fresh.sandbox)).await;
         let checks = self.run_checks(&fresh, head).await;
         ctx.discard(fresh.sandbox.name()).await;
-        checks
+        Ok((checks?, web(&fresh.gateway)))
     }
 
     async fn run_checks(&self, fresh: &Workspace, head: &str) -> Result<Vec<Check>, Halt> {
@@ -183,53 +214,52 @@ impl Measurer<'_> {
         if cloned != head {
             return Err(Halt::Retry("the branch moved while it was measured".into()));
         }
+        let project = &self.prepared.project;
         let mut checks = Vec::new();
-        for line in &self.prepared.project.setup {
-            let done = fresh
-                .shell(line, Duration::from_secs(1800), CHECK_OUTPUT)
-                .await?;
+        let begun = Instant::now();
+        for line in &project.setup {
+            let left = SETUP_TIMEOUT.saturating_sub(begun.elapsed());
+            let done = fresh.shell(line, left, CHECK_OUTPUT).await?;
             if done.exit_code != 0 {
-                checks.push(as_check(&format!("set-up: {line}"), &done));
+                checks.push(as_check(&format!("set-up: {line}"), &done, project.guessed));
             }
         }
         let limit = Duration::from_secs(self.ctx.deps.config.agent.check_timeout_seconds);
-        for line in &self.prepared.project.checks {
+        for line in &project.checks {
             let done = fresh.shell(line, limit, CHECK_OUTPUT).await?;
-            checks.push(as_check(line, &done));
+            checks.push(as_check(line, &done, project.guessed));
         }
         Ok(checks)
     }
-
-    /// What was asked of the web so far.
-    fn web(&self) -> Vec<WebRequest> {
-        let mut seen: Vec<WebRequest> = Vec::new();
-        for event in self.prepared.workspace.gateway.events() {
-            let (host, refused) = match event {
-                Event::WebAllowed { host, port } => (format!("{host}:{port}"), None),
-                Event::WebBlocked { host, port, reason } => {
-                    (format!("{host}:{port}"), Some(reason))
-                }
-                Event::Pushed { .. } | Event::PushRefused { .. } | Event::AuthRefused { .. } => {
-                    continue;
-                }
-            };
-            match seen
-                .iter_mut()
-                .find(|w| w.host == host && w.refused == refused)
-            {
-                Some(known) => known.count += 1,
-                None => seen.push(WebRequest {
-                    host,
-                    count: 1,
-                    refused,
-                }),
-            }
-        }
-        seen
-    }
 }
 
-fn as_check(line: &str, done: &agentmine_sandbox::CommandResult) -> Check {
+/// What was asked of the web so far.
+fn web(gateway: &Gateway) -> Vec<WebRequest> {
+    let mut seen: Vec<WebRequest> = Vec::new();
+    for event in gateway.events() {
+        let (host, refused) = match event {
+            Event::WebAllowed { host, port } => (format!("{host}:{port}"), None),
+            Event::WebBlocked { host, port, reason } => (format!("{host}:{port}"), Some(reason)),
+            Event::Pushed { .. } | Event::PushRefused { .. } | Event::AuthRefused { .. } => {
+                continue;
+            }
+        };
+        match seen
+            .iter_mut()
+            .find(|w| w.host == host && w.refused == refused)
+        {
+            Some(known) => known.count += 1,
+            None => seen.push(WebRequest {
+                host,
+                count: 1,
+                refused,
+            }),
+        }
+    }
+    seen
+}
+
+fn as_check(line: &str, done: &agentmine_sandbox::CommandResult, guessed: bool) -> Check {
     let mut output = String::from_utf8_lossy(&done.stdout).into_owned();
     output.push_str(&String::from_utf8_lossy(&done.stderr));
     if done.timed_out {
@@ -240,6 +270,8 @@ fn as_check(line: &str, done: &agentmine_sandbox::CommandResult) -> Check {
         exit_code: done.exit_code,
         output: cap_middle(output, CHECK_OUTPUT),
         duration_ms: u64::try_from(done.duration.as_millis()).unwrap_or(u64::MAX),
+        // The shell's own codes for what cannot be executed and what is not there.
+        could_not_run: guessed && matches!(done.exit_code, 126 | 127),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentmine_agent::{Halt, Journal as _, Record};
 use agentmine_gateway::{Fence, Gateway, GatewayConfig, Upstream};
@@ -11,6 +11,7 @@ use agentmine_sandbox::{Sandbox, SandboxSpec};
 use agentmine_store::{Checkpoint, Store};
 use agentmine_trackers::{GitSource, Item, Repository};
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::unpack;
 use crate::project::{PROJECT_FILE, Project, ProjectFile, inspect};
@@ -19,8 +20,8 @@ use crate::workspace::{Workspace, said};
 
 /// Most bytes of one push.
 const MAX_PUSH: u64 = 512 * 1024 * 1024;
-/// One line of the set-up.
-const SETUP_TIMEOUT: Duration = Duration::from_secs(1800);
+/// All of the set-up.
+pub(crate) const SETUP_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// A sandbox in which the agent can begin.
 pub(crate) struct Prepared {
@@ -31,7 +32,16 @@ pub(crate) struct Prepared {
     pub(crate) upstream: Upstream,
     pub(crate) image: Option<String>,
     /// The snapshot that the files were restored to.
-    pub(crate) restored: Option<String>,
+    pub(crate) restored: Option<Restored>,
+}
+
+/// A snapshot that the files were put back to.
+#[derive(Debug, Clone)]
+pub(crate) struct Restored {
+    /// The snapshot commit.
+    pub(crate) commit: String,
+    /// Bytes of all bundles that it took.
+    pub(crate) total: usize,
 }
 
 /// Which branch is worked on, and which it comes from.
@@ -63,6 +73,17 @@ impl WorkBranches {
         }
     }
 
+    /// The branch that others build on is never worked on, whatever a tracker says.
+    fn check(&self, repository: &Repository) -> Result<(), Halt> {
+        if self.work == repository.default_branch || self.work == self.target {
+            return Err(Halt::Failed(format!(
+                "the work would go to the branch {:?} itself; expected a branch of its own",
+                self.work
+            )));
+        }
+        Ok(())
+    }
+
     /// Where the clone starts.
     fn start(&self) -> &str {
         if self.opens_pull_request {
@@ -71,6 +92,16 @@ impl WorkBranches {
             &self.work
         }
     }
+}
+
+/// What was settled before the agent began: what its work is measured from and by. Recorded, so that
+/// no later attempt takes it from what the agent has pushed meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Start {
+    /// The commit that the work begins from.
+    pub(crate) base: String,
+    /// How the repository is set up and checked.
+    pub(crate) project: Project,
 }
 
 /// The store decides before each push.
@@ -93,6 +124,7 @@ impl Fence for LeaseFence {
 pub(crate) async fn prepare(
     ctx: &Context,
     item: &Item,
+    recorded: Option<Start>,
     checkpoints: Vec<Checkpoint>,
 ) -> Result<Prepared, Halt> {
     let repository = ctx
@@ -102,6 +134,7 @@ pub(crate) async fn prepare(
         .await
         .map_err(crate::effects::tracker_halt)?;
     let branches = WorkBranches::of(&ctx.task, item, &repository);
+    branches.check(&repository)?;
     let upstream = upstream(repository.source.clone());
     let image = chosen_image(ctx, branches.start()).await?;
     let gateway = Gateway::new(GatewayConfig {
@@ -126,17 +159,8 @@ pub(crate) async fn prepare(
     for warning in workspace.sandbox.warnings() {
         ctx.note(&warning).await?;
     }
-    let base = clone(ctx, &workspace, &branches).await?;
-    let config = &ctx.deps.config;
-    let project = inspect(
-        &workspace,
-        &config.agent.checks,
-        config.command_executor.clone.auto_install_deps,
-    )
-    .await?;
-    if let Some(warning) = &project.warning {
-        ctx.note(warning).await?;
-    }
+    let resumes = !checkpoints.is_empty();
+    let Start { base, project } = clone(ctx, &workspace, &branches, recorded, resumes).await?;
     let restored = restore(ctx, &workspace, checkpoints).await?;
     install(ctx, &workspace, &project).await?;
     Ok(Prepared {
@@ -197,15 +221,54 @@ async fn chosen_image(ctx: &Context, branch: &str) -> Result<Option<String>, Hal
     Ok(None)
 }
 
-/// Clones, and checks the work branch out. Gives the commit that the work begins from.
+/// Clones, checks the work branch out, and settles the start: the recorded one where an earlier
+/// attempt's work is gone on with, else what the clone says before that work is fetched.
 async fn clone(
     ctx: &Context,
     workspace: &Workspace,
     branches: &WorkBranches,
-) -> Result<String, Halt> {
-    let options = &ctx.deps.config.command_executor.clone;
+    recorded: Option<Start>,
+    resumes: bool,
+) -> Result<Start, Halt> {
+    let config = &ctx.deps.config;
+    let options = &config.command_executor.clone;
     let depth = options.shallow.then_some(options.depth);
     workspace.clone_branch(branches.start(), depth).await?;
+    configure(ctx, workspace).await?;
+    let pushed =
+        branches.opens_pull_request && fetch_pushed(ctx, workspace, &branches.work, depth).await?;
+    let goes_on = resumes || pushed || !branches.opens_pull_request;
+    let start = match recorded.filter(|_| goes_on) {
+        Some(start) => start,
+        None => {
+            let install = options.auto_install_deps;
+            let project = inspect(workspace, &config.agent.checks, install).await?;
+            let base = workspace.git_ok(&["rev-parse", "HEAD"]).await?;
+            let start = Start { base, project };
+            ctx.journal.record_start(&start).await?;
+            start
+        }
+    };
+    if let Some(warning) = &start.project.warning {
+        ctx.note(warning).await?;
+    }
+    if branches.opens_pull_request {
+        workspace
+            .git_ok(&["checkout", "--quiet", "-b", &branches.work])
+            .await?;
+        if pushed {
+            let remote = format!("refs/remotes/origin/{}", branches.work);
+            workspace
+                .git_ok(&["reset", "--quiet", "--hard", &remote])
+                .await?;
+        }
+    } else {
+        reach_merge_base(workspace, &branches.target, options.shallow).await?;
+    }
+    Ok(start)
+}
+
+async fn configure(ctx: &Context, workspace: &Workspace) -> Result<(), Halt> {
     let agent = &ctx.deps.config.agent;
     let configure = format!(
         "git config user.name {} && git config user.email {} && git config push.default current && git config pull.rebase true && git config gc.auto 0",
@@ -215,47 +278,31 @@ async fn clone(
     let done = workspace
         .shell(&configure, Duration::from_secs(60), 4096)
         .await?;
-    if done.exit_code != 0 {
-        return Err(Halt::Retry(format!(
-            "git could not be configured in the sandbox: {}",
-            said(&done)
-        )));
+    if done.exit_code == 0 {
+        return Ok(());
     }
-    let base = workspace.git_ok(&["rev-parse", "HEAD"]).await?;
-    if branches.opens_pull_request {
-        workspace
-            .git_ok(&["checkout", "--quiet", "-b", &branches.work])
-            .await?;
-        continue_pushed_work(ctx, workspace, &branches.work, depth).await?;
-        Ok(base)
-    } else {
-        reach_merge_base(workspace, &branches.target, options.shallow).await?;
-        Ok(base)
-    }
+    Err(Halt::Retry(format!(
+        "git could not be configured in the sandbox: {}",
+        said(&done)
+    )))
 }
 
-/// An earlier attempt may have pushed already: go on from there, not beside it.
-async fn continue_pushed_work(
+/// An earlier attempt may have pushed already: the work goes on from there, not beside it.
+async fn fetch_pushed(
     ctx: &Context,
     workspace: &Workspace,
     branch: &str,
     depth: Option<u32>,
-) -> Result<(), Halt> {
-    if ctx.task.attempt <= 1 {
-        return Ok(());
+) -> Result<bool, Halt> {
+    if ctx.task.epoch.0 <= 1 {
+        return Ok(false);
     }
     let refspec = format!("+refs/heads/{branch}:refs/remotes/origin/{branch}");
     let depth = depth.map(|d| format!("--depth={}", d.max(1) + 50));
     let mut args = vec!["fetch", "--quiet", "--no-tags"];
     args.extend(depth.as_deref());
     args.extend(["origin", refspec.as_str()]);
-    if workspace.git(&args).await?.exit_code == 0 {
-        let remote = format!("refs/remotes/origin/{branch}");
-        workspace
-            .git_ok(&["reset", "--quiet", "--hard", &remote])
-            .await?;
-    }
-    Ok(())
+    Ok(workspace.git(&args).await?.exit_code == 0)
 }
 
 /// For a pull request: the target branch is fetched, deep enough that the merge base is there, so
@@ -293,7 +340,7 @@ async fn restore(
     ctx: &Context,
     workspace: &Workspace,
     checkpoints: Vec<Checkpoint>,
-) -> Result<Option<String>, Halt> {
+) -> Result<Option<Restored>, Halt> {
     let Some(last) = checkpoints.last() else {
         return Ok(None);
     };
@@ -303,11 +350,12 @@ async fn restore(
         .map(|c| unpack(&c.bundle))
         .collect::<anyhow::Result<Vec<_>>>()
         .map_err(|e| Halt::Failed(format!("a checkpoint cannot be read: {e:#}")))?;
+    let total = bundles.iter().map(Vec::len).sum();
     match workspace.sandbox.restore(bundles, &commit).await {
         Ok(()) => {
             ctx.note(&format!("resumed: the files are those of step {seq}"))
                 .await?;
-            Ok(Some(commit))
+            Ok(Some(Restored { commit, total }))
         }
         Err(agentmine_sandbox::SandboxError::Failed(reason)) => {
             ctx.note(&format!(
@@ -322,8 +370,15 @@ async fn restore(
 
 /// Installs dependencies. A failure is told, not fatal: the agent may mend it.
 async fn install(ctx: &Context, workspace: &Workspace, project: &Project) -> Result<(), Halt> {
+    let begun = Instant::now();
     for line in &project.setup {
-        let done = workspace.shell(line, SETUP_TIMEOUT, 16 * 1024).await?;
+        let left = SETUP_TIMEOUT.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return ctx
+                .note(&format!("set-up: no time was left for `{line}`"))
+                .await;
+        }
+        let done = workspace.shell(line, left, 16 * 1024).await?;
         let told = if done.exit_code == 0 {
             format!("set-up: `{line}` in {} ms", done.duration.as_millis())
         } else {

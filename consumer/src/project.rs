@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use agentmine_agent::Halt;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::workspace::{PROJECT, Workspace};
 
@@ -24,24 +24,29 @@ pub(crate) struct ProjectFile {
 pub(crate) const PROJECT_FILE: &str = ".agentmine/config.yaml";
 const MAX_FILE: usize = 64 * 1024;
 const MAX_LINES: usize = 20;
+const MAX_LINE: usize = 2_000;
 
 impl ProjectFile {
     /// Reads the text of the file.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let file: Self =
             serde_saphyr::from_str(text).map_err(|e| format!("{PROJECT_FILE}: {e}"))?;
-        if file.checks.len() > MAX_LINES {
-            return Err(format!(
-                "{PROJECT_FILE}: {} checks, at most {MAX_LINES} are run",
-                file.checks.len()
-            ));
+        for (key, lines) in [
+            ("checks", &file.checks),
+            ("setup", file.setup.as_ref().unwrap_or(&Vec::new())),
+        ] {
+            if lines.len() > MAX_LINES || lines.iter().any(|line| line.len() > MAX_LINE) {
+                return Err(format!(
+                    "{PROJECT_FILE}: `{key}` may hold {MAX_LINES} lines of {MAX_LINE} bytes each"
+                ));
+            }
         }
         Ok(file)
     }
 }
 
 /// What a clone says of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Project {
     /// Shell lines that prepare a fresh clone.
     pub(crate) setup: Vec<String>,
@@ -49,6 +54,8 @@ pub(crate) struct Project {
     pub(crate) checks: Vec<String>,
     /// Where the checks come from.
     pub(crate) checks_from: String,
+    /// Nobody named the checks or the set-up: what the sandbox has not the tools for says nothing.
+    pub(crate) guessed: bool,
     /// Why the repository's own file was not used.
     pub(crate) warning: Option<String>,
 }
@@ -80,6 +87,7 @@ pub(crate) async fn inspect(
     } else if !own.checks.is_empty() {
         (own.checks, format!("from `{PROJECT_FILE}`"))
     } else {
+        project.guessed = true;
         (
             guess_checks(workspace, &names).await?,
             "guessed from its files".into(),

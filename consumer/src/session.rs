@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_agent::{
     Brief, Halt, History, Journal as _, Limits, Outcome, Record, Session, TextEditor,
-    failure_comment, progress_comment, pull_request,
+    progress_comment, pull_request,
 };
 use agentmine_domain::{Budget, EndState, ItemKind, Lease, Phase, Seq, Task, Usage};
 use agentmine_runtime::config::{Config, Secret};
@@ -89,7 +89,6 @@ async fn run_in_span(deps: Arc<Deps>, claim: Claim, stop: Shutdown) {
         Err(halt) => halt_name(halt),
     };
     close(&ctx, end).await;
-    metrics::counter!("agentmine_sessions_total", "end" => name).increment(1);
     metrics::histogram!("agentmine_session_duration_seconds").record(begun.elapsed().as_secs_f64());
     tracing::info!(
         end = name,
@@ -145,34 +144,45 @@ async fn work(ctx: &Context) -> Result<Report, Halt> {
     ctx.journal
         .record(Record::Phase(Phase::Preparing), 0)
         .await?;
-    let item = ctx
-        .effects
-        .tracker
-        .item(&ctx.task.item)
-        .await
-        .map_err(tracker_halt)?;
+    let item = until_halted(ctx, async {
+        ctx.effects
+            .tracker
+            .item(&ctx.task.item)
+            .await
+            .map_err(tracker_halt)
+    })
+    .await?;
     if !item.open {
         return Err(Halt::Cancelled(
             "the item was closed before the work began".into(),
         ));
     }
-    announce(ctx, &item).await?;
+    until_halted(ctx, announce(ctx, &item)).await?;
     let steps = ctx
         .journal
         .unless_halted(|| ctx.deps.store.steps(ctx.task.id))
         .await?;
+    let start = steps
+        .iter()
+        .rev()
+        .find_map(|step| serde_json::from_value(step.payload["start"].clone()).ok());
     let (history, usage) = History::replay(&steps).map_err(|e| Halt::Failed(e.to_string()))?;
     *ctx.journal.usage.lock().await = usage;
     let checkpoints = ctx
         .journal
         .unless_halted(|| ctx.deps.store.checkpoints(ctx.task.id))
         .await?;
-    let prepared = until_halted(ctx, prepare(ctx, &item, checkpoints)).await?;
-    let outcome = agent(ctx, &item, &prepared, history, usage).await?;
+    let prepared = until_halted(ctx, prepare(ctx, &item, start, checkpoints)).await?;
+    let measurer = Measurer {
+        ctx,
+        prepared: &prepared,
+        title: &item.title,
+    };
+    let outcome = agent(ctx, &item, &prepared, &measurer, history, usage).await?;
     ctx.journal
         .record(Record::Phase(Phase::Reporting), 0)
         .await?;
-    report(ctx, &item, &prepared, &outcome).await
+    until_halted(ctx, report(ctx, &item, &prepared, &measurer, &outcome)).await
 }
 
 async fn until_halted<T>(
@@ -206,6 +216,7 @@ async fn agent(
     ctx: &Context,
     item: &Item,
     prepared: &Prepared,
+    measurer: &Measurer<'_>,
     history: History,
     usage: Usage,
 ) -> Result<Outcome, Halt> {
@@ -222,7 +233,8 @@ async fn agent(
         Arc::clone(&sandbox),
         Arc::clone(&ctx.deps.store),
         ctx.lease.clone(),
-        prepared.restored.clone(),
+        prepared.restored.as_ref().map(|r| r.commit.clone()),
+        prepared.restored.as_ref().map_or(0, |r| r.total),
     );
     let executor = &config.command_executor;
     let brief = brief(
@@ -250,11 +262,7 @@ async fn agent(
         model: ctx.deps.model.as_ref(),
         tools: &tools,
         journal: ctx.journal.as_ref(),
-        gather: &Measurer {
-            ctx,
-            prepared,
-            title: &item.title,
-        },
+        gather: measurer,
         limits: Limits::new(budget(config)),
         max_rounds: config.agent.max_rounds,
         brief: &brief,
@@ -316,15 +324,16 @@ fn brief(ctx: &Context, item: &Item, prepared: &Prepared, text_editor: TextEdito
     }
 }
 
-/// Opens the pull request and tells the item.
+/// Opens the pull request and tells the item. Once it is open the result is decided: what then
+/// cannot be told on the item is owed to it, and told by the sweep.
 async fn report(
     ctx: &Context,
     item: &Item,
     prepared: &Prepared,
+    measurer: &Measurer<'_>,
     outcome: &Outcome,
 ) -> Result<Report, Halt> {
-    let session = ctx.session_name();
-    if outcome.facts.head.is_none() {
+    let Some(head) = &outcome.facts.head else {
         let why = outcome
             .missing
             .clone()
@@ -336,40 +345,60 @@ async fn report(
             format!("\nThe agent said:\n{said:.1500}")
         };
         return Err(Halt::Failed(format!("no result: {why}{words}")));
-    }
-    let text = pull_request(&item.title, ctx.task.item.number, &session, outcome);
-    let url = if prepared.branches.opens_pull_request {
-        let new = NewPullRequest {
-            head: prepared.branches.work.clone(),
-            base: prepared.branches.target.clone(),
-            title: text.title,
-            body: text.body,
-            draft: text.draft,
-        };
-        let pull = ctx.effects.pull_request(&new).await?;
-        let state = if outcome.missing.is_some() {
-            "partial, see what is missing there"
-        } else {
-            "checked"
-        };
-        ctx.effects
-            .comment(&progress_comment(
-                &format!("AgentMine opened a pull request ({state}): {}", pull.url),
-                &session,
-            ))
-            .await?;
-        Some(pull.url)
-    } else {
-        ctx.effects
-            .comment(&progress_comment(&text.body, &session))
-            .await?;
-        Some(item.url.clone())
     };
-    ctx.effects.label(Label::Done).await?;
-    Ok(Report {
-        url,
-        missing: outcome.missing.clone(),
-    })
+    if !measurer.still_at(head).await? {
+        return Err(Halt::Retry("the branch moved after it was measured".into()));
+    }
+    let text = pull_request(
+        &item.title,
+        ctx.task.item.number,
+        &ctx.session_name(),
+        outcome,
+    );
+    let missing = outcome.missing.clone();
+    if !prepared.branches.opens_pull_request {
+        ctx.effects
+            .comment(&progress_comment(&text.body, &ctx.session_name()))
+            .await?;
+        let told = ctx.effects.label(Label::Done).await;
+        return decided(
+            told,
+            Report {
+                url: Some(item.url.clone()),
+                missing,
+            },
+        );
+    }
+    let new = NewPullRequest {
+        head: prepared.branches.work.clone(),
+        base: prepared.branches.target.clone(),
+        title: text.title,
+        body: text.body,
+        draft: text.draft,
+    };
+    let pull = ctx.effects.pull_request(&new, head).await?;
+    let told = ctx
+        .effects
+        .tell_done(&pull.url, missing.as_deref(), &ctx.session_name())
+        .await;
+    decided(
+        told,
+        Report {
+            url: Some(pull.url),
+            missing,
+        },
+    )
+}
+
+fn decided(told: Result<(), Halt>, report: Report) -> Result<Report, Halt> {
+    match told {
+        Err(Halt::LeaseLost) => Err(Halt::LeaseLost),
+        Err(halt) => {
+            tracing::warn!(%halt, "the item was not told of the result; the sweep will");
+            Ok(report)
+        }
+        Ok(()) => Ok(report),
+    }
 }
 
 /// Tells the tracker how it ended and closes the lease. A failure here leaves the lease to run out;
@@ -399,7 +428,7 @@ async fn close(ctx: &Context, end: Result<Report, Halt>) {
         ),
         Err(Halt::Cancelled(reason)) => (
             end_as(EndState::Stopped, &reason),
-            tell_stopped(ctx, &reason).await,
+            ctx.effects.tell_stopped(&reason, &ctx.session_name()).await,
         ),
         Err(Halt::Paused(reason)) => (
             Close::Pause { reason },
@@ -430,7 +459,7 @@ async fn close(ctx: &Context, end: Result<Report, Halt>) {
             let _ = ctx.note(&format!("the task failed: {reason}")).await;
             (
                 end_as(EndState::Failed, &reason),
-                tell_failed(&ctx.effects, &reason, &ctx.session_name()).await,
+                ctx.effects.tell_failed(&reason, &ctx.session_name()).await,
             )
         }
     };
@@ -469,28 +498,6 @@ fn end_as(state: EndState, reason: &str) -> Close {
         reason: Some(reason.to_owned()),
         pull_request_url: None,
     }
-}
-
-async fn tell_stopped(ctx: &Context, reason: &str) -> Result<(), Halt> {
-    ctx.effects
-        .comment(&progress_comment(
-            &format!("AgentMine stopped: {reason}."),
-            &ctx.session_name(),
-        ))
-        .await?;
-    ctx.effects.label(Label::Stopped).await
-}
-
-/// Comment and label of a failed task.
-pub(crate) async fn tell_failed(
-    effects: &Effects,
-    reason: &str,
-    session: &str,
-) -> Result<(), Halt> {
-    effects
-        .comment(&failure_comment(reason, session, None))
-        .await?;
-    effects.label(Label::Failed).await
 }
 
 impl Context {
@@ -562,10 +569,7 @@ async fn refuse_foreign(deps: &Deps, claim: &Claim) {
 }
 
 pub(crate) fn tracker_of(deps: &Deps, task: &Task) -> Option<Arc<dyn Tracker>> {
-    deps.trackers
-        .iter()
-        .find(|t| t.kind() == task.item.tracker && t.host() == task.item.host)
-        .cloned()
+    deps.trackers.iter().find(|t| t.serves(&task.item)).cloned()
 }
 
 fn budget(config: &Config) -> Budget {

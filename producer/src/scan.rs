@@ -51,6 +51,7 @@ impl Publish for ToQueue<'_> {
 /// # Errors
 /// The first failure, after all was done that could be.
 pub async fn scan(deps: &Deps) -> Result<Scan> {
+    metrics::describe_counter!("agentmine_scans_total", "Scans, by result.");
     let mut scan = Scan::default();
     let mut first_error = None;
     let mut known = Vec::new();
@@ -70,7 +71,6 @@ pub async fn scan(deps: &Deps) -> Result<Scan> {
         }
     }
     metrics::counter!("agentmine_scans_total", "result" => if first_error.is_none() { "ok" } else { "error" }).increment(1);
-    metrics::counter!("agentmine_tasks_enqueued_total").increment(scan.enqueued);
     tracing::info!(
         found = scan.found,
         enqueued = scan.enqueued,
@@ -166,6 +166,17 @@ async fn label(deps: &Deps, tracker: &dyn Tracker, task: &Task) -> Result<()> {
             .await
             .with_context(|| format!("the labels of {} could not be moved", task.item))?;
     }
+    take_back_if_late(deps, tracker, task).await?;
     deps.store.effect_done(task.id, &key, &json!({})).await?;
+    Ok(())
+}
+
+/// While the label was on its way the task may have ended, and its worker's label is the last word.
+async fn take_back_if_late(deps: &Deps, tracker: &dyn Tracker, task: &Task) -> Result<()> {
+    let now = deps.store.task(task.id).await?;
+    if now.is_some_and(|now| matches!(now.state, TaskState::Ended(_) | TaskState::Paused)) {
+        let processing = std::slice::from_ref(&deps.config.labels.processing);
+        tracker.set_labels(&task.item, &[], processing).await?;
+    }
     Ok(())
 }

@@ -317,3 +317,59 @@ async fn every_fault_of_a_configuration_is_told_at_once_with_exit_code_3() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_could_not_be_told_at_the_end_is_told_by_the_sweep() {
+    let rig = Rig::local(solves_demo()).await;
+    let number = one_issue(&rig).await;
+    // Every write of the last step fails: the comment that links the pull request, the label.
+    rig.model.hold_at(4);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    for method in ["PATCH", "POST", "DELETE"] {
+        rig.forge.inject(
+            ForgeFault::on(method, "*/issues/*")
+                .times(6)
+                .status(500),
+        );
+    }
+    rig.model.release();
+    rig.wait_ended(1).await;
+    assert_eq!(
+        rig.task().await.state,
+        TaskState::Ended(EndState::Done),
+        "an open pull request was called a failure"
+    );
+    let url = rig.forge.pulls(DEMO)[0].url.clone();
+    rig.forge
+        .wait_until("the end is told", crate::rig::PATIENCE, |forge| {
+            forge.labels(DEMO, number) == ["coding agent done"]
+                && forge.comments(DEMO, number)[0].body.contains(&url)
+        })
+        .await;
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+}
+
+#[tokio::test]
+async fn a_stop_wished_for_while_the_task_waits_is_told_too() {
+    let rig = Rig::local(solves_demo()).await;
+    let number = one_issue(&rig).await;
+    let task = rig.task().await;
+    assert!(
+        rig.store
+            .request_cancel(task.id, "no longer wanted")
+            .await
+            .unwrap()
+    );
+    let consumer = rig.spawn("consumer", &[]);
+    rig.forge
+        .wait_until("the stop is told", crate::rig::PATIENCE, |forge| {
+            forge.labels(DEMO, number) == ["coding agent stopped"]
+        })
+        .await;
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+    assert!(rig.sessions().await.is_empty());
+}

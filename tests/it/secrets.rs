@@ -270,3 +270,55 @@ async fn sandbox_has_no_network_but_the_gateway() {
         "{body}"
     );
 }
+
+#[tokio::test]
+async fn checks_are_those_of_the_start_and_not_those_that_the_agent_pushed() {
+    let scenario = Scenario::new("grades itself").replies([
+        shell(
+            "echo 'checks: [\"true\"]' > .agentmine/config.yaml && echo '# better' >> greet.sh && \
+             git add -A && git commit -qm better && git push -q origin HEAD:refs/heads/{branch}",
+        ),
+        say("Done, all checks pass."),
+    ]);
+    let mut rig = Rig::local(scenario).await;
+    rig.config["agent"]["max_rounds"] = 1.into();
+    rig.forge
+        .add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.produce().await;
+    rig.consume().await;
+    let pull = &rig.forge.pulls(DEMO)[0];
+    assert!(pull.draft, "{}", pull.body);
+    assert!(pull.body.contains("| `sh test.sh` | 1 |"), "{}", pull.body);
+    assert!(pull.body.contains("- `.agentmine/config.yaml`"), "{}", pull.body);
+}
+
+#[tokio::test]
+async fn nothing_left_running_can_push_once_the_result_is_measured() {
+    use agentmine_tests::model::{commit_and_push, edit_replace};
+    let scenario = Scenario::new("pushes behind its back").replies([
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        commit_and_push("Greet the person named"),
+        // Pushes something else as soon as it can, again and again.
+        shell(
+            "cp -r . ../tmp/evil && cd ../tmp/evil && git commit -q --allow-empty -m evil && \
+             (setsid sh -c 'sleep 1; while ! git push -q origin HEAD:refs/heads/{branch}; do sleep 0.05; done' >/dev/null 2>&1 &)",
+        ),
+        say("Done."),
+    ]);
+    let mut rig = Rig::new(scenario).await;
+    // The measurement outlasts the wait of the one that pushes.
+    rig.config["agent"]["checks"] = serde_json::json!(["sh test.sh && sleep 2"]);
+    rig.forge
+        .add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.produce().await;
+    rig.consume().await;
+    let task = rig.task().await;
+    assert_eq!(task.state, TaskState::Ended(EndState::Done), "{:?}", task.reason);
+    let pull = &rig.forge.pulls(DEMO)[0];
+    assert!(
+        pull.body.contains(&format!("Commit `{}`", pull.head_sha)),
+        "the pull request tells of another commit than it holds: {} {}",
+        pull.head_sha,
+        pull.body
+    );
+}

@@ -56,6 +56,13 @@ pub(crate) struct Execution<'a> {
     pub(crate) watch: Option<&'a UnboundedSender<Delta>>,
 }
 
+/// What came of asking the model.
+enum Answer {
+    Reply(Reply),
+    /// The conversation no longer fits; why, in words.
+    Full(String),
+}
+
 const EMPTY: &str =
     "Your reply was empty. Call a tool, or say that you are done and what you changed.";
 const CUT: &str = "Your reply was cut off at the output limit. Go on in smaller pieces: one tool call at a time, with shorter text.";
@@ -79,7 +86,10 @@ impl Execution<'_> {
             {
                 return Ok(Finished::Budget(limit));
             }
-            let reply = self.ask().await?;
+            let reply = match self.ask().await? {
+                Answer::Reply(reply) => reply,
+                Answer::Full(why) => return Ok(Finished::Budget(why)),
+            };
             if reply.stop == Stop::Length
                 || (reply.calls.is_empty() && reply.text.trim().is_empty())
             {
@@ -117,7 +127,7 @@ impl Execution<'_> {
     }
 
     /// One model call, recorded before it returns.
-    async fn ask(&mut self) -> Result<Reply, Halt> {
+    async fn ask(&mut self) -> Result<Answer, Halt> {
         let begun = Instant::now();
         let specs = self.tools.specs();
         let request = Request {
@@ -129,7 +139,12 @@ impl Execution<'_> {
             halt = self.journal.halted() => return Err(halt),
             answer = self.model.reply(request, self.watch) => answer,
         };
-        let (reply, mut used) = answer.map_err(provider_gone)?;
+        let (reply, mut used) = match answer {
+            Ok(answer) => answer,
+            // What was done so far is measured and reported, as with any other limit.
+            Err(error @ LlmError::ContextTooLong(_)) => return Ok(Answer::Full(error.to_string())),
+            Err(error) => return Err(provider_gone(error)),
+        };
         used.model_calls = 1;
         *self.usage += used;
         let message = Message::Assistant(reply.clone());
@@ -137,7 +152,7 @@ impl Execution<'_> {
             .record(Record::Reply(&message, used), millis(begun.elapsed()))
             .await?;
         self.history.push(message);
-        Ok(reply)
+        Ok(Answer::Reply(reply))
     }
 
     /// One tool call; its result, recorded before it returns.

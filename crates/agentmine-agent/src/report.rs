@@ -25,21 +25,17 @@ const MAX_ROWS: usize = 50;
 pub fn pull_request(title: &str, number: u64, session: &str, outcome: &Outcome) -> PullRequestText {
     let mut body = String::new();
     let _ = writeln!(body, "{}\n", closing_line(number, outcome));
-    if let Some(missing) = &outcome.missing {
-        let _ = writeln!(
-            body,
-            "> [!WARNING]\n> **Partial result.** What is missing:\n>"
-        );
-        for line in missing.lines() {
-            let _ = writeln!(body, "> {line}");
-        }
-        body.push('\n');
+    if outcome.missing.is_some() {
+        body.push_str("> [!WARNING]\n> **Partial result.** What is missing stands at the end.\n\n");
     }
     let words = cap(outcome.words.trim(), MAX_WORDS);
     if !words.is_empty() {
         let _ = writeln!(body, "{}\n", defuse(&words));
     }
     body.push_str(&evidence(&outcome.facts));
+    if let Some(missing) = &outcome.missing {
+        let _ = writeln!(body, "\n### What is missing\n\n{}", fenced(missing));
+    }
     let usage = &outcome.usage;
     let _ = writeln!(
         body,
@@ -81,6 +77,15 @@ fn evidence(facts: &Facts) -> String {
         );
         for check in &facts.checks {
             let seconds = check.duration_ms as f64 / 1000.0;
+            if check.could_not_run {
+                let _ = writeln!(
+                    out,
+                    "| `{}` | could not be run here ({}) | |",
+                    cell(&check.command),
+                    check.exit_code
+                );
+                continue;
+            }
             let _ = writeln!(
                 out,
                 "| `{}` | {} | {seconds:.1} s |",
@@ -128,6 +133,10 @@ fn evidence(facts: &Facts) -> String {
                 request.count
             );
         }
+        let more = facts.web.len().saturating_sub(MAX_ROWS) as u64 + facts.web_dropped;
+        if more > 0 {
+            let _ = writeln!(out, "\n… and {more} more");
+        }
         out.push_str("\n</details>\n");
     }
     out
@@ -147,18 +156,36 @@ pub fn failure_comment(reason: &str, session: &str, branch: Option<&str>) -> Str
     });
     progress_comment(
         &format!(
-            "AgentMine could not finish this task:\n\n```\n{}\n```{kept}",
-            cap(reason.trim(), 2_000).replace("```", "'''")
+            "AgentMine could not finish this task:\n\n{}{kept}",
+            fenced(reason)
         ),
         session,
     )
 }
 
-/// The model's text must not close other issues, ping people, or forge our markers.
+/// Text that nobody of ours wrote, as a code block that it cannot end.
+fn fenced(text: &str) -> String {
+    let text = cap(text.trim(), MAX_WORDS);
+    let mut longest = 0;
+    let mut run = 0;
+    for c in text.chars() {
+        run = if c == '`' { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}text\n{text}\n{fence}")
+}
+
+/// The model's text must not close other issues, ping people, show images, or forge our markers.
 fn defuse(text: &str) -> String {
-    text.replace("<!--", "&lt;!--")
+    text.replace('<', "&lt;")
+        .replace("![", "!\u{200b}[")
         .replace('@', "@\u{200b}")
         .replace('#', "#\u{200b}")
+        .replace("/issues/", "/issues\u{200b}/")
+        .replace("/pull/", "/pull\u{200b}/")
+        .replace("/merge_requests/", "/merge_requests\u{200b}/")
+        .replace("GH-", "GH\u{200b}-")
         .lines()
         .map(restore_heading)
         .collect::<Vec<_>>()

@@ -59,11 +59,12 @@ pub async fn run(
     mut usage: Usage,
 ) -> Result<Outcome, Halt> {
     let started = Instant::now();
-    let mut news = (!history.is_empty()).then_some(session.resumed);
-    if history.is_empty() {
-        for message in [system_prompt(session.brief), task_prompt(session.brief)] {
-            say(session, &mut history, message).await?;
-        }
+    // Killed between the two opening prompts, the second is still owed.
+    let opening = [system_prompt(session.brief), task_prompt(session.brief)];
+    let begun = history.messages().len();
+    let mut news = (begun >= opening.len()).then_some(session.resumed);
+    for message in opening.into_iter().skip(begun) {
+        say(session, &mut history, message).await?;
     }
     // A resumed conversation may end with the model's last word: then it is measurement's turn.
     let mut said = history

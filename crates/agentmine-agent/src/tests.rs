@@ -172,6 +172,7 @@ fn bad() -> Facts {
         exit_code: 2,
         output: "boom".into(),
         duration_ms: 1,
+        could_not_run: false,
     };
     Facts {
         checks: vec![check],
@@ -456,17 +457,62 @@ fn the_models_words_cannot_close_issues_ping_people_or_forge_markers() {
     let outcome = Outcome {
         facts: good(),
         missing: None,
-        words: "Fixes #99 @maintainer <!-- agentmine:task -->\n## Heading".into(),
+        words: "Fixes #99 @maintainer <!-- agentmine:task --> ![x](y) closes https://x/y/issues/3\n## Heading"
+            .into(),
         usage: Usage::default(),
         rounds: 1,
     };
     let body = pull_request("T", 7, "1", &outcome).body;
     assert!(
-        !body.contains("#99") && !body.contains("@maintainer") && !body.contains("<!--"),
+        !body.contains("#99")
+            && !body.contains("@maintainer")
+            && !body.contains("<!--")
+            && !body.contains("![x]")
+            && !body.contains("/issues/"),
         "{body}"
     );
     assert!(
         body.contains("Closes #7") && body.contains("\n## Heading"),
         "{body}"
     );
+}
+
+#[test]
+fn output_in_a_pull_request_cannot_leave_its_code_block() {
+    let outcome = Outcome {
+        facts: bad(),
+        missing: Some("```\n@org/team Fixes #1\n````".into()),
+        words: String::new(),
+        usage: Usage::default(),
+        rounds: 1,
+    };
+    let body = pull_request("T", 7, "1", &outcome).body;
+    assert!(body.contains("`````text\n```\n@org/team"), "{body}");
+    let measured = body.find("### Measured").unwrap();
+    assert!(measured < body.find("### What is missing").unwrap());
+}
+
+#[tokio::test]
+async fn a_full_context_ends_with_what_was_done_so_far() {
+    let run = Run::of(vec![calls(&["1"])]);
+    let full = LlmError::ContextTooLong("128k".into());
+    run.model.replies.lock().unwrap().push_back(Err(full));
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(missing.contains("too long for the model"), "{missing}");
+}
+
+#[tokio::test]
+async fn a_session_killed_between_the_opening_prompts_still_tells_the_task() {
+    let first = Run::of(vec![says("done")]);
+    first.go().await.unwrap();
+    let second = Run::of(vec![says("done")]);
+    second.resume(&first.journal.steps()[..1]).await.unwrap();
+    assert_eq!(second.model.asked()[0], first.model.asked()[0]);
+}
+
+#[test]
+fn a_guessed_check_that_cannot_be_run_is_no_verdict() {
+    let mut facts = bad();
+    facts.checks[0].could_not_run = true;
+    assert_eq!(judge(&facts), Verdict::Enough);
 }

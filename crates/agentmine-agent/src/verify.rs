@@ -23,6 +23,12 @@ pub struct Facts {
     pub protected: Vec<String>,
     /// What was asked of the web, allowed or refused.
     pub web: Vec<WebRequest>,
+    /// Web requests that are not in the list because it was full.
+    #[serde(default)]
+    pub web_dropped: u64,
+    /// The difference was too large to be looked through whole.
+    #[serde(default)]
+    pub diff_cut: bool,
 }
 
 /// A changed file.
@@ -47,6 +53,9 @@ pub struct Check {
     pub output: String,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
+    /// It was only guessed, and the sandbox has not what it takes: no verdict on the work.
+    #[serde(default)]
+    pub could_not_run: bool,
 }
 
 /// A host that was asked for, and how often.
@@ -81,7 +90,11 @@ pub fn judge(facts: &Facts) -> Verdict {
     } else if facts.files.is_empty() {
         missing.push("- the pushed commit changes nothing".to_owned());
     }
-    for check in facts.checks.iter().filter(|c| c.exit_code != 0) {
+    for check in facts
+        .checks
+        .iter()
+        .filter(|c| c.exit_code != 0 && !c.could_not_run)
+    {
         missing.push(format!(
             "- `{}` ended with exit code {} on the pushed commit:\n{}",
             check.command,
@@ -91,6 +104,9 @@ pub fn judge(facts: &Facts) -> Verdict {
     }
     for place in &facts.placeholders {
         missing.push(format!("- a placeholder was added: {place}"));
+    }
+    if facts.diff_cut {
+        missing.push("- the difference is too large to be looked through".to_owned());
     }
     if missing.is_empty() {
         Verdict::Enough
@@ -153,6 +169,7 @@ mod tests {
                 exit_code: 0,
                 output: String::new(),
                 duration_ms: 3,
+                could_not_run: false,
             }],
             ..Facts::default()
         }

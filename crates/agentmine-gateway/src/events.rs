@@ -1,15 +1,15 @@
 //! What the gateway did and refused.
 //!
 //! The sandbox decides how often something happens, so everything kept here is bounded: web hosts
-//! are kept once each up to [`MAX_WEB`], pushes up to [`MAX_PUSHES`]. What does not fit is counted
-//! in the metrics only.
+//! are kept once each up to [`MAX_WEB`] let through and as many refused, so that neither crowds out
+//! the other, and pushes up to [`MAX_PUSHES`]. What does not fit is counted.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-/// Distinct web events kept.
+/// Distinct web events kept: of those let through, and of those refused.
 const MAX_WEB: usize = 1000;
 /// Push events kept.
 const MAX_PUSHES: usize = 500;
@@ -68,7 +68,9 @@ pub(crate) struct Ledger {
 #[derive(Debug, Default)]
 struct State {
     events: Vec<Event>,
-    web_seen: HashSet<Event>,
+    allowed_seen: HashSet<Event>,
+    blocked_seen: HashSet<Event>,
+    dropped: u64,
     pushes: usize,
     auth_refused: Option<u16>,
     pushed_head: Option<String>,
@@ -82,6 +84,11 @@ impl Ledger {
 
     pub(crate) fn events(&self) -> Vec<Event> {
         self.state().events.clone()
+    }
+
+    /// How many events found no room.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.state().dropped
     }
 
     pub(crate) fn auth_refused(&self) -> Option<u16> {
@@ -122,7 +129,19 @@ impl Ledger {
         metrics::counter!("agentmine_gateway_web_requests_total", "outcome" => "allowed")
             .increment(1);
         let host = printable(host);
-        self.state().web_event(Event::WebAllowed { host, port });
+        let mut state = self.state();
+        let State {
+            allowed_seen,
+            events,
+            dropped,
+            ..
+        } = &mut *state;
+        web_event(
+            Event::WebAllowed { host, port },
+            allowed_seen,
+            events,
+            dropped,
+        );
     }
 
     pub(crate) fn web_blocked(&self, host: &str, port: u16, reason: &str) {
@@ -133,7 +152,14 @@ impl Ledger {
             port,
             reason: printable(reason),
         };
-        self.state().web_event(event);
+        let mut state = self.state();
+        let State {
+            blocked_seen,
+            events,
+            dropped,
+            ..
+        } = &mut *state;
+        web_event(event, blocked_seen, events, dropped);
     }
 }
 
@@ -142,14 +168,23 @@ impl State {
         if self.pushes < MAX_PUSHES {
             self.pushes += 1;
             self.events.push(event);
+        } else {
+            self.dropped += 1;
         }
     }
+}
 
-    fn web_event(&mut self, event: Event) {
-        if self.web_seen.len() < MAX_WEB && self.web_seen.insert(event.clone()) {
-            self.events.push(event);
-        }
+/// Keeps an event once, while there is room.
+fn web_event(event: Event, seen: &mut HashSet<Event>, events: &mut Vec<Event>, dropped: &mut u64) {
+    if seen.contains(&event) {
+        return;
     }
+    if seen.len() >= MAX_WEB {
+        *dropped += 1;
+        return;
+    }
+    seen.insert(event.clone());
+    events.push(event);
 }
 
 /// One line of printable text, cut at [`MAX_TEXT`] bytes.
@@ -178,9 +213,25 @@ mod tests {
         for n in 0..(MAX_WEB * 2) {
             ledger.web_blocked(&format!("h{n}"), 80, "no");
         }
-        assert_eq!(ledger.events().len(), MAX_WEB);
-        ledger.push_refused("still kept");
         assert_eq!(ledger.events().len(), MAX_WEB + 1);
+        assert_eq!(ledger.dropped(), MAX_WEB as u64);
+        ledger.web_blocked("h0", 80, "no");
+        assert_eq!(ledger.dropped(), MAX_WEB as u64, "it is kept already");
+        ledger.web_allowed("b.example", 443);
+        ledger.push_refused("still kept");
+        assert_eq!(ledger.events().len(), MAX_WEB + 3);
+    }
+
+    #[test]
+    fn hosts_let_through_leave_room_for_refused_ones() {
+        let ledger = Ledger::default();
+        for n in 0..=MAX_WEB {
+            ledger.web_allowed(&format!("h{n}"), 443);
+        }
+        ledger.web_blocked("evil.example", 443, "no");
+        let last = ledger.events().pop();
+        assert!(matches!(last, Some(Event::WebBlocked { host, .. }) if host == "evil.example"));
+        assert_eq!(ledger.dropped(), 1);
     }
 
     #[test]

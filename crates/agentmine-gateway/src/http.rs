@@ -65,21 +65,23 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
         .boxed_unsync()
 }
 
-/// `body` with its bytes counted, ended with an error when no frame comes for `idle`.
-pub(crate) fn watched<B>(body: B, idle: Duration, counter: Counter) -> Body
+/// `body` with its bytes counted, ended with an error when no frame comes for `idle`. `held` is
+/// dropped when the body has ended.
+pub(crate) fn watched<B, G>(body: B, idle: Duration, counter: Counter, held: G) -> Body
 where
+    G: Send + 'static,
     B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    let frames = futures::stream::unfold(Some(body), move |body| {
+    let frames = futures::stream::unfold(Some((body, held)), move |state| {
         let counter = counter.clone();
         async move {
-            let mut body = body?;
+            let (mut body, held) = state?;
             match tokio::time::timeout(idle, body.frame()).await {
                 Ok(None) => None,
                 Ok(Some(Ok(frame))) => {
                     counter.increment(frame.data_ref().map_or(0, |data| data.len() as u64));
-                    Some((Ok(frame), Some(body)))
+                    Some((Ok(frame), Some((body, held))))
                 }
                 Ok(Some(Err(error))) => Some((Err(error.into()), None)),
                 Err(_) => Some((Err("idle for too long".into()), None)),

@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentmine_runtime::config::{Network, Secret};
 use async_trait::async_trait;
@@ -18,12 +19,17 @@ mod events;
 pub mod facts;
 mod git;
 mod http;
+mod metrics;
+mod stalling;
 mod web;
 
 pub use events::Event;
 
 /// Connections of one kind served at once; more wait.
 const MAX_CONNECTIONS: usize = 128;
+
+/// Time that a git client may leave an answer unread.
+const WRITE_STALL: Duration = Duration::from_secs(120);
 
 /// Where the repository is.
 #[derive(Debug, Clone)]
@@ -87,6 +93,7 @@ impl Gateway {
     /// When the upstream cannot be used, the branch's name is none, or the web policy names an
     /// unknown preset or a malformed host.
     pub fn new(config: GatewayConfig) -> anyhow::Result<Self> {
+        metrics::describe();
         let GatewayConfig {
             upstream,
             branch,
@@ -114,11 +121,25 @@ impl Gateway {
         self.inner.git.prefix().to_owned()
     }
 
+    /// Lets no push through from here on, until [`Self::unseal`]. Waits for the one that is being
+    /// judged or sent, so that what upstream holds afterwards stays. A push that is still being read
+    /// is not waited for: it is refused when it has been read.
+    pub async fn seal(&self) {
+        self.inner.git.seal().await;
+    }
+
+    /// Lets pushes through again.
+    pub fn unseal(&self) {
+        self.inner.git.unseal();
+    }
+
     /// Serves git on one connection of the sandbox, until it ends. Errors are answered as HTTP.
     pub async fn serve_git(&self, stream: impl Stream) {
         let Ok(_permit) = self.inner.git_connections.acquire().await else {
             return;
         };
+        // A sandbox that asks and does not read must not hold what answers it for ever.
+        let stream = stalling::Stalling::new(stream, WRITE_STALL);
         http::serve(stream, |request| self.inner.git.clone().handle(request)).await;
     }
 
@@ -135,6 +156,12 @@ impl Gateway {
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         self.inner.ledger.events()
+    }
+
+    /// How many things were done or refused that [`Self::events`] has no room for.
+    #[must_use]
+    pub fn dropped_events(&self) -> u64 {
+        self.inner.ledger.dropped()
     }
 
     /// The HTTP status with which upstream refused the worker's credentials, if it did.

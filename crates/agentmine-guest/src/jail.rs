@@ -19,7 +19,8 @@ use crate::syscalls;
 
 /// Open files of a sandbox's process; more is an accident or an attack.
 const MAX_FILES: libc::rlim_t = 65_536;
-/// Folders that may be read without namespaces, besides what the worker names.
+/// What may be read without namespaces, besides what the worker names. Of the folders with certificates
+/// only the public part: their neighbours hold private keys, which root may read.
 const SYSTEM: &[&str] = &[
     "/usr",
     "/bin",
@@ -31,10 +32,14 @@ const SYSTEM: &[&str] = &[
     "/proc",
     "/sys/devices/system/cpu",
     "/etc/alternatives",
-    "/etc/ssl",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
     "/etc/ca-certificates",
     "/etc/ca-certificates.conf",
-    "/etc/pki",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/openssl.cnf",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
@@ -58,10 +63,13 @@ const DEVICES: &[&str] = &[
     "/dev/full",
     "/dev/random",
     "/dev/urandom",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
 ];
+/// Only where they are the sandbox's own: the machine's lead to the terminals of other people.
+const TERMINALS: &[&str] = &["/dev/tty", "/dev/ptmx", "/dev/pts"];
+
+/// Why the jail without namespaces is refused.
+const TOO_OLD: &str = "this kernel cannot keep a sandbox without namespaces apart: that takes Landlock \
+     ABI 6 (Linux 6.12). hint: make bubblewrap work, or use Docker";
 
 /// No core files, no more open files than [`MAX_FILES`], and where the count is the sandbox's own, no more
 /// processes than configured. A lower limit stays.
@@ -85,6 +93,12 @@ pub(crate) fn limit_resources(options: &Options) {
             }
         }
     }
+}
+
+/// Offers this process and all that it will start to the kernel first when memory runs out, ahead of the
+/// worker. Where it cannot, the sandbox serves all the same.
+pub(crate) fn die_first() {
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
 }
 
 /// Confines this process and all that it will start. `ports`: the guest's own listeners.
@@ -125,6 +139,7 @@ fn confine_in_namespaces(options: &Options) -> Result<RestrictionStatus> {
         .add_rules(path_beneath_rules(["/"], AccessFs::from_read(ABI::V6)))?
         .add_rules(path_beneath_rules(writable, all))?
         .add_rules(path_beneath_rules(DEVICES, all))?
+        .add_rules(path_beneath_rules(TERMINALS, all))?
         .restrict_self()?)
 }
 
@@ -134,14 +149,17 @@ fn confine_alone(options: &Options, (git, web): (u16, u16)) -> Result<Restrictio
     let read = AccessFs::from_read(ABI::V6);
     let own = std::env::current_exe()?;
     let own: Vec<PathBuf> = own.parent().map(Path::to_owned).into_iter().collect();
-    let status = Ruleset::default()
-        // The network needs Landlock 4 (Linux 6.7): without it there is no jail worth the name.
+    // The network needs Landlock 4 (Linux 6.7), the signals and abstract sockets of the user's other
+    // processes Landlock 6 (Linux 6.12): without them there is no jail worth the name.
+    let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(ABI::V3))?
-        .handle_access(AccessNet::from_all(ABI::V4))?
+        .handle_access(AccessFs::from_all(ABI::V3))
+        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(ABI::V4)))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(ABI::V6)))
+        .context(TOO_OLD)?;
+    let status = ruleset
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(all)?
-        .scope(Scope::from_all(ABI::V6))?
         .create()?
         .add_rules(path_beneath_rules(SYSTEM, read))?
         .add_rules(path_beneath_rules(&own, read))?
@@ -177,5 +195,31 @@ fn drop_capabilities() {
         };
         let none = [0u32; 6];
         libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_private_key_is_below_what_may_be_read() {
+        for key in [
+            "/etc/ssl/private/server.key",
+            "/etc/pki/tls/private/server.key",
+            "/etc/pki/nssdb/key4.db",
+        ] {
+            let read = SYSTEM.iter().find(|path| Path::new(key).starts_with(path));
+            assert_eq!(read, None, "{key}");
+        }
+        assert!(SYSTEM.contains(&"/etc/ssl/certs"));
+    }
+
+    #[test]
+    fn the_machines_terminals_are_no_devices_of_a_sandbox() {
+        for path in TERMINALS {
+            let device = DEVICES.iter().find(|device| path.starts_with(**device));
+            assert_eq!(device, None, "{path}");
+        }
     }
 }

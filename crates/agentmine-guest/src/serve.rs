@@ -50,6 +50,7 @@ impl State {
 /// Serves until the tunnel ends, then kills all that was started.
 pub(crate) fn main(options: Options) -> Result<()> {
     process::become_subreaper();
+    jail::die_first();
     jail::limit_resources(&options);
     // The listeners come before the jail: the stricter one allows no other.
     let prepared = listen(options.git_port).and_then(|git| {

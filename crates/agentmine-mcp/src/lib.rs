@@ -93,7 +93,7 @@ impl Default for Limits {
         Self {
             start: Duration::from_secs(30),
             call: Duration::from_secs(300),
-            max_line: 16 * 1024 * 1024,
+            max_line: 2 * 1024 * 1024,
             max_output: 100 * 1024,
         }
     }

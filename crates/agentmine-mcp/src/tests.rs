@@ -314,6 +314,21 @@ async fn line_that_is_too_long_ends_the_connection() {
     assert!(client.closed());
 }
 
+/// The guard holds a line in memory before anything can judge it, once for each server.
+#[tokio::test]
+async fn two_mebibytes_are_the_longest_line_unless_told_otherwise() {
+    let (_client, output) = call_of(Limits::default(), |mut server, _call| async move {
+        let _ = server.out.write_all(&vec![b'{'; 2 * 1024 * 1024 + 1]).await;
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let error = output.unwrap_err().to_string();
+    assert!(
+        error.contains("a line of more than 2097152 bytes"),
+        "{error}"
+    );
+}
+
 #[tokio::test]
 async fn line_of_just_the_limit_passes() {
     let result = json!({"content": [{"type": "text", "text": "x".repeat(5_000)}]});

@@ -17,6 +17,7 @@ use crate::{Queue, QueueError};
 /// # Errors
 /// [`QueueError::Unavailable`] for a URL, prefix or ladder that cannot work. No message holds the URL.
 pub async fn connect(config: &config::Queue) -> Result<Arc<dyn Queue>, QueueError> {
+    crate::metrics::describe();
     check_ladder(&config.retry_seconds)?;
     match config.url.expose().split_once(':') {
         Some(("amqp" | "amqps", _)) => Ok(Arc::new(RabbitMq::new(config)?)),

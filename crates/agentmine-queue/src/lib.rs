@@ -9,6 +9,7 @@ mod connect;
 mod contract;
 mod envelope;
 mod inproc;
+mod metrics;
 mod rabbitmq;
 
 use std::time::Duration;

@@ -36,7 +36,12 @@ pub fn init(log: &Log) -> Result<()> {
 
 /// Reads `log.level`: a level, or directives as `info,agentmine_queue=debug`.
 pub(crate) fn filter(level: &str) -> Result<EnvFilter> {
+    // rmcp logs at info what servers notify, which is a sandbox's own text.
+    let level = match level.contains("rmcp") {
+        true => level.to_owned(),
+        false => format!("{level},rmcp=warn"),
+    };
     EnvFilter::builder()
-        .parse(level)
+        .parse(&level)
         .with_context(|| format!("cannot read the log level `{level}`"))
 }

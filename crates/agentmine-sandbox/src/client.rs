@@ -12,7 +12,7 @@ use agentmine_guest::protocol::{
 };
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
 use crate::tunnel::Tunnel;
 use crate::{
@@ -21,8 +21,8 @@ use crate::{
 
 /// For requests that do one small thing.
 const SHORT: Duration = Duration::from_secs(60);
-/// For requests that walk the whole project.
-const LONG: Duration = Duration::from_secs(900);
+/// For requests that move the whole project.
+const LONG: Duration = Duration::from_secs(300);
 /// What a command's answer may take beyond its own time limit.
 const MARGIN: Duration = Duration::from_secs(30);
 const MAX_STDIN: usize = 64 * 1024 * 1024;
@@ -44,13 +44,14 @@ pub(crate) struct Running<C> {
 }
 
 impl<C: Control> Running<C> {
-    /// Sends a request with its payload, hands the stream to `answer`, and gives up after `limit`.
+    /// Sends a request with its payload, hands the stream to `answer`, and gives up after `limit`, all
+    /// told: a guest that answers by the drop gains nothing.
     ///
     /// Payload and answer go at the same time: a guest may answer before it has read everything.
     async fn ask<T, F, A>(
         &self,
         request: &Request,
-        payload: &[u8],
+        payload: Vec<Vec<u8>>,
         limit: Duration,
         answer: F,
     ) -> Result<T, SandboxError>
@@ -58,35 +59,27 @@ impl<C: Control> Running<C> {
         F: FnOnce(tokio::io::ReadHalf<MuxStream>) -> A,
         A: Future<Output = io::Result<Result<T, String>>>,
     {
-        let stream = self.tunnel.stream().await?;
-        let (reader, mut writer) = tokio::io::split(stream);
-        let send = async {
-            let mut message = encode_json(request)?;
-            message.extend_from_slice(payload);
-            writer.write_all(&message).await?;
-            writer.flush().await?;
-            // The stream stays open: its end would mean that nobody waits.
-            std::future::pending::<io::Result<()>>().await
-        };
         let exchange = async {
+            let (reader, mut writer) = tokio::io::split(self.tunnel.stream().await?);
+            let send = async {
+                send(&mut writer, request, payload.into_iter()).await?;
+                // The stream stays open: its end would mean that nobody waits.
+                std::future::pending::<io::Result<()>>().await
+            };
             let answer = answer(reader);
             tokio::pin!(answer);
-            tokio::select! {
+            let answered = tokio::select! {
                 biased;
                 done = &mut answer => done,
                 // What cannot be sent may be for a guest that has answered already.
                 _ = send => answer.await,
-            }
+            };
+            answered
+                .map_err(|err| self.tunnel.error(&err))?
+                .map_err(SandboxError::Failed)
         };
-        match tokio::time::timeout(limit, exchange).await {
-            Ok(Ok(Ok(value))) => Ok(value),
-            Ok(Ok(Err(why))) => Err(SandboxError::Failed(why)),
-            Ok(Err(err)) => Err(self.tunnel.error(&err)),
-            Err(_) => Err(SandboxError::Gone(format!(
-                "no answer for {} s",
-                limit.as_secs()
-            ))),
-        }
+        let answered = tokio::time::timeout(limit, exchange).await;
+        answered.unwrap_or_else(|_| Err(no_answer(limit)))
     }
 
     /// Our own text editor works under `/workspace` unless it is told of another root.
@@ -103,7 +96,7 @@ impl<C: Control> Running<C> {
     async fn ask_short<T: DeserializeOwned>(
         &self,
         request: &Request,
-        payload: &[u8],
+        payload: Vec<Vec<u8>>,
         limit: Duration,
     ) -> Result<T, SandboxError> {
         let answer = |mut reader| async move { reply(&mut reader).await };
@@ -152,7 +145,7 @@ impl<C: Control> Sandbox for Running<C> {
             max_output: max_output as u64,
         };
         let limit = timeout.saturating_add(MARGIN);
-        self.ask(&request, &stdin, limit, |reader| {
+        self.ask(&request, vec![stdin], limit, |reader| {
             run_answer(reader, max_output)
         })
         .await
@@ -164,24 +157,26 @@ impl<C: Control> Sandbox for Running<C> {
         env: BTreeMap<String, String>,
     ) -> Result<StdioProgram, SandboxError> {
         let argv = self.with_root(argv);
-        let mut stream = self.tunnel.stream().await?;
         let exchange = async {
-            write_json(&mut stream, &Request::Stdio { argv, env }).await?;
-            reply::<Started>(&mut stream).await
+            let mut stream = self.tunnel.stream().await?;
+            let asked = async {
+                write_json(&mut stream, &Request::Stdio { argv, env }).await?;
+                reply::<Started>(&mut stream).await
+            };
+            let started = asked.await.map_err(|err| self.tunnel.error(&err))?;
+            let Started { id } = started.map_err(SandboxError::Failed)?;
+            Ok(StdioProgram {
+                stream: Box::new(stream),
+                id,
+            })
         };
-        let answer = tokio::time::timeout(SHORT, exchange).await;
-        let answer = answer.map_err(|_| SandboxError::Gone("no answer to a start".into()))?;
-        let started = answer.map_err(|err| self.tunnel.error(&err))?;
-        let Started { id } = started.map_err(SandboxError::Failed)?;
-        Ok(StdioProgram {
-            stream: Box::new(stream),
-            id,
-        })
+        let started = tokio::time::timeout(SHORT, exchange).await;
+        started.unwrap_or_else(|_| Err(no_answer(SHORT)))
     }
 
     async fn stdio_stderr(&self, id: u64) -> Result<String, SandboxError> {
         let request = Request::StdioStderr { id };
-        let bytes = self.ask(&request, &[], SHORT, |reader| {
+        let bytes = self.ask(&request, Vec::new(), SHORT, |reader| {
             bytes_answer(reader, STDERR_RING)
         });
         let bytes = bytes.await?.unwrap_or_default();
@@ -196,7 +191,7 @@ impl<C: Control> Sandbox for Running<C> {
             mode,
             len,
         };
-        self.ask_short(&request, &content, SHORT).await
+        self.ask_short(&request, vec![content], SHORT).await
     }
 
     async fn get_file(&self, path: &str, max: usize) -> Result<Option<Vec<u8>>, SandboxError> {
@@ -205,8 +200,10 @@ impl<C: Control> Sandbox for Running<C> {
             path: path.to_owned(),
             max: max as u64,
         };
-        self.ask(&request, &[], SHORT, |reader| bytes_answer(reader, max))
-            .await
+        self.ask(&request, Vec::new(), SHORT, |reader| {
+            bytes_answer(reader, max)
+        })
+        .await
     }
 
     async fn snapshot(
@@ -219,7 +216,7 @@ impl<C: Control> Sandbox for Running<C> {
             since,
             max_bundle: max_bundle as u64,
         };
-        self.ask(&request, &[], LONG, |reader| {
+        self.ask(&request, Vec::new(), LONG, |reader| {
             snapshot_answer(reader, max_bundle)
         })
         .await
@@ -230,11 +227,13 @@ impl<C: Control> Sandbox for Running<C> {
             commit: commit.to_owned(),
             bundles: bundles.iter().map(|bundle| bundle.len() as u64).collect(),
         };
-        self.ask_short(&request, &bundles.concat(), LONG).await
+        self.ask_short(&request, bundles, LONG).await
     }
 
     async fn disk_used(&self) -> Result<u64, SandboxError> {
-        let used: Used = self.ask_short(&Request::DiskUsed, &[], LONG).await?;
+        let used: Used = self
+            .ask_short(&Request::DiskUsed, Vec::new(), SHORT)
+            .await?;
         Ok(used.bytes)
     }
 
@@ -257,6 +256,23 @@ impl<C: Control> Sandbox for Running<C> {
     async fn remove(&self) -> Result<(), SandboxError> {
         self.control.remove().await
     }
+}
+
+/// Sends a request and its payload piece by piece; each is dropped before the next is taken.
+async fn send<W: AsyncWrite + Unpin>(
+    writer: &mut W,
+    request: &Request,
+    payload: impl Iterator<Item = Vec<u8>>,
+) -> io::Result<()> {
+    writer.write_all(&encode_json(request)?).await?;
+    for piece in payload {
+        writer.write_all(&piece).await?;
+    }
+    writer.flush().await
+}
+
+fn no_answer(limit: Duration) -> SandboxError {
+    SandboxError::Gone(format!("no answer for {} s", limit.as_secs()))
 }
 
 async fn reply<T: DeserializeOwned>(
@@ -349,7 +365,197 @@ fn too_much(what: String) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use agentmine_guest::mux::{self, End};
+    use agentmine_guest::protocol::{Hello, JailReport, MAGIC, MAX_REQUEST, VERSION};
+    use tokio::io::DuplexStream;
+
     use super::*;
+
+    struct Nothing;
+
+    #[async_trait]
+    impl Control for Nothing {
+        fn name(&self) -> &str {
+            "none"
+        }
+        fn warnings(&self) -> Vec<String> {
+            Vec::new()
+        }
+        async fn pause(&self) -> Result<(), SandboxError> {
+            Ok(())
+        }
+        async fn unpause(&self) -> Result<(), SandboxError> {
+            Ok(())
+        }
+        async fn remove(&self) -> Result<(), SandboxError> {
+            Ok(())
+        }
+    }
+
+    /// A sandbox over memory, and the guest's end after its hello.
+    async fn sandbox() -> (Running<Nothing>, DuplexStream) {
+        let (worker, mut guest) = tokio::io::duplex(1 << 16);
+        let hello = Hello {
+            version: VERSION,
+            git_port: 1,
+            web_port: 2,
+            root: "/workspace".into(),
+            jail: JailReport::default(),
+            error: None,
+        };
+        guest.write_all(&MAGIC).await.unwrap();
+        write_json(&mut guest, &hello).await.unwrap();
+        let tunnel = Tunnel::open(worker).await.unwrap();
+        let control = Nothing;
+        (Running { control, tunnel }, guest)
+    }
+
+    #[track_caller]
+    fn assert_gone<T: std::fmt::Debug>(asked: Result<T, SandboxError>) {
+        assert!(matches!(asked, Err(SandboxError::Gone(_))), "{asked:?}");
+    }
+
+    /// Every request against a guest that lets it hang; the time is virtual.
+    async fn every_request_ends(sandbox: &Running<Nothing>) {
+        let began = tokio::time::Instant::now();
+        let path = "/workspace/project/x";
+        assert_gone(sandbox.stdio_stderr(1).await);
+        assert_gone(sandbox.put_file(path, vec![0; 1 << 20], 0o644).await);
+        assert_gone(sandbox.get_file(path, 10).await);
+        assert_gone(sandbox.disk_used().await);
+        assert_gone(
+            sandbox
+                .start_stdio(Vec::new(), BTreeMap::new())
+                .await
+                .map(drop),
+        );
+        assert_eq!(began.elapsed().as_secs(), 5 * 60);
+        let began = tokio::time::Instant::now();
+        assert_gone(sandbox.snapshot(None, 10).await);
+        assert_gone(sandbox.restore(vec![vec![0; 1 << 20]; 3], "x").await);
+        assert_eq!(began.elapsed().as_secs(), 2 * 300);
+        let began = tokio::time::Instant::now();
+        let command = Command {
+            argv: Vec::new(),
+            cwd: String::new(),
+            env: BTreeMap::new(),
+            stdin: vec![0; 1 << 20],
+            timeout: Duration::from_secs(10),
+            max_output: 10,
+        };
+        assert_gone(sandbox.run(command).await);
+        assert_eq!(began.elapsed().as_secs(), 40);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_that_never_answers_hangs_nobody() {
+        let (sandbox, guest) = sandbox().await;
+        let mut guest = mux::start(guest, End::Guest);
+        let mut held = Vec::new();
+        let hold = async {
+            while let Some(stream) = guest.inbound.recv().await {
+                held.push(stream);
+            }
+        };
+        tokio::select! {
+            () = hold => panic!("the tunnel ended"),
+            () = every_request_ends(&sandbox) => {}
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_that_never_reads_hangs_nobody() {
+        let (sandbox, _guest) = sandbox().await;
+        every_request_ends(&sandbox).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_that_answers_by_the_drop_hangs_nobody() {
+        let (sandbox, guest) = sandbox().await;
+        let mut guest = mux::start(guest, End::Guest);
+        let drip = async {
+            let mut stream = guest.inbound.recv().await.unwrap();
+            read_json::<Request, _>(&mut stream, MAX_REQUEST)
+                .await
+                .unwrap();
+            let mut frame = encode_json(&Reply::Ok(Bytes { len: Some(1 << 20) })).unwrap();
+            frame.resize(1 << 20, 0);
+            for byte in frame {
+                tokio::time::sleep(SHORT / 10).await;
+                if stream.write_all(&[byte]).await.is_err() || stream.flush().await.is_err() {
+                    break;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = drip => {}
+            asked = sandbox.get_file("/workspace/project/x", 1 << 20) => assert_gone(asked),
+        }
+    }
+
+    #[tokio::test]
+    async fn bundles_arrive_whole_and_in_order() {
+        let (sandbox, guest) = sandbox().await;
+        let mut guest = mux::start(guest, End::Guest);
+        let bundles: Vec<Vec<u8>> = (1..=3).map(|n| vec![n; 300_000]).collect();
+        let serve = async {
+            let mut stream = guest.inbound.recv().await.unwrap();
+            let asked: Request = read_json(&mut stream, MAX_REQUEST).await.unwrap();
+            let Request::Restore { commit, bundles } = asked else {
+                panic!("{asked:?}")
+            };
+            let mut got = Vec::new();
+            for len in bundles {
+                got.push(read_exactly(&mut stream, len).await.unwrap());
+            }
+            write_json(&mut stream, &Reply::Ok(())).await.unwrap();
+            (commit, got)
+        };
+        let (done, (commit, got)) = tokio::join!(sandbox.restore(bundles.clone(), "abc"), serve);
+        done.unwrap();
+        assert_eq!(commit, "abc");
+        assert!(got == bundles);
+    }
+
+    /// A payload is taken when it is its turn, and not before.
+    #[tokio::test]
+    async fn each_piece_is_sent_before_the_next_is_taken() {
+        struct Counting<'a>(&'a AtomicUsize);
+        impl AsyncWrite for Counting<'_> {
+            fn poll_write(
+                self: std::pin::Pin<&mut Self>,
+                _: &mut std::task::Context<'_>,
+                bytes: &[u8],
+            ) -> std::task::Poll<io::Result<usize>> {
+                self.0.fetch_add(bytes.len(), Ordering::SeqCst);
+                std::task::Poll::Ready(Ok(bytes.len()))
+            }
+            fn poll_flush(
+                self: std::pin::Pin<&mut Self>,
+                _: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<io::Result<()>> {
+                std::task::Poll::Ready(Ok(()))
+            }
+            fn poll_shutdown(
+                self: std::pin::Pin<&mut Self>,
+                _: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<io::Result<()>> {
+                std::task::Poll::Ready(Ok(()))
+            }
+        }
+        let sent = AtomicUsize::new(0);
+        let request = Request::DiskUsed;
+        let head = encode_json(&request).unwrap().len();
+        let pieces = (0..3).map(|n| {
+            assert_eq!(sent.load(Ordering::SeqCst), head + n * 1000);
+            vec![0; 1000]
+        });
+        send(&mut Counting(&sent), &request, pieces).await.unwrap();
+        assert_eq!(sent.load(Ordering::SeqCst), head + 3000);
+    }
 
     async fn frame(done: &RunDone, body: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -172,6 +172,7 @@ contract![
     connections_out_arrive_with_their_kind,
     there_is_no_network,
     nothing_of_the_host_is_seen_or_changed,
+    a_sandbox_is_the_first_to_go_when_memory_runs_out,
     a_snapshot_restores_files_and_commits_elsewhere,
     removal_leaves_nothing_and_a_second_one_succeeds,
     a_late_removal_leaves_the_successor_alone,
@@ -536,6 +537,65 @@ async fn nothing_of_the_host_is_seen_or_changed(bench: Bench) {
             .ends_with('1')
     );
     assert_eq!(sandbox.warnings().is_empty(), bench.kind != Kind::Alone);
+    sandbox.remove().await.unwrap();
+}
+
+async fn a_sandbox_is_the_first_to_go_when_memory_runs_out(bench: Bench) {
+    let sandbox = bench.start().await;
+    assert_eq!(sandbox.output("cat /proc/self/oom_score_adj").await, "1000");
+    sandbox.remove().await.unwrap();
+}
+
+/// Both jails show the machine's certificates; what lies beside them stays unseen.
+#[tokio::test]
+async fn private_keys_of_the_machine_cannot_be_read() {
+    for kind in [Kind::Namespaces, Kind::Alone] {
+        let bench = bench(kind).await;
+        let sandbox = bench.start().await;
+        for folder in ["/etc/ssl/private", "/etc/pki/tls/private"] {
+            let listed = sandbox.shell(&format!("ls {folder}")).await;
+            assert_ne!(listed.exit_code, 0, "{kind:?}: {}", text(&listed.stdout));
+            // Where the machine has some that this test may read, the sandbox must not.
+            for key in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let read = sandbox
+                    .shell(&format!("cat '{}'", key.path().display()))
+                    .await;
+                assert_ne!(read.exit_code, 0, "{kind:?}: {:?}", key.path());
+            }
+        }
+        if std::path::Path::new("/etc/ssl/certs/ca-certificates.crt").exists() {
+            sandbox
+                .output("head -c 1 /etc/ssl/certs/ca-certificates.crt")
+                .await;
+        }
+        sandbox.remove().await.unwrap();
+    }
+}
+
+/// Without namespaces the terminals are the machine's, and other processes are the user's own.
+#[tokio::test]
+async fn without_namespaces_no_terminal_and_no_other_process_is_reached() {
+    let bench = bench(Kind::Alone).await;
+    let sandbox = bench.start().await;
+    for line in ["ls /dev/pts", "exec 3<> /dev/ptmx", "head -c 0 /dev/tty"] {
+        let result = sandbox.shell(line).await;
+        assert!(
+            text(&result.stderr).contains("Permission denied"),
+            "{line}: {}",
+            text(&result.stderr)
+        );
+    }
+    sandbox
+        .output("for d in zero random urandom; do head -c 1 /dev/$d > /dev/null; done")
+        .await;
+    // As root, which drops its capabilities, too: the scope refuses it, not the owner.
+    let own = std::process::id();
+    let signalled = sandbox.shell(&format!("kill -0 {own}")).await;
+    assert!(
+        text(&signalled.stderr).contains("not permitted"),
+        "{}",
+        text(&signalled.stderr)
+    );
     sandbox.remove().await.unwrap();
 }
 

@@ -11,6 +11,7 @@ mod contract;
 pub mod docker;
 mod guarded;
 pub mod local;
+mod metrics;
 mod name;
 mod paths;
 mod tunnel;
@@ -219,6 +220,7 @@ pub trait Backend: Send + Sync + 'static {
 /// # Errors
 /// What is missing, with what to do about it.
 pub async fn from_config(config: &CommandExecutor) -> Result<Arc<dyn Backend>, SandboxError> {
+    metrics::describe();
     Ok(match config.backend {
         config::Backend::Docker => Arc::new(DockerBackend::connect(config).await?),
         config::Backend::Local => Arc::new(LocalBackend::new(config, &local::default_state_dir())?),

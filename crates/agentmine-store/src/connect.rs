@@ -14,6 +14,7 @@ use crate::{Store, StoreError, postgres, sqlite};
 /// [`StoreError::Fault`] for a URL of another kind, a refused login or migration,
 /// [`StoreError::Unavailable`] when the database is not there. No message holds the URL or a password.
 pub async fn connect(config: &config::Store) -> Result<Arc<dyn Store>, StoreError> {
+    crate::metrics::describe();
     match Backend::of(config.url.expose())? {
         Backend::Postgres(url) => {
             let role = postgres::Role::Main(config.max_connections);

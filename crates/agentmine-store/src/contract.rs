@@ -440,6 +440,39 @@ async fn polling_finds_the_highest_and_oldest_first(world: World) {
     assert_eq!(found, [high.id], "a lease that ran out");
 }
 
+async fn a_task_is_untold_until_the_label_of_its_end_is_recorded(world: World) {
+    let store = &world.store;
+    let lease = world.leased(1).await;
+    assert_eq!(store.untold(NONE, 9).await.unwrap(), []);
+    let end = Close::End {
+        state: EndState::Failed,
+        reason: None,
+        pull_request_url: None,
+    };
+    store.close_lease(&lease, &end).await.unwrap();
+    let untold = store.untold(NONE, 9).await.unwrap();
+    assert_eq!(
+        untold.iter().map(|t| t.id).collect::<Vec<_>>(),
+        [lease.task]
+    );
+    assert_eq!(store.untold(MINUTE, 9).await.unwrap(), []);
+    let key = EffectKey::new(EffectKind::Label, format!("failed:{}", lease.epoch));
+    store
+        .effect_begin(lease.task, None, &key, &json!({}))
+        .await
+        .unwrap();
+    assert_eq!(
+        store.untold(NONE, 9).await.unwrap().len(),
+        1,
+        "begun is not done"
+    );
+    store
+        .effect_done(lease.task, &key, &json!({}))
+        .await
+        .unwrap();
+    assert_eq!(store.untold(NONE, 9).await.unwrap(), []);
+}
+
 async fn effects_go_from_fresh_to_unsure_to_done(world: World) {
     let store = &world.store;
     let lease = world.leased(1).await;
@@ -455,18 +488,10 @@ async fn effects_go_from_fresh_to_unsure_to_done(world: World) {
     }
     assert_eq!(begin(&lease).await, EffectState::Fresh);
     assert_eq!(begin(&lease).await, EffectState::Unsure);
-    // Leased: its worker sees to it.
-    assert_eq!(store.stale_effects(NONE, 9).await.unwrap(), []);
     store
         .close_lease(&lease, &release(true, NONE))
         .await
         .unwrap();
-    let [stale] = &store.stale_effects(NONE, 9).await.unwrap()[..] else {
-        panic!("not one stale effect");
-    };
-    assert_eq!((&stale.key, &stale.intent), (&key, &json!({"head": "b"})));
-    assert_eq!(stale.task.id, lease.task);
-    assert_eq!(store.stale_effects(MINUTE, 9).await.unwrap(), []);
 
     // What happened, happened, whoever holds the row.
     let result = json!({"url": "u\u{0}"});
@@ -476,7 +501,6 @@ async fn effects_go_from_fresh_to_unsure_to_done(world: World) {
         .await
         .unwrap();
     assert_eq!(state, EffectState::Done(result));
-    assert_eq!(store.stale_effects(NONE, 9).await.unwrap(), []);
 
     let other = EffectKey::new(EffectKind::Label, "done");
     store
@@ -878,6 +902,7 @@ facts! {
     a_failed_publish_keeps_its_entry,
     the_outbox_carries_the_priority,
     polling_finds_the_highest_and_oldest_first,
+    a_task_is_untold_until_the_label_of_its_end_is_recorded,
     effects_go_from_fresh_to_unsure_to_done,
     one_of_two_begins_at_once_is_fresh,
     a_sweep_requeues_expired_leases_and_fails_worn_ones,

@@ -9,6 +9,7 @@ mod connect;
 #[cfg(test)]
 mod contract;
 mod failure;
+mod metrics;
 mod postgres;
 mod row;
 mod sqlite;
@@ -179,17 +180,6 @@ pub struct TaskFilter {
     pub limit: u32,
 }
 
-/// An outside write whose end is still to be recorded although its task is over.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StaleEffect {
-    /// The task.
-    pub task: Task,
-    /// Which effect.
-    pub key: EffectKey,
-    /// What the intent recorded.
-    pub intent: Value,
-}
-
 /// The database. Object-safe; one implementation for Postgres, one for SQLite.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -275,12 +265,9 @@ pub trait Store: Send + Sync + 'static {
         result: &Value,
     ) -> Result<(), StoreError>;
 
-    /// Effects begun at least `older_than` ago and not done, on tasks that nobody holds.
-    async fn stale_effects(
-        &self,
-        older_than: Duration,
-        limit: u32,
-    ) -> Result<Vec<StaleEffect>, StoreError>;
+    /// Tasks that have been over or paused for `older_than`, without a recorded label effect named
+    /// `{state}:{epoch}`: the tracker may not have been told. Longest first.
+    async fn untold(&self, older_than: Duration, limit: u32) -> Result<Vec<Task>, StoreError>;
 
     // -- sweep ----------------------------------------------------------------------------------
 

@@ -11,8 +11,8 @@ use agentmine_domain::{
 };
 use chrono::{DateTime, TimeZone, Utc};
 
+use crate::Checkpoint;
 use crate::failure::Failure;
-use crate::{Checkpoint, StaleEffect};
 
 #[derive(sqlx::FromRow)]
 pub(crate) struct TaskRow {
@@ -182,24 +182,6 @@ impl From<CheckpointRow> for Checkpoint {
             commit: row.commit_hash,
             bundle: row.bundle,
         }
-    }
-}
-
-#[derive(sqlx::FromRow)]
-pub(crate) struct EffectRow {
-    pub(crate) task: String,
-    kind: String,
-    key: String,
-    intent: String,
-}
-
-impl EffectRow {
-    pub(crate) fn into_stale(self, task: Task) -> Result<StaleEffect, Failure> {
-        Ok(StaleEffect {
-            task,
-            key: agentmine_domain::EffectKey::new(self.kind.parse()?, self.key),
-            intent: serde_json::from_str(&self.intent)?,
-        })
     }
 }
 

@@ -186,6 +186,10 @@ pub trait Tracker: Send + Sync + 'static {
     fn kind(&self) -> TrackerKind;
     /// The host part of its items' identity.
     fn host(&self) -> &str;
+    /// Whether this tracker is the one that an item belongs to.
+    fn serves(&self, item: &ItemRef) -> bool {
+        item.tracker == self.kind() && item.host == self.host()
+    }
 
     /// Open items that carry the label `label`, in the configured repositories. All pages.
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError>;
@@ -229,6 +233,13 @@ pub trait Tracker: Send + Sync + 'static {
         item: &ItemRef,
         new: &NewPullRequest,
     ) -> Result<PullRequest, TrackerError>;
+    /// Gives an open pull request of ours another title and text. Whether it is a draft stays as it is.
+    async fn update_pull_request(
+        &self,
+        item: &ItemRef,
+        number: u64,
+        new: &NewPullRequest,
+    ) -> Result<(), TrackerError>;
     /// Whether the credentials work; for start-up. Returns our own login name.
     async fn login(&self) -> Result<String, TrackerError>;
 }

@@ -20,7 +20,7 @@ use crate::print::{clean, line, one_line};
 /// Runs every issue that was named, and shows how each ended.
 pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
     let started = Instant::now();
-    let mut config = config::load(&Sources::from_process(file))?;
+    let mut config = config::load(&Sources::from_process(file).without_working_folder())?;
     logging::init(&quiet(&config.log))?;
     adjust(&mut config, &args)?;
     let repository = std::fs::canonicalize(&args.repo).map_err(|error| {

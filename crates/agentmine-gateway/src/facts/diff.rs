@@ -18,6 +18,9 @@ pub struct Diff {
 pub struct FileStat {
     /// The path, from the repository's root.
     pub path: String,
+    /// The path that a renamed file had before. There is no file of that name any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_path: Option<String>,
     /// Lines added; 0 for a binary file.
     pub added: u64,
     /// Lines removed; 0 for a binary file.
@@ -125,15 +128,18 @@ pub(super) fn numstat(bytes: &[u8]) -> Vec<FileStat> {
         else {
             continue;
         };
-        let path = if path.is_empty() {
+        let (path, old_path) = if path.is_empty() {
             // A rename: the old and the new path follow.
-            parts.next();
-            String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned()
+            let mut next =
+                || String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
+            let old = next();
+            (next(), Some(old))
         } else {
-            path.to_owned()
+            (path.to_owned(), None)
         };
         files.push(FileStat {
             path,
+            old_path,
             added: added.parse().unwrap_or(0),
             removed: removed.parse().unwrap_or(0),
             binary: added == "-",
@@ -174,6 +180,8 @@ mod tests {
         assert_eq!((files[0].added, files[0].removed), (1, 2));
         assert!(files[1].binary);
         assert_eq!(files[2].path, "new");
+        assert_eq!(files[2].old_path.as_deref(), Some("old"));
+        assert_eq!((&files[0].old_path, &files[1].old_path), (&None, &None));
     }
 
     proptest! {

@@ -33,9 +33,18 @@ const PASSED_ON: [&str; 12] = [
     "NO_PROXY",
 ];
 
-/// All that git is configured with.
+/// Most bytes that git may allocate at once: a push may blow a few kilobytes up to any size.
+const ALLOC_LIMIT: &str = "536870912";
+/// Bytes of address space of one git process.
+const ADDRESS_SPACE: libc::rlim_t = 4 << 30;
+
+/// All that git is configured with. Large files are streamed, and packs mapped in small windows, so
+/// that honest repositories of any size fit into [`ADDRESS_SPACE`].
 const CONFIG: &str = "\
 [core]
+\tbigFileThreshold = 32m
+\tpackedGitWindowSize = 32m
+\tpackedGitLimit = 512m
 \thooksPath = /dev/null
 \tattributesFile = /dev/null
 \texcludesFile = /dev/null
@@ -119,11 +128,15 @@ impl GitHome {
             .env("GIT_NO_LAZY_FETCH", "1")
             .env("GIT_OPTIONAL_LOCKS", "0")
             .env("GIT_ALLOW_PROTOCOL", "none")
+            .env("GIT_ALLOC_LIMIT", ALLOC_LIMIT)
             .current_dir(self.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .kill_on_drop(true);
+        // SAFETY: between fork and exec the closure makes one system call on a local struct; it
+        // neither allocates nor takes a lock.
+        unsafe { command.pre_exec(limit_address_space) };
         command
     }
 
@@ -142,6 +155,26 @@ impl GitHome {
         std::fs::write(repo.join("config"), config)?;
         Ok(repo)
     }
+}
+
+/// Limits the calling process, as far as it is not limited more already.
+fn limit_address_space() -> io::Result<()> {
+    // SAFETY: both calls take a pointer to the local struct and keep none.
+    unsafe {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        if libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        limit.rlim_max = limit.rlim_max.min(ADDRESS_SPACE);
+        limit.rlim_cur = limit.rlim_cur.min(limit.rlim_max);
+        if libc::setrlimit(libc::RLIMIT_AS, &raw const limit) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 /// Runs `command` to its end. A process past its time, or past `cap` bytes of stdout, is killed.
@@ -210,5 +243,29 @@ pub(crate) fn configure<V: AsRef<OsStr>>(command: &mut Command, pairs: &[(&str, 
     for (at, (key, value)) in pairs.iter().enumerate() {
         command.env(format!("GIT_CONFIG_KEY_{at}"), key);
         command.env(format!("GIT_CONFIG_VALUE_{at}"), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_git_process_is_limited_in_memory() {
+        let home = GitHome::new(None).unwrap();
+        let mut git = home.git();
+        git.args(["-c", "alias.limits=!ulimit -v; echo $GIT_ALLOC_LIMIT"]);
+        git.arg("limits");
+        let output = run(git, Duration::from_secs(10), 1000).await.unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "4194304\n536870912\n",
+            "{}",
+            output.stderr
+        );
+        let mut git = home.git();
+        git.args(["config", "--get", "core.bigFileThreshold"]);
+        let output = run(git, Duration::from_secs(10), 1000).await.unwrap();
+        assert_eq!(output.stdout, b"32m\n");
     }
 }

@@ -3,16 +3,20 @@
 //! Fetching is passed through. A push is read whole, then judged, then sent upstream from the file
 //! it was read into; the order of the checks is in [`GitProxy::decide`]. A push that has been read
 //! is finished even if the sandbox goes away meanwhile, so that its outcome is always recorded.
-//! One push at a time: what the branch held and what it holds after are known to the next one.
+//! One push at a time: what the branch held and what it holds after are known to the next one. The
+//! next one is not read before: a sandbox fills one file at the most. A sealed gateway refuses every
+//! push; sealing waits for a push that is judged or sent, but never for one that is being read.
 
 use std::io::Read;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use tracing::Instrument;
 
 use crate::events::Ledger;
@@ -35,11 +39,17 @@ mod upstream_path;
 mod tests;
 
 /// Bytes of the request of a fetch, packed and unpacked.
-const MAX_FETCH_REQUEST: usize = 16 * 1024 * 1024;
+const MAX_FETCH_REQUEST: usize = 2 * 1024 * 1024;
+/// Time for the request of a fetch to come.
+const FETCH_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Fetches answered at once; more wait.
+const MAX_FETCHES: usize = 8;
 /// Bytes of the head of a push.
 const MAX_PUSH_HEAD: usize = 8 * 1024 * 1024;
 /// Time between two pieces of an answer to a fetch.
-const ANSWER_IDLE: std::time::Duration = std::time::Duration::from_secs(330);
+const ANSWER_IDLE: Duration = Duration::from_secs(330);
+/// What a sealed gateway says.
+const SEALED: &str = "nothing is pushed while the result is measured";
 
 /// The git half of one session's gateway.
 pub(crate) struct GitProxy {
@@ -51,7 +61,13 @@ pub(crate) struct GitProxy {
     max_push_bytes: u64,
     fence: Arc<dyn Fence>,
     ledger: Arc<Ledger>,
+    /// Held by the push that is judged and sent.
     pinned: Arc<Mutex<Pinned>>,
+    /// Set under the lock of `pinned`.
+    sealed: AtomicBool,
+    /// Held from before a push is read until it is done with.
+    spools: Arc<Semaphore>,
+    fetches: Arc<Semaphore>,
 }
 
 /// What this gateway knows of the branch from its own pushes.
@@ -90,11 +106,31 @@ impl GitProxy {
             fence,
             ledger,
             pinned: Arc::default(),
+            sealed: AtomicBool::new(false),
+            spools: Arc::new(Semaphore::new(1)),
+            fetches: Arc::new(Semaphore::new(MAX_FETCHES)),
         })
     }
 
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    /// Waits for a push that is judged or sent, then refuses all that follow.
+    pub(crate) async fn seal(&self) {
+        let _no_push = self.pinned.lock().await;
+        self.sealed.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn unseal(&self) {
+        self.sealed.store(false, Ordering::SeqCst);
+    }
+
+    fn check_seal(&self) -> Result<(), Refusal> {
+        if self.sealed.load(Ordering::SeqCst) {
+            return Err(SEALED.to_owned().into());
+        }
+        Ok(())
     }
 
     /// Answers one request of the sandbox.
@@ -133,7 +169,7 @@ impl GitProxy {
 
     async fn advertise_fetch(&self, version: Option<Version>) -> Response<Body> {
         match self.remote.advertise_fetch(version).await {
-            Ok(body) => passed_on(Service::UploadPack.advertisement_type(), body),
+            Ok(body) => passed_on(Service::UploadPack.advertisement_type(), body, ()),
             Err(error) => self.failed(&error),
         }
     }
@@ -157,16 +193,22 @@ impl GitProxy {
         if !has_type(request.headers(), &service.request_type()) {
             return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not a fetch");
         }
-        let body = Limited::new(request.into_body(), MAX_FETCH_REQUEST);
-        let Ok(body) = body.collect().await else {
-            return text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too long");
+        // Held until the answer has gone out: each fetch is a process or a download.
+        let Ok(permit) = self.fetches.clone().acquire_owned().await else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "no more fetches");
+        };
+        let body = Limited::new(request.into_body(), MAX_FETCH_REQUEST).collect();
+        let body = match tokio::time::timeout(FETCH_REQUEST_TIMEOUT, body).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(_)) => return text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too long"),
+            Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the request is too slow"),
         };
         match self
             .remote
             .upload_pack(body.to_bytes(), gzip, version)
             .await
         {
-            Ok(body) => passed_on(service.result_type(), body),
+            Ok(body) => passed_on(service.result_type(), body, permit),
             Err(error) => self.failed(&error),
         }
     }
@@ -181,7 +223,9 @@ impl GitProxy {
         if !has_type(request.headers(), &Service::ReceivePack.request_type()) {
             return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not a push");
         }
-        let pinned = self.pinned.clone().lock_owned().await;
+        let Ok(permit) = self.spools.clone().acquire_owned().await else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "no more pushes");
+        };
         let spool = match Spool::read(request.into_body(), self.max_push_bytes).await {
             Ok(spool) => spool,
             Err(error) => {
@@ -191,7 +235,11 @@ impl GitProxy {
             }
         };
         // A task of its own: the sandbox closing its stream must not leave the outcome unrecorded.
-        let push = async move { self.push(&spool, pinned).await };
+        let push = async move {
+            let _permit = permit;
+            let pinned = self.pinned.clone().lock_owned().await;
+            self.push(&spool, pinned).await
+        };
         match tokio::spawn(push.in_current_span()).await {
             Ok(response) => response,
             Err(error) => {
@@ -232,6 +280,7 @@ impl GitProxy {
         head: &Head,
         pinned: &mut Pinned,
     ) -> Result<Bytes, Refusal> {
+        self.check_seal()?;
         let command = head.only_command(&self.refname)?;
         if spool.over {
             let limit = self.max_push_bytes;
@@ -290,6 +339,7 @@ impl GitProxy {
         pinned: &mut Pinned,
         _checked: quarantine::Checked,
     ) -> Result<Bytes, Refusal> {
+        self.check_seal()?;
         let attempt = InDoubt {
             old: command.old.clone(),
             new: command.new.clone(),
@@ -401,9 +451,10 @@ fn answer(content_type: &str, body: Body) -> Response<Body> {
     response
 }
 
-fn passed_on(content_type: String, body: Body) -> Response<Body> {
+/// `held` is dropped when the body has ended.
+fn passed_on(content_type: String, body: Body, held: impl Send + 'static) -> Response<Body> {
     let counter = metrics::counter!("agentmine_gateway_git_bytes_total", "direction" => "fetched");
-    answer(&content_type, watched(body, ANSWER_IDLE, counter))
+    answer(&content_type, watched(body, ANSWER_IDLE, counter, held))
 }
 
 /// Unpacks the request of a fetch, to at most [`MAX_FETCH_REQUEST`] bytes.

@@ -5,12 +5,17 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::Body;
 use tokio::io::AsyncWriteExt;
+
+use crate::http::BoxError;
 
 /// Time between two pieces of a push.
 const IDLE: Duration = Duration::from_secs(120);
+/// Time for a whole push. One push is read at a time, so a slow one holds up the next.
+const DEADLINE: Duration = Duration::from_secs(600);
 /// Bytes past the limit that are read and thrown away, so that git gets to hear the reason.
 const PATIENCE: u64 = 256 * 1024 * 1024;
 
@@ -26,7 +31,21 @@ pub(crate) struct Spool {
 
 impl Spool {
     /// Reads `body` to its end and keeps at most `limit` bytes.
-    pub(crate) async fn read(mut body: Incoming, limit: u64) -> io::Result<Self> {
+    pub(crate) async fn read<B>(body: B, limit: u64) -> io::Result<Self>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<BoxError>,
+    {
+        tokio::time::timeout(DEADLINE, Self::read_all(body, limit))
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    async fn read_all<B>(mut body: B, limit: u64) -> io::Result<Self>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<BoxError>,
+    {
         let file = tokio::task::spawn_blocking(tempfile::tempfile)
             .await
             .map_err(io::Error::other)??;
@@ -89,5 +108,30 @@ impl Spool {
         let mut file = self.file.try_clone()?;
         file.seek(SeekFrom::Start(offset))?;
         Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    /// A sender that is never idle for long, and never done.
+    #[tokio::test(start_paused = true)]
+    async fn a_push_that_only_trickles_is_given_up() {
+        let drops = Box::pin(futures::stream::unfold((), |()| async {
+            tokio::time::sleep(IDLE / 2).await;
+            let frame = Frame::data(Bytes::from_static(b"x"));
+            Some((Ok::<_, Infallible>(frame), ()))
+        }));
+        let began = tokio::time::Instant::now();
+        let read = Spool::read(StreamBody::new(drops), 1000);
+        let read = tokio::time::timeout(DEADLINE * 2, read).await.unwrap();
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(began.elapsed().as_secs(), DEADLINE.as_secs());
     }
 }

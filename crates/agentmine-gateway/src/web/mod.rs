@@ -211,7 +211,7 @@ async fn forward(
         Ok(Ok(response)) => {
             let (mut parts, body) = response.into_parts();
             clean(&mut parts.headers);
-            Response::from_parts(parts, watched(body, IDLE, bytes_in()))
+            Response::from_parts(parts, watched(body, IDLE, bytes_in(), ()))
         }
         Ok(Err(_)) => broken(),
         Err(_) => text(
@@ -241,7 +241,10 @@ fn rewritten(request: Request<Incoming>, target: &Target) -> Option<Request<Body
         .headers
         .insert(header::HOST, HeaderValue::from_str(&host).ok()?);
     parts.extensions = http::Extensions::new();
-    Some(Request::from_parts(parts, watched(body, IDLE, bytes_out())))
+    Some(Request::from_parts(
+        parts,
+        watched(body, IDLE, bytes_out(), ()),
+    ))
 }
 
 /// Removes what belongs to one connection only.

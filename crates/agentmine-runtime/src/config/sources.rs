@@ -55,10 +55,17 @@ pub struct Sources {
     flags: Vec<(String, String, Json)>,
 }
 
+/// Whether `./config.yaml` is one of the usual places.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WorkingFolder {
+    Searched,
+    LeftOut,
+}
+
 #[derive(Clone)]
 enum File {
     /// The first that exists of the usual places, else none.
-    Search,
+    Search(WorkingFolder),
     /// This one, which has to exist.
     Path(PathBuf),
     /// A text under a name.
@@ -76,10 +83,20 @@ impl Sources {
             .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
             .collect();
         Self {
-            file: path.map_or(File::Search, File::Path),
+            file: path.map_or(File::Search(WorkingFolder::Searched), File::Path),
             env,
             flags: Vec::new(),
         }
+    }
+
+    /// Leaves `./config.yaml` out of the usual places. For a program that is started inside of
+    /// repositories: a file of theirs could send the API key elsewhere.
+    #[must_use]
+    pub fn without_working_folder(mut self) -> Self {
+        if matches!(self.file, File::Search(_)) {
+            self.file = File::Search(WorkingFolder::LeftOut);
+        }
+        self
     }
 
     /// A text in the place of a file, with an empty environment.
@@ -159,9 +176,9 @@ impl Sources {
         let (name, text) = match &self.file {
             File::Text(name, text) => (name.clone(), text.clone()),
             File::Path(path) => (shown(path), read_file(path, faults)?),
-            File::Search => {
+            File::Search(working_folder) => {
                 let path = self
-                    .usual_places()
+                    .usual_places(*working_folder)
                     .into_iter()
                     .find(|path| path.is_file())?;
                 (shown(&path), read_file(&path, faults)?)
@@ -181,10 +198,10 @@ impl Sources {
         }
     }
 
-    fn usual_places(&self) -> Vec<PathBuf> {
+    fn usual_places(&self, working_folder: WorkingFolder) -> Vec<PathBuf> {
         let under = |base: &str, rest: &str| self.env(base).map(|base| Path::new(base).join(rest));
         [
-            Some(PathBuf::from("config.yaml")),
+            (working_folder == WorkingFolder::Searched).then(|| PathBuf::from("config.yaml")),
             under("XDG_CONFIG_HOME", "agentmine/config.yaml"),
             under("HOME", ".config/agentmine/config.yaml"),
         ]

@@ -9,11 +9,16 @@ use super::Inner;
 
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
 const OWN: &str = "/opt/agentmine";
-/// Of the host's `/etc`, only what programs need to run and to check certificates.
+/// Of the host's `/etc`, only what programs need to run and to check certificates. Never a folder that
+/// holds private keys too: a worker that runs as root is root in here as far as files go.
 const ETC: &[&str] = &[
     "alternatives",
-    "ssl",
-    "pki",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "pki/ca-trust",
+    "pki/tls/cert.pem",
+    "pki/tls/certs",
+    "pki/tls/openssl.cnf",
     "ca-certificates",
     "ca-certificates.conf",
     "ld.so.cache",
@@ -145,4 +150,23 @@ fn program() -> PathBuf {
         .into_iter()
         .find(|path| path.exists())
         .unwrap_or_else(|| "bwrap".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_private_key_is_below_what_is_shown() {
+        for key in [
+            "ssl/private/server.key",
+            "pki/tls/private/server.key",
+            "pki/nssdb/key4.db",
+            "shadow",
+        ] {
+            let shown = ETC.iter().find(|path| Path::new(key).starts_with(path));
+            assert_eq!(shown, None, "{key}");
+        }
+        assert!(ETC.contains(&"ssl/certs"));
+    }
 }

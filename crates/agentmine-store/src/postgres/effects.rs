@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use agentmine_domain::{EffectKey, Lease, TaskId};
+use agentmine_domain::{EffectKey, Lease, Task, TaskId};
 use serde_json::Value;
 use sqlx::PgPool;
 
 use super::people;
+use crate::EffectState;
 use crate::failure::Failure;
-use crate::row::{EffectRow, clean, millis, task_id};
-use crate::{EffectState, StaleEffect};
+use crate::row::{clean, millis, task_id};
 
 pub(super) async fn begin(
     pool: &PgPool,
@@ -80,26 +80,27 @@ pub(super) async fn done(
     Ok(())
 }
 
-pub(super) async fn stale(
+pub(super) async fn untold(
     pool: &PgPool,
     older_than: Duration,
     limit: u32,
-) -> Result<Vec<StaleEffect>, Failure> {
-    let rows: Vec<EffectRow> = sqlx::query_as(
-        "SELECT task::text AS task, kind, key, intent FROM effects e
-         WHERE done_at IS NULL AND begun_at <= now() - $1::bigint * interval '1 millisecond'
-           AND EXISTS (SELECT 1 FROM tasks t WHERE t.id = e.task AND t.state <> 'leased')
-         ORDER BY begun_at LIMIT $2",
+) -> Result<Vec<Task>, Failure> {
+    let ids: Vec<String> = sqlx::query_scalar(
+        "SELECT id::text FROM tasks t
+         WHERE state IN ('done', 'failed', 'stopped', 'paused')
+           AND updated_at <= now() - $1::bigint * interval '1 millisecond'
+           AND NOT EXISTS (SELECT 1 FROM effects e
+                           WHERE e.task = t.id AND e.kind = 'label' AND e.done_at IS NOT NULL
+                             AND e.key = t.state || ':' || t.epoch)
+         ORDER BY updated_at LIMIT $2",
     )
     .bind(millis(older_than))
     .bind(i64::from(limit))
     .fetch_all(pool)
     .await?;
-    let mut stale = Vec::with_capacity(rows.len());
-    for row in rows {
-        if let Some(task) = people::task(pool, task_id(&row.task)?).await? {
-            stale.push(row.into_stale(task)?);
-        }
+    let mut untold = Vec::with_capacity(ids.len());
+    for id in ids {
+        untold.extend(people::task(pool, task_id(&id)?).await?);
     }
-    Ok(stale)
+    Ok(untold)
 }

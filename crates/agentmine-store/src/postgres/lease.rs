@@ -218,6 +218,13 @@ pub(super) async fn close(pool: &PgPool, lease: &Lease, close: &Close) -> Result
     .bind(closing.session_reason.map(clean))
     .execute(&mut *tx)
     .await?;
+    if ["done", "failed", "stopped"].contains(&closing.state) {
+        // Nobody goes on from here.
+        sqlx::query("DELETE FROM checkpoints WHERE task = $1")
+            .bind(lease.task.0)
+            .execute(&mut *tx)
+            .await?;
+    }
     if let Some(delay) = closing.wake_after {
         sqlx::query(
             "INSERT INTO outbox (task, due_at)

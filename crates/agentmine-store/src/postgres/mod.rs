@@ -25,8 +25,8 @@ use uuid::Uuid;
 
 use crate::failure::run;
 use crate::{
-    Checkpoint, Claim, Close, EffectState, Enqueued, NewStep, Publish, SandboxFate, StaleEffect,
-    Store, StoreError, SweepPolicy, SweepReport, TaskFilter, Wish,
+    Checkpoint, Claim, Close, EffectState, Enqueued, NewStep, Publish, SandboxFate, Store,
+    StoreError, SweepPolicy, SweepReport, TaskFilter, Wish,
 };
 pub(crate) use open::{Role, open};
 
@@ -178,15 +178,11 @@ impl Store for Postgres {
         )
     }
 
-    async fn stale_effects(
-        &self,
-        older_than: Duration,
-        limit: u32,
-    ) -> Result<Vec<StaleEffect>, StoreError> {
+    async fn untold(&self, older_than: Duration, limit: u32) -> Result<Vec<Task>, StoreError> {
         run!(
             self.limit,
-            "stale_effects",
-            effects::stale(&self.pool, older_than, limit)
+            "untold",
+            effects::untold(&self.pool, older_than, limit)
         )
     }
 

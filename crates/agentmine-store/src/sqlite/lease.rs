@@ -234,6 +234,13 @@ pub(super) async fn close(pool: &SqlitePool, lease: &Lease, close: &Close) -> Re
     .bind(now)
     .execute(&mut *tx)
     .await?;
+    if ["done", "failed", "stopped"].contains(&closing.state) {
+        // Nobody goes on from here.
+        sqlx::query("DELETE FROM checkpoints WHERE task = $1")
+            .bind(lease.task.to_string())
+            .execute(&mut *tx)
+            .await?;
+    }
     if let Some(delay) = closing.wake_after {
         people::wake(&mut tx, lease.task, now + millis(delay)).await?;
     }

@@ -27,8 +27,8 @@ use uuid::Uuid;
 
 use crate::failure::{Failure, run};
 use crate::{
-    Checkpoint, Claim, Close, EffectState, Enqueued, NewStep, Publish, SandboxFate, StaleEffect,
-    Store, StoreError, SweepPolicy, SweepReport, TaskFilter, Wish,
+    Checkpoint, Claim, Close, EffectState, Enqueued, NewStep, Publish, SandboxFate, Store,
+    StoreError, SweepPolicy, SweepReport, TaskFilter, Wish,
 };
 pub(crate) use open::open;
 
@@ -194,15 +194,11 @@ impl Store for SqliteStore {
         )
     }
 
-    async fn stale_effects(
-        &self,
-        older_than: Duration,
-        limit: u32,
-    ) -> Result<Vec<StaleEffect>, StoreError> {
+    async fn untold(&self, older_than: Duration, limit: u32) -> Result<Vec<Task>, StoreError> {
         run!(
             self.limit,
-            "stale_effects",
-            effects::stale(&self.pool, older_than, limit)
+            "untold",
+            effects::untold(&self.pool, older_than, limit)
         )
     }
 

@@ -204,6 +204,13 @@ impl GitHubTracker {
             .await?
             .ok(&item.to_string())?
             .json()?;
+        let home = |side: &Option<wire::RepoId>| side.as_ref().map(|repo| repo.id.to_string());
+        if home(&pull.head.repo).as_deref() != Some(item.repo_id.as_str()) {
+            return Err(refused(format!(
+                "{item} comes from a fork, whose branch is not this repository's to push to; \
+                 expected a pull request between branches of the repository itself"
+            )));
+        }
         Ok(Branches {
             source: pull.head.branch,
             target: pull.base.branch,
@@ -361,6 +368,15 @@ impl Tracker for GitHubTracker {
         new: &NewPullRequest,
     ) -> Result<PullRequest, TrackerError> {
         self.open_pull(&self.current(item).await?, new).await
+    }
+
+    async fn update_pull_request(
+        &self,
+        item: &ItemRef,
+        number: u64,
+        new: &NewPullRequest,
+    ) -> Result<(), TrackerError> {
+        self.update_pull(item, number, new).await
     }
 
     async fn login(&self) -> Result<String, TrackerError> {

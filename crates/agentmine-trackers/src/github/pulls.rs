@@ -77,6 +77,26 @@ impl GitHubTracker {
         }
     }
 
+    pub(super) async fn update_pull(
+        &self,
+        item: &ItemRef,
+        number: u64,
+        new: &NewPullRequest,
+    ) -> Result<(), TrackerError> {
+        let url = self.repo_url(&item.repo_path, &["pulls", &number.to_string()])?;
+        let body = json!({
+            "title": new.title.chars().take(250).collect::<String>(),
+            "body": marker::cut(&new.body, MAX_TEXT),
+        });
+        let call = Call::new(Method::PATCH, url).json(&body);
+        let what = format!("pull request {number} of {}", item.repo_path);
+        match self.client.send(&call).await {
+            Ok(reply) => reply.ok(&what).map(drop),
+            Err(CallError::OutcomeUnknown(detail)) => Err(unavailable(detail)),
+            Err(CallError::Tracker(error)) => Err(error),
+        }
+    }
+
     async fn try_open(
         &self,
         item: &ItemRef,

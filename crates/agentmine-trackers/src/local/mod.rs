@@ -109,6 +109,15 @@ impl Inner {
         }
     }
 
+    /// Whether there is an issue of this number. One that cannot be read is none.
+    fn has(&self, number: u64) -> bool {
+        let found = self
+            .folders
+            .lock()
+            .and_then(|locked| self.source.issues(&locked, |_| true));
+        found.is_ok_and(|issues| issues.iter().any(|issue| issue.number == number))
+    }
+
     /// The number of an item of this folder.
     fn number(&self, item: &ItemRef) -> Result<u64, TrackerError> {
         if item.repo_id == self.repo.id && item.kind == ItemKind::Issue {
@@ -188,6 +197,17 @@ impl Tracker for LocalTracker {
 
     fn host(&self) -> &str {
         HOST
+    }
+
+    /// Folders share a host: the repository tells them apart, and one issue of it from the others.
+    fn serves(&self, item: &ItemRef) -> bool {
+        let inner = &self.0;
+        item.tracker == TrackerKind::Local
+            && item.repo_id == inner.repo.id
+            && match &inner.source {
+                Source::Single(_) => inner.has(item.number),
+                Source::Folder(_) => true,
+            }
     }
 
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
@@ -276,6 +296,21 @@ impl Tracker for LocalTracker {
         self.run(move |inner| {
             let locked = inner.folders.lock()?;
             records::create_pull(&locked, &inner.folders.pulls(), &new)
+        })
+        .await
+    }
+
+    async fn update_pull_request(
+        &self,
+        item: &ItemRef,
+        number: u64,
+        new: &NewPullRequest,
+    ) -> Result<(), TrackerError> {
+        self.0.number(item)?;
+        let new = new.clone();
+        self.run(move |inner| {
+            let _locked = inner.folders.lock()?;
+            records::write_pull(&inner.folders.pulls(), number, &new).map(drop)
         })
         .await
     }

@@ -91,6 +91,26 @@ pub(super) fn find_pull(folder: &Path, head: &str) -> Result<Option<PullRequest>
     Ok(found)
 }
 
+/// Writes the file of a pull request, new or again.
+pub(super) fn write_pull(
+    folder: &Path,
+    number: u64,
+    new: &NewPullRequest,
+) -> Result<PathBuf, TrackerError> {
+    let path = folder.join(format!("{number}.md"));
+    let content = format!(
+        "---\ntitle: {}\nhead: {}\nbase: {}\nstate: open\ndraft: {}\nauthor: {LOGIN}\ncreated_at: {}\n---\n\n{}\n",
+        quote(&new.title),
+        quote(&new.head),
+        quote(&new.base),
+        new.draft,
+        quote(&time(Utc::now())),
+        new.body.trim_end()
+    );
+    files::write(&path, &content)?;
+    Ok(path)
+}
+
 /// Opens a pull request, or gives the open one that is there.
 pub(super) fn create_pull(
     locked: &Locked<'_>,
@@ -107,17 +127,7 @@ pub(super) fn create_pull(
     let number = next_number(folder)?.max(ledger.next_pull);
     ledger.next_pull = number + 1;
     locked.put_ledger(&ledger)?;
-    let path = folder.join(format!("{number}.md"));
-    let content = format!(
-        "---\ntitle: {}\nhead: {}\nbase: {}\nstate: open\ndraft: {}\nauthor: {LOGIN}\ncreated_at: {}\n---\n\n{}\n",
-        quote(&new.title),
-        quote(&new.head),
-        quote(&new.base),
-        new.draft,
-        quote(&time(Utc::now())),
-        new.body.trim_end()
-    );
-    files::write(&path, &content)?;
+    let path = write_pull(folder, number, new)?;
     Ok(PullRequest {
         number,
         url: address(&path),

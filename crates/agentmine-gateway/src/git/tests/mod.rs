@@ -11,6 +11,8 @@ use crate::facts::{BareRepo, FactsError};
 use crate::{Event, Gateway, GatewayConfig, Upstream};
 
 mod forge;
+mod hostile;
+mod sealed;
 mod world;
 
 #[rstest]
@@ -536,6 +538,8 @@ async fn the_worker_sees_what_was_pushed(#[case] kind: Kind) {
             .iter()
             .any(|file| file.path == "blob.bin" && file.binary)
     );
+    let moved = diff.files.iter().find(|file| file.path == "moved.txt");
+    assert_eq!(moved.unwrap().old_path.as_deref(), Some("file1.txt"));
     assert!(diff.added_lines().any(|line| line.text == "+++ b"));
     assert!(!diff.patch_cut);
     let text = facts.read_file(&head, "one.txt", 100).await.unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use agentmine_runtime::config::{Network, Secret};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::forge::Forge;
 use crate::{Event, Fence, Gateway, GatewayConfig, Upstream};
@@ -273,6 +273,27 @@ impl World {
         let status = answer.status().as_u16();
         let body = answer.bytes().await.unwrap();
         format!("{status} {}", String::from_utf8_lossy(&body))
+    }
+
+    /// Begins a request of `length` bytes to `service`, and sends only `body` of it.
+    pub(super) async fn begin_request(
+        &self,
+        service: &str,
+        length: usize,
+        body: &[u8],
+    ) -> TcpStream {
+        use tokio::io::AsyncWriteExt as _;
+        let url: url::Url = self.url.parse().unwrap();
+        let address = url.socket_addrs(|| None).unwrap()[0];
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!(
+            "POST {}/git-{service} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\
+             content-type: application/x-git-{service}-request\r\n\r\n",
+            url.path()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(body).await.unwrap();
+        stream
     }
 
     #[track_caller]

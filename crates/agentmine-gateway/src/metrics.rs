@@ -1,0 +1,25 @@
+//! The metrics that the gateway moves.
+
+/// Describes them for `/metrics`. May be called again.
+pub(crate) fn describe() {
+    metrics::describe_counter!(
+        "agentmine_gateway_git_requests_total",
+        "Git requests of sandboxes, by kind."
+    );
+    metrics::describe_counter!(
+        "agentmine_gateway_git_bytes_total",
+        "Bytes of git traffic, by direction."
+    );
+    metrics::describe_counter!(
+        "agentmine_gateway_pushes_total",
+        "Pushes, accepted and refused."
+    );
+    metrics::describe_counter!(
+        "agentmine_gateway_web_requests_total",
+        "Web requests of sandboxes, allowed and blocked."
+    );
+    metrics::describe_counter!(
+        "agentmine_gateway_web_bytes_total",
+        "Bytes of web traffic, by direction."
+    );
+}
