@@ -1,0 +1,93 @@
+//! A command through the guest, against the guest's own fork, exec and wait without the tunnel.
+//!
+//! The floor is measured by `agentmine-guest bench-exec`, inside the same sandbox. Samples are means
+//! over a batch, since that program is started for each batch; the two sides take turns, so that
+//! both see the same machine.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use agentmine_sandbox::{Command, Sandbox};
+use anyhow::Context as _;
+
+use crate::Backend;
+use crate::fleet::sandbox;
+use crate::table::{Samples, Table};
+
+const COMMANDS: [(&str, &[&str]); 4] = [
+    ("the smallest command", &["/bin/true"]),
+    ("a shell line", &["/bin/sh", "-c", "ls / | wc -l"]),
+    ("a git command", &["git", "--version"]),
+    ("an interpreter", &["python3", "-c", "print(1)"]),
+];
+/// Rounds that one side runs before it is the other's turn.
+const BATCH: u32 = 10;
+
+pub(crate) async fn run(backend: Backend, rounds: u32) -> anyhow::Result<()> {
+    let sandbox = sandbox(backend).await?;
+    let mut table = Table::new("a command");
+    let mut measured = Ok(());
+    for (what, argv) in COMMANDS {
+        measured = measure(sandbox.as_ref(), argv, rounds)
+            .await
+            .map(|(alone, guest)| {
+                table.row(&format!("{what}: fork, exec, wait"), &alone);
+                table.against(&format!("{what}: through the guest"), &guest, &alone);
+            });
+        if measured.is_err() {
+            break;
+        }
+    }
+    sandbox.remove().await?;
+    measured?;
+    table.print("through the guest within 1.5x")?;
+    Ok(())
+}
+
+async fn measure(
+    sandbox: &dyn Sandbox,
+    argv: &[&str],
+    rounds: u32,
+) -> anyhow::Result<(Samples, Samples)> {
+    let (mut alone, mut guest) = (Samples::default(), Samples::default());
+    // The first batch of each warms the page cache.
+    for batch in 0..=rounds.div_ceil(BATCH) {
+        let floor = batch_alone(sandbox, argv).await?;
+        let ours = batch_through(sandbox, argv).await?;
+        if batch > 0 {
+            alone.push(floor);
+            guest.push(ours);
+        }
+    }
+    Ok((alone, guest))
+}
+
+async fn batch_alone(sandbox: &dyn Sandbox, argv: &[&str]) -> anyhow::Result<Duration> {
+    let rounds = BATCH.to_string();
+    let bench = ["agentmine-guest", "bench-exec", rounds.as_str()];
+    let done = sandbox.run(command(&[&bench[..], argv].concat())).await?;
+    let nanos = String::from_utf8_lossy(&done.stdout);
+    let nanos = nanos.trim().parse();
+    Ok(Duration::from_nanos(
+        nanos.with_context(|| format!("bench-exec said {done:?}"))?,
+    ))
+}
+
+async fn batch_through(sandbox: &dyn Sandbox, argv: &[&str]) -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    for _ in 0..BATCH {
+        sandbox.run(command(argv)).await?;
+    }
+    Ok(began.elapsed() / BATCH)
+}
+
+fn command(argv: &[&str]) -> Command {
+    Command {
+        argv: argv.iter().map(|&part| part.to_owned()).collect(),
+        cwd: "/workspace".into(),
+        env: BTreeMap::new(),
+        stdin: Vec::new(),
+        timeout: Duration::from_secs(120),
+        max_output: 64 * 1024,
+    }
+}

@@ -1,0 +1,161 @@
+//! What the benchmarks of whole sessions share: a forge, a store, an in-process queue, and the real
+//! consumer over them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_consumer::{Deps, Mode, Progress};
+use agentmine_domain::{Epoch, NewTask, Priority, TaskId};
+use agentmine_llm::Model;
+use agentmine_runtime::config::{self, CommandExecutor, Config, Secret};
+use agentmine_runtime::shutdown::Shutdown;
+use agentmine_sandbox::{Sandbox, SandboxSpec, from_config};
+use agentmine_store::{Enqueued, Store};
+use agentmine_tests::forge::{DEMO, Forge, write_demo};
+use agentmine_trackers::{GitHubTracker, Tracker};
+use anyhow::Context as _;
+use sqlx::Connection as _;
+use tempfile::TempDir;
+use tokio::sync::mpsc::UnboundedSender;
+use uuid::Uuid;
+
+use crate::Backend;
+
+/// A forge with the sample repository, and a database.
+pub(crate) struct Fleet {
+    pub(crate) forge: Forge,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) config: Config,
+    tracker: Arc<dyn Tracker>,
+    _folder: TempDir,
+}
+
+impl Fleet {
+    /// Over the store that `url` names, or over SQLite in a temporary folder.
+    pub(crate) async fn new(url: Option<&str>) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let forge = Forge::start().await;
+        forge.add_repo(DEMO, write_demo);
+        let sqlite = format!("sqlite:{}", folder.path().join("bench.db").display());
+        let mut config = Config::default();
+        config.store.url = Secret::new(url.unwrap_or(&sqlite));
+        config.consumer.concurrency = 1;
+        config.consumer.max_attempts = 1;
+        config.agent.max_steps = u32::MAX;
+        Ok(Self {
+            store: agentmine_store::connect(&config.store)
+                .await
+                .context("the store; run tests/run --services")?,
+            tracker: Arc::new(GitHubTracker::new(&forge.config(&[DEMO]))?),
+            forge,
+            config,
+            _folder: folder,
+        })
+    }
+
+    /// Opens an issue and records its task, as a producer would.
+    pub(crate) async fn enqueue(&self) -> anyhow::Result<TaskId> {
+        let label = self.config.labels.request.as_str();
+        let number = self.forge.add_issue(DEMO, "An issue", "Do it.", &[label]);
+        let found = self.tracker.candidates(label).await?;
+        let found = found.into_iter().find(|c| c.item.number == number);
+        let found = found.context("the forge does not find its own issue")?;
+        let new = NewTask {
+            item: found.item,
+            trigger: found.trigger,
+            title: found.title,
+            url: found.url,
+            priority: Priority::Medium,
+        };
+        let (Enqueued::Created(task) | Enqueued::Known(task)) = self.store.enqueue(&new).await?;
+        Ok(task.id)
+    }
+
+    /// What a consumer needs, as configured here.
+    pub(crate) async fn deps(
+        &self,
+        backend: Arc<dyn agentmine_sandbox::Backend>,
+        model: Arc<dyn Model>,
+        watch: Option<UnboundedSender<Progress>>,
+    ) -> anyhow::Result<Arc<Deps>> {
+        Ok(Arc::new(Deps {
+            config: self.config.clone(),
+            store: Arc::clone(&self.store),
+            heartbeat: agentmine_store::connect_heartbeat(&self.config.store).await?,
+            queue: agentmine_queue::inproc(),
+            trackers: vec![Arc::clone(&self.tracker)],
+            backend,
+            model,
+            watch,
+        }))
+    }
+}
+
+/// Works until nothing waits.
+pub(crate) async fn work(deps: Arc<Deps>) -> u64 {
+    let stop = Shutdown::new(Duration::from_secs(1));
+    agentmine_consumer::run(deps, Mode::Once, stop).await
+}
+
+/// The sandboxes of a developer's machine: the test image, the engine of `DOCKER_HOST`.
+pub(crate) fn executor(backend: Backend) -> CommandExecutor {
+    let mut executor = CommandExecutor {
+        enabled: true,
+        backend: match backend {
+            Backend::Docker => config::Backend::Docker,
+            Backend::Local => config::Backend::Local,
+        },
+        ..CommandExecutor::default()
+    };
+    executor.docker.host = std::env::var("DOCKER_HOST").ok();
+    executor.docker.base_image = image();
+    executor
+}
+
+/// The image of the sandboxes.
+pub(crate) fn image() -> String {
+    std::env::var("AGENTMINE_TEST_IMAGE").unwrap_or_else(|_| "coding-agent-executor:latest".into())
+}
+
+/// A sandbox of no task. The caller removes it.
+pub(crate) async fn sandbox(backend: Backend) -> anyhow::Result<Box<dyn Sandbox>> {
+    let spec = SandboxSpec {
+        task: TaskId::new(),
+        epoch: Epoch(0),
+        role: "bench".into(),
+        image: None,
+    };
+    let backend = from_config(&executor(backend)).await?;
+    Ok(backend.start(&spec).await?)
+}
+
+/// A database of its own on a Postgres server.
+pub(crate) struct Database {
+    server: String,
+    pub(crate) name: String,
+}
+
+impl Database {
+    /// Only named; the store makes it when it connects.
+    pub(crate) fn new(server: &str) -> Self {
+        Self {
+            server: server.to_owned(),
+            name: format!("bench_{}", Uuid::new_v4().simple()),
+        }
+    }
+
+    pub(crate) fn url(&self) -> anyhow::Result<String> {
+        let mut url: url::Url = self.server.parse().context("the Postgres URL")?;
+        url.set_path(&self.name);
+        Ok(url.into())
+    }
+
+    pub(crate) async fn drop(self) -> anyhow::Result<()> {
+        let mut server = sqlx::PgConnection::connect(&self.server).await?;
+        let drop = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
+        sqlx::query(sqlx::AssertSqlSafe(drop))
+            .execute(&mut server)
+            .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! Benchmarks: what AgentMine itself costs, each figure against a floor measured in the same run.
+//!
+//! `cargo run --release -p agentmine-tests --bin bench -- --help`. Build with `--release`, and leave
+//! the machine alone meanwhile. The goals are those of DESIGN.md §14.
+
+mod command;
+mod editor;
+mod fleet;
+mod memory;
+mod plain;
+mod start;
+mod steps;
+mod still;
+mod table;
+mod timed;
+
+use agentmine_runtime::tls;
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Measures what AgentMine itself costs.
+#[derive(Debug, Parser)]
+#[command(name = "bench", version)]
+struct Args {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// Overhead of one step of the agent loop, model and tool time excluded
+    Loop {
+        /// Steps of the one conversation that is measured
+        #[arg(long, default_value_t = 500)]
+        steps: u32,
+        /// A Postgres server to measure too; a database is made in it and dropped again
+        #[arg(long, env = "AGENTMINE_TEST_POSTGRES_URL", hide_env_values = true)]
+        postgres: Option<String>,
+    },
+    /// A command through the guest, against fork, exec and wait in the same sandbox
+    Command {
+        #[command(flatten)]
+        on: On,
+        /// Rounds of each command
+        #[arg(long, default_value_t = 300)]
+        rounds: u32,
+    },
+    /// From the claim to the first model call, against create, start and `git clone` alone
+    Start {
+        #[command(flatten)]
+        on: On,
+        /// Tasks
+        #[arg(long, default_value_t = 10)]
+        rounds: u32,
+    },
+    /// Round trip of a text editor call, against bytes through `cat` in the same tunnel
+    Editor {
+        #[command(flatten)]
+        on: On,
+        /// Calls of each kind
+        #[arg(long, default_value_t = 500)]
+        rounds: u32,
+    },
+    /// Memory of an idle consumer, and of each running task; needs Postgres, RabbitMQ and Docker
+    Memory {
+        /// How many tasks run at once, one measurement each
+        #[arg(long, value_delimiter = ',', default_value = "1,4,8")]
+        tasks: Vec<usize>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct On {
+    /// Which kind of sandbox
+    #[arg(long, value_enum, default_value_t = Backend::Docker)]
+    backend: Backend,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    /// A Docker container
+    Docker,
+    /// The local jail
+    Local,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    tls::install_default_provider();
+    match Args::parse().bench {
+        Bench::Loop { steps, postgres } => steps::run(steps, postgres.as_deref()).await,
+        Bench::Command { on, rounds } => command::run(on.backend, rounds).await,
+        Bench::Start { on, rounds } => start::run(on.backend, rounds).await,
+        Bench::Editor { on, rounds } => editor::run(on.backend, rounds).await,
+        Bench::Memory { tasks } => memory::run(&tasks).await,
+    }
+}

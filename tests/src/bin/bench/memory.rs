@@ -1,0 +1,217 @@
+//! Memory of the real `consumer` program: idle, and with tasks held in the middle of their work.
+//!
+//! What is shown is `VmRSS` of `/proc/PID/status` and, since that counts pages of the program's own
+//! file too, `RssAnon`. Sandboxes are not in it: they are the engine's processes.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use agentmine_tests::forge::DEMO;
+use agentmine_tests::model::{Scenario, ScriptedModel, edit_view, say, shell};
+use anyhow::{Context as _, bail, ensure};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
+
+use crate::fleet::{Database, Fleet, image};
+
+/// The tasks are held here: they have run a command and used the editor.
+const HELD_AT: usize = 2;
+/// Until the memory of what has just happened is given back, if it is.
+const SETTLE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Memory of a process, in KiB.
+#[derive(Debug, Clone, Copy)]
+struct Memory {
+    rss: u64,
+    anon: u64,
+}
+
+pub(crate) async fn run(tasks: &[usize]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{:<24}{:>10}{:>10}", "consumer", "RSS", "anonymous")?;
+    let mut held = Vec::new();
+    for &count in tasks {
+        let (idle, working) = measure(count).await?;
+        for (what, memory) in [
+            ("idle".to_owned(), idle),
+            (format!("{count} tasks running"), working),
+        ] {
+            let (rss, anon) = (mib(memory.rss), mib(memory.anon));
+            writeln!(out, "{what:<24}{rss:>6.1} MiB{anon:>6.1} MiB")?;
+        }
+        held.push((count, idle, working));
+    }
+    if let [(few, idle, at_few), .., (many, _, at_many)] = held.as_slice()
+        && many > few
+    {
+        let further = mib(at_many.rss.saturating_sub(at_few.rss)) / (many - few) as f64;
+        let first = mib(at_few.rss.saturating_sub(idle.rss)) / *few as f64;
+        writeln!(out, "each of the first {few}:     {first:>6.1} MiB")?;
+        writeln!(out, "each further task:  {further:>6.1} MiB")?;
+    }
+    writeln!(
+        out,
+        "goal: idle under 30 MB, each further task under 5 MB\n"
+    )?;
+    Ok(())
+}
+
+fn mib(kib: u64) -> f64 {
+    kib as f64 / 1024.0
+}
+
+/// One consumer, idle and then with `count` tasks.
+async fn measure(count: usize) -> anyhow::Result<(Memory, Memory)> {
+    let database = Database::new(&service(
+        "AGENTMINE_TEST_POSTGRES_URL",
+        "postgres://postgres@127.0.0.1:54329/postgres",
+    ));
+    let fleet = Fleet::new(Some(&database.url()?)).await?;
+    let model = ScriptedModel::start(Scenario::new("waits").replies([
+        shell("ls && sh test.sh"),
+        edit_view("greet.sh"),
+        say("Done."),
+    ]))
+    .await;
+    model.hold_at(HELD_AT);
+    let folder = tempfile::tempdir()?;
+    let config = write_config(folder.path(), &fleet, &model, &database, count)?;
+    let mut consumer = start_consumer(&config, fleet.forge.token()).await?;
+    let pid = consumer.id().context("the consumer has ended")?;
+    let measured = hold(&fleet, &model, pid, count).await;
+    end(&mut consumer, pid).await?;
+    fleet.store.close().await;
+    delete_queues(&database.name).await?;
+    database.drop().await?;
+    measured
+}
+
+async fn hold(
+    fleet: &Fleet,
+    model: &ScriptedModel,
+    pid: u32,
+    count: usize,
+) -> anyhow::Result<(Memory, Memory)> {
+    sleep(SETTLE).await;
+    let idle = memory_of(pid)?;
+    for _ in 0..count {
+        fleet.enqueue().await?;
+    }
+    model.wait_for_held(count).await;
+    sleep(SETTLE).await;
+    Ok((idle, memory_of(pid)?))
+}
+
+fn service(name: &str, default: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| default.to_owned())
+}
+
+fn amqp_url() -> String {
+    service(
+        "AGENTMINE_TEST_AMQP_URL",
+        "amqp://guest:guest@127.0.0.1:56729/%2f",
+    )
+}
+
+fn write_config(
+    folder: &Path,
+    fleet: &Fleet,
+    model: &ScriptedModel,
+    database: &Database,
+    concurrency: usize,
+) -> anyhow::Result<PathBuf> {
+    let config = json!({
+        "trackers": { "github": { "api_url": fleet.forge.api_url(), "repositories": [DEMO] } },
+        "queue": { "url": amqp_url(), "prefix": database.name },
+        "store": { "url": database.url()? },
+        "model": { "base_url": model.base_url(), "name": "scripted" },
+        "command_executor": {
+            "enabled": true,
+            "docker": { "base_image": image(), "resources": { "memory_limit": "512m" } },
+        },
+        "consumer": { "concurrency": concurrency, "drain_seconds": 1 },
+    });
+    let path = folder.join("config.yaml");
+    std::fs::write(&path, serde_json::to_string_pretty(&config)?)?;
+    Ok(path)
+}
+
+/// Starts the program that was built with this one, and waits until it is ready.
+async fn start_consumer(config: &Path, token: &str) -> anyhow::Result<Child> {
+    let own = std::env::current_exe()?;
+    let program = own.with_file_name("consumer");
+    ensure!(
+        program.exists(),
+        "{} is not built. hint: cargo build --release",
+        program.display()
+    );
+    let mut child = Command::new(program)
+        .arg("--continuous")
+        .arg("--config")
+        .arg(config)
+        .env("GITHUB_PERSONAL_ACCESS_TOKEN", token)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let stderr = child.stderr.take().context("no stderr")?;
+    let mut lines = BufReader::new(stderr).lines();
+    let mut said = String::new();
+    loop {
+        match timeout(PATIENCE, lines.next_line()).await?? {
+            Some(line) if line.contains("consumer ready") => break,
+            Some(line) => said.push_str(&line),
+            None => bail!("the consumer ended: {said}"),
+        }
+    }
+    // A full pipe would stop it.
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    Ok(child)
+}
+
+/// A drain: what runs is given back, and its sandboxes are removed.
+async fn end(consumer: &mut Child, pid: u32) -> anyhow::Result<()> {
+    // SAFETY: `kill` takes two numbers and touches no memory of ours.
+    let sent = unsafe { libc::kill(i32::try_from(pid)?, libc::SIGTERM) };
+    ensure!(sent == 0, "the consumer has ended by itself");
+    timeout(PATIENCE, consumer.wait())
+        .await
+        .context("the consumer does not end")??;
+    Ok(())
+}
+
+fn memory_of(pid: u32) -> anyhow::Result<Memory> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        let number = number.and_then(|number| number.parse().ok());
+        number.with_context(|| format!("no {name} in the status of process {pid}"))
+    };
+    Ok(Memory {
+        rss: field("VmRSS:")?,
+        anon: field("RssAnon:")?,
+    })
+}
+
+async fn delete_queues(prefix: &str) -> anyhow::Result<()> {
+    let options = lapin::ConnectionProperties::default();
+    let broker = lapin::Connection::connect(&amqp_url(), options).await?;
+    let waits = (1..=3).map(|n| format!("retry.{n}"));
+    let classes = ["low", "medium", "high", "critical"].map(|class| format!("tasks.{class}"));
+    for queue in classes.into_iter().chain(waits).chain(["dead".to_owned()]) {
+        let channel = broker.create_channel().await?;
+        let name = format!("{prefix}.{queue}");
+        // One that was never made closes its channel, and nothing else.
+        let _ = channel
+            .queue_delete(name.into(), lapin::options::QueueDeleteOptions::default())
+            .await;
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! From the claim of a task to the first request to the model, in a consumer that runs, against
+//! making a container and cloning into it with nothing else around it.
+//!
+//! The two take turns. What lies between includes the tracker's part (the item, its labels, a
+//! comment), which the forge in this process answers at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agentmine_consumer::{Mode, Progress};
+use agentmine_domain::Usage;
+use agentmine_llm::{Delta, LlmError, Model, Reply, Request};
+use agentmine_runtime::shutdown::Shutdown;
+use agentmine_sandbox::from_config;
+use anyhow::Context as _;
+use async_trait::async_trait;
+use bollard::Docker;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
+
+use crate::Backend;
+use crate::fleet::{Fleet, executor};
+use crate::plain::{self, Plain};
+use crate::table::{Samples, Table};
+use crate::timed::{Clock, Spent, Timed};
+
+/// How long one task may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) async fn run(backend: Backend, rounds: u32) -> anyhow::Result<()> {
+    let mut fleet = Fleet::new(None).await?;
+    fleet.config.command_executor = executor(backend);
+    let sandboxes = from_config(&fleet.config.command_executor).await?;
+    sandboxes.check().await?;
+    let clock = Clock::default();
+    let sandboxes = Arc::new(Timed {
+        inner: sandboxes,
+        clock: clock.clone(),
+    });
+    let (asked, mut first_request) = unbounded_channel();
+    let (watch, mut progress) = unbounded_channel();
+    let deps = fleet
+        .deps(sandboxes, Arc::new(Noting(asked)), Some(watch))
+        .await?;
+    let stop = Shutdown::new(Duration::from_secs(5));
+    let consumer = tokio::spawn(agentmine_consumer::run(
+        deps,
+        Mode::Continuous,
+        stop.clone(),
+    ));
+    let mut parts = Parts::default();
+    let mut measured = Ok(());
+    // The first round warms what can be warmed.
+    for round in 0..=rounds {
+        let done = one_round(&fleet, backend, &mut progress, &mut first_request).await;
+        let spent = clock.take();
+        match done {
+            Ok(_) if round == 0 => {}
+            Ok((alone, ours)) => parts.push(&alone, ours, spent),
+            Err(error) => {
+                measured = Err(error);
+                break;
+            }
+        }
+    }
+    stop.drain();
+    consumer.await?;
+    measured?;
+    parts.print(backend)?;
+    Ok(())
+}
+
+#[derive(Default)]
+struct Parts {
+    start: Samples,
+    clone: Samples,
+    both: Samples,
+    ours: Samples,
+    our_start: Samples,
+    our_clone: Samples,
+    our_calls: Samples,
+    our_rest: Samples,
+}
+
+impl Parts {
+    fn push(&mut self, alone: &Plain, ours: Duration, spent: Spent) {
+        self.start.push(alone.start);
+        self.clone.push(alone.clone);
+        self.both.push(alone.start + alone.clone);
+        self.ours.push(ours);
+        let Spent {
+            start,
+            clone,
+            other,
+        } = spent;
+        self.our_start.push(start);
+        self.our_clone.push(clone);
+        self.our_calls.push(other);
+        // Less than nothing where parts ran at the same time.
+        self.our_rest
+            .push(ours.saturating_sub(start + clone + other));
+    }
+
+    fn print(&self, backend: Backend) -> std::io::Result<()> {
+        let mut table = Table::new("the start of a task");
+        match backend {
+            Backend::Docker => {
+                table.row("create and start, the engine alone", &self.start);
+                table.row("git clone in it, by exec", &self.clone);
+                table.row("both", &self.both);
+            }
+            Backend::Local => table.row("git clone under bubblewrap alone", &self.both),
+        }
+        table.against("claim to first model call", &self.ours, &self.both);
+        table.row("  of it: making the sandbox", &self.our_start);
+        table.row("  of it: git clone", &self.our_clone);
+        table.row("  of it: other calls of the sandbox", &self.our_calls);
+        table.row("  of it: tracker, store, editor", &self.our_rest);
+        table.print("within 1.3x")
+    }
+}
+
+async fn one_round(
+    fleet: &Fleet,
+    backend: Backend,
+    progress: &mut UnboundedReceiver<Progress>,
+    first_request: &mut UnboundedReceiver<Instant>,
+) -> anyhow::Result<(Plain, Duration)> {
+    let alone = match backend {
+        Backend::Docker => plain::docker(&Docker::connect_with_defaults()?, &fleet.forge).await?,
+        Backend::Local => plain::bubblewrap(&fleet.forge).await?,
+    };
+    fleet.enqueue().await?;
+    let claimed = loop {
+        match timeout(PATIENCE, progress.recv()).await? {
+            Some(Progress::Began { .. }) => break Instant::now(),
+            Some(_) => {}
+            None => anyhow::bail!("the consumer ended"),
+        }
+    };
+    // The session ends without a request where something is wrong before it.
+    let reason = loop {
+        match timeout(PATIENCE, progress.recv()).await? {
+            Some(Progress::Ended { reason, .. }) => break reason.unwrap_or_default(),
+            Some(_) => {}
+            None => anyhow::bail!("the consumer ended"),
+        }
+    };
+    let asked = first_request.try_recv();
+    let asked = asked.with_context(|| format!("the model was not asked: {reason}"))?;
+    Ok((alone, asked - claimed))
+}
+
+/// A model that notes when it is asked, and refuses.
+struct Noting(UnboundedSender<Instant>);
+
+#[async_trait]
+impl Model for Noting {
+    fn name(&self) -> &str {
+        "bench"
+    }
+
+    async fn reply(
+        &self,
+        _request: Request<'_>,
+        _watch: Option<&UnboundedSender<Delta>>,
+    ) -> Result<(Reply, Usage), LlmError> {
+        // Nobody listens only at the end of the benchmark.
+        let _ = self.0.send(Instant::now());
+        Err(LlmError::Refused {
+            status: 400,
+            body: "this is a benchmark".into(),
+        })
+    }
+}

@@ -1,0 +1,281 @@
+//! The loop's own time for one step: a model call, a tool call, and the journal's records of both.
+//!
+//! Model and tools answer at once, so the time from one request to the next is overhead. It is
+//! measured over a journal in memory, and in a whole consumer (its real journal, tools and lease, a
+//! sandbox that does nothing) over each store. The floor of a store is the same writes alone.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use agentmine_agent::{
+    Brief, ChangedFile, Facts, Gather, Halt, History, Journal, Limits, Record, Session, TextEditor,
+    ToolFault, ToolResult, Tools,
+};
+use agentmine_domain::{Budget, StepKind, Usage, WorkerId};
+use agentmine_llm::{Delta, LlmError, Message, Model, Reply, Request, Stop, ToolCall, ToolSpec};
+use agentmine_store::{NewStep, Store};
+use anyhow::{Context as _, ensure};
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
+use uuid::Uuid;
+
+use crate::fleet::{Database, Fleet, executor, work};
+use crate::still::StillBackend;
+use crate::table::{Samples, Table};
+
+const TOOL: &str = "command-executor_execute_command";
+/// What a usual result is like.
+const RESULT: &str = "test result: ok. 12 passed; 0 failed; 0 ignored; finished in 0.31s\n";
+
+pub(crate) async fn run(steps: u32, postgres: Option<&str>) -> anyhow::Result<()> {
+    let mut table = Table::new("a step of the loop");
+    table.row("journal in memory", &in_memory(steps).await?);
+    over_store(&mut table, "SQLite", None, steps).await?;
+    if let Some(server) = postgres {
+        let database = Database::new(server);
+        let url = database.url()?;
+        let measured = over_store(&mut table, "Postgres", Some(&url), steps).await;
+        database.drop().await?;
+        measured?;
+    }
+    table.print("under 2 ms, model and tool time excluded")?;
+    Ok(())
+}
+
+/// The loop alone.
+async fn in_memory(steps: u32) -> anyhow::Result<Samples> {
+    let model = AtOnce::new(steps);
+    let journal = InMemory::default();
+    let session = Session {
+        model: &model,
+        tools: &Nothing,
+        journal: &journal,
+        gather: &Measured,
+        limits: Limits::new(Budget {
+            steps: u32::MAX,
+            tokens: None,
+            cost_micros: None,
+            wall_time: Duration::from_secs(3600),
+        }),
+        max_rounds: 1,
+        brief: &brief(),
+        resumed: "",
+        watch: None,
+    };
+    agentmine_agent::run(&session, History::default(), Usage::default()).await?;
+    Ok(model.steps())
+}
+
+/// A whole consumer over a store, and then the same writes to the store alone.
+async fn over_store(
+    table: &mut Table,
+    name: &str,
+    url: Option<&str>,
+    steps: u32,
+) -> anyhow::Result<()> {
+    let mut fleet = Fleet::new(url).await?;
+    fleet.config.command_executor = executor(crate::Backend::Local);
+    fleet.config.text_editor_mcp.enabled = false;
+    let alone = store_alone(&fleet, steps).await?;
+    fleet.enqueue().await?;
+    let model = Arc::new(AtOnce::new(steps));
+    let deps = fleet
+        .deps(Arc::new(StillBackend), model.clone(), None)
+        .await?;
+    let sessions = work(deps).await;
+    let measured = model.steps();
+    ensure!(
+        sessions == 1 && measured.len() == steps as usize,
+        "{sessions} sessions ran, with {} steps",
+        measured.len()
+    );
+    fleet.store.close().await;
+    table.row(&format!("{name}: its writes alone"), &alone);
+    table.against(
+        &format!("{name}: a consumer over it, writes included"),
+        &measured,
+        &alone,
+    );
+    Ok(())
+}
+
+/// What a step writes: the reply, what it cost, the result.
+async fn store_alone(fleet: &Fleet, steps: u32) -> anyhow::Result<Samples> {
+    let task = fleet.enqueue().await?;
+    let store: &dyn Store = fleet.store.as_ref();
+    let worker = WorkerId("bench".into());
+    let claim = store
+        .claim(task, &worker, Uuid::new_v4(), Duration::from_secs(3600), 1)
+        .await?
+        .context("a fresh task cannot be claimed")?;
+    let mut samples = Samples::default();
+    for n in 0..steps {
+        let reply = serde_json::to_value(Message::Assistant(reply(n)))?;
+        let result = json!({ "role": "tool", "name": TOOL, "text": result(n) });
+        let usage = Usage {
+            model_calls: n,
+            ..Usage::default()
+        };
+        let began = Instant::now();
+        let reply = step(StepKind::ModelReply, reply);
+        store.append_step(&claim.lease, &reply).await?;
+        store.record_usage(&claim.lease, "bench", &usage).await?;
+        let result = step(StepKind::ToolResult, result);
+        store.append_step(&claim.lease, &result).await?;
+        samples.push(began.elapsed());
+    }
+    Ok(samples)
+}
+
+fn step(kind: StepKind, message: Value) -> NewStep {
+    NewStep {
+        kind,
+        payload: json!({ "message": message }),
+        duration_ms: 0,
+    }
+}
+
+fn reply(n: u32) -> Reply {
+    Reply {
+        text: "I run the tests again.".into(),
+        calls: vec![ToolCall {
+            id: format!("call_{n}"),
+            name: TOOL.into(),
+            arguments: json!({ "command": format!("cargo test --workspace # {n}") }).to_string(),
+        }],
+        stop: Stop::ToolCalls,
+    }
+}
+
+fn result(n: u32) -> String {
+    format!("{n} {}", RESULT.repeat(8))
+}
+
+/// A model that asks for one call after the other, and notes when it is asked.
+struct AtOnce {
+    steps: u32,
+    asked: Mutex<Vec<Instant>>,
+}
+
+impl AtOnce {
+    fn new(steps: u32) -> Self {
+        Self {
+            steps,
+            asked: Mutex::default(),
+        }
+    }
+
+    /// The times between two requests, up to the one that was answered without a call.
+    fn steps(&self) -> Samples {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let steps = asked.windows(2).take(self.steps as usize);
+        steps.map(|pair| pair[1] - pair[0]).collect()
+    }
+}
+
+#[async_trait]
+impl Model for AtOnce {
+    fn name(&self) -> &str {
+        "bench"
+    }
+
+    async fn reply(
+        &self,
+        _request: Request<'_>,
+        _watch: Option<&UnboundedSender<Delta>>,
+    ) -> Result<(Reply, Usage), LlmError> {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.push(Instant::now());
+        let n = u32::try_from(asked.len()).unwrap_or(u32::MAX);
+        let reply = if n <= self.steps {
+            reply(n)
+        } else {
+            Reply {
+                text: "Done.".into(),
+                ..Reply::default()
+            }
+        };
+        Ok((reply, Usage::default()))
+    }
+}
+
+/// A tool whose result is there at once.
+struct Nothing;
+
+#[async_trait]
+impl Tools for Nothing {
+    fn specs(&self) -> Vec<ToolSpec> {
+        vec![ToolSpec {
+            name: TOOL.into(),
+            description: "Run a shell command.".into(),
+            input_schema: json!({ "type": "object" }),
+        }]
+    }
+
+    async fn call(&self, call: &ToolCall) -> Result<ToolResult, ToolFault> {
+        Ok(ToolResult {
+            text: format!("{} {}", call.id, RESULT.repeat(8)),
+            is_error: false,
+        })
+    }
+}
+
+/// Makes the same JSON of a record as a store would get.
+#[derive(Default)]
+struct InMemory(Mutex<Vec<Value>>);
+
+#[async_trait]
+impl Journal for InMemory {
+    async fn record(&self, record: Record<'_>, duration_ms: u64) -> Result<(), Halt> {
+        let payload = match record {
+            Record::Phase(phase) => json!({ "phase": phase }),
+            Record::Prompt(message) | Record::Reply(message, _) | Record::ToolResult(message) => {
+                json!({ "message": message, "duration_ms": duration_ms })
+            }
+            Record::Facts(facts) => json!({ "facts": facts }),
+            Record::Note(text) => json!({ "text": text }),
+        };
+        let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        steps.push(payload);
+        Ok(())
+    }
+
+    async fn halted(&self) -> Halt {
+        std::future::pending().await
+    }
+}
+
+/// A result that is enough.
+struct Measured;
+
+#[async_trait]
+impl Gather for Measured {
+    async fn facts(&self) -> Result<Facts, Halt> {
+        Ok(Facts {
+            head: Some("0123456".into()),
+            files: vec![ChangedFile {
+                path: "a".into(),
+                added: Some(1),
+                removed: Some(0),
+            }],
+            ..Facts::default()
+        })
+    }
+}
+
+fn brief() -> Brief {
+    Brief {
+        title: "An issue".into(),
+        body: "Do it.".into(),
+        kind: "Issue".into(),
+        number: 1,
+        repository: "octo/demo".into(),
+        author: "mona".into(),
+        branch: "agentmine/issue-1".into(),
+        workspace: "/workspace".into(),
+        command_timeout: Some(1800),
+        denied_commands: Vec::new(),
+        text_editor: TextEditor::Absent,
+    }
+}

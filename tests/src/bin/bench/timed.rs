@@ -1,0 +1,156 @@
+//! Real sandboxes whose calls are timed, to tell what a session spends in its sandbox from the rest.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use agentmine_sandbox::{
+    Backend, Command, CommandResult, Found, Outbound, Sandbox, SandboxError, SandboxSpec, Snapshot,
+    StdioProgram,
+};
+use async_trait::async_trait;
+
+/// What was spent, by kind of call.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Spent {
+    /// Making and starting the sandbox.
+    pub(crate) start: Duration,
+    /// `git clone`.
+    pub(crate) clone: Duration,
+    /// Every other call.
+    pub(crate) other: Duration,
+}
+
+/// The clock of all sandboxes of a backend.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Clock(Arc<Mutex<Spent>>);
+
+impl Clock {
+    /// What was spent since this was last asked.
+    pub(crate) fn take(&self) -> Spent {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn time<T>(
+        &self,
+        part: fn(&mut Spent) -> &mut Duration,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let began = Instant::now();
+        let done = work.await;
+        *part(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)) += began.elapsed();
+        done
+    }
+}
+
+fn cloning(spent: &mut Spent) -> &mut Duration {
+    &mut spent.clone
+}
+
+fn other(spent: &mut Spent) -> &mut Duration {
+    &mut spent.other
+}
+
+/// A backend under the clock.
+pub(crate) struct Timed {
+    pub(crate) inner: Arc<dyn Backend>,
+    pub(crate) clock: Clock,
+}
+
+#[async_trait]
+impl Backend for Timed {
+    async fn check(&self) -> Result<(), SandboxError> {
+        self.inner.check().await
+    }
+    async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {
+        let start = self.inner.start(spec);
+        let inner = self.clock.time(|spent| &mut spent.start, start).await?;
+        Ok(Box::new(TimedSandbox {
+            inner,
+            clock: self.clock.clone(),
+        }))
+    }
+    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
+        self.inner.list().await
+    }
+    async fn remove(&self, found: &Found) -> Result<(), SandboxError> {
+        self.inner.remove(found).await
+    }
+}
+
+struct TimedSandbox {
+    inner: Box<dyn Sandbox>,
+    clock: Clock,
+}
+
+#[async_trait]
+impl Sandbox for TimedSandbox {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn ports(&self) -> (u16, u16) {
+        self.inner.ports()
+    }
+    fn warnings(&self) -> Vec<String> {
+        self.inner.warnings()
+    }
+    fn workspace_root(&self) -> &str {
+        self.inner.workspace_root()
+    }
+    async fn run(&self, command: Command) -> Result<CommandResult, SandboxError> {
+        let part = if command.argv.iter().any(|part| part == "clone") {
+            cloning
+        } else {
+            other
+        };
+        self.clock.time(part, self.inner.run(command)).await
+    }
+    async fn start_stdio(
+        &self,
+        argv: Vec<String>,
+        env: BTreeMap<String, String>,
+    ) -> Result<StdioProgram, SandboxError> {
+        self.clock
+            .time(other, self.inner.start_stdio(argv, env))
+            .await
+    }
+    async fn stdio_stderr(&self, id: u64) -> Result<String, SandboxError> {
+        self.inner.stdio_stderr(id).await
+    }
+    async fn put_file(&self, path: &str, content: Vec<u8>, mode: u32) -> Result<(), SandboxError> {
+        self.clock
+            .time(other, self.inner.put_file(path, content, mode))
+            .await
+    }
+    async fn get_file(&self, path: &str, max: usize) -> Result<Option<Vec<u8>>, SandboxError> {
+        self.clock.time(other, self.inner.get_file(path, max)).await
+    }
+    async fn snapshot(&self, since: Option<&str>, max: usize) -> Result<Snapshot, SandboxError> {
+        self.clock
+            .time(other, self.inner.snapshot(since, max))
+            .await
+    }
+    async fn restore(&self, bundles: Vec<Vec<u8>>, commit: &str) -> Result<(), SandboxError> {
+        self.clock
+            .time(other, self.inner.restore(bundles, commit))
+            .await
+    }
+    async fn disk_used(&self) -> Result<u64, SandboxError> {
+        self.inner.disk_used().await
+    }
+    async fn next_outbound(&self) -> Option<Outbound> {
+        self.inner.next_outbound().await
+    }
+    async fn gone(&self) -> String {
+        self.inner.gone().await
+    }
+    async fn pause(&self) -> Result<(), SandboxError> {
+        self.inner.pause().await
+    }
+    async fn unpause(&self) -> Result<(), SandboxError> {
+        self.inner.unpause().await
+    }
+    async fn remove(&self) -> Result<(), SandboxError> {
+        self.inner.remove().await
+    }
+}
