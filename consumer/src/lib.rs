@@ -7,6 +7,8 @@
 
 mod background;
 mod checkpoint;
+mod closing;
+mod context;
 mod effects;
 mod journal;
 mod lease;
@@ -16,6 +18,7 @@ mod policy;
 mod prepare;
 mod progress;
 mod project;
+mod report;
 mod session;
 mod slot;
 mod tools;

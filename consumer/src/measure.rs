@@ -15,8 +15,8 @@ use agentmine_gateway::{Event, Fence, Gateway, GatewayConfig};
 use agentmine_sandbox::SandboxSpec;
 use async_trait::async_trait;
 
+use crate::context::Context;
 use crate::prepare::{Prepared, SETUP_TIMEOUT};
-use crate::session::Context;
 use crate::tools::cap_middle;
 use crate::workspace::{Workspace, said};
 

@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::unpack;
+use crate::context::Context;
 use crate::project::{PROJECT_FILE, Project, ProjectFile, inspect};
-use crate::session::Context;
 use crate::workspace::{Workspace, said};
 
 /// Most bytes of one push.

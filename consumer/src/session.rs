@@ -10,44 +10,27 @@ use std::time::{Duration, Instant};
 
 use agentmine_agent::{
     Brief, Halt, History, Journal as _, Limits, Outcome, Record, Session, TextEditor,
-    progress_comment, pull_request,
+    progress_comment,
 };
-use agentmine_domain::{Budget, EndState, ItemKind, Lease, Phase, Seq, Task, Usage};
-use agentmine_runtime::config::{Config, Secret};
+use agentmine_domain::{Budget, ItemKind, Phase, Task, Usage};
+use agentmine_runtime::config::Config;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::Sandbox;
-use agentmine_store::{Claim, Close};
-use agentmine_trackers::{Item, NewPullRequest, Tracker};
+use agentmine_store::Claim;
+use agentmine_trackers::{Item, Tracker};
 use futures::FutureExt as _;
-use tokio::sync::Mutex;
 use tracing::Instrument as _;
 
 use crate::Deps;
 use crate::checkpoint::Checkpoints;
-use crate::effects::{Effects, Label, store_halt, tracker_halt};
-use crate::journal::SessionJournal;
-use crate::lease::{Keeper, Rhythm};
+use crate::closing::{close, halt_name, panic_text, refuse_foreign};
+use crate::context::{Context, context};
+use crate::effects::{Label, tracker_halt};
 use crate::measure::Measurer;
 use crate::prepare::{Prepared, prepare, start_editor};
 use crate::progress::Progress;
+use crate::report::{Report, report};
 use crate::tools::FleetTools;
-
-/// What all parts of one session share.
-pub(crate) struct Context {
-    pub(crate) deps: Arc<Deps>,
-    pub(crate) task: Task,
-    pub(crate) lease: Lease,
-    pub(crate) keeper: Arc<Keeper>,
-    pub(crate) journal: Arc<SessionJournal>,
-    pub(crate) effects: Effects,
-    sandboxes: Mutex<Vec<Arc<dyn Sandbox>>>,
-}
-
-/// How a session ended well.
-struct Report {
-    url: Option<String>,
-    missing: Option<String>,
-}
 
 /// Runs the session of a claim to its end, whatever that is.
 pub(crate) async fn run(deps: Arc<Deps>, claim: Claim, stop: Shutdown) {
@@ -95,48 +78,6 @@ async fn run_in_span(deps: Arc<Deps>, claim: Claim, stop: Shutdown) {
         duration_ms = begun.elapsed().as_millis() as u64,
         "session ended"
     );
-}
-
-fn context(deps: Arc<Deps>, claim: Claim, tracker: Arc<dyn Tracker>, stop: Shutdown) -> Context {
-    let Claim { task, lease } = claim;
-    let config = &deps.config.consumer;
-    let rhythm = Rhythm {
-        every: Duration::from_secs(config.heartbeat_seconds),
-        extend: Duration::from_secs(config.lease_seconds),
-        silence: Duration::from_secs(config.heartbeat_loss_seconds),
-    };
-    let keeper = Arc::new(Keeper::start(
-        Arc::clone(&deps.heartbeat),
-        lease.clone(),
-        rhythm,
-        stop.killed(),
-    ));
-    let journal = SessionJournal {
-        store: Arc::clone(&deps.store),
-        lease: lease.clone(),
-        keeper: Arc::clone(&keeper),
-        model: deps.model.name().to_owned(),
-        secrets: secrets(&deps.config),
-        usage: Mutex::new(Usage::default()),
-        newest: Mutex::new(Seq(0)),
-        watch: deps.watch.clone(),
-    };
-    let effects = Effects {
-        store: Arc::clone(&deps.store),
-        tracker,
-        labels: deps.config.labels.clone(),
-        task: task.clone(),
-        lease: Some(lease.clone()),
-    };
-    Context {
-        deps,
-        task,
-        lease,
-        keeper,
-        journal: Arc::new(journal),
-        effects,
-        sandboxes: Mutex::default(),
-    }
 }
 
 /// The story of a session.
@@ -324,250 +265,6 @@ fn brief(ctx: &Context, item: &Item, prepared: &Prepared, text_editor: TextEdito
     }
 }
 
-/// Opens the pull request and tells the item. Once it is open the result is decided: what then
-/// cannot be told on the item is owed to it, and told by the sweep.
-async fn report(
-    ctx: &Context,
-    item: &Item,
-    prepared: &Prepared,
-    measurer: &Measurer<'_>,
-    outcome: &Outcome,
-) -> Result<Report, Halt> {
-    let Some(head) = &outcome.facts.head else {
-        let why = outcome
-            .missing
-            .clone()
-            .unwrap_or_else(|| "nothing was pushed".into());
-        let said = outcome.words.trim();
-        let words = if said.is_empty() {
-            String::new()
-        } else {
-            format!("\nThe agent said:\n{said:.1500}")
-        };
-        return Err(Halt::Failed(format!("no result: {why}{words}")));
-    };
-    if !measurer.still_at(head).await? {
-        return Err(Halt::Retry("the branch moved after it was measured".into()));
-    }
-    let text = pull_request(
-        &item.title,
-        ctx.task.item.number,
-        &ctx.session_name(),
-        outcome,
-    );
-    let missing = outcome.missing.clone();
-    if !prepared.branches.opens_pull_request {
-        ctx.effects
-            .comment(&progress_comment(&text.body, &ctx.session_name()))
-            .await?;
-        let told = ctx.effects.label(Label::Done).await;
-        return decided(
-            told,
-            Report {
-                url: Some(item.url.clone()),
-                missing,
-            },
-        );
-    }
-    let new = NewPullRequest {
-        head: prepared.branches.work.clone(),
-        base: prepared.branches.target.clone(),
-        title: text.title,
-        body: text.body,
-        draft: text.draft,
-    };
-    let pull = ctx.effects.pull_request(&new, head).await?;
-    let told = ctx
-        .effects
-        .tell_done(&pull.url, missing.as_deref(), &ctx.session_name())
-        .await;
-    decided(
-        told,
-        Report {
-            url: Some(pull.url),
-            missing,
-        },
-    )
-}
-
-fn decided(told: Result<(), Halt>, report: Report) -> Result<Report, Halt> {
-    match told {
-        Err(Halt::LeaseLost) => Err(Halt::LeaseLost),
-        Err(halt) => {
-            tracing::warn!(%halt, "the item was not told of the result; the sweep will");
-            Ok(report)
-        }
-        Ok(()) => Ok(report),
-    }
-}
-
-/// Tells the tracker how it ended and closes the lease. A failure here leaves the lease to run out;
-/// the next attempt then finds the effects that were done.
-async fn close(ctx: &Context, end: Result<Report, Halt>) {
-    let last_attempt = ctx.task.attempt >= ctx.deps.config.consumer.max_attempts;
-    let (close, told) = match end {
-        Ok(report) => {
-            let close = Close::End {
-                state: EndState::Done,
-                reason: report.missing.map(|m| format!("partial: {m}")),
-                pull_request_url: report.url,
-            };
-            (close, Ok(()))
-        }
-        Err(Halt::LeaseLost) => {
-            tracing::warn!("the lease is lost; nothing more is written");
-            return;
-        }
-        Err(Halt::Draining) => (
-            Close::Release {
-                reason: "the worker was told to end".into(),
-                delay: Duration::ZERO,
-                counts: false,
-            },
-            Ok(()),
-        ),
-        Err(Halt::Cancelled(reason)) => (
-            end_as(EndState::Stopped, &reason),
-            ctx.effects.tell_stopped(&reason, &ctx.session_name()).await,
-        ),
-        Err(Halt::Paused(reason)) => (
-            Close::Pause { reason },
-            ctx.effects.label(Label::Paused).await,
-        ),
-        Err(Halt::Retry(reason)) if !last_attempt => {
-            tracing::warn!(
-                reason,
-                attempt = ctx.task.attempt,
-                "the session failed and will be tried again"
-            );
-            let _ = ctx
-                .note(&format!(
-                    "the session ended and will be tried again: {reason}"
-                ))
-                .await;
-            (
-                Close::Release {
-                    reason,
-                    delay: retry_delay(ctx),
-                    counts: true,
-                },
-                Ok(()),
-            )
-        }
-        Err(Halt::Retry(reason) | Halt::Failed(reason)) => {
-            tracing::error!(reason, "the task failed");
-            let _ = ctx.note(&format!("the task failed: {reason}")).await;
-            (
-                end_as(EndState::Failed, &reason),
-                ctx.effects.tell_failed(&reason, &ctx.session_name()).await,
-            )
-        }
-    };
-    if let Err(halt) = told {
-        tracing::warn!(%halt, "the tracker was not told how the task ended; the sweep will");
-    }
-    let (end, reason) = match &close {
-        Close::End { state, reason, .. } => (Some(*state), reason.clone()),
-        Close::Release { reason, .. } | Close::Pause { reason } => (None, Some(reason.clone())),
-    };
-    if let Err(error) = ctx
-        .journal
-        .unless_halted(|| ctx.deps.store.close_lease(&ctx.lease, &close))
-        .await
-    {
-        tracing::error!(%error, "the lease could not be closed and will run out");
-    }
-    let task = ctx
-        .deps
-        .store
-        .task(ctx.task.id)
-        .await
-        .ok()
-        .flatten()
-        .unwrap_or_else(|| ctx.task.clone());
-    ctx.journal.tell(Progress::Ended {
-        task: Box::new(task),
-        end,
-        reason,
-    });
-}
-
-fn end_as(state: EndState, reason: &str) -> Close {
-    Close::End {
-        state,
-        reason: Some(reason.to_owned()),
-        pull_request_url: None,
-    }
-}
-
-impl Context {
-    /// As people see it: `12`.
-    pub(crate) fn session_name(&self) -> String {
-        self.lease.session.to_string()
-    }
-
-    /// Takes a sandbox into this session's care.
-    pub(crate) async fn adopt(&self, sandbox: Arc<dyn Sandbox>) {
-        self.keeper.watch_over(Arc::clone(&sandbox)).await;
-        self.sandboxes.lock().await.push(sandbox);
-    }
-
-    /// Removes one sandbox now.
-    pub(crate) async fn discard(&self, name: &str) {
-        let found = {
-            let mut all = self.sandboxes.lock().await;
-            all.iter()
-                .position(|s| s.name() == name)
-                .map(|at| all.remove(at))
-        };
-        if let Some(sandbox) = found {
-            self.remove(sandbox).await;
-        }
-    }
-
-    async fn remove_sandboxes(&self) {
-        let all = std::mem::take(&mut *self.sandboxes.lock().await);
-        for sandbox in all {
-            self.remove(sandbox).await;
-        }
-    }
-
-    /// seeds/001 §8.1: three tries are the backend's; what is left then is the sweep's.
-    async fn remove(&self, sandbox: Arc<dyn Sandbox>) {
-        self.keeper.forget(sandbox.name()).await;
-        if let Err(error) = sandbox.remove().await {
-            metrics::counter!("agentmine_sandboxes_left_total").increment(1);
-            tracing::warn!(sandbox.name = sandbox.name(), %error, "the sandbox was not removed; the sweep will try again");
-            if !self.keeper.lost() {
-                let _ = self
-                    .note(&format!(
-                        "the sandbox {} was not removed: {error}",
-                        sandbox.name()
-                    ))
-                    .await;
-            }
-        }
-    }
-}
-
-/// A task of a tracker that this process is not configured for goes back; another may have it.
-async fn refuse_foreign(deps: &Deps, claim: &Claim) {
-    let item = &claim.task.item;
-    let reason = format!(
-        "no tracker {} at {} is configured in this consumer",
-        item.tracker, item.host
-    );
-    tracing::warn!(reason, "the task is given back");
-    let close = Close::Release {
-        reason,
-        delay: Duration::from_secs(30),
-        counts: true,
-    };
-    if let Err(error) = deps.store.close_lease(&claim.lease, &close).await {
-        tracing::error!(error = %store_halt(error), "the lease could not be closed and will run out");
-    }
-}
-
 pub(crate) fn tracker_of(deps: &Deps, task: &Task) -> Option<Arc<dyn Tracker>> {
     deps.trackers.iter().find(|t| t.serves(&task.item)).cloned()
 }
@@ -580,43 +277,4 @@ fn budget(config: &Config) -> Budget {
         cost_micros: agent.max_cost_usd.map(|usd| (usd * 1e6) as u64),
         wall_time: Duration::from_secs(agent.max_minutes * 60),
     }
-}
-
-/// The worker's own secrets, none of which may be written down.
-fn secrets(config: &Config) -> Vec<Secret> {
-    let github = config
-        .trackers
-        .github
-        .as_ref()
-        .and_then(|g| g.token.clone());
-    github
-        .into_iter()
-        .chain(config.model.api_key.clone())
-        .chain(config.model.headers.values().cloned())
-        .collect()
-}
-
-fn retry_delay(ctx: &Context) -> Duration {
-    let ladder = &ctx.deps.config.queue.retry_seconds;
-    let step = (ctx.task.attempt.max(1) as usize - 1).min(ladder.len().saturating_sub(1));
-    Duration::from_secs(ladder.get(step).copied().unwrap_or(5))
-}
-
-fn halt_name(halt: &Halt) -> &'static str {
-    match halt {
-        Halt::Cancelled(_) => "stopped",
-        Halt::Paused(_) => "paused",
-        Halt::LeaseLost => "lease_lost",
-        Halt::Draining => "drained",
-        Halt::Retry(_) => "retry",
-        Halt::Failed(_) => "failed",
-    }
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(|s| (*s).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".into())
 }

@@ -327,11 +327,8 @@ async fn what_could_not_be_told_at_the_end_is_told_by_the_sweep() {
     let consumer = rig.spawn("consumer", &[]);
     rig.model.wait_for_held(1).await;
     for method in ["PATCH", "POST", "DELETE"] {
-        rig.forge.inject(
-            ForgeFault::on(method, "*/issues/*")
-                .times(6)
-                .status(500),
-        );
+        rig.forge
+            .inject(ForgeFault::on(method, "*/issues/*").times(6).status(500));
     }
     rig.model.release();
     rig.wait_ended(1).await;

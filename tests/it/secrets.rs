@@ -282,14 +282,22 @@ async fn checks_are_those_of_the_start_and_not_those_that_the_agent_pushed() {
     ]);
     let mut rig = Rig::local(scenario).await;
     rig.config["agent"]["max_rounds"] = 1.into();
-    rig.forge
-        .add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     rig.consume().await;
     let pull = &rig.forge.pulls(DEMO)[0];
     assert!(pull.draft, "{}", pull.body);
     assert!(pull.body.contains("| `sh test.sh` | 1 |"), "{}", pull.body);
-    assert!(pull.body.contains("- `.agentmine/config.yaml`"), "{}", pull.body);
+    assert!(
+        pull.body.contains("- `.agentmine/config.yaml`"),
+        "{}",
+        pull.body
+    );
 }
 
 #[tokio::test]
@@ -308,12 +316,21 @@ async fn nothing_left_running_can_push_once_the_result_is_measured() {
     let mut rig = Rig::new(scenario).await;
     // The measurement outlasts the wait of the one that pushes.
     rig.config["agent"]["checks"] = serde_json::json!(["sh test.sh && sleep 2"]);
-    rig.forge
-        .add_issue(DEMO, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.produce().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(task.state, TaskState::Ended(EndState::Done), "{:?}", task.reason);
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
     let pull = &rig.forge.pulls(DEMO)[0];
     assert!(
         pull.body.contains(&format!("Commit `{}`", pull.head_sha)),

@@ -6,10 +6,7 @@ pub(crate) fn describe() {
         "agentmine_messages_published_total",
         "Messages published, by target and outcome."
     );
-    metrics::describe_counter!(
-        "agentmine_messages_taken_total",
-        "Messages taken."
-    );
+    metrics::describe_counter!("agentmine_messages_taken_total", "Messages taken.");
     metrics::describe_counter!(
         "agentmine_queue_connections_total",
         "Connections to the broker that came up."

@@ -573,3 +573,29 @@ fn a_configuration_without_token_or_repositories_is_refused() {
     config.repositories = vec!["octo/demo".into()];
     assert!(GitHubTracker::new(&config).is_ok());
 }
+
+#[tokio::test]
+async fn a_pull_request_from_a_fork_is_refused() {
+    for head in [json!({ "id": 43 }), Value::Null] {
+        let server = with_repo().await;
+        on(
+            &server,
+            "GET",
+            "/repos/octo/demo/issues/7",
+            ok(issue(&server, 7, "2026-01-01T00:00:00Z")),
+        )
+        .await;
+        let pull = json!({
+            "number": 7, "html_url": "http://forge.test/7", "state": "open",
+            "head": { "ref": "main", "repo": head }, "base": { "ref": "main", "repo": { "id": 42 } },
+        });
+        on(&server, "GET", "/repos/octo/demo/pulls/7", ok(pull)).await;
+        let mut item = item(&server);
+        item.kind = ItemKind::PullRequest;
+        let error = tracker(&server).item(&item).await.unwrap_err();
+        assert!(
+            matches!(&error, TrackerError::Refused { detail, .. } if detail.contains("fork")),
+            "{error}"
+        );
+    }
+}
