@@ -15,7 +15,6 @@ use agentmine_agent::{
 use agentmine_domain::{Budget, ItemKind, Phase, Task, Usage};
 use agentmine_runtime::config::Config;
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_sandbox::Sandbox;
 use agentmine_store::Claim;
 use agentmine_trackers::{Item, Tracker};
 use futures::FutureExt as _;

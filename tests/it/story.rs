@@ -209,7 +209,7 @@ async fn killed_consumer_loses_nothing() {
 
 #[tokio::test]
 async fn consumer_drains_on_sigterm() {
-    let rig = Rig::new(solves_demo()).await;
+    let mut rig = Rig::new(solves_demo()).await;
     rig.forge.add_issue(
         DEMO,
         "greet.sh greets nobody",
@@ -218,10 +218,27 @@ async fn consumer_drains_on_sigterm() {
     );
     rig.produce().await;
     rig.model.hold_at(3);
+    let address = free_address();
+    rig.config["http"] = serde_json::json!({ "listen": address });
     let consumer = rig.spawn("consumer", &[]);
+    rig.config.as_object_mut().unwrap().remove("http");
     rig.model.wait_for_held(1).await;
+    assert_eq!(get(&address, "/live").await.0, 200);
+    let (status, ready) = get(&address, "/ready").await;
+    assert_eq!(status, 200, "{ready}");
+    let (_, metrics) = get(&address, "/metrics").await;
+    for part in [
+        "# HELP agentmine_sessions_running",
+        "agentmine_sessions_running 1",
+        "agentmine_claims_total",
+    ] {
+        assert!(metrics.contains(part), "{part} is not in {metrics}");
+    }
     consumer.terminate();
-    // It takes no more work while it ends what it has.
+    // It takes no more work while it ends what it has, and says that it is not ready.
+    while get(&address, "/ready").await.0 != 503 {
+        tokio::task::yield_now().await;
+    }
     rig.forge.add_issue(
         DEMO,
         "greet.sh greets nobody (2)",
@@ -240,6 +257,20 @@ async fn consumer_drains_on_sigterm() {
         "{log}"
     );
     assert_eq!(tasks[0].attempt, 0);
+}
+
+/// An address that nothing listens on just now.
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+async fn get(address: &str, path: &str) -> (u16, String) {
+    agentmine_runtime::tls::install_default_provider();
+    let answer = reqwest::get(format!("http://{address}{path}"))
+        .await
+        .unwrap();
+    (answer.status().as_u16(), answer.text().await.unwrap())
 }
 
 #[tokio::test]

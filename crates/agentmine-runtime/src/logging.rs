@@ -36,10 +36,11 @@ pub fn init(log: &Log) -> Result<()> {
 
 /// Reads `log.level`: a level, or directives as `info,agentmine_queue=debug`.
 pub(crate) fn filter(level: &str) -> Result<EnvFilter> {
-    // rmcp logs at info what servers notify, which is a sandbox's own text.
-    let level = match level.contains("rmcp") {
-        true => level.to_owned(),
-        false => format!("{level},rmcp=warn"),
+    // rmcp logs at info what servers notify, which is a sandbox's own text; sqlx repeats the
+    // database's notices. What the user says of them comes later and wins.
+    let level = match level.split_once(',') {
+        Some((base, directives)) => format!("{base},rmcp=warn,sqlx=warn,{directives}"),
+        None => format!("{level},rmcp=warn,sqlx=warn"),
     };
     EnvFilter::builder()
         .parse(&level)
