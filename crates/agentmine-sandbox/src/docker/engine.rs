@@ -199,3 +199,80 @@ fn is_transient(err: &Error) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// An engine that knows one stopped container and fails the first `failures` removals of it.
+    async fn faulty(failures: u32, removals: Arc<AtomicU32>) -> Engine {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let host = format!("tcp://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, failures, Arc::clone(&removals)));
+            }
+        });
+        let config = config::Docker {
+            host: Some(host),
+            ..config::Docker::default()
+        };
+        Engine::connect(&config).await.unwrap()
+    }
+
+    async fn serve(stream: TcpStream, failures: u32, removals: Arc<AtomicU32>) {
+        let (read, mut write) = stream.into_split();
+        let mut lines = BufReader::new(read).lines();
+        let mut request = String::new();
+        while let Ok(Some(line)) = lines.next_line().await {
+            if request.is_empty() {
+                request = line;
+            } else if line.is_empty() {
+                let (status, body) = match request.as_str() {
+                    r if r.starts_with("DELETE") => {
+                        match removals.fetch_add(1, Ordering::SeqCst) < failures {
+                            true => (500, r#"{"message":"device or resource busy"}"#),
+                            false => (204, ""),
+                        }
+                    }
+                    r if r.contains("/version") => (200, r#"{"ApiVersion":"1.41"}"#),
+                    _ => (200, r#"{"State":{"Running":false}}"#),
+                };
+                let answer = format!(
+                    "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                if write.write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+                request.clear();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_removal_is_tried_three_times() {
+        let removals = Arc::new(AtomicU32::new(0));
+        let engine = faulty(2, Arc::clone(&removals)).await;
+        engine.remove("some").await.unwrap();
+        assert_eq!(removals.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn a_removal_that_fails_three_times_names_what_is_left() {
+        let removals = Arc::new(AtomicU32::new(0));
+        let engine = faulty(9, Arc::clone(&removals)).await;
+        let error = engine.remove("some").await.unwrap_err().to_string();
+        assert_eq!(removals.load(Ordering::SeqCst), 3);
+        assert!(
+            error.contains("some is left behind") && error.contains("busy"),
+            "{error}"
+        );
+    }
+}
