@@ -106,7 +106,7 @@ impl Context {
         }
     }
 
-    /// seeds/001 §8.1: three tries are the backend's; what is left then is the sweep's.
+    /// spec 001 §8.1: three tries are the backend's; what is left then is the sweep's.
     async fn remove(&self, sandbox: Arc<dyn Sandbox>) {
         self.keeper.forget(sandbox.name()).await;
         if let Err(error) = sandbox.remove().await {

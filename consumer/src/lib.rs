@@ -2,7 +2,7 @@
 //! measured, and reports.
 //!
 //! A slot holds no message while it works: it takes one, claims the row, acknowledges, and only then
-//! begins (DESIGN.md §5). What a session does to the outside world goes through effects, each of
+//! begins (ARCHITECTURE.md). What a session does to the outside world goes through effects, each of
 //! which happens once; what it records goes to the journal under its lease.
 
 mod background;

@@ -6,7 +6,7 @@
 /// A program that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{program}` may not be run here (seeds/001 §6.3; config: command_executor.execution.denied_commands)"
+    "`{program}` may not be run here (spec 001 §6.3; config: command_executor.execution.denied_commands)"
 )]
 pub struct Denied {
     /// Its name.

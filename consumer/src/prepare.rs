@@ -1,4 +1,4 @@
-//! From a claimed task to a sandbox in which the agent can begin (seeds/001 §4, §5).
+//! From a claimed task to a sandbox in which the agent can begin (spec 001 §4, §5).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -306,7 +306,7 @@ async fn fetch_pushed(
 }
 
 /// For a pull request: the target branch is fetched, deep enough that the merge base is there, so
-/// that the difference can be looked at (seeds/001 §4.2). Unrelated histories have none.
+/// that the difference can be looked at (spec 001 §4.2). Unrelated histories have none.
 async fn reach_merge_base(workspace: &Workspace, target: &str, shallow: bool) -> Result<(), Halt> {
     let refspec = format!("+refs/heads/{target}:refs/remotes/origin/{target}");
     let remote = format!("refs/remotes/origin/{target}");
@@ -389,8 +389,8 @@ async fn install(ctx: &Context, workspace: &Workspace, project: &Project) -> Res
     Ok(())
 }
 
-/// Starts the text editor server in the sandbox (seeds/000 §4.2). `Err` is why it is not there; the
-/// session goes on without it (seeds/000 §12.1.1).
+/// Starts the text editor server in the sandbox (spec 000 §4.2). `Err` is why it is not there; the
+/// session goes on without it (spec 000 §12.1.1).
 pub(crate) async fn start_editor(ctx: &Context, sandbox: &dyn Sandbox) -> Result<Client, String> {
     let server = &ctx.deps.config.text_editor_mcp.mcp_server;
     let program = sandbox

@@ -96,7 +96,7 @@ pub(crate) async fn inspect(
     Ok(project)
 }
 
-/// The command that each kind of project installs its dependencies with (seeds/001 §5.3).
+/// The command that each kind of project installs its dependencies with (spec 001 §5.3).
 fn setup_for(names: &[&str]) -> Vec<String> {
     let has = |name: &str| names.contains(&name);
     let mut lines = Vec::new();

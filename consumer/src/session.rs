@@ -226,7 +226,7 @@ fn resumed_with(prepared: &Prepared) -> String {
     )
 }
 
-/// seeds/000 §12.1.1: recorded, told on the item, and the session goes on.
+/// spec 000 §12.1.1: recorded, told on the item, and the session goes on.
 async fn go_on_without_editor(ctx: &Context, reason: &str) -> Result<(), Halt> {
     tracing::warn!(reason, "the text editor did not start");
     ctx.note(&format!(

@@ -22,7 +22,7 @@ use crate::progress::Progress;
 /// Bytes of one result that the model is told, head and tail kept.
 const MAX_RESULT: usize = 48 * 1024;
 const TEXT_EDITOR: &str = "text_editor";
-/// Calls named `text_editor_view` and so on are accepted too (seeds/000 §3.2).
+/// Calls named `text_editor_view` and so on are accepted too (spec 000 §3.2).
 const EDITOR_COMMANDS: [&str; 5] = ["view", "create", "str_replace", "insert", "undo_edit"];
 
 /// The tools of one session.

@@ -119,7 +119,7 @@ impl Workspace {
             .map_err(|e| Halt::Retry(e.to_string()))
     }
 
-    /// Clones `branch` into the project folder (seeds/001 §4). The credentials stay on the worker.
+    /// Clones `branch` into the project folder (spec 001 §4). The credentials stay on the worker.
     pub(crate) async fn clone_branch(&self, branch: &str, depth: Option<u32>) -> Result<(), Halt> {
         let url = self.remote_url();
         let depth = depth.map(|d| d.max(1).to_string());
@@ -135,7 +135,8 @@ impl Workspace {
         if let Some(depth) = &depth {
             args.extend(["--depth", depth, "--single-branch"]);
         }
-        args.extend([url.as_str(), PROJECT]);
+        // Relative: the root of the weaker jail is another, and git is told nothing of that.
+        args.extend([url.as_str(), "project"]);
         let done = self.git_in("/workspace", &args).await?;
         if done.exit_code == 0 {
             return Ok(());
@@ -143,7 +144,7 @@ impl Workspace {
         Err(self.clone_halt(branch, &said(&done)))
     }
 
-    /// What a failed clone means (seeds/001 §8.1): refused credentials and a missing repository or
+    /// What a failed clone means (spec 001 §8.1): refused credentials and a missing repository or
     /// branch are final, a network failure may pass.
     fn clone_halt(&self, branch: &str, said: &str) -> Halt {
         if let Some(status) = self.gateway.auth_refused() {
@@ -177,7 +178,7 @@ pub(crate) fn said(done: &CommandResult) -> String {
     format!("{} (exit code {})", &text[from..], done.exit_code)
 }
 
-/// What a failed start means (seeds/001 §8.1): a refusal is final, an absent engine may come back.
+/// What a failed start means (spec 001 §8.1): a refusal is final, an absent engine may come back.
 fn start_halt(error: SandboxError) -> Halt {
     match error {
         SandboxError::Refused(_) => Halt::Failed(error.to_string()),

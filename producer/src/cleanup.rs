@@ -1,4 +1,4 @@
-//! Clears sandboxes that were left behind (seeds/001 §7.4): by what the store says of each, by age
+//! Clears sandboxes that were left behind (spec 001 §7.4): by what the store says of each, by age
 //! only where no row knows it, and never while the store cannot be read.
 
 use std::time::Duration;

@@ -62,6 +62,66 @@ fn demo_ends_within_ten_seconds_with_a_branch_a_diff_and_a_transcript() {
     assert!(tasks.contains("done"), "{tasks}");
 }
 
+#[test]
+fn demo_works_in_the_weaker_jail_and_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    // A bubblewrap that does not work, before the real one.
+    let broken = home.path().join("bin");
+    std::fs::create_dir(&broken).unwrap();
+    let script = broken.join("bwrap");
+    std::fs::write(&script, "#!/bin/sh\nexit 1\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", broken.display(), std::env::var("PATH").unwrap());
+    let output = Command::new(binary("agentmine"))
+        .arg("demo")
+        .current_dir(home.path())
+        .env_clear()
+        .env("PATH", path)
+        .env("HOME", home.path())
+        .output()
+        .unwrap();
+    let shown = text(&output);
+    assert!(output.status.success(), "{shown}");
+    assert!(shown.contains("weaker"), "{shown}");
+    assert!(shown.contains("exit code 0"), "{shown}");
+}
+
+#[test]
+fn an_empty_issue_is_refused_before_a_model_is_asked() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("empty.md"), "\n").unwrap();
+    let output = agentmine(
+        home.path(),
+        &[
+            "run",
+            "--repo",
+            ".",
+            "--issue",
+            "empty.md",
+            "--base-url",
+            "http://127.0.0.1:9/v1",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("is empty"), "{}", text(&output));
+}
+
+#[test]
+fn config_check_tells_what_a_fleet_could_not_start_with() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(
+        home.path().join("config.yaml"),
+        "trackers: {github: {repositories: [a/b]}}\n",
+    )
+    .unwrap();
+    let output = agentmine(home.path(), &["config", "check"]);
+    let shown = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{shown}");
+    for part in ["GITHUB_PERSONAL_ACCESS_TOKEN", "OPENAI_API_KEY"] {
+        assert!(shown.contains(part), "{part} is not told: {shown}");
+    }
+}
+
 #[tokio::test]
 async fn run_works_on_the_users_own_repository_with_a_configured_model() {
     let model = ScriptedModel::start(solves_demo()).await;

@@ -1,4 +1,4 @@
-//! The failure paths of the specification: seeds/000 §12 and seeds/001 §8.
+//! The failure paths of the specification: spec 000 §12 and spec 001 §8.
 
 use agentmine_domain::{EndState, SessionEnd, TaskState};
 use agentmine_tests::forge::{DEMO, Fault as ForgeFault};

@@ -250,6 +250,9 @@ impl Repeats {
 fn provider_gone(error: LlmError) -> Halt {
     match error {
         LlmError::Unavailable { .. } | LlmError::Protocol(_) => Halt::Retry(error.to_string()),
+        LlmError::Refused { status: 404, .. } => Halt::Failed(format!(
+            "{error}. hint: does model.base_url end in /v1, and is there a model of that name?"
+        )),
         LlmError::Refused { .. }
         | LlmError::Unauthorized { .. }
         | LlmError::ContextTooLong(_)

@@ -40,7 +40,7 @@ pub struct Brief {
 
 const MAX_BODY: usize = 64 * 1024;
 
-/// The system prompt: who, the command tool, the text editor with the git workflow (seeds/000 §7.3:
+/// The system prompt: who, the command tool, the text editor with the git workflow (spec 000 §7.3:
 /// right behind the command tool, right before the rules), the rules.
 #[must_use]
 pub fn system_prompt(brief: &Brief) -> Message {

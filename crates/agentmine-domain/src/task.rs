@@ -135,7 +135,7 @@ pub enum TaskState {
 }
 
 impl TaskState {
-    /// The state in the words that editors and people see (seeds/003, `task_list`).
+    /// The state in the words that editors and people see (spec 003, `task_list`).
     #[must_use]
     pub fn public(self) -> PublicStatus {
         match self {
@@ -240,7 +240,7 @@ impl Task {
         format!("agentmine/{kind}-{}-{}", self.item.number, self.id.short())
     }
 
-    /// The container's name (seeds/001 §3.2).
+    /// The container's name (spec 001 §3.2).
     #[must_use]
     pub fn container_name(&self) -> String {
         format!("coding-agent-exec-{}", self.id)

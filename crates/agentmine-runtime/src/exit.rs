@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use crate::config::ConfigErrors;
 
-/// Exit codes (DESIGN.md §13).
+/// Exit codes (ARCHITECTURE.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {

@@ -2,7 +2,7 @@
 //!
 //! The trait speaks of items, labels, comments and pull requests; a GitLab merge request is a pull
 //! request here, and its `iid` the number. Writes are idempotent or can be looked up first, so that
-//! the effects of DESIGN.md §6 happen once.
+//! the effects of ARCHITECTURE.md happen once.
 
 pub mod github;
 pub mod local;

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "agentmine", version, about)]
 pub(crate) struct Args {
-    /// Configuration file [default: ./config.yaml, then ~/.config/agentmine/config.yaml]
+    /// Configuration file [default: ./config.yaml (not for `run`), then ~/.config/agentmine/config.yaml]
     #[arg(long, short, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]

@@ -68,11 +68,16 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
     for ending in &endings {
         summary(&repository, ending).await;
     }
-    line("");
-    line("your own     agentmine run --repo PATH --issue FILE.md --base-url URL --model NAME");
     let good = endings
         .iter()
         .any(|e| e.end == Some(EndState::Done) && e.reason.is_none());
+    if good {
+        line("");
+        line(format!(
+            "your own     {} run --repo PATH --issue FILE.md --base-url URL --model NAME",
+            crate::run::program()
+        ));
+    }
     Ok(if good { Exit::Done } else { Exit::Other })
 }
 

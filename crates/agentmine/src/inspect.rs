@@ -62,7 +62,7 @@ pub(crate) async fn tasks(
         return Ok(Exit::Done);
     }
     if tasks.is_empty() {
-        line("no tasks yet");
+        line("no tasks");
         return Ok(Exit::Done);
     }
     let mut table = table(&[
@@ -188,7 +188,7 @@ pub(crate) async fn sessions(file: Option<PathBuf>, limit: u32, as_json: bool) -
         return Ok(Exit::Done);
     }
     if sessions.is_empty() {
-        line("no sessions yet");
+        line("no sessions");
         return Ok(Exit::Done);
     }
     let mut table = table(&[
@@ -248,11 +248,28 @@ pub(crate) async fn session(
     Ok(Exit::Done)
 }
 
-/// `config check`
+/// `config check`: also what only a producer or consumer would find out at its start. Nothing is
+/// connected to.
 pub(crate) fn check_config(file: Option<PathBuf>) -> Result<Exit> {
-    config::load(&Sources::from_process(file))?;
-    line("the configuration is good");
-    Ok(Exit::Done)
+    let config = config::load(&Sources::from_process(file))?;
+    let mut faults = Vec::new();
+    match agentmine_trackers::from_config(&config.trackers) {
+        Ok(trackers) if trackers.is_empty() => {
+            faults.push(
+                "no tracker is configured; expected trackers.github or trackers.local".to_owned(),
+            );
+        }
+        Ok(_) => {}
+        Err(error) => faults.push(format!("trackers: {error}")),
+    }
+    if let Err(error) = agentmine_llm::from_config(&config.model) {
+        faults.push(format!("model: {error:#}"));
+    }
+    if faults.is_empty() {
+        line("the configuration is good");
+        return Ok(Exit::Done);
+    }
+    Err(Failure::new(Exit::Config, faults.join("\n")).into())
 }
 
 /// `config schema`

@@ -97,7 +97,11 @@ impl View {
                 } else {
                     style("✓").green()
                 };
-                let call = std::mem::take(&mut self.call);
+                let mut call = std::mem::take(&mut self.call);
+                if call.is_empty() {
+                    // It began in an earlier session.
+                    call = "a call that was interrupted: its outcome is unknown".to_owned();
+                }
                 self.say(&format!(
                     "  {mark} {call} {}",
                     style(format!("{duration_ms} ms")).dim()
@@ -136,9 +140,9 @@ impl View {
             (a + f.added.unwrap_or(0), r + f.removed.unwrap_or(0))
         });
         self.say(&format!(
-            "  commit {:.12}: {} files, +{added} -{removed}",
+            "  commit {:.12}: {} changed, +{added} -{removed}",
             head,
-            facts.files.len()
+            files(facts.files.len())
         ));
         for check in &facts.checks {
             let mark = if check.exit_code == 0 {
@@ -196,5 +200,12 @@ pub(crate) fn count(n: u64) -> String {
         0..=999 => n.to_string(),
         1_000..=999_999 => format!("{:.1}k", n as f64 / 1e3),
         _ => format!("{:.1}M", n as f64 / 1e6),
+    }
+}
+
+fn files(count: usize) -> String {
+    match count {
+        1 => "1 file".to_owned(),
+        n => format!("{n} files"),
     }
 }

@@ -28,12 +28,10 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
         .collect()
 }
 
-/// Prints a line to stdout. A closed pipe (`| head`) ends the program quietly.
+/// Prints a line to stdout. A closed pipe (`| head`) is no fault, and ends no run in the middle.
 pub(crate) fn line(text: impl AsRef<str>) {
     use std::io::Write as _;
-    if writeln!(std::io::stdout(), "{}", text.as_ref()).is_err() {
-        std::process::exit(0);
-    }
+    let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use agentmine_domain::EndState;
+use agentmine_domain::{EndState, TaskState};
 use agentmine_runtime::config::{self, Backend, Config, LocalTracker as LocalConfig, Log, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::logging;
+use agentmine_store::TaskFilter;
 use agentmine_trackers::Tracker;
 use agentmine_trackers::local::LocalTracker;
 use anyhow::{Context as _, Result};
@@ -31,6 +32,15 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
         .hint("--repo names a git repository on this machine")
         .because(error)
     })?;
+    if let Some(issue) = &args.issue
+        && std::fs::read_to_string(issue).is_ok_and(|text| text.trim().is_empty())
+    {
+        return Err(
+            Failure::new(Exit::Validation, format!("{} is empty", issue.display()))
+                .hint("expected Markdown: a `# ` heading as the title, then what is to be done")
+                .into(),
+        );
+    }
     let tracker: Arc<dyn Tracker> = match &args.issue {
         Some(issue) => Arc::new(LocalTracker::single(&repository, issue)?),
         None => Arc::new(LocalTracker::new(&LocalConfig {
@@ -49,7 +59,8 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
         config.model.name, config.model.base_url
     ));
     line("");
-    let embedded = embedded::start(config, tracker, model).await?;
+    let store = config.store.clone();
+    let embedded = embedded::start(config, Arc::clone(&tracker), model).await?;
     let (ran, endings) = follow(embedded, started).await?;
     if ran.found == 0 && ran.sessions == 0 {
         line("No open issue carries the request label, so there is nothing to do.");
@@ -58,11 +69,48 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
         );
         return Ok(Exit::Done);
     }
+    if endings.is_empty() {
+        return waiting(&store, tracker.as_ref()).await;
+    }
     for ending in &endings {
         summary(&repository, ending).await;
     }
-    let good = !endings.is_empty() && endings.iter().all(|e| e.end == Some(EndState::Done));
+    let good = !endings.is_empty()
+        && endings
+            .iter()
+            .all(|e| e.end == Some(EndState::Done) && e.reason.is_none());
     Ok(if good { Exit::Done } else { Exit::Other })
+}
+
+/// Nothing could be claimed: tells which task waits, and for what.
+async fn waiting(store: &config::Store, tracker: &dyn Tracker) -> Result<Exit> {
+    let store = agentmine_store::connect(store).await?;
+    for task in store.tasks(&TaskFilter::default()).await? {
+        if !tracker.serves(&task.item) {
+            continue;
+        }
+        let why = clean(task.reason.as_deref().unwrap_or(""));
+        match (task.state, task.lease_until) {
+            (TaskState::Leased(_), Some(until)) => line(format!(
+                "Task #{} is held by another worker ({}), whose lease ends at {} unless it goes on.",
+                task.number,
+                task.state,
+                until.with_timezone(&chrono::Local).format("%H:%M:%S")
+            )),
+            (TaskState::Queued, _) => line(format!(
+                "Task #{} waits to be tried again: {why}",
+                task.number
+            )),
+            (TaskState::Paused, _) => line(format!(
+                "Task #{0} is paused. hint: {1} task resume {0}",
+                task.number,
+                program()
+            )),
+            (TaskState::Leased(_) | TaskState::Ended(_), _) => continue,
+        }
+    }
+    line("Nothing could be done now. hint: run the same command again in a while");
+    Ok(Exit::WrongState)
 }
 
 /// Shows the fleet's events to its end.
@@ -95,13 +143,15 @@ pub(crate) fn adjust(config: &mut Config, args: &RunArgs) -> Result<()> {
         config.agent.checks.clone_from(&args.check);
     }
     config.consumer.concurrency = 1;
+    // A person who stops or pauses a task is waiting for it.
+    config.consumer.heartbeat_seconds = 1;
     Ok(())
 }
 
 /// The live view tells what happens; logs are for trouble.
 pub(crate) fn quiet(log: &Log) -> Log {
     let level = if log.level == Log::default().level {
-        "error".to_owned()
+        "off".to_owned()
     } else {
         log.level.clone()
     };
@@ -129,7 +179,7 @@ pub(crate) async fn summary(repository: &Path, ending: &Ending) {
         (Some(EndState::Done), Some(reason)) => line(format!(
             "Partial result of task #{} in {used}\n{}",
             task.number,
-            clean(reason)
+            clean(reason).trim_end()
         )),
         (Some(EndState::Failed), reason) => line(format!(
             "Failed: task #{} after {used}\n{}",
@@ -142,7 +192,8 @@ pub(crate) async fn summary(repository: &Path, ending: &Ending) {
             clean(reason.as_deref().unwrap_or(""))
         )),
         (None, reason) => line(format!(
-            "Task #{} goes on later: {}",
+            "Not finished: task #{}: {}
+It is kept. hint: run the same command again to go on with it",
             task.number,
             clean(reason.as_deref().unwrap_or(""))
         )),

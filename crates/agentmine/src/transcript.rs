@@ -84,6 +84,10 @@ fn body(step: &Step, full: bool) {
         }
         StepKind::Phase => line(one_line(payload["phase"].as_str().unwrap_or("?"), 40)),
         StepKind::Note => text(&payload["text"], full),
+        StepKind::Fact if payload["start"].is_object() => line(format!(
+            "  begins from commit {}",
+            one_line(payload["start"]["base"].as_str().unwrap_or("?"), 60)
+        )),
         StepKind::Fact => facts(&payload["facts"]),
     }
 }

@@ -1,7 +1,7 @@
 //! The sections of the sandbox and the tools.
 //!
 //! `command_executor` and `text_editor_mcp` keep the names and defaults of the specification
-//! (seeds/001 §10, seeds/000 §8). Where a section has more keys than the specification names, the
+//! (spec 001 §10, spec 000 §8). Where a section has more keys than the specification names, the
 //! extra ones say so in their comment.
 
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub struct McpServer {
     pub command: Vec<String>,
 }
 
-/// The sandbox and the command tool (seeds/001 §10.1).
+/// The sandbox and the command tool (spec 001 §10.1).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CommandExecutor {
@@ -100,7 +100,7 @@ pub enum Backend {
     Local,
 }
 
-/// Docker (seeds/001 §10.1).
+/// Docker (spec 001 §10.1).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Docker {
@@ -117,7 +117,7 @@ pub struct Docker {
     pub user: String,
     /// Processes at most.
     pub pids_limit: i64,
-    /// Seconds for one call of the engine's API (seeds/001 §8.2).
+    /// Seconds for one call of the engine's API (spec 001 §8.2).
     pub api_timeout_seconds: u64,
     /// Limits.
     pub resources: Resources,
@@ -201,7 +201,7 @@ pub struct LocalJail {
     pub require_namespaces: bool,
 }
 
-/// Cloning (seeds/001 §4).
+/// Cloning (spec 001 §4).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CloneOptions {
@@ -258,7 +258,7 @@ impl Default for Execution {
     }
 }
 
-/// Clearing what was left behind (seeds/001 §7.4).
+/// Clearing what was left behind (spec 001 §7.4).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cleanup {
@@ -277,7 +277,7 @@ impl Default for Cleanup {
     }
 }
 
-/// The text editor (seeds/000 §8.1).
+/// The text editor (spec 000 §8.1).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TextEditorMcp {

@@ -33,9 +33,9 @@ pub struct Config {
     pub model: Model,
     /// The agent's limits and checks.
     pub agent: Agent,
-    /// The sandbox and the command tool (seeds/001 §10).
+    /// The sandbox and the command tool (spec 001 §10).
     pub command_executor: CommandExecutor,
-    /// The text editor (seeds/000 §8).
+    /// The text editor (spec 000 §8).
     pub text_editor_mcp: TextEditorMcp,
     /// Health and metrics.
     pub http: Http,

@@ -1,4 +1,4 @@
-//! What a container is allowed: DESIGN.md §8, "Container profile".
+//! What a container is allowed: ARCHITECTURE.md, "Container profile".
 
 use std::collections::HashMap;
 

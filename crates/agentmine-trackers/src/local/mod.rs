@@ -204,10 +204,7 @@ impl Tracker for LocalTracker {
         let inner = &self.0;
         item.tracker == TrackerKind::Local
             && item.repo_id == inner.repo.id
-            && match &inner.source {
-                Source::Single(_) => inner.has(item.number),
-                Source::Folder(_) => true,
-            }
+            && inner.has(item.number)
     }
 
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {

@@ -215,7 +215,7 @@ async fn a_humans_push_in_between_is_not_overwritten(#[case] kind: Kind) {
     let told = world.git(&repo, "push -f origin work").await.err();
     assert!(told.contains("rejected"), "{told}");
     assert_eq!(world.upstream_head("work").await, human);
-    // On top of it, it is welcome (seeds/000 §6.2: pull, then push again).
+    // On top of it, it is welcome (spec 000 §6.2: pull, then push again).
     world.git(&repo, "fetch -q origin work").await.ok();
     world.git(&repo, "merge -q --no-edit FETCH_HEAD").await.ok();
     world.git(&repo, "push -q origin work").await.ok();

@@ -3,7 +3,7 @@
 use super::{Rules, scheme_of, scheme_seen, shown};
 use crate::config::{CommandExecutor, Docker, McpServer, Network, TextEditorMcp, bytes};
 
-/// What the gateway knows by name (DESIGN.md §8: presets for the language registries).
+/// What the gateway knows by name (ARCHITECTURE.md: presets for the language registries).
 const PRESETS: [&str; 7] = ["npm", "pypi", "crates", "go", "maven", "rubygems", "debian"];
 
 impl Rules<'_> {
