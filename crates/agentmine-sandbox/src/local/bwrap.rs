@@ -143,12 +143,15 @@ fn write(path: &Path, content: &str) -> std::io::Result<()> {
     std::fs::rename(temporary, path)
 }
 
-/// By its usual place, since the sandbox's start clears the environment that would find it.
+/// The first on the worker's path, by its full name, since the sandbox's start clears the
+/// environment that would find it.
 fn program() -> PathBuf {
-    let usual = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"].map(PathBuf::from);
-    usual
-        .into_iter()
-        .find(|path| path.exists())
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .filter(|folder| folder.is_absolute())
+        .chain(["/usr/bin", "/usr/local/bin"].map(PathBuf::from))
+        .map(|folder| folder.join("bwrap"))
+        .find(|program| program.exists())
         .unwrap_or_else(|| "bwrap".into())
 }
 
