@@ -2,6 +2,7 @@
 //! a line of the request's size to `cat` and back.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use agentmine_mcp::{Client, Limits};
@@ -20,13 +21,14 @@ const LINE: usize = 220;
 
 pub(crate) async fn run(backend: Backend, rounds: u32) -> anyhow::Result<()> {
     let sandbox = sandbox(backend).await?;
-    let measured = measure(sandbox.as_ref(), rounds).await;
+    let measured = tokio::spawn(measure(Arc::clone(&sandbox), rounds)).await?;
     sandbox.remove().await?;
     measured?.print("none; the floor is the tunnel itself")?;
     Ok(())
 }
 
-async fn measure(sandbox: &dyn Sandbox, rounds: u32) -> anyhow::Result<Table> {
+async fn measure(sandbox: Arc<dyn Sandbox>, rounds: u32) -> anyhow::Result<Table> {
+    let sandbox = sandbox.as_ref();
     let text: String = (0..40)
         .map(|n| format!("line {n} of a small file\n"))
         .collect();

@@ -118,7 +118,7 @@ pub(crate) fn image() -> String {
 }
 
 /// A sandbox of no task. The caller removes it.
-pub(crate) async fn sandbox(backend: Backend) -> anyhow::Result<Box<dyn Sandbox>> {
+pub(crate) async fn sandbox(backend: Backend) -> anyhow::Result<Arc<dyn Sandbox>> {
     let spec = SandboxSpec {
         task: TaskId::new(),
         epoch: Epoch(0),
@@ -126,7 +126,7 @@ pub(crate) async fn sandbox(backend: Backend) -> anyhow::Result<Box<dyn Sandbox>
         image: None,
     };
     let backend = from_config(&executor(backend)).await?;
-    Ok(backend.start(&spec).await?)
+    Ok(Arc::from(backend.start(&spec).await?))
 }
 
 /// A database of its own on a Postgres server.

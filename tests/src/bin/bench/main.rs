@@ -1,7 +1,7 @@
 //! Benchmarks: what AgentMine itself costs, each figure against a floor measured in the same run.
 //!
 //! `cargo run --release -p agentmine-tests --bin bench -- --help`. Build with `--release`, and leave
-//! the machine alone meanwhile. The goals are those of DESIGN.md §14.
+//! the machine alone meanwhile. The goals are those of ARCHITECTURE.md
 
 mod command;
 mod editor;

@@ -1,6 +1,7 @@
 //! What a sandbox and a clone cost without AgentMine: the engine's API alone, or bubblewrap alone.
 //!
-//! Both share the host's network, the cheapest there is that reaches the forge.
+//! A sandbox has no network, so what it is held against is a container without one. The clone needs
+//! the forge, and is made in a second container on the host's network, the cheapest that reaches it.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -18,8 +19,10 @@ use crate::fleet::image;
 
 /// How long each part took.
 pub(crate) struct Plain {
-    /// Create and start; nothing where the clone's own process is the jail.
+    /// Create and start without a network; nothing where the clone's own process is the jail.
     pub(crate) start: Duration,
+    /// Create and start on the host's network.
+    pub(crate) start_on_host: Duration,
     /// `git clone` in it.
     pub(crate) clone: Duration,
 }
@@ -37,44 +40,62 @@ fn clone_command(forge: &Forge) -> Vec<String> {
     argv
 }
 
-/// Create, start, exec `git clone`. The container is removed behind the clock.
+/// Create and start without a network, and on the host's; then `git clone` by exec in the latter.
+/// The containers are removed behind the clock.
 pub(crate) async fn docker(engine: &Docker, forge: &Forge) -> anyhow::Result<Plain> {
+    let began = Instant::now();
+    let alone = create_and_start(engine, "none").await?;
+    let start = began.elapsed();
+    remove(engine, &alone).await?;
+    let began = Instant::now();
+    let connected = create_and_start(engine, "host").await?;
+    let start_on_host = began.elapsed();
+    let began = Instant::now();
+    let cloned = exec(engine, &connected, clone_command(forge)).await;
+    let clone = began.elapsed();
+    remove(engine, &connected).await?;
+    cloned?;
+    Ok(Plain {
+        start,
+        start_on_host,
+        clone,
+    })
+}
+
+async fn create_and_start(engine: &Docker, network: &str) -> anyhow::Result<String> {
     let body = ContainerCreateBody {
         image: Some(image()),
         user: Some("1000:1000".into()),
         entrypoint: Some(vec!["sleep".into(), "infinity".into()]),
         host_config: Some(HostConfig {
-            network_mode: Some("host".into()),
+            network_mode: Some(network.into()),
             ..HostConfig::default()
         }),
         ..ContainerCreateBody::default()
     };
-    let began = Instant::now();
-    let created = engine
-        .create_container(None::<CreateContainerOptions>, body)
-        .await?;
-    let measured = start_and_clone(engine, &created.id, forge, began).await;
+    let options = None::<CreateContainerOptions>;
+    let id = engine.create_container(options, body).await?.id;
+    if let Err(error) = engine.start_container(&id, None).await {
+        remove(engine, &id).await?;
+        return Err(error.into());
+    }
+    Ok(id)
+}
+
+async fn remove(engine: &Docker, id: &str) -> anyhow::Result<()> {
     let options = RemoveContainerOptions {
         v: true,
         force: true,
         link: false,
     };
-    engine.remove_container(&created.id, Some(options)).await?;
-    measured
+    Ok(engine.remove_container(id, Some(options)).await?)
 }
 
-async fn start_and_clone(
-    engine: &Docker,
-    id: &str,
-    forge: &Forge,
-    began: Instant,
-) -> anyhow::Result<Plain> {
-    engine.start_container(id, None).await?;
-    let start = began.elapsed();
+async fn exec(engine: &Docker, id: &str, argv: Vec<String>) -> anyhow::Result<()> {
     let options = CreateExecOptions {
         attach_stdout: Some(true),
         attach_stderr: Some(true),
-        cmd: Some(clone_command(forge)),
+        cmd: Some(argv),
         ..CreateExecOptions::default()
     };
     let exec = engine.create_exec(id, options).await?;
@@ -85,10 +106,9 @@ async fn start_and_clone(
             said.push_str(&part?.to_string());
         }
     }
-    let clone = began.elapsed() - start;
     let done = engine.inspect_exec(&exec.id).await?;
     ensure!(done.exit_code == Some(0), "the plain clone failed: {said}");
-    Ok(Plain { start, clone })
+    Ok(())
 }
 
 /// `git clone` under bubblewrap.
@@ -111,6 +131,7 @@ pub(crate) async fn bubblewrap(forge: &Forge) -> anyhow::Result<Plain> {
     );
     Ok(Plain {
         start: Duration::ZERO,
+        start_on_host: Duration::ZERO,
         clone,
     })
 }

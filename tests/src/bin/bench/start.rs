@@ -73,6 +73,7 @@ pub(crate) async fn run(backend: Backend, rounds: u32) -> anyhow::Result<()> {
 #[derive(Default)]
 struct Parts {
     start: Samples,
+    start_on_host: Samples,
     clone: Samples,
     both: Samples,
     ours: Samples,
@@ -85,6 +86,7 @@ struct Parts {
 impl Parts {
     fn push(&mut self, alone: &Plain, ours: Duration, spent: Spent) {
         self.start.push(alone.start);
+        self.start_on_host.push(alone.start_on_host);
         self.clone.push(alone.clone);
         self.both.push(alone.start + alone.clone);
         self.ours.push(ours);
@@ -105,9 +107,10 @@ impl Parts {
         let mut table = Table::new("the start of a task");
         match backend {
             Backend::Docker => {
-                table.row("create and start, the engine alone", &self.start);
-                table.row("git clone in it, by exec", &self.clone);
-                table.row("both", &self.both);
+                table.row("create and start, no network", &self.start);
+                table.row("create and start, host's network", &self.start_on_host);
+                table.row("git clone by exec", &self.clone);
+                table.row("create and start, no network, and clone", &self.both);
             }
             Backend::Local => table.row("git clone under bubblewrap alone", &self.both),
         }

@@ -11,7 +11,7 @@ use agentmine_agent::{
     Brief, ChangedFile, Facts, Gather, Halt, History, Journal, Limits, Record, Session, TextEditor,
     ToolFault, ToolResult, Tools,
 };
-use agentmine_domain::{Budget, StepKind, Usage, WorkerId};
+use agentmine_domain::{Budget, Lease, StepKind, Usage, WorkerId};
 use agentmine_llm::{Delta, LlmError, Message, Model, Reply, Request, Stop, ToolCall, ToolSpec};
 use agentmine_store::{NewStep, Store};
 use anyhow::{Context as _, ensure};
@@ -77,6 +77,8 @@ async fn over_store(
     let mut fleet = Fleet::new(url).await?;
     fleet.config.command_executor = executor(crate::Backend::Local);
     fleet.config.text_editor_mcp.enabled = false;
+    // The first time warms what can be warmed.
+    store_alone(&fleet, steps / 5).await?;
     let alone = store_alone(&fleet, steps).await?;
     fleet.enqueue().await?;
     let model = Arc::new(AtOnce::new(steps));
@@ -103,12 +105,16 @@ async fn over_store(
 /// What a step writes: the reply, what it cost, the result.
 async fn store_alone(fleet: &Fleet, steps: u32) -> anyhow::Result<Samples> {
     let task = fleet.enqueue().await?;
-    let store: &dyn Store = fleet.store.as_ref();
     let worker = WorkerId("bench".into());
-    let claim = store
+    let claim = fleet
+        .store
         .claim(task, &worker, Uuid::new_v4(), Duration::from_secs(3600), 1)
         .await?
         .context("a fresh task cannot be claimed")?;
+    tokio::spawn(write_steps(Arc::clone(&fleet.store), claim.lease, steps)).await?
+}
+
+async fn write_steps(store: Arc<dyn Store>, lease: Lease, steps: u32) -> anyhow::Result<Samples> {
     let mut samples = Samples::default();
     for n in 0..steps {
         let reply = serde_json::to_value(Message::Assistant(reply(n)))?;
@@ -119,10 +125,10 @@ async fn store_alone(fleet: &Fleet, steps: u32) -> anyhow::Result<Samples> {
         };
         let began = Instant::now();
         let reply = step(StepKind::ModelReply, reply);
-        store.append_step(&claim.lease, &reply).await?;
-        store.record_usage(&claim.lease, "bench", &usage).await?;
+        store.append_step(&lease, &reply).await?;
+        store.record_usage(&lease, "bench", &usage).await?;
         let result = step(StepKind::ToolResult, result);
-        store.append_step(&claim.lease, &result).await?;
+        store.append_step(&lease, &result).await?;
         samples.push(began.elapsed());
     }
     Ok(samples)
