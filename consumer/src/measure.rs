@@ -208,7 +208,7 @@ impl Measurer<'_> {
 
     async fn run_checks(&self, fresh: &Workspace, head: &str) -> Result<Vec<Check>, Halt> {
         fresh
-            .clone_branch(&self.prepared.branches.work, Some(1))
+            .clone_branch(&self.prepared.branches.work, Some(1), &[])
             .await?;
         let cloned = fresh.git_ok(&["rev-parse", "HEAD"]).await?;
         if cloned != head {

@@ -233,8 +233,9 @@ async fn clone(
     let config = &ctx.deps.config;
     let options = &config.command_executor.clone;
     let depth = options.shallow.then_some(options.depth);
-    workspace.clone_branch(branches.start(), depth).await?;
-    configure(ctx, workspace).await?;
+    workspace
+        .clone_branch(branches.start(), depth, &settings(&config.agent))
+        .await?;
     let pushed =
         branches.opens_pull_request && fetch_pushed(ctx, workspace, &branches.work, depth).await?;
     let goes_on = resumes || pushed || !branches.opens_pull_request;
@@ -268,23 +269,15 @@ async fn clone(
     Ok(start)
 }
 
-async fn configure(ctx: &Context, workspace: &Workspace) -> Result<(), Halt> {
-    let agent = &ctx.deps.config.agent;
-    let configure = format!(
-        "git config user.name {} && git config user.email {} && git config push.default current && git config pull.rebase true && git config gc.auto 0",
-        quote(&agent.git_user_name),
-        quote(&agent.git_user_email)
-    );
-    let done = workspace
-        .shell(&configure, Duration::from_secs(60), 4096)
-        .await?;
-    if done.exit_code == 0 {
-        return Ok(());
-    }
-    Err(Halt::Retry(format!(
-        "git could not be configured in the sandbox: {}",
-        said(&done)
-    )))
+/// What git is told for all of the agent's work in the clone.
+fn settings(agent: &agentmine_runtime::config::Agent) -> Vec<String> {
+    vec![
+        format!("user.name={}", agent.git_user_name),
+        format!("user.email={}", agent.git_user_email),
+        "push.default=current".into(),
+        "pull.rebase=true".into(),
+        "gc.auto=0".into(),
+    ]
 }
 
 /// An earlier attempt may have pushed already: the work goes on from there, not beside it.
@@ -416,9 +409,4 @@ impl Context {
     pub(crate) async fn note(&self, text: &str) -> Result<(), Halt> {
         self.journal.record(Record::Note(text), 0).await
     }
-}
-
-/// A word for `/bin/sh`.
-fn quote(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

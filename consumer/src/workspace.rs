@@ -120,7 +120,13 @@ impl Workspace {
     }
 
     /// Clones `branch` into the project folder (spec 001 §4). The credentials stay on the worker.
-    pub(crate) async fn clone_branch(&self, branch: &str, depth: Option<u32>) -> Result<(), Halt> {
+    /// `settings` (`key=value`) become the clone's own.
+    pub(crate) async fn clone_branch(
+        &self,
+        branch: &str,
+        depth: Option<u32>,
+        settings: &[String],
+    ) -> Result<(), Halt> {
         let url = self.remote_url();
         let depth = depth.map(|d| d.max(1).to_string());
         let mut args = vec![
@@ -132,6 +138,9 @@ impl Workspace {
             "--branch",
             branch,
         ];
+        for setting in settings {
+            args.extend(["-c", setting]);
+        }
         if let Some(depth) = &depth {
             args.extend(["--depth", depth, "--single-branch"]);
         }
