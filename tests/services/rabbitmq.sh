@@ -31,7 +31,7 @@ vm_memory_high_watermark.absolute = 1GB
 disk_free_limit.absolute = 200MB
 CONF
     # The program itself: the wrapper in sbin insists on the user `rabbitmq`.
-    start "$home/log" env HOME="$home" RABBITMQ_NODENAME=agentmine-tests@localhost \
+    start "$home/log" env HOME="$home" RABBITMQ_NODENAME="agentmine-tests-$(id -u)-$AMQP_PORT@localhost" \
         RABBITMQ_MNESIA_BASE="$home/data" RABBITMQ_LOG_BASE="$home" RABBITMQ_LOGS=- \
         RABBITMQ_ENABLED_PLUGINS_FILE="$home/enabled_plugins" RABBITMQ_CONFIG_FILE="$home/rabbitmq.conf" \
         RABBITMQ_DIST_PORT=$DIST_PORT RABBITMQ_PID_FILE="$home/pid" ERL_EPMD_ADDRESS=127.0.0.1 \
