@@ -18,6 +18,7 @@ use rmcp::transport::io::stdio_pipes;
 use serde_json::{Value, json};
 
 use crate::editor::{Editor, Reply};
+use crate::gate::{Full, Gate};
 
 /// The name that the server gives itself.
 pub const SERVER_NAME: &str = "mcp-server-text-editor";
@@ -25,7 +26,8 @@ pub const SERVER_NAME: &str = "mcp-server-text-editor";
 pub const TOOL_NAME: &str = "text_editor";
 
 /// A file of the largest size that the editor takes, every byte of it escaped, still fits.
-const MAX_LINE: usize = 64 * 1024 * 1024;
+pub(crate) const MAX_LINE: usize = 64 * 1024 * 1024;
+const _: () = assert!(MAX_LINE > 6 * crate::editor::MAX_FILE + 64 * 1024);
 
 /// Serves until stdin ends.
 ///
@@ -34,6 +36,7 @@ const MAX_LINE: usize = 64 * 1024 * 1024;
 pub async fn serve_stdio(server: TextEditorServer) -> anyhow::Result<()> {
     let (stdin, stdout) = stdio_pipes();
     let transport = AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(MAX_LINE);
+    let transport = Gate::new(transport, Full::Wait);
     server.serve(transport).await?.waiting().await?;
     Ok(())
 }

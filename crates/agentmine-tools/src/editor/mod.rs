@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 
 use command::{Command, LastLine, Range};
 use history::{Before, Change, Fingerprint, History};
-use workspace::{FileAt, What, Workspace};
+use workspace::{Base, FileAt, What, Workspace};
 
 /// Largest file that is viewed or edited, in bytes.
 pub const MAX_FILE: usize = 10 * 1024 * 1024;
@@ -136,13 +136,26 @@ pub struct Editor {
 }
 
 impl Editor {
-    /// An editor for the files under `root`.
+    /// An editor for the files under `root`, which is laid out as in a sandbox: relative paths start
+    /// at `project` under it where that is a folder, else at `root`.
     ///
     /// # Errors
     /// When there is no such folder.
     pub fn open(root: impl Into<PathBuf>) -> anyhow::Result<Self> {
+        Self::with_base(root.into(), Base::Project)
+    }
+
+    /// An editor for the files under `root`, outside of a sandbox: relative paths start at `root`.
+    ///
+    /// # Errors
+    /// When there is no such folder.
+    pub fn open_at(root: impl Into<PathBuf>) -> anyhow::Result<Self> {
+        Self::with_base(root.into(), Base::Root)
+    }
+
+    fn with_base(root: PathBuf, base: Base) -> anyhow::Result<Self> {
         Ok(Self {
-            workspace: Workspace::open(root.into())?,
+            workspace: Workspace::open(root, base)?,
             history: History::default(),
         })
     }

@@ -9,20 +9,20 @@
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use rustix::fs::{
-    Access, AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, accessat, fchmod,
-    fchown, fstat, mkdirat, openat, readlinkat, renameat, renameat_with, statat, unlinkat,
+    Access, AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, accessat, fchmod, fchown, fstat,
+    mkdirat, openat, readlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::{EditError, MAX_FILE, io};
+use crate::temporary::Temporary;
 
 /// As the kernel's own limit.
 const MAX_LINKS: usize = 40;
@@ -32,6 +32,15 @@ pub(super) struct Workspace {
     root: PathBuf,
     /// The root with links resolved: links inside may name it so.
     real_root: PathBuf,
+    base: Base,
+}
+
+/// Where relative paths start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Base {
+    /// At `project` under the root where that is a folder, else at the root: the sandbox's layout.
+    Project,
+    Root,
 }
 
 /// What a path leads to.
@@ -73,18 +82,21 @@ pub(super) struct Content {
 }
 
 impl Workspace {
-    pub(super) fn open(root: PathBuf) -> anyhow::Result<Self> {
+    pub(super) fn open(root: PathBuf, base: Base) -> anyhow::Result<Self> {
         let shown = root.display().to_string();
         let real_root = root
             .canonicalize()
             .with_context(|| format!("the root {shown} cannot be opened"))?;
         anyhow::ensure!(real_root.is_dir(), "the root {shown} is not a folder");
         let root = std::path::absolute(root)?;
-        Ok(Self { root, real_root })
+        Ok(Self {
+            root,
+            real_root,
+            base,
+        })
     }
 
-    /// Finds what a path leads to. A relative one starts at `project` under the root where that is
-    /// a folder, else at the root.
+    /// Finds what a path leads to.
     pub(super) fn resolve(&self, path: &str) -> Result<Found, EditError> {
         if Path::new(path).is_absolute() {
             let inside = self
@@ -92,10 +104,12 @@ impl Workspace {
                 .ok_or_else(|| self.outside(path))?;
             return self.walk(path, inside);
         }
-        let in_project = self.walk(path, Path::new("project"))?;
-        let base = match in_project.what {
-            What::Directory(_) => Path::new("project"),
-            What::File(_) | What::Missing(_) | What::Special(_) => Path::new(""),
+        let base = match self.base {
+            Base::Root => Path::new(""),
+            Base::Project => match self.walk(path, Path::new("project"))?.what {
+                What::Directory(_) => Path::new("project"),
+                What::File(_) | What::Missing(_) | What::Special(_) => Path::new(""),
+            },
         };
         self.walk(path, &base.join(path))
     }
@@ -275,8 +289,8 @@ impl FileAt {
         let attempt = || -> std::io::Result<()> {
             let temporary = Temporary::make(&self.dir, bytes, Mode::RUSR | Mode::WUSR)?;
             let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
-            let _ = fchown(&temporary.file, Some(uid), Some(gid));
-            fchmod(&temporary.file, Mode::from_raw_mode(old.st_mode))?;
+            let _ = fchown(temporary.file(), Some(uid), Some(gid));
+            fchmod(temporary.file(), Mode::from_raw_mode(old.st_mode))?;
             temporary.rename_to(&self.name)
         };
         attempt().map_err(|source| io(shown, source))
@@ -306,72 +320,6 @@ impl MissingAt {
             std::io::ErrorKind::AlreadyExists => EditError::Exists(shown.to_owned()),
             _ => io(shown, source),
         })
-    }
-}
-
-/// A file under a name of its own, until it is renamed; removed if it never is.
-struct Temporary<'a> {
-    dir: &'a OwnedFd,
-    name: String,
-    file: File,
-    kept: bool,
-}
-
-impl<'a> Temporary<'a> {
-    fn make(dir: &'a OwnedFd, bytes: &[u8], mode: Mode) -> std::io::Result<Self> {
-        static COUNTER: AtomicU64 = AtomicU64::new(0);
-        let pid = std::process::id();
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (name, fd) = loop {
-            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-            let name = format!(".agentmine-{pid}-{number}.tmp");
-            match openat(dir, &name, flags, mode) {
-                Ok(fd) => break (name, fd),
-                // Left behind by another process of the same number.
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        };
-        let mut temporary = Self {
-            dir,
-            name,
-            file: fd.into(),
-            kept: false,
-        };
-        temporary.file.write_all(bytes)?;
-        Ok(temporary)
-    }
-
-    fn rename_to(mut self, name: &OsStr) -> std::io::Result<()> {
-        renameat(self.dir, &self.name, self.dir, name)?;
-        self.kept = true;
-        Ok(())
-    }
-
-    fn rename_to_new(mut self, name: &OsStr) -> std::io::Result<()> {
-        match renameat_with(self.dir, &self.name, self.dir, name, RenameFlags::NOREPLACE) {
-            Ok(()) => {}
-            // Some file systems do not know the flag.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-                match statat(self.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-                    Err(Errno::NOENT) => renameat(self.dir, &self.name, self.dir, name)?,
-                    Ok(_) => return Err(Errno::EXIST.into()),
-                    Err(errno) => return Err(errno.into()),
-                }
-            }
-            Err(errno) => return Err(errno.into()),
-        }
-        self.kept = true;
-        Ok(())
-    }
-}
-
-impl Drop for Temporary<'_> {
-    fn drop(&mut self) {
-        if !self.kept {
-            let _ = unlinkat(self.dir, &self.name, AtFlags::empty());
-        }
     }
 }
 

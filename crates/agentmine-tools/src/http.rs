@@ -1,0 +1,82 @@
+//! The servers over streamable HTTP, for local programs and the official conformance suite.
+//!
+//! It listens on loopback addresses only, and answers only requests whose `Host` names one and whose
+//! `Origin`, if there is one, does too: no web page reaches it by a name that it rebinds.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use rmcp::handler::server::ServerHandler;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio_util::sync::CancellationToken;
+
+/// Largest request, in bytes: a file of the largest size that is written, escaped.
+const MAX_BODY: usize = 32 * 1024 * 1024;
+/// Most sessions at once; one that is not used ends after five minutes.
+const MAX_SESSIONS: usize = 256;
+
+/// Serves any handler at `/mcp`, as [`ToolServer::serve_http`](crate::ToolServer::serve_http) serves ours:
+/// until the future is dropped or SIGTERM or SIGINT comes. `ready` is told the address, whose port is the
+/// kernel's choice where `addr` has port 0. Each session gets a clone of `server`.
+///
+/// Whoever can open a connection to the address can call it: there is no token, and every user of the
+/// machine reaches a loopback address. It is for tests and for machines with one user.
+///
+/// # Errors
+/// When the address is not a loopback address or cannot be bound.
+pub async fn serve<S>(
+    server: S,
+    addr: SocketAddr,
+    ready: impl FnOnce(SocketAddr),
+) -> anyhow::Result<()>
+where
+    S: ServerHandler + Clone + Send + Sync + 'static,
+{
+    anyhow::ensure!(
+        addr.ip().is_loopback(),
+        "{addr} is not a loopback address: the tool servers are served on this machine only, \
+         e.g. on 127.0.0.1:0"
+    );
+    let listener = tokio::net::TcpListener::bind(addr)
+        .await
+        .with_context(|| format!("cannot listen on {addr}"))?;
+    let ended = CancellationToken::new();
+    let _ended = ended.clone().drop_guard();
+    let config = StreamableHttpServerConfig::default()
+        .with_allowed_hosts(["localhost", "127.0.0.1", "::1"])
+        .with_allowed_origins(["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"])
+        .with_max_request_body_bytes(MAX_BODY)
+        .with_cancellation_token(ended);
+    let sessions = Arc::new(LocalSessionManager::default());
+    let service =
+        StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&sessions), config);
+    let router = axum::Router::new()
+        .route_service("/mcp", service)
+        .layer(from_fn(move |request, next| {
+            bounded(Arc::clone(&sessions), request, next)
+        }));
+    ready(listener.local_addr()?);
+    tokio::select! {
+        served = axum::serve(listener, router).into_future() => served?,
+        signal = crate::host::terminated() => signal?,
+    }
+    Ok(())
+}
+
+/// Refuses what would begin one session too many: a request that is in none and, as the stateless
+/// revision demands of its own, does not name its method in a header.
+async fn bounded(sessions: Arc<LocalSessionManager>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let begins = !headers.contains_key("mcp-session-id") && !headers.contains_key("mcp-method");
+    if begins && sessions.sessions.read().await.len() >= MAX_SESSIONS {
+        let what = format!("{MAX_SESSIONS} sessions are open: end one, or wait");
+        return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
+    }
+    next.run(request).await
+}
