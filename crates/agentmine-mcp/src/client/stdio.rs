@@ -1,0 +1,152 @@
+//! Messages over a byte stream, one on each line.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::service::RoleClient;
+use rmcp::transport::Transport;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::ending::{Ending, Writer};
+use crate::guard::{self, Line, Lines, MAX_GARBAGE};
+
+const CHUNK: usize = 8 * 1024;
+/// A server that takes no byte for this long does not read at all. What we have to tell it would pile
+/// up in memory.
+const WRITE: Duration = Duration::from_secs(60);
+
+/// A server's stream. The end of it, and whatever makes us end it, is told to the [`Ending`].
+pub(crate) struct Stdio<S> {
+    read: ReadHalf<S>,
+    chunk: Box<[u8; CHUNK]>,
+    lines: Lines,
+    ready: VecDeque<ServerJsonRpcMessage>,
+    garbage: usize,
+    max_line: usize,
+    write: Arc<Mutex<Option<Writer<WriteHalf<S>>>>>,
+    ending: Ending,
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + 'static> Stdio<S> {
+    pub(crate) fn new(stream: S, max_line: usize, ending: &Ending) -> Self {
+        let (read, write) = tokio::io::split(stream);
+        Self {
+            read,
+            chunk: Box::new([0; CHUNK]),
+            lines: Lines::new(max_line),
+            ready: VecDeque::new(),
+            garbage: 0,
+            max_line,
+            write: Arc::new(Mutex::new(Some(Writer::new(write, ending)))),
+            ending: ending.clone(),
+        }
+    }
+
+    /// Takes in the first bytes of the chunk. `Err`: the connection must end for this.
+    fn take(&mut self, count: usize) -> Result<(), String> {
+        let mut monster = false;
+        let (ready, garbage) = (&mut self.ready, &mut self.garbage);
+        let read = self.chunk.get(..count).unwrap_or_default();
+        let lines = self.lines.push(read, |line| match guard::read(line) {
+            Line::Empty => {}
+            Line::Messages(messages, more) => {
+                ready.extend(messages);
+                *garbage += more;
+            }
+            Line::Garbage => *garbage += 1,
+            Line::Monster => monster = true,
+        });
+        if lines.is_err() {
+            return Err(format!(
+                "it sent a line of more than {} bytes",
+                self.max_line
+            ));
+        }
+        if monster {
+            let (values, depth) = (guard::MAX_VALUES, guard::MAX_DEPTH);
+            return Err(format!(
+                "it sent a message of more than {values} values, or more than {depth} within each other"
+            ));
+        }
+        if self.garbage > MAX_GARBAGE {
+            return Err(format!(
+                "it sent more than {MAX_GARBAGE} lines that are not the protocol"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + 'static> Transport<RoleClient> for Stdio<S> {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let (write, ending) = (self.write.clone(), self.ending.clone());
+        async move {
+            let mut line = serde_json::to_vec(&message)?;
+            drop(message);
+            line.push(b'\n');
+            let mut write = write.lock().await;
+            let Some(write) = write.as_mut() else {
+                return Err(io::ErrorKind::NotConnected.into());
+            };
+            let written = async {
+                let mut rest = line.as_slice();
+                while !rest.is_empty() {
+                    let count = timeout(WRITE, write.write(rest)).await??;
+                    if count == 0 {
+                        return Err(io::ErrorKind::WriteZero.into());
+                    }
+                    rest = rest.get(count..).unwrap_or_default();
+                }
+                timeout(WRITE, write.flush()).await?
+            };
+            let written: io::Result<()> = written.await;
+            if written
+                .as_ref()
+                .is_err_and(|e| e.kind() == io::ErrorKind::TimedOut)
+            {
+                ending.end(format!("it took no input for {} s", WRITE.as_secs()));
+            }
+            written
+        }
+    }
+
+    // Cut short at its one await, it loses nothing.
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                return Some(message);
+            }
+            if self.ending.reason().is_some() {
+                return None;
+            }
+            let ended = match self.read.read(self.chunk.as_mut_slice()).await {
+                Ok(0) if self.lines.half() => {
+                    Err("it has ended in the middle of a line".to_owned())
+                }
+                Ok(0) => Err("it has ended".to_owned()),
+                Ok(count) => self.take(count),
+                Err(error) => Err(format!("its output cannot be read: {error}")),
+            };
+            if let Err(reason) = ended {
+                self.ending.end(reason);
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        // Not waiting for a write under way: `Writer` breaks it.
+        self.ending.end("it was shut down");
+        drop(self.write.lock().await.take());
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! Which servers there are: `~/.agentmine/mcp_config.json`, then `<project>/.agentmine/mcp_config.json`
+//! (spec 002 §2).
+//!
+//! The project's entry of the same name wins as a whole. A missing file is skipped. A faulty entry is
+//! reported with file, line and field, and only that entry is left out; with an entry of the project
+//! that is faulty the user's one of that name is left out too, since it was meant to be replaced.
+//!
+//! A project's file belongs to the repository, and a repository is hostile: its servers run in the
+//! sandbox whatever they say, have no `url`, and `${VAR}` in it is never taken from this process.
+//!
+//! Two faults leave nothing out but the key that has them: a `timeoutSeconds` that is none (spec 002
+//! §2.2: the default holds) and a capability that is not known. Those, and unknown keys beside
+//! `mcpServers`, are told with [`ConfigFault::server`] `None`.
+
+mod entry;
+mod expand;
+mod fields;
+mod json;
+mod load;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agentmine_runtime::config::Secret;
+use url::Url;
+
+use crate::ConfigFault;
+
+pub use load::{
+    MAX_FILE, MAX_SERVERS, PROJECT_FILE, is_server_name, load, project_file, user_file,
+};
+
+/// Whose file an entry stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The operator's, or the user's own.
+    Operator,
+    /// The repository's: hostile.
+    Repository,
+}
+
+/// Where an entry stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The file; for a repository's, its path in the repository. `(built in)` for our own.
+    pub file: PathBuf,
+    /// Line of the entry, from 1.
+    pub line: usize,
+    /// Whose.
+    pub owner: Owner,
+}
+
+/// Where a server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// As a process of this machine.
+    Worker,
+    /// Inside the task's sandbox.
+    Sandbox,
+}
+
+/// How a server is reached.
+#[derive(Clone)]
+pub enum Transport {
+    /// A process that speaks on stdin and stdout.
+    Stdio {
+        /// Program and arguments; never empty.
+        command: Vec<String>,
+        /// Added to the cleared environment, `${VAR}` already put in.
+        env: BTreeMap<String, Secret>,
+        /// Where it runs.
+        place: Place,
+    },
+    /// Streamable HTTP.
+    Http {
+        /// `http` or `https`.
+        url: Url,
+        /// Sent with every request, `${VAR}` already put in.
+        headers: BTreeMap<String, Secret>,
+    },
+}
+
+impl std::fmt::Debug for Transport {
+    /// Without the query of a URL and who logs in by it: many put a key there.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Stdio {
+                command,
+                env,
+                place,
+            } => f
+                .debug_struct("Stdio")
+                .field("command", command)
+                .field("env", env)
+                .field("place", place)
+                .finish(),
+            Self::Http { url, headers } => {
+                let at = format!("{}{}", url.origin().ascii_serialization(), url.path());
+                f.debug_struct("Http")
+                    .field("url", &at)
+                    .field("headers", headers)
+                    .finish()
+            }
+        }
+    }
+}
+
+/// What we say we can do for a server. Only what the configuration switches on is said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Roots: the workspace.
+    pub roots: bool,
+    /// Model calls on the server's behalf.
+    pub sampling: bool,
+    /// Its log messages are kept.
+    pub logging: bool,
+}
+
+/// One server.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// `[a-z0-9-]{1,24}`.
+    pub name: String,
+    /// Where the entry stands.
+    pub origin: Origin,
+    /// How it is reached.
+    pub transport: Transport,
+    /// Whether it is to be started.
+    pub enabled: bool,
+    /// What we offer it.
+    pub capabilities: Capabilities,
+    /// For one request, unless progress extends it. 30 s where the file says nothing or nonsense.
+    pub timeout: Duration,
+    /// How often it is started again after a crash; `None`: as the policy says.
+    pub max_restarts: Option<u32>,
+}
+
+/// All that was read.
+#[derive(Debug, Clone, Default)]
+pub struct Loaded {
+    /// By name, enabled or not.
+    pub servers: BTreeMap<String, ServerConfig>,
+    /// What is wrong, in the order of the files and their lines. An entry that has a fault with its name
+    /// as `server` is not in `servers`.
+    pub faults: Vec<ConfigFault>,
+    /// The files that were there, in the order they were read.
+    pub files: Vec<PathBuf>,
+}
+
+/// A project's file.
+#[derive(Debug, Clone)]
+pub struct RepositoryFile {
+    /// As it is shown, e.g. `.agentmine/mcp_config.json`.
+    pub shown: PathBuf,
+    /// Its content.
+    pub text: String,
+}

@@ -1,0 +1,225 @@
+//! What can go wrong with a server, in the five kinds that the specification names (spec 002 §4.3).
+//!
+//! `Display` is the message of spec 002 §4.1 in English, with what was seen; [`McpError::hint`] is the
+//! next step for a person; [`McpError::for_model`] is what the model is told. A server's own words in
+//! it are shortened, and no secret is among them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Why a server did not do as asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum McpError {
+    /// A configuration file, or one entry of it, cannot be used.
+    #[error("the MCP configuration could not be loaded: {fault}")]
+    Configuration {
+        /// What is wrong, and where.
+        fault: ConfigFault,
+    },
+    /// The server's process.
+    #[error("MCP server '{server}' {what}: {detail}")]
+    Process {
+        /// The server's configured name.
+        server: String,
+        /// What became of it.
+        what: ProcessFault,
+        /// How: not found, exit code, signal.
+        detail: String,
+        /// The last of what it wrote to stderr, capped.
+        stderr: String,
+    },
+    /// It did not come up: no answer within the start limit, not the protocol, refused.
+    #[error("the connection to MCP server '{server}' failed: {detail}")]
+    Connection {
+        /// The server's configured name.
+        server: String,
+        /// What happened.
+        detail: String,
+    },
+    /// It broke the protocol once connected, or the connection ended.
+    #[error("communication with MCP server '{server}' failed: {detail}")]
+    Protocol {
+        /// The server's configured name.
+        server: String,
+        /// What happened.
+        detail: String,
+    },
+    /// The server answered with an error, or not in time.
+    #[error("MCP tool '{server}:{tool}' failed: {fault}")]
+    ToolExecution {
+        /// The server's configured name.
+        server: String,
+        /// The tool, resource or prompt that was asked for.
+        tool: String,
+        /// What happened.
+        fault: ToolFault,
+    },
+}
+
+/// A fault of a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigFault {
+    /// The file.
+    pub file: PathBuf,
+    /// Counted from 1, where it is known.
+    pub line: Option<usize>,
+    /// Such as `mcpServers.github.command[1]`; empty where it is the file as a whole.
+    pub field: String,
+    /// What was seen, and what was expected.
+    pub detail: String,
+    /// The server that is left out for it; `None` where the file as a whole is.
+    pub server: Option<String>,
+}
+
+impl std::fmt::Display for ConfigFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        if !self.field.is_empty() {
+            write!(f, ": {}", self.field)?;
+        }
+        write!(f, ": {}", self.detail)
+    }
+}
+
+/// What became of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessFault {
+    /// It could not be started, or ended before it was connected.
+    Start,
+    /// It ended although nobody asked it to.
+    Ended,
+    /// It was started again too often and is given up.
+    GivenUp,
+}
+
+impl std::fmt::Display for ProcessFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Start => "could not be started",
+            Self::Ended => "ended unexpectedly",
+            Self::GivenUp => "is given up",
+        })
+    }
+}
+
+/// Why a request failed on a server that runs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ToolFault {
+    /// A JSON-RPC error.
+    #[error("{message} (code {code})")]
+    Refused {
+        /// The server's code.
+        code: i64,
+        /// Its words, shortened.
+        message: String,
+    },
+    /// No answer in time. The call was cancelled on the server.
+    #[error("no answer within {} s", after.as_secs_f64())]
+    Timeout {
+        /// The limit that passed.
+        after: Duration,
+    },
+    /// There is no such server, or no such tool on it, or it is not running.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl McpError {
+    /// What the model is told as the error's code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Configuration { .. } => "mcp_configuration_error",
+            Self::Process { .. } => "mcp_process_error",
+            Self::Connection { .. } => "mcp_connection_error",
+            Self::Protocol { .. } => "mcp_protocol_error",
+            Self::ToolExecution { .. } => "mcp_tool_execution_error",
+        }
+    }
+
+    /// The next step, for a person.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Configuration { fault } => {
+                format!(
+                    "correct {}; the other servers are not affected",
+                    fault.file.display()
+                )
+            }
+            Self::Process {
+                server,
+                what: ProcessFault::Start,
+                ..
+            } => {
+                format!(
+                    "check `command` of {server:?}; `agentmine mcp doctor {server}` shows its stderr"
+                )
+            }
+            Self::Process { server, .. } | Self::Protocol { server, .. } => {
+                format!("`agentmine mcp doctor {server}` starts it and shows what it says")
+            }
+            Self::Connection { server, .. } => {
+                format!(
+                    "does {server:?} speak MCP on stdio? `agentmine mcp doctor {server}` shows what it says"
+                )
+            }
+            Self::ToolExecution { server, .. } => {
+                format!(
+                    "`agentmine mcp tools {server}` shows its tools; a longer `timeoutSeconds` gives it more time"
+                )
+            }
+        }
+    }
+
+    /// What the model is told: `{"status":"error","error":{"code":…,"message":…}}` (spec 002 §4.1).
+    #[must_use]
+    pub fn for_model(&self) -> Value {
+        json!({ "status": "error", "error": { "code": self.code(), "message": self.to_string() } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn model_is_told_code_and_message_and_nothing_of_stderr() {
+        let error = McpError::Process {
+            server: "docs".into(),
+            what: ProcessFault::Ended,
+            detail: "exit code 3".into(),
+            stderr: "hostile words".into(),
+        };
+        let expected = json!({
+            "status": "error",
+            "error": {
+                "code": "mcp_process_error",
+                "message": "MCP server 'docs' ended unexpectedly: exit code 3",
+            },
+        });
+        assert_eq!(error.for_model(), expected);
+        assert!(error.hint().contains("agentmine mcp doctor docs"));
+    }
+
+    #[test]
+    fn fault_of_a_file_is_told_with_its_place() {
+        let fault = ConfigFault {
+            file: "mcp_config.json".into(),
+            line: Some(7),
+            field: "mcpServers.a.command".into(),
+            detail: "a number, where a list was expected".into(),
+            server: Some("a".into()),
+        };
+        assert_eq!(
+            McpError::Configuration { fault }.to_string(),
+            "the MCP configuration could not be loaded: mcp_config.json:7: mcpServers.a.command: \
+             a number, where a list was expected"
+        );
+    }
+}

@@ -1,0 +1,264 @@
+//! Streamable HTTP.
+//!
+//! Headers of the configuration are secret: they go to the configured origin only (no redirect leads
+//! to another), are marked so that nothing prints them, and no error repeats the query of a URL, where
+//! others put theirs. Sizes are bounded: an event by [`Limits::max_line`], a body by what the library
+//! has built in (16 MiB, 64 KiB of an error). Time is bounded by the limits of the calls; connecting
+//! by [`CONNECT`].
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_runtime::config::Secret;
+use futures::stream::BoxStream;
+use http::{HeaderName, HeaderValue};
+use reqwest::redirect::Policy;
+use rmcp::model::ClientJsonRpcMessage;
+use rmcp::service::RoleClient;
+use rmcp::transport::Transport;
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpClientTransport,
+    StreamableHttpClientTransportConfig, StreamableHttpError, StreamableHttpPostResponse,
+};
+use url::Url;
+
+use crate::Limits;
+use crate::client::{Ending, Failure};
+use crate::output::shortened;
+
+/// How long a connection may take to stand.
+const CONNECT: Duration = Duration::from_secs(10);
+const MAX_REDIRECTS: usize = 5;
+/// What is shorter is no secret, and to blank it out would only make text unreadable.
+const MIN_SECRET: usize = 6;
+
+/// A transport to this URL. An error is one of the configuration, in words.
+pub(crate) fn transport(
+    url: &Url,
+    headers: &BTreeMap<String, Secret>,
+    limits: &Limits,
+    ending: &Ending,
+) -> Result<impl Transport<RoleClient> + 'static + use<>, String> {
+    let mut custom = HashMap::new();
+    for (name, value) in headers {
+        let shown = shortened(name);
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| format!("{shown:?} is no name of a header"))?;
+        let mut value = HeaderValue::from_str(value.expose()).map_err(|_| {
+            format!("the value of header {shown:?} has characters that no header may have")
+        })?;
+        value.set_sensitive(true);
+        custom.insert(name, value);
+    }
+    let origin = url.origin();
+    let same_origin = Policy::custom(move |attempt| {
+        if attempt.url().origin() != origin {
+            attempt.error("a redirect to another origin is not followed")
+        } else if attempt.previous().len() > MAX_REDIRECTS {
+            attempt.error("too many redirects")
+        } else {
+            attempt.follow()
+        }
+    });
+    agentmine_runtime::tls::install_default_provider();
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("agentmine/", env!("CARGO_PKG_VERSION")))
+        .redirect(same_origin)
+        .connect_timeout(CONNECT);
+    if url.scheme() == "http" {
+        // A server on this machine needs no certificates, so a system without any must do.
+        builder = builder.tls_certs_only([]);
+    }
+    let client = builder
+        .build()
+        .map_err(|error| format!("no HTTP client could be made: {}", error.without_url()))?;
+    let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
+    config.custom_headers = custom;
+    config.max_sse_event_size = limits.max_line;
+    Ok(StreamableHttpClientTransport::with_client(
+        Quiet {
+            client,
+            ending: ending.clone(),
+            secrets: secrets(url, headers).into(),
+        },
+        config,
+    ))
+}
+
+/// A failure to connect, with what to do about it.
+pub(crate) fn explained(url: &Url, failure: &Failure) -> String {
+    let detail = without_query(&failure.detail, url);
+    if detail.contains("403") {
+        return format!("{detail}; check what `headers` of this server allow");
+    }
+    if failure.authorization || detail.contains("401") {
+        return format!(
+            "{detail}; it wants to know who asks: set `headers` of this server, such as \"Authorization\""
+        );
+    }
+    if ["HTTP 404", "HTTP 405", "text/html"]
+        .iter()
+        .any(|it| detail.contains(it))
+    {
+        return format!(
+            "{detail}; is this its streamable HTTP endpoint? The older HTTP with SSE (an `/sse` endpoint) is not supported"
+        );
+    }
+    detail
+}
+
+fn without_query(words: &str, url: &Url) -> String {
+    let mut bare = url.clone();
+    bare.set_query(None);
+    let _ = bare.set_username("");
+    let _ = bare.set_password(None);
+    words.replace(url.as_str(), bare.as_str())
+}
+
+type Error = StreamableHttpError<reqwest::Error>;
+type Headers = HashMap<HeaderName, HeaderValue>;
+type Events = BoxStream<'static, Result<sse_stream::Sse, SseError>>;
+
+/// The library's client, but for the URLs in its errors.
+#[derive(Clone)]
+struct Quiet {
+    client: reqwest::Client,
+    ending: Ending,
+    secrets: Arc<[Secret]>,
+}
+
+/// What a server was told and might say again, in an error.
+fn secrets(url: &Url, headers: &BTreeMap<String, Secret>) -> Vec<Secret> {
+    let headers = headers
+        .values()
+        .flat_map(|value| std::iter::once(value.expose()).chain(value.expose().split_whitespace()))
+        .map(str::to_owned);
+    let query = url.query_pairs().map(|(_, value)| value.into_owned());
+    let raw = url
+        .query()
+        .into_iter()
+        .flat_map(|query| query.split(['&', '=']));
+    let mut all: Vec<String> = headers
+        .chain(query)
+        .chain(raw.map(str::to_owned))
+        .chain(url.password().map(str::to_owned))
+        .filter(|secret| secret.len() >= MIN_SECRET)
+        .collect();
+    all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    all.into_iter().map(Secret::new).collect()
+}
+
+impl Quiet {
+    fn quiet(&self, error: Error) -> Error {
+        match error {
+            StreamableHttpError::Client(error) => {
+                let redirected = error.is_redirect();
+                let error = error.without_url();
+                if redirected {
+                    let words = Cow::Borrowed("a redirect to another origin is not followed");
+                    return StreamableHttpError::UnexpectedServerResponse(words);
+                }
+                StreamableHttpError::Client(error)
+            }
+            StreamableHttpError::UnexpectedServerResponse(words) => {
+                let hidden = self
+                    .secrets
+                    .iter()
+                    .fold(words.into_owned(), |words, secret| {
+                        words.replace(secret.expose(), "***")
+                    });
+                StreamableHttpError::UnexpectedServerResponse(hidden.into())
+            }
+            other => other,
+        }
+    }
+
+    /// The same for a message of ours. Where nobody is there to take it the connection has ended, and
+    /// is to be made anew: nothing else would tell of a server that went away while it was idle.
+    fn posted<T>(&self, posted: Result<T, Error>) -> Result<T, Error> {
+        posted.map_err(|error| {
+            let error = self.quiet(error);
+            if let StreamableHttpError::Client(client) = &error
+                && (client.is_connect() || client.is_request())
+            {
+                self.ending.end("it cannot be reached");
+            }
+            error
+        })
+    }
+}
+
+impl StreamableHttpClient for Quiet {
+    type Error = reqwest::Error;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        auth: Option<String>,
+        headers: Headers,
+    ) -> Result<StreamableHttpPostResponse, Error> {
+        let posted = self
+            .client
+            .post_message(uri, message, session, auth, headers);
+        self.posted(posted.await)
+    }
+
+    async fn post_message_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        auth: Option<String>,
+        headers: Headers,
+        max: usize,
+    ) -> Result<StreamableHttpPostResponse, Error> {
+        let client = &self.client;
+        let posted =
+            client.post_message_with_max_sse_event_size(uri, message, session, auth, headers, max);
+        self.posted(posted.await)
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session: Arc<str>,
+        auth: Option<String>,
+        headers: Headers,
+    ) -> Result<(), Error> {
+        let deleted = self.client.delete_session(uri, session, auth, headers);
+        deleted.await.map_err(|error| self.quiet(error))
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        auth: Option<String>,
+        headers: Headers,
+    ) -> Result<Events, Error> {
+        let stream = self
+            .client
+            .get_stream(uri, session, last_event, auth, headers);
+        stream.await.map_err(|error| self.quiet(error))
+    }
+
+    async fn get_stream_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        auth: Option<String>,
+        headers: Headers,
+        max: usize,
+    ) -> Result<Events, Error> {
+        let client = &self.client;
+        let stream =
+            client.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max);
+        stream.await.map_err(|error| self.quiet(error))
+    }
+}

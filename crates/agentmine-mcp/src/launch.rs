@@ -1,0 +1,57 @@
+//! How a server's process is started: on the worker, or by whoever has a sandbox.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::McpError;
+use crate::config::ServerConfig;
+
+/// A byte stream.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
+
+/// Starts stdio servers in one place.
+#[async_trait]
+pub trait Launcher: Send + Sync + 'static {
+    /// Starts the server's command.
+    ///
+    /// # Errors
+    /// [`McpError::Process`] where it does not start.
+    async fn launch(&self, server: &ServerConfig) -> Result<Launched, McpError>;
+
+    /// The files on this machine that the server's program is made of, as far as its command tells:
+    /// when one changes, the server is started again.
+    fn files(&self, server: &ServerConfig) -> Vec<PathBuf> {
+        let _ = server;
+        Vec::new()
+    }
+}
+
+/// A server that was started.
+pub struct Launched {
+    /// Its stdin (write) and stdout (read). Dropping it closes both.
+    pub stream: Box<dyn Stream>,
+    /// The process behind it.
+    pub process: Box<dyn ServerProcess>,
+}
+
+/// A server's process, with all that it started. Dropping it kills all of it.
+#[async_trait]
+pub trait ServerProcess: Send + Sync + 'static {
+    /// The last of its stderr, at most 64 KiB; never a secret of ours, but hostile text.
+    async fn stderr(&self) -> String;
+    /// Resolves when the process has ended, with how: `exit code 1`, `signal 9`. Pending for ever
+    /// where that cannot be seen; the end of the stream tells then.
+    async fn ended(&self) -> String;
+    /// Ends it: the stream was closed before; after `grace` SIGTERM, after another SIGKILL, on the
+    /// whole group. Returns when nothing of it is left.
+    async fn stop(&self, grace: Duration);
+    /// Ends it with SIGKILL, without waiting: for when there is no time, or no runtime. Dropping the
+    /// process must do the same.
+    fn kill(&self) {}
+    /// Its process id on this machine, where it has one here.
+    fn pid(&self) -> Option<u32>;
+}

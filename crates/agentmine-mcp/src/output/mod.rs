@@ -1,0 +1,232 @@
+//! What a server gives, as text: every kind of content has one defined form, and the whole is capped.
+//!
+//! - Text stands as it is. Pictures, sounds and other bytes are described, never dumped:
+//!   `[image: image/png, 6 bytes, not shown]`.
+//! - A link is `[link to a resource: URI (name, type)] description`; an embedded resource
+//!   `[resource: URI]` and its text.
+//! - `structuredContent` is JSON, where there is no text that says the same; for programs it is kept
+//!   beside, within the cap.
+//! - A refusal by the server is `{"status":"error","error":{"code":…,"message":…}}` with its own code.
+
+mod check;
+
+use rmcp::ErrorData;
+use serde_json::{Value, json};
+
+use crate::ToolOutput;
+
+pub(crate) use check::Checker;
+
+/// Most bytes of a server's own words in an error.
+const MAX_WORDS: usize = 500;
+
+/// A tool's result. `None` if it is none at all.
+pub(crate) fn of_result(result: &Value, max: usize) -> Option<ToolOutput> {
+    let result = result.as_object()?;
+    if result.get("resultType").and_then(Value::as_str) == Some("task") {
+        let words = "the tool answered with a task, which was not asked for";
+        return Some(refused(-32603, words));
+    }
+    let content = match result.get("content") {
+        Some(Value::Array(content)) => content.as_slice(),
+        None | Some(Value::Null) => &[],
+        Some(_) => return None,
+    };
+    let structured = result.get("structuredContent").filter(|it| !it.is_null());
+    let known = ["content", "structuredContent", "isError", "resultType"];
+    if !result.is_empty() && !known.iter().any(|key| result.contains_key(*key)) {
+        return None;
+    }
+    let mut parts: Vec<String> = content.iter().map(block).collect();
+    // A server that gives both gives the same twice.
+    let has_text = content
+        .iter()
+        .any(|block| text_of(block, "type") == Some("text"));
+    let json = structured.map(Value::to_string);
+    let small = json.as_ref().is_some_and(|json| json.len() <= max);
+    if let (Some(json), false) = (json, has_text) {
+        parts.push(json);
+    }
+    if parts.is_empty() {
+        parts.push("(the tool returned nothing)".to_owned());
+    }
+    Some(ToolOutput {
+        text: capped(&parts.join("\n"), max),
+        is_error: result.get("isError").and_then(Value::as_bool) == Some(true),
+        structured: structured.filter(|_| small).cloned(),
+    })
+}
+
+/// What a resource holds.
+pub(crate) fn of_resource(result: &Value, max: usize) -> Option<ToolOutput> {
+    let contents = result.get("contents")?.as_array()?;
+    let text = match contents.as_slice() {
+        [] => "(the resource is empty)".to_owned(),
+        [only] if text_of(only, "text").is_some() => {
+            text_of(only, "text").unwrap_or_default().to_owned()
+        }
+        several => several.iter().map(resource).collect::<Vec<_>>().join("\n"),
+    };
+    Some(plain(&text, max))
+}
+
+/// A prompt's messages, each led by its role.
+pub(crate) fn of_prompt(result: &Value, max: usize) -> Option<ToolOutput> {
+    let messages = result.get("messages")?.as_array()?;
+    let mut parts = Vec::new();
+    for message in messages {
+        let role = shortened(text_of(message, "role").unwrap_or("unknown"));
+        let content = match message.get("content") {
+            // One block in the protocol; some servers send a list.
+            Some(Value::Array(blocks)) => blocks.iter().map(block).collect::<Vec<_>>().join("\n"),
+            Some(one) => block(one),
+            None => block(&Value::Null),
+        };
+        parts.push(format!("{role}: {content}"));
+    }
+    if parts.is_empty() {
+        parts.push("(the prompt is empty)".to_owned());
+    }
+    Some(plain(&parts.join("\n\n"), max))
+}
+
+/// The server refused the call itself: an unknown tool, wrong arguments.
+pub(crate) fn of_refusal(error: &ErrorData, max: usize) -> ToolOutput {
+    // Escaped, a character can take six bytes.
+    let mut message = capped(&error.message, max);
+    if Value::from(message.as_str()).to_string().len() > max.saturating_add(MAX_WORDS) {
+        message = capped(&error.message, max / 6);
+    }
+    let mut told = json!({"code": error.code.0, "message": message});
+    if let Some(data) = error
+        .data
+        .as_ref()
+        .filter(|data| data.to_string().len() <= MAX_WORDS)
+    {
+        told["data"] = data.clone();
+    }
+    error_of(&told)
+}
+
+/// We refuse the call ourselves, in the same form.
+pub(crate) fn refused(code: i64, message: &str) -> ToolOutput {
+    error_of(&json!({"code": code, "message": message}))
+}
+
+fn error_of(error: &Value) -> ToolOutput {
+    ToolOutput {
+        text: json!({"status": "error", "error": error}).to_string(),
+        is_error: true,
+        structured: None,
+    }
+}
+
+fn plain(text: &str, max: usize) -> ToolOutput {
+    ToolOutput {
+        text: capped(text, max),
+        is_error: false,
+        structured: None,
+    }
+}
+
+/// A server's own words, short enough for an error, on one line, and without what a terminal would
+/// obey or what turns the reading direction.
+pub(crate) fn shortened(words: &str) -> String {
+    let short = capped(words, MAX_WORDS);
+    short
+        .chars()
+        .map(|c| if is_obeyed(c) { ' ' } else { c })
+        .collect()
+}
+
+/// A longer text of a server's, with its lines.
+pub(crate) fn printable(words: &str) -> String {
+    let kept = |c: &char| matches!(c, '\n' | '\t') || !is_obeyed(*c);
+    words.chars().filter(kept).collect()
+}
+
+fn is_obeyed(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// About how many bytes of memory a value takes; at least what its text takes.
+pub(crate) fn weight(value: &Value) -> usize {
+    const EACH: usize = 64;
+    EACH + match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(weight).sum(),
+        Value::Object(values) => values
+            .iter()
+            .map(|(key, value)| EACH + key.len() + weight(value))
+            .sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
+/// The first and the last half of what is too long, with the cut told between them.
+pub(crate) fn capped(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let head = head_of(text, max.div_ceil(2));
+    let mut from = text.len() - max / 2;
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    let tail = text.get(from..).unwrap_or_default();
+    let cut = text.len() - head.len() - tail.len();
+    format!("{head}\n[... {cut} bytes cut ...]\n{tail}")
+}
+
+/// At most `max` bytes of the start, whole characters only.
+pub(crate) fn head_of(text: &str, max: usize) -> &str {
+    let mut end = max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+fn block(block: &Value) -> String {
+    let mime = shortened(text_of(block, "mimeType").unwrap_or("unknown type"));
+    match text_of(block, "type") {
+        Some("text") => text_of(block, "text").unwrap_or_default().to_owned(),
+        Some(kind @ ("image" | "audio")) => {
+            let bytes = decoded_len(text_of(block, "data"));
+            format!("[{kind}: {mime}, {bytes} bytes, not shown]")
+        }
+        Some("resource_link") => {
+            let uri = text_of(block, "uri").unwrap_or_default();
+            let name = text_of(block, "title").or(text_of(block, "name"));
+            let name = name.unwrap_or("no name");
+            let description = text_of(block, "description").unwrap_or_default();
+            format!("[link to a resource: {uri} ({name}, {mime})] {description}")
+                .trim_end()
+                .to_owned()
+        }
+        Some("resource") => resource(block.get("resource").unwrap_or(&Value::Null)),
+        Some(other) => format!("[content of type {:?}, not shown]", shortened(other)),
+        None => "[content of no type, not shown]".to_owned(),
+    }
+}
+
+fn resource(resource: &Value) -> String {
+    let uri = text_of(resource, "uri").unwrap_or_default();
+    match text_of(resource, "text") {
+        Some(text) => format!("[resource: {uri}]\n{text}"),
+        None => {
+            let mime = shortened(text_of(resource, "mimeType").unwrap_or("unknown type"));
+            let bytes = decoded_len(text_of(resource, "blob"));
+            format!("[resource: {uri}, {mime}, {bytes} bytes, not shown]")
+        }
+    }
+}
+
+fn text_of<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    value.get(key)?.as_str()
+}
+
+/// How many bytes base64 stands for.
+fn decoded_len(base64: Option<&str>) -> usize {
+    base64.map_or(0, |text| text.trim_end_matches('=').len() * 3 / 4)
+}

@@ -1,0 +1,116 @@
+//! Servers as processes of this machine.
+//!
+//! Promised: a server gets no more of our environment than [`ALLOWED_ENV`]; it has a session of its
+//! own and no terminal; when it is stopped, or whoever holds it lets go of it, nothing that it started
+//! is left, in whatever group or session that is. Should this process be killed (SIGKILL), the kernel
+//! ends the server itself, and what it had started sees the end of its stdin.
+//!
+//! What it started is found as its descendants and by a mark in their environment. Accepted: a process
+//! that cleared its environment and whose parents had all ended before anybody looked is not found.
+
+mod command;
+mod environment;
+mod running;
+mod spawner;
+mod stderr;
+mod stream;
+mod tree;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use async_trait::async_trait;
+use tokio::process::Command;
+
+use crate::config::{Place, ServerConfig, Transport};
+use crate::{Launched, Launcher, McpError, ProcessFault, watch};
+
+use command::{resolve, search_path};
+pub use environment::ALLOWED_ENV;
+use running::WorkerProcess;
+
+/// Looks an environment variable up.
+type Lookup = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Starts servers on this machine.
+pub struct WorkerLauncher {
+    cwd: PathBuf,
+    env: Lookup,
+}
+
+impl WorkerLauncher {
+    /// Servers start in the folder `cwd`, with those of [`ALLOWED_ENV`] that `env` knows.
+    pub fn new(cwd: PathBuf, env: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self {
+            // A relative one would be taken twice: to find a program, and to start it.
+            cwd: std::path::absolute(&cwd).unwrap_or(cwd),
+            env: Box::new(env),
+        }
+    }
+}
+
+#[async_trait]
+impl Launcher for WorkerLauncher {
+    async fn launch(&self, server: &ServerConfig) -> Result<Launched, McpError> {
+        let failed = |detail: String| McpError::Process {
+            server: server.name.clone(),
+            what: ProcessFault::Start,
+            detail,
+            stderr: String::new(),
+        };
+        let Transport::Stdio {
+            command,
+            env,
+            place: Place::Worker,
+        } = &server.transport
+        else {
+            return Err(failed("it is not configured to run on the worker".into()));
+        };
+        let Some((program, args)) = command.split_first() else {
+            return Err(failed("its command is empty".into()));
+        };
+        let variables = environment::of(&self.env, env);
+        let path = search_path(variables.get("PATH").map(String::as_str));
+        let file = resolve(program, &self.cwd, &path).map_err(&failed)?;
+        if !self.cwd.is_dir() {
+            return Err(failed(format!("its folder {} is none", self.cwd.display())));
+        }
+        let mark = tree::Mark::new();
+        let mut command = Command::new(&file);
+        command
+            .args(args)
+            .env_clear()
+            .envs(&variables)
+            .env(tree::Mark::VARIABLE, mark.value())
+            .current_dir(&self.cwd)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let child = spawner::spawn(command)
+            .await
+            .map_err(|error| failed(command::refusal(&file, &error)))?;
+        let secrets = environment::secrets(env);
+        WorkerProcess::adopt(&server.name, child, mark, secrets).map_err(failed)
+    }
+
+    fn files(&self, server: &ServerConfig) -> Vec<PathBuf> {
+        let Transport::Stdio {
+            command,
+            env,
+            place: Place::Worker,
+        } = &server.transport
+        else {
+            return Vec::new();
+        };
+        let path = environment::of(&self.env, env).remove("PATH");
+        let file = command.split_first().and_then(|(program, args)| {
+            let program = resolve(program, &self.cwd, &search_path(path.as_deref())).ok()?;
+            Some(watch::files_of(&program, args, &self.cwd))
+        });
+        file.unwrap_or_default()
+    }
+}
