@@ -83,6 +83,12 @@ fn cargo(workspace: &Path, target: &str, folder: &Path, more: &[&str]) -> Output
         ])
         .arg(folder)
         .args(["-p", "agentmine-guest", "-p", "agentmine-tools"])
+        // Of the tools' servers only the editor goes into a sandbox.
+        .args([
+            "--no-default-features",
+            "--features",
+            "agentmine-guest/guest",
+        ])
         .args(more);
     for (program, _) in PROGRAMS {
         command.args(["--bin", program]);

@@ -107,6 +107,11 @@ impl Leader {
         }
     }
 
+    /// Asks the group to end.
+    pub(crate) fn terminate(&self) {
+        signal_group(self.pid, libc::SIGTERM);
+    }
+
     /// Waits for its end: the exit code, or 128 + the signal.
     pub(crate) async fn wait(&mut self) -> i32 {
         use std::os::unix::process::ExitStatusExt as _;
@@ -152,9 +157,65 @@ pub(crate) fn kill(pid: i32) {
 }
 
 fn kill_group(pgid: i32) {
-    if pgid > 1 {
-        // SAFETY: takes plain integers; the group was made by us for this child.
-        unsafe { libc::kill(-pgid, libc::SIGKILL) };
+    signal_group(pgid, libc::SIGKILL);
+}
+
+/// Whether the group had a member to be signalled; 0 only asks.
+fn signal_group(pgid: i32, signal: i32) -> bool {
+    // SAFETY: takes plain integers; the group was made by us for this child.
+    pgid > 1 && unsafe { libc::kill(-pgid, signal) } == 0
+}
+
+/// All that a leader started, as far as it was seen: what has left the group is found by its parents
+/// while they live. Accepted race: a process that leaves the group and whose parent ends before it was
+/// seen is not found here; it ends with the sandbox.
+#[derive(Debug, Default)]
+pub(crate) struct Family(HashSet<Seen>);
+
+/// A process, told from a later one of the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Seen {
+    pid: i32,
+    started: u64,
+}
+
+impl Seen {
+    fn of(pid: i32) -> Option<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name may hold anything; the fields after its `)` are numbers. The start is the 22nd.
+        let (_, fields) = stat.rsplit_once(')')?;
+        let mut fields = fields.split_whitespace();
+        let zombie = fields.next()? == "Z";
+        let started = fields.nth(18)?.parse().ok()?;
+        (!zombie).then_some(Self { pid, started })
+    }
+
+    fn lives(self) -> bool {
+        Self::of(self.pid) == Some(self)
+    }
+}
+
+impl Family {
+    /// Takes in what is below `pid` now.
+    pub(crate) fn look(&mut self, pid: i32) {
+        self.0
+            .extend(descendants(pid).into_iter().filter_map(Seen::of));
+    }
+
+    /// Kills all of it and the group of `leader`, which has ended, and waits until nothing is left.
+    pub(crate) async fn kill(&self, leader: i32) {
+        for _ in 0..100 {
+            let grouped = signal_group(leader, libc::SIGKILL);
+            let left: Vec<Seen> = self.0.iter().copied().filter(|p| p.lives()).collect();
+            if !grouped && left.is_empty() {
+                return;
+            }
+            for process in left {
+                kill(process.pid);
+            }
+            // Ends are collected in rounds of their own; there is no event for "collected".
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Raised with every change that the other side would not understand.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The first bytes of a guest's output: anything else is an engine's error text.
 pub const MAGIC: [u8; 8] = *b"AGMGUEST";
 /// Longest frame that a worker takes from a guest.
@@ -91,6 +91,20 @@ pub enum Request {
         /// From [`Started`].
         id: u64,
     },
+    /// How a stdio program ended; answered by [`StdioEnd`] once it has, at once for one that has
+    /// already.
+    StdioEnded {
+        /// From [`Started`].
+        id: u64,
+    },
+    /// End a stdio program: its stdin is closed, after the grace its group gets SIGTERM, after
+    /// another SIGKILL. Answered by [`StdioEnd`] when nothing of it is left.
+    StdioStop {
+        /// From [`Started`].
+        id: u64,
+        /// Milliseconds.
+        grace_ms: u64,
+    },
     /// Write a file; its bytes follow; answered by `()`.
     PutFile {
         /// Under `/workspace`.
@@ -157,6 +171,15 @@ pub struct RunDone {
 pub struct Started {
     /// Names it in [`Request::StdioStderr`].
     pub id: u64,
+}
+
+/// How a stdio program ended. Its group was killed when this is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StdioEnd {
+    /// Its exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
 }
 
 /// Bytes that follow, `None` if there are none to be had.

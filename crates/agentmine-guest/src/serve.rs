@@ -198,6 +198,11 @@ async fn answer(mut stream: MuxStream, state: Arc<State>) {
         }
         Request::Stdio { argv, env } => stdio::run(stream, argv, env, &state).await,
         Request::StdioStderr { id } => stdio::stderr(stream, id, &state).await,
+        Request::StdioEnded { id } => stdio::ended(stream, id, None, &state).await,
+        Request::StdioStop { id, grace_ms } => {
+            let grace = std::time::Duration::from_millis(grace_ms);
+            stdio::ended(stream, id, Some(grace), &state).await
+        }
         Request::PutFile { path, mode, len } => files::put(stream, &path, mode, len, &state).await,
         Request::GetFile { path, max } => files::get(stream, &path, max, &state).await,
         Request::Snapshot { since, max_bundle } => {

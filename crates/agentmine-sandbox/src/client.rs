@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use agentmine_guest::mux::MuxStream;
 use agentmine_guest::protocol::{
-    Bytes, MAX_NOTE, MAX_REPLY, Reply, Request, RunDone, STDERR_RING, SnapshotDone, Started, Used,
-    encode_json, read_exactly, read_json, write_json,
+    self, Bytes, MAX_NOTE, MAX_REPLY, Reply, Request, RunDone, STDERR_RING, SnapshotDone, Started,
+    Used, encode_json, read_exactly, read_json, write_json,
 };
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
@@ -16,7 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
 use crate::tunnel::Tunnel;
 use crate::{
-    Command, CommandResult, Outbound, Sandbox, SandboxError, Snapshot, StdioProgram, paths,
+    Command, CommandResult, Outbound, Sandbox, SandboxError, Snapshot, StdioEnd, StdioProgram,
+    paths,
 };
 
 /// For requests that do one small thing.
@@ -25,6 +26,8 @@ const SHORT: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(300);
 /// What a command's answer may take beyond its own time limit.
 const MARGIN: Duration = Duration::from_secs(30);
+/// What the end of a stdio program may take beyond its graces.
+const STOP_MARGIN: Duration = Duration::from_secs(5);
 const MAX_STDIN: usize = 64 * 1024 * 1024;
 
 /// What a backend does for a sandbox of its own kind.
@@ -181,6 +184,29 @@ impl<C: Control> Sandbox for Running<C> {
         });
         let bytes = bytes.await?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    async fn stdio_ended(&self, id: u64) -> Result<StdioEnd, SandboxError> {
+        // As long as the program lives: the tunnel's own end is the limit.
+        let answer = |mut reader| async move { reply(&mut reader).await };
+        let request = Request::StdioEnded { id };
+        let end: protocol::StdioEnd = self
+            .ask(&request, Vec::new(), Duration::MAX, answer)
+            .await?;
+        Ok(StdioEnd {
+            code: end.code,
+            signal: end.signal,
+        })
+    }
+
+    async fn stop_stdio(&self, id: u64, grace: Duration) -> Result<(), SandboxError> {
+        let request = Request::StdioStop {
+            id,
+            grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
+        };
+        let limit = grace.saturating_mul(3).saturating_add(STOP_MARGIN);
+        let _: protocol::StdioEnd = self.ask_short(&request, Vec::new(), limit).await?;
+        Ok(())
     }
 
     async fn put_file(&self, path: &str, content: Vec<u8>, mode: u32) -> Result<(), SandboxError> {

@@ -125,6 +125,25 @@ pub struct StdioProgram {
     pub id: u64,
 }
 
+/// How a stdio program ended; `exit code 1` or `signal 9` in words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StdioEnd {
+    /// Its exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+}
+
+impl std::fmt::Display for StdioEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.code, self.signal) {
+            (Some(code), _) => write!(f, "exit code {code}"),
+            (None, Some(signal)) => write!(f, "signal {signal}"),
+            (None, None) => f.write_str("it could not be seen how"),
+        }
+    }
+}
+
 /// A snapshot of the project's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
@@ -150,7 +169,8 @@ pub trait Sandbox: Send + Sync + 'static {
     }
     /// Runs a command to its end. Dropping the future kills the process group.
     async fn run(&self, command: Command) -> Result<CommandResult, SandboxError>;
-    /// Starts a stdio program. Dropping the stream closes its stdin, then kills its group.
+    /// Starts a stdio program in the project's folder. Dropping the stream closes its stdin, two
+    /// seconds later its group gets SIGTERM, after two more SIGKILL.
     async fn start_stdio(
         &self,
         argv: Vec<String>,
@@ -158,6 +178,16 @@ pub trait Sandbox: Send + Sync + 'static {
     ) -> Result<StdioProgram, SandboxError>;
     /// The last 64 KiB of a stdio program's stderr.
     async fn stdio_stderr(&self, id: u64) -> Result<String, SandboxError>;
+    /// Resolves when a stdio program has ended and its group was killed, with how. Never resolves
+    /// where that cannot be seen; the end of its stream tells then.
+    async fn stdio_ended(&self, _id: u64) -> Result<StdioEnd, SandboxError> {
+        std::future::pending().await
+    }
+    /// Ends a stdio program: stdin is closed, after `grace` its group gets SIGTERM, after another
+    /// SIGKILL, with all that it started. Returns when nothing of it is left.
+    async fn stop_stdio(&self, _id: u64, _grace: Duration) -> Result<(), SandboxError> {
+        Ok(())
+    }
     /// Writes a file (parents made). Under `/workspace` only.
     async fn put_file(&self, path: &str, content: Vec<u8>, mode: u32) -> Result<(), SandboxError>;
     /// Reads a file, at most `max` bytes; `None` if there is none.
