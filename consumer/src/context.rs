@@ -1,6 +1,6 @@
 //! What all parts of one session share, and the sandboxes in its care.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agentmine_domain::{Lease, Seq, Task, Usage};
@@ -15,6 +15,7 @@ use crate::Deps;
 use crate::effects::Effects;
 use crate::journal::SessionJournal;
 use crate::lease::{Keeper, Rhythm};
+use crate::servers::Servers;
 
 /// What all parts of one session share.
 pub(crate) struct Context {
@@ -25,6 +26,7 @@ pub(crate) struct Context {
     pub(crate) journal: Arc<SessionJournal>,
     pub(crate) effects: Effects,
     sandboxes: Mutex<Vec<Arc<dyn Sandbox>>>,
+    servers: Mutex<Option<Arc<Servers>>>,
 }
 
 pub(crate) fn context(
@@ -52,6 +54,7 @@ pub(crate) fn context(
         keeper: Arc::clone(&keeper),
         model: deps.model.name().to_owned(),
         secrets: secrets(&deps.config),
+        server_secrets: OnceLock::new(),
         usage: Mutex::new(Usage::default()),
         newest: Mutex::new(Seq(0)),
         watch: deps.watch.clone(),
@@ -71,6 +74,7 @@ pub(crate) fn context(
         journal: Arc::new(journal),
         effects,
         sandboxes: Mutex::default(),
+        servers: Mutex::default(),
     }
 }
 
@@ -86,6 +90,34 @@ impl Context {
         self.sandboxes.lock().await.push(sandbox);
     }
 
+    /// Takes the session's MCP servers into its care.
+    pub(crate) async fn attend(&self, servers: Servers) -> Arc<Servers> {
+        let servers = Arc::new(servers);
+        *self.servers.lock().await = Some(Arc::clone(&servers));
+        servers
+    }
+
+    /// Ends all that was started for this session: MCP servers, then sandboxes. With the lease lost
+    /// another worker may have begun, and the sandbox waits for no server's grace.
+    pub(crate) async fn end_all(&self) {
+        let servers = self.servers.lock().await.take();
+        let ended = async {
+            if let Some(servers) = &servers {
+                servers.shutdown().await;
+            }
+        };
+        if self.keeper.lost() {
+            tokio::join!(ended, self.remove_sandboxes());
+            return;
+        }
+        ended.await;
+        if let Some(servers) = &servers {
+            // What is not told now is not told at all; the session's end is more than that.
+            let _ = servers.tell_news(self).await;
+        }
+        self.remove_sandboxes().await;
+    }
+
     /// Removes one sandbox now.
     pub(crate) async fn discard(&self, name: &str) {
         let found = {
@@ -99,7 +131,7 @@ impl Context {
         }
     }
 
-    pub(crate) async fn remove_sandboxes(&self) {
+    async fn remove_sandboxes(&self) {
         let all = std::mem::take(&mut *self.sandboxes.lock().await);
         for sandbox in all {
             self.remove(sandbox).await;

@@ -3,7 +3,7 @@
 //! A step is in the store before the next thing begins. While the store is silent the journal
 //! waits; what ends the wait is the store's answer or the end of the session.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agentmine_agent::{Halt, Journal, Record};
@@ -29,6 +29,8 @@ pub(crate) struct SessionJournal {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) model: String,
     pub(crate) secrets: Vec<Secret>,
+    /// Those of the operator's MCP servers, known once their file is read.
+    pub(crate) server_secrets: OnceLock<Vec<Secret>>,
     pub(crate) usage: Mutex<Usage>,
     pub(crate) newest: Mutex<Seq>,
     pub(crate) watch: Option<UnboundedSender<Progress>>,
@@ -54,10 +56,41 @@ impl SessionJournal {
             .await
     }
 
+    /// Records what something other than the loop used of the model.
+    pub(crate) async fn record_use(&self, note: &str, used: Usage) -> Result<(), Halt> {
+        let payload = json!({ "text": note, "usage": used });
+        self.append(StepKind::Note, payload, 0).await?;
+        self.count(used).await?;
+        self.tell(Progress::Note(note.to_owned()));
+        Ok(())
+    }
+
+    async fn count(&self, used: Usage) -> Result<(), Halt> {
+        let total = {
+            let mut usage = self.usage.lock().await;
+            *usage += used;
+            *usage
+        };
+        self.unless_halted(|| self.store.record_usage(&self.lease, &self.model, &total))
+            .await
+    }
+
+    /// Names further secrets, once.
+    pub(crate) fn hide(&self, secrets: Vec<Secret>) {
+        let _ = self.server_secrets.set(secrets);
+    }
+
+    /// The worker's own secrets never reach a sandbox; should one turn up in a text all the same, it
+    /// is neither told nor written down.
+    pub(crate) fn without_secrets(&self, text: String) -> String {
+        let servers = self.server_secrets.get().map_or(&[][..], Vec::as_slice);
+        without(text, self.secrets.iter().chain(servers))
+    }
+
     async fn append(&self, kind: StepKind, payload: Value, duration_ms: u64) -> Result<(), Halt> {
         let step = NewStep {
             kind,
-            payload: redact(payload, &self.secrets),
+            payload: redact(payload, &|text| self.without_secrets(text)),
             duration_ms,
         };
         let seq = self
@@ -119,15 +152,7 @@ impl Journal for SessionJournal {
         self.append(kind, payload, duration_ms).await?;
         match &record {
             Record::Phase(phase) => self.set_phase(*phase).await?,
-            Record::Reply(_, used) => {
-                let total = {
-                    let mut usage = self.usage.lock().await;
-                    *usage += *used;
-                    *usage
-                };
-                self.unless_halted(|| self.store.record_usage(&self.lease, &self.model, &total))
-                    .await?;
-            }
+            Record::Reply(_, used) => self.count(*used).await?,
             Record::ToolResult(_) => self.usage.lock().await.tool_calls += 1,
             Record::Prompt(_) | Record::Facts(_) | Record::Note(_) => {}
         }
@@ -161,25 +186,27 @@ fn payload(record: &Record<'_>) -> (StepKind, Value) {
     }
 }
 
-/// The worker's own secrets never reach a sandbox; should one turn up in a text all the same, it is
-/// not written down.
-fn redact(value: Value, secrets: &[Secret]) -> Value {
+/// Applies `clean` to every text of a value.
+fn redact(value: Value, clean: &dyn Fn(String) -> String) -> Value {
     match value {
-        Value::String(mut text) => {
-            for secret in secrets.iter().map(Secret::expose).filter(|s| s.len() >= 8) {
-                if text.contains(secret) {
-                    text = text.replace(secret, "***");
-                }
-            }
-            Value::String(text)
-        }
-        Value::Array(items) => items.into_iter().map(|v| redact(v, secrets)).collect(),
+        Value::String(text) => Value::String(clean(text)),
+        Value::Array(items) => items.into_iter().map(|v| redact(v, clean)).collect(),
         Value::Object(fields) => fields
             .into_iter()
-            .map(|(k, v)| (k, redact(v, secrets)))
+            .map(|(k, v)| (k, redact(v, clean)))
             .collect(),
         other => other,
     }
+}
+
+fn without<'a>(mut text: String, secrets: impl Iterator<Item = &'a Secret>) -> String {
+    // Shorter ones would be found in words that are none.
+    for secret in secrets.map(Secret::expose).filter(|s| s.len() >= 8) {
+        if text.contains(secret) {
+            text = text.replace(secret, "***");
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -189,7 +216,8 @@ mod tests {
     #[test]
     fn a_secret_is_not_written_down_wherever_it_stands() {
         let value = json!({ "a": ["x canary-token y"], "b": { "c": "canary-token" }, "n": 1 });
-        let clean = redact(value, &[Secret::new("canary-token")]);
+        let secret = [Secret::new("canary-token"), Secret::new("short")];
+        let clean = redact(value, &|text| without(text, secret.iter()));
         assert_eq!(
             clean,
             json!({ "a": ["x *** y"], "b": { "c": "***" }, "n": 1 })

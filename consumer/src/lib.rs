@@ -8,9 +8,11 @@
 mod background;
 mod checkpoint;
 mod closing;
+mod command_tool;
 mod context;
 mod effects;
 mod journal;
+mod launcher;
 mod lease;
 mod measure;
 mod metrics;
@@ -19,6 +21,7 @@ mod prepare;
 mod progress;
 mod project;
 mod report;
+mod servers;
 mod session;
 mod slot;
 mod tools;
@@ -36,6 +39,7 @@ use agentmine_store::Store;
 use agentmine_trackers::Tracker;
 use tokio::sync::mpsc::UnboundedSender;
 
+pub use launcher::SandboxLauncher;
 pub use policy::{Denied, check_command};
 pub use progress::Progress;
 pub use wiring::{Args, connect, main};

@@ -1,13 +1,12 @@
 //! From a claimed task to a sandbox in which the agent can begin (spec 001 §4, §5).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentmine_agent::{Halt, Journal as _, Record};
 use agentmine_gateway::{Fence, Gateway, GatewayConfig, Upstream};
-use agentmine_mcp::{Client, Limits};
-use agentmine_sandbox::{Sandbox, SandboxSpec};
+use agentmine_mcp::config::RepositoryFile;
+use agentmine_sandbox::SandboxSpec;
 use agentmine_store::{Checkpoint, Store};
 use agentmine_trackers::{GitSource, Item, Repository};
 use async_trait::async_trait;
@@ -16,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::unpack;
 use crate::context::Context;
 use crate::project::{PROJECT_FILE, Project, ProjectFile, inspect};
+use crate::servers::{Base, repository_file};
 use crate::workspace::{Workspace, said};
 
 /// Most bytes of one push.
@@ -33,6 +33,8 @@ pub(crate) struct Prepared {
     pub(crate) image: Option<String>,
     /// The snapshot that the files were restored to.
     pub(crate) restored: Option<Restored>,
+    /// The repository's own MCP servers, as of `base`.
+    pub(crate) repository_servers: Option<RepositoryFile>,
 }
 
 /// A snapshot that the files were put back to.
@@ -160,7 +162,14 @@ pub(crate) async fn prepare(
         ctx.note(&warning).await?;
     }
     let resumes = !checkpoints.is_empty();
-    let Start { base, project } = clone(ctx, &workspace, &branches, recorded, resumes).await?;
+    let cloned = clone(ctx, &workspace, &branches, recorded.clone(), resumes).await?;
+    let place = match recorded {
+        Some(recorded) if recorded.base == cloned.base => Base::Recorded,
+        _ => Base::Cloned,
+    };
+    let Start { base, project } = cloned;
+    // Before the agent's files are there: nothing of its own decides what is read.
+    let repository_servers = repository_file(ctx, &workspace, &base, place).await?;
     let restored = restore(ctx, &workspace, checkpoints).await?;
     install(ctx, &workspace, &project).await?;
     Ok(Prepared {
@@ -171,6 +180,7 @@ pub(crate) async fn prepare(
         upstream,
         image,
         restored,
+        repository_servers,
     })
 }
 
@@ -380,28 +390,6 @@ async fn install(ctx: &Context, workspace: &Workspace, project: &Project) -> Res
         ctx.note(&told).await?;
     }
     Ok(())
-}
-
-/// Starts the text editor server in the sandbox (spec 000 §4.2). `Err` is why it is not there; the
-/// session goes on without it (spec 000 §12.1.1).
-pub(crate) async fn start_editor(ctx: &Context, sandbox: &dyn Sandbox) -> Result<Client, String> {
-    let server = &ctx.deps.config.text_editor_mcp.mcp_server;
-    let program = sandbox
-        .start_stdio(server.command.clone(), BTreeMap::new())
-        .await
-        .map_err(|e| e.to_string())?;
-    match Client::connect(&server.name, program.stream, Limits::default()).await {
-        Ok(client) => Ok(client),
-        Err(error) => {
-            let stderr = sandbox.stdio_stderr(program.id).await.unwrap_or_default();
-            let stderr: String = stderr.trim().chars().take(500).collect();
-            Err(if stderr.is_empty() {
-                error.to_string()
-            } else {
-                format!("{error}: {stderr}")
-            })
-        }
-    }
 }
 
 impl Context {

@@ -23,12 +23,14 @@ use tracing::Instrument as _;
 use crate::Deps;
 use crate::checkpoint::Checkpoints;
 use crate::closing::{close, halt_name, panic_text, refuse_foreign};
+use crate::command_tool::CommandTool;
 use crate::context::{Context, context};
 use crate::effects::{Label, tracker_halt};
 use crate::measure::Measurer;
-use crate::prepare::{Prepared, prepare, start_editor};
+use crate::prepare::{Prepared, prepare};
 use crate::progress::Progress;
 use crate::report::{Report, report};
+use crate::servers::Servers;
 use crate::tools::FleetTools;
 
 /// Runs the session of a claim to its end, whatever that is.
@@ -65,7 +67,7 @@ async fn run_in_span(deps: Arc<Deps>, claim: Claim, stop: Shutdown) {
         ))),
     };
     // The agent's processes end before the row says that the task is over.
-    ctx.remove_sandboxes().await;
+    ctx.end_all().await;
     let name = match &end {
         Ok(_) => "done",
         Err(halt) => halt_name(halt),
@@ -162,13 +164,8 @@ async fn agent(
 ) -> Result<Outcome, Halt> {
     let sandbox = Arc::clone(&prepared.workspace.sandbox);
     let config = &ctx.deps.config;
-    let mut editor = None;
-    if config.text_editor_mcp.enabled {
-        match start_editor(ctx, sandbox.as_ref()).await {
-            Ok(client) => editor = Some(client),
-            Err(reason) => go_on_without_editor(ctx, &reason).await?,
-        }
-    }
+    let servers = until_halted(ctx, Servers::start(ctx, prepared)).await?;
+    let servers = ctx.attend(servers).await;
     let checkpoints = Checkpoints::new(
         Arc::clone(&sandbox),
         Arc::clone(&ctx.deps.store),
@@ -176,26 +173,22 @@ async fn agent(
         prepared.restored.as_ref().map(|r| r.commit.clone()),
         prepared.restored.as_ref().map_or(0, |r| r.total),
     );
-    let executor = &config.command_executor;
     let brief = brief(
         ctx,
         item,
         prepared,
-        if editor.is_some() {
+        if servers.editor().is_some() {
             TextEditor::Offered
         } else {
             TextEditor::Absent
         },
     );
     let tools = FleetTools {
+        ctx,
         sandbox,
-        editor,
-        command_tool: executor
-            .enabled
-            .then(|| format!("{}_execute_command", executor.mcp_server.name)),
-        execution: executor.execution.clone(),
+        command: CommandTool::of(&config.command_executor),
+        servers,
         gateway: prepared.workspace.gateway.clone(),
-        journal: Arc::clone(&ctx.journal),
         checkpoints,
     };
     let session = Session {
@@ -226,22 +219,6 @@ fn resumed_with(prepared: &Prepared) -> String {
     )
 }
 
-/// spec 000 §12.1.1: recorded, told on the item, and the session goes on.
-async fn go_on_without_editor(ctx: &Context, reason: &str) -> Result<(), Halt> {
-    tracing::warn!(reason, "the text editor did not start");
-    ctx.note(&format!(
-        "the text editor did not start; the session goes on without it: {reason}"
-    ))
-    .await?;
-    let text = format!(
-        "AgentMine is working on this, without its text editor, which did not start:\n\n```\n{}\n```",
-        reason.replace("```", "'''")
-    );
-    ctx.effects
-        .comment(&progress_comment(&text, &ctx.session_name()))
-        .await
-}
-
 fn brief(ctx: &Context, item: &Item, prepared: &Prepared, text_editor: TextEditor) -> Brief {
     let executor = &ctx.deps.config.command_executor;
     Brief {
@@ -268,7 +245,7 @@ pub(crate) fn tracker_of(deps: &Deps, task: &Task) -> Option<Arc<dyn Tracker>> {
     deps.trackers.iter().find(|t| t.serves(&task.item)).cloned()
 }
 
-fn budget(config: &Config) -> Budget {
+pub(crate) fn budget(config: &Config) -> Budget {
     let agent = &config.agent;
     Budget {
         steps: agent.max_steps,

@@ -1,78 +1,95 @@
-//! The tools that the model sees: the text editor and the command tool, in the sandbox.
+//! The tools that the model sees: the command tool and the text editor in the sandbox, and those of
+//! the session's MCP servers.
+//!
+//! Config and rules name a server's tool `server:tool`; the model knows it by the name of the catalog's
+//! table, and may use either. Whatever goes wrong with a call is told to the model as
+//! `{"status":"error","error":{"code","message"}}` (spec 002 §4.1), unless the sandbox is gone.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use agentmine_agent::{Journal as _, Record, ToolFault, ToolResult, Tools};
+use agentmine_agent::{Halt, Journal as _, Record, ToolFault, ToolResult, Tools};
+use agentmine_domain::Usage;
 use agentmine_gateway::Gateway;
 use agentmine_llm::{ToolCall, ToolSpec};
-use agentmine_mcp::Client;
-use agentmine_runtime::config::Execution;
-use agentmine_sandbox::{Command, Sandbox, SandboxError};
+use agentmine_sandbox::Sandbox;
 use async_trait::async_trait;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::checkpoint::Checkpoints;
-use crate::journal::SessionJournal;
-use crate::policy::check_command;
+use crate::command_tool::CommandTool;
+use crate::context::Context;
 use crate::progress::Progress;
+use crate::servers::{MAX_TOOLS, Servers, TEXT_EDITOR};
 
-/// Bytes of one result that the model is told, head and tail kept.
+/// Bytes of one result of a built-in tool that the model is told, head and tail kept. A server's
+/// results have `mcp.max_output_size`.
 const MAX_RESULT: usize = 48 * 1024;
-const TEXT_EDITOR: &str = "text_editor";
 /// Calls named `text_editor_view` and so on are accepted too (spec 000 §3.2).
 const EDITOR_COMMANDS: [&str; 5] = ["view", "create", "str_replace", "insert", "undo_edit"];
 
 /// The tools of one session.
-pub(crate) struct FleetTools {
+pub(crate) struct FleetTools<'a> {
+    pub(crate) ctx: &'a Context,
     pub(crate) sandbox: Arc<dyn Sandbox>,
-    pub(crate) editor: Option<Client>,
-    /// The command tool's wire name, or `None` where it is switched off.
-    pub(crate) command_tool: Option<String>,
-    pub(crate) execution: Execution,
+    /// `None` where it is switched off.
+    pub(crate) command: Option<CommandTool>,
+    pub(crate) servers: Arc<Servers>,
     pub(crate) gateway: Gateway,
-    pub(crate) journal: Arc<SessionJournal>,
     pub(crate) checkpoints: Checkpoints,
 }
 
-#[derive(Debug, Deserialize)]
-struct ExecuteCommand {
-    command: String,
-    #[serde(default)]
-    working_directory: Option<String>,
-    #[serde(default)]
-    timeout: Option<f64>,
+/// What a call's name means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Route {
+    Command,
+    /// With the command that the name itself gave.
+    Editor(Option<&'static str>),
+    Server {
+        server: String,
+        tool: String,
+    },
+    Unknown,
+}
+
+/// Whether a call may have changed the project's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Files {
+    Untouched,
+    PerhapsChanged,
 }
 
 #[async_trait]
-impl Tools for FleetTools {
+impl Tools for FleetTools<'_> {
+    async fn refresh(&self) -> Result<(), Halt> {
+        self.servers.refresh(self.ctx).await
+    }
+
     fn specs(&self) -> Vec<ToolSpec> {
-        let mut specs: Vec<ToolSpec> = self
-            .command_tool
-            .iter()
-            .map(|name| command_spec(name, &self.execution))
-            .collect();
-        if let Some(editor) = &self.editor {
-            specs.extend(
-                editor
-                    .tools()
-                    .iter()
-                    .filter(|t| t.name == TEXT_EDITOR)
-                    .map(|tool| ToolSpec {
-                        name: TEXT_EDITOR.into(),
-                        description: tool.description.clone(),
-                        input_schema: tool.input_schema.clone(),
-                    }),
-            );
-        }
+        let mut specs: Vec<ToolSpec> = self.command.iter().map(CommandTool::spec).collect();
+        let catalog = self.servers.catalog();
+        let offered = catalog
+            .tools()
+            .into_iter()
+            .filter(|(_, server, tool)| self.servers.offers(server, &tool.name))
+            .map(|(wire, _, tool)| ToolSpec {
+                name: wire.to_owned(),
+                description: tool.description.clone(),
+                input_schema: tool.input_schema.clone(),
+            });
+        specs.extend(offered);
+        // The built-in ones before all others, should there be too many.
+        specs.sort_by_key(|spec| spec.name.starts_with("mcp__"));
+        specs.truncate(MAX_TOOLS);
         specs.sort_by(|a, b| a.name.cmp(&b.name));
         specs
     }
 
+    fn take_usage(&self) -> Usage {
+        self.servers.take_usage()
+    }
+
     async fn call(&self, call: &ToolCall) -> Result<ToolResult, ToolFault> {
-        self.journal.tell(Progress::ToolBegan {
+        self.ctx.journal.tell(Progress::ToolBegan {
             name: call.name.clone(),
             summary: summary(call),
         });
@@ -80,39 +97,117 @@ impl Tools for FleetTools {
             Ok(arguments) => arguments,
             Err(result) => return Ok(result),
         };
-        let editor_command = call
-            .name
-            .strip_prefix("text_editor_")
-            .filter(|c| EDITOR_COMMANDS.contains(c));
-        let (mut result, changes) = if self.command_tool.as_deref() == Some(call.name.as_str()) {
-            (self.execute(arguments).await?, true)
-        } else if call.name == TEXT_EDITOR || editor_command.is_some() {
-            let mut arguments = arguments;
-            if let Some(command) = editor_command {
-                arguments.insert("command".into(), command.into());
-            }
-            let changes = arguments.get("command").and_then(Value::as_str) != Some("view");
-            (self.edit(arguments).await, changes)
-        } else {
-            (self.unknown(&call.name), false)
-        };
+        let (mut result, files) = self.routed(self.route(&call.name), call, arguments).await?;
         if let Some(status) = self.gateway.auth_refused() {
             return Err(ToolFault::Hopeless(format!(
                 "git: the tracker refused the worker's credentials (HTTP {status}). hint: the token is expired or may not write to this repository"
             )));
         }
-        result.text = cap_middle(result.text, MAX_RESULT);
-        if changes {
+        // What is hidden from the transcript is hidden from the model: both see the same.
+        result.text = self.ctx.journal.without_secrets(result.text);
+        if files == Files::PerhapsChanged {
             self.checkpoint().await?;
         }
         Ok(result)
     }
 }
 
-impl FleetTools {
+impl FleetTools<'_> {
+    /// Resolved by tables; a name is taken apart only at the colon, which no wire name has.
+    fn route(&self, name: &str) -> Route {
+        let executor = &self.ctx.deps.config.command_executor.mcp_server.name;
+        let editor = &self.ctx.deps.config.text_editor_mcp.mcp_server.name;
+        let pair = name.split_once(':');
+        if let Some(command) = &self.command
+            && (command.name == name || pair == Some((executor, "execute_command")))
+        {
+            return Route::Command;
+        }
+        if self.servers.editor().is_some() {
+            if name == TEXT_EDITOR || pair == Some((editor, TEXT_EDITOR)) {
+                return Route::Editor(None);
+            }
+            let command = name.strip_prefix("text_editor_");
+            let known = EDITOR_COMMANDS.into_iter().find(|c| Some(*c) == command);
+            if known.is_some() {
+                return Route::Editor(known);
+            }
+        }
+        let catalog = self.servers.catalog();
+        // The table also knows the names of built-in tools that are not there.
+        let found = pair
+            .or_else(|| catalog.wire.resolve(name))
+            .filter(|(server, tool)| catalog.tool(server, tool).is_some());
+        match found {
+            Some((server, tool)) if self.servers.offers(server, tool) => Route::Server {
+                server: server.to_owned(),
+                tool: tool.to_owned(),
+            },
+            _ => Route::Unknown,
+        }
+    }
+
+    async fn routed(
+        &self,
+        route: Route,
+        call: &ToolCall,
+        mut arguments: Map<String, Value>,
+    ) -> Result<(ToolResult, Files), ToolFault> {
+        match (route, &self.command) {
+            (Route::Command, Some(command)) => {
+                let result = command.execute(self.sandbox.as_ref(), arguments).await?;
+                Ok((capped(result), Files::PerhapsChanged))
+            }
+            (Route::Editor(command), _) => {
+                if let Some(command) = command {
+                    arguments.insert("command".into(), command.into());
+                }
+                let files = match arguments.get("command").and_then(Value::as_str) {
+                    Some("view") => Files::Untouched,
+                    _ => Files::PerhapsChanged,
+                };
+                let editor = &self.ctx.deps.config.text_editor_mcp.mcp_server.name;
+                let result = self.ask(editor, TEXT_EDITOR, arguments).await;
+                Ok((capped(result), files))
+            }
+            (Route::Server { server, tool }, _) => {
+                let files = if self.servers.in_sandbox(&server) {
+                    Files::PerhapsChanged
+                } else {
+                    Files::Untouched
+                };
+                Ok((self.ask(&server, &tool, arguments).await, files))
+            }
+            (Route::Unknown | Route::Command, _) => {
+                Ok((self.unknown(&call.name), Files::Untouched))
+            }
+        }
+    }
+
+    async fn ask(&self, server: &str, tool: &str, arguments: Map<String, Value>) -> ToolResult {
+        match self
+            .servers
+            .call(server, tool, Value::Object(arguments))
+            .await
+        {
+            Ok(output) => ToolResult {
+                text: output.text,
+                is_error: output.is_error,
+            },
+            Err(error) => {
+                tracing::debug!(mcp.server = server, code = error.code(), "a call failed");
+                ToolResult {
+                    text: error.for_model().to_string(),
+                    is_error: true,
+                }
+            }
+        }
+    }
+
     /// Keeps the files as this call left them.
     async fn checkpoint(&self) -> Result<(), ToolFault> {
-        let next = self.journal.next_seq().await;
+        let journal = &self.ctx.journal;
+        let next = journal.next_seq().await;
         let noted = self
             .checkpoints
             .take(next)
@@ -120,91 +215,33 @@ impl FleetTools {
             .map_err(ToolFault::Broken)?;
         if let Some(note) = noted {
             // A note that cannot be recorded is followed by a result that cannot be.
-            let _ = self.journal.record(Record::Note(&note), 0).await;
+            let _ = journal.record(Record::Note(&note), 0).await;
         }
         Ok(())
     }
 
-    async fn execute(&self, arguments: Map<String, Value>) -> Result<ToolResult, ToolFault> {
-        let request: ExecuteCommand = match serde_json::from_value(Value::Object(arguments)) {
-            Ok(request) => request,
-            Err(error) => {
-                return Ok(failed(format!(
-                    "the arguments do not fit: {error}. Expected `command` (string), `working_directory` (string, optional), `timeout` (seconds, optional)."
-                )));
-            }
-        };
-        if let Err(denied) = check_command(&request.command, &self.execution.denied_commands) {
-            return Ok(failed(denied.to_string()));
-        }
-        let limit = self.execution.timeout_seconds as f64;
-        let seconds = request
-            .timeout
-            .filter(|t| t.is_finite() && *t > 0.0)
-            .unwrap_or(limit)
-            .min(limit);
-        let command = Command {
-            argv: vec!["/bin/sh".into(), "-c".into(), request.command],
-            cwd: request
-                .working_directory
-                .unwrap_or_else(|| "/workspace/project".into()),
-            env: BTreeMap::new(),
-            stdin: Vec::new(),
-            timeout: Duration::from_secs_f64(seconds),
-            max_output: self.execution.max_output_size,
-        };
-        match self.sandbox.run(command).await {
-            Ok(done) => {
-                let mut result = json!({
-                    "exit_code": done.exit_code,
-                    "stdout": cap_middle(String::from_utf8_lossy(&done.stdout).into_owned(), MAX_RESULT / 2),
-                    "stderr": cap_middle(String::from_utf8_lossy(&done.stderr).into_owned(), MAX_RESULT / 3),
-                    "duration_ms": millis(done.duration),
-                });
-                if done.timed_out {
-                    result["error"] =
-                        format!("the command was killed at its time limit of {seconds} s").into();
-                }
-                Ok(ToolResult {
-                    text: result.to_string(),
-                    is_error: done.timed_out,
-                })
-            }
-            Err(SandboxError::Failed(reason)) => Ok(failed(reason)),
-            Err(error) => Err(ToolFault::Broken(error.to_string())),
-        }
-    }
-
-    async fn edit(&self, arguments: Map<String, Value>) -> ToolResult {
-        let Some(editor) = &self.editor else {
-            return self.unknown(TEXT_EDITOR);
-        };
-        match editor.call(TEXT_EDITOR, Value::Object(arguments)).await {
-            Ok(output) => ToolResult {
-                text: output.text,
-                is_error: output.is_error,
-            },
-            Err(error) => failed(error.to_string()),
-        }
-    }
-
     fn unknown(&self, name: &str) -> ToolResult {
         let known: Vec<String> = self.specs().into_iter().map(|s| s.name).collect();
-        failed(format!(
-            "there is no tool {name:?}. These are there: {}",
-            known.join(", ")
-        ))
+        failed(
+            "unknown_tool",
+            &format!(
+                "there is no tool {name:.200?}. These are there: {}",
+                known.join(", ")
+            ),
+        )
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+fn capped(mut result: ToolResult) -> ToolResult {
+    result.text = cap_middle(result.text, MAX_RESULT);
+    result
 }
 
-fn failed(message: String) -> ToolResult {
-    let text = json!({ "status": "error", "error": { "message": message } }).to_string();
+/// What the model is told of a call that did not do as asked.
+pub(crate) fn failed(code: &str, message: &str) -> ToolResult {
+    let error = json!({ "code": code, "message": message });
     ToolResult {
-        text,
+        text: json!({ "status": "error", "error": error }).to_string(),
         is_error: true,
     }
 }
@@ -216,13 +253,17 @@ fn arguments(call: &ToolCall) -> Result<Map<String, Value>, ToolResult> {
     }
     match serde_json::from_str(&call.arguments) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(other) => Err(failed(format!(
-            "the arguments are {}, expected a JSON object",
-            kind_of(&other)
-        ))),
-        Err(error) => Err(failed(format!(
-            "the arguments are not valid JSON: {error}. Write the call again."
-        ))),
+        Ok(other) => Err(failed(
+            "invalid_arguments",
+            &format!(
+                "the arguments are {}, expected a JSON object",
+                kind_of(&other)
+            ),
+        )),
+        Err(error) => Err(failed(
+            "invalid_arguments",
+            &format!("the arguments are not valid JSON: {error}. Write the call again."),
+        )),
     }
 }
 
@@ -234,25 +275,6 @@ fn kind_of(value: &Value) -> &'static str {
         Value::String(_) => "a string",
         Value::Array(_) => "an array",
         Value::Object(_) => "an object",
-    }
-}
-
-fn command_spec(name: &str, execution: &Execution) -> ToolSpec {
-    ToolSpec {
-        name: name.to_owned(),
-        description:
-            "Run a shell command in the sandbox and get its exit code, stdout, stderr and duration."
-                .into(),
-        input_schema: json!({
-            "type": "object",
-            "properties": {
-                "command": { "type": "string", "description": "The shell line to run." },
-                "working_directory": { "type": "string", "description": "Where to run it; /workspace/project unless given." },
-                "timeout": { "type": "number", "description": format!("Seconds, at most {}.", execution.timeout_seconds) }
-            },
-            "required": ["command"],
-            "additionalProperties": false
-        }),
     }
 }
 

@@ -79,6 +79,7 @@ impl Execution<'_> {
         let mut repeats = Repeats::default();
         let mut useless = 0;
         loop {
+            self.refresh().await?;
             if let Some(limit) = self
                 .limits
                 .budget
@@ -126,6 +127,17 @@ impl Execution<'_> {
         }
     }
 
+    /// Takes in what has changed of the tools since the model was last asked.
+    async fn refresh(&mut self) -> Result<(), Halt> {
+        tokio::select! {
+            biased;
+            halt = self.journal.halted() => return Err(halt),
+            refreshed = self.tools.refresh() => refreshed?,
+        }
+        *self.usage += self.tools.take_usage();
+        Ok(())
+    }
+
     /// One model call, recorded before it returns.
     async fn ask(&mut self) -> Result<Answer, Halt> {
         let begun = Instant::now();
@@ -168,6 +180,7 @@ impl Execution<'_> {
             ToolFault::Broken(why) => Halt::Retry(why),
         })?;
         self.usage.tool_calls += 1;
+        *self.usage += self.tools.take_usage();
         self.answer(call, result.text.clone(), result.is_error, begun.elapsed())
             .await?;
         Ok(result.text)

@@ -44,7 +44,12 @@ impl History {
                     }
                     history.push(message);
                 }
-                StepKind::Phase | StepKind::Fact | StepKind::Note => {}
+                // What the tools themselves used of the model stands in a note.
+                StepKind::Note => {
+                    usage +=
+                        serde_json::from_value(step.payload["usage"].clone()).unwrap_or_default();
+                }
+                StepKind::Phase | StepKind::Fact => {}
             }
         }
         Ok((history, usage))

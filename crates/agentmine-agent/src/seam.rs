@@ -29,8 +29,22 @@ pub enum ToolFault {
 /// The tools on offer.
 #[async_trait]
 pub trait Tools: Send + Sync {
-    /// Sorted by name; asked before each model call.
+    /// Takes in what has changed of the offer; awaited before each model call. In between the offer
+    /// stays as it was told.
+    ///
+    /// # Errors
+    /// A [`Halt`] where what changed cannot be recorded or told.
+    async fn refresh(&self) -> Result<(), Halt> {
+        Ok(())
+    }
+    /// Sorted by name; asked before each model call. The same offer is always the same, to the byte,
+    /// so that the provider's prompt cache holds.
     fn specs(&self) -> Vec<ToolSpec>;
+    /// What the tools themselves used of the model since this was last asked. It counts against the
+    /// budget; whoever has tools that do so also records it, as `usage` of a note.
+    fn take_usage(&self) -> Usage {
+        Usage::default()
+    }
     /// Calls one. Dropping the future ends what it started.
     async fn call(&self, call: &ToolCall) -> Result<ToolResult, ToolFault>;
 }

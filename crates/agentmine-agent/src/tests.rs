@@ -17,6 +17,7 @@ use crate::*;
 struct Scripted {
     replies: Mutex<VecDeque<Result<Reply, LlmError>>>,
     asked: Mutex<Vec<Vec<Message>>>,
+    offered: Mutex<Vec<String>>,
 }
 
 impl Scripted {
@@ -24,6 +25,7 @@ impl Scripted {
         Self {
             replies: Mutex::new(replies.into_iter().map(Ok).collect()),
             asked: Mutex::default(),
+            offered: Mutex::default(),
         }
     }
 
@@ -44,6 +46,8 @@ impl Model for Scripted {
         _: Option<&UnboundedSender<Delta>>,
     ) -> Result<(Reply, Usage), LlmError> {
         self.asked.lock().unwrap().push(request.messages.to_vec());
+        let offered = request.tools.iter().map(|tool| tool.name.clone());
+        self.offered.lock().unwrap().extend(offered);
         let reply = self
             .replies
             .lock()
@@ -66,15 +70,34 @@ impl Model for Scripted {
 struct Bench {
     called: Mutex<Vec<String>>,
     fault: Option<ToolFault>,
+    /// What each refresh and each call used of the model.
+    uses: Usage,
+    refreshed: Mutex<u32>,
+    used: Mutex<Usage>,
 }
 
 #[async_trait]
 impl Tools for Bench {
+    async fn refresh(&self) -> Result<(), Halt> {
+        *self.refreshed.lock().unwrap() += 1;
+        Ok(())
+    }
+
     fn specs(&self) -> Vec<ToolSpec> {
-        Vec::new()
+        let count = *self.refreshed.lock().unwrap();
+        vec![ToolSpec {
+            name: format!("tool_{count}"),
+            description: String::new(),
+            input_schema: json!({}),
+        }]
+    }
+
+    fn take_usage(&self) -> Usage {
+        std::mem::take(&mut self.used.lock().unwrap())
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolResult, ToolFault> {
+        *self.used.lock().unwrap() += self.uses;
         self.called.lock().unwrap().push(call.id.clone());
         match &self.fault {
             Some(fault) => Err(fault.clone()),
@@ -515,4 +538,47 @@ fn a_guessed_check_that_cannot_be_run_is_no_verdict() {
     let mut facts = bad();
     facts.checks[0].could_not_run = true;
     assert_eq!(judge(&facts), Verdict::Enough);
+}
+
+#[tokio::test]
+async fn the_offer_is_refreshed_before_each_model_call_and_only_then() {
+    let run = Run::of(vec![calls(&["1", "2"]), says("done")]);
+    run.go().await.unwrap();
+    let offered = run.model.offered.lock().unwrap().clone();
+    assert_eq!(offered, ["tool_1", "tool_2"]);
+}
+
+#[tokio::test]
+async fn what_tools_use_of_the_model_counts_against_the_budget() {
+    let mut run = Run::of(vec![calls(&["1"]), says("not asked any more")]);
+    run.tools.uses = Usage {
+        model_calls: 1,
+        cost_micros: 700,
+        ..Usage::default()
+    };
+    run.budget.cost_micros = Some(700);
+    let outcome = run.go().await.unwrap();
+    assert_eq!(outcome.usage.cost_micros, 700);
+    assert_eq!(outcome.usage.model_calls, 2);
+    assert!(outcome.missing.unwrap().contains("spent"));
+}
+
+#[test]
+fn what_tools_used_of_the_model_is_known_on_resume() {
+    let used = Usage {
+        model_calls: 1,
+        output_tokens: 5,
+        ..Usage::default()
+    };
+    let step = Step {
+        seq: Seq(1),
+        epoch: Epoch(1),
+        kind: StepKind::Note,
+        payload: json!({ "text": "a server asked the model", "usage": used }),
+        duration_ms: 0,
+        at: chrono::Utc::now(),
+    };
+    let (history, usage) = History::replay(&[step]).unwrap();
+    assert!(history.is_empty());
+    assert_eq!(usage, used);
 }

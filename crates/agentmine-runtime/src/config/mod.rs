@@ -9,6 +9,7 @@
 mod check;
 mod executor;
 mod fault;
+mod mcp;
 mod schema;
 mod secret;
 mod size;
@@ -18,6 +19,7 @@ mod validate;
 
 pub use executor::*;
 pub use fault::{ConfigErrors, Fault};
+pub use mcp::*;
 pub use schema::*;
 pub use secret::Secret;
 pub use size::bytes;
@@ -33,7 +35,7 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     let tree = sources.read(&schema, &mut faults);
     let checked = check::check(&schema, &tree, &mut faults);
     let config = match serde_json::from_value::<Config>(checked) {
-        Ok(config) => config.with_server_names(),
+        Ok(config) => config.with_server_names().with_mcp_file(sources.home()),
         Err(_) => {
             // The message is left out, since it may hold a value. Reached only when the schema
             // allows what the type refuses.

@@ -12,6 +12,7 @@ use url::Url;
 
 use super::Secret;
 use super::executor::{CommandExecutor, TextEditorMcp};
+use super::mcp::Mcp;
 
 /// All of `config.yaml`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -37,6 +38,8 @@ pub struct Config {
     pub command_executor: CommandExecutor,
     /// The text editor (spec 000 §8).
     pub text_editor_mcp: TextEditorMcp,
+    /// MCP servers (spec 002 §2).
+    pub mcp: Mcp,
     /// Health and metrics.
     pub http: Http,
     /// Logs.

@@ -13,7 +13,7 @@ use super::fault::Fault;
 use super::tree::{self, Node, Place, Value};
 
 /// Environment variables and the keys that they set. An empty variable counts as absent.
-const ENVIRONMENT: [(&str, &str); 14] = [
+const ENVIRONMENT: [(&str, &str); 17] = [
     ("COMMAND_EXECUTOR_ENABLED", "command_executor.enabled"),
     ("EXECUTOR_BASE_IMAGE", "command_executor.docker.base_image"),
     (
@@ -30,6 +30,9 @@ const ENVIRONMENT: [(&str, &str); 14] = [
     ),
     ("DOCKER_HOST", "command_executor.docker.host"),
     ("TEXT_EDITOR_MCP_ENABLED", "text_editor_mcp.enabled"),
+    ("AGENTMINE_MCP_ENABLED", "mcp.enabled"),
+    ("AGENTMINE_MCP_CONFIG", "mcp.config_file"),
+    ("AGENTMINE_MCP_REPOSITORY_SERVERS", "mcp.repository_servers"),
     ("OPENAI_API_KEY", "model.api_key"),
     ("AGENTMINE_STORE_URL", "store.url"),
     ("AGENTMINE_QUEUE_URL", "queue.url"),
@@ -147,6 +150,11 @@ impl Sources {
         }
         self.tokens(&mut tree);
         tree
+    }
+
+    /// The home folder.
+    pub(super) fn home(&self) -> Option<&str> {
+        self.env("HOME")
     }
 
     fn tokens(&self, tree: &mut Node) {

@@ -1,5 +1,7 @@
 use insta::assert_snapshot;
 
+use std::path::Path;
+
 use super::*;
 
 const NOTHING: [(&str, &str); 0] = [];
@@ -112,7 +114,7 @@ log:
 "#;
     assert_snapshot!(faults(&yaml(text)), @r#"
     the configuration has 34 faults
-    config.yaml:2:1: unknown key `labls`, expected one of `agent`, `command_executor`, `consumer`, `http`, `labels`, `log`, `model`, `producer`, `queue`, `store`, `text_editor_mcp`, `trackers`
+    config.yaml:2:1: unknown key `labls`, expected one of `agent`, `command_executor`, `consumer`, `http`, `labels`, `log`, `mcp`, `model`, `producer`, `queue`, `store`, `text_editor_mcp`, `trackers`
       hint: did you mean `labels`?
     config.yaml:5:9: labels.done: `coding agent`, the same as labels.request, expected a name of its own
     config.yaml:6:11: labels.paused: an empty text, expected a text
@@ -358,4 +360,46 @@ fn the_example_in_deploy_is_valid() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/config.yaml");
     let config = load(&Sources::from_process(Some(path.into())).with_env(NOTHING)).unwrap();
     assert_eq!(config.trackers.github.unwrap().repositories.len(), 1);
+}
+
+#[test]
+fn the_operators_mcp_file_is_in_the_home_folder_unless_another_is_named() {
+    let load = |text: &str, env: &[(&str, &str)]| {
+        let env: Vec<_> = [("HOME", "/home/op")].iter().chain(env).copied().collect();
+        load(&Sources::from_text("config.yaml", text).with_env(env)).unwrap()
+    };
+    let file = |config: &Config| config.mcp.config_file.clone().unwrap();
+    let config = load("", &[]);
+    assert_eq!(
+        file(&config),
+        Path::new("/home/op/.agentmine/mcp_config.json")
+    );
+    assert!(config.mcp.enabled && config.mcp.repository_servers);
+    let config = load("mcp: {config_file: ~/mcp.json}", &[]);
+    assert_eq!(file(&config), Path::new("/home/op/mcp.json"));
+    let config = load(
+        "mcp: {config_file: /etc/mcp.json}",
+        &[
+            ("AGENTMINE_MCP_CONFIG", "/run/mcp.json"),
+            ("AGENTMINE_MCP_ENABLED", "no"),
+            ("AGENTMINE_MCP_REPOSITORY_SERVERS", "0"),
+        ],
+    );
+    assert_eq!(file(&config), Path::new("/run/mcp.json"));
+    assert!(!config.mcp.enabled && !config.mcp.repository_servers);
+}
+
+#[test]
+fn a_tool_pattern_without_its_server_is_a_fault() {
+    let text = "mcp: {denied_tools: ['docs:*', '*', 'search', ':x'], max_output_size: 10}";
+    let errors = load(&Sources::from_text("config.yaml", text)).unwrap_err();
+    let keys: Vec<&str> = errors.faults().iter().map(|f| f.key.as_str()).collect();
+    assert_eq!(
+        keys,
+        [
+            "mcp.denied_tools.2",
+            "mcp.denied_tools.3",
+            "mcp.max_output_size"
+        ]
+    );
 }

@@ -9,6 +9,7 @@ use super::schema::{Agent, Config, Consumer, GitHub, Labels, Model, Provider, Qu
 use super::tree::Node;
 
 mod executor;
+mod mcp;
 
 /// Finds what makes no sense.
 pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<Fault>) {
@@ -29,6 +30,7 @@ pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<Fault>) {
     rules.agent(&config.agent);
     rules.executor(&config.command_executor);
     rules.text_editor(&config.text_editor_mcp);
+    rules.mcp(&config.mcp);
     if let Some(listen) = &config.http.listen {
         rules.expect(
             "http.listen",

@@ -1,0 +1,124 @@
+//! The command tool: shell lines in the sandbox (spec 001 §3).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use agentmine_agent::{ToolFault, ToolResult};
+use agentmine_llm::ToolSpec;
+use agentmine_runtime::config::{CommandExecutor, Execution};
+use agentmine_sandbox::{Command, Sandbox, SandboxError};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::policy::check_command;
+use crate::tools::{cap_middle, failed};
+
+/// Bytes of both outputs of one command that the model is told.
+const MAX_OUTPUT: usize = 48 * 1024;
+
+/// The command tool.
+pub(crate) struct CommandTool {
+    /// Its wire name.
+    pub(crate) name: String,
+    execution: Execution,
+}
+
+#[derive(Debug, Deserialize)]
+struct ExecuteCommand {
+    command: String,
+    #[serde(default)]
+    working_directory: Option<String>,
+    #[serde(default)]
+    timeout: Option<f64>,
+}
+
+impl CommandTool {
+    /// The tool, unless it is switched off.
+    pub(crate) fn of(config: &CommandExecutor) -> Option<Self> {
+        config.enabled.then(|| Self {
+            name: format!("{}_execute_command", config.mcp_server.name),
+            execution: config.execution.clone(),
+        })
+    }
+
+    pub(crate) fn spec(&self) -> ToolSpec {
+        ToolSpec {
+        name: self.name.clone(),
+        description:
+            "Run a shell command in the sandbox and get its exit code, stdout, stderr and duration."
+                .into(),
+        input_schema: json!({
+            "type": "object",
+            "properties": {
+                "command": { "type": "string", "description": "The shell line to run." },
+                "working_directory": { "type": "string", "description": "Where to run it; /workspace/project unless given." },
+                "timeout": { "type": "number", "description": format!("Seconds, at most {}.", self.execution.timeout_seconds) }
+            },
+            "required": ["command"],
+            "additionalProperties": false
+        }),
+    }
+    }
+
+    /// Runs a command to its end. Dropping the future kills its process group.
+    pub(crate) async fn execute(
+        &self,
+        sandbox: &dyn Sandbox,
+        arguments: Map<String, Value>,
+    ) -> Result<ToolResult, ToolFault> {
+        let request: ExecuteCommand = match serde_json::from_value(Value::Object(arguments)) {
+            Ok(request) => request,
+            Err(error) => {
+                return Ok(failed(
+                    "invalid_arguments",
+                    &format!(
+                        "the arguments do not fit: {error}. Expected `command` (string), `working_directory` (string, optional), `timeout` (seconds, optional)."
+                    ),
+                ));
+            }
+        };
+        if let Err(denied) = check_command(&request.command, &self.execution.denied_commands) {
+            return Ok(failed("command_denied", &denied.to_string()));
+        }
+        let limit = self.execution.timeout_seconds as f64;
+        let seconds = request
+            .timeout
+            .filter(|t| t.is_finite() && *t > 0.0)
+            .unwrap_or(limit)
+            .min(limit);
+        let command = Command {
+            argv: vec!["/bin/sh".into(), "-c".into(), request.command],
+            cwd: request
+                .working_directory
+                .unwrap_or_else(|| "/workspace/project".into()),
+            env: BTreeMap::new(),
+            stdin: Vec::new(),
+            timeout: Duration::from_secs_f64(seconds),
+            max_output: self.execution.max_output_size,
+        };
+        match sandbox.run(command).await {
+            Ok(done) => {
+                let mut result = json!({
+                    "exit_code": done.exit_code,
+                    "stdout": cap_middle(String::from_utf8_lossy(&done.stdout).into_owned(), MAX_OUTPUT / 2),
+                    "stderr": cap_middle(String::from_utf8_lossy(&done.stderr).into_owned(), MAX_OUTPUT / 3),
+                    "duration_ms": millis(done.duration),
+                });
+                if done.timed_out {
+                    result["error"] =
+                        format!("the command was killed at its time limit of {seconds} s").into();
+                }
+                Ok(ToolResult {
+                    text: result.to_string(),
+                    is_error: done.timed_out,
+                })
+            }
+            Err(SandboxError::Failed(reason)) => Ok(failed("command_failed", &reason)),
+            Err(error) => Err(ToolFault::Broken(error.to_string())),
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

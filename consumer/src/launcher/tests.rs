@@ -1,0 +1,133 @@
+//! Over a real jail.
+
+use std::path::Path;
+use std::time::Instant;
+
+use agentmine_domain::{Epoch, TaskId};
+use agentmine_mcp::config::{Capabilities, Origin, Owner, Place};
+use agentmine_runtime::config::{CommandExecutor, Secret};
+use agentmine_sandbox::{Backend as _, LocalBackend, SandboxSpec};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+
+async fn sandbox() -> (Arc<dyn Sandbox>, TempDir) {
+    let state = tempfile::tempdir().unwrap();
+    let backend = LocalBackend::new(&CommandExecutor::default(), state.path()).unwrap();
+    let spec = SandboxSpec {
+        task: TaskId::new(),
+        epoch: Epoch(1),
+        role: "main".into(),
+        image: None,
+    };
+    (Arc::from(backend.start(&spec).await.unwrap()), state)
+}
+
+fn server(line: &str) -> ServerConfig {
+    ServerConfig {
+        name: "probe".into(),
+        origin: Origin {
+            file: Path::new("mcp_config.json").into(),
+            line: 1,
+            owner: Owner::Repository,
+        },
+        transport: Transport::Stdio {
+            command: ["sh", "-c", line].map(str::to_owned).to_vec(),
+            env: BTreeMap::from([("WORD".to_owned(), Secret::new("given"))]),
+            place: Place::Sandbox,
+        },
+        enabled: true,
+        capabilities: Capabilities::default(),
+        timeout: Duration::from_secs(30),
+        max_restarts: None,
+    }
+}
+
+#[tokio::test]
+async fn a_server_is_fed_heard_and_stopped() {
+    let (sandbox, _state) = sandbox().await;
+    let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
+    let line = "echo oops >&2; echo $WORD; cat; sleep 300";
+    let Launched {
+        mut stream,
+        process,
+    } = launcher.launch(&server(line)).await.unwrap();
+    stream.write_all(b"hello\n").await.unwrap();
+    stream.flush().await.unwrap();
+    let mut said = [0; 12];
+    stream.read_exact(&mut said).await.unwrap();
+    assert_eq!(&said, b"given\nhello\n");
+    assert_eq!(process.stderr().await, "oops\n");
+    drop(stream);
+    process.stop(Duration::from_millis(100)).await;
+    // It heeds SIGTERM.
+    assert_eq!(process.ended().await, "signal 15");
+    sandbox.remove().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dropped_server_is_killed_though_it_reads_nothing_and_hears_nothing() {
+    let (sandbox, _state) = sandbox().await;
+    let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
+    let line = "trap '' TERM; echo up; sleep 300 & wait; sleep 300";
+    let mut launched = launcher.launch(&server(line)).await.unwrap();
+    launched.stream.read_exact(&mut [0; 3]).await.unwrap();
+    // More than its stdin takes: the end of the stream is not seen behind it.
+    launched.stream.write_all(&[b'x'; 200_000]).await.unwrap();
+    launched.stream.flush().await.unwrap();
+    let begun = Instant::now();
+    drop(launched);
+    let end = sandbox.stdio_ended(1).await.unwrap();
+    assert_eq!(end.to_string(), "signal 9");
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    sandbox.remove().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_crash_is_seen_within_a_second() {
+    let (sandbox, _state) = sandbox().await;
+    let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
+    let begun = Instant::now();
+    let launched = launcher.launch(&server("exit 4")).await.unwrap();
+    assert_eq!(launched.process.ended().await, "exit code 4");
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    sandbox.remove().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_is_a_process_error_without_the_environment() {
+    let (sandbox, _state) = sandbox().await;
+    let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
+    let mut absent = server("");
+    if let Transport::Stdio { command, .. } = &mut absent.transport {
+        *command = vec!["no-such-program".into()];
+    }
+    let error = launcher.launch(&absent).await.err().unwrap();
+    assert_eq!(error.code(), "mcp_process_error");
+    let text = error.to_string();
+    assert!(
+        text.contains("no-such-program") && !text.contains("given"),
+        "{text}"
+    );
+    sandbox.remove().await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_waited_for_in_a_frozen_sandbox_that_is_let_go() {
+    let (sandbox, _state) = sandbox().await;
+    let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
+    let launched = launcher
+        .launch(&server("trap '' TERM; sleep 300"))
+        .await
+        .unwrap();
+    sandbox.pause().await.unwrap();
+    let begun = Instant::now();
+    launcher.let_go();
+    launched.process.stop(Duration::from_secs(2)).await;
+    assert_eq!(launched.process.stderr().await, "");
+    assert!(launcher.launch(&server("true")).await.is_err());
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    drop(launched);
+    sandbox.remove().await.unwrap();
+}

@@ -1,0 +1,301 @@
+//! Which servers a session has, and which of their tools.
+//!
+//! The operator's file and the repository's are put together by [`agentmine_mcp::config::load`]. What
+//! is left out here is left out by a rule of the fleet: built-in names, servers of the forges beside a
+//! text editor (spec 000 §5), capabilities that a place or an owner does not get.
+
+use std::collections::BTreeSet;
+
+use agentmine_mcp::config::{Loaded, Owner, Place, ServerConfig, Transport};
+use agentmine_runtime::config::{Mcp, Secret};
+
+/// Servers that are known by their package or program, for each of the names `github` and `gitlab`.
+const FORGE_PROGRAMS: [&str; 6] = [
+    "server-github",
+    "server-gitlab",
+    "github-mcp-server",
+    "gitlab-mcp-server",
+    "mcp-gitlab",
+    "mcp-github",
+];
+/// Hosts of the forges' own servers over HTTP.
+const FORGE_HOSTS: [&str; 2] = ["api.githubcopilot.com", "gitlab.com"];
+
+/// What a session starts, and what a person is told of the rest.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    pub(super) servers: Vec<ServerConfig>,
+    /// Servers of the forges, which the text editor takes the place of.
+    pub(super) withheld: Vec<ServerConfig>,
+    pub(super) notes: Vec<String>,
+    /// The operator's, none of which may be written down.
+    pub(super) secrets: Vec<Secret>,
+}
+
+/// Applies the fleet's rules. `reserved` are the names of the built-in servers.
+pub(super) fn choose(loaded: Loaded, reserved: &[&str]) -> Chosen {
+    let mut chosen = Chosen::default();
+    for fault in &loaded.faults {
+        chosen.notes.push(format!("MCP configuration: {fault}"));
+    }
+    for mut server in loaded.servers.into_values().filter(|s| s.enabled) {
+        if reserved.contains(&server.name.as_str()) {
+            chosen.notes.push(format!(
+                "the MCP server {:?} is left out: a built-in one has that name",
+                server.name
+            ));
+            continue;
+        }
+        if server.origin.owner == Owner::Operator {
+            chosen.secrets.extend(secrets(&server.transport));
+        }
+        if server.origin.owner == Owner::Repository && server.capabilities.sampling {
+            server.capabilities.sampling = false;
+            chosen.notes.push(format!(
+                "the MCP server {:?} may not ask the model: it is the repository's own",
+                server.name
+            ));
+        }
+        // The worker and the sandbox share no files: the workspace would be no root there.
+        server.capabilities.roots &= in_sandbox(&server);
+        if is_of_a_forge(&server) {
+            chosen.withheld.push(server);
+        } else {
+            chosen.servers.push(server);
+        }
+    }
+    chosen
+}
+
+pub(super) fn in_sandbox(server: &ServerConfig) -> bool {
+    match &server.transport {
+        Transport::Stdio { place, .. } => *place == Place::Sandbox,
+        Transport::Http { .. } => false,
+    }
+}
+
+/// By its name, by a word of its command, or by its host (spec 000 §5.1). A server that is wrapped in
+/// a script of another name is not known for what it is.
+fn is_of_a_forge(server: &ServerConfig) -> bool {
+    if ["github", "gitlab"].contains(&server.name.as_str()) {
+        return true;
+    }
+    match &server.transport {
+        Transport::Stdio { command, .. } => command.iter().any(|word| {
+            let name = word.rsplit('/').next().unwrap_or(word);
+            // `npx @scope/name@1.2.3`, `docker run ghcr.io/github/github-mcp-server:v1`
+            let name = name.split(['@', ':', '=']).next().unwrap_or(name);
+            FORGE_PROGRAMS.contains(&name)
+        }),
+        Transport::Http { url, .. } => url
+            .host_str()
+            .is_some_and(|host| FORGE_HOSTS.contains(&host)),
+    }
+}
+
+/// Values that are likely secret: all headers, and variables whose name says so. Not every variable:
+/// a folder's path or a log level would be cut out of results too.
+fn secrets(transport: &Transport) -> Vec<Secret> {
+    const WORDS: [&str; 8] = [
+        "TOKEN",
+        "KEY",
+        "SECRET",
+        "PASS",
+        "CREDENTIAL",
+        "AUTH",
+        "COOKIE",
+        "PAT",
+    ];
+    match transport {
+        Transport::Stdio { env, .. } => env
+            .iter()
+            .filter(|(name, _)| {
+                let name = name.to_uppercase();
+                name.split('_').any(|part| WORDS.contains(&part))
+                    || WORDS[..6].iter().any(|word| name.ends_with(word))
+                    || name.contains("PASSWORD")
+            })
+            .map(|(_, value)| value.clone())
+            .collect(),
+        Transport::Http { headers, .. } => headers
+            .values()
+            .flat_map(|value| {
+                // `Bearer TOKEN`: the token alone is no less secret.
+                let bare = value.expose().rsplit(' ').next().map(Secret::new);
+                [Some(value.clone()), bare]
+            })
+            .flatten()
+            .collect(),
+    }
+}
+
+/// Which tools of configured servers are offered.
+#[derive(Debug, Clone)]
+pub(super) struct ToolRules {
+    allowed: Vec<String>,
+    denied: Vec<String>,
+}
+
+impl ToolRules {
+    pub(super) fn of(config: &Mcp) -> Self {
+        Self {
+            allowed: config.allowed_tools.clone(),
+            denied: config.denied_tools.clone(),
+        }
+    }
+
+    pub(super) fn allow(&self, server: &str, tool: &str) -> bool {
+        let name = format!("{server}:{tool}");
+        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, &name));
+        any(&self.allowed) && !any(&self.denied)
+    }
+}
+
+/// Whether `text` is as the pattern says, whose `*` stand for any text. Linear in both: a pattern is
+/// the operator's, a tool's name a server's.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
+        return false;
+    };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// Names for a note: `a`, `b` and `c`.
+pub(super) fn listed(servers: &[ServerConfig]) -> String {
+    let names: BTreeSet<&str> = servers.iter().map(|s| s.name.as_str()).collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use agentmine_mcp::config::{RepositoryFile, load};
+
+    use super::*;
+
+    fn chosen(operator: &str, repository: Option<&str>) -> Chosen {
+        let folder = std::env::temp_dir().join(format!("agentmine-{}", uuid::Uuid::new_v4()));
+        std::fs::write(&folder, operator).unwrap();
+        let repository = repository.map(|text| RepositoryFile {
+            shown: Path::new(".agentmine/mcp_config.json").into(),
+            text: text.into(),
+        });
+        let loaded = load(Some(&folder), repository.as_ref(), &|_| None);
+        std::fs::remove_file(&folder).unwrap();
+        choose(loaded, &["text-editor", "command-executor"])
+    }
+
+    fn names(servers: &[ServerConfig]) -> Vec<&str> {
+        servers.iter().map(|s| s.name.as_str()).collect()
+    }
+
+    #[test]
+    fn servers_of_the_forges_are_known_by_name_command_and_host() {
+        let chosen = chosen(
+            r#"{"mcpServers":{
+                "github":{"command":["x"]},
+                "gh":{"command":["npx","-y","@modelcontextprotocol/server-github@2025.4.8"]},
+                "hub":{"command":["docker","run","-i","ghcr.io/github/github-mcp-server:v1"]},
+                "web":{"url":"https://api.githubcopilot.com/mcp/"},
+                "lab":{"command":["npx","@zereight/mcp-gitlab"]},
+                "docs":{"command":["npx","github-docs-search"]}
+            }}"#,
+            None,
+        );
+        assert_eq!(names(&chosen.servers), ["docs"]);
+        assert_eq!(
+            names(&chosen.withheld),
+            ["gh", "github", "hub", "lab", "web"]
+        );
+    }
+
+    #[test]
+    fn a_repositorys_server_gets_neither_the_operators_secrets_nor_the_model() {
+        let operator = r#"{"mcpServers":{"db":{"command":["psql-mcp"],
+            "env":{"DB_PASSWORD":"operators-own","LOG":"verbose-enough"}}}}"#;
+        let repository = r#"{"mcpServers":{"db":{"command":["sh","-c","env"],
+            "capabilities":{"sampling":true,"roots":true}}}}"#;
+        let chosen = chosen(operator, Some(repository));
+        let [db] = chosen.servers.as_slice() else {
+            panic!("{chosen:?}");
+        };
+        assert!(in_sandbox(db));
+        assert!(!db.capabilities.sampling && db.capabilities.roots);
+        let Transport::Stdio { env, .. } = &db.transport else {
+            panic!("{db:?}");
+        };
+        assert!(env.is_empty());
+    }
+
+    #[test]
+    fn what_is_secret_is_known_and_what_is_not_is_left_alone() {
+        let chosen = chosen(
+            r#"{"mcpServers":{
+                "a":{"command":["x"],"env":{"API_KEY":"k1","GITHUB_PAT":"k2","ROOT":"/srv","MONKEYS":"3","APITOKEN":"k3"}},
+                "b":{"url":"https://b.example/","headers":{"Authorization":"Bearer k4"}}
+            }}"#,
+            None,
+        );
+        let mut found: Vec<&str> = chosen.secrets.iter().map(Secret::expose).collect();
+        found.sort_unstable();
+        assert_eq!(found, ["Bearer k4", "k1", "k2", "k3", "k4"]);
+    }
+
+    #[test]
+    fn a_built_in_name_is_nobody_elses() {
+        let chosen = chosen(r#"{"mcpServers":{"text-editor":{"command":["x"]}}}"#, None);
+        assert!(chosen.servers.is_empty());
+        assert!(
+            chosen.notes[0].contains("text-editor"),
+            "{:?}",
+            chosen.notes
+        );
+    }
+
+    #[test]
+    fn no_root_is_told_outside_of_the_sandbox() {
+        let chosen = chosen(
+            r#"{"mcpServers":{
+                "in":{"command":["x"],"sandbox":true,"capabilities":{"roots":true}},
+                "out":{"command":["x"],"capabilities":{"roots":true}}
+            }}"#,
+            None,
+        );
+        let roots: Vec<bool> = chosen
+            .servers
+            .iter()
+            .map(|s| s.capabilities.roots)
+            .collect();
+        assert_eq!(roots, [true, false]);
+    }
+
+    #[test]
+    fn tools_are_allowed_and_denied_by_pattern() {
+        let rules = |allowed: &[&str], denied: &[&str]| ToolRules {
+            allowed: allowed.iter().map(|p| (*p).to_owned()).collect(),
+            denied: denied.iter().map(|p| (*p).to_owned()).collect(),
+        };
+        let all = rules(&["*"], &["db:drop_*", "*:*delete*"]);
+        assert!(all.allow("db", "select"));
+        assert!(!all.allow("db", "drop_table"));
+        assert!(!all.allow("docs", "undelete_page"));
+        let some = rules(&["docs:*", "db:select"], &[]);
+        assert!(some.allow("docs", "search") && some.allow("db", "select"));
+        assert!(!some.allow("db", "selects") && !some.allow("mydocs", "search"));
+        assert!(!rules(&[], &[]).allow("a", "b"));
+        assert!(matches("a*b*c", "aXbYc") && !matches("a*b*c", "acb"));
+        assert!(matches("ab*ab", "abab") && !matches("ab*ab", "ab"));
+    }
+}

@@ -1,0 +1,397 @@
+//! The MCP servers of one session: the operator's, the repository's own, and the text editor
+//! (spec 002 §3.2).
+//!
+//! The operator's run on the worker, in the folder of their file, or in the task's sandbox where they
+//! say so; the repository's run in the sandbox and nowhere else, and are those of the commit that the
+//! work began from. All end with the session: those on the worker before the sandbox is removed,
+//! those in it with it. Another session has servers of its own.
+//!
+//! What a server says goes to the model as a call's result and to the transcript as a note; in logs
+//! stands only which server, and what happened.
+
+mod choose;
+mod file;
+mod sampling;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use agentmine_agent::{Halt, progress_comment};
+use agentmine_domain::Usage;
+use agentmine_mcp::config::{
+    Capabilities, Loaded, Origin, Owner, Place, RepositoryFile, ServerConfig, Transport,
+};
+use agentmine_mcp::{
+    Catalog, Changed, Launcher, Launchers, Limits, Manager, McpError, Notice, NoticeKind, Policy,
+    Roots, Sampling, ServerStatus, State, ToolOutput, WorkerLauncher,
+};
+use agentmine_runtime::config::{ChangedDescriptions, Config};
+use serde_json::Value;
+
+use crate::context::Context;
+use crate::launcher::SandboxLauncher;
+use crate::prepare::Prepared;
+use crate::workspace::PROJECT;
+use choose::{Chosen, ToolRules, choose, in_sandbox, listed};
+pub(crate) use file::{Base, repository_file};
+use sampling::SessionSampling;
+
+/// The text editor's tool, which goes by its own name (spec 000 §3.2).
+pub(crate) const TEXT_EDITOR: &str = "text_editor";
+/// Most tools that model APIs take in one request.
+pub(crate) const MAX_TOOLS: usize = 128;
+/// The editor is started again once; then the session goes on without it (spec 000 §12.1.1).
+const EDITOR_RESTARTS: u32 = 1;
+/// The origin of the editor's entry.
+const BUILT_IN: &str = "(built in)";
+/// Most characters of stderr in a comment.
+const MAX_STDERR: usize = 500;
+
+/// The servers of a session.
+pub(crate) struct Servers {
+    manager: Manager,
+    sandbox: Arc<SandboxLauncher>,
+    /// The text editor's name, where it is there.
+    editor: Option<String>,
+    editor_lost: AtomicBool,
+    /// By name: their calls may change the project's files.
+    sandboxed: BTreeSet<String>,
+    rules: ToolRules,
+    sampling: Option<Arc<SessionSampling>>,
+}
+
+impl Servers {
+    /// Starts what the session has, and tells of it.
+    ///
+    /// # Errors
+    /// A [`Halt`] where that cannot be recorded. A server that does not start is none.
+    pub(crate) async fn start(ctx: &Context, prepared: &Prepared) -> Result<Self, Halt> {
+        let config = &ctx.deps.config;
+        let chosen = choose(
+            load(config, prepared.repository_servers.as_ref()),
+            &reserved(config),
+        );
+        for note in &chosen.notes {
+            tracing::warn!("an MCP server or its entry is left out; the transcript says why");
+            ctx.note(note).await?;
+        }
+        ctx.journal.hide(chosen.secrets.clone());
+        let sandbox = Arc::new(SandboxLauncher::new(Arc::clone(
+            &prepared.workspace.sandbox,
+        )));
+        if config.text_editor_mcp.enabled {
+            let mut servers = chosen.servers.clone();
+            servers.push(editor(config));
+            let started = Self::of(ctx, prepared, &sandbox, servers).await;
+            match started.editor_failure().await {
+                None => {
+                    let started = started.with_editor(config);
+                    started.introduce(ctx).await?;
+                    tell_withheld(ctx, &chosen).await?;
+                    return Ok(started);
+                }
+                Some(reason) => go_on_without_editor(ctx, &reason).await?,
+            }
+            if chosen.withheld.is_empty() {
+                started.introduce(ctx).await?;
+                return Ok(started);
+            }
+            started.manager.shutdown().await;
+        }
+        // Without an editor the forges' servers take its place.
+        let servers = chosen.servers.into_iter().chain(chosen.withheld).collect();
+        let started = Self::of(ctx, prepared, &sandbox, servers).await;
+        started.introduce(ctx).await?;
+        Ok(started)
+    }
+
+    async fn of(
+        ctx: &Context,
+        prepared: &Prepared,
+        sandbox: &Arc<SandboxLauncher>,
+        servers: Vec<ServerConfig>,
+    ) -> Self {
+        let config = &ctx.deps.config;
+        let sampled = servers.iter().any(|server| server.capabilities.sampling);
+        let sampling = (sampled && config.mcp.sampling.max_requests > 0)
+            .then(|| Arc::new(SessionSampling::of(ctx)));
+        let root = prepared.workspace.sandbox.workspace_root();
+        let project = PROJECT.replacen("/workspace", root, 1);
+        let hook = sampling
+            .as_ref()
+            .map(|sampling| Arc::clone(sampling) as Arc<dyn Sampling>);
+        let policy = Policy {
+            limits: Limits {
+                total: Duration::from_secs(config.mcp.total_timeout_seconds),
+                max_output: config.mcp.max_output_size,
+                ..Limits::default()
+            },
+            max_restarts: config.mcp.max_restarts,
+            changed_descriptions: match config.mcp.changed_descriptions {
+                ChangedDescriptions::Refuse => Changed::Refuse,
+                ChangedDescriptions::Record => Changed::Record,
+            },
+            fixed: fixed(config),
+            roots: Roots {
+                // The worker shares no files with the sandbox.
+                worker: Vec::new(),
+                sandbox: vec![(format!("file://{project}"), "project".into())],
+            },
+            sampling: hook,
+            ..Policy::default()
+        };
+        let launchers = Launchers {
+            worker: Some(Arc::new(WorkerLauncher::new(folder(config), |name| {
+                std::env::var(name).ok()
+            }))),
+            sandbox: Some(Arc::clone(sandbox) as Arc<dyn Launcher>),
+        };
+        let sandboxed = servers
+            .iter()
+            .filter(|server| in_sandbox(server))
+            .map(|server| server.name.clone())
+            .collect();
+        Self {
+            manager: Box::pin(Manager::start(servers, launchers, policy)).await,
+            sandbox: Arc::clone(sandbox),
+            editor: None,
+            editor_lost: AtomicBool::new(false),
+            sandboxed,
+            rules: ToolRules::of(&config.mcp),
+            sampling,
+        }
+    }
+
+    fn with_editor(mut self, config: &Config) -> Self {
+        self.editor = Some(config.text_editor_mcp.mcp_server.name.clone());
+        self
+    }
+
+    /// The text editor's name, where it was there from the start.
+    pub(crate) fn editor(&self) -> Option<&str> {
+        self.editor.as_deref()
+    }
+
+    /// Why the editor is not there, if it is not.
+    async fn editor_failure(&self) -> Option<String> {
+        let statuses = self.manager.status();
+        let editor = statuses
+            .iter()
+            .find(|status| status.config.origin.file.as_os_str() == BUILT_IN);
+        let Some(status) = editor else {
+            return Some("it was not started".into());
+        };
+        let State::Failed(error) = &status.state else {
+            return None;
+        };
+        let stderr = self.manager.stderr(&status.config.name).await;
+        let stderr: String = stderr.trim().chars().take(MAX_STDERR).collect();
+        Some(if stderr.is_empty() {
+            error.to_string()
+        } else {
+            format!("{error}: {stderr}")
+        })
+    }
+
+    /// Records who the servers are.
+    async fn introduce(&self, ctx: &Context) -> Result<(), Halt> {
+        for status in self.manager.status() {
+            if let State::Ready | State::Restarting { .. } = status.state {
+                ctx.note(&introduction(&status)).await?;
+            }
+        }
+        self.tell_news(ctx).await
+    }
+
+    /// Takes in what has changed of the offer, and tells of it.
+    pub(crate) async fn refresh(&self, ctx: &Context) -> Result<(), Halt> {
+        self.manager.refresh().await;
+        self.tell_news(ctx).await
+    }
+
+    /// Notes what happened to servers, and what they used of the model; each once.
+    pub(crate) async fn tell_news(&self, ctx: &Context) -> Result<(), Halt> {
+        for notice in self.manager.notices() {
+            self.tell(ctx, &notice).await?;
+        }
+        if let Some(sampling) = &self.sampling {
+            for (note, usage) in sampling.take_notes() {
+                ctx.journal.record_use(&note, usage).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn tell(&self, ctx: &Context, notice: &Notice) -> Result<(), Halt> {
+        let Notice { server, kind, text } = notice;
+        let is_editor = ctx.deps.config.text_editor_mcp.mcp_server.name == *server;
+        if is_editor && self.editor.is_none() {
+            // It did not start, and that was told.
+            return Ok(());
+        }
+        ctx.note(&format!("MCP server {server}: {text}")).await?;
+        let lost = matches!(kind, NoticeKind::GivenUp | NoticeKind::Failed);
+        if lost && is_editor && !self.editor_lost.swap(true, Ordering::Relaxed) {
+            tell_editor_lost(ctx, text).await?;
+        }
+        Ok(())
+    }
+
+    /// What the servers used of the model since this was last asked.
+    pub(crate) fn take_usage(&self) -> Usage {
+        self.sampling
+            .as_ref()
+            .map_or_else(Usage::default, |sampling| sampling.take_usage())
+    }
+
+    /// As of the last refresh.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.manager.catalog()
+    }
+
+    /// Whether the model may use this tool. Of the editor's server it may use the editor alone.
+    pub(crate) fn offers(&self, server: &str, tool: &str) -> bool {
+        if self.editor.as_deref() == Some(server) {
+            tool == TEXT_EDITOR
+        } else {
+            self.rules.allow(server, tool)
+        }
+    }
+
+    /// Whether a call may change the project's files.
+    pub(crate) fn in_sandbox(&self, server: &str) -> bool {
+        self.sandboxed.contains(server)
+    }
+
+    /// Calls a tool; dropping the future cancels the call.
+    pub(crate) async fn call(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<ToolOutput, McpError> {
+        Box::pin(self.manager.call(server, tool, arguments)).await
+    }
+
+    /// Ends those on the worker. Those in the sandbox end with it, which comes next.
+    pub(crate) async fn shutdown(&self) {
+        self.sandbox.let_go();
+        self.manager.shutdown().await;
+    }
+}
+
+/// Reads both files.
+fn load(config: &Config, repository: Option<&RepositoryFile>) -> Loaded {
+    if !config.mcp.enabled {
+        return Loaded::default();
+    }
+    let operator = config.mcp.config_file.as_deref();
+    agentmine_mcp::config::load(operator, repository, &|name| std::env::var(name).ok())
+}
+
+/// Where the operator's servers start: never the worker's own folder, which may be a repository.
+fn folder(config: &Config) -> PathBuf {
+    let file = config.mcp.config_file.as_deref();
+    file.and_then(|file| file.parent())
+        .filter(|folder| folder.is_dir())
+        .map_or_else(std::env::temp_dir, PathBuf::from)
+}
+
+fn reserved(config: &Config) -> [&str; 2] {
+    [
+        config.text_editor_mcp.mcp_server.name.as_str(),
+        config.command_executor.mcp_server.name.as_str(),
+    ]
+}
+
+/// The built-in tools' names, which no other tool gets.
+fn fixed(config: &Config) -> Vec<(String, String, String)> {
+    let [editor, executor] = reserved(config).map(str::to_owned);
+    vec![
+        (TEXT_EDITOR.into(), editor, TEXT_EDITOR.into()),
+        (
+            format!("{executor}_execute_command"),
+            executor,
+            "execute_command".into(),
+        ),
+    ]
+}
+
+/// The text editor as a server in the sandbox (spec 000 §4.2).
+fn editor(config: &Config) -> ServerConfig {
+    let server = &config.text_editor_mcp.mcp_server;
+    ServerConfig {
+        name: server.name.clone(),
+        origin: Origin {
+            file: BUILT_IN.into(),
+            line: 0,
+            owner: Owner::Operator,
+        },
+        transport: Transport::Stdio {
+            command: server.command.clone(),
+            env: Default::default(),
+            place: Place::Sandbox,
+        },
+        enabled: true,
+        capabilities: Capabilities::default(),
+        timeout: Limits::default().call,
+        max_restarts: Some(EDITOR_RESTARTS),
+    }
+}
+
+fn introduction(status: &ServerStatus) -> String {
+    let name = &status.config.name;
+    let place = match (&status.config.transport, in_sandbox(&status.config)) {
+        (Transport::Http { .. }, _) => "over HTTP",
+        (Transport::Stdio { .. }, true) => "in the sandbox",
+        (Transport::Stdio { .. }, false) => "on the worker",
+    };
+    let said = status.greeting.as_ref().map_or_else(String::new, |said| {
+        format!(": {} {}", said.name, said.version)
+    });
+    let took = status
+        .started_in
+        .map_or_else(String::new, |took| format!(" in {} ms", took.as_millis()));
+    format!("the MCP server {name} runs {place}{said} (ready{took})")
+}
+
+async fn tell_withheld(ctx: &Context, chosen: &Chosen) -> Result<(), Halt> {
+    if chosen.withheld.is_empty() {
+        return Ok(());
+    }
+    ctx.note(&format!(
+        "not offered beside the text editor: the MCP servers {} (spec 000 §5)",
+        listed(&chosen.withheld)
+    ))
+    .await
+}
+
+/// spec 000 §12.1.1: recorded, told on the item, and the session goes on.
+async fn go_on_without_editor(ctx: &Context, reason: &str) -> Result<(), Halt> {
+    tracing::warn!("the text editor did not start");
+    ctx.note(&format!(
+        "the text editor did not start; the session goes on without it: {reason}"
+    ))
+    .await?;
+    comment_on_editor(ctx, "which did not start", reason).await
+}
+
+async fn tell_editor_lost(ctx: &Context, reason: &str) -> Result<(), Halt> {
+    tracing::warn!("the text editor ended too often; the session goes on without it");
+    ctx.note("the text editor ended again; the session goes on without it")
+        .await?;
+    comment_on_editor(ctx, "which ended twice while it worked", reason).await
+}
+
+async fn comment_on_editor(ctx: &Context, what: &str, reason: &str) -> Result<(), Halt> {
+    let text = format!(
+        "AgentMine is working on this, without its text editor, {what}:\n\n```\n{}\n```",
+        reason.replace("```", "'''")
+    );
+    ctx.effects
+        .comment(&progress_comment(&text, &ctx.session_name()))
+        .await
+}

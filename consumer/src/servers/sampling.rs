@@ -1,0 +1,246 @@
+//! Model calls on behalf of a server (`sampling/createMessage`).
+//!
+//! They go to the session's own model and cost the session's money: one at a time, within
+//! `mcp.sampling` and within what is left of the session's budget, which they count against. A limit
+//! is checked before a request, so the last one may go over it. The words are not recorded; how much
+//! was used is.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use agentmine_agent::Journal as _;
+use agentmine_domain::{Budget, Usage};
+use agentmine_llm::{Message, Reply, Request, Stop};
+use agentmine_mcp::Sampling;
+use agentmine_runtime::config;
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Deps;
+use crate::context::Context;
+use crate::journal::SessionJournal;
+
+/// Bytes of text of one request.
+const MAX_TEXT: usize = 256 * 1024;
+const MAX_MESSAGES: usize = 200;
+
+/// Answers the servers of one session.
+pub(super) struct SessionSampling {
+    deps: Arc<Deps>,
+    journal: Arc<SessionJournal>,
+    limits: config::Sampling,
+    budget: Budget,
+    started: Instant,
+    /// Requests and tokens so far. Held while a request runs, so that no two pass one limit together.
+    spent: tokio::sync::Mutex<(u32, u64)>,
+    untold: Mutex<Untold>,
+}
+
+/// What the loop and the transcript have yet to hear.
+#[derive(Default)]
+struct Untold {
+    usage: Usage,
+    notes: Vec<(String, Usage)>,
+}
+
+impl SessionSampling {
+    pub(super) fn of(ctx: &Context) -> Self {
+        Self {
+            deps: Arc::clone(&ctx.deps),
+            journal: Arc::clone(&ctx.journal),
+            limits: ctx.deps.config.mcp.sampling.clone(),
+            budget: crate::session::budget(&ctx.deps.config),
+            started: Instant::now(),
+            spent: tokio::sync::Mutex::default(),
+            untold: Mutex::default(),
+        }
+    }
+
+    fn untold(&self) -> std::sync::MutexGuard<'_, Untold> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For the loop's budget, once.
+    pub(super) fn take_usage(&self) -> Usage {
+        std::mem::take(&mut self.untold().usage)
+    }
+
+    /// For the transcript, once.
+    pub(super) fn take_notes(&self) -> Vec<(String, Usage)> {
+        std::mem::take(&mut self.untold().notes)
+    }
+
+    /// Why no further request is answered, if none is.
+    async fn refusal(&self, (requests, tokens): (u32, u64)) -> Option<String> {
+        if requests >= self.limits.max_requests {
+            return Some(format!("{requests} requests of this session, the limit"));
+        }
+        if tokens >= self.limits.max_tokens {
+            return Some(format!("{tokens} tokens of this session, the limit"));
+        }
+        let mut used = *self.journal.usage.lock().await;
+        for (_, untold) in &self.untold().notes {
+            used += *untold;
+        }
+        self.budget.exceeded(&used, self.started.elapsed())
+    }
+}
+
+#[async_trait]
+impl Sampling for SessionSampling {
+    async fn create(&self, server: &str, request: Value) -> Result<Value, String> {
+        let messages = messages(request)?;
+        let mut spent = self.spent.lock().await;
+        if let Some(why) = self.refusal(*spent).await {
+            return Err(format!("the model is not asked any more: {why}"));
+        }
+        spent.0 += 1;
+        let request = Request {
+            messages: &messages,
+            tools: &[],
+        };
+        let answer = tokio::select! {
+            biased;
+            halt = self.journal.halted() => return Err(format!("the session ends: {halt}")),
+            answer = self.deps.model.reply(request, None) => answer,
+        };
+        // The provider's words may name the account.
+        let (reply, mut used) = answer.map_err(|_| "the model gave no answer".to_owned())?;
+        used.model_calls = 1;
+        spent.1 = spent.1.saturating_add(used.total_tokens());
+        let note = format!(
+            "the MCP server {server} asked the model: {} tokens in, {} out",
+            used.input_tokens, used.output_tokens
+        );
+        let mut untold = self.untold();
+        untold.usage += used;
+        untold.notes.push((note, used));
+        Ok(result(self.deps.model.name(), reply))
+    }
+}
+
+fn result(model: &str, reply: Reply) -> Value {
+    let stop = match reply.stop {
+        Stop::Length => "maxTokens",
+        Stop::EndTurn | Stop::ToolCalls | Stop::Filtered => "endTurn",
+    };
+    json!({
+        "role": "assistant",
+        "content": { "type": "text", "text": reply.text },
+        "model": model,
+        "stopReason": stop,
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked {
+    messages: Vec<AskedMessage>,
+    #[serde(default)]
+    system_prompt: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AskedMessage {
+    role: String,
+    content: Value,
+}
+
+/// The conversation that a server wants answered. It holds text and nothing else.
+fn messages(request: Value) -> Result<Vec<Message>, String> {
+    let asked: Asked = serde_json::from_value(request)
+        .map_err(|error| format!("the request does not fit: {error:.200}"))?;
+    if asked.messages.is_empty() || asked.messages.len() > MAX_MESSAGES {
+        return Err(format!("expected 1 to {MAX_MESSAGES} messages"));
+    }
+    let mut all: Vec<Message> = asked
+        .system_prompt
+        .map(|text| Message::System { text })
+        .into_iter()
+        .collect();
+    for message in &asked.messages {
+        let text = text(&message.content).ok_or("only text is answered here")?;
+        all.push(match message.role.as_str() {
+            "user" => Message::User { text },
+            "assistant" => Message::Assistant(Reply {
+                text,
+                ..Reply::default()
+            }),
+            _ => return Err("a message's role is `user` or `assistant`".into()),
+        });
+    }
+    let size: usize = all
+        .iter()
+        .map(|message| match message {
+            Message::System { text } | Message::User { text } | Message::Tool { text, .. } => {
+                text.len()
+            }
+            Message::Assistant(reply) => reply.text.len(),
+        })
+        .sum();
+    if size > MAX_TEXT {
+        return Err(format!(
+            "{size} bytes of text, at most {MAX_TEXT} are taken"
+        ));
+    }
+    Ok(all)
+}
+
+/// One block, or several.
+fn text(content: &Value) -> Option<String> {
+    match content {
+        Value::Object(block) if block.get("type")? == "text" => {
+            Some(block.get("text")?.as_str()?.to_owned())
+        }
+        Value::Array(blocks) => {
+            let texts: Option<Vec<String>> = blocks
+                .iter()
+                .map(|block| block.is_object().then(|| text(block))?)
+                .collect();
+            Some(texts?.join("\n"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_becomes_a_conversation_of_text() {
+        let asked = json!({
+            "systemPrompt": "Be brief.",
+            "maxTokens": 100,
+            "messages": [
+                { "role": "user", "content": { "type": "text", "text": "hello" } },
+                { "role": "assistant", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] },
+            ]
+        });
+        let all = messages(asked).unwrap();
+        assert_eq!(all.len(), 3);
+        assert_eq!(
+            all[2],
+            Message::Assistant(Reply {
+                text: "a\nb".into(),
+                ..Reply::default()
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_no_text_or_too_much_is_refused() {
+        let one = |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
+        for bad in [
+            json!({}),
+            json!({ "messages": [] }),
+            json!({ "messages": [{ "role": "system", "content": { "type": "text", "text": "x" } }] }),
+            one(json!({ "type": "image", "data": "", "mimeType": "image/png" })),
+            one(json!([[{ "type": "text", "text": "x" }]])),
+            one(json!({ "type": "text", "text": "x".repeat(MAX_TEXT + 1) })),
+        ] {
+            assert!(messages(bad.clone()).is_err(), "{bad:.100}");
+        }
+    }
+}
