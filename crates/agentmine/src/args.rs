@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::mcp::McpArgs;
+
 /// A self-hosted fleet of coding agents.
 #[derive(Debug, Parser)]
 #[command(name = "agentmine", version, about)]
@@ -27,6 +29,8 @@ pub(crate) enum Command {
     /// Sessions: what was done
     #[command(subcommand)]
     Session(SessionCommand),
+    /// MCP servers: what is configured, whether it works, and our own tools as servers
+    Mcp(McpArgs),
     /// The configuration
     #[command(subcommand)]
     Config(ConfigCommand),

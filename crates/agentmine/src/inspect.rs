@@ -8,12 +8,10 @@ use agentmine_runtime::config::{self, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_store::{Store, TaskFilter};
 use anyhow::Result;
-use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 use serde_json::json;
 
 use crate::embedded::default_store;
-use crate::print::{clean, line, one_line};
+use crate::print::{clean, line, one_line, table, trimmed};
 use crate::transcript;
 
 async fn open(file: Option<PathBuf>) -> Result<Arc<dyn Store>> {
@@ -276,18 +274,4 @@ pub(crate) fn check_config(file: Option<PathBuf>) -> Result<Exit> {
 pub(crate) fn print_schema() -> Result<Exit> {
     line(serde_json::to_string_pretty(&config::json_schema())?);
     Ok(Exit::Done)
-}
-
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(header);
-    table
-}
-
-fn trimmed(table: &Table) -> String {
-    table
-        .lines()
-        .map(|l| l.trim_end().to_owned())
-        .collect::<Vec<_>>()
-        .join("\n")
 }

@@ -5,6 +5,7 @@ mod demo;
 mod embedded;
 mod inspect;
 mod live;
+mod mcp;
 mod paths;
 mod print;
 mod run;
@@ -49,6 +50,8 @@ async fn dispatch(args: Args) -> anyhow::Result<exit::Exit> {
             json,
             full,
         }) => inspect::session(args.config, &session, json, full).await,
+        // Boxed: it holds every server's start, and the other commands none of it.
+        Command::Mcp(mcp) => Box::pin(mcp::run(args.config, mcp)).await,
         Command::Config(ConfigCommand::Check) => inspect::check_config(args.config),
         Command::Config(ConfigCommand::Schema) => inspect::print_schema(),
     }

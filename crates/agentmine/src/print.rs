@@ -1,6 +1,9 @@
 //! Text for a terminal. What comes from a model, a repository or a sandbox may hold escape
 //! sequences; none of them reaches the terminal.
 
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+
 /// Replaces control characters but newline and tab. Unicode's direction marks go too: they can make
 /// a line read as another.
 pub(crate) fn clean(text: &str) -> String {
@@ -32,6 +35,38 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
 pub(crate) fn line(text: impl AsRef<str>) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
+}
+
+/// Prints a line to stderr: what is not the result itself.
+pub(crate) fn note(text: impl AsRef<str>) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
+}
+
+/// Prints a foreign text: as it is into a file or a pipe, cleaned onto a terminal.
+pub(crate) fn body(text: &str) {
+    use std::io::IsTerminal as _;
+    if std::io::stdout().is_terminal() {
+        line(clean(text));
+    } else {
+        line(text);
+    }
+}
+
+/// A table without lines.
+pub(crate) fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(header);
+    table
+}
+
+/// The table's text, without spaces at the ends of lines.
+pub(crate) fn trimmed(table: &Table) -> String {
+    table
+        .lines()
+        .map(|l| l.trim_end().to_owned())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[cfg(test)]

@@ -1,0 +1,151 @@
+//! The arguments of `agentmine mcp`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Subcommand;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct McpArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    #[command(subcommand)]
+    pub(crate) command: McpCommand,
+}
+
+/// Which configuration, and how it is shown.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Which {
+    /// The project whose .agentmine/mcp_config.json is read too [default: the current folder]
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) project: Option<PathBuf>,
+    /// Your own file [default: ~/.agentmine/mcp_config.json]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) mcp_config: Option<PathBuf>,
+    /// How long a server may take to start; a first `npx` downloads
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, global = true)]
+    pub(crate) start_timeout: Duration,
+    /// One JSON value
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum McpCommand {
+    /// What is configured, from which file, and where it runs
+    List {
+        /// Start each server and tell what it offers
+        #[arg(long)]
+        start: bool,
+    },
+    /// The tools of all servers, or of one
+    Tools {
+        /// Only this server
+        server: Option<String>,
+    },
+    /// Call a tool
+    Call {
+        /// Which, as SERVER:TOOL
+        #[arg(value_name = "SERVER:TOOL")]
+        tool: String,
+        /// One JSON object (`-`: from stdin), or any number of key=value
+        #[arg(value_name = "JSON|KEY=VALUE")]
+        arguments: Vec<String>,
+        /// How long it may take without telling progress [default: the server's timeoutSeconds]
+        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+        timeout: Option<Duration>,
+    },
+    /// The resources and resource templates of all servers, or of one
+    Resources {
+        /// Only this server
+        server: Option<String>,
+    },
+    /// Read a resource
+    Read {
+        /// The server's name
+        server: String,
+        /// The resource's URI
+        uri: String,
+    },
+    /// The prompts of all servers, or of one
+    Prompts {
+        /// Only this server
+        server: Option<String>,
+    },
+    /// Get a prompt
+    Prompt {
+        /// The server's name
+        server: String,
+        /// The prompt's name
+        name: String,
+        /// Its arguments
+        #[arg(value_name = "KEY=VALUE")]
+        arguments: Vec<String>,
+    },
+    /// Check configuration and servers one by one, with what to do next
+    Doctor {
+        /// Only this server
+        server: Option<String>,
+    },
+    /// Serve one of our own tools to any MCP client over stdin and stdout
+    #[command(subcommand)]
+    ServeTools(ServeTools),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServeTools {
+    /// The tool text_editor: view, create, str_replace, insert, undo_edit
+    TextEditor {
+        /// The only folder whose files it sees [default: the current folder]
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+    },
+    /// The tool file_read
+    FileRead {
+        /// The folder in which it works [default: the current folder]
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+        /// Allowed beside that; may be given more than once
+        #[arg(long, value_name = "DIR")]
+        allow_path: Vec<PathBuf>,
+    },
+    /// The tool file_write
+    FileWrite {
+        /// The folder in which it works [default: the current folder]
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+        /// Allowed beside that; may be given more than once
+        #[arg(long, value_name = "DIR")]
+        allow_path: Vec<PathBuf>,
+    },
+    /// The tool shell_exec
+    ShellExec {
+        /// The folder in which it works [default: the current folder]
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+        /// Where commands may run beside that; may be given more than once
+        #[arg(long, value_name = "DIR")]
+        allow_path: Vec<PathBuf>,
+        /// After so long a command is killed, with all it has started
+        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+        timeout: Option<Duration>,
+        /// One more command that is refused, e.g. `git push --force`
+        #[arg(long, value_name = "COMMAND")]
+        deny: Vec<String>,
+        /// One more command that runs only if the user agrees
+        #[arg(long, value_name = "COMMAND")]
+        ask: Vec<String>,
+        /// A command that the built-in lists refuse or ask for, and that runs
+        #[arg(long, value_name = "COMMAND")]
+        allow: Vec<String>,
+    },
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=86_400.0).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err("expected seconds from 0.001 to 86400".into()),
+    }
+}

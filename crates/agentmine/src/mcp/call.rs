@@ -1,0 +1,300 @@
+//! `agentmine mcp call`, `read` and `prompt`: one request, its result on stdout.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::time::Duration;
+
+use agentmine_mcp::{CallOptions, Manager, McpError, Progress, Tool, ToolOutput};
+use agentmine_runtime::exit::{Exit, Failure};
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+
+use crate::print::{body, clean, line, note, one_line};
+
+use super::With;
+use super::session::{Session, ready};
+use super::setup;
+
+/// For progress that is still to be shown when the result is there.
+const LAST_PROGRESS: Duration = Duration::from_millis(200);
+/// Largest JSON that is read from stdin.
+const MAX_STDIN: u64 = 16 * 1024 * 1024;
+
+/// `call`
+pub(super) async fn run(
+    with: With,
+    tool: &str,
+    arguments: Vec<String>,
+    timeout: Option<Duration>,
+) -> Result<Exit> {
+    let Some((server, tool)) = tool.split_once(':') else {
+        return Err(Failure::new(
+            Exit::Validation,
+            format!("{:?} names no tool, expected SERVER:TOOL", clean(tool)),
+        )
+        .hint("`agentmine mcp tools` shows them")
+        .into());
+    };
+    let arguments = Given::read(arguments)?;
+    ask(with, server, async |manager| {
+        let catalog = manager.catalog();
+        let known = catalog
+            .tool(server, tool)
+            .ok_or_else(|| no_such_tool(&catalog, server, tool))?;
+        let arguments = arguments.for_tool(known)?;
+        let (told, progress) = mpsc::channel(64);
+        let showing = tokio::spawn(show(progress));
+        let options = CallOptions {
+            timeout,
+            progress: Some(told),
+        };
+        let outcome = manager.call_with(server, tool, arguments, options).await;
+        // What came right before the result is shown too; nobody waits long for it.
+        let _ = tokio::time::timeout(LAST_PROGRESS, showing).await;
+        outcome.map_err(|error| failed(&error))
+    })
+    .await
+}
+
+/// `read`
+pub(super) async fn read(with: With, server: &str, uri: &str) -> Result<Exit> {
+    ask(with, server, async |manager| {
+        let outcome = manager.read(server, uri).await;
+        outcome.map_err(|error| failed(&error))
+    })
+    .await
+}
+
+/// `prompt`
+pub(super) async fn prompt(
+    with: With,
+    server: &str,
+    name: &str,
+    arguments: &[String],
+) -> Result<Exit> {
+    let pairs = pairs(arguments)?;
+    let arguments: BTreeMap<String, String> = pairs.into_iter().collect();
+    ask(with, server, async |manager| {
+        let outcome = manager.prompt(server, name, arguments).await;
+        outcome.map_err(|error| failed(&error))
+    })
+    .await
+}
+
+/// Starts the one server, asks it, and prints what it answers.
+async fn ask(
+    with: With,
+    server: &str,
+    request: impl AsyncFnOnce(&Manager) -> Result<ToolOutput>,
+) -> Result<Exit> {
+    let setup = setup::load(&with)?;
+    let servers = setup.chosen(Some(server))?;
+    let session = Session::start(&with, &setup, servers).await?;
+    let no_jail = session.no_jail.clone();
+    let as_json = with.which.json;
+    let output = session
+        .run(async |manager| {
+            ready(manager, server, no_jail.as_deref()).await?;
+            request(manager).await
+        })
+        .await?;
+    if as_json {
+        line(serde_json::to_string_pretty(&json!({
+            "isError": output.is_error,
+            "text": output.text,
+            "structured": output.structured,
+        }))?);
+    } else {
+        body(&output.text);
+    }
+    Ok(if output.is_error {
+        Exit::Other
+    } else {
+        Exit::Done
+    })
+}
+
+async fn show(mut progress: mpsc::Receiver<Progress>) {
+    while let Some(Progress {
+        progress,
+        total,
+        message,
+    }) = progress.recv().await
+    {
+        let total = total.map(|it| format!("/{it}")).unwrap_or_default();
+        let message = message.unwrap_or_default();
+        note(format!(
+            "progress {progress}{total} {}",
+            one_line(&message, 200)
+        ));
+    }
+}
+
+fn failed(error: &McpError) -> anyhow::Error {
+    Failure::new(Exit::Other, one_line(&error.to_string(), 1000))
+        .hint(one_line(&error.hint(), 400))
+        .into()
+}
+
+fn no_such_tool(catalog: &agentmine_mcp::Catalog, server: &str, tool: &str) -> anyhow::Error {
+    let offer = catalog.servers.get(server);
+    let tools = offer.into_iter().flat_map(|offer| &offer.tools);
+    let names: Vec<String> = tools.map(|tool| one_line(&tool.name, 60)).collect();
+    let hint = match names.is_empty() {
+        true => "it offers none".to_owned(),
+        false => format!("it offers: {}", one_line(&names.join(", "), 600)),
+    };
+    let message = format!("MCP server '{server}' has no tool {:?}", one_line(tool, 60));
+    Failure::new(Exit::NotFound, message).hint(hint).into()
+}
+
+/// What was written behind the tool's name.
+#[derive(Debug, PartialEq)]
+enum Given {
+    Whole(Map<String, Value>),
+    Pairs(Vec<(String, String)>),
+}
+
+impl Given {
+    fn read(mut words: Vec<String>) -> Result<Self> {
+        let whole = match words.as_mut_slice() {
+            [only] if only == "-" => {
+                let mut text = String::new();
+                std::io::stdin()
+                    .take(MAX_STDIN)
+                    .read_to_string(&mut text)
+                    .map_err(|error| {
+                        Failure::new(Exit::Validation, "stdin cannot be read").because(error)
+                    })?;
+                text
+            }
+            [only] if only.trim_start().starts_with('{') => std::mem::take(only),
+            _ => return Ok(Self::Pairs(pairs(&words)?)),
+        };
+        match serde_json::from_str(&whole) {
+            Ok(Value::Object(whole)) => Ok(Self::Whole(whole)),
+            Ok(_) => Err(no_arguments("no JSON object".to_owned())),
+            Err(error) => Err(no_arguments(format!("no JSON: {error}"))),
+        }
+    }
+
+    /// Pairs become what the tool's schema says their keys hold.
+    fn for_tool(self, tool: &Tool) -> Result<Value> {
+        let pairs = match self {
+            Self::Whole(whole) => return Ok(Value::Object(whole)),
+            Self::Pairs(pairs) => pairs,
+        };
+        let mut arguments = Map::new();
+        for (key, text) in pairs {
+            let schema = &tool.input_schema["properties"][&key];
+            let value = typed(&text, schema).map_err(|expected| {
+                no_arguments(format!("{}: expected {expected}", one_line(&key, 60)))
+            })?;
+            arguments.insert(key, value);
+        }
+        Ok(Value::Object(arguments))
+    }
+}
+
+fn no_arguments(seen: String) -> anyhow::Error {
+    Failure::new(Exit::Validation, format!("the arguments are wrong: {seen}"))
+        .hint("expected one JSON object, such as '{\"path\": \"a.txt\"}', or path=a.txt; `agentmine mcp tools --json` shows the schema")
+        .into()
+}
+
+fn pairs(words: &[String]) -> Result<Vec<(String, String)>> {
+    let split = words.iter().map(|word| {
+        let pair = word.split_once('=').filter(|(key, _)| !key.is_empty());
+        pair.map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .ok_or_else(|| no_arguments(format!("{:?} is no KEY=VALUE", one_line(word, 60))))
+    });
+    split.collect()
+}
+
+/// A text as the schema wants it; the error is what was expected. Where the schema does not say, it
+/// stays a text.
+fn typed(text: &str, schema: &Value) -> Result<Value, &'static str> {
+    let kinds: Vec<&str> = match &schema["type"] {
+        Value::String(kind) => vec![kind],
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    if kinds.is_empty() || kinds.contains(&"string") {
+        return Ok(text.into());
+    }
+    let value: Value = serde_json::from_str(text).unwrap_or(Value::Null);
+    let (fits, expected) = match kinds.first() {
+        Some(&"integer") => (value.is_i64() || value.is_u64(), "a whole number"),
+        Some(&"number") => (value.is_number(), "a number"),
+        Some(&"boolean") => (value.is_boolean(), "true or false"),
+        Some(&"array") => (value.is_array(), "a JSON list, such as [\"a\", \"b\"]"),
+        Some(&"object") => (value.is_object(), "a JSON object"),
+        _ => (true, ""),
+    };
+    if fits || (text == "null" && kinds.contains(&"null")) {
+        return Ok(value);
+    }
+    Err(expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool() -> Tool {
+        Tool {
+            name: "t".into(),
+            description: String::new(),
+            input_schema: json!({"properties": {
+                "count": {"type": "integer"},
+                "deep": {"type": ["boolean", "null"]},
+                "list": {"type": "array"},
+                "name": {"type": "string"},
+            }}),
+            output_schema: None,
+            annotations: Value::Null,
+        }
+    }
+
+    fn given(words: &[&str]) -> Result<Value> {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        Given::read(words)?.for_tool(&tool())
+    }
+
+    #[test]
+    fn pairs_become_what_the_schema_says() {
+        let given = given(&["count=3", "deep=true", "list=[1]", "name=4=5", "other=7"]);
+        let expected = json!({"count": 3, "deep": true, "list": [1], "name": "4=5", "other": "7"});
+        assert_eq!(given.unwrap(), expected);
+        assert_eq!(
+            super::tests::given(&["deep=null"]).unwrap()["deep"],
+            Value::Null
+        );
+    }
+
+    #[test]
+    fn a_json_object_is_taken_as_it_is() {
+        assert_eq!(
+            given(&["{\"count\": \"x\"}"]).unwrap(),
+            json!({"count": "x"})
+        );
+        assert_eq!(given(&[]).unwrap(), json!({}));
+    }
+
+    #[test]
+    fn wrong_arguments_are_told_with_what_was_expected() {
+        for (words, told) in [
+            (&["count=x"][..], "count: expected a whole number"),
+            (&["deep=1"], "deep: expected true or false"),
+            (&["{\"a\""], "no JSON: "),
+            (&["{} {}"], "no JSON: "),
+            (&["x"], "\"x\" is no KEY=VALUE"),
+            (&["=x"], "is no KEY=VALUE"),
+        ] {
+            let error = given(words).unwrap_err();
+            assert_eq!(Exit::of(&error), Exit::Validation);
+            assert!(error.to_string().contains(told), "{error}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `agentmine mcp`: what is configured, whether it starts, what it offers, and calls to it.
+//!
+//! Servers of a repository's file run in a jail only, with a copy of the project; those of the user's
+//! own file run on this machine, or in the jail with `"sandbox": true`. All end with the command.
+//! What servers say is hostile: it is capped and cleaned before it is shown.
+
+mod args;
+mod ask;
+mod call;
+mod doctor;
+mod files;
+mod jail;
+mod list;
+mod offer;
+mod serve;
+mod session;
+mod setup;
+
+use std::path::PathBuf;
+
+use agentmine_runtime::exit::Exit;
+use anyhow::Result;
+
+pub(crate) use args::McpArgs;
+use args::{McpCommand, Which};
+
+/// Runs one of the commands.
+pub(crate) async fn run(config: Option<PathBuf>, args: McpArgs) -> Result<Exit> {
+    let McpArgs { which, command } = args;
+    let with = With { config, which };
+    match command {
+        McpCommand::List { start } => list::run(with, start).await,
+        McpCommand::Tools { server } => offer::tools(with, server).await,
+        McpCommand::Call {
+            tool,
+            arguments,
+            timeout,
+        } => call::run(with, &tool, arguments, timeout).await,
+        McpCommand::Resources { server } => offer::resources(with, server).await,
+        McpCommand::Read { server, uri } => call::read(with, &server, &uri).await,
+        McpCommand::Prompts { server } => offer::prompts(with, server).await,
+        McpCommand::Prompt {
+            server,
+            name,
+            arguments,
+        } => call::prompt(with, &server, &name, &arguments).await,
+        McpCommand::Doctor { server } => doctor::run(with, server).await,
+        McpCommand::ServeTools(what) => serve::run(what).await,
+    }
+}
+
+/// What all commands are told.
+struct With {
+    /// `config.yaml`, for the jail's limits and network.
+    config: Option<PathBuf>,
+    which: Which,
+}

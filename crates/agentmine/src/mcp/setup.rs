@@ -1,0 +1,151 @@
+//! Which servers there are for this command, and which of them it means.
+
+use std::path::{Path, PathBuf};
+
+use agentmine_mcp::ConfigFault;
+use agentmine_mcp::config::{self, Loaded, PROJECT_FILE, ServerConfig};
+use agentmine_runtime::config::{self as runtime, Sources};
+use agentmine_runtime::exit::{Exit, Failure};
+use anyhow::{Context as _, Result};
+
+use crate::print::{note, one_line};
+
+use super::With;
+
+/// What was read, and where servers start.
+pub(super) struct Setup {
+    pub(super) loaded: Loaded,
+    /// The project, where there is one.
+    pub(super) project: Option<PathBuf>,
+    /// The folder in which servers on this machine start.
+    pub(super) folder: PathBuf,
+}
+
+/// Reads the files that are meant.
+pub(super) fn load(With { config, which }: &With) -> Result<Setup> {
+    let here = std::env::current_dir().context("the current folder cannot be found")?;
+    let project = match &which.project {
+        Some(named) => Some(folder(named)?),
+        None => here.join(PROJECT_FILE).exists().then(|| here.clone()),
+    };
+    let user = match &which.mcp_config {
+        Some(file) if file.exists() => Some(file.clone()),
+        Some(file) => {
+            return Err(
+                Failure::new(Exit::Config, format!("{} does not exist", file.display()))
+                    .hint("--mcp-config names a file such as ~/.agentmine/mcp_config.json")
+                    .into(),
+            );
+        }
+        // A `config.yaml` of the current folder is a repository's, perhaps.
+        None => {
+            let sources = Sources::from_process(config.clone()).without_working_folder();
+            runtime::load(&sources)?.mcp.config_file
+        }
+    };
+    // In the home folder the project's file would be the user's own.
+    let same = |file: &Path| {
+        let project = project.as_ref().map(|it| it.join(PROJECT_FILE));
+        let real = |file: &Path| std::fs::canonicalize(file).ok();
+        real(file).is_some_and(|file| project.as_deref().and_then(real) == Some(file))
+    };
+    let (file, unreadable) = match &project {
+        Some(folder) if !user.as_deref().is_some_and(same) => match config::project_file(folder) {
+            Ok(file) => (file, None),
+            Err(fault) => (None, Some(fault)),
+        },
+        _ => (None, None),
+    };
+    let variable = |name: &str| std::env::var(name).ok();
+    let mut loaded = config::load(user.as_deref(), file.as_ref(), &variable);
+    loaded.faults.extend(unreadable);
+    let folder = project.clone().unwrap_or(here);
+    Ok(Setup {
+        loaded,
+        project,
+        folder,
+    })
+}
+
+fn folder(named: &Path) -> Result<PathBuf> {
+    match std::fs::canonicalize(named) {
+        Ok(folder) if folder.is_dir() => Ok(folder),
+        _ => Err(
+            Failure::new(Exit::NotFound, format!("{} is no folder", named.display()))
+                .hint("--project names a project's folder")
+                .into(),
+        ),
+    }
+}
+
+impl Setup {
+    /// The servers that may be started: all enabled ones, or the one that is named.
+    pub(super) fn chosen(&self, named: Option<&str>) -> Result<Vec<ServerConfig>> {
+        let Some(name) = named else {
+            self.tell_faults();
+            let all = self.loaded.servers.values();
+            return Ok(all.filter(|server| server.enabled).cloned().collect());
+        };
+        let server = self.named(name)?;
+        if server.enabled {
+            return Ok(vec![server.clone()]);
+        }
+        let origin = &server.origin;
+        let message = format!(
+            "MCP server '{name}' is disabled in {}:{}",
+            origin.file.display(),
+            origin.line
+        );
+        Err(Failure::new(Exit::WrongState, message)
+            .hint("set \"enabled\": true there")
+            .into())
+    }
+
+    /// A server by its name.
+    pub(super) fn named(&self, name: &str) -> Result<&ServerConfig> {
+        if let Some(server) = self.loaded.servers.get(name) {
+            return Ok(server);
+        }
+        let faults: Vec<&ConfigFault> = self.faults_of(name);
+        if !faults.is_empty() {
+            let faults: Vec<String> = faults
+                .iter()
+                .map(|f| one_line(&f.to_string(), 400))
+                .collect();
+            return Err(Failure::new(Exit::Config, faults.join("\n"))
+                .hint("correct the entry; `agentmine mcp list` shows what else there is")
+                .into());
+        }
+        let names: Vec<&str> = self.loaded.servers.keys().map(String::as_str).collect();
+        let hint = if names.is_empty() {
+            format!("none is configured: add one to {}", self.usual_file())
+        } else {
+            format!("there are: {}", names.join(", "))
+        };
+        let message = format!("there is no MCP server '{}'", one_line(name, 60));
+        Err(Failure::new(Exit::NotFound, message).hint(hint).into())
+    }
+
+    /// The faults for which a server is left out.
+    pub(super) fn faults_of(&self, name: &str) -> Vec<&ConfigFault> {
+        let faults = self.loaded.faults.iter();
+        faults
+            .filter(|fault| fault.server.as_deref() == Some(name))
+            .collect()
+    }
+
+    /// Where a first server would be written.
+    pub(super) fn usual_file(&self) -> String {
+        match self.loaded.files.first() {
+            Some(file) => file.display().to_string(),
+            None => "~/.agentmine/mcp_config.json".to_owned(),
+        }
+    }
+
+    /// Tells on stderr what is left out.
+    pub(super) fn tell_faults(&self) {
+        for fault in &self.loaded.faults {
+            note(format!("fault: {}", one_line(&fault.to_string(), 400)));
+        }
+    }
+}
