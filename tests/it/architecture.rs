@@ -52,14 +52,20 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
 }
 
 /// Crates of others that only these of ours may use.
-const FENCED: [(&str, &[&str]); 5] = [
+const FENCED: [(&str, &[&str]); 6] = [
     ("lapin", &["agentmine-queue"]),
     ("sqlx", &["agentmine-store"]),
     ("bollard", &["agentmine-sandbox"]),
     ("rmcp", &["agentmine-mcp", "agentmine-tools"]),
+    ("jsonschema", &["agentmine-mcp"]),
     (
         "reqwest",
-        &["agentmine-trackers", "agentmine-llm", "agentmine-gateway"],
+        &[
+            "agentmine-trackers",
+            "agentmine-llm",
+            "agentmine-gateway",
+            "agentmine-mcp",
+        ],
     ),
 ];
 

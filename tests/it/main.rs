@@ -10,6 +10,8 @@
 mod architecture;
 mod embedded;
 mod failures;
+mod fleet_mcp;
+mod mcp;
 mod rig;
 mod secrets;
 mod story;

@@ -20,20 +20,33 @@ fn first(calls: Vec<Answer>) -> Scenario {
     ]))
 }
 
-async fn docker(args: &[&str]) -> Vec<u8> {
-    let out = Command::new("docker").args(args).output().await.unwrap();
-    assert!(
-        out.status.success(),
-        "docker {args:?}: {}",
-        String::from_utf8_lossy(&out.stderr)
-    );
-    out.stdout
+/// What a docker command prints, in a file: an exported container has hundreds of megabytes.
+async fn docker(args: &[&str]) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let status = Command::new("docker")
+        .args(args)
+        .stdout(file.reopen().unwrap())
+        .status()
+        .await
+        .unwrap();
+    assert!(status.success(), "docker {args:?}: {status}");
+    file
 }
 
-fn contains(haystack: &[u8], needle: &str) -> bool {
-    haystack
-        .windows(needle.len())
-        .any(|w| w == needle.as_bytes())
+/// By another program: a search in here would keep forge and model from answering meanwhile.
+async fn contains(haystack: &tempfile::NamedTempFile, needle: &str) -> bool {
+    let status = Command::new("grep")
+        .args(["-a", "-q", "-F", "-e", needle])
+        .arg(haystack.path())
+        .env("LC_ALL", "C")
+        .status()
+        .await
+        .unwrap();
+    match status.code() {
+        Some(0) => true,
+        Some(1) => false,
+        _ => panic!("grep: {status}"),
+    }
 }
 
 #[tokio::test]
@@ -89,7 +102,7 @@ async fn credential_never_enters_container() {
     let described = docker(&["inspect", name]).await;
     let logged = docker(&["logs", name]).await;
     // The search itself can fail: what is there is found.
-    assert!(contains(&volumes, "greet.sh") && contains(&processes, "PATH="));
+    assert!(contains(&volumes, "greet.sh").await && contains(&processes, "PATH=").await);
     for canary in &canaries {
         for (what, bytes) in [
             ("files", &files),
@@ -99,7 +112,7 @@ async fn credential_never_enters_container() {
             ("log", &logged),
         ] {
             assert!(
-                !contains(bytes, canary),
+                !contains(bytes, canary).await,
                 "{canary} is in the container's {what}"
             );
         }

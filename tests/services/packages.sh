@@ -30,6 +30,11 @@ install_packages() {
         need mmdebstrap mmdebstrap
         need /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
     fi
+    if [ -z "${AGENTMINE_TEST_MCP:-}" ]; then
+        need npm npm
+        need /usr/bin/python3 python3
+        need "/usr/lib/python3/dist-packages/pip" python3-pip
+    fi
     [ "${#MISSING[@]}" -gt 0 ] || return 0
 
     command -v apt-get >/dev/null \

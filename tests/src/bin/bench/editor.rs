@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use agentmine_mcp::{Client, Limits};
+use agentmine_mcp::{CallOptions, Client, ConnectOptions};
 use agentmine_sandbox::Sandbox;
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -35,7 +35,7 @@ async fn measure(sandbox: Arc<dyn Sandbox>, rounds: u32) -> anyhow::Result<Table
     sandbox.put_file(FILE, text.into_bytes(), 0o644).await?;
     let echo = echo(sandbox, rounds).await?;
     let program = start(sandbox, "mcp-server-text-editor").await?;
-    let client = Client::connect("text-editor", program, Limits::default()).await?;
+    let client = Client::connect("text-editor", program, &ConnectOptions::default()).await?;
     let view = calls(
         &client,
         rounds,
@@ -89,11 +89,13 @@ async fn calls(
     rounds: u32,
     arguments: impl Fn(u32) -> Value,
 ) -> anyhow::Result<Samples> {
+    let offer = client.offer().await?;
+    let tool = offer.tools.first().context("no tool")?;
     let mut samples = Samples::default();
     for n in 0..rounds {
         let arguments = arguments(n);
         let began = Instant::now();
-        let output = client.call("text_editor", arguments).await?;
+        let output = client.call(tool, arguments, CallOptions::default()).await?;
         samples.push(began.elapsed());
         ensure!(!output.is_error, "the editor said {}", output.text);
     }

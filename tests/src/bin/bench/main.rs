@@ -6,6 +6,7 @@
 mod command;
 mod editor;
 mod fleet;
+mod mcp;
 mod memory;
 mod plain;
 mod start;
@@ -60,6 +61,23 @@ enum Bench {
         #[arg(long, default_value_t = 500)]
         rounds: u32,
     },
+    /// MCP servers through the manager, on the worker and in sandboxes, against rmcp alone
+    Mcp {
+        /// Calls of each kind
+        #[arg(long, default_value_t = 1000)]
+        rounds: u32,
+        /// Starts of each kind
+        #[arg(long, default_value_t = 30)]
+        starts: u32,
+        /// Which kinds of sandbox
+        #[arg(
+            long,
+            value_enum,
+            value_delimiter = ',',
+            default_value = "local,docker"
+        )]
+        backends: Vec<Backend>,
+    },
     /// Memory of an idle consumer, and of each running task; needs Postgres, RabbitMQ and Docker
     Memory {
         /// How many tasks run at once, one measurement each
@@ -91,6 +109,11 @@ async fn main() -> anyhow::Result<()> {
         Bench::Command { on, rounds } => command::run(on.backend, rounds).await,
         Bench::Start { on, rounds } => start::run(on.backend, rounds).await,
         Bench::Editor { on, rounds } => editor::run(on.backend, rounds).await,
+        Bench::Mcp {
+            rounds,
+            starts,
+            backends,
+        } => mcp::run(rounds, starts, &backends).await,
         Bench::Memory { tasks } => memory::run(&tasks).await,
     }
 }

@@ -1,0 +1,561 @@
+//! MCP servers in a session: where they run, what they see, and what becomes of them.
+
+use std::path::PathBuf;
+
+use agentmine_domain::{EndState, Task, TaskState};
+use agentmine_tests::forge::DEMO;
+use agentmine_tests::model::{
+    Answer, Scenario, call, commit_and_push, edit_replace, edit_view, say, shell,
+};
+use serde_json::{Value, json};
+
+use crate::rig::{PATIENCE, Rig};
+
+const REQUEST: &str = "coding agent";
+const PROBE: &str = include_str!("fleet_mcp/probe.py");
+const TOKEN: &str = "canary-token-of-a-server";
+const FILE: &str = ".agentmine/mcp_config.json";
+
+/// The sample's solution behind other calls.
+fn first(calls: impl IntoIterator<Item = Answer>) -> Scenario {
+    Scenario::new("uses servers first").replies(calls.into_iter().chain([
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        commit_and_push("Greet the person named"),
+        say("Done."),
+    ]))
+}
+
+fn probe(tool: &str, text: &str) -> Answer {
+    call(&format!("mcp__probe__{tool}"), json!({ "text": text }))
+}
+
+/// Files of a test's operator.
+trait Operator {
+    fn script(&self) -> PathBuf;
+    fn pids(&self) -> PathBuf;
+    fn servers(&mut self, servers: Value);
+    fn on_worker(&self) -> Value;
+    fn started(&self) -> Vec<i32>;
+}
+
+impl Operator for Rig {
+    fn script(&self) -> PathBuf {
+        let path = self.folder.path().join("probe.py");
+        std::fs::write(&path, PROBE).unwrap();
+        path
+    }
+
+    fn pids(&self) -> PathBuf {
+        self.folder.path().join("pids")
+    }
+
+    /// Makes these the operator's servers.
+    fn servers(&mut self, servers: Value) {
+        let path = self.folder.path().join("mcp_config.json");
+        let file = json!({ "mcpServers": servers });
+        std::fs::write(&path, file.to_string()).unwrap();
+        self.config["mcp"]["config_file"] = path.to_str().unwrap().into();
+    }
+
+    /// The probe as a process of the worker, with a secret.
+    fn on_worker(&self) -> Value {
+        json!({
+            "command": ["python3", self.script(), "--pids", self.pids()],
+            "env": { "PROBE_TOKEN": TOKEN },
+        })
+    }
+
+    /// The servers that were started on the worker.
+    fn started(&self) -> Vec<i32> {
+        let text = std::fs::read_to_string(self.pids()).unwrap_or_default();
+        text.lines().map(|line| line.parse().unwrap()).collect()
+    }
+}
+
+/// The probe as the repository itself has it.
+fn in_repository(rig: &Rig, file: Option<Value>) {
+    rig.forge.commit(DEMO, "main", "main", |dir| {
+        std::fs::create_dir_all(dir.join("tools")).unwrap();
+        std::fs::write(dir.join("tools/probe.py"), PROBE).unwrap();
+        if let Some(file) = &file {
+            std::fs::write(dir.join(FILE), file.to_string()).unwrap();
+        }
+    });
+}
+
+async fn issue(rig: &Rig) -> u64 {
+    let number = rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
+    rig.produce().await;
+    number
+}
+
+/// Works the one task off, which has to end well.
+async fn done(rig: &Rig) -> (Task, String) {
+    let log = rig.consume().await;
+    let task = rig.task().await;
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}\n{log}\n{}",
+        task.reason,
+        rig.transcript(&task).await
+    );
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    (task, log)
+}
+
+/// What calls of a tool gave, as the model was told.
+async fn results(rig: &Rig, task: &Task, tool: &str) -> Vec<String> {
+    let steps = rig.steps(task).await;
+    let messages = steps.iter().map(|step| &step.payload["message"]);
+    messages
+        .filter(|message| message["role"] == "tool" && message["name"] == tool)
+        .map(|message| message["text"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// The names that the n-th request offered.
+fn offered(rig: &Rig, request: usize) -> Vec<String> {
+    let tools = rig.model.requests()[request].body["tools"].clone();
+    let tools = tools.as_array().unwrap().iter();
+    tools
+        .map(|tool| tool["function"]["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn lives(pid: i32) -> bool {
+    std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[tokio::test]
+async fn an_operators_server_is_offered_called_and_gone_with_the_session() {
+    let scenario = first([
+        probe("echo", "hello"),
+        call("probe:where", json!({})),
+        call("mcp__probe__no_such", json!({})),
+    ]);
+    let mut rig = Rig::local(scenario).await;
+    let probe = rig.on_worker();
+    rig.servers(json!({ "probe": probe, "broken": { "command": ["no-such-program-here"] }, "Bad Name": {} }));
+    issue(&rig).await;
+    let (task, log) = done(&rig).await;
+
+    let names = offered(&rig, 0);
+    assert!(names.contains(&"mcp__probe__echo".to_owned()), "{names:?}");
+    let mut sorted = names.clone();
+    sorted.sort();
+    assert_eq!(names, sorted);
+    // The prompt's prefix stays the same as long as the offer does.
+    let tools = |n: usize| rig.model.requests()[n].body["tools"].to_string();
+    assert_eq!(tools(0), tools(4));
+
+    assert_eq!(
+        results(&rig, &task, "mcp__probe__echo").await,
+        ["echo: hello"]
+    );
+    let told = results(&rig, &task, "probe:where").await.remove(0);
+    let place: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(place["workspace"], false, "{told}");
+    assert_eq!(
+        PathBuf::from(place["cwd"].as_str().unwrap()),
+        rig.folder.path().canonicalize().unwrap()
+    );
+    let unknown = results(&rig, &task, "mcp__probe__no_such").await.remove(0);
+    assert!(unknown.contains("\"status\":\"error\""), "{unknown}");
+
+    let transcript = rig.transcript(&task).await;
+    assert!(transcript.contains("probe 1.2.3"), "{transcript}");
+    assert!(transcript.contains("Bad Name"), "{transcript}");
+    assert!(transcript.contains("broken"), "{transcript}");
+    assert!(!transcript.contains(TOKEN) && !log.contains(TOKEN));
+    assert_eq!(place["token"], "***");
+
+    let pids = rig.started();
+    assert_eq!(pids.len(), 1);
+    assert!(!lives(pids[0]), "{pids:?} is left");
+}
+
+#[tokio::test]
+async fn a_sandboxed_server_sees_the_workspace_and_not_the_worker() {
+    let marker = std::env::temp_dir().join(format!("agentmine-{}", uuid::Uuid::new_v4()));
+    let scenario = first([
+        probe("where", marker.to_str().unwrap()),
+        probe("touch", "by-server.txt"),
+    ]);
+    let mut rig = Rig::new(scenario).await;
+    in_repository(&rig, None);
+    rig.servers(json!({ "probe": {
+        "command": ["python3", "tools/probe.py"], "sandbox": true, "env": { "PROBE_TOKEN": TOKEN }
+    }}));
+    issue(&rig).await;
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &["--once"]);
+    rig.model.wait_for_held(1).await;
+    let task = rig.task().await;
+    let told = results(&rig, &task, "mcp__probe__where").await.remove(0);
+    let place: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(place["workspace"], true, "{told}");
+    assert_eq!(place["cwd"], "/workspace/project");
+    assert_eq!(
+        place["token"], "***",
+        "the operator gave it, and it is told to nobody"
+    );
+    assert!(!marker.exists(), "it wrote on the host");
+    // What it changed is kept as a command's change would be.
+    let steps = rig.steps(&task).await;
+    let touched = steps
+        .iter()
+        .find(|step| step.payload["message"]["name"] == "mcp__probe__touch");
+    let checkpoints = rig.store.checkpoints(task.id).await.unwrap();
+    let newest = checkpoints.last().map(|checkpoint| checkpoint.seq);
+    assert_eq!(newest, touched.map(|step| step.seq));
+    rig.model.release();
+    let (status, log) = consumer.end().await;
+    assert!(status.success() && !log.contains(TOKEN), "{log}");
+    let pull = &rig.forge.pulls(DEMO)[0];
+    assert_eq!(
+        rig.forge
+            .file_at(DEMO, &pull.head, "by-server.txt")
+            .as_deref(),
+        Some("I was here\n")
+    );
+    assert_eq!(crate::rig::containers(&[task]).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_repositorys_server_runs_in_the_sandbox_and_gets_nothing_of_the_operators() {
+    let marker = std::env::temp_dir().join(format!("agentmine-{}", uuid::Uuid::new_v4()));
+    let scenario = first([probe("where", marker.to_str().unwrap())]);
+    let mut rig = Rig::local(scenario).await;
+    let operators = rig.on_worker();
+    rig.servers(json!({ "probe": operators }));
+    // The same name, no place of its own choice, and an attempt at the worker's environment.
+    in_repository(
+        &rig,
+        Some(json!({ "mcpServers": { "probe": {
+            "command": ["python3", "tools/probe.py"],
+            "sandbox": false,
+            "env": { "PROBE_TOKEN": "${PROBE_TOKEN}", "HOST_HOME": "${HOME}" }
+        }, "plain": { "command": ["python3", "tools/probe.py"] } } })),
+    );
+    issue(&rig).await;
+    let (task, log) = done(&rig).await;
+    assert!(!marker.exists(), "it wrote on the host");
+    assert!(
+        rig.started().is_empty(),
+        "the operator's server was started"
+    );
+    let transcript = rig.transcript(&task).await;
+    assert!(!transcript.contains(TOKEN) && !log.contains(TOKEN));
+    let told = results(&rig, &task, "mcp__probe__where").await.remove(0);
+    // With an entry that is refused the name is nobody's; else it is the repository's own.
+    if let Ok(place) = serde_json::from_str::<Value>(&told) {
+        assert_ne!(place["token"], TOKEN);
+        assert_ne!(place["workspace"], false, "{told}");
+    }
+    let names = offered(&rig, 0);
+    assert!(
+        names.contains(&"mcp__plain__where".to_owned()),
+        "{names:?}\n{transcript}"
+    );
+}
+
+#[tokio::test]
+async fn a_repository_that_takes_an_operators_name_gets_its_own_environment_alone() {
+    let marker = std::env::temp_dir().join(format!("agentmine-{}", uuid::Uuid::new_v4()));
+    let scenario = first([probe("where", marker.to_str().unwrap())]);
+    let mut rig = Rig::local(scenario).await;
+    let operators = rig.on_worker();
+    rig.servers(json!({ "probe": operators }));
+    in_repository(
+        &rig,
+        Some(json!({ "mcpServers": { "probe": { "command": ["python3", "tools/probe.py"] } } })),
+    );
+    issue(&rig).await;
+    let (task, _) = done(&rig).await;
+    let told = results(&rig, &task, "mcp__probe__where").await.remove(0);
+    let place: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(
+        (&place["token"], &place["workspace"]),
+        (&json!("none"), &json!(true)),
+        "{told}"
+    );
+    assert!(!marker.exists(), "it wrote on the host");
+    assert!(
+        rig.started().is_empty(),
+        "the operator's server was started"
+    );
+}
+
+#[tokio::test]
+async fn what_an_agent_adds_to_the_repositorys_file_starts_nothing_on_resume() {
+    let file = json!({ "mcpServers": {
+        "probe": { "command": ["python3", "tools/probe.py"] },
+        "added": { "command": ["python3", "tools/probe.py"] }
+    }});
+    let scenario = Scenario::new("adds a server").replies([
+        shell(&format!(
+            "echo '{file}' > {FILE} && echo '# more' >> README.md"
+        )),
+        commit_and_push("Add a server"),
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        commit_and_push("Greet the person named"),
+        say("Done."),
+    ]);
+    let rig = Rig::local(scenario).await;
+    in_repository(
+        &rig,
+        Some(json!({ "mcpServers": { "probe": { "command": ["python3", "tools/probe.py"] } } })),
+    );
+    issue(&rig).await;
+    rig.model.hold_at(2);
+    let victim = rig.spawn("consumer", &["--once"]);
+    rig.model.wait_for_held(1).await;
+    victim.kill_nine();
+    victim.end().await;
+    // The branch that it came from has moved on meanwhile, too.
+    rig.forge.commit(DEMO, "main", "main", |dir| {
+        std::fs::write(dir.join(FILE), file.to_string()).unwrap();
+    });
+    rig.model.release();
+    let consumer = rig.spawn("consumer", &[]);
+    let task = rig.wait_ended(1).await.remove(0);
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
+    assert_eq!(task.attempt, 2);
+    let last = rig.model.requests().len() - 1;
+    for request in [0, last] {
+        let names = offered(&rig, request);
+        assert!(names.contains(&"mcp__probe__echo".to_owned()), "{names:?}");
+        assert!(!names.contains(&"mcp__added__echo".to_owned()), "{names:?}");
+    }
+}
+
+#[tokio::test]
+async fn servers_of_repositories_can_be_switched_off() {
+    let mut rig = Rig::local(first([])).await;
+    rig.config["mcp"]["repository_servers"] = false.into();
+    in_repository(
+        &rig,
+        Some(json!({ "mcpServers": { "probe": { "command": ["python3", "tools/probe.py"] } } })),
+    );
+    issue(&rig).await;
+    done(&rig).await;
+    let names = offered(&rig, 0);
+    assert!(
+        !names.iter().any(|name| name.starts_with("mcp__")),
+        "{names:?}"
+    );
+}
+
+/// Kills every text editor in the sandbox.
+fn kill_editor() -> Answer {
+    shell(
+        "for p in /proc/[0-9]*; do grep -qa 'mcp-server-text-edito[r]' $p/cmdline 2>/dev/null && kill -9 ${p#/proc/}; done; true",
+    )
+}
+
+#[tokio::test]
+async fn a_killed_editor_comes_back_once() {
+    let rig = Rig::local(first([kill_editor(), edit_view("greet.sh")])).await;
+    issue(&rig).await;
+    let (task, _) = done(&rig).await;
+    let results = results(&rig, &task, "text_editor").await;
+    assert!(results[0].contains("Greets the person"), "{results:?}");
+    let transcript = rig.transcript(&task).await;
+    assert!(
+        transcript.contains("mcp-server-text-editor"),
+        "{transcript}"
+    );
+    assert!(
+        transcript.contains("MCP server text-editor"),
+        "{transcript}"
+    );
+    assert!(!transcript.contains("goes on without it"), "{transcript}");
+}
+
+#[tokio::test]
+async fn an_editor_that_is_killed_twice_is_gone_on_without_and_told() {
+    let scenario = Scenario::new("kills its editor").replies([
+        kill_editor(),
+        edit_view("greet.sh"),
+        kill_editor(),
+        edit_view("greet.sh"),
+        shell("sed -i 's/name=\"\"/name=\"${1:-world}\"/' greet.sh && sh test.sh"),
+        commit_and_push("Greet the person named"),
+        say("Done."),
+    ]);
+    let rig = Rig::local(scenario).await;
+    let number = issue(&rig).await;
+    rig.model.hold_at(4);
+    let consumer = rig.spawn("consumer", &["--once"]);
+    rig.model.wait_for_held(1).await;
+    let comments = rig.forge.comments(DEMO, number);
+    assert_eq!(comments.len(), 1, "{comments:#?}");
+    assert!(
+        comments[0].body.contains("without its text editor"),
+        "{}\n{}",
+        comments[0].body,
+        rig.transcript(&rig.task().await).await
+    );
+    rig.model.release();
+    let (status, log) = consumer.end().await;
+    assert!(status.success(), "{log}");
+    let task = rig.task().await;
+    assert_eq!(task.state, TaskState::Ended(EndState::Done), "{log}");
+    let results = results(&rig, &task, "text_editor").await;
+    assert!(results[0].contains("Greets the person"), "{results:?}");
+    assert!(results[1].contains("\"status\":\"error\""), "{results:?}");
+    let names = offered(&rig, 4);
+    assert!(!names.contains(&"text_editor".to_owned()), "{names:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_crashes_is_told_to_the_model_and_the_task_ends_well() {
+    let mut rig = Rig::local(first([probe("crash", ""), probe("echo", "again")])).await;
+    let server = rig.on_worker();
+    rig.servers(json!({ "probe": server }));
+    issue(&rig).await;
+    let (task, _) = done(&rig).await;
+    let crashed = results(&rig, &task, "mcp__probe__crash").await.remove(0);
+    let told: Value = serde_json::from_str(&crashed).unwrap();
+    assert_eq!(told["status"], "error");
+    assert!(told["error"]["code"].is_string() && told["error"]["message"].is_string());
+    // It was started again, and the call waited for it.
+    assert_eq!(
+        results(&rig, &task, "mcp__probe__echo").await,
+        ["echo: again"]
+    );
+    let pids = rig.started();
+    assert_eq!(pids.len(), 2);
+    assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
+}
+
+#[tokio::test]
+async fn servers_of_the_forges_are_withheld_beside_the_editor_and_only_there() {
+    for editor in [true, false] {
+        let scenario = Scenario::new("by shell").replies([
+            shell("sed -i 's/name=\"\"/name=\"${1:-world}\"/' greet.sh && sh test.sh"),
+            commit_and_push("Greet the person named"),
+            say("Done."),
+        ]);
+        let mut rig = Rig::local(scenario).await;
+        let server = rig.on_worker();
+        rig.servers(json!({ "github": server }));
+        rig.config["text_editor_mcp"]["enabled"] = editor.into();
+        issue(&rig).await;
+        let (task, _) = done(&rig).await;
+        let names = offered(&rig, 0);
+        let is_offered = names.contains(&"mcp__github__echo".to_owned());
+        assert_eq!(is_offered, !editor, "{names:?}");
+        assert_eq!(rig.started().is_empty(), editor);
+        let transcript = rig.transcript(&task).await;
+        let told = transcript
+            .matches("not offered beside the text editor")
+            .count();
+        assert_eq!(told, usize::from(editor), "{transcript}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_is_taken_back_is_offered_no_more() {
+    let mut rig = Rig::local(first([
+        probe("shrink", ""),
+        probe("echo", "still?"),
+        probe("late", "x"),
+    ]))
+    .await;
+    let server = rig.on_worker();
+    rig.servers(json!({ "probe": server }));
+    rig.config["mcp"]["denied_tools"] = json!(["probe:h*"]);
+    issue(&rig).await;
+    let (task, _) = done(&rig).await;
+    let [before, after] = [offered(&rig, 0), offered(&rig, 1)];
+    assert!(
+        before.contains(&"mcp__probe__echo".to_owned()),
+        "{before:?}"
+    );
+    assert!(!after.contains(&"mcp__probe__echo".to_owned()), "{after:?}");
+    assert!(after.contains(&"mcp__probe__late".to_owned()), "{after:?}");
+    // And what the operator denies never was.
+    assert!(
+        !before.contains(&"mcp__probe__hang".to_owned()),
+        "{before:?}"
+    );
+    let told = results(&rig, &task, "mcp__probe__echo").await.remove(0);
+    assert!(told.contains("\"status\":\"error\""), "{told}");
+    assert_eq!(results(&rig, &task, "mcp__probe__late").await, ["echo: x"]);
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_ends_with_the_session_and_leaves_nothing() {
+    let mut rig = Rig::local(first([probe("hang", "")])).await;
+    let mut server = rig.on_worker();
+    server["timeoutSeconds"] = 300.into();
+    rig.servers(json!({ "probe": server }));
+    let number = issue(&rig).await;
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_requests(1).await;
+    rig.wait("the server to run", |_| !rig.started().is_empty())
+        .await;
+    let task = rig.task().await;
+    assert!(rig.store.request_cancel(task.id, "enough").await.unwrap());
+    rig.forge
+        .wait_until("the stop is told", PATIENCE, |forge| {
+            forge.labels(DEMO, number) == ["coding agent stopped"]
+        })
+        .await;
+    let pids = rig.started();
+    assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+}
+
+#[tokio::test]
+async fn what_a_server_asks_of_the_model_is_limited_and_counted() {
+    let answers = [
+        probe("ask", "sampled: one"),
+        probe("ask", "sampled: two"),
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        commit_and_push("Greet the person named"),
+    ];
+    let scenario = Scenario::new("is asked by a server").reply(move |turn| {
+        if turn.task().starts_with("sampled:") {
+            return say("an answer of the model");
+        }
+        answers
+            .get(turn.number)
+            .cloned()
+            .unwrap_or_else(|| say("Done."))
+    });
+    let mut rig = Rig::local(scenario).await;
+    let mut server = rig.on_worker();
+    server["capabilities"] = json!({ "sampling": true });
+    rig.servers(json!({ "probe": server }));
+    rig.config["mcp"]["sampling"]["max_requests"] = 1.into();
+    issue(&rig).await;
+    let (task, _) = done(&rig).await;
+    let told = results(&rig, &task, "mcp__probe__ask").await;
+    assert!(told[0].contains("an answer of the model"), "{told:?}");
+    assert!(told[1].contains("the limit"), "{told:?}");
+    let session = rig.sessions().await.remove(0);
+    let own = rig.model.requests().len() as u32;
+    assert_eq!(session.usage.model_calls, own);
+    let transcript = rig.transcript(&task).await;
+    assert_eq!(
+        transcript.matches("asked the model").count(),
+        1,
+        "{transcript}"
+    );
+}

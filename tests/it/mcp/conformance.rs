@@ -1,0 +1,163 @@
+//! The official conformance suite (npm `@modelcontextprotocol/conformance`), for what each revision
+//! requires: of the client, and of the tool servers through their HTTP face.
+//!
+//! What is not passed stands in `conformance/REVISION.yaml`, the suite's own form of a baseline, with
+//! the reason of each; an entry that passes by now fails the run too. `tests/run conformance
+//! --no-capture` prints the figures.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use agentmine_tests::mcp::installed;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Command;
+
+use crate::rig::binary;
+
+const SERVERS: [&str; 4] = ["text-editor", "file-read", "file-write", "shell-exec"];
+
+#[tokio::test]
+async fn client_conforms_to_2025_11_25() {
+    client("2025-11-25").await;
+}
+
+#[tokio::test]
+async fn client_conforms_to_2026_07_28() {
+    client("2026-07-28").await;
+}
+
+#[tokio::test]
+async fn servers_conform_to_2025_11_25() {
+    servers("2025-11-25").await;
+}
+
+#[tokio::test]
+async fn servers_conform_to_2026_07_28() {
+    servers("2026-07-28").await;
+}
+
+async fn client(revision: &str) {
+    let command = binary("mcp-conformance-client").display().to_string();
+    suite(
+        "client",
+        "client",
+        revision,
+        ["--command", command.as_str()],
+    )
+    .await;
+}
+
+async fn servers(revision: &str) {
+    for server in SERVERS {
+        let folder = tempfile::tempdir().unwrap();
+        let mut program = Command::new(binary("mcp-conformance-server"))
+            .arg(server)
+            .current_dir(folder.path())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        let url = lines
+            .next_line()
+            .await
+            .unwrap()
+            .expect("the server does not start");
+        suite("server", server, revision, ["--url", url.as_str()]).await;
+        program.kill().await.unwrap();
+    }
+}
+
+/// Runs what a revision requires of one side.
+async fn suite(side: &str, what: &str, revision: &str, args: [&str; 2]) {
+    let baseline =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("it/mcp/conformance/{revision}.yaml"));
+    let results = tempfile::tempdir().unwrap();
+    let bin = installed().join("node_modules/.bin");
+    let output = Command::new(bin.join("node"))
+        .arg(bin.join("conformance"))
+        .args([side, "--requirements", revision, "--expected-failures"])
+        .arg(&baseline)
+        .arg("--output-dir")
+        .arg(results.path())
+        .args(args)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let package = installed().join("node_modules/@modelcontextprotocol/conformance");
+    let requirements = package.join(format!("requirements/{revision}.yaml"));
+    let [requirements, baseline] =
+        [requirements, baseline].map(|path| std::fs::read_to_string(path).unwrap());
+    let figures = Figures::of(&said, &requirements, &baseline);
+    #[expect(clippy::print_stdout, reason = "these figures are what the run is for")]
+    {
+        println!("{revision} {what:<12} {figures}");
+    }
+    assert!(output.status.success(), "{said}");
+    assert!(figures.passed > 0, "{said}");
+}
+
+#[derive(Debug, Default)]
+struct Figures {
+    passed: usize,
+    failed: Vec<String>,
+    not_applicable: usize,
+}
+
+impl Figures {
+    /// From the suite's summary, by scenario; those that a revision does not score (it
+    /// names them as `scenario: NAME`) are left out.
+    fn of(said: &str, requirements: &str, baseline: &str) -> Self {
+        let mut figures = Self::default();
+        let summary = said.split("SUMMARY").nth(1).unwrap_or_default();
+        for line in summary.lines() {
+            let marked = line
+                .split_once(": ")
+                .and_then(|(scenario, _)| scenario.split_once(' '));
+            let Some((mark @ ("✓" | "✗"), name)) = marked else {
+                continue;
+            };
+            if requirements.contains(&format!("scenario: {name}\n")) {
+                continue;
+            }
+            let entries = baseline.lines().filter(|line| {
+                let entry = line.trim_start().trim_start_matches("- ");
+                entry.split([':', ' ']).next() == Some(name)
+            });
+            let reasons: Vec<bool> = entries.map(|it| it.contains("# not applicable")).collect();
+            match (mark, reasons.as_slice()) {
+                // One that only warns is marked as passed, too.
+                (_, reasons @ [_, ..]) if !reasons.contains(&false) => figures.not_applicable += 1,
+                ("✓", []) => figures.passed += 1,
+                _ => figures.failed.push(name.to_owned()),
+            }
+        }
+        figures
+    }
+}
+
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            passed,
+            failed,
+            not_applicable,
+        } = self;
+        write!(
+            f,
+            "{passed} passed, {} failed, {not_applicable} not applicable",
+            failed.len()
+        )?;
+        if failed.is_empty() {
+            return Ok(());
+        }
+        write!(f, " (failed: {})", failed.join(", "))
+    }
+}

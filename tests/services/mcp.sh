@@ -1,0 +1,71 @@
+# shellcheck shell=bash
+# MCP servers that nobody here wrote (npm, PyPI), Node 22 and the conformance suite, in exact versions:
+# `mcp/package-lock.json` and `mcp/requirements.txt`. Fetched once; after that no registry is asked.
+
+MCP_INPUTS=$ROOT/tests/services/mcp
+
+# What the installed folder depends on; the version of Python counts, since packages have native parts.
+mcp_hash() {
+    { cat "$MCP_INPUTS"/package-lock.json "$MCP_INPUTS"/requirements.txt && python_version; } | sha256sum | cut -c1-16
+}
+
+python_version() { /usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
+
+install_mcp_servers() {
+    [ -z "${AGENTMINE_TEST_MCP:-}" ] || return 0
+    local hash folder
+    hash=$(mcp_hash)
+    folder=$STATE/mcp-$hash
+    export AGENTMINE_TEST_MCP=$folder
+    [ ! -e "$folder" ] || return 0
+    say "installing MCP servers from npm and PyPI (about half a minute)"
+    rm -rf "$STATE"/mcp-*
+    mkdir "$folder.part"
+    if ! { install_from_npm "$folder.part" && install_from_pypi "$folder.part" "$(python_version)"; } \
+        >"$STATE/mcp.log" 2>&1 9>&-; then
+        tail -n 20 "$STATE/mcp.log" >&2
+        die "cannot install the MCP servers; all of the output is in $STATE/mcp.log"
+    fi
+    mv "$folder.part" "$folder"
+}
+
+# No script of a package runs.
+install_from_npm() {
+    cp "$MCP_INPUTS"/package.json "$MCP_INPUTS"/package-lock.json "$1" &&
+        npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund || return
+    # Headers and manuals, a third of it.
+    rm -rf "$1"/node_modules/node-linux-*/include "$1"/node_modules/node-linux-*/share
+}
+
+# install_from_pypi FOLDER VERSION: only wheels, so that nothing is built and no script runs.
+install_from_pypi() {
+    /usr/bin/python3 -m pip install --disable-pip-version-check --root-user-action=ignore --no-deps \
+        --only-binary=:all: --python-version "$2" --target "$1/python" --requirement "$MCP_INPUTS/requirements.txt"
+}
+
+# The same servers in an image, for sandboxes of Docker.
+make_mcp_image() {
+    [ -z "${AGENTMINE_TEST_MCP_IMAGE:-}" ] || return 0
+    export AGENTMINE_TEST_MCP_IMAGE=coding-agent-executor-mcp:latest
+    local base hash version context=$AGENTMINE_TEST_MCP
+    base=$(docker image inspect -f '{{.Id}}' "$AGENTMINE_TEST_IMAGE")
+    hash=$(cat "$MCP_INPUTS/Dockerfile" <(echo "$base $AGENTMINE_TEST_MCP") | sha256sum | cut -c1-16)
+    if [ "$(docker image inspect -f '{{index .Config.Labels "agentmine.mcp"}}' \
+        "$AGENTMINE_TEST_MCP_IMAGE" 2>/dev/null)" = "$hash" ]; then
+        return 0
+    fi
+    say "building image $AGENTMINE_TEST_MCP_IMAGE"
+    version=$(docker run --rm --network none "$AGENTMINE_TEST_IMAGE" \
+        python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    if [ "$version" != "$(python_version)" ]; then
+        context=$STATE/mcp-image
+        rm -rf "$context" && cp -a "$AGENTMINE_TEST_MCP" "$context" && rm -rf "$context/python"
+        install_from_pypi "$context" "$version" >"$STATE/mcp.log" 2>&1 9>&- \
+            || die "cannot install the MCP servers for Python $version: see $STATE/mcp.log"
+    fi
+    DOCKER_BUILDKIT=0 docker build --quiet --label "agentmine.mcp=$hash" --tag "$AGENTMINE_TEST_MCP_IMAGE" \
+        --build-arg "BASE=$AGENTMINE_TEST_IMAGE" --build-arg "AT=$AGENTMINE_TEST_MCP" \
+        --file "$MCP_INPUTS/Dockerfile" "$context" >"$STATE/mcp.log" 2>&1 9>&- \
+        || die "cannot build the image $AGENTMINE_TEST_MCP_IMAGE: see $STATE/mcp.log"
+    [ "$context" = "$AGENTMINE_TEST_MCP" ] || rm -rf "$context"
+}
