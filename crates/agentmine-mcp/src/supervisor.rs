@@ -22,6 +22,7 @@ use futures::FutureExt as _;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::client::of_itself;
 use crate::manager::NoticeKind;
 use crate::watch::{Watched, Watcher};
 use crate::{Launcher, McpError, ProcessFault};
@@ -211,7 +212,7 @@ impl Supervisor {
     }
 }
 
-/// Resolves when a connection or the process behind it has ended, with how.
+/// Resolves when a connection or the process behind it has ended, with how, or why it was cut off.
 async fn crashed(shared: &Shared, live: &Live) -> McpError {
     let process = shared.process();
     let mut over = pin!(async {
@@ -221,11 +222,13 @@ async fn crashed(shared: &Shared, live: &Live) -> McpError {
         }
     });
     let how = tokio::select! {
-        how = &mut over => how,
+        biased;
+        // A process that ends because it was cut off is no news; why it was is.
         reason = live.client.ended() => match timeout(AFTERMATH, &mut over).await {
-            Ok(how) => how,
-            Err(_) => return McpError::Protocol { server: shared.name().to_owned(), detail: reason },
+            Ok(how) if of_itself(&reason) => how,
+            _ => return ended(shared, &reason),
         },
+        how = &mut over => how,
     };
     let stderr = match &process {
         Some(process) => process.stderr().await,

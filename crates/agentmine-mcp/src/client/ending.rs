@@ -7,6 +7,12 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+/// Whether a connection ended by the server's own end, and not because it was cut off for what it did.
+/// Then its process can tell more.
+pub(crate) fn of_itself(reason: &str) -> bool {
+    reason.starts_with("it has ended") || reason.starts_with("its output cannot be read")
+}
+
 /// Shared by all who use a connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ending {

@@ -20,6 +20,8 @@ mod request;
 mod start;
 mod stdio;
 
+pub(crate) use ending::of_itself;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;

@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::eras::Key;
 use super::shared::{Live, Shared};
+use crate::client::of_itself;
 use crate::config::Transport;
 use crate::{Client, Era, Launcher, McpError, ProcessFault, ServerProcess};
 
@@ -155,14 +156,22 @@ async fn attempt(
     }
 }
 
-/// If the process has ended, that is the reason.
+/// If the server has ended by itself, how its process did is the reason.
 async fn explained(
     name: &str,
     error: McpError,
     process: Option<&Arc<dyn ServerProcess>>,
     when: &str,
 ) -> McpError {
-    let Some(process) = process else {
+    let by_itself = match &error {
+        McpError::Connection { detail, .. } | McpError::Protocol { detail, .. } => {
+            of_itself(detail)
+        }
+        McpError::Configuration { .. }
+        | McpError::Process { .. }
+        | McpError::ToolExecution { .. } => false,
+    };
+    let Some(process) = process.filter(|_| by_itself) else {
         return error;
     };
     match timeout(AFTERMATH, process.ended()).await {

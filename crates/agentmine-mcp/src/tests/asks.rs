@@ -342,7 +342,7 @@ async fn request_with_a_huge_id_ends_the_connection_and_a_huge_one_is_refused() 
         server.request("notifications/initialized").await;
         let large = "x".repeat(5_000_000);
         server
-            .send(json!({"jsonrpc": "2.0", "id": 7, "method": "ping", "params": {"a": large}}))
+            .send(json!({"jsonrpc": "2.0", "id": 7, "method": "x/y", "params": {"a": large}}))
             .await;
         told.send(server.next().await).await.unwrap();
         server

@@ -210,7 +210,7 @@ async fn by_hand(
                 .unwrap();
             let message: Value = serde_json::from_slice(&body).unwrap();
             let method = message["method"].as_str().unwrap_or_default().to_owned();
-            told.send((method.clone(), session.clone())).unwrap();
+            let _ = told.send((method.clone(), session.clone()));
             if !session.is_empty() && *gone.lock().unwrap() == session {
                 return status(404);
             }
