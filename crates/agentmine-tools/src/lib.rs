@@ -20,6 +20,7 @@ pub mod editor;
 mod gate;
 pub mod server;
 mod temporary;
+mod undeclared;
 
 #[cfg(feature = "servers")]
 pub mod cli;

@@ -66,6 +66,8 @@ impl<T: OneTool> OneToolServer<T> {
 }
 
 impl<T: OneTool> ServerHandler for OneToolServer<T> {
+    crate::undeclared::tools_alone!();
+
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new(T::SERVER, env!("CARGO_PKG_VERSION")))

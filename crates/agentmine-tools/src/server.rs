@@ -67,6 +67,8 @@ impl TextEditorServer {
 }
 
 impl ServerHandler for TextEditorServer {
+    crate::undeclared::tools_alone!();
+
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new(SERVER_NAME, env!("CARGO_PKG_VERSION")))
