@@ -17,6 +17,8 @@ use crate::serve::State;
 
 const LOOK: Duration = Duration::from_millis(500);
 const WALK_AT_LEAST: Duration = Duration::from_secs(30);
+/// How long killed processes may take to be gone.
+const DYING: Duration = Duration::from_millis(200);
 
 /// Watches the root's size.
 #[derive(Debug, Clone)]
@@ -104,6 +106,10 @@ impl Disk {
             used = self.measure().await;
             if used > self.limit && (before <= self.limit || used > before) {
                 self.kill_all(used, &state);
+                // What they wrote between the look and their end is not the next command's doing.
+                tokio::time::sleep(DYING).await;
+                free = free_space(&self.root);
+                used = self.measure().await;
             }
             // A slow walk must not become all that the guest does.
             tokio::time::sleep(began.elapsed() * 10).await;

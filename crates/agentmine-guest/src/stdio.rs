@@ -190,7 +190,12 @@ async fn live(
         }
         let told = Instant::now();
         while status.is_none() {
-            let grace = (*stop.borrow_and_update()).unwrap_or(GRACE).min(MAX_GRACE);
+            let asked = (*stop.borrow_and_update()).unwrap_or(GRACE).min(MAX_GRACE);
+            let grace = match sign {
+                Sign::EndOfInput | Sign::Terminate => asked,
+                // It ends for certain; a moment later it can be seen how.
+                Sign::Kill => asked.max(GRACE),
+            };
             tokio::select! {
                 ended = leader.child.wait() => status = Some(ended),
                 () = &mut output, if !carried => carried = true,
