@@ -60,11 +60,13 @@ impl CommandTool {
     }
     }
 
-    /// Runs a command to its end. Dropping the future kills its process group.
+    /// Runs a command to its end; `clean` is applied to its output before that is cut. Dropping the
+    /// future kills its process group.
     pub(crate) async fn execute(
         &self,
         sandbox: &dyn Sandbox,
         arguments: Map<String, Value>,
+        clean: &(dyn Fn(String) -> String + Sync),
     ) -> Result<ToolResult, ToolFault> {
         let request: ExecuteCommand = match serde_json::from_value(Value::Object(arguments)) {
             Ok(request) => request,
@@ -100,8 +102,8 @@ impl CommandTool {
             Ok(done) => {
                 let mut result = json!({
                     "exit_code": done.exit_code,
-                    "stdout": cap_middle(String::from_utf8_lossy(&done.stdout).into_owned(), MAX_OUTPUT / 2),
-                    "stderr": cap_middle(String::from_utf8_lossy(&done.stderr).into_owned(), MAX_OUTPUT / 3),
+                    "stdout": cap_middle(clean(String::from_utf8_lossy(&done.stdout).into_owned()), MAX_OUTPUT / 2),
+                    "stderr": cap_middle(clean(String::from_utf8_lossy(&done.stderr).into_owned()), MAX_OUTPUT / 3),
                     "duration_ms": millis(done.duration),
                 });
                 if done.timed_out {

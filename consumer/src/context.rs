@@ -15,7 +15,10 @@ use crate::Deps;
 use crate::effects::Effects;
 use crate::journal::SessionJournal;
 use crate::lease::{Keeper, Rhythm};
-use crate::servers::Servers;
+use crate::servers::{Servers, SessionSampling};
+
+/// How long the end of a session waits for the store to take its servers' last news.
+const LAST_NEWS: Duration = Duration::from_secs(5);
 
 /// What all parts of one session share.
 pub(crate) struct Context {
@@ -27,6 +30,7 @@ pub(crate) struct Context {
     pub(crate) effects: Effects,
     sandboxes: Mutex<Vec<Arc<dyn Sandbox>>>,
     servers: Mutex<Option<Arc<Servers>>>,
+    sampling: OnceLock<Arc<SessionSampling>>,
 }
 
 pub(crate) fn context(
@@ -75,6 +79,7 @@ pub(crate) fn context(
         effects,
         sandboxes: Mutex::default(),
         servers: Mutex::default(),
+        sampling: OnceLock::new(),
     }
 }
 
@@ -97,6 +102,12 @@ impl Context {
         servers
     }
 
+    /// Answers the session's servers; one for all of them, so that what they use is never lost.
+    pub(crate) fn sampling(&self) -> &Arc<SessionSampling> {
+        self.sampling
+            .get_or_init(|| Arc::new(SessionSampling::of(self)))
+    }
+
     /// Ends all that was started for this session: MCP servers, then sandboxes. With the lease lost
     /// another worker may have begun, and the sandbox waits for no server's grace.
     pub(crate) async fn end_all(&self) {
@@ -111,11 +122,21 @@ impl Context {
             return;
         }
         ended.await;
-        if let Some(servers) = &servers {
-            // What is not told now is not told at all; the session's end is more than that.
-            let _ = servers.tell_news(self).await;
-        }
         self.remove_sandboxes().await;
+        // Last, for the store may be silent. What is not told now is not told at all; the session's
+        // end is more than that. On the item stands its result, which no news replaces.
+        let told = async {
+            if let Some(servers) = &servers {
+                servers.note_news(self).await?;
+            }
+            match self.sampling.get() {
+                Some(sampling) => sampling.tell().await,
+                None => Ok(()),
+            }
+        };
+        if tokio::time::timeout(LAST_NEWS, told).await.is_err() {
+            tracing::warn!("the store is silent; the last news of the MCP servers is not recorded");
+        }
     }
 
     /// Removes one sandbox now.

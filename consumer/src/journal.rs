@@ -46,7 +46,36 @@ impl SessionJournal {
     pub(crate) fn tell(&self, progress: Progress) {
         if let Some(watch) = &self.watch {
             // Nobody listening is no fault of the session.
-            let _ = watch.send(progress);
+            let _ = watch.send(self.shown(progress));
+        }
+    }
+
+    /// A person who looks on sees no more than whoever reads the transcript.
+    fn shown(&self, progress: Progress) -> Progress {
+        let clean = |text: String| self.without_secrets(text);
+        match progress {
+            Progress::Note(text) => Progress::Note(clean(text)),
+            Progress::Reply { text, usage } => Progress::Reply {
+                text: clean(text),
+                usage,
+            },
+            Progress::ToolBegan { name, summary } => Progress::ToolBegan {
+                name: clean(name),
+                summary: clean(summary),
+            },
+            Progress::Facts(facts) => {
+                let value = serde_json::to_value(&facts).unwrap_or_default();
+                let cleaned = serde_json::from_value(redact(value, &clean));
+                Progress::Facts(cleaned.unwrap_or_default())
+            }
+            Progress::Ended { task, end, reason } => Progress::Ended {
+                task,
+                end,
+                reason: reason.map(clean),
+            },
+            progress @ (Progress::Began { .. }
+            | Progress::Phase(_)
+            | Progress::ToolEnded { .. }) => progress,
         }
     }
 
@@ -75,13 +104,15 @@ impl SessionJournal {
             .await
     }
 
-    /// Names further secrets, once.
-    pub(crate) fn hide(&self, secrets: Vec<Secret>) {
+    /// Names further secrets, once. The longest are looked for first: one may be part of another.
+    pub(crate) fn hide(&self, mut secrets: Vec<Secret>) {
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose().len()));
         let _ = self.server_secrets.set(secrets);
     }
 
     /// The worker's own secrets never reach a sandbox; should one turn up in a text all the same, it
-    /// is neither told nor written down.
+    /// is neither told nor written down. Texts are cleaned before they are cut: half a secret is not
+    /// found any more.
     pub(crate) fn without_secrets(&self, text: String) -> String {
         let servers = self.server_secrets.get().map_or(&[][..], Vec::as_slice);
         without(text, self.secrets.iter().chain(servers))
@@ -199,7 +230,7 @@ fn redact(value: Value, clean: &dyn Fn(String) -> String) -> Value {
     }
 }
 
-fn without<'a>(mut text: String, secrets: impl Iterator<Item = &'a Secret>) -> String {
+pub(crate) fn without<'a>(mut text: String, secrets: impl Iterator<Item = &'a Secret>) -> String {
     // Shorter ones would be found in words that are none.
     for secret in secrets.map(Secret::expose).filter(|s| s.len() >= 8) {
         if text.contains(secret) {

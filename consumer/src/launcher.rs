@@ -12,9 +12,13 @@ use std::time::Duration;
 
 use agentmine_mcp::config::{ServerConfig, Transport};
 use agentmine_mcp::{Launched, Launcher, McpError, ProcessFault, ServerProcess};
+use agentmine_runtime::config::Secret;
 use agentmine_sandbox::{Sandbox, SandboxError};
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
+
+use crate::journal::without;
+use crate::servers::looks_secret;
 
 /// How long a sandbox may take to say what a server wrote to stderr.
 const STDERR_LIMIT: Duration = Duration::from_secs(5);
@@ -32,6 +36,21 @@ impl SandboxLauncher {
         Self {
             sandbox,
             let_go: CancellationToken::new(),
+        }
+    }
+
+    /// Asks the sandbox for something small.
+    ///
+    /// # Errors
+    /// Why it does not answer any more. A refusal is an answer.
+    pub async fn answers(&self) -> Result<(), SandboxError> {
+        match self
+            .sandbox
+            .get_file("/workspace/project/.git/HEAD", 1024)
+            .await
+        {
+            Ok(_) | Err(SandboxError::Failed(_)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -53,6 +72,7 @@ impl Launcher for SandboxLauncher {
         let Transport::Stdio { command, env, .. } = &server.transport else {
             return Err(failed("only a command can be started in a sandbox".into()));
         };
+        let secrets = blanked(env);
         let env: BTreeMap<String, String> = env
             .iter()
             .map(|(name, value)| (name.clone(), value.expose().to_owned()))
@@ -69,6 +89,7 @@ impl Launcher for SandboxLauncher {
                 let_go: self.let_go.clone(),
                 id: program.id,
                 over: AtomicBool::new(false),
+                secrets,
             }),
         })
     }
@@ -80,6 +101,20 @@ struct SandboxProcess {
     let_go: CancellationToken,
     id: u64,
     over: AtomicBool,
+    /// Values of the entry's environment, which its stderr does not show.
+    secrets: Vec<Secret>,
+}
+
+/// Values and their lines, longest first; a path is no secret.
+fn blanked(env: &BTreeMap<String, Secret>) -> Vec<Secret> {
+    let is_path = |value: &str| value.starts_with('/') && !looks_secret(value);
+    let values = env.values().map(Secret::expose);
+    let mut all: Vec<&str> = values
+        .filter(|value| !is_path(value))
+        .flat_map(|value| std::iter::once(value).chain(value.lines()))
+        .collect();
+    all.sort_by_key(|value| std::cmp::Reverse(value.len()));
+    all.into_iter().map(Secret::new).collect()
 }
 
 #[async_trait]
@@ -88,7 +123,10 @@ impl ServerProcess for SandboxProcess {
         let said = tokio::time::timeout(STDERR_LIMIT, self.sandbox.stdio_stderr(self.id));
         tokio::select! {
             () = self.let_go.cancelled() => String::new(),
-            said = said => said.ok().and_then(Result::ok).unwrap_or_default(),
+            said = said => {
+                let said = said.ok().and_then(Result::ok).unwrap_or_default();
+                without(said, self.secrets.iter())
+            }
         }
     }
 

@@ -10,6 +10,7 @@ mod checkpoint;
 mod closing;
 mod command_tool;
 mod context;
+mod discreet;
 mod effects;
 mod journal;
 mod launcher;

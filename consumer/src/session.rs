@@ -25,6 +25,7 @@ use crate::checkpoint::Checkpoints;
 use crate::closing::{close, halt_name, panic_text, refuse_foreign};
 use crate::command_tool::CommandTool;
 use crate::context::{Context, context};
+use crate::discreet::Discreet;
 use crate::effects::{Label, tracker_halt};
 use crate::measure::Measurer;
 use crate::prepare::{Prepared, prepare};
@@ -190,9 +191,15 @@ async fn agent(
         servers,
         gateway: prepared.workspace.gateway.clone(),
         checkpoints,
+        noted: Default::default(),
+    };
+    let journal = Arc::clone(&ctx.journal);
+    let model = Discreet {
+        model: Arc::clone(&ctx.deps.model),
+        clean: Arc::new(move |text| journal.without_secrets(text)),
     };
     let session = Session {
-        model: ctx.deps.model.as_ref(),
+        model: &model,
         tools: &tools,
         journal: ctx.journal.as_ref(),
         gather: measurer,

@@ -5,12 +5,15 @@
 //! table, and may use either. Whatever goes wrong with a call is told to the model as
 //! `{"status":"error","error":{"code","message"}}` (spec 002 §4.1), unless the sandbox is gone.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use agentmine_agent::{Halt, Journal as _, Record, ToolFault, ToolResult, Tools};
 use agentmine_domain::Usage;
 use agentmine_gateway::Gateway;
 use agentmine_llm::{ToolCall, ToolSpec};
+use agentmine_mcp::config::Owner;
+use agentmine_mcp::{McpError, ToolFault as CallFault};
 use agentmine_sandbox::Sandbox;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
@@ -24,6 +27,9 @@ use crate::servers::{MAX_TOOLS, Servers, TEXT_EDITOR};
 /// Bytes of one result of a built-in tool that the model is told, head and tail kept. A server's
 /// results have `mcp.max_output_size`.
 const MAX_RESULT: usize = 48 * 1024;
+/// Bytes of all names, descriptions and schemas that go to the model with every request: about 32,000
+/// tokens, a quarter of a common model's context. A server may describe itself at any length.
+const MAX_SPECS: usize = 128 * 1024;
 /// Calls named `text_editor_view` and so on are accepted too (spec 000 §3.2).
 const EDITOR_COMMANDS: [&str; 5] = ["view", "create", "str_replace", "insert", "undo_edit"];
 
@@ -36,6 +42,23 @@ pub(crate) struct FleetTools<'a> {
     pub(crate) servers: Arc<Servers>,
     pub(crate) gateway: Gateway,
     pub(crate) checkpoints: Checkpoints,
+    /// Servers of which it was noted that something is left out.
+    pub(crate) noted: Mutex<BTreeSet<String>>,
+}
+
+/// A tool that may be offered.
+struct Offered {
+    rank: Rank,
+    server: String,
+    spec: ToolSpec,
+}
+
+/// Who is offered first, where there is not room for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    BuiltIn,
+    Operators,
+    Repositorys,
 }
 
 /// What a call's name means.
@@ -61,27 +84,20 @@ enum Files {
 #[async_trait]
 impl Tools for FleetTools<'_> {
     async fn refresh(&self) -> Result<(), Halt> {
-        self.servers.refresh(self.ctx).await
+        self.servers.refresh(self.ctx).await?;
+        let left_out = self.offer().1;
+        for server in left_out {
+            if self.noted().insert(server.clone()) {
+                self.ctx.note(&format!(
+                    "MCP server {server}: not all of its tools are offered; the model is told of {MAX_TOOLS} tools and {MAX_SPECS} bytes about them at the most"
+                )).await?;
+            }
+        }
+        Ok(())
     }
 
     fn specs(&self) -> Vec<ToolSpec> {
-        let mut specs: Vec<ToolSpec> = self.command.iter().map(CommandTool::spec).collect();
-        let catalog = self.servers.catalog();
-        let offered = catalog
-            .tools()
-            .into_iter()
-            .filter(|(_, server, tool)| self.servers.offers(server, &tool.name))
-            .map(|(wire, _, tool)| ToolSpec {
-                name: wire.to_owned(),
-                description: tool.description.clone(),
-                input_schema: tool.input_schema.clone(),
-            });
-        specs.extend(offered);
-        // The built-in ones before all others, should there be too many.
-        specs.sort_by_key(|spec| spec.name.starts_with("mcp__"));
-        specs.truncate(MAX_TOOLS);
-        specs.sort_by(|a, b| a.name.cmp(&b.name));
-        specs
+        self.offer().0
     }
 
     fn take_usage(&self) -> Usage {
@@ -113,6 +129,45 @@ impl Tools for FleetTools<'_> {
 }
 
 impl FleetTools<'_> {
+    /// What the model is told of, and the servers of which something is left out.
+    fn offer(&self) -> (Vec<ToolSpec>, BTreeSet<String>) {
+        let built_in = self.command.iter().map(|command| Offered {
+            rank: Rank::BuiltIn,
+            server: self
+                .ctx
+                .deps
+                .config
+                .command_executor
+                .mcp_server
+                .name
+                .clone(),
+            spec: command.spec(),
+        });
+        let catalog = self.servers.catalog();
+        let tools = catalog
+            .tools()
+            .into_iter()
+            .filter(|(_, server, tool)| self.servers.offers(server, &tool.name))
+            .map(|(wire, server, tool)| Offered {
+                rank: match self.servers.owner(server) {
+                    _ if self.servers.editor() == Some(server) => Rank::BuiltIn,
+                    Owner::Operator => Rank::Operators,
+                    Owner::Repository => Rank::Repositorys,
+                },
+                server: server.to_owned(),
+                spec: ToolSpec {
+                    name: wire.to_owned(),
+                    description: tool.description.clone(),
+                    input_schema: tool.input_schema.clone(),
+                },
+            });
+        within_limits(built_in.chain(tools).collect())
+    }
+
+    fn noted(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Resolved by tables; a name is taken apart only at the colon, which no wire name has.
     fn route(&self, name: &str) -> Route {
         let executor = &self.ctx.deps.config.command_executor.mcp_server.name;
@@ -155,8 +210,10 @@ impl FleetTools<'_> {
     ) -> Result<(ToolResult, Files), ToolFault> {
         match (route, &self.command) {
             (Route::Command, Some(command)) => {
-                let result = command.execute(self.sandbox.as_ref(), arguments).await?;
-                Ok((capped(result), Files::PerhapsChanged))
+                let result = command
+                    .execute(self.sandbox.as_ref(), arguments, &|text| self.clean(text))
+                    .await?;
+                Ok((self.capped(result), Files::PerhapsChanged))
             }
             (Route::Editor(command), _) => {
                 if let Some(command) = command {
@@ -167,8 +224,8 @@ impl FleetTools<'_> {
                     _ => Files::PerhapsChanged,
                 };
                 let editor = &self.ctx.deps.config.text_editor_mcp.mcp_server.name;
-                let result = self.ask(editor, TEXT_EDITOR, arguments).await;
-                Ok((capped(result), files))
+                let result = self.ask(editor, TEXT_EDITOR, arguments).await?;
+                Ok((self.capped(result), files))
             }
             (Route::Server { server, tool }, _) => {
                 let files = if self.servers.in_sandbox(&server) {
@@ -176,7 +233,7 @@ impl FleetTools<'_> {
                 } else {
                     Files::Untouched
                 };
-                Ok((self.ask(&server, &tool, arguments).await, files))
+                Ok((self.ask(&server, &tool, arguments).await?, files))
             }
             (Route::Unknown | Route::Command, _) => {
                 Ok((self.unknown(&call.name), Files::Untouched))
@@ -184,24 +241,44 @@ impl FleetTools<'_> {
         }
     }
 
-    async fn ask(&self, server: &str, tool: &str, arguments: Map<String, Value>) -> ToolResult {
-        match self
+    async fn ask(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<ToolResult, ToolFault> {
+        let error = match self
             .servers
             .call(server, tool, Value::Object(arguments))
             .await
         {
-            Ok(output) => ToolResult {
-                text: output.text,
-                is_error: output.is_error,
-            },
-            Err(error) => {
-                tracing::debug!(mcp.server = server, code = error.code(), "a call failed");
-                ToolResult {
-                    text: error.for_model().to_string(),
-                    is_error: true,
-                }
+            Ok(output) => {
+                return Ok(ToolResult {
+                    text: output.text,
+                    is_error: output.is_error,
+                });
             }
+            Err(error) => error,
+        };
+        tracing::debug!(mcp.server = server, code = error.code(), "a call failed");
+        if self.servers.in_sandbox(server) && server_is_gone(&error) {
+            let answered = self.servers.sandbox_answers().await;
+            answered.map_err(|error| ToolFault::Broken(error.to_string()))?;
         }
+        Ok(ToolResult {
+            text: error.for_model().to_string(),
+            is_error: true,
+        })
+    }
+
+    fn clean(&self, text: String) -> String {
+        self.ctx.journal.without_secrets(text)
+    }
+
+    /// Cleaned before it is cut: half a secret is not found any more.
+    fn capped(&self, mut result: ToolResult) -> ToolResult {
+        result.text = cap_middle(self.clean(result.text), MAX_RESULT);
+        result
     }
 
     /// Keeps the files as this call left them.
@@ -232,9 +309,34 @@ impl FleetTools<'_> {
     }
 }
 
-fn capped(mut result: ToolResult) -> ToolResult {
-    result.text = cap_middle(result.text, MAX_RESULT);
-    result
+/// Takes as many as there is room for, the first by rank and name first; one that does not fit makes
+/// room for smaller ones behind it. Sorted by name.
+fn within_limits(mut offered: Vec<Offered>) -> (Vec<ToolSpec>, BTreeSet<String>) {
+    offered.sort_by(|a, b| (a.rank, &a.spec.name).cmp(&(b.rank, &b.spec.name)));
+    let (mut specs, mut left_out, mut room) = (Vec::new(), BTreeSet::new(), MAX_SPECS);
+    for Offered { rank, server, spec } in offered {
+        let size = spec.name.len() + spec.description.len() + spec.input_schema.to_string().len();
+        if rank == Rank::BuiltIn || specs.len() < MAX_TOOLS && size <= room {
+            room = room.saturating_sub(size);
+            specs.push(spec);
+        } else {
+            left_out.insert(server);
+        }
+    }
+    specs.sort_by(|a, b| a.name.cmp(&b.name));
+    (specs, left_out)
+}
+
+/// Whether what became of the server may have become of its sandbox.
+fn server_is_gone(error: &McpError) -> bool {
+    match error {
+        McpError::Process { .. } | McpError::Connection { .. } | McpError::Protocol { .. } => true,
+        McpError::ToolExecution { fault, .. } => match fault {
+            CallFault::Unavailable(_) => true,
+            CallFault::Refused { .. } | CallFault::Timeout { .. } => false,
+        },
+        McpError::Configuration { .. } => false,
+    }
 }
 
 /// What the model is told of a call that did not do as asked.
@@ -357,5 +459,55 @@ mod tests {
         );
         assert_eq!(summary(&call(r#"{"command":"a\nb"}"#)), "a b");
         assert_eq!(summary(&call("nonsense")), "");
+    }
+
+    fn offered(rank: Rank, name: &str, size: usize) -> Offered {
+        Offered {
+            rank,
+            server: format!("of {name}"),
+            spec: ToolSpec {
+                name: name.into(),
+                description: "x".repeat(size),
+                input_schema: json!({}),
+            },
+        }
+    }
+
+    #[test]
+    fn a_repositorys_tools_crowd_out_nobody_elses() {
+        let (specs, left_out) = within_limits(vec![
+            offered(Rank::Repositorys, "a_big", MAX_SPECS - 100),
+            offered(Rank::Repositorys, "b_small", 50),
+            offered(Rank::Operators, "c", 1000),
+            offered(Rank::BuiltIn, "text_editor", 1000),
+        ]);
+        let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        assert_eq!(names, ["b_small", "c", "text_editor"]);
+        assert_eq!(left_out, BTreeSet::from(["of a_big".to_owned()]));
+        let many = (0..MAX_TOOLS + 5).map(|n| offered(Rank::Repositorys, &format!("a{n:03}"), 1));
+        let more = [
+            offered(Rank::Operators, "z", 1),
+            offered(Rank::BuiltIn, "zz", 1),
+        ];
+        let (specs, left_out) = within_limits(many.chain(more).collect());
+        assert_eq!(specs.len(), MAX_TOOLS);
+        assert_eq!(specs.last().unwrap().name, "zz");
+        assert_eq!(left_out.len(), 7);
+    }
+
+    #[test]
+    fn a_refusal_and_a_late_answer_say_nothing_of_the_sandbox() {
+        let fault = |fault| McpError::ToolExecution {
+            server: "a".into(),
+            tool: "b".into(),
+            fault,
+        };
+        let after = std::time::Duration::from_secs(1);
+        assert!(!server_is_gone(&fault(CallFault::Timeout { after })));
+        assert!(server_is_gone(&fault(CallFault::Unavailable("x".into()))));
+        assert!(server_is_gone(&McpError::Protocol {
+            server: "a".into(),
+            detail: "the connection ended".into(),
+        }));
     }
 }

@@ -34,7 +34,10 @@ fn server(line: &str) -> ServerConfig {
         },
         transport: Transport::Stdio {
             command: ["sh", "-c", line].map(str::to_owned).to_vec(),
-            env: BTreeMap::from([("WORD".to_owned(), Secret::new("given"))]),
+            env: BTreeMap::from([
+                ("WORD".to_owned(), Secret::new("given")),
+                ("LONGER".to_owned(), Secret::new("canary-token")),
+            ]),
             place: Place::Sandbox,
         },
         enabled: true,
@@ -48,7 +51,7 @@ fn server(line: &str) -> ServerConfig {
 async fn a_server_is_fed_heard_and_stopped() {
     let (sandbox, _state) = sandbox().await;
     let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
-    let line = "echo oops >&2; echo $WORD; cat; sleep 300";
+    let line = "echo oops $LONGER >&2; echo $WORD; cat; sleep 300";
     let Launched {
         mut stream,
         process,
@@ -58,7 +61,7 @@ async fn a_server_is_fed_heard_and_stopped() {
     let mut said = [0; 12];
     stream.read_exact(&mut said).await.unwrap();
     assert_eq!(&said, b"given\nhello\n");
-    assert_eq!(process.stderr().await, "oops\n");
+    assert_eq!(process.stderr().await, "oops ***\n");
     drop(stream);
     process.stop(Duration::from_millis(100)).await;
     // It heeds SIGTERM.
@@ -130,4 +133,14 @@ async fn nothing_is_waited_for_in_a_frozen_sandbox_that_is_let_go() {
     assert!(begun.elapsed() < Duration::from_secs(1));
     drop(launched);
     sandbox.remove().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sandbox_answers_until_it_is_gone() {
+    let (sandbox, _state) = sandbox().await;
+    let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
+    // There is no project in it: a refusal is an answer.
+    launcher.answers().await.unwrap();
+    sandbox.remove().await.unwrap();
+    assert!(launcher.answers().await.is_err());
 }

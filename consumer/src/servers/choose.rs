@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 use agentmine_mcp::config::{Loaded, Owner, Place, ServerConfig, Transport};
 use agentmine_runtime::config::{Mcp, Secret};
 
+use super::secret::secrets;
+
 /// Servers that are known by their package or program, for each of the names `github` and `gitlab`.
 const FORGE_PROGRAMS: [&str; 6] = [
     "server-github",
@@ -56,6 +58,14 @@ pub(super) fn choose(loaded: Loaded, reserved: &[&str]) -> Chosen {
                 server.name
             ));
         }
+        if in_sandbox(&server) && server.capabilities.sampling {
+            // The repository's files can steer what runs there.
+            server.capabilities.sampling = false;
+            chosen.notes.push(format!(
+                "the MCP server {:?} may not ask the model: it runs in the sandbox",
+                server.name
+            ));
+        }
         // The worker and the sandbox share no files: the workspace would be no root there.
         server.capabilities.roots &= in_sandbox(&server);
         if is_of_a_forge(&server) {
@@ -93,42 +103,6 @@ fn is_of_a_forge(server: &ServerConfig) -> bool {
     }
 }
 
-/// Values that are likely secret: all headers, and variables whose name says so. Not every variable:
-/// a folder's path or a log level would be cut out of results too.
-fn secrets(transport: &Transport) -> Vec<Secret> {
-    const WORDS: [&str; 8] = [
-        "TOKEN",
-        "KEY",
-        "SECRET",
-        "PASS",
-        "CREDENTIAL",
-        "AUTH",
-        "COOKIE",
-        "PAT",
-    ];
-    match transport {
-        Transport::Stdio { env, .. } => env
-            .iter()
-            .filter(|(name, _)| {
-                let name = name.to_uppercase();
-                name.split('_').any(|part| WORDS.contains(&part))
-                    || WORDS[..6].iter().any(|word| name.ends_with(word))
-                    || name.contains("PASSWORD")
-            })
-            .map(|(_, value)| value.clone())
-            .collect(),
-        Transport::Http { headers, .. } => headers
-            .values()
-            .flat_map(|value| {
-                // `Bearer TOKEN`: the token alone is no less secret.
-                let bare = value.expose().rsplit(' ').next().map(Secret::new);
-                [Some(value.clone()), bare]
-            })
-            .flatten()
-            .collect(),
-    }
-}
-
 /// Which tools of configured servers are offered.
 #[derive(Debug, Clone)]
 pub(super) struct ToolRules {
@@ -144,11 +118,23 @@ impl ToolRules {
         }
     }
 
-    pub(super) fn allow(&self, server: &str, tool: &str) -> bool {
+    /// A pattern that names a server allows the operator's of that name: a repository gets nothing
+    /// allowed by taking the name. What is denied is denied to all.
+    pub(super) fn allow(&self, owner: Owner, server: &str, tool: &str) -> bool {
         let name = format!("{server}:{tool}");
-        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, &name));
-        any(&self.allowed) && !any(&self.denied)
+        let mut allowed = self.allowed.iter().filter(|pattern| match owner {
+            Owner::Operator => true,
+            Owner::Repository => names_no_server(pattern),
+        });
+        allowed.any(|p| matches(p, &name)) && !self.denied.iter().any(|p| matches(p, &name))
     }
+}
+
+/// `*`, `*:read_*`.
+fn names_no_server(pattern: &str) -> bool {
+    pattern
+        .split_once(':')
+        .map_or(pattern.starts_with('*'), |(server, _)| server == "*")
 }
 
 /// Whether `text` is as the pattern says, whose `*` stand for any text. Linear in both: a pattern is
@@ -254,6 +240,23 @@ mod tests {
     }
 
     #[test]
+    fn no_server_in_the_sandbox_may_ask_the_model() {
+        let chosen = chosen(
+            r#"{"mcpServers":{
+                "in":{"command":["x"],"sandbox":true,"capabilities":{"sampling":true}},
+                "out":{"command":["x"],"capabilities":{"sampling":true}}
+            }}"#,
+            None,
+        );
+        let asks: Vec<bool> = chosen
+            .servers
+            .iter()
+            .map(|s| s.capabilities.sampling)
+            .collect();
+        assert_eq!(asks, [false, true]);
+    }
+
+    #[test]
     fn a_built_in_name_is_nobody_elses() {
         let chosen = chosen(r#"{"mcpServers":{"text-editor":{"command":["x"]}}}"#, None);
         assert!(chosen.servers.is_empty());
@@ -287,15 +290,30 @@ mod tests {
             allowed: allowed.iter().map(|p| (*p).to_owned()).collect(),
             denied: denied.iter().map(|p| (*p).to_owned()).collect(),
         };
+        let allow = |rules: &ToolRules, server: &str, tool: &str| {
+            rules.allow(Owner::Operator, server, tool)
+        };
         let all = rules(&["*"], &["db:drop_*", "*:*delete*"]);
-        assert!(all.allow("db", "select"));
-        assert!(!all.allow("db", "drop_table"));
-        assert!(!all.allow("docs", "undelete_page"));
+        assert!(allow(&all, "db", "select"));
+        assert!(!allow(&all, "db", "drop_table"));
+        assert!(!allow(&all, "docs", "undelete_page"));
         let some = rules(&["docs:*", "db:select"], &[]);
-        assert!(some.allow("docs", "search") && some.allow("db", "select"));
-        assert!(!some.allow("db", "selects") && !some.allow("mydocs", "search"));
-        assert!(!rules(&[], &[]).allow("a", "b"));
+        assert!(allow(&some, "docs", "search") && allow(&some, "db", "select"));
+        assert!(!allow(&some, "db", "selects") && !allow(&some, "mydocs", "search"));
+        assert!(!allow(&rules(&[], &[]), "a", "b"));
         assert!(matches("a*b*c", "aXbYc") && !matches("a*b*c", "acb"));
         assert!(matches("ab*ab", "abab") && !matches("ab*ab", "ab"));
+    }
+
+    #[test]
+    fn a_repository_inherits_no_name_that_the_operator_allowed() {
+        let rules = ToolRules {
+            allowed: vec!["db:*".into(), "*:read_*".into()],
+            denied: vec!["db:read_all".into()],
+        };
+        assert!(rules.allow(Owner::Operator, "db", "drop"));
+        assert!(!rules.allow(Owner::Repository, "db", "drop"));
+        assert!(rules.allow(Owner::Repository, "db", "read_one"));
+        assert!(!rules.allow(Owner::Repository, "db", "read_all"));
     }
 }

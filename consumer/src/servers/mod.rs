@@ -12,11 +12,11 @@
 mod choose;
 mod file;
 mod sampling;
+mod secret;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentmine_agent::{Halt, progress_comment};
@@ -29,6 +29,7 @@ use agentmine_mcp::{
     Roots, Sampling, ServerStatus, State, ToolOutput, WorkerLauncher,
 };
 use agentmine_runtime::config::{ChangedDescriptions, Config};
+use agentmine_sandbox::SandboxError;
 use serde_json::Value;
 
 use crate::context::Context;
@@ -37,7 +38,8 @@ use crate::prepare::Prepared;
 use crate::workspace::PROJECT;
 use choose::{Chosen, ToolRules, choose, in_sandbox, listed};
 pub(crate) use file::{Base, repository_file};
-use sampling::SessionSampling;
+pub(crate) use sampling::SessionSampling;
+pub(crate) use secret::looks_secret;
 
 /// The text editor's tool, which goes by its own name (spec 000 §3.2).
 pub(crate) const TEXT_EDITOR: &str = "text_editor";
@@ -47,6 +49,8 @@ pub(crate) const MAX_TOOLS: usize = 128;
 const EDITOR_RESTARTS: u32 = 1;
 /// The origin of the editor's entry.
 const BUILT_IN: &str = "(built in)";
+/// How long the sandbox may take to answer before the item is told of its editor.
+const SANDBOX_ANSWERS: Duration = Duration::from_secs(5);
 /// Most characters of stderr in a comment.
 const MAX_STDERR: usize = 500;
 
@@ -56,11 +60,23 @@ pub(crate) struct Servers {
     sandbox: Arc<SandboxLauncher>,
     /// The text editor's name, where it is there.
     editor: Option<String>,
-    editor_lost: AtomicBool,
+    editor_lost: Mutex<Lost>,
     /// By name: their calls may change the project's files.
     sandboxed: BTreeSet<String>,
+    /// By name: they come after the operator's own.
+    repositorys: BTreeSet<String>,
     rules: ToolRules,
     sampling: Option<Arc<SessionSampling>>,
+}
+
+/// Whether the item has to be told that the editor is gone.
+#[derive(Debug, Clone, Default)]
+enum Lost {
+    #[default]
+    No,
+    /// With why.
+    Untold(String),
+    Told,
 }
 
 impl Servers {
@@ -86,7 +102,7 @@ impl Servers {
             let mut servers = chosen.servers.clone();
             servers.push(editor(config));
             let started = Self::of(ctx, prepared, &sandbox, servers).await;
-            match started.editor_failure().await {
+            match started.editor_failure(ctx).await {
                 None => {
                     let started = started.with_editor(config);
                     started.introduce(ctx).await?;
@@ -116,8 +132,8 @@ impl Servers {
     ) -> Self {
         let config = &ctx.deps.config;
         let sampled = servers.iter().any(|server| server.capabilities.sampling);
-        let sampling = (sampled && config.mcp.sampling.max_requests > 0)
-            .then(|| Arc::new(SessionSampling::of(ctx)));
+        let sampling =
+            (sampled && config.mcp.sampling.max_requests > 0).then(|| Arc::clone(ctx.sampling()));
         let root = prepared.workspace.sandbox.workspace_root();
         let project = PROJECT.replacen("/workspace", root, 1);
         let hook = sampling
@@ -154,12 +170,18 @@ impl Servers {
             .filter(|server| in_sandbox(server))
             .map(|server| server.name.clone())
             .collect();
+        let repositorys = servers
+            .iter()
+            .filter(|server| server.origin.owner == Owner::Repository)
+            .map(|server| server.name.clone())
+            .collect();
         Self {
             manager: Box::pin(Manager::start(servers, launchers, policy)).await,
             sandbox: Arc::clone(sandbox),
             editor: None,
-            editor_lost: AtomicBool::new(false),
+            editor_lost: Mutex::default(),
             sandboxed,
+            repositorys,
             rules: ToolRules::of(&config.mcp),
             sampling,
         }
@@ -176,7 +198,7 @@ impl Servers {
     }
 
     /// Why the editor is not there, if it is not.
-    async fn editor_failure(&self) -> Option<String> {
+    async fn editor_failure(&self, ctx: &Context) -> Option<String> {
         let statuses = self.manager.status();
         let editor = statuses
             .iter()
@@ -188,6 +210,7 @@ impl Servers {
             return None;
         };
         let stderr = self.manager.stderr(&status.config.name).await;
+        let stderr = ctx.journal.without_secrets(stderr);
         let stderr: String = stderr.trim().chars().take(MAX_STDERR).collect();
         Some(if stderr.is_empty() {
             error.to_string()
@@ -203,29 +226,38 @@ impl Servers {
                 ctx.note(&introduction(&status)).await?;
             }
         }
-        self.tell_news(ctx).await
+        self.note_news(ctx).await
     }
 
-    /// Takes in what has changed of the offer, and tells of it.
+    /// Takes in what has changed of the offer, and tells of it. The item is told that the editor is
+    /// gone only while its sandbox is there: with that gone too, the session ends for another reason.
     pub(crate) async fn refresh(&self, ctx: &Context) -> Result<(), Halt> {
         self.manager.refresh().await;
-        self.tell_news(ctx).await
-    }
-
-    /// Notes what happened to servers, and what they used of the model; each once.
-    pub(crate) async fn tell_news(&self, ctx: &Context) -> Result<(), Halt> {
-        for notice in self.manager.notices() {
-            self.tell(ctx, &notice).await?;
-        }
-        if let Some(sampling) = &self.sampling {
-            for (note, usage) in sampling.take_notes() {
-                ctx.journal.record_use(&note, usage).await?;
-            }
+        self.note_news(ctx).await?;
+        let lost = self.lost().clone();
+        if let Lost::Untold(reason) = lost
+            && tokio::time::timeout(SANDBOX_ANSWERS, self.sandbox_answers())
+                .await
+                .is_ok_and(|answer| answer.is_ok())
+        {
+            tell_editor_lost(ctx, &reason).await?;
+            *self.lost() = Lost::Told;
         }
         Ok(())
     }
 
-    async fn tell(&self, ctx: &Context, notice: &Notice) -> Result<(), Halt> {
+    /// Notes what happened to servers, and what they used of the model; each once.
+    pub(crate) async fn note_news(&self, ctx: &Context) -> Result<(), Halt> {
+        for notice in self.manager.notices() {
+            self.note(ctx, &notice).await?;
+        }
+        match &self.sampling {
+            Some(sampling) => sampling.tell().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn note(&self, ctx: &Context, notice: &Notice) -> Result<(), Halt> {
         let Notice { server, kind, text } = notice;
         let is_editor = ctx.deps.config.text_editor_mcp.mcp_server.name == *server;
         if is_editor && self.editor.is_none() {
@@ -234,10 +266,17 @@ impl Servers {
         }
         ctx.note(&format!("MCP server {server}: {text}")).await?;
         let lost = matches!(kind, NoticeKind::GivenUp | NoticeKind::Failed);
-        if lost && is_editor && !self.editor_lost.swap(true, Ordering::Relaxed) {
-            tell_editor_lost(ctx, text).await?;
+        let mut told = self.lost();
+        if lost && is_editor && matches!(*told, Lost::No) {
+            *told = Lost::Untold(text.clone());
         }
         Ok(())
+    }
+
+    fn lost(&self) -> std::sync::MutexGuard<'_, Lost> {
+        self.editor_lost
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the servers used of the model since this was last asked.
@@ -257,13 +296,27 @@ impl Servers {
         if self.editor.as_deref() == Some(server) {
             tool == TEXT_EDITOR
         } else {
-            self.rules.allow(server, tool)
+            self.rules.allow(self.owner(server), server, tool)
+        }
+    }
+
+    /// Whose a server is; the editor is as the operator's.
+    pub(crate) fn owner(&self, server: &str) -> Owner {
+        if self.repositorys.contains(server) {
+            Owner::Repository
+        } else {
+            Owner::Operator
         }
     }
 
     /// Whether a call may change the project's files.
     pub(crate) fn in_sandbox(&self, server: &str) -> bool {
         self.sandboxed.contains(server)
+    }
+
+    /// Asks the sandbox for something small; an error says that it is gone.
+    pub(crate) async fn sandbox_answers(&self) -> Result<(), SandboxError> {
+        self.sandbox.answers().await
     }
 
     /// Calls a tool; dropping the future cancels the call.
@@ -387,6 +440,7 @@ async fn tell_editor_lost(ctx: &Context, reason: &str) -> Result<(), Halt> {
 }
 
 async fn comment_on_editor(ctx: &Context, what: &str, reason: &str) -> Result<(), Halt> {
+    let reason = ctx.journal.without_secrets(reason.to_owned());
     let text = format!(
         "AgentMine is working on this, without its text editor, {what}:\n\n```\n{}\n```",
         reason.replace("```", "'''")

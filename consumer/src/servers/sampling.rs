@@ -3,12 +3,14 @@
 //! They go to the session's own model and cost the session's money: one at a time, within
 //! `mcp.sampling` and within what is left of the session's budget, which they count against. A limit
 //! is checked before a request, so the last one may go over it. The words are not recorded; how much
-//! was used is.
+//! was used is. A request that gave nothing, or was given up while it ran, counts as one without
+//! tokens: what it cost cannot be known.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use agentmine_agent::Journal as _;
+use agentmine_agent::{Halt, Journal as _};
 use agentmine_domain::{Budget, Usage};
 use agentmine_llm::{Message, Reply, Request, Stop};
 use agentmine_mcp::Sampling;
@@ -26,7 +28,7 @@ const MAX_TEXT: usize = 256 * 1024;
 const MAX_MESSAGES: usize = 200;
 
 /// Answers the servers of one session.
-pub(super) struct SessionSampling {
+pub(crate) struct SessionSampling {
     deps: Arc<Deps>,
     journal: Arc<SessionJournal>,
     limits: config::Sampling,
@@ -41,11 +43,11 @@ pub(super) struct SessionSampling {
 #[derive(Default)]
 struct Untold {
     usage: Usage,
-    notes: Vec<(String, Usage)>,
+    notes: VecDeque<(String, Usage)>,
 }
 
 impl SessionSampling {
-    pub(super) fn of(ctx: &Context) -> Self {
+    pub(crate) fn of(ctx: &Context) -> Self {
         Self {
             deps: Arc::clone(&ctx.deps),
             journal: Arc::clone(&ctx.journal),
@@ -66,9 +68,16 @@ impl SessionSampling {
         std::mem::take(&mut self.untold().usage)
     }
 
-    /// For the transcript, once.
-    pub(super) fn take_notes(&self) -> Vec<(String, Usage)> {
-        std::mem::take(&mut self.untold().notes)
+    /// Tells the transcript. What could not be recorded is told the next time.
+    pub(crate) async fn tell(&self) -> Result<(), Halt> {
+        loop {
+            let next = self.untold().notes.front().cloned();
+            let Some((note, usage)) = next else {
+                return Ok(());
+            };
+            self.journal.record_use(&note, usage).await?;
+            self.untold().notes.pop_front();
+        }
     }
 
     /// Why no further request is answered, if none is.
@@ -96,6 +105,7 @@ impl Sampling for SessionSampling {
             return Err(format!("the model is not asked any more: {why}"));
         }
         spent.0 += 1;
+        let mut counted = Counted::new(self, server);
         let request = Request {
             messages: &messages,
             tools: &[],
@@ -106,17 +116,57 @@ impl Sampling for SessionSampling {
             answer = self.deps.model.reply(request, None) => answer,
         };
         // The provider's words may name the account.
-        let (reply, mut used) = answer.map_err(|_| "the model gave no answer".to_owned())?;
-        used.model_calls = 1;
+        let (reply, used) = answer.map_err(|_| "the model gave no answer".to_owned())?;
         spent.1 = spent.1.saturating_add(used.total_tokens());
-        let note = format!(
-            "the MCP server {server} asked the model: {} tokens in, {} out",
+        counted.answered(used);
+        Ok(result(self.deps.model.name(), reply))
+    }
+}
+
+/// A request under way. Dropped, it is counted, however it ended.
+struct Counted<'a> {
+    sampling: &'a SessionSampling,
+    server: &'a str,
+    used: Usage,
+    told: String,
+}
+
+impl<'a> Counted<'a> {
+    fn new(sampling: &'a SessionSampling, server: &'a str) -> Self {
+        let used = Usage {
+            model_calls: 1,
+            ..Usage::default()
+        };
+        let told = "no answer".to_owned();
+        Self {
+            sampling,
+            server,
+            used,
+            told,
+        }
+    }
+
+    fn answered(&mut self, used: Usage) {
+        self.told = format!(
+            "{} tokens in, {} out",
             used.input_tokens, used.output_tokens
         );
-        let mut untold = self.untold();
-        untold.usage += used;
-        untold.notes.push((note, used));
-        Ok(result(self.deps.model.name(), reply))
+        self.used = Usage {
+            model_calls: 1,
+            ..used
+        };
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let note = format!(
+            "the MCP server {} asked the model: {}",
+            self.server, self.told
+        );
+        let mut untold = self.sampling.untold();
+        untold.usage += self.used;
+        untold.notes.push_back((note, self.used));
     }
 }
 

@@ -1,0 +1,241 @@
+//! What of an operator's entry must not be shown, and what may be.
+//!
+//! A value is secret by its name, by its place (a password or the query of a URL), or by its looks.
+//! What looks like a plain word, a path or a type is left alone: it would be cut out of results too.
+//! Accepted: a short password under a name that says nothing is not known for one.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use agentmine_mcp::config::Transport;
+use agentmine_runtime::config::Secret;
+use url::Url;
+
+/// Parts of names, between `_` or `-`, that say that the value is secret.
+const WORDS: [&str; 11] = [
+    "TOKEN",
+    "KEY",
+    "SECRET",
+    "PASS",
+    "CREDENTIAL",
+    "AUTH",
+    "COOKIE",
+    "PAT",
+    "PWD",
+    "AUTHORIZATION",
+    "SIGNATURE",
+];
+/// Those that say so at a name's end too: `APITOKEN`, `PGPASS`.
+const ENDINGS: usize = 6;
+/// Ends of names whose values tell where something is, and may tell how to log in there.
+const PLACES: [&str; 5] = ["URL", "URI", "DSN", "CONNECTION_STRING", "CONNECTIONSTRING"];
+/// Bytes from which on a value may be secret by its looks alone.
+const MIN_LOOKS: usize = 16;
+/// Letters and digits without anything between them that no word or version number has.
+const RUN: usize = 12;
+
+/// All secrets of an entry, longest first: one may be part of another.
+pub(super) fn secrets(transport: &Transport) -> Vec<Secret> {
+    let mut found = BTreeSet::new();
+    match transport {
+        Transport::Stdio { env, .. } => {
+            for (name, value) in env {
+                take(name, value.expose(), &mut found);
+            }
+        }
+        Transport::Http { url, headers } => {
+            take_url(url, &mut found);
+            for (name, value) in headers {
+                take(name, value.expose(), &mut found);
+            }
+        }
+    }
+    let mut found: Vec<String> = found.into_iter().collect();
+    found.sort_by_key(|text| Reverse(text.len()));
+    found.into_iter().map(Secret::new).collect()
+}
+
+/// Whether a value is secret whatever its name: long, and of letters and digits without a sense.
+pub(crate) fn looks_secret(value: &str) -> bool {
+    let random = |run: &str| {
+        run.len() >= RUN
+            && run.bytes().any(|b| b.is_ascii_digit())
+            && run.bytes().any(|b| b.is_ascii_alphabetic())
+    };
+    value.len() >= MIN_LOOKS
+        && !value.contains(char::is_whitespace)
+        && value
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .any(random)
+}
+
+fn take(name: &str, value: &str, found: &mut BTreeSet<String>) {
+    let name = name.to_uppercase().replace('-', "_");
+    let place = PLACES.iter().any(|end| name.ends_with(end));
+    let url = Url::parse(value).ok().filter(|_| value.contains("://"));
+    if let Some(url) = &url {
+        take_url(url, found);
+    } else if place {
+        take_connection(value, found);
+    }
+    // The shell's own variables of that name are folders.
+    let folder = matches!(name.as_str(), "PWD" | "OLDPWD") && value.starts_with('/');
+    if is_secret_name(&name) && !folder && !(place && url.is_some()) {
+        found.insert(value.to_owned());
+        // `Bearer TOKEN` and `a=SECRET; b=SECRET`: each alone is no less secret.
+        let words = value.split([' ', ';', '\n']).map(|word| {
+            let word = word.trim();
+            match word.split_once('=') {
+                Some((_, bare)) if !bare.trim_matches('=').is_empty() => bare,
+                _ => word,
+            }
+        });
+        found.extend(words.filter(|word| !is_plain(word)).map(str::to_owned));
+    } else if url.is_none() && !value.starts_with('/') && looks_secret(value) {
+        found.insert(value.to_owned());
+    }
+}
+
+/// Who logs in, the query's values, and parts of the path that look it.
+fn take_url(url: &Url, found: &mut BTreeSet<String>) {
+    let user = url.username();
+    if let Some(password) = url.password() {
+        take_encoded(password, found);
+    }
+    if url.password().is_none() || looks_secret(user) {
+        take_encoded(user, found);
+    }
+    for pair in url.query().unwrap_or_default().split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+        if is_secret_name(&name.to_uppercase().replace('-', "_")) || !is_plain(value) {
+            take_encoded(value, found);
+        }
+    }
+    for part in url.path().split('/').filter(|part| looks_secret(part)) {
+        take_encoded(part, found);
+    }
+}
+
+/// As it stands in a URL, and what it stands for.
+fn take_encoded(text: &str, found: &mut BTreeSet<String>) {
+    if text.is_empty() {
+        return;
+    }
+    found.insert(text.to_owned());
+    let pair = format!("x={text}");
+    let plain = url::form_urlencoded::parse(pair.as_bytes());
+    found.extend(plain.map(|(_, value)| value.into_owned()));
+}
+
+/// `host=h password=p`, `Server=h;Pwd=p`, `user:p@tcp(h)/db`.
+fn take_connection(value: &str, found: &mut BTreeSet<String>) {
+    for pair in value.split([';', ' ']) {
+        if let Some((name, value)) = pair.split_once('=')
+            && is_secret_name(&name.trim().to_uppercase())
+        {
+            found.insert(value.trim().trim_matches(['\'', '"']).to_owned());
+        }
+    }
+    if let Some((_, password)) = value
+        .rsplit_once('@')
+        .and_then(|(user, _)| user.split_once(':'))
+    {
+        found.insert(password.to_owned());
+    }
+}
+
+/// `name` in capitals, with `_` between its parts.
+fn is_secret_name(name: &str) -> bool {
+    name.split('_').any(|part| WORDS.contains(&part))
+        || WORDS[..ENDINGS].iter().any(|word| name.ends_with(word))
+        || name.contains("PASSWORD")
+}
+
+/// A word, a type, a path, a number: nothing that anybody would guess at length.
+fn is_plain(text: &str) -> bool {
+    let letters = text
+        .bytes()
+        .all(|b| b.is_ascii_alphabetic() || b"/-_.+".contains(&b));
+    letters && !mixed(text) || text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Capitals within words, as words do not have them.
+fn mixed(text: &str) -> bool {
+    let pairs = text.as_bytes().windows(2);
+    let within = pairs.filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
+    within.count() > 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(&str, &str)]) -> Vec<String> {
+        let mut found = BTreeSet::new();
+        for (name, value) in pairs {
+            take(name, value, &mut found);
+        }
+        found.into_iter().filter(|text| text.len() >= 8).collect()
+    }
+
+    #[test]
+    fn plain_values_are_left_in_results() {
+        let plain = [
+            ("Accept", "application/json"),
+            ("Content-Type", "application/vnd.github.v3+json"),
+            ("User-Agent", "agentmine/1.2.3 (linux; x86-64)"),
+            ("X-Model", "gpt-4o-2024-08-06-preview"),
+            ("DATA_ROOT", "/srv/data/releases/20250101abcdef"),
+            ("PWD", "/workspace/project"),
+            ("MONKEYS", "three-hundred-and-three"),
+            (
+                "API_URL",
+                "https://api.example.com/v1/projects?format=application/json",
+            ),
+        ];
+        assert_eq!(of(&plain), Vec::<String>::new());
+    }
+
+    #[test]
+    fn secrets_are_known_by_name_and_by_looks() {
+        assert_eq!(
+            of(&[("Authorization", "Bearer hunter-two")]),
+            ["Bearer hunter-two"]
+        );
+        assert_eq!(
+            of(&[("Proxy-Authorization", "Basic dXNlcjpodW50ZXIy")]),
+            ["Basic dXNlcjpodW50ZXIy", "dXNlcjpodW50ZXIy"]
+        );
+        assert_eq!(
+            of(&[("Cookie", "sid=0123456789; theme=dark-dark")]),
+            ["sid=0123456789; theme=dark-dark"]
+        );
+        assert_eq!(of(&[("X-Api-Key", "correcthorse")]), ["correcthorse"]);
+        assert_eq!(of(&[("DB_PWD", "correcthorse")]), ["correcthorse"]);
+        let token = "ghp_0123456789abcdefABCDEF";
+        assert_eq!(of(&[("X-Whatever", token)]), [token]);
+    }
+
+    #[test]
+    fn of_an_address_the_password_and_the_query_are_secret() {
+        let address =
+            "postgres://reader:p%40ssw0rd1@db.example/shop?sslmode=require&api_key=letmeinplease";
+        assert_eq!(
+            of(&[("DATABASE_URL", address)]),
+            ["letmeinplease", "p%40ssw0rd1", "p@ssw0rd1"]
+        );
+        assert_eq!(
+            of(&[(
+                "DB_CONNECTION_STRING",
+                "Server=db.example;Uid=reader;Pwd=correcthorse"
+            )]),
+            ["correcthorse"]
+        );
+        assert_eq!(
+            of(&[("MYSQL_DSN", "reader:correcthorse@tcp(db)/shop")]),
+            ["correcthorse"]
+        );
+        let hook = "https://hooks.example/services/T0001/abcdef0123456789abcd";
+        assert_eq!(of(&[("HOOK", hook)]), ["abcdef0123456789abcd"]);
+    }
+}
