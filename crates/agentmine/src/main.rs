@@ -3,6 +3,7 @@
 mod args;
 mod demo;
 mod embedded;
+mod git;
 mod inspect;
 mod live;
 mod mcp;

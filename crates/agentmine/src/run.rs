@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result};
 
 use crate::args::RunArgs;
 use crate::embedded::{self, Embedded, Ran};
+use crate::git;
 use crate::live::{self, Ending, count};
 use crate::print::{clean, line, one_line};
 
@@ -231,9 +232,7 @@ It is kept. hint: run the same command again to go on with it",
 /// configures takes part.
 async fn diff(repository: &Path, base: &str, head: &str) {
     const MAX_LINES: usize = 200;
-    let output = tokio::process::Command::new("git")
-        .arg("-C")
-        .arg(repository)
+    let output = git::without_programs(repository)
         .args([
             "diff",
             "--no-ext-diff",

@@ -228,7 +228,7 @@ fn program(server: &ServerConfig, folder: &Path) -> Option<Check> {
     })
 }
 
-/// As the system looks a program up.
+/// As it is looked up when the server starts: what is relative is relative to `folder`.
 fn find(program: &str, folder: &Path, path: &OsStr) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt as _;
     let runs = |path: &PathBuf| {
@@ -239,7 +239,8 @@ fn find(program: &str, folder: &Path, path: &OsStr) -> Option<PathBuf> {
         return Some(folder.join(program)).filter(runs);
     }
     std::env::split_paths(path)
-        .map(|place| place.join(program))
+        .filter(|place| !place.as_os_str().is_empty())
+        .map(|place| folder.join(place).join(program))
         .find(runs)
 }
 

@@ -13,13 +13,13 @@ use std::time::Duration;
 use agentmine_domain::{Epoch, TaskId};
 use agentmine_gateway::{Fence, Gateway, GatewayConfig, Upstream};
 use agentmine_mcp::Launcher;
-use agentmine_runtime::config::{self, Sources};
+use agentmine_runtime::config::{self, Config, Sources};
 use agentmine_sandbox::{
     Backend as _, Command, LocalBackend, OutboundKind, Sandbox, SandboxSpec, local,
 };
 use anyhow::{Context as _, Result, ensure};
 use async_trait::async_trait;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use super::files;
 
@@ -31,7 +31,8 @@ const MAX_CONNECTIONS: usize = 64;
 /// A jail that runs.
 pub(super) struct Jail {
     sandbox: Arc<dyn Sandbox>,
-    traffic: JoinHandle<()>,
+    /// Ends when dropped.
+    traffic: JoinSet<()>,
 }
 
 /// No push leaves this jail.
@@ -45,11 +46,53 @@ impl Fence for NoPush {
 }
 
 impl Jail {
-    /// Makes a jail with a copy of `project` in it. The error is why there is none.
-    pub(super) async fn start(file: Option<PathBuf>, project: Option<&Path>) -> Result<Self> {
+    /// Makes a jail with a copy of `project` in it; `None` where `stop` came first, and nothing is
+    /// left behind then. The error is why there is none.
+    pub(super) async fn start(
+        file: Option<PathBuf>,
+        project: Option<PathBuf>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Option<Self>> {
         let config = config::load(&Sources::from_process(file).without_working_folder())?;
+        Self::start_in(&local::default_state_dir(), &config, project, stop).await
+    }
+
+    async fn start_in(
+        state_dir: &Path,
+        config: &Config,
+        project: Option<PathBuf>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Option<Self>> {
+        let backend = LocalBackend::new(&config.command_executor, state_dir)?;
+        let spec = SandboxSpec {
+            task: TaskId::new(),
+            epoch: Epoch(0),
+            role: "mcp".into(),
+            image: None,
+        };
+        let made = tokio::select! {
+            made = Self::make(&backend, &spec, config, project) => made.map(Some),
+            () = stop => Ok(None),
+        };
+        if !matches!(made, Ok(Some(_))) {
+            for found in backend.list().await? {
+                if found.task == Some(spec.task) {
+                    backend.remove(&found).await?;
+                }
+            }
+        }
+        made
+    }
+
+    /// Where it fails or is dropped, the sandbox may stand half made.
+    async fn make(
+        backend: &LocalBackend,
+        spec: &SandboxSpec,
+        config: &Config,
+        project: Option<PathBuf>,
+    ) -> Result<Self> {
         let archive = match project {
-            Some(project) => Some(files::archive(project)?),
+            Some(project) => Some(files::archive(project).await?),
             None => None,
         };
         let empty = std::env::temp_dir();
@@ -60,21 +103,12 @@ impl Jail {
             network: config.command_executor.docker.network.clone(),
             fence: Arc::new(NoPush),
         })?;
-        let backend = LocalBackend::new(&config.command_executor, &local::default_state_dir())?;
-        let spec = SandboxSpec {
-            task: TaskId::new(),
-            epoch: Epoch(0),
-            role: "mcp".into(),
-            image: None,
-        };
-        let sandbox: Arc<dyn Sandbox> = Arc::from(backend.start(&spec).await?);
-        let traffic = tokio::spawn(serve(Arc::clone(&sandbox), gateway));
+        let sandbox: Arc<dyn Sandbox> = Arc::from(backend.start(spec).await?);
+        let mut traffic = JoinSet::new();
+        traffic.spawn(serve(Arc::clone(&sandbox), gateway));
         let jail = Self { sandbox, traffic };
         let filled = jail.fill(archive).await;
-        if let Err(error) = filled {
-            jail.remove().await?;
-            return Err(error.context("the project's files could not be put into the jail"));
-        }
+        filled.context("the project's files could not be put into the jail")?;
         Ok(jail)
     }
 
@@ -96,8 +130,8 @@ impl Jail {
     }
 
     /// Ends all that runs in it, and removes its files.
-    pub(super) async fn remove(self) -> Result<()> {
-        self.traffic.abort();
+    pub(super) async fn remove(mut self) -> Result<()> {
+        self.traffic.shutdown().await;
         self.sandbox.remove().await?;
         Ok(())
     }
@@ -152,5 +186,31 @@ async fn serve(sandbox: Arc<dyn Sandbox>, gateway: Gateway) {
                 OutboundKind::Git => drop(outbound.stream),
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_jail_that_is_interrupted_while_it_is_made_leaves_nothing() {
+        let state = tempfile::tempdir().unwrap();
+        let sandboxes = || {
+            let entries = std::fs::read_dir(state.path()).unwrap().flatten();
+            entries
+                .filter(|it| it.path().join("sandbox.json").exists())
+                .count()
+        };
+        // There is no event for half of a start; each turn looks whether it has come.
+        let half_made = async {
+            while sandboxes() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let config = Config::default();
+        let made = Jail::start_in(state.path(), &config, None, half_made).await;
+        assert!(made.unwrap().is_none());
+        assert_eq!(sandboxes(), 0);
     }
 }

@@ -72,8 +72,10 @@ impl Session {
         let mut no_jail = None;
         let mut jail = None;
         if servers.iter().any(is_sandboxed) {
-            match Jail::start(with.config.clone(), setup.project.as_deref()).await {
-                Ok(made) => jail = Some(made),
+            let project = setup.project.clone();
+            match Jail::start(with.config.clone(), project, signals.any()).await {
+                Ok(Some(made)) => jail = Some(made),
+                Ok(None) => return Err(interrupted()),
                 Err(error) => no_jail = Some(format!("{error:#}")),
             }
         }
@@ -87,7 +89,7 @@ impl Session {
             ))),
             sandbox: jail.as_ref().map(Jail::launcher),
         };
-        let policy = policy(&with.which, &setup.folder, jail.as_ref());
+        let policy = policy(&with.which, &setup.root, jail.as_ref());
         let started = tokio::select! {
             manager = Manager::start(servers, launchers, policy) => Some(manager),
             () = signals.any() => None,
@@ -134,7 +136,7 @@ pub(super) fn is_sandboxed(server: &ServerConfig) -> bool {
     }
 }
 
-fn policy(which: &Which, folder: &Path, jail: Option<&Jail>) -> Policy {
+fn policy(which: &Which, root: &Path, jail: Option<&Jail>) -> Policy {
     let roots = |folder: PathBuf| {
         // Only a path that is not absolute is none.
         let uri = Url::from_file_path(folder).ok();
@@ -142,7 +144,7 @@ fn policy(which: &Which, folder: &Path, jail: Option<&Jail>) -> Policy {
         root.into_iter().collect()
     };
     let roots = Roots {
-        worker: roots(folder.to_owned()),
+        worker: roots(root.to_owned()),
         sandbox: jail.map(|jail| roots(jail.project())).unwrap_or_default(),
     };
     let elicitation: Arc<dyn Elicitation> = match Terminal::open() {

@@ -12,12 +12,15 @@ use crate::print::{note, one_line};
 
 use super::With;
 
-/// What was read, and where servers start.
+/// What was read, where servers start, and what they are told.
 pub(super) struct Setup {
     pub(super) loaded: Loaded,
     /// The project, where there is one.
     pub(super) project: Option<PathBuf>,
-    /// The folder in which servers on this machine start.
+    /// What servers are told as their root: the project, else the current folder.
+    pub(super) root: PathBuf,
+    /// The folder in which servers on this machine start: that of the user's file, as in the fleet.
+    /// Never a repository: `npx` in it would obey its `.npmrc`, with the user's rights and tokens.
     pub(super) folder: PathBuf,
 }
 
@@ -59,9 +62,14 @@ pub(super) fn load(With { config, which }: &With) -> Result<Setup> {
     let variable = |name: &str| std::env::var(name).ok();
     let mut loaded = config::load(user.as_deref(), file.as_ref(), &variable);
     loaded.faults.extend(unreadable);
-    let folder = project.clone().unwrap_or(here);
+    let folder = user
+        .and_then(|file| Some(std::path::absolute(file).ok()?.parent()?.to_owned()))
+        .filter(|folder| folder.is_dir())
+        // Without a file no server starts on this machine.
+        .unwrap_or_else(std::env::temp_dir);
     Ok(Setup {
         loaded,
+        root: project.clone().unwrap_or(here),
         project,
         folder,
     })
@@ -147,5 +155,35 @@ impl Setup {
         for fault in &self.loaded.faults {
             note(format!("fault: {}", one_line(&fault.to_string(), 400)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::args::Which;
+
+    #[test]
+    fn servers_start_in_the_folder_of_the_users_file_and_are_told_the_project() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = std::fs::canonicalize(folder.path()).unwrap();
+        let (home, project) = (real.join("home"), real.join("clone"));
+        for it in [&home, &project] {
+            std::fs::create_dir(it).unwrap();
+        }
+        let file = home.join("mcp_config.json");
+        std::fs::write(&file, r#"{"mcpServers": {"own": {"command": "./own"}}}"#).unwrap();
+        let with = With {
+            config: None,
+            which: Which {
+                project: Some(project.clone()),
+                mcp_config: Some(file),
+                start_timeout: std::time::Duration::from_secs(1),
+                json: false,
+            },
+        };
+        let setup = load(&with).unwrap();
+        assert_eq!((setup.folder, setup.root), (home, project));
+        assert!(setup.loaded.servers.contains_key("own"));
     }
 }

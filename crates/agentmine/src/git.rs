@@ -1,0 +1,95 @@
+//! Git in a folder that may be hostile: a repository's own settings start no program.
+//!
+//! `.git/config` can name programs. Those that listing files or comparing commits would start are a
+//! watcher of files, hooks, and whatever fetches an object that a partial clone lacks (expanding a
+//! sparse index does): the upload program, ssh, an `ext::` remote. Whoever calls `diff` adds
+//! `--no-ext-diff --no-textconv`; what reads or writes the work tree's contents starts filters, so it
+//! is not done here.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+/// `git -C folder`, to be given what to do. It is killed where it is not waited for.
+pub(crate) fn without_programs(folder: &Path) -> Command {
+    let mut git = Command::new("git");
+    git.args(["-c", "core.fsmonitor=false"])
+        .args(["-c", "core.hooksPath=/dev/null"])
+        .arg("-C")
+        .arg(folder)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_NO_LAZY_FETCH", "1")
+        // No transport at all: git before 2.45 does not know the one above.
+        .env("GIT_ALLOW_PROTOCOL", "")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    git
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set_up(folder: &Path, args: &[&str]) -> String {
+        let done = std::process::Command::new("git")
+            .args(["-c", "user.name=x", "-c", "user.email=x@localhost", "-C"])
+            .arg(folder)
+            .args(args)
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{args:?}: {done:?}");
+        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    }
+
+    async fn list(folder: &Path) {
+        let list = ["ls-files", "--cached", "--others", "--exclude-standard"];
+        let done = without_programs(folder).args(list).output().await.unwrap();
+        assert!(String::from_utf8_lossy(&done.stdout).contains("top"));
+    }
+
+    #[tokio::test]
+    async fn a_watcher_of_files_is_not_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, ran) = (folder.path(), folder.path().join("ran"));
+        set_up(here, &["init", "--quiet"]);
+        std::fs::write(here.join("top"), "x").unwrap();
+        let program = format!("touch {};", ran.display());
+        set_up(here, &["config", "core.fsmonitor", &program]);
+        list(here).await;
+        assert!(!ran.exists());
+    }
+
+    /// Listing expands a sparse index, which needs a tree that the repository lacks.
+    #[tokio::test]
+    async fn nothing_is_fetched_from_a_partial_clones_remote() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, ran) = (folder.path().join("clone"), folder.path().join("ran"));
+        std::fs::create_dir_all(here.join("in")).unwrap();
+        std::fs::create_dir_all(here.join("out")).unwrap();
+        set_up(&here, &["init", "--quiet"]);
+        for (file, text) in [("top", "1"), ("in/file", "2"), ("out/file", "3")] {
+            std::fs::write(here.join(file), text).unwrap();
+        }
+        set_up(&here, &["add", "."]);
+        set_up(&here, &["commit", "--quiet", "-m", "x"]);
+        let tree = set_up(&here, &["rev-parse", "HEAD:out"]);
+        let sparse = ["sparse-checkout", "set", "--cone", "--sparse-index", "in"];
+        set_up(&here, &sparse);
+        let (first, rest) = tree.split_at(2);
+        std::fs::remove_file(here.join(".git/objects").join(first).join(rest)).unwrap();
+        let program = format!("touch {}; false", ran.display());
+        for (key, value) in [
+            ("core.repositoryformatversion", "1"),
+            ("extensions.partialClone", "origin"),
+            ("remote.origin.promisor", "true"),
+            ("remote.origin.url", folder.path().to_str().unwrap()),
+            ("remote.origin.uploadpack", &program),
+        ] {
+            set_up(&here, &["config", key, value]);
+        }
+        list(&here).await;
+        assert!(!ran.exists());
+    }
+}
