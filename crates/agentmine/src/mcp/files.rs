@@ -33,7 +33,15 @@ pub(super) async fn archive(project: PathBuf) -> Result<Vec<u8>> {
     tokio::task::spawn_blocking(move || {
         let files = match listed {
             Some(files) => files,
-            None => walked(&project)?,
+            // Without git's word, files that it was told to ignore would go in: often secrets.
+            None => {
+                ensure!(
+                    !project.ancestors().any(|folder| folder.join(".git").exists()),
+                    "git cannot list the files of {}, so which of them are ignored is not known; does `git -C {0} status` work?",
+                    project.display()
+                );
+                walked(&project)?
+            }
         };
         packed(&project, &files)
     })
