@@ -17,6 +17,12 @@ pg_answers() {
     "$(pg_bin pg_isready)" -q -h 127.0.0.1 -p $PG_PORT
 }
 
+start_server() {
+    as_postgres "$(pg_bin pg_ctl)" -D "$1" -w -s -l "$STATE/postgres/log" -o "-p $PG_PORT \
+        -c listen_addresses=127.0.0.1 -c unix_socket_directories=$STATE/postgres -c max_connections=300 \
+        -c fsync=off -c synchronous_commit=off -c full_page_writes=off" start 9>&-
+}
+
 start_postgres() {
     [ -z "${AGENTMINE_TEST_POSTGRES_URL:-}" ] || return 0
     export AGENTMINE_TEST_POSTGRES_URL=postgres://postgres@127.0.0.1:$PG_PORT/postgres
@@ -31,10 +37,8 @@ start_postgres() {
         as_postgres "$(pg_bin initdb)" -D "$data" -A trust -U postgres --no-sync -E UTF8 --locale=C.UTF-8 \
             >"$STATE/initdb.log" 2>&1 || die "initdb failed: see $STATE/initdb.log"
     fi
-    as_postgres "$(pg_bin pg_ctl)" -D "$data" -w -s -l "$STATE/postgres/log" -o "-p $PG_PORT \
-        -c listen_addresses=127.0.0.1 -c unix_socket_directories=$STATE/postgres -c max_connections=300 \
-        -c fsync=off -c synchronous_commit=off -c full_page_writes=off" start 9>&- \
-        || die "Postgres does not start: see $STATE/postgres/log"
+    # One that was killed stands in the way until it is collected, which may take its parent a moment.
+    wait_for 20 start_server "$data" || die "Postgres does not start: see $STATE/postgres/log"
     say "started Postgres on 127.0.0.1:$PG_PORT"
 }
 
