@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agentmine_domain::{Epoch, WakeUp};
 use agentmine_queue::Queue;
-use agentmine_sandbox::Found;
+use agentmine_sandbox::FoundSandbox;
 use agentmine_store::{Publish, SandboxFate, SweepPolicy};
 use async_trait::async_trait;
 use chrono::Utc;
@@ -179,7 +179,7 @@ async fn clear_sandboxes(deps: Arc<Deps>) {
     }
 }
 
-async fn is_stale(deps: &Deps, sandbox: &Found, old: Duration) -> bool {
+async fn is_stale(deps: &Deps, sandbox: &FoundSandbox, old: Duration) -> bool {
     let age = (Utc::now() - sandbox.created_at)
         .to_std()
         .unwrap_or_default();

@@ -11,7 +11,7 @@ use agentmine_agent::{
     ChangedFile, Check, Facts, Gather, Halt, Verdict, WebRequest, judge, placeholders,
 };
 use agentmine_gateway::facts::BareRepo;
-use agentmine_gateway::{Event, Fence, Gateway, GatewayConfig};
+use agentmine_gateway::{Fence, Gateway, GatewayConfig, TrafficEvent};
 use agentmine_sandbox::SandboxSpec;
 use async_trait::async_trait;
 
@@ -238,9 +238,13 @@ fn web(gateway: &Gateway) -> Vec<WebRequest> {
     let mut seen: Vec<WebRequest> = Vec::new();
     for event in gateway.events() {
         let (host, refused) = match event {
-            Event::WebAllowed { host, port } => (format!("{host}:{port}"), None),
-            Event::WebBlocked { host, port, reason } => (format!("{host}:{port}"), Some(reason)),
-            Event::Pushed { .. } | Event::PushRefused { .. } | Event::AuthRefused { .. } => {
+            TrafficEvent::WebAllowed { host, port } => (format!("{host}:{port}"), None),
+            TrafficEvent::WebBlocked { host, port, reason } => {
+                (format!("{host}:{port}"), Some(reason))
+            }
+            TrafficEvent::Pushed { .. }
+            | TrafficEvent::PushRefused { .. }
+            | TrafficEvent::AuthRefused { .. } => {
                 continue;
             }
         };

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use agentmine_domain::Epoch;
-use agentmine_sandbox::Found;
+use agentmine_sandbox::FoundSandbox;
 use agentmine_store::SandboxFate;
 use chrono::Utc;
 
@@ -34,7 +34,7 @@ pub(crate) async fn clear(deps: &Deps) {
     }
 }
 
-async fn is_stale(deps: &Deps, sandbox: &Found, old: Duration) -> bool {
+async fn is_stale(deps: &Deps, sandbox: &FoundSandbox, old: Duration) -> bool {
     let aged = (Utc::now() - sandbox.created_at)
         .to_std()
         .is_ok_and(|age| age >= old);

@@ -19,7 +19,7 @@ const MAX_TEXT: usize = 300;
 /// Something the gateway did or refused. Shown in the pull request's summary.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
+pub enum TrafficEvent {
     /// A push went upstream and was accepted.
     Pushed {
         /// The branch, without `refs/heads/`.
@@ -67,9 +67,9 @@ pub(crate) struct Ledger {
 
 #[derive(Debug, Default)]
 struct State {
-    events: Vec<Event>,
-    allowed_seen: HashSet<Event>,
-    blocked_seen: HashSet<Event>,
+    events: Vec<TrafficEvent>,
+    allowed_seen: HashSet<TrafficEvent>,
+    blocked_seen: HashSet<TrafficEvent>,
     dropped: u64,
     pushes: usize,
     auth_refused: Option<u16>,
@@ -82,7 +82,7 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<TrafficEvent> {
         self.state().events.clone()
     }
 
@@ -103,7 +103,7 @@ impl Ledger {
         metrics::counter!("agentmine_gateway_pushes_total", "outcome" => "accepted").increment(1);
         let mut state = self.state();
         state.pushed_head = Some(new.to_owned());
-        state.push_event(Event::Pushed {
+        state.push_event(TrafficEvent::Pushed {
             branch: branch.to_owned(),
             old: old.to_owned(),
             new: new.to_owned(),
@@ -114,14 +114,15 @@ impl Ledger {
     pub(crate) fn push_refused(&self, reason: &str) {
         metrics::counter!("agentmine_gateway_pushes_total", "outcome" => "refused").increment(1);
         let reason = printable(reason);
-        self.state().push_event(Event::PushRefused { reason });
+        self.state()
+            .push_event(TrafficEvent::PushRefused { reason });
     }
 
     pub(crate) fn auth(&self, status: u16) {
         let mut state = self.state();
         if state.auth_refused.is_none() {
             state.auth_refused = Some(status);
-            state.events.push(Event::AuthRefused { status });
+            state.events.push(TrafficEvent::AuthRefused { status });
         }
     }
 
@@ -137,7 +138,7 @@ impl Ledger {
             ..
         } = &mut *state;
         web_event(
-            Event::WebAllowed { host, port },
+            TrafficEvent::WebAllowed { host, port },
             allowed_seen,
             events,
             dropped,
@@ -147,7 +148,7 @@ impl Ledger {
     pub(crate) fn web_blocked(&self, host: &str, port: u16, reason: &str) {
         metrics::counter!("agentmine_gateway_web_requests_total", "outcome" => "blocked")
             .increment(1);
-        let event = Event::WebBlocked {
+        let event = TrafficEvent::WebBlocked {
             host: printable(host),
             port,
             reason: printable(reason),
@@ -164,7 +165,7 @@ impl Ledger {
 }
 
 impl State {
-    fn push_event(&mut self, event: Event) {
+    fn push_event(&mut self, event: TrafficEvent) {
         if self.pushes < MAX_PUSHES {
             self.pushes += 1;
             self.events.push(event);
@@ -175,7 +176,12 @@ impl State {
 }
 
 /// Keeps an event once, while there is room.
-fn web_event(event: Event, seen: &mut HashSet<Event>, events: &mut Vec<Event>, dropped: &mut u64) {
+fn web_event(
+    event: TrafficEvent,
+    seen: &mut HashSet<TrafficEvent>,
+    events: &mut Vec<TrafficEvent>,
+    dropped: &mut u64,
+) {
     if seen.contains(&event) {
         return;
     }
@@ -230,7 +236,9 @@ mod tests {
         }
         ledger.web_blocked("evil.example", 443, "no");
         let last = ledger.events().pop();
-        assert!(matches!(last, Some(Event::WebBlocked { host, .. }) if host == "evil.example"));
+        assert!(
+            matches!(last, Some(TrafficEvent::WebBlocked { host, .. }) if host == "evil.example")
+        );
         assert_eq!(ledger.dropped(), 1);
     }
 

@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics::Counter;
 
-use crate::Stream;
+use crate::GatewayStream;
 
 /// Time for the head of a request, and for a kept-alive connection to bring the next one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Serves requests on `stream` until it ends. Faults of the connection end it and are not errors.
-pub(crate) async fn serve<F, R>(stream: impl Stream, handle: F)
+pub(crate) async fn serve<F, R>(stream: impl GatewayStream, handle: F)
 where
     F: Fn(Request<Incoming>) -> R + Send,
     R: Future<Output = Response<Body>> + Send,

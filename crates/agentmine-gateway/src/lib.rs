@@ -23,7 +23,7 @@ mod metrics;
 mod stalling;
 mod web;
 
-pub use events::Event;
+pub use events::TrafficEvent;
 
 /// Connections of one kind served at once; more wait.
 const MAX_CONNECTIONS: usize = 128;
@@ -69,8 +69,8 @@ pub struct GatewayConfig {
 }
 
 /// A byte stream.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
+pub trait GatewayStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> GatewayStream for T {}
 
 /// The gateway of one session. Clones share everything.
 #[derive(Clone)]
@@ -134,7 +134,7 @@ impl Gateway {
     }
 
     /// Serves git on one connection of the sandbox, until it ends. Errors are answered as HTTP.
-    pub async fn serve_git(&self, stream: impl Stream) {
+    pub async fn serve_git(&self, stream: impl GatewayStream) {
         let Ok(_permit) = self.inner.git_connections.acquire().await else {
             return;
         };
@@ -145,7 +145,7 @@ impl Gateway {
 
     /// Serves as web proxy on one connection of the sandbox, until it ends. Errors are answered as
     /// HTTP.
-    pub async fn serve_web(&self, stream: impl Stream) {
+    pub async fn serve_web(&self, stream: impl GatewayStream) {
         let Ok(_permit) = self.inner.web_connections.acquire().await else {
             return;
         };
@@ -154,7 +154,7 @@ impl Gateway {
 
     /// What was done and refused so far, oldest first. A host is told once.
     #[must_use]
-    pub fn events(&self) -> Vec<Event> {
+    pub fn events(&self) -> Vec<TrafficEvent> {
         self.inner.ledger.events()
     }
 

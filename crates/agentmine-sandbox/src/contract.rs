@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::local::Jail;
 use crate::{
-    Backend, Command, CommandResult, DockerBackend, Found, LocalBackend, OutboundKind, Sandbox,
-    SandboxError, SandboxSpec,
+    Backend, Command, CommandResult, DockerBackend, FoundSandbox, LocalBackend, OutboundKind,
+    Sandbox, SandboxError, SandboxSpec,
 };
 
 /// Not the temporary folder: a jail has one of its own, which a test must not mistake for this one.
@@ -79,7 +79,7 @@ impl Bench {
         Running(self.backend.start(&spec(TaskId::new())).await.unwrap())
     }
 
-    async fn found(&self, name: &str) -> Found {
+    async fn found(&self, name: &str) -> FoundSandbox {
         let all = self.backend.list().await.unwrap();
         all.into_iter().find(|found| found.name == name).unwrap()
     }
@@ -773,7 +773,7 @@ async fn removal_leaves_nothing_and_a_second_one_succeeds(bench: Bench) {
     }
     sandbox.remove().await.unwrap();
     bench.backend.remove(&gone).await.unwrap();
-    let foreign = Found {
+    let foreign = FoundSandbox {
         name: "another".into(),
         ..gone
     };

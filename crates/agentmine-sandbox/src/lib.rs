@@ -106,21 +106,21 @@ pub enum OutboundKind {
 }
 
 /// A byte stream.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
+pub trait TunnelStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> TunnelStream for T {}
 
 /// A connection out of the sandbox.
 pub struct Outbound {
     /// What for.
     pub kind: OutboundKind,
     /// The bytes.
-    pub stream: Box<dyn Stream>,
+    pub stream: Box<dyn TunnelStream>,
 }
 
 /// A stdio program started in the sandbox, e.g. an MCP server.
 pub struct StdioProgram {
     /// Its stdin and stdout.
-    pub stream: Box<dyn Stream>,
+    pub stream: Box<dyn TunnelStream>,
     /// Names it in [`Sandbox::stdio_stderr`].
     pub id: u64,
 }
@@ -216,7 +216,7 @@ pub trait Sandbox: Send + Sync + 'static {
 
 /// A sandbox found on the engine, perhaps left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundSandbox {
     /// Its name.
     pub name: String,
     /// What tells it from another of the same name, made before or after: Docker's container id, or
@@ -239,10 +239,10 @@ pub trait Backend: Send + Sync + 'static {
     /// Makes and starts one; an existing one of the same name is removed first.
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError>;
     /// Every sandbox of ours on the engine.
-    async fn list(&self) -> Result<Vec<Found>, SandboxError>;
+    async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError>;
     /// Removes this very one, as [`Sandbox::remove`] does; another that has taken its name since is
     /// left alone.
-    async fn remove(&self, found: &Found) -> Result<(), SandboxError>;
+    async fn remove(&self, found: &FoundSandbox) -> Result<(), SandboxError>;
 }
 
 /// The backend that the configuration names.

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
-use crate::Stream;
+use crate::GatewayStream;
 use crate::events::Ledger;
 use crate::http::{self as answers, Body, full, text, watched};
 use dial::{DialError, dial};
@@ -78,7 +78,7 @@ impl WebProxy {
     }
 
     /// Serves one connection of the sandbox. Each request on it is judged by itself.
-    pub(crate) async fn serve(self: &Arc<Self>, stream: impl Stream) {
+    pub(crate) async fn serve(self: &Arc<Self>, stream: impl GatewayStream) {
         answers::serve(stream, |request| self.clone().handle(request)).await;
     }
 
@@ -294,7 +294,7 @@ async fn greeting(
 }
 
 /// Carries bytes both ways until both sides are done, one breaks, or nothing moves for [`IDLE`].
-async fn carry(client: impl Stream, mut upstream: TcpStream, first: &[u8]) {
+async fn carry(client: impl GatewayStream, mut upstream: TcpStream, first: &[u8]) {
     if upstream.write_all(first).await.is_err() {
         return;
     }

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::policy::Host;
 use super::sni::tests::hello_for;
 use super::{WebProxy, greeting};
-use crate::Event;
+use crate::TrafficEvent;
 use crate::events::Ledger;
 
 struct Proxy {
@@ -46,7 +46,7 @@ impl Proxy {
         let events = self.ledger.events().into_iter();
         events
             .filter_map(|event| match event {
-                Event::WebBlocked { host, port, .. } => Some((host, port)),
+                TrafficEvent::WebBlocked { host, port, .. } => Some((host, port)),
                 _ => None,
             })
             .collect()
@@ -122,7 +122,7 @@ async fn a_named_private_address_is_reached_through_a_tunnel_without_tls() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert_eq!(answer, "hello");
-    let allowed = Event::WebAllowed {
+    let allowed = TrafficEvent::WebAllowed {
         host: target.ip().to_string(),
         port: target.port(),
     };

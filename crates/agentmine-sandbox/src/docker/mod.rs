@@ -28,7 +28,7 @@ use crate::assets::FOLDER;
 use crate::client::{Control, Running};
 use crate::name::{PREFIX, is_valid_role, sandbox_name, task_of};
 use crate::tunnel::Tunnel;
-use crate::{Backend, Found, Sandbox, SandboxError, SandboxSpec};
+use crate::{Backend, FoundSandbox, Sandbox, SandboxError, SandboxSpec};
 
 const PULL_LIMIT: Duration = Duration::from_secs(900);
 
@@ -170,7 +170,7 @@ impl Backend for DockerBackend {
         Ok(Box::new(Running { control, tunnel }))
     }
 
-    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
+    async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
         let options = bollard::query_parameters::ListContainersOptions {
             all: true,
             filters: Some(HashMap::from([(
@@ -189,7 +189,7 @@ impl Backend for DockerBackend {
         Ok(containers.into_iter().filter_map(found).collect())
     }
 
-    async fn remove(&self, found: &Found) -> Result<(), SandboxError> {
+    async fn remove(&self, found: &FoundSandbox) -> Result<(), SandboxError> {
         if !found.name.starts_with(PREFIX) || found.instance.is_empty() {
             return Err(SandboxError::Refused(format!(
                 "{:?} is no sandbox of ours",
@@ -201,7 +201,7 @@ impl Backend for DockerBackend {
 }
 
 /// The engine's filter finds the prefix anywhere in a name; ours is at its start.
-fn found(container: bollard::models::ContainerSummary) -> Option<Found> {
+fn found(container: bollard::models::ContainerSummary) -> Option<FoundSandbox> {
     let names = container.names.unwrap_or_default();
     let name = names
         .iter()
@@ -210,7 +210,7 @@ fn found(container: bollard::models::ContainerSummary) -> Option<Found> {
         .to_owned();
     let labels = container.labels.unwrap_or_default();
     let label = |key: &str| labels.get(key).map(String::as_str);
-    Some(Found {
+    Some(FoundSandbox {
         task: label("agentmine.task")
             .and_then(|task| task.parse().ok())
             .or_else(|| task_of(&name)),

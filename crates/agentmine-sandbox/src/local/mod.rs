@@ -25,7 +25,7 @@ use crate::client::{Control, Running};
 use crate::docker::parse_size;
 use crate::name::{PREFIX, is_valid_role, sandbox_name, task_of};
 use crate::tunnel::Tunnel;
-use crate::{Backend, Found, Sandbox, SandboxError, SandboxSpec};
+use crate::{Backend, FoundSandbox, Sandbox, SandboxError, SandboxSpec};
 
 const WEAK: &str = "this sandbox is a weaker one: bubblewrap does not work here, so it has no namespaces \
      of its own, only Landlock and seccomp. It sees the system's folders and process list, can use no \
@@ -239,11 +239,11 @@ impl Backend for LocalBackend {
         Ok(Box::new(Running { control, tunnel }))
     }
 
-    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
+    async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
         let records = state::list(&self.0.state_dir)?;
         Ok(records
             .into_iter()
-            .map(|(name, record)| Found {
+            .map(|(name, record)| FoundSandbox {
                 task: record.task.or_else(|| task_of(&name)),
                 epoch: record.epoch,
                 instance: record.instance(),
@@ -253,7 +253,7 @@ impl Backend for LocalBackend {
             .collect())
     }
 
-    async fn remove(&self, found: &Found) -> Result<(), SandboxError> {
+    async fn remove(&self, found: &FoundSandbox) -> Result<(), SandboxError> {
         if !found.name.starts_with(PREFIX) || found.name.contains('/') {
             return Err(SandboxError::Refused(format!(
                 "{:?} is no sandbox of ours",

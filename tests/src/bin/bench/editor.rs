@@ -61,7 +61,7 @@ async fn measure(sandbox: Arc<dyn Sandbox>, rounds: u32) -> anyhow::Result<Table
 async fn start(
     sandbox: &dyn Sandbox,
     program: &str,
-) -> anyhow::Result<Box<dyn agentmine_sandbox::Stream>> {
+) -> anyhow::Result<Box<dyn agentmine_sandbox::TunnelStream>> {
     let program = sandbox
         .start_stdio(vec![program.to_owned()], BTreeMap::new())
         .await?;

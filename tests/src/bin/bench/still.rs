@@ -5,8 +5,8 @@ use std::future::pending;
 use std::time::Duration;
 
 use agentmine_sandbox::{
-    Backend, Command, CommandResult, Found, Outbound, Sandbox, SandboxError, SandboxSpec, Snapshot,
-    StdioProgram,
+    Backend, Command, CommandResult, FoundSandbox, Outbound, Sandbox, SandboxError, SandboxSpec,
+    Snapshot, StdioProgram,
 };
 use async_trait::async_trait;
 
@@ -24,10 +24,10 @@ impl Backend for StillBackend {
     async fn start(&self, _spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {
         Ok(Box::new(Still))
     }
-    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
+    async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
         Ok(Vec::new())
     }
-    async fn remove(&self, _found: &Found) -> Result<(), SandboxError> {
+    async fn remove(&self, _found: &FoundSandbox) -> Result<(), SandboxError> {
         Ok(())
     }
 }

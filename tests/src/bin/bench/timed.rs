@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use agentmine_sandbox::{
-    Backend, Command, CommandResult, Found, Outbound, Sandbox, SandboxError, SandboxSpec, Snapshot,
-    StdioProgram,
+    Backend, Command, CommandResult, FoundSandbox, Outbound, Sandbox, SandboxError, SandboxSpec,
+    Snapshot, StdioProgram,
 };
 use async_trait::async_trait;
 
@@ -70,10 +70,10 @@ impl Backend for Timed {
             clock: self.clock.clone(),
         }))
     }
-    async fn list(&self) -> Result<Vec<Found>, SandboxError> {
+    async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
         self.inner.list().await
     }
-    async fn remove(&self, found: &Found) -> Result<(), SandboxError> {
+    async fn remove(&self, found: &FoundSandbox) -> Result<(), SandboxError> {
         self.inner.remove(found).await
     }
 }

@@ -8,7 +8,7 @@ use world::{Kind, World};
 
 use super::pktline;
 use crate::facts::{BareRepo, FactsError};
-use crate::{Event, Gateway, GatewayConfig, Upstream};
+use crate::{Gateway, GatewayConfig, TrafficEvent, Upstream};
 
 mod forge;
 mod hostile;
@@ -64,7 +64,7 @@ async fn the_branch_is_pushed_and_pushed_again(#[case] kind: Kind, #[case] how: 
         .events()
         .into_iter()
         .map(|event| match event {
-            Event::Pushed {
+            TrafficEvent::Pushed {
                 old, new, branch, ..
             } => (branch, old, new),
             other => panic!("{other:?}"),
@@ -316,7 +316,10 @@ async fn refused_credentials_are_recorded_and_told() {
     );
     assert!(!told.contains("Password"), "{told}");
     assert_eq!(world.gateway.auth_refused(), Some(401));
-    assert_eq!(world.gateway.events(), [Event::AuthRefused { status: 401 }]);
+    assert_eq!(
+        world.gateway.events(),
+        [TrafficEvent::AuthRefused { status: 401 }]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -475,7 +478,8 @@ async fn a_push_whose_answer_was_lost_is_recognised_later() {
     let second = world.commit(&repo, "two.txt").await;
     world.git(&repo, "push -q origin work").await.ok();
     assert_eq!(world.gateway.pushed_head(), Some(second));
-    let pushed = |event: &Event| matches!(event, Event::Pushed { new, .. } if *new == first);
+    let pushed =
+        |event: &TrafficEvent| matches!(event, TrafficEvent::Pushed { new, .. } if *new == first);
     assert!(world.gateway.events().iter().any(pushed));
 }
 

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::forge::Forge;
-use crate::{Event, Fence, Gateway, GatewayConfig, Upstream};
+use crate::{Fence, Gateway, GatewayConfig, TrafficEvent, Upstream};
 
 pub(super) const TOKEN: &str = "canary-0f9e8d7c6b5a";
 
@@ -251,7 +251,7 @@ impl World {
 
     pub(super) fn refusals(&self) -> Vec<String> {
         let reason = |event| match event {
-            Event::PushRefused { reason } => Some(reason),
+            TrafficEvent::PushRefused { reason } => Some(reason),
             _ => None,
         };
         self.gateway
