@@ -13,7 +13,7 @@ use agentmine_domain::Usage;
 use agentmine_gateway::Gateway;
 use agentmine_llm::{ToolCall, ToolSpec};
 use agentmine_mcp::config::Owner;
-use agentmine_mcp::{McpError, ToolFault as CallFault};
+use agentmine_mcp::{CallFault, McpError};
 use agentmine_sandbox::Sandbox;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};

@@ -25,8 +25,9 @@ use agentmine_mcp::config::{
     Capabilities, Loaded, Origin, Owner, Place, RepositoryFile, ServerConfig, Transport,
 };
 use agentmine_mcp::{
-    Catalog, Changed, Launcher, Launchers, Limits, Manager, McpError, Notice, NoticeKind, Policy,
-    Roots, Sampling, ServerStatus, State, ToolOutput, WorkerLauncher,
+    Catalog, Changed, ClientRoots, Launcher, Launchers, Manager, ManagerPolicy, McpError,
+    McpLimits, Notice, NoticeKind, SamplingHandler, ServerState, ServerStatus, ToolOutput,
+    WorkerLauncher,
 };
 use agentmine_runtime::config::{ChangedDescriptions, Config};
 use agentmine_sandbox::SandboxError;
@@ -138,12 +139,12 @@ impl Servers {
         let project = PROJECT.replacen("/workspace", root, 1);
         let hook = sampling
             .as_ref()
-            .map(|sampling| Arc::clone(sampling) as Arc<dyn Sampling>);
-        let policy = Policy {
-            limits: Limits {
+            .map(|sampling| Arc::clone(sampling) as Arc<dyn SamplingHandler>);
+        let policy = ManagerPolicy {
+            limits: McpLimits {
                 total: Duration::from_secs(config.mcp.total_timeout_seconds),
                 max_output: config.mcp.max_output_size,
-                ..Limits::default()
+                ..McpLimits::default()
             },
             max_restarts: config.mcp.max_restarts,
             changed_descriptions: match config.mcp.changed_descriptions {
@@ -151,13 +152,13 @@ impl Servers {
                 ChangedDescriptions::Record => Changed::Record,
             },
             fixed: fixed(config),
-            roots: Roots {
+            roots: ClientRoots {
                 // The worker shares no files with the sandbox.
                 worker: Vec::new(),
                 sandbox: vec![(format!("file://{project}"), "project".into())],
             },
             sampling: hook,
-            ..Policy::default()
+            ..ManagerPolicy::default()
         };
         let launchers = Launchers {
             worker: Some(Arc::new(WorkerLauncher::new(folder(config), |name| {
@@ -206,7 +207,7 @@ impl Servers {
         let Some(status) = editor else {
             return Some("it was not started".into());
         };
-        let State::Failed(error) = &status.state else {
+        let ServerState::Failed(error) = &status.state else {
             return None;
         };
         let stderr = self.manager.stderr(&status.config.name).await;
@@ -222,7 +223,7 @@ impl Servers {
     /// Records who the servers are.
     async fn introduce(&self, ctx: &Context) -> Result<(), Halt> {
         for status in self.manager.status() {
-            if let State::Ready | State::Restarting { .. } = status.state {
+            if let ServerState::Ready | ServerState::Restarting { .. } = status.state {
                 ctx.note(&introduction(&status)).await?;
             }
         }
@@ -390,7 +391,7 @@ fn editor(config: &Config) -> ServerConfig {
         },
         enabled: true,
         capabilities: Capabilities::default(),
-        timeout: Limits::default().call,
+        timeout: McpLimits::default().call,
         max_restarts: Some(EDITOR_RESTARTS),
     }
 }

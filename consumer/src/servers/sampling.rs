@@ -13,7 +13,7 @@ use std::time::Instant;
 use agentmine_agent::{Halt, Journal as _};
 use agentmine_domain::{Budget, Usage};
 use agentmine_llm::{Message, Reply, Request, Stop};
-use agentmine_mcp::Sampling;
+use agentmine_mcp::SamplingHandler;
 use agentmine_runtime::config;
 use async_trait::async_trait;
 use serde::Deserialize;
@@ -97,7 +97,7 @@ impl SessionSampling {
 }
 
 #[async_trait]
-impl Sampling for SessionSampling {
+impl SamplingHandler for SessionSampling {
     async fn create(&self, server: &str, request: Value) -> Result<Value, String> {
         let messages = messages(request)?;
         let mut spent = self.spent.lock().await;

@@ -1,7 +1,7 @@
 //! What a server may ask of us, and who answers.
 //!
 //! A server is told of a capability only where somebody stands behind it: sampling with a
-//! [`Sampling`] and the configuration's word, elicitation with an [`Elicitation`] that takes
+//! [`SamplingHandler`] and the configuration's word, elicitation with an [`Elicitation`] that takes
 //! questions at all. What is asked without that is answered with the protocol's own error.
 
 use async_trait::async_trait;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Makes model calls on a server's behalf.
 #[async_trait]
-pub trait Sampling: Send + Sync + 'static {
+pub trait SamplingHandler: Send + Sync + 'static {
     /// Answers `sampling/createMessage`: its params as the server sent them, its result as the
     /// protocol wants it. The request is hostile; so is the use that a server makes of the answer.
     ///

@@ -54,7 +54,7 @@ pub enum McpError {
         /// The tool, resource or prompt that was asked for.
         tool: String,
         /// What happened.
-        fault: ToolFault,
+        fault: CallFault,
     },
 }
 
@@ -109,7 +109,7 @@ impl std::fmt::Display for ProcessFault {
 
 /// Why a request failed on a server that runs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ToolFault {
+pub enum CallFault {
     /// A JSON-RPC error.
     #[error("{message} (code {code})")]
     Refused {

@@ -2,7 +2,7 @@
 //!
 //! Headers of the configuration are secret: they go to the configured origin only (no redirect leads
 //! to another), are marked so that nothing prints them, and no error repeats the query of a URL, where
-//! others put theirs. Sizes are bounded: an event by [`Limits::max_line`], a body by what the library
+//! others put theirs. Sizes are bounded: an event by [`McpLimits::max_line`], a body by what the library
 //! has built in (16 MiB, 64 KiB of an error). Time is bounded by the limits of the calls; connecting
 //! by [`CONNECT`].
 
@@ -24,7 +24,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use url::Url;
 
-use crate::Limits;
+use crate::McpLimits;
 use crate::client::{Ending, Failure};
 use crate::output::shortened;
 
@@ -38,7 +38,7 @@ const MIN_SECRET: usize = 6;
 pub(crate) fn transport(
     url: &Url,
     headers: &BTreeMap<String, Secret>,
-    limits: &Limits,
+    limits: &McpLimits,
     ending: &Ending,
 ) -> Result<impl Transport<RoleClient> + 'static + use<>, String> {
     let mut custom = HashMap::new();

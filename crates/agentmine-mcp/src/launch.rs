@@ -10,8 +10,8 @@ use crate::McpError;
 use crate::config::ServerConfig;
 
 /// A byte stream.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
+pub trait ServerStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ServerStream for T {}
 
 /// Starts stdio servers in one place.
 #[async_trait]
@@ -33,7 +33,7 @@ pub trait Launcher: Send + Sync + 'static {
 /// A server that was started.
 pub struct Launched {
     /// Its stdin (write) and stdout (read). Dropping it closes both.
-    pub stream: Box<dyn Stream>,
+    pub stream: Box<dyn ServerStream>,
     /// The process behind it.
     pub process: Box<dyn ServerProcess>,
 }

@@ -30,18 +30,18 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-pub use ask::{Answer, Declining, Elicitation, Question, Sampling};
-pub use client::{CallOptions, Client, ConnectOptions, Progress};
-pub use error::{ConfigFault, McpError, ProcessFault, ToolFault};
-pub use launch::{Launched, Launcher, ServerProcess, Stream};
+pub use ask::{Answer, Declining, Elicitation, Question, SamplingHandler};
+pub use client::{CallOptions, CallProgress, Client, ConnectOptions};
+pub use error::{CallFault, ConfigFault, McpError, ProcessFault};
+pub use launch::{Launched, Launcher, ServerProcess, ServerStream};
 pub use manager::{
-    Catalog, Changed, Launchers, Manager, Notice, NoticeKind, Policy, Roots, ServerStatus, State,
-    Watch,
+    Catalog, Changed, ClientRoots, Launchers, Manager, ManagerPolicy, Notice, NoticeKind,
+    ServerState, ServerStatus, Watch,
 };
 pub use names::{WireTable, wire_names};
 pub use process::{ALLOWED_ENV, WorkerLauncher};
 pub use types::{
-    Era, Greeting, Limits, Offer, Prompt, PromptArgument, Resource, ResourceTemplate, Tool,
+    Era, Greeting, McpLimits, Offer, Prompt, PromptArgument, Resource, ResourceTemplate, Tool,
     ToolOutput,
 };
 

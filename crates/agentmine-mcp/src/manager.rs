@@ -2,7 +2,7 @@
 //!
 //! A server that fails takes only its own tools with it. The offer changes only in
 //! [`Manager::refresh`], which the loop calls between model calls: within one model call the tools
-//! and their names stay as they were told. What a server may do is said by [`Policy`]; names that could
+//! and their names stay as they were told. What a server may do is said by [`ManagerPolicy`]; names that could
 //! be taken for another's are refused (see `shadow.rs` for the rule).
 
 mod catalog;
@@ -35,8 +35,8 @@ pub use catalog::Catalog;
 pub(crate) use metrics::{Metrics, Outcome};
 pub(crate) use notice::Notices;
 pub use notice::{Notice, NoticeKind};
-pub use policy::{Changed, Launchers, Policy, Roots, Watch};
-pub use status::{ServerStatus, State};
+pub use policy::{Changed, ClientRoots, Launchers, ManagerPolicy, Watch};
+pub use status::{ServerState, ServerStatus};
 
 /// How long all servers together may take to end; then what is left is killed.
 const SHUTDOWN: Duration = Duration::from_secs(12);
@@ -44,7 +44,7 @@ const SHUTDOWN: Duration = Duration::from_secs(12);
 /// The servers of a session. Dropping it kills what it started, at once; [`Self::shutdown`] is kinder.
 pub struct Manager {
     servers: BTreeMap<String, Slot>,
-    policy: Arc<Policy>,
+    policy: Arc<ManagerPolicy>,
     common: Arc<Common>,
     current: Mutex<Arc<Catalog>>,
     /// What `current` takes in, and what was told of names. One refresh at a time.
@@ -60,7 +60,7 @@ struct TakenIn {
 /// A configured server.
 enum Slot {
     /// It is not started.
-    Idle(Box<ServerConfig>, State),
+    Idle(Box<ServerConfig>, ServerState),
     Running(Running),
 }
 
@@ -76,7 +76,7 @@ impl Manager {
     pub async fn start(
         servers: impl IntoIterator<Item = ServerConfig>,
         launchers: Launchers,
-        policy: Policy,
+        policy: ManagerPolicy,
     ) -> Self {
         metrics::describe();
         let by_name: BTreeMap<String, ServerConfig> = servers
@@ -123,12 +123,14 @@ impl Manager {
         server: &ServerConfig,
         all: &[ServerConfig],
         launchers: &Launchers,
-    ) -> Option<State> {
+    ) -> Option<ServerState> {
         if !server.enabled {
-            return Some(State::Disabled);
+            return Some(ServerState::Disabled);
         }
         if self.policy.withheld.contains(&server.name) {
-            return Some(State::Withheld("the session's policy withholds it".into()));
+            return Some(ServerState::Withheld(
+                "the session's policy withholds it".into(),
+            ));
         }
         let place = match &server.transport {
             Transport::Stdio { place, .. } => Some(*place),
@@ -151,7 +153,7 @@ impl Manager {
             (NoticeKind::LeftOut, missing.to_owned())
         };
         self.common.notices.tell(&server.name, kind, &why);
-        Some(State::Withheld(why))
+        Some(ServerState::Withheld(why))
     }
 
     fn run(

@@ -165,7 +165,7 @@ pub struct Greeting {
 
 /// How far a server is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct McpLimits {
     /// For process start, handshake and first listing together.
     pub start: Duration,
     /// For one request without progress.
@@ -179,7 +179,7 @@ pub struct Limits {
     pub max_output: usize,
 }
 
-impl Default for Limits {
+impl Default for McpLimits {
     fn default() -> Self {
         Self {
             start: Duration::from_secs(30),

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use agentmine_mcp::config::Place;
-use agentmine_mcp::{Limits, Manager, McpError, NoticeKind, Policy, State, ToolOutput};
+use agentmine_mcp::{
+    Manager, ManagerPolicy, McpError, McpLimits, NoticeKind, ServerState, ToolOutput,
+};
 use agentmine_tests::mcp::{resident_kib, server};
 use serde_json::json;
 use tokio::time::timeout;
@@ -171,7 +173,7 @@ async fn hold_to(mode: &str, outcome: Outcome) {
     let manager = &bench.manager;
     match outcome {
         Outcome::NeverReady(codes, words) => {
-            let State::Failed(error) = rig::status(manager, "faulty").state else {
+            let ServerState::Failed(error) = rig::status(manager, "faulty").state else {
                 panic!("{:#?}", rig::status(manager, "faulty"));
             };
             assert_error(&error, codes, words);
@@ -188,7 +190,7 @@ async fn hold_to(mode: &str, outcome: Outcome) {
             } else {
                 let state = rig::status(manager, "faulty").state;
                 assert!(
-                    matches!(state, State::Failed(_) | State::Ready),
+                    matches!(state, ServerState::Failed(_) | ServerState::Ready),
                     "{state:?}"
                 );
             }
@@ -207,7 +209,7 @@ async fn hold_to(mode: &str, outcome: Outcome) {
                 start_of(&output)
             );
             assert!(
-                output.text.len() <= Limits::default().max_output + 1000,
+                output.text.len() <= McpLimits::default().max_output + 1000,
                 "{}",
                 output.text.len()
             );
@@ -221,7 +223,7 @@ async fn hold_to(mode: &str, outcome: Outcome) {
                 start_of(&output)
             );
             assert!(
-                output.text.len() <= Limits::default().max_output + 1000,
+                output.text.len() <= McpLimits::default().max_output + 1000,
                 "{}",
                 output.text.len()
             );
@@ -238,7 +240,7 @@ async fn hold_to(mode: &str, outcome: Outcome) {
                     assert!(took < Duration::from_secs(1), "told only after {took:?}");
                 }
                 rig::wait_for(manager, "faulty", "restarted", |s| {
-                    s.state == State::Ready && s.restarts > 0
+                    s.state == ServerState::Ready && s.restarts > 0
                 })
                 .await;
                 bench.manager.refresh().await;
@@ -328,11 +330,11 @@ impl Bench {
         let mut faulty = entry("faulty", mode);
         faulty.timeout = CALL;
         faulty.max_restarts = Some(1);
-        let policy = Policy {
-            limits: Limits {
+        let policy = ManagerPolicy {
+            limits: McpLimits {
                 start: START,
                 total: TOTAL,
-                ..Limits::default()
+                ..McpLimits::default()
             },
             ..rig::policy()
         };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use agentmine_consumer::SandboxLauncher;
 use agentmine_domain::{Epoch, TaskId};
 use agentmine_mcp::config::{Place, ServerConfig};
-use agentmine_mcp::{CallOptions, Era, Launchers, Manager, NoticeKind, State, ToolOutput};
+use agentmine_mcp::{CallOptions, Era, Launchers, Manager, NoticeKind, ServerState, ToolOutput};
 use agentmine_runtime::config::{Backend, CommandExecutor};
 use agentmine_sandbox::{Command, Sandbox, SandboxSpec, from_config};
 use agentmine_tests::mcp::{Mark, installed, npm, pypi, server};
@@ -507,7 +507,7 @@ async fn killed_server_comes_back(manager: &Manager, kill: impl Future<Output = 
     assert!(took < AT_ONCE, "told only after {took:?}");
     says(manager, "memory", "read_graph", json!({}), "Rust").await;
     let status = rig::wait_for(manager, "everything", "back", |s| {
-        s.state == State::Ready && s.restarts == 1
+        s.state == ServerState::Ready && s.restarts == 1
     })
     .await;
     assert!(status.started_in.is_some());
@@ -589,7 +589,7 @@ async fn grandchildren_do_not_outlive_a_killed_npx() {
         0
     );
     rig::wait_for(&manager, "memory", "given up", |s| {
-        matches!(s.state, State::Failed(_))
+        matches!(s.state, ServerState::Failed(_))
     })
     .await;
     assert_eq!(mark.gone_within(Duration::from_secs(5)).await, Ok(()));
@@ -625,7 +625,7 @@ async fn changed_program_is_started_again() {
     // As a package manager does it: a new file in the old one's place.
     replace(&program);
     rig::wait_for(&manager, "own", "started again", |s| {
-        s.state == State::Ready && s.pid != before
+        s.state == ServerState::Ready && s.pid != before
     })
     .await;
     manager.refresh().await;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use agentmine_mcp::config::ServerConfig;
 use agentmine_mcp::{
-    Launcher, Launchers, Limits, Manager, Policy, ServerStatus, State, WorkerLauncher,
+    Launcher, Launchers, Manager, ManagerPolicy, McpLimits, ServerState, ServerStatus,
+    WorkerLauncher,
 };
 use agentmine_tests::mcp::Mark;
 
@@ -14,15 +15,15 @@ use agentmine_tests::mcp::Mark;
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Quick enough for tests, and long enough for a machine that is busy.
-pub(super) fn policy() -> Policy {
-    Policy {
-        limits: Limits {
+pub(super) fn policy() -> ManagerPolicy {
+    ManagerPolicy {
+        limits: McpLimits {
             start: Duration::from_secs(25),
             total: Duration::from_secs(20),
-            ..Limits::default()
+            ..McpLimits::default()
         },
         restart_backoff: Duration::from_millis(50),
-        ..Policy::default()
+        ..ManagerPolicy::default()
     }
 }
 
@@ -72,14 +73,14 @@ pub(super) async fn wait_for(
 
 pub(super) fn assert_ready(manager: &Manager, server: &str) {
     let status = status(manager, server);
-    assert_eq!(status.state, State::Ready, "{server}: {status:#?}");
+    assert_eq!(status.state, ServerState::Ready, "{server}: {status:#?}");
 }
 
 /// Starts servers that are marked, all on the worker.
 pub(super) async fn start(
     servers: impl IntoIterator<Item = ServerConfig>,
     cwd: &Path,
-    policy: Policy,
+    policy: ManagerPolicy,
 ) -> (Manager, Mark) {
     let mark = Mark::default();
     let servers: Vec<_> = servers.into_iter().map(|server| mark.on(server)).collect();

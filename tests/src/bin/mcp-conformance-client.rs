@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use agentmine_mcp::config::Capabilities;
 use agentmine_mcp::{
-    Answer, CallOptions, Client, ConnectOptions, Elicitation, Era, Limits, Offer, Question,
-    Sampling, Tool,
+    Answer, CallOptions, Client, ConnectOptions, Elicitation, Era, McpLimits, Offer, Question,
+    SamplingHandler, Tool,
 };
 use anyhow::Context as _;
 use async_trait::async_trait;
@@ -25,10 +25,10 @@ async fn main() -> anyhow::Result<()> {
     let context = std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_default();
     let context: Value = serde_json::from_str(&context).unwrap_or_default();
     let options = ConnectOptions {
-        limits: Limits {
+        limits: McpLimits {
             start: Duration::from_secs(10),
             call: Duration::from_secs(10),
-            ..Limits::default()
+            ..McpLimits::default()
         },
         capabilities: Capabilities {
             roots: true,
@@ -118,7 +118,7 @@ impl Elicitation for Canned {
 }
 
 #[async_trait]
-impl Sampling for Canned {
+impl SamplingHandler for Canned {
     async fn create(&self, _server: &str, _request: Value) -> Result<Value, String> {
         Ok(json!({
             "role": "assistant",

@@ -13,7 +13,7 @@ use rmcp::model::{ClientCapabilities, ErrorCode};
 use serde_json::{Map, Value, json};
 
 use super::ConnectOptions;
-use crate::ask::{Answer, Elicitation, Question, Sampling};
+use crate::ask::{Answer, Elicitation, Question, SamplingHandler};
 use crate::output::shortened;
 
 /// Questions of one server at the same time.
@@ -22,7 +22,7 @@ const MAX_QUESTIONS: usize = 16;
 pub(crate) struct Desk {
     server: String,
     roots: Option<Vec<(String, String)>>,
-    sampling: Option<Arc<dyn Sampling>>,
+    sampling: Option<Arc<dyn SamplingHandler>>,
     elicitation: Option<Arc<dyn Elicitation>>,
     open: AtomicUsize,
 }

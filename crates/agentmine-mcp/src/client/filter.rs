@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, Sleep};
 
-use super::Progress;
+use super::CallProgress;
 use super::hub::Hub;
 use super::start::only_older;
 use crate::output::weight;
@@ -38,7 +38,7 @@ const MAX_ASKED: usize = 4 * 1024 * 1024;
 
 /// What a request carries, for the filter only: where its progress goes.
 #[derive(Clone)]
-pub(crate) struct ProgressTo(pub(crate) mpsc::Sender<Progress>);
+pub(crate) struct ProgressTo(pub(crate) mpsc::Sender<CallProgress>);
 
 pub(crate) struct Filter<T> {
     inner: T,

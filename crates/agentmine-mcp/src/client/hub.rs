@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::desk::Desk;
 use super::ending::Ending;
-use super::{ConnectOptions, Progress};
+use super::{CallProgress, ConnectOptions};
 use crate::output::shortened;
 use crate::{Era, lock};
 
@@ -26,7 +26,7 @@ pub(crate) struct Hub {
     pub(crate) changes: watch::Sender<u64>,
     /// `None`: nobody wants them.
     logs: Option<Mutex<VecDeque<String>>>,
-    progress: Mutex<HashMap<ProgressToken, mpsc::Sender<Progress>>>,
+    progress: Mutex<HashMap<ProgressToken, mpsc::Sender<CallProgress>>>,
 }
 
 impl Hub {
@@ -47,7 +47,7 @@ impl Hub {
     }
 
     /// From here on the progress of a request goes to its call.
-    pub(crate) fn expect_progress(&self, token: ProgressToken, call: mpsc::Sender<Progress>) {
+    pub(crate) fn expect_progress(&self, token: ProgressToken, call: mpsc::Sender<CallProgress>) {
         let mut expected = lock(&self.progress);
         // Calls that are over have dropped their end.
         expected.retain(|_, call| !call.is_closed());
@@ -66,7 +66,7 @@ impl Hub {
             ServerNotification::ProgressNotification(progress) => {
                 let progress = progress.params;
                 if let Some(call) = lock(&self.progress).get(&progress.progress_token) {
-                    let _ = call.try_send(Progress {
+                    let _ = call.try_send(CallProgress {
                         progress: progress.progress,
                         total: progress.total,
                         message: progress.message.as_deref().map(shortened),

@@ -41,13 +41,13 @@ use url::Url;
 
 use crate::output::{self, Checker, shortened};
 use crate::{
-    Era, Greeting, Limits, McpError, Offer, Tool, ToolFault, ToolOutput, http, listing, lock,
+    CallFault, Era, Greeting, McpError, McpLimits, Offer, Tool, ToolOutput, http, listing, lock,
 };
 pub(crate) use ending::Ending;
 use hub::Hub;
 use start::Service;
 
-pub use options::{CallOptions, ConnectOptions, Progress};
+pub use options::{CallOptions, CallProgress, ConnectOptions};
 use request::Ask;
 pub(crate) use request::{NoReply, Reply};
 pub(crate) use start::Failure;
@@ -63,7 +63,7 @@ const SHUTDOWN: Duration = Duration::from_secs(3);
 pub struct Client {
     greeting: Greeting,
     capabilities: ServerCapabilities,
-    limits: Limits,
+    limits: McpLimits,
     wants_logs: bool,
     peer: Peer<RoleClient>,
     service: Mutex<Option<Service>>,
@@ -75,7 +75,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes the handshake over a server's stdin and stdout, within [`Limits::start`].
+    /// Makes the handshake over a server's stdin and stdout, within [`McpLimits::start`].
     ///
     /// # Errors
     /// [`McpError::Connection`].
@@ -103,7 +103,7 @@ impl Client {
         })
     }
 
-    /// Connects to a server by streamable HTTP, within [`Limits::start`]. The older HTTP with SSE
+    /// Connects to a server by streamable HTTP, within [`McpLimits::start`]. The older HTTP with SSE
     /// is not spoken, and told as such. The headers are sent to this origin only.
     ///
     /// # Errors
@@ -197,7 +197,7 @@ impl Client {
         &self.greeting
     }
 
-    /// Lists all that the server offers, anew, within [`Limits::start`]. What it does not say it has
+    /// Lists all that the server offers, anew, within [`McpLimits::start`]. What it does not say it has
     /// is empty.
     ///
     /// # Errors
@@ -237,7 +237,7 @@ impl Client {
     /// its result is not what its `outputSchema` promises is told at the end of the text.
     ///
     /// # Errors
-    /// [`McpError::ToolExecution`] with [`ToolFault::Timeout`]; [`McpError::Protocol`] where the
+    /// [`McpError::ToolExecution`] with [`CallFault::Timeout`]; [`McpError::Protocol`] where the
     /// server has ended or answers with something other than a tool's result.
     pub async fn call(
         &self,
@@ -342,7 +342,7 @@ impl Client {
             Err(NoReply::Late(after)) => Err(McpError::ToolExecution {
                 server: self.server().to_owned(),
                 tool: shortened(what),
-                fault: ToolFault::Timeout { after },
+                fault: CallFault::Timeout { after },
             }),
         }
     }

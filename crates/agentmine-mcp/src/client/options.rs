@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::ask::{Declining, Elicitation, Sampling};
+use crate::ask::{Declining, Elicitation, SamplingHandler};
 use crate::config::Capabilities;
-use crate::{Era, Limits};
+use crate::{Era, McpLimits};
 
 /// How a connection is made.
 #[derive(Clone)]
 pub struct ConnectOptions {
     /// How far the server is trusted.
-    pub limits: Limits,
+    pub limits: McpLimits,
     /// What the configuration lets us offer it.
     pub capabilities: Capabilities,
     /// What a server with `roots` is told, as (URI, name).
@@ -21,7 +21,7 @@ pub struct ConnectOptions {
     /// The era that an earlier connection to the same command spoke; `None`: it is found out.
     pub era: Option<Era>,
     /// Who makes model calls for it. `None`: sampling is not offered, whatever the configuration says.
-    pub sampling: Option<Arc<dyn Sampling>>,
+    pub sampling: Option<Arc<dyn SamplingHandler>>,
     /// Who answers its questions.
     pub elicitation: Arc<dyn Elicitation>,
 }
@@ -29,7 +29,7 @@ pub struct ConnectOptions {
 impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
-            limits: Limits::default(),
+            limits: McpLimits::default(),
             capabilities: Capabilities::default(),
             roots: Vec::new(),
             era: None,
@@ -42,15 +42,15 @@ impl Default for ConnectOptions {
 /// How one call is made.
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
-    /// In place of [`Limits::call`]: the longest time without progress.
+    /// In place of [`McpLimits::call`]: the longest time without progress.
     pub timeout: Option<Duration>,
     /// Where progress is told. What does not fit in is dropped.
-    pub progress: Option<mpsc::Sender<Progress>>,
+    pub progress: Option<mpsc::Sender<CallProgress>>,
 }
 
 /// How far a call has come, by the server's own word.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
+pub struct CallProgress {
     /// Grows with each message.
     pub progress: f64,
     /// What it grows to, where known.

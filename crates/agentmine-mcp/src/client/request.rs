@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::filter::ProgressTo;
 use super::hub::MAX_PROGRESS;
-use super::{CallOptions, Client, Progress};
+use super::{CallOptions, CallProgress, Client};
 use crate::output::shortened;
 
 /// How long the news that a call is given up may take to be written.
@@ -166,7 +166,7 @@ impl Client {
         &self,
         mut request: ClientRequest,
         time: Time,
-        told: Option<&mpsc::Sender<Progress>>,
+        told: Option<&mpsc::Sender<CallProgress>>,
     ) -> Result<Reply, NoReply> {
         let (to, mut progress) = mpsc::channel(MAX_PROGRESS);
         request.extensions_mut().insert(ProgressTo(to));

@@ -19,7 +19,7 @@ use rmcp::transport::Transport;
 use super::filter::Filter;
 use super::hub::Hub;
 use crate::output::{head_of, printable, shortened};
-use crate::{Era, Greeting, Limits};
+use crate::{Era, Greeting, McpLimits};
 
 /// How long a server may think about the probe; never more than half of the start limit.
 const PROBE: Duration = Duration::from_secs(3);
@@ -62,7 +62,7 @@ pub(crate) async fn start<T>(
     transport: T,
     hub: &Arc<Hub>,
     era: Option<Era>,
-    limits: &Limits,
+    limits: &McpLimits,
 ) -> Result<(Service, Greeting, ServerCapabilities), Failure>
 where
     T: Transport<RoleClient> + 'static,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Place, ServerConfig, Transport};
-use crate::{ConnectOptions, Declining, Elicitation, Launcher, Limits, Sampling};
+use crate::{ConnectOptions, Declining, Elicitation, Launcher, McpLimits, SamplingHandler};
 
 /// What the manager may do, and must not.
 #[derive(Clone)]
-pub struct Policy {
-    /// How far servers are trusted. A server's own `timeoutSeconds` replaces [`Limits::call`].
-    pub limits: Limits,
+pub struct ManagerPolicy {
+    /// How far servers are trusted. A server's own `timeoutSeconds` replaces [`McpLimits::call`].
+    pub limits: McpLimits,
     /// How often in a row a server is started again after it crashed, unless its entry says another
     /// number. After that it is given up.
     pub max_restarts: u32,
@@ -26,26 +26,26 @@ pub struct Policy {
     /// The built-in tools, as (wire name, server, tool). Their names are theirs alone.
     pub fixed: Vec<(String, String, String)>,
     /// What servers with the capability `roots` are told, by where they run.
-    pub roots: Roots,
+    pub roots: ClientRoots,
     /// Who makes model calls for servers. `None`: sampling is never offered.
-    pub sampling: Option<Arc<dyn Sampling>>,
+    pub sampling: Option<Arc<dyn SamplingHandler>>,
     /// Who answers the servers' questions.
     pub elicitation: Arc<dyn Elicitation>,
     /// Whether servers are started again when their program's file changes.
     pub watch: Watch,
 }
 
-impl Default for Policy {
+impl Default for ManagerPolicy {
     fn default() -> Self {
         Self {
-            limits: Limits::default(),
+            limits: McpLimits::default(),
             max_restarts: 3,
             restart_backoff: Duration::from_millis(500),
             stable_after: Duration::from_secs(60),
             changed_descriptions: Changed::Refuse,
             withheld: BTreeSet::new(),
             fixed: Vec::new(),
-            roots: Roots::default(),
+            roots: ClientRoots::default(),
             sampling: None,
             elicitation: Arc::new(Declining),
             watch: Watch::Executables,
@@ -53,7 +53,7 @@ impl Default for Policy {
     }
 }
 
-impl Policy {
+impl ManagerPolicy {
     pub(crate) fn connect_options(&self, server: &ServerConfig) -> ConnectOptions {
         let mut limits = self.limits;
         limits.call = server.timeout;
@@ -71,14 +71,14 @@ impl Policy {
 /// Roots as (URI, name), for each place: a path of one means nothing, or something else, in the other,
 /// and what runs in the sandbox need not know where the worker keeps things.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Roots {
+pub struct ClientRoots {
     /// For servers that are processes of this machine, and for those that are reached by URL.
     pub worker: Vec<(String, String)>,
     /// For servers in the task's sandbox.
     pub sandbox: Vec<(String, String)>,
 }
 
-impl Roots {
+impl ClientRoots {
     fn of(&self, server: &ServerConfig) -> &[(String, String)] {
         match &server.transport {
             Transport::Stdio {
@@ -131,12 +131,12 @@ mod tests {
     #[test]
     fn each_place_is_told_its_own_roots() {
         let root = |uri: &str| vec![(uri.to_owned(), "project".to_owned())];
-        let policy = Policy {
-            roots: Roots {
+        let policy = ManagerPolicy {
+            roots: ClientRoots {
                 worker: root("file:///home/me/project"),
                 sandbox: root("file:///workspace/project"),
             },
-            ..Policy::default()
+            ..ManagerPolicy::default()
         };
         let told = |transport: Transport| {
             let server = ServerConfig {

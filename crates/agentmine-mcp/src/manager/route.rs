@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Manager, Outcome, Running, Slot};
 use crate::supervisor::{Live, Shared, unavailable};
-use crate::{CallOptions, McpError, ToolFault, ToolOutput};
+use crate::{CallFault, CallOptions, McpError, ToolOutput};
 
 /// Bytes of names that a message lists.
 const MAX_NAMES: usize = 1_000;
@@ -190,7 +190,7 @@ async fn within(
     let late = McpError::ToolExecution {
         server: server.name().to_owned(),
         tool: short(what),
-        fault: ToolFault::Timeout { after: limit },
+        fault: CallFault::Timeout { after: limit },
     };
     timeout(left, request).await.unwrap_or(Err(late))
 }
@@ -200,9 +200,9 @@ fn outcome(result: &Result<ToolOutput, McpError>) -> Outcome {
         Ok(output) if output.is_error => Outcome::ToolError,
         Ok(_) => Outcome::Success,
         Err(McpError::ToolExecution { fault, .. }) => match fault {
-            ToolFault::Refused { .. } => Outcome::ToolError,
-            ToolFault::Timeout { .. } => Outcome::Timeout,
-            ToolFault::Unavailable(_) => Outcome::Unavailable,
+            CallFault::Refused { .. } => Outcome::ToolError,
+            CallFault::Timeout { .. } => Outcome::Timeout,
+            CallFault::Unavailable(_) => Outcome::Unavailable,
         },
         Err(
             McpError::Configuration { .. }
@@ -217,7 +217,7 @@ fn refused(server: &str, what: &str, why: String) -> McpError {
     McpError::ToolExecution {
         server: short(server),
         tool: short(what),
-        fault: ToolFault::Unavailable(why),
+        fault: CallFault::Unavailable(why),
     }
 }
 

@@ -11,7 +11,7 @@ pub struct ServerStatus {
     /// Its entry.
     pub config: ServerConfig,
     /// What it is doing.
-    pub state: State,
+    pub state: ServerState,
     /// Who it said it is, when it was last connected.
     pub greeting: Option<Greeting>,
     /// From the start of its process (or connection) to its first list of tools, the last time.
@@ -26,7 +26,7 @@ pub struct ServerStatus {
 
 /// What a server is doing.
 #[derive(Debug, Clone, PartialEq)]
-pub enum State {
+pub enum ServerState {
     /// Its entry says `enabled: false`.
     Disabled,
     /// It may not be started, or no longer, for this reason.
@@ -44,7 +44,7 @@ pub enum State {
     Failed(McpError),
 }
 
-impl State {
+impl ServerState {
     /// One word, as in metrics and on the command line.
     #[must_use]
     pub fn word(&self) -> &'static str {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::config::{Capabilities, Origin};
 use crate::process::tests::{gone, lives};
-use crate::{CallOptions, McpError, ProcessFault, ToolFault, ToolOutput, WorkerLauncher};
+use crate::{CallFault, CallOptions, McpError, ProcessFault, ToolOutput, WorkerLauncher};
 
 const LONG: Duration = Duration::from_secs(30);
 const PYTHON: &str = include_str!("tests/server.py");
@@ -47,16 +47,16 @@ impl Programs {
         self.start_with(servers, policy()).await
     }
 
-    async fn start_with(&self, servers: Vec<ServerConfig>, policy: Policy) -> Manager {
+    async fn start_with(&self, servers: Vec<ServerConfig>, policy: ManagerPolicy) -> Manager {
         Manager::start(servers, self.launchers(), policy).await
     }
 }
 
-fn policy() -> Policy {
-    Policy {
+fn policy() -> ManagerPolicy {
+    ManagerPolicy {
         restart_backoff: Duration::from_millis(20),
         watch: Watch::Nothing,
-        ..Policy::default()
+        ..ManagerPolicy::default()
     }
 }
 
@@ -120,7 +120,7 @@ fn kinds(manager: &Manager) -> Vec<NoticeKind> {
 fn unavailable_because(error: &McpError) -> &str {
     match error {
         McpError::ToolExecution {
-            fault: ToolFault::Unavailable(why),
+            fault: CallFault::Unavailable(why),
             ..
         } => why,
         other => panic!("{other:?}"),
@@ -132,7 +132,7 @@ async fn server_is_started_listed_called_and_ended() {
     let place = Programs::new();
     let manager = place.start(vec![server("one", "")]).await;
     let status_ = status(&manager, "one");
-    assert_eq!(status_.state, State::Ready);
+    assert_eq!(status_.state, ServerState::Ready);
     assert_eq!(status_.greeting.unwrap().name, "habits");
     assert!(status_.started_in.unwrap() < LONG);
     let catalog = manager.catalog();
@@ -196,12 +196,12 @@ async fn server_that_hangs_or_crashes_at_its_start_fails_alone() {
         "{:?}",
         began.elapsed()
     );
-    assert_eq!(status(&manager, "well").state, State::Ready);
+    assert_eq!(status(&manager, "well").state, ServerState::Ready);
     assert_eq!(
         manager.catalog().servers.keys().collect::<Vec<_>>(),
         ["well"]
     );
-    let State::Failed(McpError::Process {
+    let ServerState::Failed(McpError::Process {
         what,
         detail,
         stderr,
@@ -216,13 +216,13 @@ async fn server_that_hangs_or_crashes_at_its_start_fails_alone() {
     assert_eq!(manager.stderr("crashing").await, stderr);
     let silent = status(&manager, "silent").state;
     assert!(
-        matches!(silent, State::Failed(McpError::Connection { .. })),
+        matches!(silent, ServerState::Failed(McpError::Connection { .. })),
         "{silent:?}"
     );
     assert_eq!(status(&manager, "silent").pid, None, "its process is ended");
     let absent = status(&manager, "absent").state;
     assert!(
-        matches!(&absent, State::Failed(error) if error.to_string().contains("not found")),
+        matches!(&absent, ServerState::Failed(error) if error.to_string().contains("not found")),
         "{absent:?}"
     );
     let told = manager.notices();
@@ -313,10 +313,10 @@ async fn server_that_crashes_again_and_again_is_given_up() {
     config.max_restarts = Some(2);
     let manager = place.start(vec![config]).await;
     until("it is given up", || {
-        matches!(status(&manager, "one").state, State::Failed(_))
+        matches!(status(&manager, "one").state, ServerState::Failed(_))
     })
     .await;
-    let State::Failed(McpError::Process { what, detail, .. }) = status(&manager, "one").state
+    let ServerState::Failed(McpError::Process { what, detail, .. }) = status(&manager, "one").state
     else {
         panic!("{:?}", status(&manager, "one"));
     };
@@ -350,7 +350,7 @@ async fn call_waits_for_a_restart_no_longer_than_its_limit() {
     assert!(began.elapsed() < Duration::from_secs(2));
     let restarting = status(&manager, "one").state;
     assert!(
-        matches!(restarting, State::Restarting { .. }),
+        matches!(restarting, ServerState::Restarting { .. }),
         "{restarting:?}"
     );
     assert_eq!(
@@ -393,10 +393,13 @@ async fn repaired_program_starts_a_server_that_had_failed() {
     policy.watch = Watch::Executables;
     fs::write(place.file("server.py"), "raise SystemExit(1)").unwrap();
     let manager = place.start_with(vec![server("one", "")], policy).await;
-    assert!(matches!(status(&manager, "one").state, State::Failed(_)));
+    assert!(matches!(
+        status(&manager, "one").state,
+        ServerState::Failed(_)
+    ));
     fs::write(place.file("server.py"), PYTHON).unwrap();
     until("it is ready", || {
-        status(&manager, "one").state == State::Ready
+        status(&manager, "one").state == ServerState::Ready
     })
     .await;
     assert_eq!(manager.refresh().await.servers.len(), 1);
@@ -571,13 +574,13 @@ async fn servers_that_may_not_run_here_are_withheld_with_the_reason() {
         ("inside", "no sandbox"),
         ("github", "policy"),
     ] {
-        let State::Withheld(told) = status(&manager, name).state else {
+        let ServerState::Withheld(told) = status(&manager, name).state else {
             panic!("{name}: {:?}", status(&manager, name));
         };
         assert!(told.contains(why), "{name}: {told}");
     }
-    assert_eq!(status(&manager, "one").state, State::Ready);
-    let State::Withheld(told) = status(&manager, "0ne").state else {
+    assert_eq!(status(&manager, "one").state, ServerState::Ready);
+    let ServerState::Withheld(told) = status(&manager, "0ne").state else {
         panic!("{:?}", status(&manager, "0ne"));
     };
     assert!(told.contains("taken for \"one\""), "{told}");
@@ -587,7 +590,7 @@ async fn servers_that_may_not_run_here_are_withheld_with_the_reason() {
 async fn server_that_ends_at_an_unknown_method_is_reached_by_the_older_handshake() {
     let place = Programs::new();
     let manager = place.start(vec![server("one", "strict")]).await;
-    assert_eq!(status(&manager, "one").state, State::Ready);
+    assert_eq!(status(&manager, "one").state, ServerState::Ready);
     assert_eq!(say(&manager, "one", "version").await, "1");
 }
 
@@ -600,7 +603,7 @@ async fn hundred_servers_start_together_in_little_memory() {
     let ready = manager
         .status()
         .iter()
-        .filter(|status| status.state == State::Ready)
+        .filter(|status| status.state == ServerState::Ready)
         .count();
     assert_eq!(ready, 100);
     assert_eq!(manager.catalog().tools().len(), 100);
@@ -660,7 +663,7 @@ async fn start_that_is_given_up_leaves_no_process() {
     let manager = place.start_with(vec![server("one", "")], policy).await;
     assert!(matches!(
         status(&manager, "one").state,
-        State::Failed(McpError::Connection { .. })
+        ServerState::Failed(McpError::Connection { .. })
     ));
     let pid = fs::read_to_string(place.file("pid"))
         .unwrap()
@@ -691,8 +694,11 @@ async fn panic_in_the_care_for_one_server_fails_that_one_only() {
     let began = Instant::now();
     let manager = Manager::start(vec![bad, server("one", "")], launchers, policy()).await;
     assert!(began.elapsed() < Duration::from_secs(20));
-    assert!(matches!(status(&manager, "bad").state, State::Failed(_)));
-    assert_eq!(status(&manager, "one").state, State::Ready);
+    assert!(matches!(
+        status(&manager, "bad").state,
+        ServerState::Failed(_)
+    ));
+    assert_eq!(status(&manager, "one").state, ServerState::Ready);
     assert_eq!(kinds(&manager), [NoticeKind::GivenUp]);
     manager.shutdown().await;
 }
@@ -703,7 +709,7 @@ fn offers_of_all_servers_together_are_bounded() {
     let servers: Vec<Shared> = (0..30)
         .map(|number| {
             let config = server(&format!("s{number}"), "");
-            Shared::new(config, Arc::new(Policy::default()), common.clone())
+            Shared::new(config, Arc::new(ManagerPolicy::default()), common.clone())
         })
         .collect();
     let offer = || {

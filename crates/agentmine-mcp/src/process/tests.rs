@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::config::{Capabilities, Origin, Owner};
-use crate::{ServerProcess, Stream};
+use crate::{ServerProcess, ServerStream};
 
 const LONG: Duration = Duration::from_secs(20);
 const GRACE: Duration = Duration::from_millis(200);
@@ -52,7 +52,7 @@ async fn try_launch(cwd: &Path, command: &[&str]) -> Result<Launched, McpError> 
     launcher.launch(&server(command)).await
 }
 
-async fn launch(command: &[&str]) -> (BufReader<Box<dyn Stream>>, Box<dyn ServerProcess>) {
+async fn launch(command: &[&str]) -> (BufReader<Box<dyn ServerStream>>, Box<dyn ServerProcess>) {
     let launched = try_launch(Path::new("/"), command).await.unwrap();
     (BufReader::new(launched.stream), launched.process)
 }
@@ -62,7 +62,7 @@ async fn ended(process: &dyn ServerProcess) -> String {
 }
 
 /// The next line, which is a process's id.
-async fn pid(stream: &mut BufReader<Box<dyn Stream>>) -> i32 {
+async fn pid(stream: &mut BufReader<Box<dyn ServerStream>>) -> i32 {
     let mut line = String::new();
     let read = timeout(LONG, stream.read_line(&mut line)).await;
     read.expect("no line").unwrap();
@@ -208,7 +208,11 @@ if os.fork() == 0:
 time.sleep(1000)
 ";
 
-async fn family() -> (BufReader<Box<dyn Stream>>, Box<dyn ServerProcess>, Vec<i32>) {
+async fn family() -> (
+    BufReader<Box<dyn ServerStream>>,
+    Box<dyn ServerProcess>,
+    Vec<i32>,
+) {
     let (mut stream, process) = launch(&["python3", "-c", FAMILY]).await;
     let mut pids = Vec::new();
     for _ in 0..3 {

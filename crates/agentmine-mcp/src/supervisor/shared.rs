@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::seen::Seen;
 use crate::config::ServerConfig;
-use crate::manager::{Metrics, NoticeKind, Notices, Policy, ServerStatus, State};
+use crate::manager::{ManagerPolicy, Metrics, NoticeKind, Notices, ServerState, ServerStatus};
 use crate::{Client, Greeting, McpError, Offer, ServerProcess, lock};
 
 /// A list that is asked for anew has this long. Past it the old one stands until the server says again
@@ -49,7 +49,7 @@ impl Common {
 /// One server.
 pub(crate) struct Shared {
     pub(crate) config: ServerConfig,
-    pub(crate) policy: Arc<Policy>,
+    pub(crate) policy: Arc<ManagerPolicy>,
     pub(crate) common: Arc<Common>,
     pub(crate) metrics: Metrics,
     phase: watch::Sender<Phase>,
@@ -121,9 +121,13 @@ impl Live {
 }
 
 impl Shared {
-    pub(crate) fn new(config: ServerConfig, policy: Arc<Policy>, common: Arc<Common>) -> Self {
+    pub(crate) fn new(
+        config: ServerConfig,
+        policy: Arc<ManagerPolicy>,
+        common: Arc<Common>,
+    ) -> Self {
         let metrics = Metrics::of(&config);
-        metrics.entered(State::Starting.word());
+        metrics.entered(ServerState::Starting.word());
         Self {
             config,
             policy,
@@ -336,28 +340,28 @@ impl Drop for Shared {
 }
 
 impl Phase {
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> ServerState {
         match self {
-            Self::Starting => State::Starting,
-            Self::Ready(_) => State::Ready,
-            Self::Restarting(after) => State::Restarting {
+            Self::Starting => ServerState::Starting,
+            Self::Ready(_) => ServerState::Ready,
+            Self::Restarting(after) => ServerState::Restarting {
                 after: after.clone(),
             },
-            Self::Failed(error) => State::Failed(error.clone()),
-            Self::Stopped => State::Withheld("the session has ended".into()),
+            Self::Failed(error) => ServerState::Failed(error.clone()),
+            Self::Stopped => ServerState::Withheld("the session has ended".into()),
         }
     }
 }
 
 /// Why a server cannot be called, for the model.
-pub(crate) fn unavailable(name: &str, state: &State) -> String {
+pub(crate) fn unavailable(name: &str, state: &ServerState) -> String {
     let why = match state {
-        State::Disabled => "it is disabled".to_owned(),
-        State::Withheld(why) => why.clone(),
-        State::Starting | State::Restarting { .. } | State::Ready => {
+        ServerState::Disabled => "it is disabled".to_owned(),
+        ServerState::Withheld(why) => why.clone(),
+        ServerState::Starting | ServerState::Restarting { .. } | ServerState::Ready => {
             "it is being started".to_owned()
         }
-        State::Failed(error) => error.to_string(),
+        ServerState::Failed(error) => error.to_string(),
     };
     format!("the MCP server {name:?} is not running: {why}")
 }

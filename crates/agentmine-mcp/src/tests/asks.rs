@@ -27,7 +27,7 @@ impl Elicitation for Person {
 struct Model;
 
 #[async_trait]
-impl Sampling for Model {
+impl SamplingHandler for Model {
     async fn create(&self, server: &str, request: Value) -> Result<Value, String> {
         match request["maxTokens"].as_i64() {
             Some(5) => Ok(json!({"role": "assistant", "model": "m",

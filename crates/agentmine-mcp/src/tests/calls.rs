@@ -4,9 +4,9 @@ use super::*;
 
 #[tokio::test]
 async fn line_that_is_too_long_ends_the_connection() {
-    let limits = Limits {
+    let limits = McpLimits {
         max_line: 10_000,
-        ..Limits::default()
+        ..McpLimits::default()
     };
     let (client, output) = call_of(limits, |mut server, _call| async move {
         // Without an end: it must not be waited for.
@@ -26,9 +26,9 @@ async fn line_of_just_the_limit_passes() {
         .to_string()
         .len();
     for (max_line, passes) in [(length, true), (length - 1, false)] {
-        let limits = Limits {
+        let limits = McpLimits {
             max_line,
-            ..Limits::default()
+            ..McpLimits::default()
         };
         let result = result.clone();
         let (_client, output) = call_of(limits, |mut server, call| async move {
@@ -43,7 +43,7 @@ async fn line_of_just_the_limit_passes() {
 
 #[tokio::test]
 async fn message_of_too_many_values_ends_the_connection() {
-    let (client, output) = call_of(Limits::default(), |mut server, call| async move {
+    let (client, output) = call_of(McpLimits::default(), |mut server, call| async move {
         server
             .answer(&call, json!({"content": vec![1; 300_000]}))
             .await;
@@ -57,7 +57,7 @@ async fn message_of_too_many_values_ends_the_connection() {
 
 #[tokio::test]
 async fn crash_within_a_call_is_told() {
-    let (client, output) = call_of(Limits::default(), |mut server, _call| async move {
+    let (client, output) = call_of(McpLimits::default(), |mut server, _call| async move {
         server.raw(b"{\"jsonrpc\": \"2.0\", \"id\"").await;
     })
     .await;
@@ -165,9 +165,9 @@ async fn progress_extends_a_call_up_to_its_time_in_all() {
             }
         }
     });
-    let limits = Limits {
+    let limits = McpLimits {
         total: Duration::from_secs(300),
-        ..Limits::default()
+        ..McpLimits::default()
     };
     let client = Client::connect("s", ours, &with(limits)).await.unwrap();
     let (to, mut told) = tokio::sync::mpsc::channel(10);
@@ -224,7 +224,7 @@ async fn limit_of_a_call_replaces_that_of_the_server() {
 
 #[tokio::test]
 async fn answers_that_nobody_asked_for_are_dropped() {
-    let (client, output) = call_of(Limits::default(), |mut server, call| async move {
+    let (client, output) = call_of(McpLimits::default(), |mut server, call| async move {
         let stray = json!({"content": [{"type": "text", "text": "stray"}]});
         for id in [json!(77), json!("77"), json!("x"), json!(-1)] {
             server
@@ -381,9 +381,9 @@ async fn empty_result_says_so() {
 
 #[tokio::test]
 async fn long_output_keeps_head_and_tail() {
-    let limits = Limits {
+    let limits = McpLimits {
         max_output: 101,
-        ..Limits::default()
+        ..McpLimits::default()
     };
     let text = format!("head{}tail", "é".repeat(1000));
     let total = text.len();
@@ -407,7 +407,7 @@ async fn long_output_keeps_head_and_tail() {
 
 #[tokio::test]
 async fn error_of_the_protocol_is_told_to_the_model() {
-    let (client, output) = call_of(Limits::default(), |mut server, call| async move {
+    let (client, output) = call_of(McpLimits::default(), |mut server, call| async move {
         server
             .send(json!({"jsonrpc": "2.0", "id": call["id"],
                 "error": {"code": -32602, "message": "no such argument", "data": {"name": "x"}}}))
@@ -429,7 +429,7 @@ async fn error_of_the_protocol_is_told_to_the_model() {
 #[tokio::test]
 async fn answer_that_is_no_result_breaks_the_call_only() {
     for result in [json!({"tools": []}), json!("text"), json!({"content": 5})] {
-        let (client, output) = call_of(Limits::default(), |mut server, call| async move {
+        let (client, output) = call_of(McpLimits::default(), |mut server, call| async move {
             server.answer(&call, result).await;
             server.stay().await;
         })
@@ -499,10 +499,10 @@ async fn prompt_is_its_messages_with_their_roles() {
 
 #[tokio::test]
 async fn storm_of_progress_ends_at_the_limit_in_all() {
-    let limits = Limits {
+    let limits = McpLimits {
         call: Duration::from_millis(200),
         total: Duration::from_millis(400),
-        ..Limits::default()
+        ..McpLimits::default()
     };
     let began = std::time::Instant::now();
     let (_client, output) = call_of(limits, |mut server, call| async move {
@@ -530,9 +530,9 @@ async fn what_a_server_says_in_an_error_moves_no_cursor_and_is_bounded() {
     });
     let error = Client::connect("s", ours, &older()).await.unwrap_err();
     assert!(error.to_string().contains("no [2J   yes"), "{error:?}");
-    let limits = Limits {
+    let limits = McpLimits {
         max_output: 6_000,
-        ..Limits::default()
+        ..McpLimits::default()
     };
     let (_client, output) = call_of(limits, |mut server, call| async move {
         server.refuse(&call, -1, &"\u{1}".repeat(100_000)).await;

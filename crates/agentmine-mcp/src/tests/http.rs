@@ -63,9 +63,9 @@ async fn always(status: u16, headers: &'static [(&str, &str)], body: &'static st
 }
 
 async fn refused(url: &Url) -> String {
-    let limits = Limits {
+    let limits = McpLimits {
         start: Duration::from_secs(5),
-        ..Limits::default()
+        ..McpLimits::default()
     };
     let options = ConnectOptions {
         limits,
@@ -245,7 +245,7 @@ async fn by_hand(
     (served(router).await, methods, expired)
 }
 
-async fn by_handshake(url: &Url, limits: Limits) -> Client {
+async fn by_handshake(url: &Url, limits: McpLimits) -> Client {
     Client::connect_http("h", url, &key(), &with(limits))
         .await
         .unwrap()
@@ -259,9 +259,9 @@ async fn call_over_http_that_is_given_up_is_cancelled() {
         Some(response.body(Body::from_stream(never)).unwrap())
     };
     let (url, mut methods, _) = by_hand(pending).await;
-    let limits = Limits {
+    let limits = McpLimits {
         call: Duration::from_millis(200),
-        ..Limits::default()
+        ..McpLimits::default()
     };
     let client = by_handshake(&url, limits).await;
     let error = client.say("t", json!({})).await.unwrap_err();
@@ -281,10 +281,10 @@ async fn event_that_is_too_large_fails_its_call() {
         Some(response.body(Body::from(event)).unwrap())
     };
     let (url, ..) = by_hand(large).await;
-    let limits = Limits {
+    let limits = McpLimits {
         max_line: 10_000,
         call: Duration::from_secs(3),
-        ..Limits::default()
+        ..McpLimits::default()
     };
     let client = by_handshake(&url, limits).await;
     let error = client.say("t", json!({})).await.unwrap_err();
@@ -294,7 +294,7 @@ async fn event_that_is_too_large_fails_its_call() {
 #[tokio::test]
 async fn session_that_has_expired_is_made_anew_once() {
     let (url, mut methods, expired) = by_hand(|| None).await;
-    let client = by_handshake(&url, Limits::default()).await;
+    let client = by_handshake(&url, McpLimits::default()).await;
     assert_eq!(client.say("t", json!({})).await.unwrap().text, "called");
     *expired.lock().unwrap() = "s0".to_owned();
     assert_eq!(client.say("t", json!({})).await.unwrap().text, "called");
@@ -367,12 +367,12 @@ async fn server_that_went_away_while_idle_is_reconnected_when_it_is_back() {
         timeout: Duration::from_secs(20),
         max_restarts: Some(1_000),
     };
-    let policy = Policy {
+    let policy = ManagerPolicy {
         restart_backoff: Duration::from_millis(20),
-        ..Policy::default()
+        ..ManagerPolicy::default()
     };
     let manager = Manager::start([server], Launchers::default(), policy).await;
-    assert_eq!(manager.status()[0].state, State::Ready);
+    assert_eq!(manager.status()[0].state, ServerState::Ready);
     runtime.shutdown_background();
     let error = manager.call("h", "say", json!({})).await.unwrap_err();
     assert!(matches!(error, McpError::Protocol { .. }), "{error:?}");

@@ -110,7 +110,7 @@ fn older() -> ConnectOptions {
     }
 }
 
-fn with(limits: Limits) -> ConnectOptions {
+fn with(limits: McpLimits) -> ConnectOptions {
     ConnectOptions { limits, ..older() }
 }
 
@@ -132,7 +132,7 @@ impl Client {
 }
 
 /// Connects to a server that does this once its tool is called, and calls it.
-async fn call_of<F, Fut>(limits: Limits, behave: F) -> (Client, Result<ToolOutput, McpError>)
+async fn call_of<F, Fut>(limits: McpLimits, behave: F) -> (Client, Result<ToolOutput, McpError>)
 where
     F: FnOnce(Faulty, Value) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send,
@@ -151,7 +151,7 @@ where
 }
 
 async fn output_of(result: Value) -> ToolOutput {
-    let (_client, output) = call_of(Limits::default(), |mut server, call| async move {
+    let (_client, output) = call_of(McpLimits::default(), |mut server, call| async move {
         server.answer(&call, result).await;
         server.stay().await;
     })

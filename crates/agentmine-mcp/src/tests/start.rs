@@ -33,9 +33,9 @@ async fn probe_that_is_passed_over_in_silence_costs_three_seconds() {
             server.answer(&call, json!({"content": []})).await;
             server.stay().await;
         });
-        let limits = Limits {
+        let limits = McpLimits {
             start: Duration::from_secs(start),
-            ..Limits::default()
+            ..McpLimits::default()
         };
         let options = ConnectOptions {
             limits,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::time::Duration;
 
-use agentmine_mcp::{CallOptions, Manager, McpError, Progress, Tool, ToolOutput};
+use agentmine_mcp::{CallOptions, CallProgress, Manager, McpError, Tool, ToolOutput};
 use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::Result;
 use serde_json::{Map, Value, json};
@@ -115,8 +115,8 @@ async fn ask(
     })
 }
 
-async fn show(mut progress: mpsc::Receiver<Progress>) {
-    while let Some(Progress {
+async fn show(mut progress: mpsc::Receiver<CallProgress>) {
+    while let Some(CallProgress {
         progress,
         total,
         message,

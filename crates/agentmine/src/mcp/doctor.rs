@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use agentmine_mcp::config::{Place, ServerConfig, Transport};
-use agentmine_mcp::{Catalog, Notice, ServerStatus, State};
+use agentmine_mcp::{Catalog, Notice, ServerState, ServerStatus};
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 use console::style;
@@ -156,7 +156,7 @@ fn checks(
     folder: &Path,
 ) -> Vec<Check> {
     let server = &status.config;
-    if status.state == State::Disabled {
+    if status.state == ServerState::Disabled {
         let check = Check::new("start", Outcome::Skipped, "disabled in its entry");
         return vec![check.next("set \"enabled\": true to use it")];
     }

@@ -1,7 +1,9 @@
 //! `agentmine mcp list`.
 
 use agentmine_mcp::config::{Place, ServerConfig, Transport};
-use agentmine_mcp::{Catalog, ConfigFault, Era, Greeting, Manager, Offer, ServerStatus, State};
+use agentmine_mcp::{
+    Catalog, ConfigFault, Era, Greeting, Manager, Offer, ServerState, ServerStatus,
+};
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -66,7 +68,7 @@ async fn started(with: With, setup: Setup) -> Result<Exit> {
             }
             let failed = statuses
                 .iter()
-                .any(|s| !matches!(s.state, State::Ready | State::Disabled));
+                .any(|s| !matches!(s.state, ServerState::Ready | ServerState::Disabled));
             Ok(if failed { Exit::Other } else { Exit::Done })
         })
         .await
@@ -100,7 +102,7 @@ fn show(
     line(trimmed(&rows));
     for (status, trouble) in statuses.iter().zip(troubles) {
         let Some(trouble) = trouble else { continue };
-        if status.state == State::Disabled {
+        if status.state == ServerState::Disabled {
             continue;
         }
         note(format!("{}: {}", status.config.name, trouble.what));

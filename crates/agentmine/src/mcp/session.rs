@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use agentmine_mcp::config::{Place, ServerConfig, Transport};
 use agentmine_mcp::{
-    Catalog, Declining, Elicitation, Launchers, Limits, Manager, McpError, Notice, NoticeKind,
-    Policy, Roots, ServerStatus, State, Watch, WorkerLauncher,
+    Catalog, ClientRoots, Declining, Elicitation, Launchers, Manager, ManagerPolicy, McpError,
+    McpLimits, Notice, NoticeKind, ServerState, ServerStatus, Watch, WorkerLauncher,
 };
 use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::Result;
@@ -136,14 +136,14 @@ pub(super) fn is_sandboxed(server: &ServerConfig) -> bool {
     }
 }
 
-fn policy(which: &Which, root: &Path, jail: Option<&Jail>) -> Policy {
+fn policy(which: &Which, root: &Path, jail: Option<&Jail>) -> ManagerPolicy {
     let roots = |folder: PathBuf| {
         // Only a path that is not absolute is none.
         let uri = Url::from_file_path(folder).ok();
         let root = uri.map(|uri| (uri.to_string(), "project".to_owned()));
         root.into_iter().collect()
     };
-    let roots = Roots {
+    let roots = ClientRoots {
         worker: roots(root.to_owned()),
         sandbox: jail.map(|jail| roots(jail.project())).unwrap_or_default(),
     };
@@ -151,15 +151,15 @@ fn policy(which: &Which, root: &Path, jail: Option<&Jail>) -> Policy {
         Some(terminal) => Arc::new(terminal),
         None => Arc::new(Declining),
     };
-    Policy {
-        limits: Limits {
+    ManagerPolicy {
+        limits: McpLimits {
             start: which.start_timeout,
-            ..Limits::default()
+            ..McpLimits::default()
         },
         roots,
         elicitation,
         watch: Watch::Nothing,
-        ..Policy::default()
+        ..ManagerPolicy::default()
     }
 }
 
@@ -200,28 +200,30 @@ pub(super) async fn trouble(
     no_jail: Option<&str>,
 ) -> Option<Trouble> {
     let (what, next) = match &status.state {
-        State::Ready => return None,
-        State::Disabled => (
+        ServerState::Ready => return None,
+        ServerState::Disabled => (
             "it is disabled".to_owned(),
             "set \"enabled\": true in its entry".to_owned(),
         ),
-        State::Withheld(why) => match no_jail {
+        ServerState::Withheld(why) => match no_jail {
             Some(why) if is_sandboxed(&status.config) => (
                 format!("it runs in a jail only, and no jail could be made: {why}"),
                 "remove the cause; servers that need no jail are not affected".to_owned(),
             ),
             _ => (why.clone(), "change its entry".to_owned()),
         },
-        State::Starting => (
+        ServerState::Starting => (
             "it is still being started".to_owned(),
             "give it more time with --start-timeout".to_owned(),
         ),
-        State::Restarting { after: error } | State::Failed(error) => {
+        ServerState::Restarting { after: error } | ServerState::Failed(error) => {
             (error.to_string(), next_step(status, error))
         }
     };
     let stderr = match &status.state {
-        State::Failed(McpError::Process { stderr, .. }) if !stderr.is_empty() => stderr.clone(),
+        ServerState::Failed(McpError::Process { stderr, .. }) if !stderr.is_empty() => {
+            stderr.clone()
+        }
         _ => manager.stderr(&status.config.name).await,
     };
     Some(Trouble {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_consumer::SandboxLauncher;
 use agentmine_mcp::config::{Place, ServerConfig};
-use agentmine_mcp::{Launchers, Manager, Policy, State, Watch, WorkerLauncher};
+use agentmine_mcp::{Launchers, Manager, ManagerPolicy, ServerState, Watch, WorkerLauncher};
 use agentmine_sandbox::Sandbox;
 use agentmine_tests::mcp::{resident_kib, server};
 use anyhow::{Context as _, ensure};
@@ -140,13 +140,13 @@ async fn managed(
     servers: impl IntoIterator<Item = ServerConfig>,
     launchers: Launchers,
 ) -> anyhow::Result<Manager> {
-    let policy = Policy {
+    let policy = ManagerPolicy {
         watch: Watch::Nothing,
-        ..Policy::default()
+        ..ManagerPolicy::default()
     };
     let manager = Manager::start(servers, launchers, policy).await;
     for status in manager.status() {
-        ensure!(status.state == State::Ready, "{status:#?}");
+        ensure!(status.state == ServerState::Ready, "{status:#?}");
     }
     Ok(manager)
 }
