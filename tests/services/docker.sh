@@ -6,23 +6,23 @@ DEFAULT_SOCKET=/var/run/docker.sock
 start_docker() {
     if docker info >/dev/null 2>&1; then return 0; fi
     if [ -n "${DOCKER_HOST:-}" ]; then
-        die "the Docker engine at DOCKER_HOST does not answer. hint: unset DOCKER_HOST to have one started"
+        die "the Docker engine at DOCKER_HOST does not answer. hint: unset DOCKER_HOST, and one will be started"
     fi
-    # An engine of ours may run from last time.
+    # An engine that an earlier run started may still be running.
     local socket=$STATE/docker/docker.sock
     if [ -S "$socket" ] && DOCKER_HOST=unix://$socket docker info >/dev/null 2>&1; then
         export DOCKER_HOST=unix://$socket
         return 0
     fi
 
-    has_root || die "no Docker engine answers you, and to start one needs root. hint: join the group" \
+    has_root || die "no Docker engine answers, and starting one needs root. hint: join the group" \
         "\`docker\`, set DOCKER_HOST, or install sudo"
     local options=(--group "$(id -gn)" --pidfile "$STATE/docker/pid")
     mkdir -p "$STATE/docker"
     if as_root test -S $DEFAULT_SOCKET && as_root docker info >/dev/null 2>&1; then
-        # There is an engine, and this user may not speak to it: a second one beside it, which must
-        # not touch the first one's bridge and rules.
-        say "you may not use the Docker engine of this machine: starting one for the tests"
+        # There is an engine that this user may not access. Start a second one, which must not touch the
+        # bridge and the firewall rules of the first.
+        say "you may not use this machine's Docker engine: starting one for the tests"
         export DOCKER_HOST=unix://$socket
         try_dockerd "${options[@]}" --host "$DOCKER_HOST" --data-root "$STATE/docker/data" \
             --exec-root "$STATE/docker/exec" --iptables=false --bridge=none && return 0
@@ -31,10 +31,10 @@ start_docker() {
         try_dockerd "${options[@]}" --iptables=false --bridge=none && return 0
     fi
     tail -n 20 "$STATE/docker/log" >&2
-    die "the Docker engine does not start: see $STATE/docker/log"
+    die "the Docker engine did not start: see $STATE/docker/log"
 }
 
-# As a child of the root shell: sudo asks for a password on this terminal, not in the background.
+# Started by a root shell in the background, so that sudo itself can ask for a password on this terminal.
 try_dockerd() {
     local pid tries=150
     # shellcheck disable=SC2016 # for the inner shell
@@ -57,7 +57,7 @@ stop_docker() {
 make_image() {
     if [ -n "${AGENTMINE_TEST_IMAGE:-}" ]; then
         docker image inspect "$AGENTMINE_TEST_IMAGE" >/dev/null 2>&1 \
-            || die "there is no image $AGENTMINE_TEST_IMAGE (AGENTMINE_TEST_IMAGE)"
+            || die "there is no image $AGENTMINE_TEST_IMAGE (from AGENTMINE_TEST_IMAGE)"
         return 0
     fi
     export AGENTMINE_TEST_IMAGE=coding-agent-executor:latest

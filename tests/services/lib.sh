@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Shared by the scripts of this folder; sourced by tests/run.
+# Shared by the scripts in this folder, which tests/run sources.
 
-# Where the services keep their data. Not below the checkout: the ports are the same for every
-# checkout, and the user `postgres` has to be able to reach it.
+# Where the services keep their data. Not in the checkout: all checkouts use the same ports, and the
+# user `postgres` needs access.
 STATE=${AGENTMINE_TEST_STATE:-/var/tmp/agentmine-tests-$(id -u)}
 
 say() { echo "tests/run: $*" >&2; }
@@ -11,11 +11,11 @@ die() {
     exit 1
 }
 
-# Makes the state folder, and refuses one that somebody else has put there.
+# Creates the state folder, and refuses one that belongs to somebody else.
 make_state() {
     mkdir -p "$STATE"
     if [ -L "$STATE" ] || [ ! -O "$STATE" ]; then
-        die "$STATE is not your own folder. hint: set AGENTMINE_TEST_STATE to another one"
+        die "$STATE does not belong to you. hint: set AGENTMINE_TEST_STATE to another folder"
     fi
 }
 
@@ -34,7 +34,7 @@ as_root() {
 # Whether something listens on 127.0.0.1:$1.
 listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# wait_for SECONDS COMMAND...: tries it five times a second.
+# wait_for SECONDS COMMAND...: tries the command five times a second until it succeeds.
 wait_for() {
     local tries=$(($1 * 5))
     shift
@@ -45,15 +45,15 @@ wait_for() {
     done
 }
 
-# start LOG COMMAND...: in the background, apart from this terminal, without the lock of tests/run.
+# start LOG COMMAND...: in the background, detached from this terminal, without the lock of tests/run.
 start() {
     local log=$1
     shift
     setsid nohup "$@" </dev/null >"$log" 2>&1 9>&- &
 }
 
-# stop_recorded FILE WORD: ends the process in a pid file if its command line still has the word,
-# so that a pid that was given to another process since is left alone.
+# stop_recorded FILE WORD: stops the process in a pid file if its command line still contains the word.
+# If the pid has been reused for another process, that process is left alone.
 stop_recorded() {
     local pid
     pid=$(as_root cat "$1" 2>/dev/null) || return 0

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# MCP servers that nobody here wrote (npm, PyPI), Node 22 and the conformance suite, in exact versions:
-# `mcp/package-lock.json` and `mcp/requirements.txt`. Fetched once; after that no registry is asked.
+# Third-party MCP servers (npm, PyPI), Node 22 and the conformance suite, in the exact versions of
+# `mcp/package-lock.json` and `mcp/requirements.txt`. They are fetched once; later runs contact no registry.
 
 MCP_INPUTS=$ROOT/tests/services/mcp
 
-# What the installed folder depends on; the version of Python counts, since packages have native parts.
+# What the installed folder depends on, including the version of Python, since some packages have native parts.
 mcp_hash() {
     { cat "$MCP_INPUTS"/package-lock.json "$MCP_INPUTS"/requirements.txt && python_version; } | sha256sum | cut -c1-16
 }
@@ -24,26 +24,26 @@ install_mcp_servers() {
     if ! { install_from_npm "$folder.part" && install_from_pypi "$folder.part" "$(python_version)"; } \
         >"$STATE/mcp.log" 2>&1 9>&-; then
         tail -n 20 "$STATE/mcp.log" >&2
-        die "cannot install the MCP servers; all of the output is in $STATE/mcp.log"
+        die "cannot install the MCP servers; the full output is in $STATE/mcp.log"
     fi
     mv "$folder.part" "$folder"
 }
 
-# No script of a package runs.
+# Runs no scripts of the packages.
 install_from_npm() {
     cp "$MCP_INPUTS"/package.json "$MCP_INPUTS"/package-lock.json "$1" &&
         npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund || return
-    # Headers and manuals, a third of it.
+    # Headers and manuals make up a third of it.
     rm -rf "$1"/node_modules/node-linux-*/include "$1"/node_modules/node-linux-*/share
 }
 
-# install_from_pypi FOLDER VERSION: only wheels, so that nothing is built and no script runs.
+# install_from_pypi FOLDER VERSION: wheels only, so nothing is built and no scripts run.
 install_from_pypi() {
     /usr/bin/python3 -m pip install --disable-pip-version-check --root-user-action=ignore --no-deps \
         --only-binary=:all: --python-version "$2" --target "$1/python" --requirement "$MCP_INPUTS/requirements.txt"
 }
 
-# The same servers in an image, for sandboxes of Docker.
+# The same servers in an image, for Docker sandboxes.
 make_mcp_image() {
     [ -z "${AGENTMINE_TEST_MCP_IMAGE:-}" ] || return 0
     export AGENTMINE_TEST_MCP_IMAGE=coding-agent-executor-mcp:latest

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Installs what is missing from Debian packages. What is there already is left as it is.
+# Installs what is missing, from Debian packages. What is already there is not changed.
 
-# need COMMAND PACKAGE: notes the package when neither PATH nor Debian's own places have the command.
+# need COMMAND PACKAGE: adds the package to the list if the command is neither in PATH nor in /usr/sbin or /sbin.
 need() {
     local found
     found=$(compgen -G "$1" || PATH=$PATH:/usr/sbin:/sbin command -v "$1" || true)
@@ -38,11 +38,11 @@ install_packages() {
     [ "${#MISSING[@]}" -gt 0 ] || return 0
 
     command -v apt-get >/dev/null \
-        || die "missing: ${MISSING[*]}. hint: this is no Debian; install these by hand"
+        || die "missing: ${MISSING[*]}. hint: this is not Debian; install them by hand"
     say "installing ${MISSING[*]}"
     if ! without_services apt_install >"$STATE/apt.log" 2>&1 9>&-; then
         tail -n 20 "$STATE/apt.log" >&2
-        die "cannot install packages; all of the output is in $STATE/apt.log"
+        die "cannot install packages; the full output is in $STATE/apt.log"
     fi
 }
 
@@ -52,8 +52,8 @@ apt_install() {
             apt-get install -qy --no-install-recommends "${MISSING[@]}"
 }
 
-# The tests start their own services on their own ports, so those of the packages are not started.
-# invoke-rc.d asks this file (https://people.debian.org/~hmh/invokerc.d-policyrc.d-specification.txt).
+# The tests start their own services on their own ports, so the packages must not start theirs.
+# invoke-rc.d consults this file (https://people.debian.org/~hmh/invokerc.d-policyrc.d-specification.txt).
 without_services() {
     local policy=/usr/sbin/policy-rc.d status=0
     if [ -e "$policy" ]; then

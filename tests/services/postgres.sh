@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Postgres on 127.0.0.1:54329, without durability: what it holds is test data.
+# Postgres on 127.0.0.1:54329, without durability, since it holds only test data.
 
 PG_PORT=54329
 
@@ -27,18 +27,18 @@ start_postgres() {
     [ -z "${AGENTMINE_TEST_POSTGRES_URL:-}" ] || return 0
     export AGENTMINE_TEST_POSTGRES_URL=postgres://postgres@127.0.0.1:$PG_PORT/postgres
     if pg_answers; then return 0; fi
-    if listens $PG_PORT; then die "port $PG_PORT is taken by something that is not Postgres"; fi
+    if listens $PG_PORT; then die "port $PG_PORT is in use by something other than Postgres"; fi
 
     local data=$STATE/postgres/data
     mkdir -p "$STATE/postgres"
     [ "$(id -u)" != 0 ] || chown postgres "$STATE/postgres"
-    as_postgres test -x "$STATE/postgres" || die "the user postgres cannot reach $STATE. hint: set AGENTMINE_TEST_STATE"
+    as_postgres test -x "$STATE/postgres" || die "the user postgres has no access to $STATE. hint: set AGENTMINE_TEST_STATE to another folder"
     if ! as_postgres test -f "$data/PG_VERSION"; then
         as_postgres "$(pg_bin initdb)" -D "$data" -A trust -U postgres --no-sync -E UTF8 --locale=C.UTF-8 \
             >"$STATE/initdb.log" 2>&1 || die "initdb failed: see $STATE/initdb.log"
     fi
-    # One that was killed stands in the way until it is collected, which may take its parent a moment.
-    wait_for 20 start_server "$data" || die "Postgres does not start: see $STATE/postgres/log"
+    # A server that was killed blocks the start until its parent has reaped it, which may take a moment.
+    wait_for 20 start_server "$data" || die "Postgres did not start: see $STATE/postgres/log"
     say "started Postgres on 127.0.0.1:$PG_PORT"
 }
 

@@ -5,7 +5,7 @@ AMQP_PORT=56729
 MANAGEMENT_PORT=15679
 DIST_PORT=25679
 
-# Not by the overview: it needs statistics, which a paused and resumed machine can be without.
+# Not /api/overview: it needs statistics, which may be missing after the machine was suspended.
 rabbitmq_answers() {
     curl -sf -m 5 -u guest:guest -o /dev/null 127.0.0.1:$MANAGEMENT_PORT/api/whoami && listens $AMQP_PORT
 }
@@ -15,7 +15,7 @@ start_rabbitmq() {
     export AGENTMINE_TEST_AMQP_URL=amqp://guest:guest@127.0.0.1:$AMQP_PORT/%2f
     if rabbitmq_answers; then return 0; fi
     if listens $AMQP_PORT; then
-        wait_for 20 rabbitmq_answers || die "port $AMQP_PORT is taken by something that is not our RabbitMQ"
+        wait_for 20 rabbitmq_answers || die "port $AMQP_PORT is in use by something other than the tests' RabbitMQ"
         return 0
     fi
 
@@ -31,7 +31,7 @@ log.file = false
 vm_memory_high_watermark.absolute = 1GB
 disk_free_limit.absolute = 200MB
 CONF
-    # The program itself: the wrapper in sbin insists on the user `rabbitmq`.
+    # Not the wrapper in /usr/sbin, which insists on the user `rabbitmq`.
     start "$home/log" env HOME="$home" RABBITMQ_NODENAME="agentmine-tests-$(id -u)-$AMQP_PORT@localhost" \
         RABBITMQ_MNESIA_BASE="$home/data" RABBITMQ_LOG_BASE="$home" RABBITMQ_LOGS=- \
         RABBITMQ_ENABLED_PLUGINS_FILE="$home/enabled_plugins" RABBITMQ_CONFIG_FILE="$home/rabbitmq.conf" \
@@ -40,12 +40,12 @@ CONF
         /usr/lib/rabbitmq/bin/rabbitmq-server
     wait_for 90 rabbitmq_answers || {
         tail -n 20 "$home/log" >&2
-        die "RabbitMQ does not start: see $home/log"
+        die "RabbitMQ did not start: see $home/log"
     }
     say "started RabbitMQ on 127.0.0.1:$AMQP_PORT"
 }
 
-# epmd, which it starts, stays: it is shared by all Erlang programs of the machine.
+# epmd, which it starts, keeps running: all Erlang programs of the machine share it.
 stop_rabbitmq() {
     [ -e "$STATE/rabbitmq/pid" ] || return 0
     stop_recorded "$STATE/rabbitmq/pid" rabbitmq
