@@ -5,29 +5,16 @@
 //! begins (ARCHITECTURE.md). What a session does to the outside world goes through effects, each of
 //! which happens once; what it records goes to the journal under its lease.
 
-mod background;
-mod checkpoint;
-mod closing;
-mod command_tool;
-mod context;
-mod discreet;
-mod effects;
-mod journal;
-mod launcher;
-mod lease;
-mod measure;
+mod claim;
 mod metrics;
-mod policy;
 mod prepare;
-mod progress;
-mod project;
+mod record;
 mod report;
-mod servers;
+mod run;
 mod session;
-mod slot;
-mod tools;
+mod sweep;
+mod verify;
 mod wiring;
-mod workspace;
 
 use std::sync::Arc;
 
@@ -40,9 +27,9 @@ use agentmine_store::Store;
 use agentmine_trackers::Tracker;
 use tokio::sync::mpsc::UnboundedSender;
 
-pub use launcher::SandboxLauncher;
-pub use policy::{Denied, check_command};
-pub use progress::Progress;
+pub use record::live::Progress;
+pub use run::policy::{Denied, check_command};
+pub use run::servers::launcher::SandboxLauncher;
 pub use wiring::{Args, connect, main};
 
 /// What a consumer works with.
@@ -78,10 +65,10 @@ pub enum Mode {
 /// it. Returns how many sessions were run.
 pub async fn run(deps: Arc<Deps>, mode: Mode, stop: Shutdown) -> u64 {
     metrics::describe();
-    let background = background::start(&deps);
+    let background = sweep::start(&deps);
     let mut slots = tokio::task::JoinSet::new();
     for index in 0..deps.config.consumer.concurrency {
-        slots.spawn(slot::run(Arc::clone(&deps), index, mode, stop.clone()));
+        slots.spawn(claim::slot::run(Arc::clone(&deps), index, mode, stop.clone()));
     }
     let mut sessions = 0;
     while let Some(ended) = slots.join_next().await {

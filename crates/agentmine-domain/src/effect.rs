@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::task::UnknownName;
-use crate::task::named;
+use crate::names::{UnknownName, named};
 
 named!(
     /// What kind of outside write.

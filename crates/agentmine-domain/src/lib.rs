@@ -3,20 +3,24 @@
 //! Nothing here does I/O and nothing knows of an adapter. Wire, row and API shapes live at the
 //! boundaries and become these types there.
 
+mod blame;
 mod budget;
 mod effect;
 mod ids;
 mod item;
+mod names;
 mod session;
 mod step;
 mod task;
 
+pub use blame::Blame;
 pub use budget::{Budget, Usage};
 pub use effect::{EffectKey, EffectKind};
 pub use ids::{Epoch, ParseIdError, Seq, SessionId, TaskId, TaskNumber, WorkerId};
 pub use item::{ItemKind, ItemRef, TrackerKind};
+pub use names::UnknownName;
 pub use session::{Session, SessionEnd};
 pub use step::{Step, StepKind};
 pub use task::{
-    EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, UnknownName, WakeUp,
+    EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, WakeUp,
 };

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::Usage;
 use crate::ids::{Epoch, SessionId, TaskId, TaskNumber, WorkerId};
-use crate::task::UnknownName;
-use crate::task::named;
+use crate::names::{UnknownName, named};
 use std::fmt;
 use std::str::FromStr;
 

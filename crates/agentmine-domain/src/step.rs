@@ -7,8 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::ids::{Epoch, Seq};
-use crate::task::UnknownName;
-use crate::task::named;
+use crate::names::{UnknownName, named};
 
 named!(
     /// What a step records.

@@ -17,8 +17,8 @@ use agentmine_sandbox::{Sandbox, SandboxError};
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use crate::journal::without;
-use crate::servers::looks_secret;
+use crate::record::journal::without;
+use crate::run::servers::looks_secret;
 
 /// How long a sandbox may take to say what a server wrote to stderr.
 const STDERR_LIMIT: Duration = Duration::from_secs(5);

@@ -12,10 +12,10 @@ use agentmine_trackers::Tracker;
 use tokio::sync::Mutex;
 
 use crate::Deps;
-use crate::effects::Effects;
-use crate::journal::SessionJournal;
-use crate::lease::{Keeper, Rhythm};
-use crate::servers::{Servers, SessionSampling};
+use crate::report::effects::Effects;
+use crate::record::journal::SessionJournal;
+use crate::claim::heartbeat::{Keeper, Rhythm};
+use crate::run::servers::{Servers, SessionSampling};
 
 /// How long the end of a session waits for the store to take its servers' last news.
 const LAST_NEWS: Duration = Duration::from_secs(5);

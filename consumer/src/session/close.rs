@@ -7,9 +7,9 @@ use agentmine_domain::EndState;
 use agentmine_store::{Claim, Close};
 
 use crate::Deps;
-use crate::context::Context;
-use crate::effects::{Label, store_halt};
-use crate::progress::Progress;
+use crate::session::context::Context;
+use crate::report::effects::{Label, store_halt};
+use crate::record::live::Progress;
 use crate::report::Report;
 
 /// Tells the tracker how it ended and closes the lease. A failure here leaves the lease to run out;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agentmine_agent::Halt;
 use serde::{Deserialize, Serialize};
 
-use crate::workspace::{PROJECT, Workspace};
+use crate::prepare::workspace::{PROJECT, Workspace};
 
 /// Settings of the repository's own, `.agentmine/config.yaml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

@@ -1,5 +1,8 @@
 //! From a claimed task to a sandbox in which the agent can begin (spec 001 §4, §5).
 
+pub(crate) mod project;
+pub(crate) mod workspace;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,11 +15,11 @@ use agentmine_trackers::{GitSource, Item, Repository};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::unpack;
-use crate::context::Context;
-use crate::project::{PROJECT_FILE, Project, ProjectFile, inspect};
-use crate::servers::{Base, repository_file};
-use crate::workspace::{Workspace, said};
+use crate::record::checkpoint::unpack;
+use crate::session::context::Context;
+use crate::prepare::project::{PROJECT_FILE, Project, ProjectFile, inspect};
+use crate::run::servers::{Base, repository_file};
+use crate::prepare::workspace::{Workspace, said};
 
 /// Most bytes of one push.
 const MAX_PUSH: u64 = 512 * 1024 * 1024;
@@ -134,7 +137,7 @@ pub(crate) async fn prepare(
         .tracker
         .repository(&ctx.task.item)
         .await
-        .map_err(crate::effects::tracker_halt)?;
+        .map_err(crate::report::effects::tracker_halt)?;
     let branches = WorkBranches::of(&ctx.task, item, &repository);
     branches.check(&repository)?;
     let upstream = upstream(repository.source.clone());
@@ -211,7 +214,7 @@ async fn chosen_image(ctx: &Context, branch: &str) -> Result<Option<String>, Hal
         .tracker
         .file(&ctx.task.item, branch, PROJECT_FILE)
         .await
-        .map_err(crate::effects::tracker_halt)?;
+        .map_err(crate::report::effects::tracker_halt)?;
     let Some(image) = text
         .and_then(|t| ProjectFile::parse(&t).ok())
         .and_then(|f| f.image)

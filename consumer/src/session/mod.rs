@@ -4,6 +4,9 @@
 //! the tracker is told and what becomes of the row; with the lease gone, nothing is told and
 //! nothing is written, and only the sandbox is removed.
 
+pub(crate) mod close;
+pub(crate) mod context;
+
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,18 +24,18 @@ use futures::FutureExt as _;
 use tracing::Instrument as _;
 
 use crate::Deps;
-use crate::checkpoint::Checkpoints;
-use crate::closing::{close, halt_name, panic_text, refuse_foreign};
-use crate::command_tool::CommandTool;
-use crate::context::{Context, context};
-use crate::discreet::Discreet;
-use crate::effects::{Label, tracker_halt};
-use crate::measure::Measurer;
+use crate::record::checkpoint::Checkpoints;
+use crate::session::close::{close, halt_name, panic_text, refuse_foreign};
+use crate::run::command::CommandTool;
+use crate::session::context::{Context, context};
+use crate::run::redacting_model::Discreet;
+use crate::report::effects::{Label, tracker_halt};
+use crate::verify::measure::Measurer;
 use crate::prepare::{Prepared, prepare};
-use crate::progress::Progress;
+use crate::record::live::Progress;
 use crate::report::{Report, report};
-use crate::servers::Servers;
-use crate::tools::FleetTools;
+use crate::run::servers::Servers;
+use crate::run::tools::FleetTools;
 
 /// Runs the session of a claim to its end, whatever that is.
 pub(crate) async fn run(deps: Arc<Deps>, claim: Claim, stop: Shutdown) {

@@ -15,10 +15,10 @@ use agentmine_gateway::{Fence, Gateway, GatewayConfig, TrafficEvent};
 use agentmine_sandbox::SandboxSpec;
 use async_trait::async_trait;
 
-use crate::context::Context;
+use crate::session::context::Context;
 use crate::prepare::{Prepared, SETUP_TIMEOUT};
-use crate::tools::cap_middle;
-use crate::workspace::{Workspace, said};
+use crate::run::tools::cap_middle;
+use crate::prepare::workspace::{Workspace, said};
 
 /// What is kept of a check's output, head and tail.
 const CHECK_OUTPUT: usize = 6 * 1024;

@@ -10,8 +10,8 @@ use agentmine_sandbox::{Command, Sandbox, SandboxError};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::policy::check_command;
-use crate::tools::{cap_middle, failed};
+use crate::run::policy::check_command;
+use crate::run::tools::{cap_middle, failed};
 
 /// Bytes of both outputs of one command that the model is told.
 const MAX_OUTPUT: usize = 48 * 1024;

@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::effects::store_halt;
-use crate::lease::Keeper;
+use crate::report::effects::store_halt;
+use crate::claim::heartbeat::Keeper;
 use crate::prepare::Start;
-use crate::progress::Progress;
+use crate::record::live::Progress;
 
 /// The journal of one session.
 pub(crate) struct SessionJournal {

@@ -18,11 +18,11 @@ use agentmine_sandbox::Sandbox;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use crate::checkpoint::Checkpoints;
-use crate::command_tool::CommandTool;
-use crate::context::Context;
-use crate::progress::Progress;
-use crate::servers::{MAX_TOOLS, Servers, TEXT_EDITOR};
+use crate::record::checkpoint::Checkpoints;
+use crate::run::command::CommandTool;
+use crate::session::context::Context;
+use crate::record::live::Progress;
+use crate::run::servers::{MAX_TOOLS, Servers, TEXT_EDITOR};
 
 /// Bytes of one result of a built-in tool that the model is told, head and tail kept. A server's
 /// results have `mcp.max_output_size`.

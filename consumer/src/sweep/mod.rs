@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::Deps;
-use crate::effects::Effects;
+use crate::report::effects::Effects;
 use crate::session::tracker_of;
 
 /// How long the last relay may take.

@@ -1,11 +1,13 @@
 //! From a measured result to a pull request that tells of it.
 
+pub(crate) mod effects;
+
 use agentmine_agent::{Halt, Outcome, progress_comment, pull_request};
 use agentmine_trackers::{Item, NewPullRequest};
 
-use crate::context::Context;
-use crate::effects::Label;
-use crate::measure::Measurer;
+use crate::session::context::Context;
+use crate::report::effects::Label;
+use crate::verify::measure::Measurer;
 use crate::prepare::Prepared;
 
 /// How a session ended well.

@@ -1,0 +1,4 @@
+//! Taking a task: a slot waits for a wake-up and claims the row; the heartbeat keeps the lease.
+
+pub(crate) mod heartbeat;
+pub(crate) mod slot;

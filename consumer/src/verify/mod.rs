@@ -1,0 +1,3 @@
+//! Verification of the result by facts.
+
+pub(crate) mod measure;
