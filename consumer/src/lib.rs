@@ -68,7 +68,12 @@ pub async fn run(deps: Arc<Deps>, mode: Mode, stop: Shutdown) -> u64 {
     let background = sweep::start(&deps);
     let mut slots = tokio::task::JoinSet::new();
     for index in 0..deps.config.consumer.concurrency {
-        slots.spawn(claim::slot::run(Arc::clone(&deps), index, mode, stop.clone()));
+        slots.spawn(claim::slot::run(
+            Arc::clone(&deps),
+            index,
+            mode,
+            stop.clone(),
+        ));
     }
     let mut sessions = 0;
     while let Some(ended) = slots.join_next().await {

@@ -15,11 +15,11 @@ use agentmine_trackers::{GitSource, Item, Repository};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::record::checkpoint::unpack;
-use crate::session::context::Context;
 use crate::prepare::project::{PROJECT_FILE, Project, ProjectFile, inspect};
-use crate::run::servers::{Base, repository_file};
 use crate::prepare::workspace::{Workspace, said};
+use crate::record::checkpoint::unpack;
+use crate::run::servers::{Base, repository_file};
+use crate::session::context::Context;
 
 /// Most bytes of one push.
 const MAX_PUSH: u64 = 512 * 1024 * 1024;

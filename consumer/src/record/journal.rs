@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::report::effects::store_halt;
 use crate::claim::heartbeat::Keeper;
 use crate::prepare::Start;
 use crate::record::live::Progress;
+use crate::report::effects::store_halt;
 
 /// The journal of one session.
 pub(crate) struct SessionJournal {

@@ -5,10 +5,10 @@ pub(crate) mod effects;
 use agentmine_agent::{Halt, Outcome, progress_comment, pull_request};
 use agentmine_trackers::{Item, NewPullRequest};
 
-use crate::session::context::Context;
-use crate::report::effects::Label;
-use crate::verify::measure::Measurer;
 use crate::prepare::Prepared;
+use crate::report::effects::Label;
+use crate::session::context::Context;
+use crate::verify::measure::Measurer;
 
 /// How a session ended well.
 pub(crate) struct Report {

@@ -19,10 +19,10 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
 use crate::record::checkpoint::Checkpoints;
-use crate::run::command::CommandTool;
-use crate::session::context::Context;
 use crate::record::live::Progress;
+use crate::run::command::CommandTool;
 use crate::run::servers::{MAX_TOOLS, Servers, TEXT_EDITOR};
+use crate::session::context::Context;
 
 /// Bytes of one result of a built-in tool that the model is told, head and tail kept. A server's
 /// results have `mcp.max_output_size`.

@@ -7,10 +7,10 @@ use agentmine_domain::EndState;
 use agentmine_store::{Claim, Close};
 
 use crate::Deps;
-use crate::session::context::Context;
-use crate::report::effects::{Label, store_halt};
 use crate::record::live::Progress;
 use crate::report::Report;
+use crate::report::effects::{Label, store_halt};
+use crate::session::context::Context;
 
 /// Tells the tracker how it ended and closes the lease. A failure here leaves the lease to run out;
 /// the next attempt then finds the effects that were done.

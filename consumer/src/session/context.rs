@@ -12,9 +12,9 @@ use agentmine_trackers::Tracker;
 use tokio::sync::Mutex;
 
 use crate::Deps;
-use crate::report::effects::Effects;
-use crate::record::journal::SessionJournal;
 use crate::claim::heartbeat::{Keeper, Rhythm};
+use crate::record::journal::SessionJournal;
+use crate::report::effects::Effects;
 use crate::run::servers::{Servers, SessionSampling};
 
 /// How long the end of a session waits for the store to take its servers' last news.

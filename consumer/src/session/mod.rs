@@ -24,18 +24,18 @@ use futures::FutureExt as _;
 use tracing::Instrument as _;
 
 use crate::Deps;
-use crate::record::checkpoint::Checkpoints;
-use crate::session::close::{close, halt_name, panic_text, refuse_foreign};
-use crate::run::command::CommandTool;
-use crate::session::context::{Context, context};
-use crate::run::redacting_model::Discreet;
-use crate::report::effects::{Label, tracker_halt};
-use crate::verify::measure::Measurer;
 use crate::prepare::{Prepared, prepare};
+use crate::record::checkpoint::Checkpoints;
 use crate::record::live::Progress;
+use crate::report::effects::{Label, tracker_halt};
 use crate::report::{Report, report};
+use crate::run::command::CommandTool;
+use crate::run::redacting_model::Discreet;
 use crate::run::servers::Servers;
 use crate::run::tools::FleetTools;
+use crate::session::close::{close, halt_name, panic_text, refuse_foreign};
+use crate::session::context::{Context, context};
+use crate::verify::measure::Measurer;
 
 /// Runs the session of a claim to its end, whatever that is.
 pub(crate) async fn run(deps: Arc<Deps>, claim: Claim, stop: Shutdown) {

@@ -15,10 +15,10 @@ use agentmine_gateway::{Fence, Gateway, GatewayConfig, TrafficEvent};
 use agentmine_sandbox::SandboxSpec;
 use async_trait::async_trait;
 
-use crate::session::context::Context;
+use crate::prepare::workspace::{Workspace, said};
 use crate::prepare::{Prepared, SETUP_TIMEOUT};
 use crate::run::tools::cap_middle;
-use crate::prepare::workspace::{Workspace, said};
+use crate::session::context::Context;
 
 /// What is kept of a check's output, head and tail.
 const CHECK_OUTPUT: usize = 6 * 1024;

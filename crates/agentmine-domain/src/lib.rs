@@ -21,6 +21,4 @@ pub use item::{ItemKind, ItemRef, TrackerKind};
 pub use names::UnknownName;
 pub use session::{Session, SessionEnd};
 pub use step::{Step, StepKind};
-pub use task::{
-    EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, WakeUp,
-};
+pub use task::{EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, WakeUp};

@@ -6,8 +6,8 @@
 use agentmine_agent::Halt;
 use agentmine_mcp::config::{MAX_FILE, PROJECT_FILE, RepositoryFile};
 
-use crate::session::context::Context;
 use crate::prepare::workspace::Workspace;
+use crate::session::context::Context;
 
 /// Whether the commit is known to be in the clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

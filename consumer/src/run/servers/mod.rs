@@ -34,10 +34,10 @@ use agentmine_runtime::config::{ChangedDescriptions, Config};
 use agentmine_sandbox::SandboxError;
 use serde_json::Value;
 
-use crate::session::context::Context;
-use crate::run::servers::launcher::SandboxLauncher;
 use crate::prepare::Prepared;
 use crate::prepare::workspace::PROJECT;
+use crate::run::servers::launcher::SandboxLauncher;
+use crate::session::context::Context;
 use choose::{Chosen, ToolRules, choose, in_sandbox, listed};
 pub(crate) use file::{Base, repository_file};
 pub(crate) use sampling::SessionSampling;

@@ -20,8 +20,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Deps;
-use crate::session::context::Context;
 use crate::record::journal::SessionJournal;
+use crate::session::context::Context;
 
 /// Bytes of text of one request.
 const MAX_TEXT: usize = 256 * 1024;
