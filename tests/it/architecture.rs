@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Our packages that each of ours may depend on.
+/// Which of our packages each of our packages may depend on.
 fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
     const ADAPTER: &[&str] = &["agentmine-domain", "agentmine-runtime"];
     BTreeMap::from([
@@ -16,7 +16,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("agentmine-gateway", ADAPTER),
         ("agentmine-llm", ADAPTER),
         ("agentmine-mcp", ADAPTER),
-        // The guest's protocol, which both ends of the tunnel speak.
+        // The guest's protocol, which both ends of the tunnel use.
         (
             "agentmine-sandbox",
             &["agentmine-domain", "agentmine-runtime", "agentmine-guest"],
@@ -51,7 +51,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
     ])
 }
 
-/// Crates of others that only these of ours may use.
+/// Third-party crates that only these of our packages may use.
 const FENCED: [(&str, &[&str]); 6] = [
     ("lapin", &["agentmine-queue"]),
     ("sqlx", &["agentmine-store"]),

@@ -1,4 +1,4 @@
-//! The whole of it in one process, as a newcomer meets it.
+//! The whole fleet in one process, as a newcomer runs it.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -190,7 +190,7 @@ async fn run_works_on_the_users_own_repository_with_a_configured_model() {
         String::from_utf8_lossy(&branches.stdout).contains("agentmine/issue-"),
         "{shown}"
     );
-    // The user's own files, branch and issue are as they were.
+    // The user's files, branch and issue are unchanged.
     let status = Command::new("git")
         .arg("-C")
         .arg(&repo)

@@ -38,7 +38,7 @@ async fn a_container_that_cannot_be_made_ends_the_task_with_a_comment() {
         .unwrap();
     });
     let number = one_issue(&rig).await;
-    // An image that the operator allows and nobody has.
+    // An image that the operator allows, but that does not exist.
     rig.config["command_executor"]["docker"]["allowed_images"] =
         serde_json::json!(["agentmine-no-such-*"]);
     rig.consume().await;

@@ -1,4 +1,4 @@
-//! MCP servers in a session: where they run, what they see, and what becomes of them.
+//! MCP servers in a session: where they run, what they can see, and how they end.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ const PROBE: &str = include_str!("fleet_mcp/probe.py");
 const TOKEN: &str = "canary-token-of-a-server";
 const FILE: &str = ".agentmine/mcp_config.json";
 
-/// The sample's solution behind other calls.
+/// The sample's solution, after other calls.
 fn first(calls: impl IntoIterator<Item = Answer>) -> Scenario {
     Scenario::new("uses servers first").replies(calls.into_iter().chain([
         edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
@@ -29,7 +29,7 @@ fn probe(tool: &str, text: &str) -> Answer {
     call(&format!("mcp__probe__{tool}"), json!({ "text": text }))
 }
 
-/// Files of a test's operator.
+/// The operator's files in a test.
 trait Operator {
     fn script(&self) -> PathBuf;
     fn pids(&self) -> PathBuf;
@@ -49,7 +49,7 @@ impl Operator for Rig {
         self.folder.path().join("pids")
     }
 
-    /// Makes these the operator's servers.
+    /// Configures these as the operator's servers.
     fn servers(&mut self, servers: Value) {
         let path = self.folder.path().join("mcp_config.json");
         let file = json!({ "mcpServers": servers });
@@ -94,7 +94,7 @@ async fn issue(rig: &Rig) -> u64 {
     number
 }
 
-/// Works the one task off, which has to end well.
+/// Runs the only task, which must succeed.
 async fn done(rig: &Rig) -> (Task, String) {
     let log = rig.consume().await;
     let task = rig.task().await;
@@ -109,7 +109,7 @@ async fn done(rig: &Rig) -> (Task, String) {
     (task, log)
 }
 
-/// What calls of a tool gave, as the model was told.
+/// The results of a tool's calls, as the model got them.
 async fn results(rig: &Rig, task: &Task, tool: &str) -> Vec<String> {
     let steps = rig.steps(task).await;
     let messages = steps.iter().map(|step| &step.payload["message"]);
@@ -150,7 +150,7 @@ async fn an_operators_server_is_offered_called_and_gone_with_the_session() {
     let mut sorted = names.clone();
     sorted.sort();
     assert_eq!(names, sorted);
-    // The prompt's prefix stays the same as long as the offer does.
+    // The prompt's prefix stays the same while the offered tools do.
     let tools = |n: usize| rig.model.requests()[n].body["tools"].to_string();
     assert_eq!(tools(0), tools(4));
 
@@ -206,7 +206,7 @@ async fn a_sandboxed_server_sees_the_workspace_and_not_the_worker() {
         "the operator gave it, and it is told to nobody"
     );
     assert!(!marker.exists(), "it wrote on the host");
-    // What it changed is kept as a command's change would be.
+    // Its changes to files are kept, as a command's would be.
     let steps = rig.steps(&task).await;
     let touched = steps
         .iter()
@@ -234,7 +234,7 @@ async fn a_repositorys_server_runs_in_the_sandbox_and_gets_nothing_of_the_operat
     let mut rig = Rig::local(scenario).await;
     let operators = rig.on_worker();
     rig.servers(json!({ "probe": operators }));
-    // The same name, no place of its own choice, and an attempt at the worker's environment.
+    // The same name, an attempt to choose where it runs, and one to read the worker's environment.
     in_repository(
         &rig,
         Some(json!({ "mcpServers": { "probe": {
@@ -253,7 +253,7 @@ async fn a_repositorys_server_runs_in_the_sandbox_and_gets_nothing_of_the_operat
     let transcript = rig.transcript(&task).await;
     assert!(!transcript.contains(TOKEN) && !log.contains(TOKEN));
     let told = results(&rig, &task, "mcp__probe__where").await.remove(0);
-    // With an entry that is refused the name is nobody's; else it is the repository's own.
+    // If the entry is refused, no server has the name; otherwise the repository's has it.
     if let Ok(place) = serde_json::from_str::<Value>(&told) {
         assert_ne!(place["token"], TOKEN);
         assert_ne!(place["workspace"], false, "{told}");
@@ -318,7 +318,7 @@ async fn what_an_agent_adds_to_the_repositorys_file_starts_nothing_on_resume() {
     rig.model.wait_for_held(1).await;
     victim.kill_nine();
     victim.end().await;
-    // The branch that it came from has moved on meanwhile, too.
+    // The branch that it started from has moved, too.
     rig.forge.commit(DEMO, "main", "main", |dir| {
         std::fs::write(dir.join(FILE), file.to_string()).unwrap();
     });
@@ -432,7 +432,7 @@ async fn a_server_that_crashes_is_told_to_the_model_and_the_task_ends_well() {
     let told: Value = serde_json::from_str(&crashed).unwrap();
     assert_eq!(told["status"], "error");
     assert!(told["error"]["code"].is_string() && told["error"]["message"].is_string());
-    // It was started again, and the call waited for it.
+    // It was restarted, and the call waited for it.
     assert_eq!(
         results(&rig, &task, "mcp__probe__echo").await,
         ["echo: again"]
@@ -488,7 +488,7 @@ async fn a_tool_that_is_taken_back_is_offered_no_more() {
     );
     assert!(!after.contains(&"mcp__probe__echo".to_owned()), "{after:?}");
     assert!(after.contains(&"mcp__probe__late".to_owned()), "{after:?}");
-    // And what the operator denies never was.
+    // And what the operator denies was never offered.
     assert!(
         !before.contains(&"mcp__probe__hang".to_owned()),
         "{before:?}"

@@ -1,5 +1,5 @@
-//! Story tests: the processes as users run them, over real RabbitMQ, Postgres, Docker and git. Only
-//! the forge and the model are played. `tests/run` starts what they need.
+//! Story tests: the processes as users run them, with real RabbitMQ, Postgres, Docker and git. Only
+//! the forge and the model are simulated. `tests/run` starts what they need.
 
 #![expect(
     clippy::unwrap_used,

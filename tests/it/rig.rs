@@ -17,10 +17,10 @@ use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// How long a story may wait for one of its events.
+/// Time limit for waiting for one event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
-/// Everything a fleet needs but its processes.
+/// Everything that a fleet needs, except its processes.
 pub(crate) struct Rig {
     pub(crate) forge: Forge,
     pub(crate) model: ScriptedModel,
@@ -65,7 +65,7 @@ pub(crate) fn solves_demo() -> Scenario {
 }
 
 impl Rig {
-    /// A forge with the sample repository, a model that plays `scenario`, an empty database.
+    /// A forge with the sample repository, a model with `scenario`, an empty database.
     pub(crate) async fn new(scenario: Scenario) -> Self {
         let forge = Forge::start().await;
         forge.add_repo(DEMO, agentmine_tests::forge::write_demo);
@@ -99,14 +99,14 @@ impl Rig {
         }
     }
 
-    /// The same over the local jail instead of Docker.
+    /// The same with the local jail instead of Docker.
     pub(crate) async fn local(scenario: Scenario) -> Self {
         let mut rig = Self::new(scenario).await;
         rig.config["command_executor"]["backend"] = "local".into();
         rig
     }
 
-    /// Writes the configuration as it is now.
+    /// Writes the current configuration to its file.
     pub(crate) fn config_file(&self) -> PathBuf {
         let path = self
             .folder
@@ -133,7 +133,7 @@ impl Rig {
         assert!(status.success(), "producer: {status}\n{log}");
     }
 
-    /// Works until nothing waits.
+    /// Works until nothing is waiting.
     pub(crate) async fn consume(&self) -> String {
         let (status, log) = self.spawn("consumer", &["--once"]).end().await;
         assert!(status.success(), "consumer: {status}\n{log}");
@@ -144,7 +144,7 @@ impl Rig {
         self.store.tasks(&TaskFilter::default()).await.unwrap()
     }
 
-    /// The one task there is.
+    /// The only task.
     pub(crate) async fn task(&self) -> Task {
         let mut tasks = self.tasks().await;
         assert_eq!(tasks.len(), 1, "{tasks:#?}");
@@ -165,7 +165,7 @@ impl Rig {
         serde_json::to_string_pretty(&steps).unwrap()
     }
 
-    /// Waits until the tasks are as asked.
+    /// Waits until the tasks satisfy a condition.
     pub(crate) async fn wait(&self, what: &str, is_so: impl Fn(&[Task]) -> bool) -> Vec<Task> {
         let begun = std::time::Instant::now();
         loop {
@@ -177,7 +177,7 @@ impl Rig {
                 begun.elapsed() < PATIENCE,
                 "waited for {what} in vain: {tasks:#?}"
             );
-            // A row's change has no event that another process could await.
+            // Another process cannot await a change of a row.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -206,7 +206,7 @@ impl Drop for Rig {
                 .build();
             runtime.map(|runtime| runtime.block_on(clean(&prefix)))
         });
-        // What is left is only clutter.
+        // A leftover does no harm.
         let _ = cleaning.join();
     }
 }
@@ -256,7 +256,7 @@ pub(crate) async fn containers(tasks: &[Task]) -> Vec<String> {
         .collect()
 }
 
-/// One of the project's programs, beside this test's own.
+/// One of the project's programs, next to this test's.
 pub(crate) fn binary(name: &str) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let path = exe.parent().and_then(Path::parent).unwrap().join(name);
@@ -321,7 +321,7 @@ impl Process {
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 
-    /// As a power cut would.
+    /// As a power failure would.
     pub(crate) fn kill_nine(&self) {
         self.signal(libc::SIGKILL);
     }
@@ -330,7 +330,7 @@ impl Process {
         self.signal(libc::SIGTERM);
     }
 
-    /// Waits for its end.
+    /// Waits for it to exit.
     pub(crate) async fn end(mut self) -> (ExitStatus, String) {
         let status = match tokio::time::timeout(PATIENCE, self.child.wait()).await {
             Ok(status) => status.unwrap(),

@@ -1,4 +1,4 @@
-//! What a sandbox can reach and hold, and what it cannot.
+//! What a sandbox can reach and contain, and what it cannot.
 
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::DEMO;
@@ -10,7 +10,7 @@ use crate::rig::{Rig, containers, solves_demo};
 
 const REQUEST: &str = "coding agent";
 
-/// The sample's solution behind other calls.
+/// The sample's solution, after other calls.
 fn first(calls: Vec<Answer>) -> Scenario {
     use agentmine_tests::model::{commit_and_push, edit_replace};
     Scenario::new("looks around first").replies(calls.into_iter().chain([
@@ -20,7 +20,7 @@ fn first(calls: Vec<Answer>) -> Scenario {
     ]))
 }
 
-/// What a docker command prints, in a file: an exported container has hundreds of megabytes.
+/// The output of a docker command, in a file, since an exported container has hundreds of megabytes.
 async fn docker(args: &[&str]) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     let status = Command::new("docker")
@@ -33,7 +33,7 @@ async fn docker(args: &[&str]) -> tempfile::NamedTempFile {
     file
 }
 
-/// By another program: a search in here would keep forge and model from answering meanwhile.
+/// Searches with another program, since a search in this process would block the forge and the model.
 async fn contains(haystack: &tempfile::NamedTempFile, needle: &str) -> bool {
     let status = Command::new("grep")
         .args(["-a", "-q", "-F", "-e", needle])
@@ -61,7 +61,7 @@ async fn credential_never_enters_container() {
         &[REQUEST],
     );
     rig.produce().await;
-    // Behind the push, before the end: clone, fetch and push have all been made.
+    // After the push and before the end: clone, fetch and push have all been done.
     rig.model.hold_at(4);
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
@@ -101,7 +101,7 @@ async fn credential_never_enters_container() {
     .await;
     let described = docker(&["inspect", name]).await;
     let logged = docker(&["logs", name]).await;
-    // The search itself can fail: what is there is found.
+    // The search works: it finds what is there.
     assert!(contains(&volumes, "greet.sh").await && contains(&processes, "PATH=").await);
     for canary in &canaries {
         for (what, bytes) in [
@@ -213,7 +213,7 @@ async fn push_to_another_branch_is_refused() {
 async fn sandbox_has_no_network_but_the_gateway() {
     let scenario = first(vec![
         shell("ls /sys/class/net; cat /proc/net/route; echo end-of-list"),
-        // The host's own services: the broker on loopback, whatever stands behind a bridge's address.
+        // The host's own services: the broker on loopback, and anything at a bridge's address.
         shell(
             "for a in 127.0.0.1:56729 127.0.0.1:54329 172.17.0.1:22 10.0.0.1:80 1.1.1.1:443; do \
              timeout 3 bash -c \"exec 3<>/dev/tcp/${a%:*}/${a#*:}\" 2>/dev/null && echo REACHED-$a || echo closed-$a; done",
@@ -319,7 +319,7 @@ async fn nothing_left_running_can_push_once_the_result_is_measured() {
     let scenario = Scenario::new("pushes behind its back").replies([
         edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
         commit_and_push("Greet the person named"),
-        // Pushes something else as soon as it can, again and again.
+        // Tries to push something else, repeatedly.
         shell(
             "cp -r . ../tmp/evil && cd ../tmp/evil && git commit -q --allow-empty -m evil && \
              (setsid sh -c 'sleep 1; while ! git push -q origin HEAD:refs/heads/{branch}; do sleep 0.05; done' >/dev/null 2>&1 &)",
@@ -327,7 +327,7 @@ async fn nothing_left_running_can_push_once_the_result_is_measured() {
         say("Done."),
     ]);
     let mut rig = Rig::new(scenario).await;
-    // The measurement outlasts the wait of the one that pushes.
+    // The measurement takes longer than the pusher waits.
     rig.config["agent"]["checks"] = serde_json::json!(["sh test.sh && sleep 2"]);
     rig.forge.add_issue(
         DEMO,

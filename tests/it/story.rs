@@ -91,13 +91,13 @@ async fn a_second_scan_of_the_same_label_makes_no_second_task() {
         &[REQUEST],
     );
     rig.produce().await;
-    // As a scan that is older than the label's move would see it.
+    // As seen by a scan that began before the label changed.
     rig.produce().await;
     assert_eq!(rig.tasks().await.len(), 1);
     rig.consume().await;
     rig.produce().await;
     assert_eq!(rig.tasks().await.len(), 1);
-    // Asked again by a person, it is a new task with a branch and a pull request of its own.
+    // Requested again by a person, it is a new task with a new branch and pull request.
     rig.forge.remove_label(DEMO, number, "coding agent done");
     rig.forge.add_label(DEMO, number, REQUEST);
     rig.produce().await;
@@ -161,7 +161,7 @@ async fn killed_consumer_loses_nothing() {
             &[REQUEST],
         );
     }
-    // Every task stops where its file is edited and nothing is pushed.
+    // Every task is held after its file was edited and before anything is pushed.
     rig.model.hold_at(2);
     let mut rig = rig;
     rig.config["consumer"]["concurrency"] = 1.into();
@@ -192,7 +192,7 @@ async fn killed_consumer_loses_nothing() {
             .count(),
         1
     );
-    // The second worker went on where the first was: the edit was not made again.
+    // The second worker continued where the first was: the edit was not repeated.
     let resumed = tasks.iter().find(|t| t.attempt == 2).unwrap();
     let steps = rig.steps(resumed).await;
     let edits = steps.iter().filter(|s| {
@@ -235,7 +235,7 @@ async fn consumer_drains_on_sigterm() {
         assert!(metrics.contains(part), "{part} is not in {metrics}");
     }
     consumer.terminate();
-    // It takes no more work while it ends what it has, and says that it is not ready.
+    // It takes no more work while it finishes its tasks, and reports that it is not ready.
     while get(&address, "/ready").await.0 != 503 {
         tokio::task::yield_now().await;
     }
@@ -259,7 +259,7 @@ async fn consumer_drains_on_sigterm() {
     assert_eq!(tasks[0].attempt, 0);
 }
 
-/// An address that nothing listens on just now.
+/// An address that nothing listens on at the moment.
 fn free_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
@@ -414,7 +414,7 @@ async fn a_task_is_stopped_and_paused_by_a_persons_wish() {
         .await;
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent paused"]);
     assert!(rig.store.resume(task.id).await.unwrap());
-    // The second session asks the same again, and is held again.
+    // The second session sends the same request, and is held again.
     rig.model.wait_for_requests(4).await;
     assert!(
         rig.store

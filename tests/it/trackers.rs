@@ -1,5 +1,5 @@
-//! One contract over both trackers: GitHub against the fake forge, and the local folder. Below it,
-//! what only a server can do to a client.
+//! One contract for both trackers: GitHub, against the fake forge, and the local folder. Below it, the
+//! faults that only a server can cause.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail it")]
 
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn seed(dir: &Path) {
     std::fs::write(dir.join("src/a.txt"), "größe\n".repeat(40)).unwrap();
 }
 
-/// A tracker and what stands behind it, with the acts of a person.
+/// A tracker and its server or folder, with the actions of a person.
 trait World {
     fn tracker(&self) -> &dyn Tracker;
     fn add_issue(&self, title: &str, labels: &[&str]) -> u64;
@@ -251,7 +251,7 @@ async fn a_marked_comment_is_written_once_and_edited(world: &dyn World) {
     let number = world.add_issue("Asked", &[LABEL]);
     let tracker = world.tracker();
     let item = tracker.candidates(LABEL).await.unwrap().remove(0).item;
-    // A person's comment is not ours, whatever it carries.
+    // A person's comment is not ours, whatever its text.
     world.add_comment(number, "I quote <!-- task 1 progress -->");
     let first = tracker
         .upsert_comment(&item, "task 1 progress", "half way")
@@ -376,7 +376,7 @@ async fn a_marker_that_could_break_out_is_refused(world: &dyn World) {
     }
 }
 
-/// Each fact, over each tracker.
+/// Each fact, for each tracker.
 macro_rules! contract {
     ($($fact:ident),* $(,)?) => {
         mod github {
@@ -508,7 +508,7 @@ async fn a_renamed_repository_is_followed() {
     let item = world.issue().await;
     world.branch("x");
     world.forge.rename_repo(REPO, "octo/new");
-    // Another process, which knows the old name from its row.
+    // Another process, which has the old name from its row.
     let tracker = GitHubTracker::new(&world.forge.config(&[REPO])).unwrap();
     let found = tracker.candidates(LABEL).await.unwrap().remove(0);
     assert_eq!(found.item.key(), item.key());
@@ -663,7 +663,7 @@ async fn the_forge_serves_git_to_who_may_and_follows_pushes() {
     );
     let demo = here.join("demo");
     git(&demo, &["switch", "-q", "-c", "x"]);
-    // Large enough that git sends it in chunks and compressed.
+    // Large enough for git to send it compressed and in chunks.
     let noise: String = (0..400_000_u64)
         .map(|n| char::from((n * n % 89 + 33) as u8))
         .collect();

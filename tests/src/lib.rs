@@ -1,5 +1,5 @@
-//! What the story tests play: the forge and the model. All else in them is real. `mcp` is what tests of
-//! MCP servers share.
+//! The simulated parts of the story tests: the forge and the model. Everything else in them is real.
+//! `mcp` is shared by the tests of MCP servers.
 
 pub mod forge;
 pub mod mcp;

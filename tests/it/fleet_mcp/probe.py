@@ -1,4 +1,4 @@
-"""A small MCP server that tells where it runs, and does what a test wants of it.
+"""A small MCP server that reports where it runs, and does what a test asks for.
 
 Speaks the handshake era over stdio. Its arguments: `--pids FILE` to write its process id to.
 """

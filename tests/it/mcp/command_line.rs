@@ -1,4 +1,4 @@
-//! `agentmine mcp`, as a person types it: real servers, a faulty one, and a file with a fault in it.
+//! `agentmine mcp` as a person uses it: real servers, a faulty one, and a file with a fault.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::rig::binary;
 
-/// A home with a configuration: three servers that work, one that does not, and a faulty entry.
+/// A home folder with a configuration: three working servers, one that does not work, and a faulty entry.
 fn home() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     let bin = installed().join("node_modules/.bin");
@@ -48,7 +48,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(out).into_owned() + &String::from_utf8_lossy(err)
 }
 
-/// What is shown, where the exit code is as it should be.
+/// The output, after checking the exit code.
 #[track_caller]
 fn shown(home: &Path, args: &[&str], code: i32) -> String {
     let output = agentmine(home, args);

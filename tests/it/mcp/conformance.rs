@@ -1,8 +1,8 @@
-//! The official conformance suite (npm `@modelcontextprotocol/conformance`), for what each revision
-//! requires: of the client, and of the tool servers through their HTTP face.
+//! The official conformance suite (npm `@modelcontextprotocol/conformance`), with the requirements of
+//! each revision for the client and for the tool servers over HTTP.
 //!
-//! What is not passed stands in `conformance/REVISION.yaml`, the suite's own form of a baseline, with
-//! the reason of each; an entry that passes by now fails the run too. `tests/run conformance
+//! Scenarios that do not pass are listed in `conformance/REVISION.yaml`, in the suite's own baseline
+//! format, each with its reason; an entry that passes fails the run too. `tests/run conformance
 //! --no-capture` prints the figures.
 
 use std::path::Path;
@@ -68,7 +68,7 @@ async fn servers(revision: &str) {
     }
 }
 
-/// Runs what a revision requires of one side.
+/// Runs a revision's requirements for one side.
 async fn suite(side: &str, what: &str, revision: &str, args: [&str; 2]) {
     let baseline =
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("it/mcp/conformance/{revision}.yaml"));
@@ -112,8 +112,8 @@ struct Figures {
 }
 
 impl Figures {
-    /// From the suite's summary, by scenario; those that a revision does not score (it
-    /// names them as `scenario: NAME`) are left out.
+    /// Read from the suite's summary, by scenario. Scenarios that a revision does not score (named
+    /// `scenario: NAME`) are left out.
     fn of(said: &str, requirements: &str, baseline: &str) -> Self {
         let mut figures = Self::default();
         let summary = said.split("SUMMARY").nth(1).unwrap_or_default();
@@ -133,7 +133,7 @@ impl Figures {
             });
             let reasons: Vec<bool> = entries.map(|it| it.contains("# not applicable")).collect();
             match (mark, reasons.as_slice()) {
-                // One that only warns is marked as passed, too.
+                // A scenario that only warns is also marked as passed.
                 (_, reasons @ [_, ..]) if !reasons.contains(&false) => figures.not_applicable += 1,
                 ("✓", []) => figures.passed += 1,
                 _ => figures.failed.push(name.to_owned()),

@@ -1,6 +1,6 @@
-//! Against a server that does everything wrong (`tests/src/bin/faulty-mcp-server`): each mode has a
-//! stated outcome, a healthy server beside it answers all the while, the manager's memory stays
-//! bounded, and nothing is left.
+//! The manager with a server that does everything wrong (`tests/src/bin/faulty-mcp-server`): each mode
+//! has a required outcome, a healthy server beside it keeps answering, the manager's memory stays
+//! bounded, and no process is left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,41 +17,41 @@ use tokio::time::timeout;
 use super::rig;
 use crate::rig::binary;
 
-/// Of the faulty server's entry.
+/// Request time limit of the faulty server's entry.
 const CALL: Duration = Duration::from_secs(2);
 const START: Duration = Duration::from_secs(5);
 const TOTAL: Duration = Duration::from_secs(4);
-/// By how much this process may have grown at its highest, with a 40 MB line, 100 MB of stderr and
-/// floods among the modes.
+/// How much this process's peak memory may grow, although the modes include a 40 MB line, 100 MB of
+/// stderr and floods.
 const MAX_GROWTH_KIB: u64 = 128 * 1024;
 
-/// What has to come of a mode.
+/// The required outcome of a mode.
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
-    /// It never comes up: with one of these codes, and these words.
+    /// It never becomes ready: one of these codes, and these words.
     NeverReady(&'static [&'static str], &'static str),
-    /// It comes up or not; if it does, `echo` works.
+    /// It may become ready; if it does, `echo` works.
     Either(fn(&Manager)),
     /// Both tools work.
     Works,
-    /// `fault` answers with these words.
+    /// `fault` returns these words.
     Says(&'static str),
-    /// `fault` answers with an error of these words.
+    /// `fault` returns an error with these words.
     SaysError(&'static str),
-    /// `fault` fails: with one of these codes, and these words. Then the rest.
+    /// `fault` fails with one of these codes and these words; what follows then.
     Fails(&'static [&'static str], &'static str, After),
-    /// `fault` answers or fails, within the limit. Then `echo` works.
+    /// `fault` succeeds or fails within the limit. Afterwards, `echo` works.
     Ends,
-    /// Told by a test of its own.
+    /// Has a separate test.
     Own,
 }
 
-/// What becomes of a server whose call has failed.
+/// What happens to a server whose call has failed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum After {
-    /// `echo` works on, in the same process.
+    /// `echo` still works, in the same process.
     WorksOn,
-    /// It is started again.
+    /// It is restarted.
     Restarted,
 }
 
@@ -309,7 +309,7 @@ fn small_schemas(manager: &Manager) {
     }
 }
 
-/// A manager with the faulty server and a healthy one, which is called all the while.
+/// A manager with the faulty server and a healthy one, which is called continuously.
 struct Bench {
     manager: Arc<Manager>,
     mark: agentmine_tests::mcp::Mark,
@@ -321,7 +321,7 @@ struct Bench {
 
 impl Bench {
     async fn start(mode: &str) -> Self {
-        // The highest from here on is what counts.
+        // Measure the peak from here on.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
         let before = resident_kib(std::process::id(), "VmHWM").unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -341,7 +341,7 @@ impl Bench {
         let began = Instant::now();
         let (manager, mark) =
             rig::start([faulty, entry("healthy", "healthy")], folder.path(), policy).await;
-        // A start that is tried again has its limit again.
+        // A repeated start has the full time limit again.
         assert!(
             began.elapsed() < START * 2 + Duration::from_secs(3),
             "started only after {:?}",
@@ -383,7 +383,7 @@ impl Bench {
             .expect("the call does not end")
     }
 
-    /// All of the server's offer that is left after the manager has taken in changes.
+    /// The server's tools after the manager has processed changes.
     async fn refreshed(&self, is_so: impl Fn(&[agentmine_mcp::Tool]) -> bool) {
         let began = Instant::now();
         loop {
@@ -419,7 +419,7 @@ impl Bench {
                 let catalog = manager.catalog();
                 let offer = &catalog.servers["faulty"];
                 let names: Vec<&str> = offer.tools.iter().map(|tool| tool.name.as_str()).collect();
-                // A schema of another type, or a long name, may be mended instead.
+                // A schema of another type, or a long name, may be repaired instead.
                 assert!(
                     names.contains(&"echo") && names.contains(&"fault"),
                     "{names:?}"
@@ -517,7 +517,7 @@ async fn keep_calling(manager: Arc<Manager>, stop: Arc<AtomicBool>) -> u32 {
         if stop.load(Ordering::Relaxed) {
             return calls;
         }
-        // Often, and not all the time: the other one is to have its share of the machine.
+        // Often, but not constantly, so that the other server gets its share of the machine.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

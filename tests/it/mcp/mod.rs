@@ -1,5 +1,4 @@
-//! The client manager against servers: real ones that nobody here wrote, and one that does everything
-//! wrong.
+//! The client manager with servers: real third-party ones, and one that does everything wrong.
 
 mod command_line;
 mod conformance;

@@ -1,5 +1,5 @@
-//! Against servers that nobody here wrote, from npm and PyPI: on the worker, in a jail, in a container.
-//! Those of npm speak 2025-11-25, those of PyPI 2026-07-28 too.
+//! Third-party servers from npm and PyPI: on the worker, in a jail, in a container. Those from npm speak
+//! 2025-11-25, those from PyPI also 2026-07-28.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,9 +18,9 @@ use tokio::sync::mpsc;
 
 use super::rig::{self, PATIENCE};
 
-/// Where a server's end has to be seen, and its calls be answered.
+/// Time limit for noticing a server's exit and answering its calls.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// Makes what the servers are asked about, in the folder that is current.
+/// Creates the data for the servers, in the current folder.
 const FILES: &str = "mkdir files repo && printf 'hello from a file' >files/a.txt && cd repo && git init -q -b main \
      && echo one >one.txt && git add . && git -c user.name=Ada -c user.email=ada@example.com commit -qm 'The first commit'";
 
@@ -112,7 +112,7 @@ async fn work_in(sandbox: Arc<dyn Sandbox>) {
     const ROOT: &str = "/workspace/project";
     const WEB: u16 = 8077;
     shell(sandbox.as_ref(), FILES).await;
-    // It has no network, and so its own page.
+    // It has no network, so it serves its own page.
     shell(
         sandbox.as_ref(),
         "mkdir web && printf 'a page of its own' >web/page.txt",
@@ -191,7 +191,7 @@ async fn call(manager: &Manager, server: &str, tool: &str, arguments: Value) -> 
     output.unwrap_or_else(|error| panic!("{server}:{tool}: {error}"))
 }
 
-/// A call that works, and whose text holds these words.
+/// A call that succeeds, with these words in its text.
 async fn says(
     manager: &Manager,
     server: &str,
@@ -231,8 +231,8 @@ async fn everything_works(manager: &Manager, root: &str, web: u16) {
     ] {
         rig::assert_ready(manager, server);
         let status = rig::status(manager, server);
-        // Seven interpreters that start at once may be too busy to answer the probe for the newer era
-        // in time; the older one is spoken then.
+        // Seven interpreters that start at once may be too busy to answer the probe for the newer era in
+        // time; then the older one is used.
         let greeting = status.greeting.unwrap();
         let is_right = greeting.era == era || greeting.era == Era::Handshake;
         assert!(is_right, "{server}: {greeting:?}");
@@ -260,7 +260,7 @@ async fn everything_works(manager: &Manager, root: &str, web: u16) {
     assert!(unknown.contains("no-such-tool"), "{unknown}");
 }
 
-/// The words of a call that must not work, in whichever way it is told.
+/// The message of a call that must fail, however the failure is reported.
 async fn call_fails(manager: &Manager, server: &str, tool: &str) -> String {
     match manager.call(server, tool, json!({})).await {
         Ok(output) if output.is_error => output.text,
@@ -475,8 +475,8 @@ async fn long_call_tells_progress_and_is_cancelled(manager: &Manager) {
     .await;
 }
 
-/// Its end is seen at once, with the call that was under way; it is started again, and the others
-/// notice nothing.
+/// Its exit is noticed at once, together with the call in progress; it is restarted, and the others are
+/// not affected.
 async fn killed_server_comes_back(manager: &Manager, kill: impl Future<Output = ()>) {
     let _ = manager.notices();
     let (told, mut progress) = mpsc::channel(100);
@@ -552,7 +552,7 @@ async fn each_era_is_found_out() {
     }
 }
 
-/// As most people's configurations name them: npx starts a shell, which starts the server.
+/// As most configurations start them: npx starts a shell, which starts the server.
 fn by_npx() -> ServerConfig {
     let prefix = installed().display().to_string();
     let command = [
@@ -622,7 +622,7 @@ async fn changed_program_is_started_again() {
     );
     let (manager, mark) = rig::start([entry], folder.path(), rig::policy()).await;
     let before = rig::status(&manager, "own").pid;
-    // As a package manager does it: a new file in the old one's place.
+    // As a package manager does: a new file replaces the old one.
     replace(&program);
     rig::wait_for(&manager, "own", "started again", |s| {
         s.state == ServerState::Ready && s.pid != before

@@ -1,4 +1,4 @@
-//! A manager for one test, with what it leaves behind.
+//! A manager for one test, and a search for what it leaves behind.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use agentmine_mcp::{
 };
 use agentmine_tests::mcp::Mark;
 
-/// How long anything may take that has no limit of its own.
+/// Time limit for anything that has none of its own.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Quick enough for tests, and long enough for a machine that is busy.
+/// Short enough for tests, and long enough for a busy machine.
 pub(super) fn policy() -> ManagerPolicy {
     ManagerPolicy {
         limits: McpLimits {
@@ -49,7 +49,7 @@ pub(super) fn status(manager: &Manager, server: &str) -> ServerStatus {
     found.unwrap_or_else(|| panic!("no {server} in {known}"))
 }
 
-/// Waits until a server is as asked.
+/// Waits until a server satisfies a condition.
 pub(super) async fn wait_for(
     manager: &Manager,
     server: &str,
@@ -66,7 +66,7 @@ pub(super) async fn wait_for(
             began.elapsed() < PATIENCE,
             "waited in vain for {server} to be {what}: {status:#?}"
         );
-        // The manager tells a state, not its changes.
+        // The manager exposes its state, not changes of it.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -76,7 +76,7 @@ pub(super) fn assert_ready(manager: &Manager, server: &str) {
     assert_eq!(status.state, ServerState::Ready, "{server}: {status:#?}");
 }
 
-/// Starts servers that are marked, all on the worker.
+/// Starts marked servers, all on the worker.
 pub(super) async fn start(
     servers: impl IntoIterator<Item = ServerConfig>,
     cwd: &Path,
@@ -87,7 +87,7 @@ pub(super) async fn start(
     (Manager::start(servers, worker(cwd), policy).await, mark)
 }
 
-/// Ends it, and looks for what is left.
+/// Shuts it down, and checks that no process is left.
 pub(super) async fn end(manager: Manager, mark: &Mark) {
     let ended = tokio::time::timeout(Duration::from_secs(10), manager.shutdown()).await;
     assert!(ended.is_ok(), "the shutdown does not end");

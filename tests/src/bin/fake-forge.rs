@@ -1,4 +1,4 @@
-//! The fake forge by hand: drive the fleet without an account anywhere.
+//! The fake forge as a program, to run a fleet without an account anywhere.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,20 +9,20 @@ use clap::{Parser, ValueEnum};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A server that speaks GitHub's REST API and git, and remembers nothing after its end.
+/// A server that speaks GitHub's REST API and git. It keeps its state in memory only.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; port 0 picks a free one.
     #[arg(long, default_value = "127.0.0.1:8930")]
     listen: String,
-    /// An empty folder for the git repositories; a temporary one without it.
+    /// An empty folder for the git repositories [default: a temporary one]
     #[arg(long)]
     data_dir: Option<PathBuf>,
     /// The token that AgentMine uses.
     #[arg(long, default_value = "local-token")]
     token: String,
-    /// What to begin with.
+    /// Initial contents.
     #[arg(long, value_enum)]
     seed: Option<Seed>,
     /// The label of the sample issue.
@@ -61,10 +61,14 @@ async fn main() -> anyhow::Result<()> {
 }
 
 fn empty(folder: &PathBuf) -> anyhow::Result<PathBuf> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     let folder = folder.canonicalize()?;
     if folder.read_dir()?.next().is_some() {
-        bail!("{} is not empty. hint: name a new folder", folder.display());
+        bail!(
+            "{} is not empty. hint: choose a new folder",
+            folder.display()
+        );
     }
     Ok(folder)
 }
@@ -80,9 +84,9 @@ fn announce(forge: &Forge) -> std::io::Result<()> {
          \n\
          then:\n  export GITHUB_PERSONAL_ACCESS_TOKEN={token}\n  producer --config config.yaml --once\n  consumer --config config.yaml --once\n\
          \n\
-         an issue by hand:\n  curl -H 'Authorization: Bearer {token}' {api}repos/{DEMO}/issues \\\n    -d '{{\"title\":\"…\",\"body\":\"…\",\"labels\":[\"coding agent\"]}}'\n\
+         to add an issue:\n  curl -H 'Authorization: Bearer {token}' {api}repos/{DEMO}/issues \\\n    -d '{{\"title\":\"…\",\"body\":\"…\",\"labels\":[\"coding agent\"]}}'\n\
          \n\
-         End it with Ctrl-C."
+         Stop it with Ctrl-C."
     )?;
     out.flush()
 }

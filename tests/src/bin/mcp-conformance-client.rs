@@ -1,8 +1,8 @@
 //! The client that the official conformance suite starts, with the address of a scenario's server as
-//! its last argument: connects, takes the whole offer, and uses all of it.
+//! its last argument. It connects, lists everything the server offers, and uses all of it.
 //!
-//! `MCP_CONFORMANCE_PROTOCOL_VERSION` says which era to speak, `MCP_CONFORMANCE_CONTEXT` (JSON) which
-//! tools to call with what. All else is [`agentmine_mcp::Client`], as the manager uses it.
+//! `MCP_CONFORMANCE_PROTOCOL_VERSION` selects the era, `MCP_CONFORMANCE_CONTEXT` (JSON) the tools to
+//! call and their arguments. The rest is [`agentmine_mcp::Client`], as the manager uses it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a scenario answers is its own affair; it judges what it was sent.
+/// The answers do not matter: the scenario judges the requests that it got.
 async fn use_all(client: &Client, offer: &Offer, context: &Value) {
     for tool in &offer.tools {
         for arguments in arguments(tool, context) {
@@ -70,7 +70,7 @@ async fn use_all(client: &Client, offer: &Offer, context: &Value) {
     }
 }
 
-/// Those that the scenario wants, else some that fit.
+/// The arguments that the scenario specifies, or else some that match the schema.
 fn arguments(tool: &Tool, context: &Value) -> Vec<Value> {
     let calls = context["toolCalls"].as_array().into_iter().flatten();
     let wanted: Vec<Value> = calls
@@ -84,7 +84,7 @@ fn arguments(tool: &Tool, context: &Value) -> Vec<Value> {
     }
 }
 
-/// A value for every property: its default where it has one.
+/// A value for every property: its default if it has one.
 fn fitting(schema: &Value) -> Value {
     let properties = schema["properties"].as_object().into_iter().flatten();
     let values = properties.map(|(name, property)| {
@@ -104,7 +104,7 @@ fn fitting(schema: &Value) -> Value {
     Value::Object(values.collect::<Map<_, _>>())
 }
 
-/// A person and a model that always answer the same.
+/// A user and a model that always give the same answer.
 struct Canned;
 
 #[async_trait]

@@ -1,6 +1,6 @@
 //! One of our tool servers over streamable HTTP, for the official conformance suite:
-//! `mcp-conformance-server text-editor|file-read|file-write|shell-exec`. Prints its address, and works
-//! in the current folder.
+//! `mcp-conformance-server text-editor|file-read|file-write|shell-exec`. It prints its address, and
+//! serves the current folder.
 
 use std::io::Write as _;
 
@@ -20,7 +20,7 @@ async fn main() -> anyhow::Result<()> {
     };
     let ready = |address| {
         let mut out = std::io::stdout().lock();
-        // Whoever has started us reads it, or has gone.
+        // Our parent reads it, or has exited.
         let _ = writeln!(out, "http://{address}/mcp").and_then(|()| out.flush());
     };
     server.serve_http(([127, 0, 0, 1], 0).into(), ready).await

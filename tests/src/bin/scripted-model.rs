@@ -1,4 +1,4 @@
-//! The scripted model, started by hand: a fleet to play with, and no account anywhere.
+//! The scripted model as a program, to run a fleet without an account anywhere.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -8,15 +8,15 @@ use agentmine_tests::model::{ScriptedModel, default_script, load_script};
 use anyhow::Context;
 use clap::Parser;
 
-/// A model server that says what a script tells it, over OpenAI Chat Completions.
+/// A model server that replies as a script says, over OpenAI Chat Completions.
 #[derive(Debug, Parser)]
 #[command(name = "scripted-model")]
 struct Args {
-    /// Address to listen on; port 0 takes a free one.
+    /// Address to listen on; port 0 picks a free one.
     #[arg(long, default_value = "127.0.0.1:11500")]
     listen: SocketAddr,
-    /// Script: YAML, or JSON Lines (.jsonl). Without it: the sample issue of the fake forge is
-    /// solved, and to any other repository a line is added.
+    /// Script: YAML, or JSON Lines (.jsonl). Without one, the model solves the fake forge's sample issue,
+    /// and adds a line to a file of any other repository.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
 }
@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
     writeln!(
         std::io::stdout(),
         "{url}\n\nIn config.yaml:\n\nmodel:\n  provider: openai\n  base_url: {url}\n  name: scripted\n\n\
-         Or in the environment of a client: OPENAI_BASE_URL={url}. End it with Ctrl-C."
+         Or in the environment of a client: OPENAI_BASE_URL={url}. Stop it with Ctrl-C."
     )?;
     tokio::select! {
         () = model.run() => {}

@@ -1,27 +1,27 @@
-//! Faults that a test puts into the forge's way.
+//! Faults that a test injects into the forge.
 
 use std::time::Duration;
 
 /// What goes wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Answered so, and nothing is done.
+    /// This answer, without doing anything.
     Status {
         status: u16,
         headers: Vec<(String, String)>,
         body: String,
     },
-    /// Done as asked, but late.
+    /// Done as requested, but late.
     Delay(Duration),
     /// The connection is dropped before anything is done.
     Drop,
     /// It is done, and then the connection is dropped: the answer is lost.
     DropAfter,
-    /// It is done, and then answered so.
+    /// It is done, and then this is the answer.
     StatusAfter(u16),
 }
 
-/// A fault: which requests it meets, and what becomes of them.
+/// A fault: which requests it affects, and how.
 #[derive(Debug, Clone)]
 pub struct Fault {
     method: String,
@@ -32,8 +32,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Meets requests with this method (`*` is any) whose path with its query holds `pattern`; a
-    /// `*` in the pattern stands for any text. A dropped connection, once, until told otherwise.
+    /// Affects requests with this method (`*`: any) whose path with query contains `pattern`, in which
+    /// `*` matches any text. By default it drops the connection, once.
     #[must_use]
     pub fn on(method: &str, pattern: &str) -> Self {
         Self {
@@ -52,14 +52,14 @@ impl Fault {
         self
     }
 
-    /// Meets `count` requests.
+    /// Affects `count` requests.
     #[must_use]
     pub fn times(mut self, count: usize) -> Self {
         self.times = count;
         self
     }
 
-    /// Answers with a status, and does nothing.
+    /// Answers with a status, without doing anything.
     #[must_use]
     pub fn status(mut self, status: u16) -> Self {
         self.kind = Kind::Status {
@@ -88,14 +88,14 @@ impl Fault {
         self
     }
 
-    /// Answers as ever, but late.
+    /// Answers as usual, but late.
     #[must_use]
     pub fn delay(mut self, by: Duration) -> Self {
         self.kind = Kind::Delay(by);
         self
     }
 
-    /// Drops the connection and does nothing.
+    /// Drops the connection without doing anything.
     #[must_use]
     pub fn dropped(mut self) -> Self {
         self.kind = Kind::Drop;
@@ -109,7 +109,7 @@ impl Fault {
         self
     }
 
-    /// Does it, then answers with a status all the same.
+    /// Does it, then answers with a status anyway.
     #[must_use]
     pub fn done_but_status(mut self, status: u16) -> Self {
         self.kind = Kind::StatusAfter(status);
@@ -131,7 +131,7 @@ impl Fault {
     }
 }
 
-/// Takes the fault that meets this request, if one does, and counts it.
+/// Returns the fault that affects this request, if any, and counts it.
 pub(super) fn take(faults: &mut Vec<Fault>, method: &str, target: &str) -> Option<Kind> {
     let at = faults
         .iter()

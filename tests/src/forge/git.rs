@@ -59,7 +59,7 @@ pub(super) fn try_out(dir: &Path, args: &[&str]) -> Option<String> {
     output.status.success().then(text)
 }
 
-/// Makes a bare repository whose branch holds what `seed` wrote into a folder.
+/// Creates a bare repository whose branch contains the files that `seed` wrote into a folder.
 pub(super) fn create(git_dir: &Path, branch: &str, seed: impl FnOnce(&Path)) {
     let tree = tempfile::tempdir().expect("a temporary folder");
     seed(tree.path());
@@ -91,7 +91,7 @@ pub(super) fn create(git_dir: &Path, branch: &str, seed: impl FnOnce(&Path)) {
     std::fs::set_permissions(&hook, mode).expect("the hook can be made executable");
 }
 
-/// Commits what `change` does to a branch's files, as a person would push it.
+/// Commits the changes that `change` makes to a branch's files, as if a person had pushed them.
 pub(super) fn commit(git_dir: &Path, branch: &str, from: &str, change: impl FnOnce(&Path)) {
     let tree = tempfile::tempdir().expect("a temporary folder");
     let source = git_dir.to_string_lossy();
@@ -113,7 +113,7 @@ pub(super) fn branch_sha(git_dir: &Path, branch: &str) -> Option<String> {
     if branch.contains("..") {
         return None;
     }
-    // Nothing packs these refs, so the file is the answer nearly always, and cheap.
+    // Nothing packs these refs, so reading the file nearly always works, and is cheap.
     if let Ok(text) = std::fs::read_to_string(git_dir.join("refs/heads").join(branch)) {
         return Some(text.trim().to_owned());
     }

@@ -1,8 +1,8 @@
 //! A stateful server that speaks GitHub's REST API, with a real git backend behind it.
 //!
-//! Every write is remembered, faults can be put in its way, and a person can look at it with a
-//! browser. It is GitHub as far as the trackers use it, with GitHub's words for its refusals; what
-//! it does not know it answers with 404. Nothing outlives the process but the git repositories.
+//! It records every write, faults can be injected, and a person can look at it with a browser. It
+//! implements the part of GitHub that the trackers use, with GitHub's own error messages, and answers
+//! everything else with 404. Only the git repositories outlive the process.
 #![expect(
     clippy::expect_used,
     reason = "a harness: a fault of its own has to end the test at once"
@@ -43,7 +43,7 @@ pub const BOT: &str = "agentmine-bot";
 /// The login of [`Forge::human_token`].
 pub const HUMAN: &str = "mona";
 
-/// What the handlers share.
+/// Shared by the request handlers.
 struct Inner {
     state: Mutex<State>,
     changed: Notify,
@@ -67,7 +67,7 @@ impl Inner {
     }
 }
 
-/// A running forge. It ends when this is dropped.
+/// A running forge. It stops when this is dropped.
 pub struct Forge {
     inner: Arc<Inner>,
     token: String,
@@ -148,7 +148,7 @@ impl Forge {
         &self.reader_token
     }
 
-    /// Makes `token` known.
+    /// Adds a valid token.
     pub fn add_account(&self, token: &str, login: &str, may_write: bool) {
         let account = Account {
             login: login.to_owned(),
@@ -158,7 +158,7 @@ impl Forge {
         self.inner.lock().accounts.insert(token.to_owned(), account);
     }
 
-    /// Makes a token worthless.
+    /// Revokes a token.
     pub fn revoke(&self, token: &str) {
         self.inner.lock().accounts.remove(token);
     }
@@ -168,7 +168,7 @@ impl Forge {
         self.inner.api_url.clone()
     }
 
-    /// What `trackers.github` has to be for these repositories.
+    /// The value of `trackers.github` for these repositories.
     pub fn config(&self, repositories: &[&str]) -> GitHub {
         GitHub {
             api_url: self.api_url(),
@@ -178,7 +178,7 @@ impl Forge {
         }
     }
 
-    /// Where a person looks, and below which git is served as `OWNER/NAME.git`.
+    /// The address of the web page; git is served below it as `OWNER/NAME.git`.
     pub fn html_url(&self) -> Url {
         let mut url = self.api_url();
         url.set_path("/");
@@ -188,13 +188,13 @@ impl Forge {
     /// The address to clone a repository from, without credentials.
     ///
     /// # Panics
-    /// If `repo` cannot stand in a URL.
+    /// If `repo` cannot be part of a URL.
     pub fn git_url(&self, repo: &str) -> Url {
         let url = self.inner.html(&format!("{repo}.git"));
         Url::parse(&url).expect("a repository's name is a path")
     }
 
-    /// Adds a repository whose branch `main` holds the files that `seed` writes into a folder.
+    /// Adds a repository whose branch `main` contains the files that `seed` writes into a folder.
     ///
     /// # Panics
     /// If git fails.
@@ -206,7 +206,7 @@ impl Forge {
         git::create(&git_dir, "main", seed);
     }
 
-    /// Gives a repository another name; the old one then redirects, as on GitHub.
+    /// Renames a repository; the old name then redirects, as on GitHub.
     ///
     /// # Panics
     /// If there is no such repository.
@@ -217,7 +217,7 @@ impl Forge {
         });
     }
 
-    /// Makes a repository refuse drafts, as private ones of free plans do.
+    /// Makes a repository refuse drafts, as private repositories on free plans do.
     ///
     /// # Panics
     /// If there is no such repository.
@@ -239,7 +239,7 @@ impl Forge {
         number.expect("the repository exists")
     }
 
-    /// A person opens a pull request from a branch that exists; returns its number.
+    /// A person opens a pull request from an existing branch; returns its number.
     ///
     /// # Panics
     /// If there is no such repository.
@@ -262,19 +262,19 @@ impl Forge {
         number.expect("the repository exists")
     }
 
-    /// A person puts a label on.
+    /// A person adds a label.
     pub fn add_label(&self, repo: &str, number: u64, label: &str) {
         self.inner.lock().label(repo, number, label, HUMAN, true);
         self.inner.changed.notify_waiters();
     }
 
-    /// A person takes a label off.
+    /// A person removes a label.
     pub fn remove_label(&self, repo: &str, number: u64, label: &str) {
         self.inner.lock().label(repo, number, label, HUMAN, false);
         self.inner.changed.notify_waiters();
     }
 
-    /// A person, or whoever `author` names, comments.
+    /// A person, or the given `author`, comments.
     pub fn add_comment(&self, repo: &str, number: u64, author: &str, body: &str) {
         self.inner.lock().comment(repo, number, author, body);
         self.inner.changed.notify_waiters();
@@ -305,7 +305,7 @@ impl Forge {
         });
     }
 
-    /// A person commits to a branch, made from `from` if it is new.
+    /// A person commits to a branch, which is created from `from` if it is new.
     ///
     /// # Panics
     /// If git fails or there is no such repository.
@@ -395,12 +395,12 @@ impl Forge {
     /// Labels of an issue or pull request.
     ///
     /// # Panics
-    /// If there is none such.
+    /// If there is no such item.
     pub fn labels(&self, repo: &str, number: u64) -> Vec<String> {
         self.with_issue(repo, number, |issue| issue.labels.clone())
     }
 
-    /// Labels put on and taken off, in order.
+    /// Labels added and removed, in order.
     ///
     /// # Panics
     /// If there is no such issue.
@@ -421,17 +421,17 @@ impl Forge {
         self.inner.lock().writes.clone()
     }
 
-    /// Every request that arrived, git included, in the order of their ends.
+    /// Every request that arrived, git included, in the order in which they finished.
     pub fn requests(&self) -> Vec<Seen> {
         self.inner.lock().seen.clone()
     }
 
-    /// Requests that carried a token in their address. Must be empty.
+    /// Requests with a token in their address. Must be empty.
     pub fn leaks(&self) -> Vec<String> {
         self.inner.lock().leaks.clone()
     }
 
-    /// Puts a fault into the way of coming requests.
+    /// Injects a fault into later requests.
     pub fn inject(&self, fault: Fault) {
         self.inner.lock().faults.push(fault);
     }
@@ -441,15 +441,15 @@ impl Forge {
         self.inner.lock().faults.len()
     }
 
-    /// Leaves `requests` until the rate limit, which ends after `reset_in`.
+    /// Allows `requests` more before the rate limit applies, which is reset after `reset_in`.
     pub fn limit_rate(&self, requests: u64, reset_in: Duration) {
         self.inner.lock().rate = Some((requests, Utc::now() + reset_in));
     }
 
-    /// Waits until `is_so`, looking again after each request; panics with `what` past the time.
+    /// Waits until `is_so` holds, checking after each request; panics with `what` after the time limit.
     ///
     /// # Panics
-    /// If it is not so in time.
+    /// If it does not hold in time.
     pub async fn wait_until(&self, what: &str, within: Duration, is_so: impl Fn(&Self) -> bool) {
         let waiting = async {
             loop {

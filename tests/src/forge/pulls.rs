@@ -1,4 +1,4 @@
-//! Pull requests: an issue with branches, refused in the words that GitHub uses.
+//! Pull requests: an issue with branches, refused with GitHub's own messages.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(super) fn dispatch(
 
 fn list(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
     let wanted = ask.param("state").unwrap_or("open");
-    // GitHub ignores a head that names no owner.
+    // GitHub ignores a head without an owner.
     let head = ask.param("head").and_then(|head| head.split_once(':'));
     let mut found: Vec<Value> = repo
         .issues

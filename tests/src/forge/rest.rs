@@ -1,4 +1,4 @@
-//! REST: one request to one answer, as far as the trackers use GitHub, and a little more.
+//! REST requests: the part of GitHub's API that the trackers use, and a little more.
 
 use base64::Engine;
 use chrono::Utc;
@@ -9,7 +9,7 @@ use super::shapes::{comment_json, event_json, issue_json, labels_json, repo_json
 use super::state::{Account, Issue, Repo, State};
 use super::{Inner, git, pulls, search};
 
-/// A request, taken apart.
+/// A parsed request.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) method: Method,
@@ -81,7 +81,7 @@ impl Answer {
     }
 }
 
-/// The asked page of a list, and the `Link` header that goes with it.
+/// The requested page of a list, and its `Link` header.
 pub(super) fn cut(inner: &Inner, ask: &Ask, all: Vec<Value>) -> (Vec<Value>, Option<String>) {
     let per_page = ask.number("per_page", 30).clamp(1, 100);
     let page = ask.number("page", 1).max(1);
@@ -164,7 +164,7 @@ pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
     }
 }
 
-/// A renamed repository answers with where it is now, by its id.
+/// A renamed repository redirects to its id.
 fn moved(inner: &Inner, ask: &Ask, id: u64) -> Answer {
     let rest: Vec<&str> = ask.path.split('/').skip(4).collect();
     let mut url = inner.api_url.clone();
@@ -433,7 +433,7 @@ fn contents(ask: &Ask, repo: &Repo, path: &str) -> Answer {
     }
     let text = git::must(&repo.git_dir, &["cat-file", "blob", &place]);
     let mut packed = base64::engine::general_purpose::STANDARD.encode(&text);
-    // GitHub breaks the lines, and a client has to live with it.
+    // GitHub inserts line breaks, and clients have to cope with that.
     let mut at = 60;
     while at < packed.len() {
         packed.insert(at, '\n');

@@ -1,4 +1,4 @@
-//! `GET /search/issues`, for the qualifiers that people put into a configuration.
+//! `GET /search/issues`, with the qualifiers that configurations use.
 
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ pub(super) fn issues(inner: &Inner, state: &State, ask: &Ask) -> Answer {
     }
 }
 
-/// Words parted by blanks; quotes keep blanks together and are dropped.
+/// Splits at blanks. Quoted blanks do not split; the quotes are dropped.
 fn words(query: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;

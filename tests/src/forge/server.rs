@@ -1,4 +1,4 @@
-//! The forge's door: faults, who is asking, REST or git or a page, and what is written down.
+//! The forge's HTTP server: faults, authentication, routing to REST, git or the page, and the records.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ async fn with_fault(inner: &Arc<Inner>, request: Request<Body>, fault: Option<Ki
     }
 }
 
-/// Lets a streamed answer run to its end, so that its effect is whole.
+/// Reads a streamed answer to its end, so that its effect is complete.
 async fn finish(response: Response) {
     let _ = to_bytes(response.into_body(), usize::MAX).await;
 }
@@ -279,7 +279,7 @@ fn respond(inner: &Inner, asked: &HeaderMap, answer: Answer) -> Response {
     builder.body(Body::from(body)).unwrap_or_default()
 }
 
-/// Counts a request against the limit; an unchanged answer is free, as on GitHub.
+/// Counts a request towards the rate limit; as on GitHub, an unchanged answer is free.
 fn count(inner: &Inner, free: bool) -> (u64, i64) {
     let mut state = inner.lock();
     match &mut state.rate {

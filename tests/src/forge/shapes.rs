@@ -1,4 +1,4 @@
-//! What the forge's things look like in its answers.
+//! JSON representations in the forge's answers.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};

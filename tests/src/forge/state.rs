@@ -1,4 +1,4 @@
-//! What the forge remembers.
+//! The forge's state.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use super::git;
 pub struct Account {
     /// The login name.
     pub login: String,
-    /// Whether it may write: REST and git alike.
+    /// Whether it may write, over REST and git.
     pub may_write: bool,
-    /// Whether `GET /user` is refused to it, as to an App's installation token.
+    /// Whether `GET /user` is refused, as for an App's installation token.
     pub is_app: bool,
 }
 
@@ -33,22 +33,22 @@ pub struct Write {
     pub path: String,
     /// The JSON body; null without one.
     pub body: Value,
-    /// What was answered, or would have been, had the answer not been dropped.
+    /// The answer's status, even if the answer was dropped.
     pub status: u16,
 }
 
-/// One request of any kind, in order of its end.
+/// One request of any kind, in the order in which they finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// The method.
     pub method: String,
-    /// The whole path with its query, as it came.
+    /// The whole path with its query, unchanged.
     pub target: String,
     /// What was answered.
     pub status: u16,
 }
 
-/// A label that was put on or taken off.
+/// A label that was added or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelEvent {
     /// The event's id.
@@ -101,7 +101,7 @@ pub struct PullView {
     pub draft: bool,
     /// Who opened it.
     pub author: String,
-    /// Where a person looks at it.
+    /// Its web address.
     pub url: String,
 }
 
@@ -158,7 +158,7 @@ impl Repo {
     }
 }
 
-/// All of it. One mutex guards the whole; nothing is awaited under it.
+/// The whole state, guarded by one mutex. Nothing is awaited while it is locked.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) accounts: HashMap<String, Account>,
@@ -167,7 +167,7 @@ pub(super) struct State {
     pub(super) seen: Vec<Seen>,
     pub(super) leaks: Vec<String>,
     pub(super) faults: Vec<Fault>,
-    /// Requests left until the limit, and when it starts anew; `None` is a full budget.
+    /// Requests left until the limit, and when it is reset; `None` means unlimited.
     pub(super) rate: Option<(u64, DateTime<Utc>)>,
     next_id: u64,
 }

@@ -1,4 +1,4 @@
-//! What servers leave behind, found by a variable that all that they start inherits.
+//! Finds processes that servers leave behind, by a variable that all their children inherit.
 
 use std::time::{Duration, Instant};
 
@@ -20,13 +20,13 @@ impl Default for Mark {
 }
 
 impl Mark {
-    /// Has the server marked, with all that it starts.
+    /// Marks the server and everything it starts.
     #[must_use]
     pub fn on(&self, server: ServerConfig) -> ServerConfig {
         with_env(server, NAME, &self.0)
     }
 
-    /// A shell line that prints the command lines of what is marked; for sandboxes, from inside.
+    /// A shell line that prints the command lines of marked processes, to run inside a sandbox.
     #[must_use]
     pub fn shell_line(&self) -> String {
         let Self(value) = self;
@@ -36,8 +36,8 @@ impl Mark {
         )
     }
 
-    /// The marked processes of this machine, as id and command line. A zombie is none: it is only
-    /// waiting to be read by whoever inherited it.
+    /// The marked processes of this machine, as id and command line. Zombies do not count: they are only
+    /// waiting for their parent to reap them.
     #[must_use]
     pub fn processes(&self) -> Vec<(u32, String)> {
         let wanted = format!("{NAME}={}", self.0);
@@ -53,10 +53,10 @@ impl Mark {
         marked.collect()
     }
 
-    /// Waits until nothing is left; `Err` with what is, after a time.
+    /// Waits until no process is left, up to a time limit.
     ///
     /// # Errors
-    /// The processes that live on.
+    /// The processes that are still running.
     pub async fn gone_within(&self, limit: Duration) -> Result<(), Vec<(u32, String)>> {
         let began = Instant::now();
         loop {
@@ -67,7 +67,7 @@ impl Mark {
             if began.elapsed() > limit {
                 return Err(left);
             }
-            // The end of a stranger's child has no event.
+            // The exit of another process's child cannot be awaited.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

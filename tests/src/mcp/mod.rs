@@ -1,5 +1,5 @@
-//! What tests and benchmarks of MCP servers share: entries of servers, those that `tests/run` has
-//! installed, and what they leave behind.
+//! Shared by tests and benchmarks of MCP servers: entries for the servers that `tests/run` has
+//! installed, and a search for processes that they leave behind.
 
 mod left;
 
@@ -15,7 +15,7 @@ pub use left::{Mark, resident_kib};
 /// The folder of servers from npm and PyPI.
 ///
 /// # Panics
-/// Where `tests/run` has not installed it.
+/// If `tests/run` has not installed it.
 #[must_use]
 #[expect(
     clippy::panic,
@@ -29,7 +29,7 @@ pub fn installed() -> PathBuf {
     }
 }
 
-/// An entry of the operator's.
+/// An operator-configured entry.
 #[must_use]
 pub fn server<C: Into<String>>(
     name: &str,
@@ -83,6 +83,6 @@ pub fn pypi(name: &str, place: Place, module: &str, args: &[&str]) -> ServerConf
     command.extend(args);
     let packages = installed().join("python").display().to_string();
     let entry = with_env(server(name, place, command), "PYTHONPATH", &packages);
-    // The folder is read-only in a sandbox, and nothing is to be left in it elsewhere.
+    // The folder is read-only in a sandbox, and must stay unchanged elsewhere.
     with_env(entry, "PYTHONDONTWRITEBYTECODE", "1")
 }

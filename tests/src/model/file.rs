@@ -4,9 +4,9 @@
 //! scenarios:
 //!   - name: fix-greeting
 //!     when: [greet.sh]              # texts that the task must contain
-//!     find: { ticket: "T-([0-9]+)" } # {ticket} in what follows; {branch}, {project}, {number} are there
+//!     find: { ticket: "T-([0-9]+)" } # defines {ticket}; {branch}, {project}, {number} are predefined
 //!     replies:
-//!       - { text: "I look.", shell: "sh test.sh" }
+//!       - { text: "Running the test.", shell: "sh test.sh" }
 //!       - { view: greet.sh }
 //!       - { replace: { path: greet.sh, old: 'name=""', new: 'name="$1"' } }
 //!       - { create: { path: NOTES.md, text: "Fixed.\n" } }
@@ -15,7 +15,7 @@
 //!       - { text: "Done.", fault: { status: 503, retry_after: 1, times: 2 } }
 //! ```
 //!
-//! With the ending `.jsonl` each line is one scenario as a JSON object.
+//! In a `.jsonl` file, each line is one scenario as a JSON object.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -87,7 +87,7 @@ struct CallShape {
     arguments: Value,
 }
 
-/// Exactly one of the kinds; `times` requests of each conversation, all of them without it.
+/// Exactly one kind of fault, for the first `times` requests of each conversation (default: all).
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct FaultShape {
@@ -219,12 +219,12 @@ fn fault(shape: FaultShape) -> anyhow::Result<(Fault, usize)> {
     }
 }
 
-/// Solves the fake forge's sample issue, the greeting that greets nobody; on any other task it adds a
-/// line to a file, so that the whole way to a pull request can be seen on every repository.
+/// Solves the fake forge's sample issue, a greeting without a name. For any other task it adds a line
+/// to a file, so that any repository gets as far as a pull request.
 #[must_use]
 pub fn default_script() -> Script {
     let greeting = Scenario::new("greeting").when("greet.sh").replies([
-        say("I look at the script and at what its test says.")
+        say("Let me look at the script and run its test.")
             .and(shell("ls -a && sh test.sh")),
         edit_view("greet.sh"),
         say("The name is never set from the first argument.").and(edit_replace(
@@ -240,7 +240,7 @@ pub fn default_script() -> Script {
         ),
     ]);
     let other = Scenario::new("any other task").replies([
-        say("I look around.").and(shell("ls -a && git log --oneline -3")),
+        say("Let me look around.").and(shell("ls -a && git log --oneline -3")),
         shell(
             "echo 'The scripted model was here for #{number}.' >> SCRIPTED.md && cat SCRIPTED.md",
         ),

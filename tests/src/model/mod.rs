@@ -1,8 +1,8 @@
 //! A scripted model server that speaks OpenAI Chat Completions, with server-sent events and without.
 //!
-//! What it says is decided by the request alone ([`Script`]), so it may be stopped and started in the
-//! middle of a task. What it remembers is for tests: the requests it saw, the faults it has yet to
-//! make, and the gates at which requests wait ([`ScriptedModel::hold_at`]).
+//! Its replies depend on the request alone ([`Script`]), so it can be restarted in the middle of a
+//! task. Its state is for tests only: the requests it got, the faults still to inject, and the gates at
+//! which requests wait ([`ScriptedModel::hold_at`]).
 
 mod file;
 mod script;

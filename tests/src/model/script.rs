@@ -1,6 +1,6 @@
-//! What the scripted model says: scenarios, chosen by a marker in the task's text, and answers,
-//! chosen by how many replies the conversation already holds. Nothing is remembered between two
-//! requests, so any number of tasks run at once and a resumed one goes on at the right place.
+//! The scripted model's replies: scenarios, chosen by a marker in the task's text, and answers, chosen
+//! by the number of replies in the conversation. There is no state between requests, so any number of
+//! tasks can run at once, and a resumed one continues at the right place.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,9 +18,9 @@ const EDITOR_TOOL: &str = "text_editor";
 /// A request as the script sees it.
 #[derive(Debug, Clone)]
 pub struct Turn {
-    /// Replies of the model that the conversation already holds.
+    /// Number of the model's replies in the conversation.
     pub number: usize,
-    /// The conversation, as it came over the wire.
+    /// The conversation, as received.
     pub messages: Vec<Value>,
 }
 
@@ -51,7 +51,7 @@ impl Turn {
         self.messages.last().map_or("", text)
     }
 
-    /// What the first group of `pattern` matches, in the first message where it does.
+    /// The match of `pattern`'s first group, in the first message that matches.
     #[must_use]
     pub fn find(&self, pattern: &Regex) -> Option<String> {
         let found = self
@@ -69,7 +69,7 @@ fn text(message: &Value) -> &str {
         .unwrap_or_default()
 }
 
-/// A call that the model asks for.
+/// A call that the model requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     /// The tool's wire name.
@@ -83,33 +83,33 @@ pub struct Call {
 pub enum Fault {
     /// This status, with `Retry-After` in seconds.
     Status(u16, Option<u64>),
-    /// The answer comes this much later.
+    /// The answer is delayed by this time.
     Delay(Duration),
-    /// Half of the answer, and then nothing, with the connection open.
+    /// Half of the answer, then nothing; the connection stays open.
     Stall,
     /// Half of the answer, and then the connection breaks.
     BreakOff,
     /// The connection breaks before the answer.
     Drop,
-    /// The arguments of each call are cut, so that they are no JSON.
+    /// The arguments of each call are truncated, so that they are not valid JSON.
     BrokenArguments,
 }
 
 /// One reply of the model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answer {
-    /// Its text. `{name}` is replaced by what was found in the conversation.
+    /// Its text. `{name}` is replaced with the value found in the conversation.
     pub text: String,
     /// Its calls; strings in their arguments are templates too.
     pub calls: Vec<Call>,
-    /// Another `finish_reason` than the one that follows from the calls.
+    /// Overrides the `finish_reason`, which otherwise follows from the calls.
     pub finish: Option<String>,
     /// What goes wrong with it, on every request.
     pub fault: Option<Fault>,
 }
 
 impl Answer {
-    /// This answer with the text and the calls of another behind its own.
+    /// Appends the text and the calls of another answer.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.text.push_str(&other.text);
@@ -119,7 +119,7 @@ impl Answer {
         self
     }
 
-    /// This answer, which goes wrong each time. For faults that pass, see [`Scenario::fault_at`].
+    /// Makes this answer fail each time. For temporary faults, see [`Scenario::fault_at`].
     #[must_use]
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = Some(fault);
@@ -134,7 +134,7 @@ impl Answer {
     }
 }
 
-/// An answer of words alone.
+/// An answer with text only.
 #[must_use]
 pub fn say(text: &str) -> Answer {
     Answer {
@@ -197,7 +197,7 @@ pub fn commit_and_push(message: &str) -> Answer {
     ))
 }
 
-/// A relative path is one in the project's folder, wherever the sandbox has it.
+/// Relative paths are relative to the project's folder, wherever it is in the sandbox.
 fn in_project(path: &str) -> String {
     match path.starts_with('/') {
         true => path.to_owned(),
@@ -228,10 +228,10 @@ impl fmt::Debug for Scenario {
 }
 
 impl Scenario {
-    /// A scenario that matches every task and is done at once.
+    /// A scenario that matches every task and finishes at once.
     ///
     /// # Panics
-    /// Never: the built-in patterns are sound.
+    /// Never: the built-in patterns are valid.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let scenario = Self {
@@ -248,21 +248,21 @@ impl Scenario {
             .find("number", r"#(\d+) of ")
     }
 
-    /// Matches only tasks whose text contains `marker`. Several: all of them.
+    /// Matches only tasks whose text contains `marker`. If called repeatedly, all markers must match.
     #[must_use]
     pub fn when(mut self, marker: &str) -> Self {
         self.markers.push(marker.to_owned());
         self
     }
 
-    /// Decides each reply by a function.
+    /// Computes each reply with a function.
     #[must_use]
     pub fn reply(mut self, choose: impl Fn(&Turn) -> Answer + Send + Sync + 'static) -> Self {
         self.choose = Arc::new(choose);
         self
     }
 
-    /// Gives these replies one after the other, and then says "Done.".
+    /// Gives these replies in order, and then "Done.".
     #[must_use]
     pub fn replies(self, answers: impl IntoIterator<Item = Answer>) -> Self {
         let answers: Vec<_> = answers.into_iter().collect();
@@ -274,16 +274,15 @@ impl Scenario {
         })
     }
 
-    /// Makes `{name}` stand for the first group of `pattern` where it first matches. Asked for again
-    /// with the same name, the patterns are tried in order. `{branch}`, `{project}` and `{number}`
-    /// are there from the start.
+    /// Defines `{name}` as the first group of `pattern`'s first match. If called again with the same name,
+    /// the patterns are tried in order. `{branch}`, `{project}` and `{number}` are predefined.
     ///
     /// # Panics
-    /// When the pattern is none.
+    /// If the pattern is invalid.
     #[must_use]
     pub fn find(mut self, name: &str, pattern: &str) -> Self {
         let pattern = Regex::new(pattern)
-            .unwrap_or_else(|error| panic!("the pattern of {{{name}}} is none: {error}"));
+            .unwrap_or_else(|error| panic!("the pattern of {{{name}}} is invalid: {error}"));
         self.finders
             .entry(name.to_owned())
             .or_default()
@@ -291,7 +290,7 @@ impl Scenario {
         self
     }
 
-    /// The first `times` requests of each conversation at `turn` go wrong.
+    /// Makes the first `times` requests of each conversation at `turn` fail.
     #[must_use]
     pub fn fault_at(mut self, turn: usize, fault: Fault, times: usize) -> Self {
         self.faults.push((turn, fault, times));
@@ -332,14 +331,14 @@ fn fill_value(value: &mut Value, values: &BTreeMap<&str, String>) {
     }
 }
 
-/// Replaces what is known; other braces, a shell function's for one, are left as they are.
+/// Replaces known names; other braces, such as a shell function's, stay as they are.
 fn fill(text: &str, values: &BTreeMap<&str, String>) -> String {
     values.iter().fold(text.to_owned(), |text, (name, value)| {
         text.replace(&format!("{{{name}}}"), value)
     })
 }
 
-/// All that the model knows to do.
+/// All scenarios of the model.
 #[derive(Debug, Clone, Default)]
 pub struct Script {
     pub(crate) scenarios: Vec<Scenario>,
@@ -348,20 +347,20 @@ pub struct Script {
 }
 
 impl Script {
-    /// Knows nothing: every request is refused.
+    /// Without scenarios: every request is refused.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a scenario. The first that matches is played.
+    /// Adds a scenario. The first that matches is used.
     #[must_use]
     pub fn scenario(mut self, scenario: Scenario) -> Self {
         self.scenarios.push(scenario);
         self
     }
 
-    /// The first `times` requests of all go wrong.
+    /// Makes the first `times` requests fail, whatever their conversation.
     #[must_use]
     pub fn fault_first(mut self, fault: Fault, times: usize) -> Self {
         self.faults.push((fault, times));

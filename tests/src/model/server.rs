@@ -1,4 +1,4 @@
-//! The server: HTTP, the record of requests, faults that pass, gates.
+//! The server: HTTP, the record of requests, temporary faults, gates.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -25,30 +25,30 @@ use tokio::task::JoinHandle;
 use super::script::{Answer, Fault, Script, Turn};
 use super::wire::{Completion, Counted};
 
-/// How long the waits of a test may take before they fail.
+/// Time limit of a test's waits.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Bytes of a request at most.
+/// Maximum size of a request, in bytes.
 const MAX_BODY: usize = 64 << 20;
 
-/// A request that the server saw.
+/// A request that the server got.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// Its headers, `authorization` included.
     pub headers: HeaderMap,
     /// Its body.
     pub body: Value,
-    /// The bytes of its body, as many as were sent.
+    /// Size of its body, in bytes.
     pub bytes: usize,
     /// The scenario that matched.
     pub scenario: Option<String>,
-    /// Replies that the conversation already held.
+    /// Number of replies in the conversation.
     pub turn: usize,
-    /// The same for all requests of one conversation: made from its beginning.
+    /// Identifies the conversation; computed from its beginning.
     pub conversation: u64,
 }
 
-/// A running server. It ends when this is dropped.
+/// A running server. It stops when this is dropped.
 #[derive(Debug)]
 pub struct ScriptedModel {
     address: SocketAddr,
@@ -66,7 +66,7 @@ impl Drop for ScriptedModel {
 struct Shared {
     script: Script,
     state: Mutex<Record>,
-    /// Requests seen, requests held now, times that the gate was opened.
+    /// Requests received, requests held now, times that the gate was opened.
     counts: watch::Sender<Counts>,
 }
 
@@ -82,9 +82,9 @@ struct Record {
     requests: Vec<Seen>,
     /// Marker in the task, and turn.
     holds: Vec<(Option<String>, usize)>,
-    /// How often each fault was made: by its place in the script, the conversation, and the turn.
+    /// How often each fault was injected: by its place in the script, the conversation, and the turn.
     faults: HashMap<(usize, u64, usize), usize>,
-    /// The newest body of each conversation, for counting what a cache would hold.
+    /// The newest body of each conversation, to count the tokens that a cache would contain.
     bodies: HashMap<u64, Bytes>,
 }
 
@@ -92,7 +92,7 @@ impl ScriptedModel {
     /// Starts on a free port.
     ///
     /// # Panics
-    /// When no port of 127.0.0.1 can be listened on.
+    /// If it cannot listen on 127.0.0.1.
     pub async fn start(script: impl Into<Script>) -> Self {
         match Self::listen(SocketAddr::from(([127, 0, 0, 1], 0)), script).await {
             Ok(model) => model,
@@ -103,7 +103,7 @@ impl ScriptedModel {
     /// Starts on an address.
     ///
     /// # Errors
-    /// The address cannot be listened on.
+    /// If it cannot listen on the address.
     pub async fn listen(address: SocketAddr, script: impl Into<Script>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -128,7 +128,7 @@ impl ScriptedModel {
         })
     }
 
-    /// What `model.base_url` has to be.
+    /// The value for `model.base_url`.
     #[must_use]
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
@@ -153,7 +153,7 @@ impl ScriptedModel {
             .push((Some(marker.to_owned()), turn));
     }
 
-    /// Opens the gates: what waits goes on, and nothing more is held.
+    /// Opens the gates: waiting requests continue, and no more are held.
     pub fn release(&self) {
         self.shared.state().holds.clear();
         self.shared
@@ -161,7 +161,7 @@ impl ScriptedModel {
             .send_modify(|counts| counts.released += 1);
     }
 
-    /// Waits until `n` requests have come since the start.
+    /// Waits until `n` requests have arrived since the start.
     ///
     /// # Panics
     /// When they do not come within two minutes.
@@ -191,13 +191,13 @@ impl ScriptedModel {
         );
     }
 
-    /// Waits for ever: for a server that a person started.
+    /// Waits forever, for a server that a person started.
     pub async fn run(mut self) {
         let _ = (&mut self.task).await;
     }
 }
 
-/// Counts a request as held, for as long as it is: a client may go away while it waits.
+/// Counts a request as held while this exists: a client may disconnect while it waits.
 struct Held<'a>(&'a Shared);
 
 impl Drop for Held<'_> {
@@ -211,7 +211,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits at the gate if there is one for this request.
+    /// Waits at the gate, if there is one for this request.
     async fn hold(&self, turn: &Turn) {
         let mut counts = self.counts.subscribe();
         let released = counts.borrow_and_update().released;
@@ -229,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// The fault to make now, if one is due.
+    /// The fault to inject now, if any.
     fn fault(&self, scenario: Option<usize>, conversation: u64, turn: usize) -> Option<Fault> {
         let mut due: Vec<_> = self
             .script
@@ -331,7 +331,7 @@ fn is_authorized(shared: &Shared, headers: &HeaderMap) -> bool {
     })
 }
 
-/// What the real API refuses too: a call without a result, or a result without a call.
+/// Rejects what the real API rejects too: a call without a result, or a result without a call.
 fn problem(turn: &Turn) -> Option<String> {
     let mut open: Vec<&str> = Vec::new();
     for message in &turn.messages {
@@ -364,7 +364,7 @@ fn refuse(status: u16, message: &str) -> Response {
     (status, Json(body)).into_response()
 }
 
-/// How much of an answer is sent, and what then.
+/// How much of an answer is sent, and what happens then.
 enum Ending {
     Whole,
     Stall,
@@ -414,13 +414,13 @@ async fn respond(answer: &Answer, body: &Value, turn: &Turn, counted: Counted) -
     sent(vec![a.to_owned(), b.to_owned()], ending, "application/json")
 }
 
-/// A body of these pieces, each sent by itself.
+/// A body of these pieces, each sent separately.
 fn sent(mut pieces: Vec<String>, ending: Ending, content_type: &'static str) -> Response {
     if !matches!(ending, Ending::Whole) {
         pieces.truncate(pieces.len() / 2);
     }
     let pieces = stream::iter(pieces).then(|piece| async move {
-        // Lets the connection send what it has, so that the pieces travel apart.
+        // Lets the connection flush, so that the pieces are sent separately.
         tokio::task::yield_now().await;
         Ok::<_, io::Error>(Bytes::from(piece))
     });

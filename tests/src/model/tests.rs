@@ -205,7 +205,7 @@ async fn a_request_waits_at_the_gate_until_it_is_released() {
     model.wait_for_requests(4).await;
     killed.abort();
 
-    // Another one asks the same, and waits as well until the gate opens.
+    // Another request for the same also waits until the gate opens.
     let resumed = tokio::spawn(async move { play(&client, "held").await });
     model.wait_for_requests(6).await;
     model.wait_for_held(1).await;

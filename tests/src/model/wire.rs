@@ -4,17 +4,17 @@ use serde_json::{Value, json};
 
 use super::script::{Answer, Fault};
 
-/// Characters of one piece of a stream.
+/// Characters per piece of a stream.
 const PIECE: usize = 12;
 
-/// What the request was counted as.
+/// The token counts of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) input: usize,
     pub(super) cached: usize,
 }
 
-/// An answer with all that goes over the wire around it.
+/// An answer with everything that surrounds it on the wire.
 pub(super) struct Completion<'a> {
     pub(super) answer: &'a Answer,
     pub(super) model: &'a str,

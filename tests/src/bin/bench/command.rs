@@ -1,8 +1,8 @@
 //! A command through the guest, against the guest's own fork, exec and wait without the tunnel.
 //!
 //! The floor is measured by `agentmine-guest bench-exec`, inside the same sandbox. Samples are means
-//! over a batch, since that program is started for each batch; the two sides take turns, so that
-//! both see the same machine.
+//! over a batch, since that program is started for each batch. The two sides take turns, so that both
+//! run under the same conditions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const COMMANDS: [(&str, &[&str]); 4] = [
     ("a git command", &["git", "--version"]),
     ("an interpreter", &["python3", "-c", "print(1)"]),
 ];
-/// Rounds that one side runs before it is the other's turn.
+/// Rounds of one side before the other takes its turn.
 const BATCH: u32 = 10;
 
 pub(crate) async fn run(backend: Backend, rounds: u32) -> anyhow::Result<()> {
@@ -49,7 +49,7 @@ async fn measure(
     rounds: u32,
 ) -> anyhow::Result<(Samples, Samples)> {
     let (mut alone, mut guest) = (Samples::default(), Samples::default());
-    // The first batch of each warms the page cache.
+    // The first batch of each side warms the page cache.
     for batch in 0..=rounds.div_ceil(BATCH) {
         let floor = batch_alone(sandbox.as_ref(), argv).await?;
         let ours = tokio::spawn(batch_through(Arc::clone(sandbox), command(argv))).await??;
@@ -67,9 +67,9 @@ async fn batch_alone(sandbox: &dyn Sandbox, argv: &[&str]) -> anyhow::Result<Dur
     let done = sandbox.run(command(&[&bench[..], argv].concat())).await?;
     let nanos = String::from_utf8_lossy(&done.stdout);
     let nanos = nanos.trim().parse();
-    Ok(Duration::from_nanos(
-        nanos.with_context(|| format!("bench-exec said {done:?}"))?,
-    ))
+    Ok(Duration::from_nanos(nanos.with_context(|| {
+        format!("unexpected output of bench-exec: {done:?}")
+    })?))
 }
 
 async fn batch_through(sandbox: Arc<dyn Sandbox>, command: Command) -> anyhow::Result<Duration> {

@@ -1,5 +1,5 @@
-//! A text editor call through sandbox, tunnel and MCP, against bytes that only go through the tunnel:
-//! a line of the request's size to `cat` and back.
+//! A text editor call through sandbox, tunnel and MCP, compared with bytes that only pass the tunnel: a
+//! line of the request's size to `cat` and back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What the benchmarks of whole sessions share: a forge, a store, an in-process queue, and the real
-//! consumer over them.
+//! Shared by the benchmarks of whole sessions: a forge, a store, an in-process queue, and the real
+//! consumer on top of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Over the store that `url` names, or over SQLite in a temporary folder.
+    /// With the store at `url`, or SQLite in a temporary folder.
     pub(crate) async fn new(url: Option<&str>) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let forge = Forge::start().await;
@@ -45,7 +45,7 @@ impl Fleet {
         Ok(Self {
             store: agentmine_store::connect(&config.store)
                 .await
-                .context("the store; run tests/run --services")?,
+                .context("the store is not available; run tests/run --services")?,
             tracker: Arc::new(GitHubTracker::new(&forge.config(&[DEMO]))?),
             forge,
             config,
@@ -59,7 +59,7 @@ impl Fleet {
         let number = self.forge.add_issue(DEMO, "An issue", "Do it.", &[label]);
         let found = self.tracker.candidates(label).await?;
         let found = found.into_iter().find(|c| c.item.number == number);
-        let found = found.context("the forge does not find its own issue")?;
+        let found = found.context("the forge does not list the issue that it has just created")?;
         let new = NewTask {
             item: found.item,
             trigger: found.trigger,
@@ -71,7 +71,7 @@ impl Fleet {
         Ok(task.id)
     }
 
-    /// What a consumer needs, as configured here.
+    /// The consumer's dependencies, as configured here.
     pub(crate) async fn deps(
         &self,
         backend: Arc<dyn agentmine_sandbox::Backend>,
@@ -91,13 +91,13 @@ impl Fleet {
     }
 }
 
-/// Works until nothing waits.
+/// Works until nothing is waiting.
 pub(crate) async fn work(deps: Arc<Deps>) -> u64 {
     let stop = Shutdown::new(Duration::from_secs(1));
     agentmine_consumer::run(deps, Mode::Once, stop).await
 }
 
-/// The sandboxes of a developer's machine: the test image, the engine of `DOCKER_HOST`.
+/// The developer's sandboxes: the test image, on the engine at `DOCKER_HOST`.
 pub(crate) fn executor(backend: Backend) -> CommandExecutor {
     let mut executor = CommandExecutor {
         enabled: true,
@@ -117,7 +117,7 @@ pub(crate) fn image() -> String {
     std::env::var("AGENTMINE_TEST_IMAGE").unwrap_or_else(|_| "coding-agent-executor:latest".into())
 }
 
-/// A sandbox of no task. The caller removes it.
+/// A sandbox that belongs to no task. The caller removes it.
 pub(crate) async fn sandbox(backend: Backend) -> anyhow::Result<Arc<dyn Sandbox>> {
     let spec = SandboxSpec {
         task: TaskId::new(),
@@ -129,14 +129,14 @@ pub(crate) async fn sandbox(backend: Backend) -> anyhow::Result<Arc<dyn Sandbox>
     Ok(Arc::from(backend.start(&spec).await?))
 }
 
-/// A database of its own on a Postgres server.
+/// A separate database on a Postgres server.
 pub(crate) struct Database {
     server: String,
     pub(crate) name: String,
 }
 
 impl Database {
-    /// Only named; the store makes it when it connects.
+    /// Only chooses the name; the store creates the database when it connects.
     pub(crate) fn new(server: &str) -> Self {
         Self {
             server: server.to_owned(),
@@ -145,7 +145,7 @@ impl Database {
     }
 
     pub(crate) fn url(&self) -> anyhow::Result<String> {
-        let mut url: url::Url = self.server.parse().context("the Postgres URL")?;
+        let mut url: url::Url = self.server.parse().context("the Postgres URL is invalid")?;
         url.set_path(&self.name);
         Ok(url.into())
     }

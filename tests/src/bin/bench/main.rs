@@ -1,7 +1,7 @@
-//! Benchmarks: what AgentMine itself costs, each figure against a floor measured in the same run.
+//! Benchmarks of AgentMine's own overhead, each figure next to a floor measured in the same run.
 //!
 //! `cargo run --release -p agentmine-tests --bin bench -- --help`. Build with `--release`, and leave
-//! the machine alone meanwhile. The goals are those of ARCHITECTURE.md
+//! the machine idle while a benchmark runs. The goals are printed below each table.
 
 mod command;
 mod editor;
@@ -18,7 +18,7 @@ mod timed;
 use agentmine_runtime::tls;
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// Measures what AgentMine itself costs.
+/// Measures AgentMine's own overhead.
 #[derive(Debug, Parser)]
 #[command(name = "bench", version)]
 struct Args {
@@ -30,14 +30,14 @@ struct Args {
 enum Bench {
     /// Overhead of one step of the agent loop, model and tool time excluded
     Loop {
-        /// Steps of the one conversation that is measured
+        /// Steps in the measured conversation
         #[arg(long, default_value_t = 500)]
         steps: u32,
-        /// A Postgres server to measure too; a database is made in it and dropped again
+        /// Also measure this Postgres server; a database is created on it and dropped afterwards
         #[arg(long, env = "AGENTMINE_TEST_POSTGRES_URL", hide_env_values = true)]
         postgres: Option<String>,
     },
-    /// A command through the guest, against fork, exec and wait in the same sandbox
+    /// A command through the guest, compared with fork, exec and wait in the same sandbox
     Command {
         #[command(flatten)]
         on: On,
@@ -45,15 +45,15 @@ enum Bench {
         #[arg(long, default_value_t = 300)]
         rounds: u32,
     },
-    /// From the claim to the first model call, against create, start and `git clone` alone
+    /// From the claim to the first model call, compared with create, start and `git clone` alone
     Start {
         #[command(flatten)]
         on: On,
-        /// Tasks
+        /// Number of tasks
         #[arg(long, default_value_t = 10)]
         rounds: u32,
     },
-    /// Round trip of a text editor call, against bytes through `cat` in the same tunnel
+    /// Round trip of a text editor call, compared with bytes through `cat` in the same tunnel
     Editor {
         #[command(flatten)]
         on: On,
@@ -61,7 +61,7 @@ enum Bench {
         #[arg(long, default_value_t = 500)]
         rounds: u32,
     },
-    /// MCP servers through the manager, on the worker and in sandboxes, against rmcp alone
+    /// MCP servers through the manager, on the worker and in sandboxes, compared with rmcp alone
     Mcp {
         /// Calls of each kind
         #[arg(long, default_value_t = 1000)]
@@ -78,9 +78,9 @@ enum Bench {
         )]
         backends: Vec<Backend>,
     },
-    /// Memory of an idle consumer, and of each running task; needs Postgres, RabbitMQ and Docker
+    /// Memory of an idle consumer and of each running task; needs Postgres, RabbitMQ and Docker
     Memory {
-        /// How many tasks run at once, one measurement each
+        /// Numbers of concurrent tasks, one measurement each
         #[arg(long, value_delimiter = ',', default_value = "1,4,8")]
         tasks: Vec<usize>,
     },

@@ -1,8 +1,8 @@
-//! The client manager against `rmcp` alone: the same server, the same calls, in the same run, taking
-//! turns. On the worker, and in sandboxes that run already.
+//! The client manager compared with `rmcp` alone: the same server and the same calls in the same run,
+//! taking turns. On the worker, and in sandboxes that are already running.
 //!
-//! The server is our text editor: in a sandbox it is the static program that is there anyway, on the
-//! worker the one that was built with this program.
+//! The server is our text editor: in a sandbox the static program that every sandbox has, on the worker
+//! the one that was built with this program.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -27,15 +27,15 @@ use crate::fleet::sandbox;
 use crate::table::{Samples, Table};
 
 const EDITOR: &str = "mcp-server-text-editor";
-/// Of one kind, before it is the other's turn.
+/// Calls of one side before the other takes its turn.
 const BATCH: u32 = 20;
-/// Until the memory of what has just happened is given back, if it is.
+/// Time for the allocator to return freed memory, if it does.
 const SETTLE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(rounds: u32, starts: u32, backends: &[Backend]) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let worker = Worker::new(folder.path())?;
-    // First, while this process has done nothing else.
+    // First, before this process has done anything else.
     memory(&worker).await?;
     let mut sandboxes = Vec::new();
     for &backend in backends {
@@ -59,7 +59,7 @@ async fn measure(
     edits(worker, rounds).await
 }
 
-/// What starts servers on this machine.
+/// Starts servers on this machine.
 struct Worker {
     folder: PathBuf,
     program: PathBuf,
@@ -92,7 +92,7 @@ impl Worker {
         }
     }
 
-    /// As many servers as there are names.
+    /// One server for each name.
     async fn manager(&self, count: usize) -> anyhow::Result<Manager> {
         let names = (0..count).map(|n| format!("editor-{n}"));
         let servers = names.map(|name| server(&name, Place::Worker, self.command()));
@@ -114,7 +114,7 @@ impl Worker {
     }
 }
 
-/// What `rmcp` does by itself.
+/// `rmcp` alone.
 struct Alone {
     client: RunningService<RoleClient, ()>,
     child: Child,
@@ -307,7 +307,7 @@ async fn edits(worker: &Worker, rounds: u32) -> anyhow::Result<()> {
         };
         let range = [middle, middle + 20];
         let view = json!({ "command": "view", "path": path, "view_range": range });
-        // Both change the file in turn: what one has put there, the other takes away.
+        // The two edits alternate: the second reverts the first.
         let [there, back] = [0, 1].map(replace);
         for (how, floors, our) in [
             ("view, 21 lines", &view, &view),
@@ -332,14 +332,14 @@ async fn edits(worker: &Worker, rounds: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// About 26 bytes each.
+/// Lines of about 26 bytes.
 fn lines(count: u32) -> String {
     (0..count)
         .map(|n| format!("line {n} of a file of text\n"))
         .collect()
 }
 
-/// Memory of this process with managers of its own, servers not counted.
+/// Memory of this process with several managers, without the servers' processes.
 async fn memory(worker: &Worker) -> anyhow::Result<()> {
     let own = || resident_kib(std::process::id(), "VmRSS").context("no VmRSS");
     let mut out = std::io::stdout();

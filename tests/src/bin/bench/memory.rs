@@ -1,7 +1,7 @@
 //! Memory of the real `consumer` program: idle, and with tasks held in the middle of their work.
 //!
-//! What is shown is `VmRSS` of `/proc/PID/status` and, since that counts pages of the program's own
-//! file too, `RssAnon`. Sandboxes are not in it: they are the engine's processes.
+//! Shows `VmRSS` of `/proc/PID/status` and, since that includes pages of the program's file, `RssAnon`.
+//! Sandboxes are not included: they are processes of the engine.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::fleet::{Database, Fleet, image};
 
-/// The tasks are held here: they have run a command and used the editor.
+/// The turn at which tasks are held, after they have run a command and used the editor.
 const HELD_AT: usize = 2;
-/// Until the memory of what has just happened is given back, if it is.
+/// Time for the allocator to return freed memory, if it does.
 const SETTLE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -167,22 +167,22 @@ async fn start_consumer(config: &Path, token: &str) -> anyhow::Result<Child> {
         match timeout(PATIENCE, lines.next_line()).await?? {
             Some(line) if line.contains("consumer ready") => break,
             Some(line) => said.push_str(&line),
-            None => bail!("the consumer ended: {said}"),
+            None => bail!("the consumer exited: {said}"),
         }
     }
-    // A full pipe would stop it.
+    // A full pipe would block it.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     Ok(child)
 }
 
-/// A drain: what runs is given back, and its sandboxes are removed.
+/// Drains the consumer: running tasks are returned to the queue, and their sandboxes removed.
 async fn end(consumer: &mut Child, pid: u32) -> anyhow::Result<()> {
     // SAFETY: `kill` takes two numbers and touches no memory of ours.
     let sent = unsafe { libc::kill(i32::try_from(pid)?, libc::SIGTERM) };
     ensure!(sent == 0, "the consumer has ended by itself");
     timeout(PATIENCE, consumer.wait())
         .await
-        .context("the consumer does not end")??;
+        .context("the consumer did not exit")??;
     Ok(())
 }
 
@@ -208,7 +208,7 @@ async fn delete_queues(prefix: &str) -> anyhow::Result<()> {
     for queue in classes.into_iter().chain(waits).chain(["dead".to_owned()]) {
         let channel = broker.create_channel().await?;
         let name = format!("{prefix}.{queue}");
-        // One that was never made closes its channel, and nothing else.
+        // Deleting a queue that does not exist closes the channel, and does nothing else.
         let _ = channel
             .queue_delete(name.into(), lapin::options::QueueDeleteOptions::default())
             .await;

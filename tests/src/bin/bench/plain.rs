@@ -1,7 +1,7 @@
-//! What a sandbox and a clone cost without AgentMine: the engine's API alone, or bubblewrap alone.
+//! The cost of a sandbox and a clone without AgentMine: the engine's API alone, or bubblewrap alone.
 //!
-//! A sandbox has no network, so what it is held against is a container without one. The clone needs
-//! the forge, and is made in a second container on the host's network, the cheapest that reaches it.
+//! A sandbox has no network, so it is compared with a container without one. The clone needs the forge,
+//! so it runs in a second container on the host's network, the cheapest way to reach it.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::fleet::image;
 
 /// How long each part took.
 pub(crate) struct Plain {
-    /// Create and start without a network; nothing where the clone's own process is the jail.
+    /// Create and start without a network; zero where the clone's own process is the jail.
     pub(crate) start: Duration,
     /// Create and start on the host's network.
     pub(crate) start_on_host: Duration,
@@ -27,7 +27,7 @@ pub(crate) struct Plain {
     pub(crate) clone: Duration,
 }
 
-/// The sample repository, shallow, with the token sent at once.
+/// Clones the sample repository, shallow; the token is sent with the first request.
 fn clone_command(forge: &Forge) -> Vec<String> {
     let basic = format!("x-access-token:{}", forge.token());
     let basic = base64::engine::general_purpose::STANDARD.encode(basic);
@@ -40,8 +40,8 @@ fn clone_command(forge: &Forge) -> Vec<String> {
     argv
 }
 
-/// Create and start without a network, and on the host's; then `git clone` by exec in the latter.
-/// The containers are removed behind the clock.
+/// Create and start a container without a network and one on the host's; then `git clone` by exec in
+/// the latter. Removing the containers is not measured.
 pub(crate) async fn docker(engine: &Docker, forge: &Forge) -> anyhow::Result<Plain> {
     let began = Instant::now();
     let alone = create_and_start(engine, "none").await?;
@@ -122,7 +122,7 @@ pub(crate) async fn bubblewrap(forge: &Forge) -> anyhow::Result<Plain> {
         .stdin(Stdio::null())
         .output()
         .await
-        .context("bwrap; run tests/run --services")?;
+        .context("bwrap is not available; run tests/run --services")?;
     let clone = began.elapsed();
     ensure!(
         output.status.success(),

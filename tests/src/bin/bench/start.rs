@@ -1,8 +1,8 @@
-//! From the claim of a task to the first request to the model, in a consumer that runs, against
-//! making a container and cloning into it with nothing else around it.
+//! From the claim of a task to the first request to the model, in a running consumer, compared with
+//! creating a container and cloning into it with nothing else.
 //!
-//! The two take turns. What lies between includes the tracker's part (the item, its labels, a
-//! comment), which the forge in this process answers at once.
+//! The two take turns. The time includes requests to the tracker (the item, its labels, a comment),
+//! which the forge in this process answers at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use crate::plain::{self, Plain};
 use crate::table::{Samples, Table};
 use crate::timed::{Clock, Spent, Timed};
 
-/// How long one task may take.
+/// Time limit for one task.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn run(backend: Backend, rounds: u32) -> anyhow::Result<()> {
@@ -50,7 +50,7 @@ pub(crate) async fn run(backend: Backend, rounds: u32) -> anyhow::Result<()> {
     ));
     let mut parts = Parts::default();
     let mut measured = Ok(());
-    // The first round warms what can be warmed.
+    // The first round warms the caches.
     for round in 0..=rounds {
         let done = one_round(&fleet, backend, &mut progress, &mut first_request).await;
         let spent = clock.take();
@@ -98,7 +98,7 @@ impl Parts {
         self.our_start.push(start);
         self.our_clone.push(clone);
         self.our_calls.push(other);
-        // Less than nothing where parts ran at the same time.
+        // Negative where parts ran concurrently.
         self.our_rest
             .push(ours.saturating_sub(start + clone + other));
     }
@@ -141,7 +141,7 @@ async fn one_round(
             None => anyhow::bail!("the consumer ended"),
         }
     };
-    // The session ends without a request where something is wrong before it.
+    // If something fails before the first request, the session ends without one.
     let reason = loop {
         match timeout(PATIENCE, progress.recv()).await? {
             Some(Progress::Ended { reason, .. }) => break reason.unwrap_or_default(),
@@ -150,11 +150,11 @@ async fn one_round(
         }
     };
     let asked = first_request.try_recv();
-    let asked = asked.with_context(|| format!("the model was not asked: {reason}"))?;
+    let asked = asked.with_context(|| format!("the model got no request: {reason}"))?;
     Ok((alone, asked - claimed))
 }
 
-/// A model that notes when it is asked, and refuses.
+/// A model that records when it gets a request, and returns an error.
 struct Noting(UnboundedSender<Instant>);
 
 #[async_trait]
@@ -168,7 +168,7 @@ impl Model for Noting {
         _request: Request<'_>,
         _watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(Reply, Usage), LlmError> {
-        // Nobody listens only at the end of the benchmark.
+        // Only at the end of the benchmark is there no receiver.
         let _ = self.0.send(Instant::now());
         Err(LlmError::Refused {
             status: 400,

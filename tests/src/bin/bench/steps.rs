@@ -1,8 +1,8 @@
 //! The loop's own time for one step: a model call, a tool call, and the journal's records of both.
 //!
 //! Model and tools answer at once, so the time from one request to the next is overhead. It is
-//! measured over a journal in memory, and in a whole consumer (its real journal, tools and lease, a
-//! sandbox that does nothing) over each store. The floor of a store is the same writes alone.
+//! measured with a journal in memory, and in a whole consumer (its real journal, tools and lease, and a
+//! sandbox that does nothing) with each store. The floor for a store is the same writes alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use crate::still::StillBackend;
 use crate::table::{Samples, Table};
 
 const TOOL: &str = "command-executor_execute_command";
-/// What a usual result is like.
+/// A typical result.
 const RESULT: &str = "test result: ok. 12 passed; 0 failed; 0 ignored; finished in 0.31s\n";
 
 pub(crate) async fn run(steps: u32, postgres: Option<&str>) -> anyhow::Result<()> {
@@ -67,7 +67,7 @@ async fn in_memory(steps: u32) -> anyhow::Result<Samples> {
     Ok(model.steps())
 }
 
-/// A whole consumer over a store, and then the same writes to the store alone.
+/// A whole consumer with a store, and then the same writes to the store alone.
 async fn over_store(
     table: &mut Table,
     name: &str,
@@ -77,7 +77,7 @@ async fn over_store(
     let mut fleet = Fleet::new(url).await?;
     fleet.config.command_executor = executor(crate::Backend::Local);
     fleet.config.text_editor_mcp.enabled = false;
-    // The first time warms what can be warmed.
+    // The first time warms the caches.
     store_alone(&fleet, steps / 5).await?;
     let alone = store_alone(&fleet, steps).await?;
     fleet.enqueue().await?;
@@ -102,7 +102,7 @@ async fn over_store(
     Ok(())
 }
 
-/// What a step writes: the reply, what it cost, the result.
+/// The writes of a step: the reply, its cost, the result.
 async fn store_alone(fleet: &Fleet, steps: u32) -> anyhow::Result<Samples> {
     let task = fleet.enqueue().await?;
     let worker = WorkerId("bench".into());
@@ -158,7 +158,7 @@ fn result(n: u32) -> String {
     format!("{n} {}", RESULT.repeat(8))
 }
 
-/// A model that asks for one call after the other, and notes when it is asked.
+/// A model that requests one call after another, and records when it gets a request.
 struct AtOnce {
     steps: u32,
     asked: Mutex<Vec<Instant>>,
@@ -172,7 +172,7 @@ impl AtOnce {
         }
     }
 
-    /// The times between two requests, up to the one that was answered without a call.
+    /// The times between requests, up to the one that was answered without a call.
     fn steps(&self) -> Samples {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let steps = asked.windows(2).take(self.steps as usize);
@@ -206,7 +206,7 @@ impl Model for AtOnce {
     }
 }
 
-/// A tool whose result is there at once.
+/// A tool that returns at once.
 struct Nothing;
 
 #[async_trait]
@@ -227,7 +227,7 @@ impl Tools for Nothing {
     }
 }
 
-/// Makes the same JSON of a record as a store would get.
+/// Encodes a record to the same JSON that a store would get.
 #[derive(Default)]
 struct InMemory(Mutex<Vec<Value>>);
 
@@ -252,7 +252,7 @@ impl Journal for InMemory {
     }
 }
 
-/// A result that is enough.
+/// A result that passes.
 struct Measured;
 
 #[async_trait]

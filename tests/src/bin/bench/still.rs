@@ -1,4 +1,4 @@
-//! A sandbox that does nothing, at once: what is left of a session is the worker's own work.
+//! A sandbox that does nothing and returns at once, so that only the worker's own work is measured.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -10,10 +10,10 @@ use agentmine_sandbox::{
 };
 use async_trait::async_trait;
 
-/// A commit, for whoever asks git for one.
+/// The commit that every git command prints.
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// Makes [`Still`] sandboxes.
+/// Creates [`Still`] sandboxes.
 pub(crate) struct StillBackend;
 
 #[async_trait]

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-/// Durations of the same thing, measured again and again.
+/// Repeated measurements of the same thing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples(Vec<Duration>);
 
@@ -20,7 +20,7 @@ impl Samples {
         self.quantile(50)
     }
 
-    /// The sample below which `percent` of all lie.
+    /// The sample below which `percent` of all samples are.
     fn quantile(&self, percent: usize) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -35,14 +35,14 @@ impl FromIterator<Duration> for Samples {
     }
 }
 
-/// What a benchmark found.
+/// The results of a benchmark.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<[String; 5]>,
 }
 
 impl Table {
-    /// An empty one under this heading.
+    /// An empty table with this heading.
     pub(crate) fn new(heading: &str) -> Self {
         let head = [heading, "median", "p90", "of floor", "n"];
         Self {
@@ -50,7 +50,7 @@ impl Table {
         }
     }
 
-    /// What the others are held against, or what has no peer.
+    /// A floor, or a row that has none.
     pub(crate) fn row(&mut self, what: &str, samples: &Samples) {
         self.push(what, samples, String::new());
     }

@@ -1,4 +1,4 @@
-//! Real sandboxes whose calls are timed, to tell what a session spends in its sandbox from the rest.
+//! Real sandboxes with timed calls, to separate the time that a session spends in its sandbox from the rest.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,10 @@ use agentmine_sandbox::{
 };
 use async_trait::async_trait;
 
-/// What was spent, by kind of call.
+/// Time spent, by kind of call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spent {
-    /// Making and starting the sandbox.
+    /// Creating and starting the sandbox.
     pub(crate) start: Duration,
     /// `git clone`.
     pub(crate) clone: Duration,
@@ -21,12 +21,12 @@ pub(crate) struct Spent {
     pub(crate) other: Duration,
 }
 
-/// The clock of all sandboxes of a backend.
+/// The time spent in all sandboxes of a backend.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clock(Arc<Mutex<Spent>>);
 
 impl Clock {
-    /// What was spent since this was last asked.
+    /// The time spent since the last call of this.
     pub(crate) fn take(&self) -> Spent {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -51,7 +51,7 @@ fn other(spent: &mut Spent) -> &mut Duration {
     &mut spent.other
 }
 
-/// A backend under the clock.
+/// A timed backend.
 pub(crate) struct Timed {
     pub(crate) inner: Arc<dyn Backend>,
     pub(crate) clock: Clock,

@@ -1,7 +1,7 @@
-//! An MCP server that does things wrong: `faulty-mcp-server MODE`. `--list` prints the table of
-//! modes ([`MODES`]): what each does, and what a client has to make of it.
+//! An MCP server that misbehaves: `faulty-mcp-server MODE`. `--list` prints the table of modes
+//! ([`MODES`]): what each does, and how a client must handle it.
 //!
-//! Plain lines over stdin and stdout, without a library that would keep it from being wrong.
+//! It writes plain lines to stdout, without a library, which would prevent the faults.
 
 mod modes;
 mod raw;
@@ -24,7 +24,10 @@ fn main() -> std::io::Result<()> {
         return Ok(());
     }
     if !MODES.iter().any(|(name, ..)| *name == mode) {
-        writeln!(std::io::stderr(), "no such mode; hint: --list")?;
+        writeln!(
+            std::io::stderr(),
+            "unknown mode\nhint: --list shows the modes"
+        )?;
         std::process::exit(2);
     }
     let mut server = Server {
@@ -54,7 +57,7 @@ struct Server {
     out: Out,
     /// How often the tools were listed.
     lists: u32,
-    /// The call that waits for an answer to a request of ours.
+    /// The call that is waiting for an answer to our own request.
     asked: Option<Value>,
     initialized: bool,
 }
@@ -64,7 +67,7 @@ impl Server {
         &self.mode
     }
 
-    /// Before anything is read.
+    /// Runs before anything is read.
     fn begin(&mut self) -> std::io::Result<()> {
         match self.mode.as_str() {
             "exits-at-once" => std::process::exit(0),
@@ -278,7 +281,7 @@ impl Server {
         self.result(id, result)
     }
 
-    /// The call that the mode is about.
+    /// The call that triggers the mode's fault.
     fn fault(&mut self, id: &Value, params: &Value) -> std::io::Result<()> {
         match self.mode.as_str() {
             "dies-in-a-line" => {
@@ -381,7 +384,7 @@ impl Server {
         }
     }
 
-    /// A request of ours in the middle of a call, which ends with what was answered.
+    /// Sends a request during a call; the call's result is the answer.
     fn ask(&mut self, id: &Value, method: &str, params: Value) -> std::io::Result<()> {
         self.asked = Some(id.clone());
         self.out
@@ -428,7 +431,7 @@ fn text(id: &Value, words: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": words}]}})
 }
 
-/// A sound tool, with these fields instead.
+/// A valid tool, with these fields replaced.
 fn tool(name: &str, fields: Value) -> Value {
     let mut tool = json!({
         "name": name,

@@ -1,14 +1,14 @@
-//! The table: what each mode does wrong, and what has to come of it. `tests/it/mcp/faulty.rs` holds
-//! the manager to the last column; beside each of these a healthy server goes on answering, and the
-//! manager's memory stays bounded.
+//! The table of modes: what each does wrong, and the required outcome. `tests/it/mcp/faulty.rs` checks
+//! the last column for the manager. In each mode, a healthy server beside the faulty one keeps working,
+//! and the manager's memory stays bounded.
 //!
 //! Every mode has the tool `echo`, which works unless the mode is about that, and most have `fault`,
-//! whose call brings the fault about.
+//! whose call triggers the fault.
 
-/// Name, what it does wrong, what has to come of it.
+/// Name, fault, required outcome.
 pub(crate) const MODES: &[(&str, &str, &str)] = &[
     ("healthy", "nothing", "works"),
-    // The start.
+    // Start.
     (
         "silent-start",
         "reads and never answers",
@@ -16,13 +16,13 @@ pub(crate) const MODES: &[(&str, &str, &str)] = &[
     ),
     (
         "exits-at-once",
-        "exit code 0 without a word",
+        "exits with code 0 and no output",
         "process error",
     ),
     (
         "dies-with-words",
-        "writes why to stderr, exit code 3",
-        "process error with code and words",
+        "writes the reason to stderr, exits with code 3",
+        "process error with the code and the reason",
     ),
     (
         "dies-after-initialize",
@@ -32,7 +32,7 @@ pub(crate) const MODES: &[(&str, &str, &str)] = &[
     (
         "refuses-initialize",
         "answers `initialize` with an error",
-        "connection error with its words",
+        "connection error with its message",
     ),
     (
         "null-initialize",
@@ -41,35 +41,35 @@ pub(crate) const MODES: &[(&str, &str, &str)] = &[
     ),
     (
         "unsupported-version",
-        "agrees on a version of 1999",
-        "connection error that names it",
+        "selects a version from 1999",
+        "connection error that names the version",
     ),
     ("initialize-twice", "answers `initialize` twice", "works"),
     (
         "answers-unasked",
-        "answers ids that nobody has used, before it reads",
+        "answers unused ids before it reads",
         "works",
     ),
     (
         "closes-on-discover",
-        "ends on any message before `initialize`",
-        "started again, works",
+        "exits on any message before `initialize`",
+        "restarted, works",
     ),
     (
         "discover-nonsense",
         "answers `server/discover` with a list",
-        "works by `initialize`",
+        "works with `initialize`",
     ),
     (
         "slow-everything",
         "waits 300 ms before each answer",
         "works",
     ),
-    // The stream.
+    // Stream.
     ("garbage", "banners and log lines on stdout", "works"),
     (
         "garbage-flood",
-        "lines without end that are not the protocol",
+        "endless lines that are not the protocol",
         "the connection ends",
     ),
     (
@@ -80,17 +80,17 @@ pub(crate) const MODES: &[(&str, &str, &str)] = &[
     (
         "dies-in-a-line",
         "half of an answer, then exits",
-        "the call fails at once; started again",
+        "the call fails at once; restarted",
     ),
     (
         "long-line",
         "a line of 40 MB",
-        "the call fails, the connection ends; started again",
+        "the call fails, the connection ends; restarted",
     ),
     (
         "endless-line",
         "a line that never ends",
-        "the call fails, the connection ends; started again",
+        "the call fails, the connection ends; restarted",
     ),
     (
         "invalid-utf8",
@@ -100,28 +100,28 @@ pub(crate) const MODES: &[(&str, &str, &str)] = &[
     (
         "invalid-utf8-answer",
         "an answer that is not UTF-8",
-        "the call fails; `echo` works on",
+        "the call fails; `echo` still works",
     ),
     ("crlf", "ends lines with CR LF", "works"),
     ("bom", "a byte order mark before its first message", "works"),
     (
         "deep-nesting",
         "an answer nested 100,000 deep",
-        "the call fails, the connection ends; started again",
+        "the call fails, the connection ends; restarted",
     ),
     ("trickle", "an answer byte by byte", "works, if slowly"),
     (
         "closes-stdout",
-        "closes stdout and lives on",
-        "the call fails at once; started again",
+        "closes stdout and keeps running",
+        "the call fails at once; restarted",
     ),
     ("stderr-flood", "100 MB on stderr", "works"),
     (
         "stops-reading",
-        "reads no more",
+        "stops reading",
         "a call of 4 MB fails at its limit",
     ),
-    // The lists.
+    // Lists.
     (
         "endless-pages",
         "always another page of tools",
@@ -129,27 +129,27 @@ pub(crate) const MODES: &[(&str, &str, &str)] = &[
     ),
     (
         "same-cursor",
-        "always the same page again",
+        "always the same page",
         "ready with a bounded list, or a failure",
     ),
     (
         "malformed-tools",
         "nine malformed tools among good ones",
-        "only the malformed are left out",
+        "only the malformed ones are left out",
     ),
     ("many-tools", "20,000 tools", "bounded, or a failure"),
-    ("same-name-twice", "two tools of one name", "one of them"),
+    ("same-name-twice", "two tools with one name", "one of them"),
     (
         "gigantic-schema",
         "a schema of 3 MB",
-        "that tool is left out or cut; `echo` works",
+        "that tool is left out or truncated; `echo` works",
     ),
     (
         "recursive-schema",
         "a schema that refers to itself",
         "offered and callable",
     ),
-    ("gigantic-description", "a description of 1 MB", "cut"),
+    ("gigantic-description", "a description of 1 MB", "truncated"),
     (
         "list-error",
         "answers the list of tools with an error",
@@ -165,15 +165,15 @@ pub(crate) const MODES: &[(&str, &str, &str)] = &[
         "declares resources and prompts, and refuses both lists",
         "its tools work",
     ),
-    // What nobody asked for.
+    // Unsolicited messages.
     (
         "notification-storm",
         "log messages without a pause",
-        "calls go on",
+        "calls still work",
     ),
     (
         "list-changed-storm",
-        "20,000 times `list_changed`",
+        "`list_changed` 20,000 times",
         "listed a few times only",
     ),
     (
@@ -183,50 +183,46 @@ pub(crate) const MODES: &[(&str, &str, &str)] = &[
     ),
     (
         "description-change",
-        "another description after the start",
+        "changes a description after the start",
         "recorded; the tool is refused",
     ),
     (
         "tools-vanish",
-        "takes its tool away after the start",
+        "removes its tool after the start",
         "gone after the refresh",
     ),
-    (
-        "request-flood",
-        "requests without end",
-        "the connection ends",
-    ),
+    ("request-flood", "endless requests", "the connection ends"),
     (
         "sampling-unasked",
-        "wants a model call that was not offered",
-        "refused; the call goes on",
+        "requests sampling, which was not offered",
+        "refused; the call continues",
     ),
     (
         "elicits",
-        "asks the person",
-        "declined or refused; the call goes on",
+        "asks the user",
+        "declined or refused; the call continues",
     ),
     (
         "unknown-request",
         "a request that no revision knows",
-        "-32601; the call goes on",
+        "-32601; the call continues",
     ),
     (
         "progress-for-ever",
-        "progress without an end",
+        "endless progress",
         "the call ends at its total limit",
     ),
-    // The calls.
+    // Calls.
     (
         "wrong-id",
         "answers another id",
-        "the call fails at its limit; `echo` works on",
+        "the call fails at its limit; `echo` still works",
     ),
     ("string-id", "answers the id as a string", "works"),
     (
         "float-id",
         "answers the id as 1.5",
-        "the call fails; `echo` works on",
+        "the call fails; `echo` still works",
     ),
     (
         "duplicate-answers",
@@ -236,22 +232,22 @@ pub(crate) const MODES: &[(&str, &str, &str)] = &[
     (
         "result-and-error",
         "both a result and an error",
-        "the call ends either way; `echo` works on",
+        "the call ends either way; `echo` still works",
     ),
     (
         "null-result",
         "null as a call's result",
-        "the call fails; `echo` works on",
+        "the call fails; `echo` still works",
     ),
     (
         "no-content",
         "a result without content",
-        "the call ends either way; `echo` works on",
+        "the call ends either way; `echo` still works",
     ),
     (
         "malformed-content",
         "content of unknown and malformed kinds",
-        "the call ends either way; `echo` works on",
+        "the call ends either way; `echo` still works",
     ),
     (
         "is-error",
@@ -266,29 +262,29 @@ pub(crate) const MODES: &[(&str, &str, &str)] = &[
     (
         "huge-error",
         "an error with a message of 1 MB",
-        "an error, cut",
+        "a truncated error",
     ),
-    ("huge-result", "a result of 5 MB", "cut"),
+    ("huge-result", "a result of 5 MB", "truncated"),
     (
         "output-schema-violated",
-        "structured content against its outputSchema",
-        "the mismatch is told",
+        "structured content that violates its outputSchema",
+        "the mismatch is reported",
     ),
     (
         "crash-mid-call",
-        "exits in a call",
-        "the call fails within a second; started again",
+        "exits during a call",
+        "the call fails within a second; restarted",
     ),
     (
         "ignores-cancellation",
-        "goes on, and answers long after",
-        "the call fails at its limit; `echo` works on",
+        "continues, and answers much later",
+        "the call fails at its limit; `echo` still works",
     ),
-    // The end.
+    // Shutdown.
     (
         "ignores-eof",
-        "lives on after stdin is closed",
-        "ended by a signal; nothing left",
+        "keeps running after stdin is closed",
+        "stopped by a signal; nothing left",
     ),
     (
         "ignores-sigterm",
@@ -297,12 +293,12 @@ pub(crate) const MODES: &[(&str, &str, &str)] = &[
     ),
     (
         "leaves-a-child",
-        "a child of its group lives on",
-        "the child is ended too",
+        "leaves a child of its group running",
+        "the child is killed too",
     ),
     (
         "daemon-holds-stdout",
         "exits; a child holds its stdout open",
-        "its end is seen; nothing left",
+        "its exit is noticed; nothing left",
     ),
 ];

@@ -1,4 +1,4 @@
-//! Bytes out, and the faults that need the system's calls.
+//! Raw output, and the faults that need system calls.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Standard output, for several threads, a message at a time.
+/// Standard output, shared by several threads, one message at a time.
 #[derive(Clone, Default)]
 pub(crate) struct Out(Arc<Mutex<()>>);
 
@@ -45,7 +45,7 @@ pub(crate) fn sleep_for_ever() -> ! {
 }
 
 pub(crate) fn ignore_sigterm() {
-    // SAFETY: no handler of ours runs; the signal is only ignored.
+    // SAFETY: no handler is installed; the signal is only ignored.
     unsafe {
         libc::signal(libc::SIGTERM, libc::SIG_IGN);
     }
@@ -59,7 +59,7 @@ pub(crate) fn close_stdout_and_live() -> ! {
     sleep_for_ever()
 }
 
-/// A child in the server's group that lives on; with `stdout`, it holds that open.
+/// A child in the server's group that keeps running; with `stdout`, it holds that open.
 pub(crate) fn leave_a_child(stdout: Inherit) -> std::io::Result<()> {
     let mut child = Command::new("sleep");
     child.arg("3600").stdin(Stdio::null());
