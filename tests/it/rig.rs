@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentmine_domain::{Session, Step, Task, TaskState};
-use agentmine_runtime::config::{Secret, Store as StoreConfig};
+use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_store::{Store, TaskFilter};
 use agentmine_tests::forge::{DEMO, Forge};
 use agentmine_tests::model::{Scenario, ScriptedModel, commit_and_push, edit_replace, say, shell};

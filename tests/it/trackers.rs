@@ -99,7 +99,7 @@ impl InFolder {
         git(dir.path(), &["init", "-q", "-b", "main"]);
         git(dir.path(), &["add", "."]);
         git(dir.path(), &["commit", "-q", "-m", "Start"]);
-        let tracker = LocalTracker::new(&config::LocalTracker {
+        let tracker = LocalTracker::new(&config::LocalTrackerConfig {
             repository: dir.path().to_path_buf(),
             issues: None,
         });

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use agentmine_domain::Usage;
-use agentmine_llm::{Delta, LlmError, Message, Model, Reply, Request, ToolCall};
+use agentmine_llm::{Delta, LlmError, Message, Model, ModelReply, ModelRequest, ToolCall};
 use async_trait::async_trait;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -29,12 +29,12 @@ impl Model for Discreet {
     /// Pieces of a streamed reply are passed on as they come: a secret may stand across two of them.
     async fn reply(
         &self,
-        request: Request<'_>,
+        request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
-    ) -> Result<(Reply, Usage), LlmError> {
+    ) -> Result<(ModelReply, Usage), LlmError> {
         let messages = request.messages.iter().cloned();
         let messages: Vec<Message> = messages.map(|message| self.message(message)).collect();
-        let request = Request {
+        let request = ModelRequest {
             messages: &messages,
             tools: request.tools,
         };
@@ -64,7 +64,7 @@ impl Discreet {
         }
     }
 
-    fn said(&self, Reply { text, calls, stop }: Reply) -> Reply {
+    fn said(&self, ModelReply { text, calls, stop }: ModelReply) -> ModelReply {
         let clean = &self.clean;
         let calls = calls.into_iter().map(
             |ToolCall {
@@ -77,7 +77,7 @@ impl Discreet {
                 arguments: clean(arguments),
             },
         );
-        Reply {
+        ModelReply {
             text: clean(text),
             calls: calls.collect(),
             stop,
@@ -102,19 +102,19 @@ mod tests {
 
         async fn reply(
             &self,
-            request: Request<'_>,
+            request: ModelRequest<'_>,
             _watch: Option<&UnboundedSender<Delta>>,
-        ) -> Result<(Reply, Usage), LlmError> {
+        ) -> Result<(ModelReply, Usage), LlmError> {
             *self.0.lock().unwrap() = request.messages.to_vec();
             let call = ToolCall {
                 id: "1".into(),
                 name: "x".into(),
                 arguments: "{\"text\":\"canary-token\"}".into(),
             };
-            let reply = Reply {
+            let reply = ModelReply {
                 text: "it is canary-token".into(),
                 calls: vec![call],
-                ..Reply::default()
+                ..ModelReply::default()
             };
             Ok((reply, Usage::default()))
         }
@@ -130,7 +130,7 @@ mod tests {
         let messages = [Message::User {
             text: "canary-token?".into(),
         }];
-        let request = Request {
+        let request = ModelRequest {
             messages: &messages,
             tools: &[],
         };

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use agentmine_domain::{Budget, Usage};
-use agentmine_llm::{Delta, LlmError, Message, Model, Reply, Request, Stop, ToolCall};
+use agentmine_llm::{Delta, LlmError, Message, Model, ModelReply, ModelRequest, Stop, ToolCall};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -58,7 +58,7 @@ pub(crate) struct Execution<'a> {
 
 /// What came of asking the model.
 enum Answer {
-    Reply(Reply),
+    Reply(ModelReply),
     /// The conversation no longer fits; why, in words.
     Full(String),
 }
@@ -142,7 +142,7 @@ impl Execution<'_> {
     async fn ask(&mut self) -> Result<Answer, Halt> {
         let begun = Instant::now();
         let specs = self.tools.specs();
-        let request = Request {
+        let request = ModelRequest {
             messages: self.history.messages(),
             tools: &specs,
         };
@@ -226,7 +226,7 @@ impl Execution<'_> {
 
     /// The arguments of a cut reply are not to be trusted, so none of its calls is run. Each still
     /// gets a result, since model APIs refuse a call without one.
-    async fn refuse_cut_calls(&mut self, reply: &Reply) -> Result<(), Halt> {
+    async fn refuse_cut_calls(&mut self, reply: &ModelReply) -> Result<(), Halt> {
         for call in &reply.calls {
             let text = "not run: the reply was cut off at the output limit".to_owned();
             self.answer(call, text, true, Duration::ZERO).await?;

@@ -1,7 +1,7 @@
 //! The conversation: appended to, never rewritten, and rebuilt from the journal on resume.
 
 use agentmine_domain::{Step, StepKind, Usage};
-use agentmine_llm::{Message, Reply, ToolCall};
+use agentmine_llm::{Message, ModelReply, ToolCall};
 
 /// A journal that is not a conversation.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +74,7 @@ impl History {
 
     /// The newest reply, if the conversation waits for nothing but the worker's next move.
     #[must_use]
-    pub fn last_reply(&self) -> Option<&Reply> {
+    pub fn last_reply(&self) -> Option<&ModelReply> {
         match self.messages.last() {
             Some(Message::Assistant(reply)) => Some(reply),
             _ => None,

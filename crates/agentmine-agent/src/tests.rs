@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use agentmine_domain::{Budget, Epoch, Seq, Step, StepKind, Usage};
-use agentmine_llm::{Delta, LlmError, Message, Model, Reply, Request, Stop, ToolCall, ToolSpec};
+use agentmine_llm::{
+    Delta, LlmError, Message, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec,
+};
 use async_trait::async_trait;
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
@@ -15,13 +17,13 @@ use crate::*;
 
 /// Replies in order; keeps what it was asked.
 struct Scripted {
-    replies: Mutex<VecDeque<Result<Reply, LlmError>>>,
+    replies: Mutex<VecDeque<Result<ModelReply, LlmError>>>,
     asked: Mutex<Vec<Vec<Message>>>,
     offered: Mutex<Vec<String>>,
 }
 
 impl Scripted {
-    fn new(replies: Vec<Reply>) -> Self {
+    fn new(replies: Vec<ModelReply>) -> Self {
         Self {
             replies: Mutex::new(replies.into_iter().map(Ok).collect()),
             asked: Mutex::default(),
@@ -42,9 +44,9 @@ impl Model for Scripted {
 
     async fn reply(
         &self,
-        request: Request<'_>,
+        request: ModelRequest<'_>,
         _: Option<&UnboundedSender<Delta>>,
-    ) -> Result<(Reply, Usage), LlmError> {
+    ) -> Result<(ModelReply, Usage), LlmError> {
         self.asked.lock().unwrap().push(request.messages.to_vec());
         let offered = request.tools.iter().map(|tool| tool.name.clone());
         self.offered.lock().unwrap().extend(offered);
@@ -203,21 +205,21 @@ fn bad() -> Facts {
     }
 }
 
-fn calls(ids: &[&str]) -> Reply {
+fn calls(ids: &[&str]) -> ModelReply {
     let calls = ids.iter().map(|id| ToolCall {
         id: (*id).into(),
         name: "t".into(),
         arguments: format!("{{\"n\":\"{id}\"}}"),
     });
-    Reply {
+    ModelReply {
         text: String::new(),
         calls: calls.collect(),
         stop: Stop::ToolCalls,
     }
 }
 
-fn says(text: &str) -> Reply {
-    Reply {
+fn says(text: &str) -> ModelReply {
+    ModelReply {
         text: text.into(),
         calls: Vec::new(),
         stop: Stop::EndTurn,
@@ -233,7 +235,7 @@ struct Run {
 }
 
 impl Run {
-    fn of(replies: Vec<Reply>) -> Self {
+    fn of(replies: Vec<ModelReply>) -> Self {
         Self {
             model: Scripted::new(replies),
             tools: Bench::default(),
@@ -346,7 +348,7 @@ async fn an_empty_reply_is_asked_again_and_three_are_stuck() {
 
 #[tokio::test]
 async fn calls_of_a_cut_reply_are_not_run_but_answered() {
-    let cut = Reply {
+    let cut = ModelReply {
         stop: Stop::Length,
         ..calls(&["1"])
     };
@@ -363,7 +365,7 @@ async fn calls_of_a_cut_reply_are_not_run_but_answered() {
 
 #[tokio::test]
 async fn the_same_call_with_the_same_result_three_times_is_stuck() {
-    let same = || Reply {
+    let same = || ModelReply {
         calls: vec![ToolCall {
             id: "x".into(),
             name: "t".into(),

@@ -7,7 +7,7 @@ pub mod recording;
 pub mod replay;
 mod retry;
 
-pub use message::{Message, Reply, Stop, ToolCall, ToolSpec};
+pub use message::{Message, ModelReply, Stop, ToolCall, ToolSpec};
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub enum LlmError {
 
 /// One request: the whole conversation. Stateless, so that any worker can go on with it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request<'a> {
+pub struct ModelRequest<'a> {
     /// The conversation, system prompt first.
     pub messages: &'a [Message],
     /// Tools on offer, sorted by name.
@@ -83,16 +83,16 @@ pub trait Model: Send + Sync + 'static {
     /// Asks for one reply. Dropping the future ends the request.
     async fn reply(
         &self,
-        request: Request<'_>,
+        request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
-    ) -> Result<(Reply, Usage), LlmError>;
+    ) -> Result<(ModelReply, Usage), LlmError>;
 }
 
 /// The model that the configuration names.
 ///
 /// # Errors
 /// What is missing or wrong in the `model` section, in words for the person who wrote it.
-pub fn from_config(config: &config::Model) -> anyhow::Result<Arc<dyn Model>> {
+pub fn from_config(config: &config::ModelConfig) -> anyhow::Result<Arc<dyn Model>> {
     Ok(match config.provider {
         config::Provider::OpenAi => Arc::new(openai::OpenAi::new(config)?),
         config::Provider::Replay => {
@@ -108,7 +108,7 @@ pub fn from_config(config: &config::Model) -> anyhow::Result<Arc<dyn Model>> {
 mod tests {
     use super::*;
 
-    fn fault(config: &config::Model) -> String {
+    fn fault(config: &config::ModelConfig) -> String {
         match from_config(config) {
             Ok(model) => panic!("{} was made", model.name()),
             Err(error) => format!("{error:#}"),
@@ -117,14 +117,14 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let openai = config::Model::default();
+        let openai = config::ModelConfig::default();
         assert!(fault(&openai).contains("OPENAI_API_KEY"));
-        let replay = config::Model {
+        let replay = config::ModelConfig {
             provider: config::Provider::Replay,
-            ..config::Model::default()
+            ..config::ModelConfig::default()
         };
         assert!(fault(&replay).contains("model.recording"));
-        let absent = config::Model {
+        let absent = config::ModelConfig {
             recording: Some("/nonexistent/recording.jsonl".into()),
             ..replay
         };
@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn a_local_server_needs_no_key() {
-        let config = config::Model {
+        let config = config::ModelConfig {
             base_url: "http://127.0.0.1:11434/v1".parse().unwrap(),
             name: "qwen3".into(),
-            ..config::Model::default()
+            ..config::ModelConfig::default()
         };
         assert_eq!(from_config(&config).unwrap().name(), "qwen3");
     }

@@ -18,7 +18,7 @@ pub enum Message {
         text: String,
     },
     /// What the model said.
-    Assistant(Reply),
+    Assistant(ModelReply),
     /// What a tool call gave.
     Tool {
         /// The call's id.
@@ -34,7 +34,7 @@ pub enum Message {
 
 /// One reply of the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Reply {
+pub struct ModelReply {
     /// Text; may be empty.
     #[serde(default)]
     pub text: String,

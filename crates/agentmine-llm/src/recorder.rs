@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::recording::{Recorded, to_text};
-use crate::{Delta, LlmError, Model, Reply, Request};
+use crate::{Delta, LlmError, Model, ModelReply, ModelRequest};
 
 /// A model that writes each reply of another one to a recording. One recorder for one conversation:
 /// the lines have no other order than that in which the replies came.
@@ -48,9 +48,9 @@ impl Model for Recorder {
 
     async fn reply(
         &self,
-        request: Request<'_>,
+        request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
-    ) -> Result<(Reply, Usage), LlmError> {
+    ) -> Result<(ModelReply, Usage), LlmError> {
         let (reply, usage) = self.inner.reply(request, watch).await?;
         // A recording with a hole would play the wrong replies later, so this is an error now.
         self.write(&Recorded::new(&reply, Some(usage)))

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::{Message, Reply, Stop, ToolCall};
+use crate::{Message, ModelReply, Stop, ToolCall};
 
 /// Bytes of a recording at most.
 const MAX_FILE: u64 = 256 << 20;
@@ -64,8 +64,8 @@ fn arguments<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Er
 impl Recorded {
     /// The line for a reply that was seen.
     #[must_use]
-    pub fn new(reply: &Reply, usage: Option<Usage>) -> Self {
-        let Reply { text, calls, stop } = reply;
+    pub fn new(reply: &ModelReply, usage: Option<Usage>) -> Self {
+        let ModelReply { text, calls, stop } = reply;
         Self {
             text: text.clone(),
             calls: calls
@@ -84,7 +84,7 @@ impl Recorded {
 
     /// The reply at place `turn` of the conversation, which goes into the ids that are made up.
     #[must_use]
-    pub fn reply(&self, turn: usize) -> Reply {
+    pub fn reply(&self, turn: usize) -> ModelReply {
         let calls: Vec<_> = self
             .calls
             .iter()
@@ -102,7 +102,7 @@ impl Recorded {
             true => Stop::EndTurn,
             false => Stop::ToolCalls,
         });
-        Reply {
+        ModelReply {
             text: self.text.clone(),
             calls,
             stop,

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::recording::{self, Recorded};
-use crate::{Delta, LlmError, Message, Model, Reply, Request};
+use crate::{Delta, LlmError, Message, Model, ModelReply, ModelRequest};
 
 /// Characters of a message that an error shows.
 const SHOWN: usize = 200;
@@ -34,7 +34,7 @@ impl Replay {
 
     /// Plays these replies.
     #[must_use]
-    pub fn new(replies: Vec<Reply>) -> Self {
+    pub fn new(replies: Vec<ModelReply>) -> Self {
         Self::from_lines(
             replies
                 .iter()
@@ -58,9 +58,9 @@ impl Model for Replay {
 
     async fn reply(
         &self,
-        request: Request<'_>,
+        request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
-    ) -> Result<(Reply, Usage), LlmError> {
+    ) -> Result<(ModelReply, Usage), LlmError> {
         let turn = request
             .messages
             .iter()

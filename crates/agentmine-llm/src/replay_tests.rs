@@ -18,8 +18,8 @@ fn user(text: &str) -> Message {
     Message::User { text: text.into() }
 }
 
-async fn ask(model: &dyn Model, messages: &[Message]) -> Result<(Reply, Usage), LlmError> {
-    let request = Request {
+async fn ask(model: &dyn Model, messages: &[Message]) -> Result<(ModelReply, Usage), LlmError> {
+    let request = ModelRequest {
         messages,
         tools: &[],
     };
@@ -32,7 +32,7 @@ async fn replies_come_in_order_and_by_position_alone() {
     let (first, usage) = ask(&replay(), &messages).await.unwrap();
     assert_eq!(
         first,
-        Reply {
+        ModelReply {
             text: "I look.".into(),
             calls: vec![ToolCall {
                 id: "call_0_0".into(),
@@ -58,7 +58,7 @@ async fn replies_come_in_order_and_by_position_alone() {
 async fn another_conversation_is_noticed() {
     let messages = [
         user("Fix it"),
-        Message::Assistant(Reply::default()),
+        Message::Assistant(ModelReply::default()),
         user("nothing here"),
     ];
     let error = ask(&replay(), &messages).await.unwrap_err();
@@ -67,7 +67,7 @@ async fn another_conversation_is_noticed() {
 
 #[tokio::test]
 async fn the_end_of_the_recording_is_an_error() {
-    let messages = vec![Message::Assistant(Reply::default()); 3];
+    let messages = vec![Message::Assistant(ModelReply::default()); 3];
     let error = ask(&replay(), &messages).await.unwrap_err();
     insta::assert_snapshot!(error, @"the recording does not fit: reply 4 was asked for, but it holds 3");
 }
@@ -76,7 +76,7 @@ async fn the_end_of_the_recording_is_an_error() {
 async fn whoever_looks_on_sees_the_reply() {
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
     let messages = [user("Fix it")];
-    let request = Request {
+    let request = ModelRequest {
         messages: &messages,
         tools: &[],
     };
@@ -102,7 +102,7 @@ async fn what_a_recorder_writes_plays_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("session.jsonl");
     let replies = vec![
-        Reply {
+        ModelReply {
             text: "挨拶\n".into(),
             calls: vec![ToolCall {
                 id: "a".into(),
@@ -111,7 +111,7 @@ async fn what_a_recorder_writes_plays_the_same() {
             }],
             stop: Stop::Length,
         },
-        Reply::default(),
+        ModelReply::default(),
     ];
     let recorder = Recorder::new(Arc::new(Replay::new(replies.clone())), &path).unwrap();
     let mut messages = vec![user("Fix it")];

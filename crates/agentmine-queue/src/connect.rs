@@ -16,7 +16,7 @@ use crate::{Queue, QueueError};
 ///
 /// # Errors
 /// [`QueueError::Unavailable`] for a URL, prefix or ladder that cannot work. No message holds the URL.
-pub async fn connect(config: &config::Queue) -> Result<Arc<dyn Queue>, QueueError> {
+pub async fn connect(config: &config::QueueConfig) -> Result<Arc<dyn Queue>, QueueError> {
     crate::metrics::describe();
     check_ladder(&config.retry_seconds)?;
     match config.url.expose().split_once(':') {
@@ -31,7 +31,9 @@ pub async fn connect(config: &config::Queue) -> Result<Arc<dyn Queue>, QueueErro
 /// A queue in this process, with the default retry ladder.
 #[must_use]
 pub fn inproc() -> Arc<dyn Queue> {
-    Arc::new(InProcess::new(&config::Queue::default().retry_seconds))
+    Arc::new(InProcess::new(
+        &config::QueueConfig::default().retry_seconds,
+    ))
 }
 
 fn check_ladder(seconds: &[u64]) -> Result<(), QueueError> {
@@ -50,8 +52,8 @@ mod tests {
 
     use super::*;
 
-    async fn fault(change: impl FnOnce(&mut config::Queue)) -> String {
-        let mut config = config::Queue::default();
+    async fn fault(change: impl FnOnce(&mut config::QueueConfig)) -> String {
+        let mut config = config::QueueConfig::default();
         change(&mut config);
         connect(&config).await.err().unwrap().to_string()
     }
@@ -77,9 +79,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_absent_broker_is_unavailable_at_once_and_not_at_the_start() {
-        let config = config::Queue {
+        let config = config::QueueConfig {
             url: Secret::new("amqp://guest:guest@127.0.0.1:1/%2f"),
-            ..config::Queue::default()
+            ..config::QueueConfig::default()
         };
         let queue = connect(&config).await.unwrap();
         let started = std::time::Instant::now();

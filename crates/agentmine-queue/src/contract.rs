@@ -198,7 +198,7 @@ async fn a_closed_queue_is_unavailable(queue: Arc<dyn Queue>) {
 
 /// What a test has of the broker beside the queue under test.
 struct Broker {
-    config: config::Queue,
+    config: config::QueueConfig,
     admin: Channel,
     _connection: Connection,
 }
@@ -216,7 +216,7 @@ impl Broker {
             Err(error) => panic!("no RabbitMQ for the tests ({error}): run tests/run"),
         };
         Self {
-            config: config::Queue {
+            config: config::QueueConfig {
                 url: Secret::new(amqp_url()),
                 prefix: format!("test-{}", Uuid::new_v4().simple()),
                 retry_seconds: vec![1],
@@ -263,10 +263,10 @@ async fn on_rabbitmq<F: Future<Output = ()>>(test: impl FnOnce(Arc<dyn Queue>) -
 }
 
 async fn in_process<F: Future<Output = ()>>(test: impl FnOnce(Arc<dyn Queue>) -> F) {
-    let config = config::Queue {
+    let config = config::QueueConfig {
         url: Secret::new("inproc:"),
         retry_seconds: vec![1],
-        ..config::Queue::default()
+        ..config::QueueConfig::default()
     };
     test(connect(&config).await.unwrap()).await;
 }
@@ -372,7 +372,7 @@ impl Wire {
 async fn a_cut_connection_recovers_and_a_late_ack_is_no_fault() {
     let broker = Broker::new().await;
     let wire = Wire::new().await;
-    let config = config::Queue {
+    let config = config::QueueConfig {
         url: Secret::new(format!("amqp://guest:guest@127.0.0.1:{}/%2f", wire.port)),
         ..broker.config.clone()
     };

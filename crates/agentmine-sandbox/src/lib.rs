@@ -252,7 +252,9 @@ pub trait Backend: Send + Sync + 'static {
 pub async fn from_config(config: &CommandExecutor) -> Result<Arc<dyn Backend>, SandboxError> {
     metrics::describe();
     Ok(match config.backend {
-        config::Backend::Docker => Arc::new(DockerBackend::connect(config).await?),
-        config::Backend::Local => Arc::new(LocalBackend::new(config, &local::default_state_dir())?),
+        config::BackendKind::Docker => Arc::new(DockerBackend::connect(config).await?),
+        config::BackendKind::Local => {
+            Arc::new(LocalBackend::new(config, &local::default_state_dir())?)
+        }
     })
 }

@@ -13,7 +13,7 @@ use crate::{Store, StoreError, postgres, sqlite};
 /// # Errors
 /// [`StoreError::Fault`] for a URL of another kind, a refused login or migration,
 /// [`StoreError::Unavailable`] when the database is not there. No message holds the URL or a password.
-pub async fn connect(config: &config::Store) -> Result<Arc<dyn Store>, StoreError> {
+pub async fn connect(config: &config::StoreConfig) -> Result<Arc<dyn Store>, StoreError> {
     crate::metrics::describe();
     match Backend::of(config.url.expose())? {
         Backend::Postgres(url) => {
@@ -29,7 +29,7 @@ pub async fn connect(config: &config::Store) -> Result<Arc<dyn Store>, StoreErro
 ///
 /// # Errors
 /// As [`connect`].
-pub async fn connect_heartbeat(config: &config::Store) -> Result<Arc<dyn Store>, StoreError> {
+pub async fn connect_heartbeat(config: &config::StoreConfig) -> Result<Arc<dyn Store>, StoreError> {
     match Backend::of(config.url.expose())? {
         Backend::Postgres(url) => Ok(Arc::new(
             postgres::open(url, postgres::Role::Heartbeat).await?,
@@ -84,9 +84,9 @@ mod tests {
     #[tokio::test]
     async fn another_scheme_names_both_accepted_forms_and_no_password() {
         for url in ["mysql://u:hunter2@h/db", "hunter2:x", "nothing"] {
-            let config = config::Store {
+            let config = config::StoreConfig {
                 url: Secret::new(url),
-                ..config::Store::default()
+                ..config::StoreConfig::default()
             };
             let message = connect(&config).await.err().unwrap().to_string();
             assert!(message.contains("postgres://"), "{message}");
@@ -97,9 +97,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_absent_server_is_unavailable_and_its_password_unsaid() {
-        let config = config::Store {
+        let config = config::StoreConfig {
             url: Secret::new("postgres://u:hunter2@127.0.0.1:1/db"),
-            ..config::Store::default()
+            ..config::StoreConfig::default()
         };
         let error = connect(&config).await.err().unwrap();
         assert!(matches!(error, StoreError::Unavailable(_)), "{error}");

@@ -24,7 +24,7 @@ const NONE: Duration = Duration::ZERO;
 
 struct World {
     store: Arc<dyn Store>,
-    config: config::Store,
+    config: config::StoreConfig,
 }
 
 impl World {
@@ -836,7 +836,7 @@ async fn many_processes_may_start_at_once_and_heartbeats_have_their_own_pool(wor
 async fn on_sqlite<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("new folder/agentmine.db");
-    let config = config::Store {
+    let config = config::StoreConfig {
         url: Secret::new(format!("sqlite:{}", file.display())),
         max_connections: 4,
     };
@@ -858,7 +858,7 @@ async fn on_postgres<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
     };
     let name = format!("agentmine_test_{}", Uuid::new_v4().simple());
     let (base, _) = server.rsplit_once('/').unwrap();
-    let config = config::Store {
+    let config = config::StoreConfig {
         url: Secret::new(format!("{base}/{name}")),
         max_connections: 4,
     };

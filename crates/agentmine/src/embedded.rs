@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use crate::paths::database_url;
 use crate::print;
 use agentmine_consumer::Progress;
-use agentmine_runtime::config::{Secret, Store};
+use agentmine_runtime::config::{Secret, StoreConfig};
 
 /// What a run came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) struct Embedded {
 
 /// The store of the embedded mode, unless the configuration file names one.
 pub(crate) fn default_store(config: &mut Config) -> Result<()> {
-    if config.store.url.expose() == Store::default().url.expose() {
+    if config.store.url.expose() == StoreConfig::default().url.expose() {
         config.store.url = Secret::new(database_url()?);
     }
     Ok(())

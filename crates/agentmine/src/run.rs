@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agentmine_domain::{EndState, TaskState};
-use agentmine_runtime::config::{self, Backend, Config, LocalTracker as LocalConfig, Log, Sources};
+use agentmine_runtime::config::{self, BackendKind, Config, LocalTrackerConfig, Log, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::logging;
 use agentmine_store::TaskFilter;
@@ -44,7 +44,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
     }
     let tracker: Arc<dyn Tracker> = match &args.issue {
         Some(issue) => Arc::new(LocalTracker::single(&repository, issue)?),
-        None => Arc::new(LocalTracker::new(&LocalConfig {
+        None => Arc::new(LocalTracker::new(&LocalTrackerConfig {
             repository: repository.clone(),
             issues: None,
         })?),
@@ -84,7 +84,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
 }
 
 /// Nothing could be claimed: tells which task waits, and for what.
-async fn waiting(store: &config::Store, tracker: &dyn Tracker) -> Result<Exit> {
+async fn waiting(store: &config::StoreConfig, tracker: &dyn Tracker) -> Result<Exit> {
     let store = agentmine_store::connect(store).await?;
     for task in store.tasks(&TaskFilter::default()).await? {
         if !tracker.serves(&task.item) {
@@ -127,8 +127,8 @@ pub(crate) fn adjust(config: &mut Config, args: &RunArgs) -> Result<()> {
     embedded::default_store(config)?;
     config.command_executor.enabled = true;
     config.command_executor.backend = match args.sandbox.as_deref() {
-        Some("docker") => Backend::Docker,
-        _ => Backend::Local,
+        Some("docker") => BackendKind::Docker,
+        _ => BackendKind::Local,
     };
     if let Some(url) = &args.base_url {
         config.model.base_url = url.parse().map_err(|error| {

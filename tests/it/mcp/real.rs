@@ -10,7 +10,7 @@ use agentmine_consumer::SandboxLauncher;
 use agentmine_domain::{Epoch, TaskId};
 use agentmine_mcp::config::{Place, ServerConfig};
 use agentmine_mcp::{CallOptions, Era, Launchers, Manager, NoticeKind, ServerState, ToolOutput};
-use agentmine_runtime::config::{Backend, CommandExecutor};
+use agentmine_runtime::config::{BackendKind, CommandExecutor};
 use agentmine_sandbox::{Command, Sandbox, SandboxSpec, from_config};
 use agentmine_tests::mcp::{Mark, installed, npm, pypi, server};
 use serde_json::{Value, json};
@@ -78,15 +78,15 @@ async fn seven_servers_work_on_the_worker() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn seven_servers_work_in_a_jail() {
-    in_a_sandbox(Backend::Local).await;
+    in_a_sandbox(BackendKind::Local).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn seven_servers_work_in_a_container() {
-    in_a_sandbox(Backend::Docker).await;
+    in_a_sandbox(BackendKind::Docker).await;
 }
 
-async fn in_a_sandbox(backend: Backend) {
+async fn in_a_sandbox(backend: BackendKind) {
     let mut config = CommandExecutor {
         enabled: true,
         backend,

@@ -1,16 +1,16 @@
 use std::time::Duration;
 
-use agentmine_llm::{LlmError, Message, Model, Reply, Request, Stop, openai::OpenAi};
+use agentmine_llm::{LlmError, Message, Model, ModelReply, ModelRequest, Stop, openai::OpenAi};
 use agentmine_runtime::config;
 use serde_json::json;
 
 use super::*;
 
-fn client(model: &ScriptedModel, change: impl FnOnce(&mut config::Model)) -> OpenAi {
-    let mut config = config::Model {
+fn client(model: &ScriptedModel, change: impl FnOnce(&mut config::ModelConfig)) -> OpenAi {
+    let mut config = config::ModelConfig {
         base_url: model.base_url().parse().unwrap(),
         name: "scripted".into(),
-        ..config::Model::default()
+        ..config::ModelConfig::default()
     };
     change(&mut config);
     OpenAi::new(&config).unwrap()
@@ -29,8 +29,8 @@ fn task(text: &str) -> Vec<Message> {
     ]
 }
 
-async fn ask(client: &OpenAi, messages: &[Message]) -> Result<Reply, LlmError> {
-    let request = Request {
+async fn ask(client: &OpenAi, messages: &[Message]) -> Result<ModelReply, LlmError> {
+    let request = ModelRequest {
         messages,
         tools: &[],
     };
@@ -38,7 +38,7 @@ async fn ask(client: &OpenAi, messages: &[Message]) -> Result<Reply, LlmError> {
 }
 
 /// Adds a reply and a result for each of its calls.
-fn go_on(messages: &mut Vec<Message>, reply: Reply) {
+fn go_on(messages: &mut Vec<Message>, reply: ModelReply) {
     let results: Vec<_> = reply
         .calls
         .iter()
@@ -54,7 +54,7 @@ fn go_on(messages: &mut Vec<Message>, reply: Reply) {
 }
 
 /// Every reply to a task, until one without calls.
-async fn play(client: &OpenAi, text: &str) -> Vec<Reply> {
+async fn play(client: &OpenAi, text: &str) -> Vec<ModelReply> {
     let mut messages = task(text);
     loop {
         let reply = ask(client, &messages).await.unwrap();
@@ -72,7 +72,7 @@ async fn play(client: &OpenAi, text: &str) -> Vec<Reply> {
     }
 }
 
-fn arguments(reply: &Reply, n: usize) -> serde_json::Value {
+fn arguments(reply: &ModelReply, n: usize) -> serde_json::Value {
     serde_json::from_str(&reply.calls[n].arguments).unwrap()
 }
 
@@ -229,8 +229,8 @@ async fn requests_are_recorded_and_counted() {
         config.api_key = Some(config::Secret::new("sk-1"))
     });
     let mut messages = task("x");
-    fn request(messages: &[Message]) -> Request<'_> {
-        Request {
+    fn request(messages: &[Message]) -> ModelRequest<'_> {
+        ModelRequest {
             messages,
             tools: &[],
         }

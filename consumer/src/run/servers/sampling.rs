@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use agentmine_agent::{Halt, Journal as _};
 use agentmine_domain::{Budget, Usage};
-use agentmine_llm::{Message, Reply, Request, Stop};
+use agentmine_llm::{Message, ModelReply, ModelRequest, Stop};
 use agentmine_mcp::SamplingHandler;
 use agentmine_runtime::config;
 use async_trait::async_trait;
@@ -31,7 +31,7 @@ const MAX_MESSAGES: usize = 200;
 pub(crate) struct SessionSampling {
     deps: Arc<Deps>,
     journal: Arc<SessionJournal>,
-    limits: config::Sampling,
+    limits: config::SamplingConfig,
     budget: Budget,
     started: Instant,
     /// Requests and tokens so far. Held while a request runs, so that no two pass one limit together.
@@ -106,7 +106,7 @@ impl SamplingHandler for SessionSampling {
         }
         spent.0 += 1;
         let mut counted = Counted::new(self, server);
-        let request = Request {
+        let request = ModelRequest {
             messages: &messages,
             tools: &[],
         };
@@ -170,7 +170,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-fn result(model: &str, reply: Reply) -> Value {
+fn result(model: &str, reply: ModelReply) -> Value {
     let stop = match reply.stop {
         Stop::Length => "maxTokens",
         Stop::EndTurn | Stop::ToolCalls | Stop::Filtered => "endTurn",
@@ -213,9 +213,9 @@ fn messages(request: Value) -> Result<Vec<Message>, String> {
         let text = text(&message.content).ok_or("only text is answered here")?;
         all.push(match message.role.as_str() {
             "user" => Message::User { text },
-            "assistant" => Message::Assistant(Reply {
+            "assistant" => Message::Assistant(ModelReply {
                 text,
-                ..Reply::default()
+                ..ModelReply::default()
             }),
             _ => return Err("a message's role is `user` or `assistant`".into()),
         });
@@ -272,9 +272,9 @@ mod tests {
         assert_eq!(all.len(), 3);
         assert_eq!(
             all[2],
-            Message::Assistant(Reply {
+            Message::Assistant(ModelReply {
                 text: "a\nb".into(),
-                ..Reply::default()
+                ..ModelReply::default()
             })
         );
     }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use agentmine_domain::Usage;
 use serde_json::Value;
 
-use crate::{Delta, Reply, Stop, ToolCall};
+use crate::{Delta, ModelReply, Stop, ToolCall};
 
 /// Calls in one reply at most. A model in a rut can ask for thousands.
 const MAX_CALLS: usize = 256;
@@ -214,7 +214,7 @@ impl Assembly {
 
     /// The reply. `turn` goes into the ids that have to be made up, so that they are unique in the
     /// conversation too, and the same each time.
-    pub(crate) fn finish(mut self, turn: usize) -> (Reply, Tokens) {
+    pub(crate) fn finish(mut self, turn: usize) -> (ModelReply, Tokens) {
         if self.slots.iter().all(|slot| slot.index.is_some()) {
             self.slots.sort_by_key(|slot| slot.index);
         }
@@ -249,7 +249,7 @@ impl Assembly {
             _ if calls.is_empty() => Stop::EndTurn,
             _ => Stop::ToolCalls,
         };
-        let reply = Reply {
+        let reply = ModelReply {
             text: self.text,
             calls,
             stop,

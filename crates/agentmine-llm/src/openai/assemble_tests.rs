@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-fn assemble(chunks: &[Value]) -> (Reply, Tokens) {
+fn assemble(chunks: &[Value]) -> (ModelReply, Tokens) {
     let mut assembly = Assembly::default();
     for chunk in chunks {
         assembly.add(chunk).unwrap();
@@ -27,7 +27,7 @@ fn whole(message: Value, reason: Value) -> Value {
 }
 
 /// Id, name and arguments of each call.
-fn seen(reply: &Reply) -> Vec<(&str, &str, &str)> {
+fn seen(reply: &ModelReply) -> Vec<(&str, &str, &str)> {
     reply
         .calls
         .iter()
@@ -180,7 +180,7 @@ fn content_may_be_null_or_parts_and_reasoning_is_ignored() {
     )]);
     assert_eq!(reply.text, "ab");
     let (reply, _) = assemble(&[whole(json!({ "content": null }), json!("stop"))]);
-    assert_eq!(reply, Reply::default());
+    assert_eq!(reply, ModelReply::default());
     let (reply, _) = assemble(&[whole(
         json!({ "content": null, "refusal": "No." }),
         json!("stop"),

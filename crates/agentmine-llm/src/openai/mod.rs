@@ -28,7 +28,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, timeout_at};
 
 use crate::retry::{Failure, Policy, retry_after};
-use crate::{Delta, LlmError, Message, Model, Reply, Request};
+use crate::{Delta, LlmError, Message, Model, ModelReply, ModelRequest};
 use assemble::{Assembly, Prices, Tokens};
 use body::Body;
 use failure::Redactor;
@@ -55,7 +55,7 @@ impl OpenAi {
     ///
     /// # Errors
     /// A header that is none, no key for OpenAI itself, or no trusted certificates on this system.
-    pub fn new(config: &config::Model) -> anyhow::Result<Self> {
+    pub fn new(config: &config::ModelConfig) -> anyhow::Result<Self> {
         describe_metrics();
         let headers = headers(config)?;
         let host = config.base_url.host_str().unwrap_or_default();
@@ -265,9 +265,9 @@ impl Model for OpenAi {
 
     async fn reply(
         &self,
-        request: Request<'_>,
+        request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
-    ) -> Result<(Reply, Usage), LlmError> {
+    ) -> Result<(ModelReply, Usage), LlmError> {
         let body = wire::body(&self.settings, &request)
             .map(Bytes::from)
             .map_err(|error| {
@@ -315,7 +315,7 @@ fn endpoint(base: &Url) -> anyhow::Result<Url> {
     Ok(url)
 }
 
-fn headers(config: &config::Model) -> anyhow::Result<HeaderMap> {
+fn headers(config: &config::ModelConfig) -> anyhow::Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let secret_value = |secret: &Secret, what: &str| {
@@ -340,7 +340,7 @@ fn headers(config: &config::Model) -> anyhow::Result<HeaderMap> {
     Ok(headers)
 }
 
-fn client(config: &config::Model, headers: HeaderMap) -> anyhow::Result<Client> {
+fn client(config: &config::ModelConfig, headers: HeaderMap) -> anyhow::Result<Client> {
     agentmine_runtime::tls::install_default_provider();
     let mut builder = Client::builder()
         .user_agent(concat!("agentmine/", env!("CARGO_PKG_VERSION")))

@@ -72,12 +72,12 @@ impl Server {
         self.requests.lock().unwrap().clone()
     }
 
-    fn config(&self) -> config::Model {
-        config::Model {
+    fn config(&self) -> config::ModelConfig {
+        config::ModelConfig {
             base_url: self.url.clone(),
             api_key: Some(Secret::new(KEY)),
             name: "test-model".into(),
-            ..config::Model::default()
+            ..config::ModelConfig::default()
         }
     }
 
@@ -87,7 +87,7 @@ impl Server {
     }
 }
 
-fn impatient(config: &config::Model) -> OpenAi {
+fn impatient(config: &config::ModelConfig) -> OpenAi {
     let mut model = OpenAi::new(config).unwrap();
     model.retries.base = Duration::from_millis(1);
     model
@@ -190,11 +190,11 @@ const HALF: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Half\"}}]}\n\n
 
 const HELLO_JSON: &str = r#"{"choices":[{"message":{"content":"Hello"},"finish_reason":"stop"}]}"#;
 
-async fn ask(model: &OpenAi) -> Result<(Reply, Usage), LlmError> {
+async fn ask(model: &OpenAi) -> Result<(ModelReply, Usage), LlmError> {
     let messages = [Message::User {
         text: "Say hello".into(),
     }];
-    let request = Request {
+    let request = ModelRequest {
         messages: &messages,
         tools: &[],
     };
@@ -208,7 +208,7 @@ async fn a_streamed_reply_is_read_and_shown_as_it_comes() {
     let messages = [Message::User {
         text: "Say hello".into(),
     }];
-    let request = Request {
+    let request = ModelRequest {
         messages: &messages,
         tools: &[],
     };
@@ -252,9 +252,9 @@ async fn the_request_carries_key_headers_and_the_older_name_of_the_limit() {
 
 #[test]
 fn openai_itself_gets_the_newer_name_of_the_limit() {
-    let config = config::Model {
+    let config = config::ModelConfig {
         api_key: Some(Secret::new(KEY)),
-        ..config::Model::default()
+        ..config::ModelConfig::default()
     };
     let model = OpenAi::new(&config).unwrap();
     assert_eq!(model.settings.limit_name, LimitName::MaxCompletionTokens);
@@ -282,10 +282,10 @@ fn the_address_is_made_from_any_form_of_the_base() {
 #[test]
 fn a_wrong_header_is_named_without_its_value() {
     for (name, value) in [("no header", "v"), ("X-Ok", "secret\nvalue")] {
-        let config = config::Model {
+        let config = config::ModelConfig {
             base_url: "http://localhost/v1".parse().unwrap(),
             headers: [(name.to_owned(), Secret::new(value))].into(),
-            ..config::Model::default()
+            ..config::ModelConfig::default()
         };
         let error = format!("{:#}", OpenAi::new(&config).unwrap_err());
         assert!(error.contains(name) && !error.contains("secret"), "{error}");
@@ -355,7 +355,7 @@ async fn an_empty_reply_and_a_length_stop_are_replies() {
     ])
     .await;
     let model = server.model();
-    assert_eq!(ask(&model).await.unwrap().0, Reply::default());
+    assert_eq!(ask(&model).await.unwrap().0, ModelReply::default());
     let (reply, _) = ask(&model).await.unwrap();
     assert_eq!((&*reply.text, reply.stop), ("Once upon", Stop::Length));
 }
@@ -481,7 +481,7 @@ async fn dropping_the_call_closes_the_connection() {
     let model = server.model();
     let (send, mut receive) = unbounded_channel();
     let call = tokio::spawn(async move {
-        let request = Request {
+        let request = ModelRequest {
             messages: &[],
             tools: &[],
         };
@@ -574,10 +574,10 @@ async fn a_server_that_is_not_there_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let config = config::Model {
+    let config = config::ModelConfig {
         base_url: format!("http://{address}/v1").parse().unwrap(),
         max_tries: 2,
-        ..config::Model::default()
+        ..config::ModelConfig::default()
     };
     let error = ask(&impatient(&config)).await.unwrap_err();
     assert!(

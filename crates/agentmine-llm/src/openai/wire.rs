@@ -6,7 +6,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Message, Reply, Request, ToolCall, ToolSpec};
+use crate::{Message, ModelReply, ModelRequest, ToolCall, ToolSpec};
 
 /// What the configuration adds to each request.
 #[derive(Debug, Clone)]
@@ -102,7 +102,7 @@ struct CallFunction<'a> {
 }
 
 /// The body of one request.
-pub(crate) fn body(settings: &Settings, request: &Request<'_>) -> serde_json::Result<Vec<u8>> {
+pub(crate) fn body(settings: &Settings, request: &ModelRequest<'_>) -> serde_json::Result<Vec<u8>> {
     let Settings {
         model,
         stream,
@@ -151,7 +151,7 @@ fn message(message: &Message) -> WireMessage<'_> {
     match message {
         Message::System { text } => WireMessage::System { content: text },
         Message::User { text } => WireMessage::User { content: text },
-        Message::Assistant(Reply {
+        Message::Assistant(ModelReply {
             text,
             calls,
             stop: _,
@@ -237,7 +237,7 @@ mod tests {
             Message::User {
                 text: "Fix \"it\"\nnow".into(),
             },
-            Message::Assistant(Reply {
+            Message::Assistant(ModelReply {
                 text: String::new(),
                 calls: vec![
                     ToolCall {
@@ -264,9 +264,9 @@ mod tests {
                 text: "ok".into(),
                 is_error: false,
             },
-            Message::Assistant(Reply {
+            Message::Assistant(ModelReply {
                 text: "Done.".into(),
-                ..Reply::default()
+                ..ModelReply::default()
             }),
         ]
     }
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn the_request_looks_like_this() {
         let (messages, tools) = (conversation(), tools());
-        let request = Request {
+        let request = ModelRequest {
             messages: &messages,
             tools: &tools,
         };
@@ -412,7 +412,7 @@ mod tests {
             ..settings()
         };
         let messages = [Message::User { text: "hi".into() }];
-        let request = Request {
+        let request = ModelRequest {
             messages: &messages,
             tools: &[],
         };
@@ -424,7 +424,7 @@ mod tests {
     fn a_longer_conversation_begins_with_the_bytes_of_the_shorter() {
         let (messages, tools) = (conversation(), tools());
         let bytes = |count: usize| {
-            let request = Request {
+            let request = ModelRequest {
                 messages: &messages[..count],
                 tools: &tools,
             };

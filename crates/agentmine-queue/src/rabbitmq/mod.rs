@@ -57,7 +57,7 @@ struct Broker {
 
 impl RabbitMq {
     /// Checks the configuration; reaches for nothing.
-    pub(crate) fn new(config: &config::Queue) -> Result<Self, QueueError> {
+    pub(crate) fn new(config: &config::QueueConfig) -> Result<Self, QueueError> {
         let topology = Arc::new(Topology::new(&config.prefix, &config.retry_seconds)?);
         let bell = Arc::new(Notify::new());
         let url = config.url.expose();

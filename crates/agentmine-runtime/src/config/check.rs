@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::fault::Fault;
+use super::fault::ConfigFault;
 use super::tree::{Entry, Node, Place, Value};
 
 /// The longest part of a wrong text that a message shows.
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 }
 
 /// The parts of `tree` that fit the schema, as JSON.
-pub(super) fn check(schema: &Json, tree: &Node, faults: &mut Vec<Fault>) -> Json {
+pub(super) fn check(schema: &Json, tree: &Node, faults: &mut Vec<ConfigFault>) -> Json {
     let mut walk = Walk { schema, faults };
     walk.node(schema, tree, "").unwrap_or_else(|| json!({}))
 }
@@ -152,7 +152,7 @@ impl<'a> Shape<'a> {
 
 struct Walk<'a> {
     schema: &'a Json,
-    faults: &'a mut Vec<Fault>,
+    faults: &'a mut Vec<ConfigFault>,
 }
 
 impl Walk<'_> {
@@ -187,7 +187,8 @@ impl Walk<'_> {
     }
 
     fn misfit(&mut self, shape: Shape<'_>, node: &Node, path: &str) {
-        let mut fault = Fault::new(&node.place, path, seen(node, shape.secret), shape.words());
+        let mut fault =
+            ConfigFault::new(&node.place, path, seen(node, shape.secret), shape.words());
         let in_file = matches!(node.place, Place::File { .. });
         fault.hint = match (shape.kind(), &node.value) {
             (Some(Kind::Text), Value::Text(text)) => nearest(text, &shape.choices())
@@ -235,7 +236,7 @@ impl Walk<'_> {
             let here = join(path, &entry.key);
             if let Some(first) = seen.iter().find(|first| first.key == entry.key) {
                 self.faults.push(
-                    Fault::new(
+                    ConfigFault::new(
                         &entry.place,
                         &here,
                         "the key stands here again",
@@ -266,7 +267,7 @@ impl Walk<'_> {
             .filter(|name| !seen.iter().any(|entry| entry.key == *name))
             .collect();
         for name in &missing {
-            let fault = Fault::new(
+            let fault = ConfigFault::new(
                 &node.place,
                 path,
                 "an incomplete section",
@@ -291,7 +292,7 @@ impl Walk<'_> {
             .unwrap_or_default();
         let expected = format!("one of `{}`", known.join("`, `"));
         let seen = format!("unknown key `{}`", cut(&entry.key));
-        let mut fault = Fault::new(&entry.place, path, seen, expected);
+        let mut fault = ConfigFault::new(&entry.place, path, seen, expected);
         fault.hint = nearest(&entry.key, &known).map(|near| format!("did you mean `{near}`?"));
         self.faults.push(fault);
     }

@@ -55,7 +55,7 @@ pub struct CommandExecutor {
     /// started by this; `name` is the tool's prefix.
     pub mcp_server: McpServer,
     /// Which kind of sandbox (not in the specification).
-    pub backend: Backend,
+    pub backend: BackendKind,
     /// Docker.
     pub docker: Docker,
     /// The local jail (not in the specification).
@@ -79,7 +79,7 @@ impl Default for CommandExecutor {
                     "@sunwood-ai-labs/command-executor-mcp-server".into(),
                 ],
             },
-            backend: Backend::default(),
+            backend: BackendKind::default(),
             docker: Docker::default(),
             local: LocalJail::default(),
             clone: CloneOptions::default(),
@@ -92,7 +92,7 @@ impl Default for CommandExecutor {
 /// Where a task's commands run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Backend {
+pub enum BackendKind {
     /// A Docker container.
     #[default]
     Docker,

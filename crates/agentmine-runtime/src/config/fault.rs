@@ -6,7 +6,7 @@ use super::tree::Place;
 
 /// One fault: where, what was seen, what was expected, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct ConfigFault {
     /// `config.yaml:12:5`, `environment variable X`, `flag --x`, or the defaults.
     pub place: String,
     /// The key, as `consumer.concurrency`; empty for the file as a whole.
@@ -21,7 +21,7 @@ pub struct Fault {
     order: (u8, u64, u64),
 }
 
-impl Fault {
+impl ConfigFault {
     pub(super) fn new(
         place: &Place,
         key: &str,
@@ -50,7 +50,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ConfigFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.place)?;
         if !self.key.is_empty() {
@@ -67,18 +67,18 @@ impl fmt::Display for Fault {
 /// All faults of a configuration; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
-    faults: Vec<Fault>,
+    faults: Vec<ConfigFault>,
 }
 
 impl ConfigErrors {
-    pub(super) fn new(mut faults: Vec<Fault>) -> Self {
+    pub(super) fn new(mut faults: Vec<ConfigFault>) -> Self {
         faults.sort_by_key(|fault| fault.order);
         Self { faults }
     }
 
     /// The faults, in the order of their places: file, environment, flags.
     #[must_use]
-    pub fn faults(&self) -> &[Fault] {
+    pub fn faults(&self) -> &[ConfigFault] {
         &self.faults
     }
 }

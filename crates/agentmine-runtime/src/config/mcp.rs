@@ -39,7 +39,7 @@ pub struct Mcp {
     /// Tools that are not offered, whatever `allowed_tools` says.
     pub denied_tools: Vec<String>,
     /// What servers with the capability `sampling` may use of the model.
-    pub sampling: Sampling,
+    pub sampling: SamplingConfig,
 }
 
 impl Default for Mcp {
@@ -54,7 +54,7 @@ impl Default for Mcp {
             total_timeout_seconds: 600,
             allowed_tools: vec!["*".into()],
             denied_tools: Vec::new(),
-            sampling: Sampling::default(),
+            sampling: SamplingConfig::default(),
         }
     }
 }
@@ -73,7 +73,7 @@ pub enum ChangedDescriptions {
 /// into the limits of `agent` too.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Sampling {
+pub struct SamplingConfig {
     /// Requests of one session; 0 refuses them all. Not for a repository's own servers, which are
     /// always refused.
     pub max_requests: u32,
@@ -82,7 +82,7 @@ pub struct Sampling {
     pub max_tokens: u64,
 }
 
-impl Default for Sampling {
+impl Default for SamplingConfig {
     fn default() -> Self {
         Self {
             max_requests: 20,

@@ -18,7 +18,7 @@ mod tree;
 mod validate;
 
 pub use executor::*;
-pub use fault::{ConfigErrors, Fault};
+pub use fault::{ConfigErrors, ConfigFault};
 pub use mcp::*;
 pub use schema::*;
 pub use secret::Secret;
@@ -40,7 +40,7 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
             // The message is left out, since it may hold a value. Reached only when the schema
             // allows what the type refuses.
             if faults.is_empty() {
-                faults.push(Fault::new(
+                faults.push(ConfigFault::new(
                     &tree.place,
                     "",
                     "a value that does not fit",

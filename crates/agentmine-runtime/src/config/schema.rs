@@ -27,11 +27,11 @@ pub struct Config {
     /// The consumer.
     pub consumer: Consumer,
     /// The wake-up queue.
-    pub queue: Queue,
+    pub queue: QueueConfig,
     /// The database.
-    pub store: Store,
+    pub store: StoreConfig,
     /// The model.
-    pub model: Model,
+    pub model: ModelConfig,
     /// The agent's limits and checks.
     pub agent: Agent,
     /// The sandbox and the command tool (spec 001 §10).
@@ -53,7 +53,7 @@ pub struct Trackers {
     /// GitHub or GitHub Enterprise.
     pub github: Option<GitHub>,
     /// A folder of Markdown issues beside a git repository.
-    pub local: Option<LocalTracker>,
+    pub local: Option<LocalTrackerConfig>,
 }
 
 /// GitHub through its REST API.
@@ -85,7 +85,7 @@ impl Default for GitHub {
 /// A local folder: `issues/*.md` with front matter, and a git repository.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct LocalTracker {
+pub struct LocalTrackerConfig {
     /// The git repository that branches are pushed to.
     pub repository: PathBuf,
     /// The folder of issues; default `.agentmine/issues` in the repository.
@@ -184,7 +184,7 @@ impl Default for Consumer {
 /// The wake-up queue.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Queue {
+pub struct QueueConfig {
     /// `amqp://` or `amqps://` URL of RabbitMQ, or `inproc:` for a queue in the process itself.
     pub url: Secret,
     /// Put before the names of exchanges and queues.
@@ -193,7 +193,7 @@ pub struct Queue {
     pub retry_seconds: Vec<u64>,
 }
 
-impl Default for Queue {
+impl Default for QueueConfig {
     fn default() -> Self {
         Self {
             url: Secret::new("amqp://guest:guest@127.0.0.1:5672/%2f"),
@@ -206,14 +206,14 @@ impl Default for Queue {
 /// The database.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Store {
+pub struct StoreConfig {
     /// `postgres://…` or `sqlite:PATH`.
     pub url: Secret,
     /// Connections in the pool. The heartbeat has one more of its own.
     pub max_connections: u32,
 }
 
-impl Default for Store {
+impl Default for StoreConfig {
     fn default() -> Self {
         Self {
             url: Secret::new("postgres://postgres@127.0.0.1:5432/agentmine"),
@@ -235,7 +235,7 @@ pub enum Provider {
 /// The model.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Model {
+pub struct ModelConfig {
     /// Which wire format.
     pub provider: Provider,
     /// Base of the API, `/v1` included.
@@ -270,7 +270,7 @@ pub struct Model {
     pub headers: BTreeMap<String, Secret>,
 }
 
-impl Default for Model {
+impl Default for ModelConfig {
     fn default() -> Self {
         Self {
             provider: Provider::OpenAi,

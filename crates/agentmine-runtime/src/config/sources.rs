@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::check::{self, Kind};
-use super::fault::Fault;
+use super::fault::ConfigFault;
 use super::tree::{self, Node, Place, Value};
 
 /// Environment variables and the keys that they set. An empty variable counts as absent.
@@ -131,7 +131,7 @@ impl Sources {
     }
 
     /// All sources as one tree.
-    pub(super) fn read(&self, schema: &Json, faults: &mut Vec<Fault>) -> Node {
+    pub(super) fn read(&self, schema: &Json, faults: &mut Vec<ConfigFault>) -> Node {
         let mut tree = self
             .file(faults)
             .unwrap_or_else(|| Node::empty(Place::Default));
@@ -180,7 +180,7 @@ impl Sources {
             .filter(|text| !text.is_empty())
     }
 
-    fn file(&self, faults: &mut Vec<Fault>) -> Option<Node> {
+    fn file(&self, faults: &mut Vec<ConfigFault>) -> Option<Node> {
         let (name, text) = match &self.file {
             File::Text(name, text) => (name.clone(), text.clone()),
             File::Path(path) => (shown(path), read_file(path, faults)?),
@@ -200,7 +200,7 @@ impl Sources {
                     .next()
                     .unwrap_or(&message)
                     .to_owned();
-                faults.push(Fault::new(&place, "", seen, "valid YAML"));
+                faults.push(ConfigFault::new(&place, "", seen, "valid YAML"));
                 None
             }
         }
@@ -230,14 +230,14 @@ fn shown(path: &Path) -> Arc<str> {
     path.display().to_string().into()
 }
 
-fn read_file(path: &Path, faults: &mut Vec<Fault>) -> Option<String> {
+fn read_file(path: &Path, faults: &mut Vec<ConfigFault>) -> Option<String> {
     let place = Place::File {
         name: shown(path),
         line: 0,
         column: 0,
     };
     let mut fail = |seen: String, hint: &str| {
-        faults.push(Fault::new(&place, "", seen, "a YAML file that can be read").hint(hint));
+        faults.push(ConfigFault::new(&place, "", seen, "a YAML file that can be read").hint(hint));
         None
     };
     match std::fs::metadata(path) {

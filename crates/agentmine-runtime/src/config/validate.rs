@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::check::cut;
-use super::fault::Fault;
-use super::schema::{Agent, Config, Consumer, GitHub, Labels, Model, Provider, Queue, Store};
+use super::fault::ConfigFault;
+use super::schema::{
+    Agent, Config, Consumer, GitHub, Labels, ModelConfig, Provider, QueueConfig, StoreConfig,
+};
 use super::tree::Node;
 
 mod executor;
 mod mcp;
 
 /// Finds what makes no sense.
-pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<Fault>) {
+pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<ConfigFault>) {
     let mut rules = Rules { tree, faults };
     if let Some(github) = &config.trackers.github {
         rules.github(github);
@@ -49,7 +51,7 @@ pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<Fault>) {
 
 struct Rules<'a> {
     tree: &'a Node,
-    faults: &'a mut Vec<Fault>,
+    faults: &'a mut Vec<ConfigFault>,
 }
 
 impl Rules<'_> {
@@ -60,10 +62,11 @@ impl Rules<'_> {
         }
     }
 
-    fn fault(&mut self, key: &str, seen: impl Into<String>, expected: &str) -> &mut Fault {
+    fn fault(&mut self, key: &str, seen: impl Into<String>, expected: &str) -> &mut ConfigFault {
         let at = self.faults.len();
         let place = self.tree.place_of(key);
-        self.faults.push(Fault::new(&place, key, seen, expected));
+        self.faults
+            .push(ConfigFault::new(&place, key, seen, expected));
         &mut self.faults[at]
     }
 
@@ -177,7 +180,7 @@ impl Rules<'_> {
         );
     }
 
-    fn queue(&mut self, queue: &Queue) {
+    fn queue(&mut self, queue: &QueueConfig) {
         let url = queue.url.expose();
         let fine = url.starts_with("inproc:")
             || scheme_of(url).is_some_and(|s| s == "amqp" || s == "amqps");
@@ -211,7 +214,7 @@ impl Rules<'_> {
         }
     }
 
-    fn store(&mut self, store: &Store) {
+    fn store(&mut self, store: &StoreConfig) {
         let url = store.url.expose();
         let fine = url
             .strip_prefix("sqlite:")
@@ -226,7 +229,7 @@ impl Rules<'_> {
         self.at_least("store.max_connections", store.max_connections, 1);
     }
 
-    fn model(&mut self, model: &Model) {
+    fn model(&mut self, model: &ModelConfig) {
         self.http_url(
             "model.base_url",
             &model.base_url,

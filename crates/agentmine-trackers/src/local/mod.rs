@@ -49,7 +49,7 @@ impl LocalTracker {
     ///
     /// # Errors
     /// [`TrackerError::Refused`] if the repository is none, or has no commit.
-    pub fn new(config: &config::LocalTracker) -> Result<Self, TrackerError> {
+    pub fn new(config: &config::LocalTrackerConfig) -> Result<Self, TrackerError> {
         let repo = Repo::open(&config.repository)?;
         let folders = Folders::new(&repo.path);
         let issues = config.issues.clone().unwrap_or_else(|| folders.issues());

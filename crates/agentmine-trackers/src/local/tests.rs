@@ -44,7 +44,7 @@ fn issue(dir: &Path, name: &str, text: &str) {
 }
 
 fn tracker(dir: &Path) -> LocalTracker {
-    LocalTracker::new(&config::LocalTracker {
+    LocalTracker::new(&config::LocalTrackerConfig {
         repository: dir.to_path_buf(),
         issues: None,
     })
@@ -237,7 +237,7 @@ async fn what_the_tracker_keeps_is_not_seen_by_git() {
 fn a_folder_that_is_no_repository_is_refused_with_a_hint() {
     let dir = tempfile::tempdir().unwrap();
     let open = |path: &Path| {
-        let config = config::LocalTracker {
+        let config = config::LocalTrackerConfig {
             repository: path.to_path_buf(),
             issues: None,
         };

@@ -102,8 +102,8 @@ pub(crate) fn executor(backend: Backend) -> CommandExecutor {
     let mut executor = CommandExecutor {
         enabled: true,
         backend: match backend {
-            Backend::Docker => config::Backend::Docker,
-            Backend::Local => config::Backend::Local,
+            Backend::Docker => config::BackendKind::Docker,
+            Backend::Local => config::BackendKind::Local,
         },
         ..CommandExecutor::default()
     };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_consumer::{Mode, Progress};
 use agentmine_domain::Usage;
-use agentmine_llm::{Delta, LlmError, Model, Reply, Request};
+use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest};
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::from_config;
 use anyhow::Context as _;
@@ -165,9 +165,9 @@ impl Model for Noting {
 
     async fn reply(
         &self,
-        _request: Request<'_>,
+        _request: ModelRequest<'_>,
         _watch: Option<&UnboundedSender<Delta>>,
-    ) -> Result<(Reply, Usage), LlmError> {
+    ) -> Result<(ModelReply, Usage), LlmError> {
         // Only at the end of the benchmark is there no receiver.
         let _ = self.0.send(Instant::now());
         Err(LlmError::Refused {

@@ -12,7 +12,9 @@ use agentmine_agent::{
     ToolFault, ToolResult, Tools,
 };
 use agentmine_domain::{Budget, Lease, StepKind, Usage, WorkerId};
-use agentmine_llm::{Delta, LlmError, Message, Model, Reply, Request, Stop, ToolCall, ToolSpec};
+use agentmine_llm::{
+    Delta, LlmError, Message, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec,
+};
 use agentmine_store::{NewStep, Store};
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
@@ -142,8 +144,8 @@ fn step(kind: StepKind, message: Value) -> NewStep {
     }
 }
 
-fn reply(n: u32) -> Reply {
-    Reply {
+fn reply(n: u32) -> ModelReply {
+    ModelReply {
         text: "I run the tests again.".into(),
         calls: vec![ToolCall {
             id: format!("call_{n}"),
@@ -188,18 +190,18 @@ impl Model for AtOnce {
 
     async fn reply(
         &self,
-        _request: Request<'_>,
+        _request: ModelRequest<'_>,
         _watch: Option<&UnboundedSender<Delta>>,
-    ) -> Result<(Reply, Usage), LlmError> {
+    ) -> Result<(ModelReply, Usage), LlmError> {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked.push(Instant::now());
         let n = u32::try_from(asked.len()).unwrap_or(u32::MAX);
         let reply = if n <= self.steps {
             reply(n)
         } else {
-            Reply {
+            ModelReply {
                 text: "Done.".into(),
-                ..Reply::default()
+                ..ModelReply::default()
             }
         };
         Ok((reply, Usage::default()))
