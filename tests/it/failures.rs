@@ -350,13 +350,13 @@ async fn what_could_not_be_told_at_the_end_is_told_by_the_sweep() {
 }
 
 #[tokio::test]
-async fn a_stop_wished_for_while_the_task_waits_is_told_too() {
+async fn a_stop_requested_while_the_task_waits_is_reported_too() {
     let rig = Rig::local(solves_demo()).await;
     let number = one_issue(&rig).await;
     let task = rig.task().await;
     assert!(
         rig.store
-            .request_cancel(task.id, "no longer wanted")
+            .request_stop(task.id, "no longer wanted")
             .await
             .unwrap()
     );

@@ -510,7 +510,7 @@ async fn a_call_that_hangs_ends_with_the_session_and_leaves_nothing() {
     rig.wait("the server to run", |_| !rig.started().is_empty())
         .await;
     let task = rig.task().await;
-    assert!(rig.store.request_cancel(task.id, "enough").await.unwrap());
+    assert!(rig.store.request_stop(task.id, "enough").await.unwrap());
     rig.forge
         .wait_until("the stop is told", PATIENCE, |forge| {
             forge.labels(DEMO, number) == ["coding agent stopped"]

@@ -396,7 +396,7 @@ async fn a_labelled_pull_request_is_worked_on_where_it_is() {
 }
 
 #[tokio::test]
-async fn a_task_is_stopped_and_paused_by_a_persons_wish() {
+async fn a_task_is_stopped_and_paused_on_request() {
     let rig = Rig::local(solves_demo()).await;
     let number = rig.forge.add_issue(
         DEMO,
@@ -418,7 +418,7 @@ async fn a_task_is_stopped_and_paused_by_a_persons_wish() {
     rig.model.wait_for_requests(4).await;
     assert!(
         rig.store
-            .request_cancel(task.id, "no longer wanted")
+            .request_stop(task.id, "no longer wanted")
             .await
             .unwrap()
     );

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use agentmine_agent::Halt;
 use agentmine_domain::Lease;
 use agentmine_sandbox::{Sandbox, SandboxError};
-use agentmine_store::{Store, StoreError, Wish};
+use agentmine_store::{LeaseRequest, Store, StoreError};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Held,
-    CancelWished,
-    PauseWished,
+    StopRequested,
+    PauseRequested,
     Lost,
 }
 
@@ -128,8 +128,8 @@ impl Keeper {
         tokio::select! {
             biased;
             changed = standing.wait_for(|s| *s != Standing::Held) => match changed.map(|s| *s) {
-                Ok(Standing::CancelWished) => Halt::Cancelled("somebody stopped the task".into()),
-                Ok(Standing::PauseWished) => Halt::Paused("somebody set the task aside".into()),
+                Ok(Standing::StopRequested) => Halt::Cancelled("somebody stopped the task".into()),
+                Ok(Standing::PauseRequested) => Halt::Paused("somebody set the task aside".into()),
                 // The heartbeat ends only with the lease.
                 Ok(Standing::Lost | Standing::Held) | Err(_) => Halt::LeaseLost,
             },
@@ -174,16 +174,16 @@ async fn beat(
             )),
         };
         match answer {
-            Ok(wish) => {
+            Ok(request) => {
                 last_success = Instant::now();
                 if std::mem::take(&mut frozen) {
                     tracing::info!(task.id = %lease.task, epoch = %lease.epoch, "the store answers again; sandbox resumed");
                     thaw(&sandboxes).await;
                 }
-                let now = match wish {
-                    Wish::GoOn => Standing::Held,
-                    Wish::Cancel => Standing::CancelWished,
-                    Wish::Pause => Standing::PauseWished,
+                let now = match request {
+                    LeaseRequest::Continue => Standing::Held,
+                    LeaseRequest::Stop => Standing::StopRequested,
+                    LeaseRequest::Pause => Standing::PauseRequested,
                 };
                 standing.send_if_modified(|s| std::mem::replace(s, now) != now);
             }

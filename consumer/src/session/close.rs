@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentmine_agent::Halt;
 use agentmine_domain::EndState;
-use agentmine_store::{Claim, Close};
+use agentmine_store::{Attempt, Claim, LeaseEnd};
 
 use crate::Deps;
 use crate::record::live::Progress;
@@ -18,7 +18,7 @@ pub(crate) async fn close(ctx: &Context, end: Result<Report, Halt>) {
     let last_attempt = ctx.task.attempt >= ctx.deps.config.consumer.max_attempts;
     let (close, told) = match end {
         Ok(report) => {
-            let close = Close::End {
+            let close = LeaseEnd::Finish {
                 state: EndState::Done,
                 reason: report.missing.map(|m| format!("partial: {m}")),
                 pull_request_url: report.url,
@@ -30,10 +30,10 @@ pub(crate) async fn close(ctx: &Context, end: Result<Report, Halt>) {
             return;
         }
         Err(Halt::Draining) => (
-            Close::Release {
+            LeaseEnd::Release {
                 reason: "the worker was told to end".into(),
                 delay: Duration::ZERO,
-                counts: false,
+                attempt: Attempt::Refunded,
             },
             Ok(()),
         ),
@@ -42,7 +42,7 @@ pub(crate) async fn close(ctx: &Context, end: Result<Report, Halt>) {
             ctx.effects.tell_stopped(&reason, &ctx.session_name()).await,
         ),
         Err(Halt::Paused(reason)) => (
-            Close::Pause { reason },
+            LeaseEnd::Pause { reason },
             ctx.effects.label(Label::Paused).await,
         ),
         Err(Halt::Retry(reason)) if !last_attempt => {
@@ -57,10 +57,10 @@ pub(crate) async fn close(ctx: &Context, end: Result<Report, Halt>) {
                 ))
                 .await;
             (
-                Close::Release {
+                LeaseEnd::Release {
                     reason,
                     delay: retry_delay(ctx),
-                    counts: true,
+                    attempt: Attempt::Charged,
                 },
                 Ok(()),
             )
@@ -78,12 +78,14 @@ pub(crate) async fn close(ctx: &Context, end: Result<Report, Halt>) {
         tracing::warn!(%halt, "the tracker was not told how the task ended; the sweep will");
     }
     let (end, reason) = match &close {
-        Close::End { state, reason, .. } => (Some(*state), reason.clone()),
-        Close::Release { reason, .. } | Close::Pause { reason } => (None, Some(reason.clone())),
+        LeaseEnd::Finish { state, reason, .. } => (Some(*state), reason.clone()),
+        LeaseEnd::Release { reason, .. } | LeaseEnd::Pause { reason } => {
+            (None, Some(reason.clone()))
+        }
     };
     if let Err(error) = ctx
         .journal
-        .unless_halted(|| ctx.deps.store.close_lease(&ctx.lease, &close))
+        .unless_halted(|| ctx.deps.store.end_lease(&ctx.lease, &close))
         .await
     {
         tracing::error!(%error, "the lease could not be closed and will run out");
@@ -103,8 +105,8 @@ pub(crate) async fn close(ctx: &Context, end: Result<Report, Halt>) {
     });
 }
 
-fn end_as(state: EndState, reason: &str) -> Close {
-    Close::End {
+fn end_as(state: EndState, reason: &str) -> LeaseEnd {
+    LeaseEnd::Finish {
         state,
         reason: Some(reason.to_owned()),
         pull_request_url: None,
@@ -144,12 +146,12 @@ pub(crate) async fn refuse_foreign(deps: &Deps, claim: &Claim) {
         item.tracker, item.host
     );
     tracing::warn!(reason, "the task is given back");
-    let close = Close::Release {
+    let close = LeaseEnd::Release {
         reason,
         delay: Duration::from_secs(30),
-        counts: true,
+        attempt: Attempt::Charged,
     };
-    if let Err(error) = deps.store.close_lease(&claim.lease, &close).await {
+    if let Err(error) = deps.store.end_lease(&claim.lease, &close).await {
         tracing::error!(error = %store_halt(error), "the lease could not be closed and will run out");
     }
 }

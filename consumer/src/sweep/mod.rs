@@ -24,7 +24,7 @@ const LAST_RELAY: Duration = Duration::from_secs(5);
 /// How often the outbox is looked at.
 const RELAY_EVERY: Duration = Duration::from_millis(500);
 /// A worker tells the tracker itself; so long after, it has not.
-const UNTOLD_AFTER: Duration = Duration::from_secs(2);
+const UNREPORTED_AFTER: Duration = Duration::from_secs(2);
 
 /// The running background work.
 pub(crate) struct Background {
@@ -130,14 +130,14 @@ async fn count_tasks(deps: &Deps) {
 /// Tells the tracker how tasks ended that nobody has told it of: their worker died, or the tracker
 /// was away.
 async fn tell(deps: Arc<Deps>) {
-    let untold = match deps.store.untold(UNTOLD_AFTER, 50).await {
-        Ok(untold) => untold,
+    let unreported = match deps.store.unreported(UNREPORTED_AFTER, 50).await {
+        Ok(unreported) => unreported,
         Err(error) => {
-            tracing::debug!(%error, "what is untold cannot be read");
+            tracing::debug!(%error, "what is unreported cannot be read");
             return;
         }
     };
-    for task in untold {
+    for task in unreported {
         let Some(tracker) = tracker_of(&deps, &task) else {
             continue;
         };

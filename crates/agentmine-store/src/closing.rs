@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use agentmine_domain::{EndState, SessionEnd};
 
-use crate::Close;
+use crate::{Attempt, LeaseEnd};
 
 /// What people left in a leased row.
 #[derive(sqlx::FromRow)]
-pub(crate) struct WishRow {
-    pub(crate) wish: Option<String>,
-    pub(crate) wish_reason: Option<String>,
+pub(crate) struct RequestRow {
+    pub(crate) request: Option<String>,
+    pub(crate) request_reason: Option<String>,
 }
 
 /// The row and session as they are to be written.
@@ -33,17 +33,17 @@ pub(crate) struct Closing<'a> {
 
 impl<'a> Closing<'a> {
     /// A task given back while somebody waits for it to stop or pause is not queued again: no worker
-    /// would pass the wish on.
-    pub(crate) fn of(close: &'a Close, wishes: Option<&'a WishRow>) -> Self {
-        let wish_reason = wishes.and_then(|w| w.wish_reason.as_deref());
+    /// would pass the request on.
+    pub(crate) fn of(close: &'a LeaseEnd, requests: Option<&'a RequestRow>) -> Self {
+        let request_reason = requests.and_then(|w| w.request_reason.as_deref());
         match close {
-            Close::End {
+            LeaseEnd::Finish {
                 state,
                 reason,
                 pull_request_url,
             } => {
                 let reason = match state {
-                    EndState::Stopped => reason.as_deref().or(wish_reason),
+                    EndState::Stopped => reason.as_deref().or(request_reason),
                     EndState::Done | EndState::Failed => reason.as_deref(),
                 };
                 Self {
@@ -60,18 +60,21 @@ impl<'a> Closing<'a> {
                     wake_after: None,
                 }
             }
-            Close::Pause { reason } => Self::set_aside(reason, wish_reason, 1),
-            Close::Release {
+            LeaseEnd::Pause { reason } => Self::set_aside(reason, request_reason, 1),
+            LeaseEnd::Release {
                 reason,
                 delay,
-                counts,
+                attempt,
             } => {
-                let attempts_back = i32::from(!counts);
-                match wishes.and_then(|w| w.wish.as_deref()) {
-                    Some("cancel") => Self {
+                let attempts_back = match attempt {
+                    Attempt::Charged => 0,
+                    Attempt::Refunded => 1,
+                };
+                match requests.and_then(|w| w.request.as_deref()) {
+                    Some("stop") => Self {
                         state: "stopped",
                         ending: SessionEnd::Released,
-                        task_reason: wish_reason,
+                        task_reason: request_reason,
                         session_reason: Some(reason),
                         pull_request_url: None,
                         attempts_back,
@@ -80,7 +83,7 @@ impl<'a> Closing<'a> {
                     Some(_) => Self {
                         ending: SessionEnd::Released,
                         session_reason: Some(reason),
-                        ..Self::set_aside(reason, wish_reason, attempts_back)
+                        ..Self::set_aside(reason, request_reason, attempts_back)
                     },
                     None => Self {
                         state: "queued",
@@ -96,11 +99,11 @@ impl<'a> Closing<'a> {
         }
     }
 
-    fn set_aside(reason: &'a str, wish_reason: Option<&'a str>, attempts_back: i32) -> Self {
+    fn set_aside(reason: &'a str, request_reason: Option<&'a str>, attempts_back: i32) -> Self {
         Self {
             state: "paused",
             ending: SessionEnd::Paused,
-            task_reason: wish_reason.or(Some(reason)),
+            task_reason: request_reason.or(Some(reason)),
             session_reason: Some(reason),
             pull_request_url: None,
             attempts_back,

@@ -121,19 +121,19 @@ fn note(text: &str) -> NewStep {
     }
 }
 
-fn done() -> Close {
-    Close::End {
+fn done() -> LeaseEnd {
+    LeaseEnd::Finish {
         state: EndState::Done,
         reason: None,
         pull_request_url: Some("https://github.com/acme/shop/pull/9".into()),
     }
 }
 
-fn release(counts: bool, delay: Duration) -> Close {
-    Close::Release {
+fn release(attempt: Attempt, delay: Duration) -> LeaseEnd {
+    LeaseEnd::Release {
         reason: "draining".into(),
         delay,
-        counts,
+        attempt,
     }
 }
 
@@ -162,7 +162,7 @@ async fn every_write_is_fenced(world: &World, late: &Lease) {
         .effect_begin(late.task, Some(late), &key, &json!(1))
         .await;
     assert!(is_fenced(begun));
-    assert!(is_fenced(store.close_lease(late, &done()).await));
+    assert!(is_fenced(store.end_lease(late, &done()).await));
     assert_eq!(store.steps(late.task).await.unwrap().len(), before);
     assert_eq!(store.checkpoints(late.task).await.unwrap(), []);
 }
@@ -182,7 +182,7 @@ async fn a_task_is_recorded_once_for_its_trigger_and_item(world: World) {
     assert_eq!(other, Enqueued::Known(task.clone()));
 
     let lease = world.claim(task.id, MINUTE).await.unwrap().lease;
-    store.close_lease(&lease, &done()).await.unwrap();
+    store.end_lease(&lease, &done()).await.unwrap();
     // A stale scan reports the old trigger: still known. A new trigger makes a new task.
     let stale = store.enqueue(&issue(1, "e1")).await.unwrap();
     assert!(matches!(stale, Enqueued::Known(t) if t.id == task.id));
@@ -251,11 +251,7 @@ async fn a_claim_repeated_with_its_nonce_finds_itself(world: World) {
     let second = claim().await.unwrap().unwrap();
     assert_eq!(first.lease, second.lease);
     assert_eq!(second.task.attempt, 1);
-    world
-        .store
-        .close_lease(&first.lease, &done())
-        .await
-        .unwrap();
+    world.store.end_lease(&first.lease, &done()).await.unwrap();
     assert!(claim().await.unwrap().is_none());
 }
 
@@ -280,8 +276,8 @@ async fn a_lease_that_ran_out_untaken_may_be_extended(world: World) {
     // The gateway's check is stricter than the fence: no push on a lease that ran out.
     assert!(is_fenced(world.store.check(&lease).await));
     world.store.append_step(&lease, &note("x")).await.unwrap();
-    let wish = world.store.heartbeat(&lease, MINUTE).await.unwrap();
-    assert_eq!(wish, Wish::GoOn);
+    let request = world.store.heartbeat(&lease, MINUTE).await.unwrap();
+    assert_eq!(request, LeaseRequest::Continue);
     world.store.check(&lease).await.unwrap();
     assert!(world.claim(task.id, MINUTE).await.is_none());
 }
@@ -302,16 +298,16 @@ async fn a_lease_runs_out_by_the_databases_clock(world: World) {
 
 async fn a_lease_ends_once_and_the_same_close_again_is_no_fault(world: World) {
     let lease = world.leased(1).await;
-    world.store.close_lease(&lease, &done()).await.unwrap();
-    world.store.close_lease(&lease, &done()).await.unwrap();
+    world.store.end_lease(&lease, &done()).await.unwrap();
+    world.store.end_lease(&lease, &done()).await.unwrap();
     let task = world.task(lease.task).await;
     assert_eq!(task.state, TaskState::Ended(EndState::Done));
     assert!(task.pull_request_url.unwrap().ends_with("/pull/9"));
     assert_eq!(task.lease_until, None);
     let session = world.store.session(lease.session).await.unwrap().unwrap();
     assert_eq!(session.end, Some(SessionEnd::Done));
-    let other = release(true, NONE);
-    assert!(is_fenced(world.store.close_lease(&lease, &other).await));
+    let other = release(Attempt::Charged, NONE);
+    assert!(is_fenced(world.store.end_lease(&lease, &other).await));
     assert!(is_fenced(world.store.append_step(&lease, &note("x")).await));
     assert!(world.claim(lease.task, MINUTE).await.is_none());
 }
@@ -319,8 +315,8 @@ async fn a_lease_ends_once_and_the_same_close_again_is_no_fault(world: World) {
 async fn a_release_wakes_after_its_delay_and_may_not_count(world: World) {
     let lease = world.leased(1).await;
     assert_eq!(world.relay().await.len(), 1);
-    let close = release(false, NONE);
-    world.store.close_lease(&lease, &close).await.unwrap();
+    let close = release(Attempt::Refunded, NONE);
+    world.store.end_lease(&lease, &close).await.unwrap();
     let task = world.task(lease.task).await;
     assert_eq!((task.state, task.attempt), (TaskState::Queued, 0));
     assert_eq!(world.relay().await, [lease.task]);
@@ -330,8 +326,8 @@ async fn a_release_wakes_after_its_delay_and_may_not_count(world: World) {
 
     let lease = world.claim(task.id, MINUTE).await.unwrap().lease;
     assert_eq!(lease.epoch, Epoch(2));
-    let close = release(true, MINUTE);
-    world.store.close_lease(&lease, &close).await.unwrap();
+    let close = release(Attempt::Charged, MINUTE);
+    world.store.end_lease(&lease, &close).await.unwrap();
     assert_eq!(world.task(task.id).await.attempt, 1);
     // Not due, so not sent, not polled, and not rewoken.
     assert_eq!(world.relay().await, []);
@@ -357,8 +353,8 @@ async fn attempts_run_out(world: World) {
 
     // The same for a row that was given back.
     let lease = world.leased(2).await;
-    let close = release(true, NONE);
-    world.store.close_lease(&lease, &close).await.unwrap();
+    let close = release(Attempt::Charged, NONE);
+    world.store.end_lease(&lease, &close).await.unwrap();
     assert!(world.claim_of(lease.task, MINUTE, 1).await.is_none());
     let reason = world.task(lease.task).await.reason.unwrap();
     assert!(reason.ends_with("the last one: draining"), "{reason}");
@@ -440,29 +436,29 @@ async fn polling_finds_the_highest_and_oldest_first(world: World) {
     assert_eq!(found, [high.id], "a lease that ran out");
 }
 
-async fn a_task_is_untold_until_the_label_of_its_end_is_recorded(world: World) {
+async fn a_task_is_unreported_until_the_label_of_its_end_is_recorded(world: World) {
     let store = &world.store;
     let lease = world.leased(1).await;
-    assert_eq!(store.untold(NONE, 9).await.unwrap(), []);
-    let end = Close::End {
+    assert_eq!(store.unreported(NONE, 9).await.unwrap(), []);
+    let end = LeaseEnd::Finish {
         state: EndState::Failed,
         reason: None,
         pull_request_url: None,
     };
-    store.close_lease(&lease, &end).await.unwrap();
-    let untold = store.untold(NONE, 9).await.unwrap();
+    store.end_lease(&lease, &end).await.unwrap();
+    let unreported = store.unreported(NONE, 9).await.unwrap();
     assert_eq!(
-        untold.iter().map(|t| t.id).collect::<Vec<_>>(),
+        unreported.iter().map(|t| t.id).collect::<Vec<_>>(),
         [lease.task]
     );
-    assert_eq!(store.untold(MINUTE, 9).await.unwrap(), []);
+    assert_eq!(store.unreported(MINUTE, 9).await.unwrap(), []);
     let key = EffectKey::new(EffectKind::Label, format!("failed:{}", lease.epoch));
     store
         .effect_begin(lease.task, None, &key, &json!({}))
         .await
         .unwrap();
     assert_eq!(
-        store.untold(NONE, 9).await.unwrap().len(),
+        store.unreported(NONE, 9).await.unwrap().len(),
         1,
         "begun is not done"
     );
@@ -470,7 +466,7 @@ async fn a_task_is_untold_until_the_label_of_its_end_is_recorded(world: World) {
         .effect_done(lease.task, &key, &json!({}))
         .await
         .unwrap();
-    assert_eq!(store.untold(NONE, 9).await.unwrap(), []);
+    assert_eq!(store.unreported(NONE, 9).await.unwrap(), []);
 }
 
 async fn effects_go_from_fresh_to_unsure_to_done(world: World) {
@@ -489,7 +485,7 @@ async fn effects_go_from_fresh_to_unsure_to_done(world: World) {
     assert_eq!(begin(&lease).await, EffectState::Fresh);
     assert_eq!(begin(&lease).await, EffectState::Unsure);
     store
-        .close_lease(&lease, &release(true, NONE))
+        .end_lease(&lease, &release(Attempt::Charged, NONE))
         .await
         .unwrap();
 
@@ -537,7 +533,7 @@ async fn a_sweep_requeues_expired_leases_and_fails_worn_ones(world: World) {
     let worn = world.new_task(2).await.id;
     let held = world.leased(3).await.task;
     let over = world.leased(4).await;
-    world.store.close_lease(&over, &done()).await.unwrap();
+    world.store.end_lease(&over, &done()).await.unwrap();
     world.relay().await;
     world.claim(tired, NONE).await.unwrap();
     for _ in 0..3 {
@@ -594,7 +590,7 @@ async fn the_fate_of_a_sandbox_follows_its_lease(world: World) {
     let lease = world.claim(task, MINUTE).await.unwrap().lease;
     assert_eq!(fate(task, lease.epoch).await, SandboxFate::Alive);
     assert_eq!(fate(task, out.epoch).await, SandboxFate::Dead);
-    world.store.close_lease(&lease, &done()).await.unwrap();
+    world.store.end_lease(&lease, &done()).await.unwrap();
     assert_eq!(fate(task, lease.epoch).await, SandboxFate::Dead);
 }
 
@@ -612,24 +608,27 @@ async fn only_a_queued_row_fails_by_dead_letter(world: World) {
 async fn a_cancel_ends_a_waiting_task_and_reaches_a_running_one(world: World) {
     let store = &world.store;
     let waiting = world.new_task(1).await.id;
-    assert!(store.request_cancel(waiting, "not needed").await.unwrap());
+    assert!(store.request_stop(waiting, "not needed").await.unwrap());
     let row = world.task(waiting).await;
     assert_eq!(row.state, TaskState::Ended(EndState::Stopped));
     assert_eq!(row.reason.as_deref(), Some("not needed"));
-    assert!(!store.request_cancel(waiting, "again").await.unwrap());
-    assert!(!store.request_cancel(TaskId::new(), "x").await.unwrap());
+    assert!(!store.request_stop(waiting, "again").await.unwrap());
+    assert!(!store.request_stop(TaskId::new(), "x").await.unwrap());
 
     let lease = world.leased(2).await;
-    assert!(store.request_cancel(lease.task, "enough").await.unwrap());
+    assert!(store.request_stop(lease.task, "enough").await.unwrap());
     // A pause does not weaken it.
     assert!(store.request_pause(lease.task, "wait").await.unwrap());
-    assert_eq!(store.heartbeat(&lease, MINUTE).await.unwrap(), Wish::Cancel);
-    let close = Close::End {
+    assert_eq!(
+        store.heartbeat(&lease, MINUTE).await.unwrap(),
+        LeaseRequest::Stop
+    );
+    let close = LeaseEnd::Finish {
         state: EndState::Stopped,
         reason: None,
         pull_request_url: None,
     };
-    store.close_lease(&lease, &close).await.unwrap();
+    store.end_lease(&lease, &close).await.unwrap();
     let row = world.task(lease.task).await;
     assert_eq!(row.state, TaskState::Ended(EndState::Stopped));
     assert_eq!(row.reason.as_deref(), Some("enough"));
@@ -651,27 +650,25 @@ async fn a_pause_sets_aside_until_somebody_resumes(world: World) {
 
     let lease = world.leased(2).await;
     assert!(store.request_pause(lease.task, "wait").await.unwrap());
-    assert_eq!(store.heartbeat(&lease, MINUTE).await.unwrap(), Wish::Pause);
-    let close = Close::Pause {
+    assert_eq!(
+        store.heartbeat(&lease, MINUTE).await.unwrap(),
+        LeaseRequest::Pause
+    );
+    let close = LeaseEnd::Pause {
         reason: "paused".into(),
     };
-    store.close_lease(&lease, &close).await.unwrap();
+    store.end_lease(&lease, &close).await.unwrap();
     let row = world.task(lease.task).await;
     assert_eq!((row.state, row.attempt), (TaskState::Paused, 0));
     assert_eq!(row.reason.as_deref(), Some("wait"));
-    assert!(
-        store
-            .request_cancel(lease.task, "never mind")
-            .await
-            .unwrap()
-    );
+    assert!(store.request_stop(lease.task, "never mind").await.unwrap());
     assert_eq!(
         world.task(lease.task).await.state,
         TaskState::Ended(EndState::Stopped)
     );
 }
 
-async fn a_wish_outlives_the_worker_it_was_meant_for(world: World) {
+async fn a_request_outlives_the_worker_it_was_meant_for(world: World) {
     let store = &world.store;
     let ids = [
         world.new_task(1).await.id,
@@ -682,9 +679,9 @@ async fn a_wish_outlives_the_worker_it_was_meant_for(world: World) {
     for id in ids {
         world.claim(id, NONE).await.unwrap();
     }
-    store.request_cancel(ids[0], "enough").await.unwrap();
+    store.request_stop(ids[0], "enough").await.unwrap();
     store.request_pause(ids[1], "wait").await.unwrap();
-    store.request_cancel(ids[2], "enough").await.unwrap();
+    store.request_stop(ids[2], "enough").await.unwrap();
     // By the next claim, or by the sweep.
     assert!(world.claim(ids[2], MINUTE).await.is_none());
     let stopped = TaskState::Ended(EndState::Stopped);
@@ -696,10 +693,10 @@ async fn a_wish_outlives_the_worker_it_was_meant_for(world: World) {
 
     // And a drain that did not see it.
     let lease = world.leased(4).await;
-    store.request_cancel(lease.task, "enough").await.unwrap();
+    store.request_stop(lease.task, "enough").await.unwrap();
     world.relay().await;
-    let close = release(false, NONE);
-    store.close_lease(&lease, &close).await.unwrap();
+    let close = release(Attempt::Refunded, NONE);
+    store.end_lease(&lease, &close).await.unwrap();
     assert_eq!(world.task(lease.task).await.state, stopped);
     assert_eq!(world.relay().await, []);
 }
@@ -785,7 +782,7 @@ async fn lists_are_newest_first_and_filtered(world: World) {
     assert_eq!(numbers(None, 2).await, [4, 3]);
     assert_eq!(numbers(Some(PublicStatus::Open), 0).await, [3, 2, 1]);
     assert_eq!(numbers(Some(PublicStatus::InProgress), 0).await, [4]);
-    store.request_cancel(TaskId::default(), "x").await.unwrap();
+    store.request_stop(TaskId::default(), "x").await.unwrap();
     let counts: BTreeMap<String, u64> = store.counts().await.unwrap().into_iter().collect();
     assert_eq!((counts["queued"], counts["leased"]), (3, 1));
     assert_eq!(counts["failed"], 0, "a gauge must come back to zero");
@@ -807,13 +804,13 @@ async fn text_from_outside_may_hold_nul(world: World) {
         Enqueued::Known(_)
     ));
     let lease = world.claim(task.id, MINUTE).await.unwrap().lease;
-    let close = Close::End {
+    let close = LeaseEnd::Finish {
         state: EndState::Failed,
         reason: Some("x\u{0}".into()),
         pull_request_url: None,
     };
-    world.store.close_lease(&lease, &close).await.unwrap();
-    world.store.close_lease(&lease, &close).await.unwrap();
+    world.store.end_lease(&lease, &close).await.unwrap();
+    world.store.end_lease(&lease, &close).await.unwrap();
 }
 
 async fn many_processes_may_start_at_once_and_heartbeats_have_their_own_pool(world: World) {
@@ -825,7 +822,10 @@ async fn many_processes_may_start_at_once_and_heartbeats_have_their_own_pool(wor
     }
     let lease = world.leased(1).await;
     let heart = connect_heartbeat(&world.config).await.unwrap();
-    assert_eq!(heart.heartbeat(&lease, MINUTE).await.unwrap(), Wish::GoOn);
+    assert_eq!(
+        heart.heartbeat(&lease, MINUTE).await.unwrap(),
+        LeaseRequest::Continue
+    );
     heart.close().await;
     assert!(matches!(
         heart.healthy().await,
@@ -902,7 +902,7 @@ facts! {
     a_failed_publish_keeps_its_entry,
     the_outbox_carries_the_priority,
     polling_finds_the_highest_and_oldest_first,
-    a_task_is_untold_until_the_label_of_its_end_is_recorded,
+    a_task_is_unreported_until_the_label_of_its_end_is_recorded,
     effects_go_from_fresh_to_unsure_to_done,
     one_of_two_begins_at_once_is_fresh,
     a_sweep_requeues_expired_leases_and_fails_worn_ones,
@@ -912,7 +912,7 @@ facts! {
     only_a_queued_row_fails_by_dead_letter,
     a_cancel_ends_a_waiting_task_and_reaches_a_running_one,
     a_pause_sets_aside_until_somebody_resumes,
-    a_wish_outlives_the_worker_it_was_meant_for,
+    a_request_outlives_the_worker_it_was_meant_for,
     the_journal_is_one_line_without_gaps_over_sessions,
     checkpoints_come_back_in_order,
     phases_and_usage_are_recorded,

@@ -58,40 +58,48 @@ pub struct Claim {
     pub lease: Lease,
 }
 
-/// What a heartbeat brings back: wishes that people left in the row.
+/// What a heartbeat returns: the request that a person left in the leased row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
-    /// Nothing; go on.
-    GoOn,
+pub enum LeaseRequest {
+    /// No request: carry on.
+    Continue,
     /// Stop the task for good.
-    Cancel,
-    /// Set the task aside.
+    Stop,
+    /// Pause the task until a person resumes it.
     Pause,
+}
+
+/// Whether the attempt of a released lease counts toward the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    /// It counts.
+    Charged,
+    /// It does not count: the task did not cause the release (a drain).
+    Refunded,
 }
 
 /// How a worker ends its lease.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Close {
+pub enum LeaseEnd {
     /// The task is over.
-    End {
-        /// How.
+    Finish {
+        /// The task's end state.
         state: EndState,
         /// Why, in words.
         reason: Option<String>,
-        /// Where the pull request is.
+        /// The pull request's address.
         pull_request_url: Option<String>,
     },
-    /// Give the task back: it is queued again, with a wake-up in the outbox due after `delay`.
-    /// Does not count as an attempt when `counts` is false (a drain).
+    /// The task is queued again, with a wake-up in the outbox that is due after `delay`.
     Release {
         /// Why, in words.
         reason: String,
-        /// Until the wake-up.
+        /// Time until the wake-up is due.
         delay: Duration,
-        /// Whether the attempt counts toward the limit.
-        counts: bool,
+        /// Whether this lease counts as an attempt.
+        attempt: Attempt,
     },
-    /// Set the task aside until a person queues it again.
+    /// The task is paused until a person resumes it.
     Pause {
         /// Why, in words.
         reason: String,
@@ -213,8 +221,8 @@ pub trait Store: Send + Sync + 'static {
     /// the highest priority: what a worker polls while the broker is down.
     async fn claimable(&self, older_than: Duration, limit: u32) -> Result<Vec<TaskId>, StoreError>;
 
-    /// Extends the lease and brings wishes back.
-    async fn heartbeat(&self, lease: &Lease, extend: Duration) -> Result<Wish, StoreError>;
+    /// Extends the lease and returns the request that a person left in the row.
+    async fn heartbeat(&self, lease: &Lease, extend: Duration) -> Result<LeaseRequest, StoreError>;
 
     /// Whether the lease is held now and has not run out; for the gateway, before a push. Stricter
     /// than the fence of the writes below, which a lease that ran out but was not taken still passes.
@@ -241,9 +249,9 @@ pub trait Store: Send + Sync + 'static {
         checkpoint: &Checkpoint,
     ) -> Result<(), StoreError>;
 
-    /// Ends the lease and its session. The same close again is `Ok`. A release or pause hands back what
-    /// people wished meanwhile: a released task that was to be cancelled is stopped, not queued.
-    async fn close_lease(&self, lease: &Lease, close: &Close) -> Result<(), StoreError>;
+    /// Ends the lease and its session. Repeating the same call is `Ok`. A request that a person left
+    /// in the row meanwhile is honoured: a released task with a stop request is stopped, not queued.
+    async fn end_lease(&self, lease: &Lease, end: &LeaseEnd) -> Result<(), StoreError>;
 
     // -- effects --------------------------------------------------------------------------------
 
@@ -265,9 +273,9 @@ pub trait Store: Send + Sync + 'static {
         result: &Value,
     ) -> Result<(), StoreError>;
 
-    /// Tasks that have been over or paused for `older_than`, without a recorded label effect named
-    /// `{state}:{epoch}`: the tracker may not have been told. Longest first.
-    async fn untold(&self, older_than: Duration, limit: u32) -> Result<Vec<Task>, StoreError>;
+    /// Tasks that have been over or paused for `older_than` without a finished label effect of that
+    /// state and epoch: their end may not be reported yet. Oldest end first.
+    async fn unreported(&self, older_than: Duration, limit: u32) -> Result<Vec<Task>, StoreError>;
 
     // -- sweep ----------------------------------------------------------------------------------
 
@@ -284,7 +292,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Asks for a stop: at once where the task is queued or paused, else by the next heartbeat.
     /// `false`: it is over already or there is no such task.
-    async fn request_cancel(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
+    async fn request_stop(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
 
     /// Asks for a pause, likewise.
     async fn request_pause(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;

@@ -1,4 +1,4 @@
-//! Tasks and sessions for people: lists, one of them, and the wishes a person may have.
+//! Tasks and sessions for people: lists, one of them, and the requests a person may make.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -137,9 +137,9 @@ pub(crate) async fn stop(file: Option<PathBuf>, name: &str) -> Result<Exit> {
     let store = open(file).await?;
     let task = find(store.as_ref(), name).await?;
     let taken = store
-        .request_cancel(task.id, "stopped on the command line")
+        .request_stop(task.id, "stopped on the command line")
         .await?;
-    wished(taken, &task, "will be stopped")
+    requested(taken, &task, "will be stopped")
 }
 
 /// `task pause`
@@ -149,7 +149,7 @@ pub(crate) async fn pause(file: Option<PathBuf>, name: &str) -> Result<Exit> {
     let taken = store
         .request_pause(task.id, "paused on the command line")
         .await?;
-    wished(taken, &task, "will be paused")
+    requested(taken, &task, "will be paused")
 }
 
 /// `task resume`
@@ -157,10 +157,10 @@ pub(crate) async fn resume(file: Option<PathBuf>, name: &str) -> Result<Exit> {
     let store = open(file).await?;
     let task = find(store.as_ref(), name).await?;
     let taken = store.resume(task.id).await?;
-    wished(taken, &task, "is queued again")
+    requested(taken, &task, "is queued again")
 }
 
-fn wished(taken: bool, task: &Task, what: &str) -> Result<Exit> {
+fn requested(taken: bool, task: &Task, what: &str) -> Result<Exit> {
     if taken {
         line(format!("task #{} {what}", task.number));
         return Ok(Exit::Done);

@@ -25,8 +25,8 @@ use uuid::Uuid;
 
 use crate::failure::run;
 use crate::{
-    Checkpoint, Claim, Close, EffectState, Enqueued, NewStep, Publish, SandboxFate, Store,
-    StoreError, SweepPolicy, SweepReport, TaskFilter, Wish,
+    Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish,
+    SandboxFate, Store, StoreError, SweepPolicy, SweepReport, TaskFilter,
 };
 pub(crate) use open::{Role, open};
 
@@ -89,7 +89,7 @@ impl Store for Postgres {
         )
     }
 
-    async fn heartbeat(&self, lease: &Lease, extend: Duration) -> Result<Wish, StoreError> {
+    async fn heartbeat(&self, lease: &Lease, extend: Duration) -> Result<LeaseRequest, StoreError> {
         run!(
             self.limit,
             "heartbeat",
@@ -143,10 +143,10 @@ impl Store for Postgres {
         )
     }
 
-    async fn close_lease(&self, lease: &Lease, close: &Close) -> Result<(), StoreError> {
+    async fn end_lease(&self, lease: &Lease, close: &LeaseEnd) -> Result<(), StoreError> {
         run!(
             self.limit,
-            "close_lease",
+            "end_lease",
             lease::close(&self.pool, lease, close)
         )
     }
@@ -178,11 +178,11 @@ impl Store for Postgres {
         )
     }
 
-    async fn untold(&self, older_than: Duration, limit: u32) -> Result<Vec<Task>, StoreError> {
+    async fn unreported(&self, older_than: Duration, limit: u32) -> Result<Vec<Task>, StoreError> {
         run!(
             self.limit,
-            "untold",
-            effects::untold(&self.pool, older_than, limit)
+            "unreported",
+            effects::unreported(&self.pool, older_than, limit)
         )
     }
 
@@ -206,11 +206,11 @@ impl Store for Postgres {
         )
     }
 
-    async fn request_cancel(&self, task: TaskId, reason: &str) -> Result<bool, StoreError> {
+    async fn request_stop(&self, task: TaskId, reason: &str) -> Result<bool, StoreError> {
         run!(
             self.limit,
-            "request_cancel",
-            people::request_cancel(&self.pool, task, reason)
+            "request_stop",
+            people::request_stop(&self.pool, task, reason)
         )
     }
 

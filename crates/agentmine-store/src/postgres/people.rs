@@ -8,15 +8,15 @@ use crate::TaskFilter;
 use crate::failure::Failure;
 use crate::row::{SessionRow, TaskRow, all, all_counts, clean, row_states};
 
-pub(super) async fn request_cancel(
+pub(super) async fn request_stop(
     pool: &PgPool,
     task: TaskId,
     reason: &str,
 ) -> Result<bool, Failure> {
     let done = sqlx::query(
         "UPDATE tasks SET
-             wish = CASE state WHEN 'leased' THEN 'cancel' END,
-             wish_reason = CASE state WHEN 'leased' THEN $2 END,
+             request = CASE state WHEN 'leased' THEN 'stop' END,
+             request_reason = CASE state WHEN 'leased' THEN $2 END,
              reason = CASE state WHEN 'leased' THEN reason ELSE $2 END,
              state = CASE state WHEN 'leased' THEN 'leased' ELSE 'stopped' END,
              updated_at = now()
@@ -29,7 +29,7 @@ pub(super) async fn request_cancel(
     Ok(done.rows_affected() > 0)
 }
 
-/// A cancel that was asked for before stays: it is the stronger wish.
+/// An earlier stop request stays: it is the stronger one.
 pub(super) async fn request_pause(
     pool: &PgPool,
     task: TaskId,
@@ -37,9 +37,9 @@ pub(super) async fn request_pause(
 ) -> Result<bool, Failure> {
     let done = sqlx::query(
         "UPDATE tasks SET
-             wish = CASE state WHEN 'leased' THEN COALESCE(wish, 'pause') END,
-             wish_reason = CASE WHEN state <> 'leased' THEN NULL
-                                WHEN wish = 'cancel' THEN wish_reason ELSE $2 END,
+             request = CASE state WHEN 'leased' THEN COALESCE(request, 'pause') END,
+             request_reason = CASE WHEN state <> 'leased' THEN NULL
+                                WHEN request = 'stop' THEN request_reason ELSE $2 END,
              reason = CASE state WHEN 'queued' THEN $2 ELSE reason END,
              state = CASE state WHEN 'leased' THEN 'leased' ELSE 'paused' END,
              updated_at = now()

@@ -91,7 +91,7 @@ pub(super) async fn settle_one(
          WHERE id = $1
            AND ((state = 'queued' AND attempt >= $2)
                 OR (state = 'leased' AND lease_until <= clock_timestamp()
-                    AND (wish IS NOT NULL OR attempt >= $2)))
+                    AND (request IS NOT NULL OR attempt >= $2)))
          FOR NO KEY UPDATE",
     )
     .bind(task.0)
@@ -102,8 +102,8 @@ pub(super) async fn settle_one(
     Ok(())
 }
 
-/// Gives each of these locked rows, which no worker holds, the state that follows: what somebody
-/// wished, failed when the attempts are used up, else queued.
+/// Gives each of these locked rows, which no worker holds, the state that follows: the one
+/// requested, failed when it ran out of attempts, else queued.
 async fn settle(
     tx: &mut PgConnection,
     tasks: &[Uuid],
@@ -115,14 +115,14 @@ async fn settle(
     expire_sessions(tx, tasks).await?;
     let settled = sqlx::query_as(
         "UPDATE tasks t SET
-             state = CASE WHEN wish = 'cancel' THEN 'stopped' WHEN wish = 'pause' THEN 'paused'
+             state = CASE WHEN request = 'stop' THEN 'stopped' WHEN request = 'pause' THEN 'paused'
                           WHEN attempt >= $2 THEN 'failed' ELSE 'queued' END,
-             reason = CASE WHEN wish IS NOT NULL THEN wish_reason
+             reason = CASE WHEN request IS NOT NULL THEN request_reason
                            WHEN attempt >= $2 THEN 'gave up after ' || attempt || ' attempts'
                                || COALESCE('; the last one: ' || (
                                    SELECT s.reason FROM sessions s WHERE s.task = t.id
                                    ORDER BY s.id DESC LIMIT 1), '') END,
-             phase = NULL, lease_until = NULL, nonce = NULL, wish = NULL, wish_reason = NULL,
+             phase = NULL, lease_until = NULL, nonce = NULL, request = NULL, request_reason = NULL,
              updated_at = now()
          WHERE id = ANY($1) RETURNING id, state",
     )

@@ -90,7 +90,7 @@ pub(super) async fn done(
     Ok(())
 }
 
-pub(super) async fn untold(
+pub(super) async fn unreported(
     pool: &SqlitePool,
     older_than: Duration,
     limit: u32,
@@ -108,9 +108,9 @@ pub(super) async fn untold(
     .bind(i64::from(limit))
     .fetch_all(pool)
     .await?;
-    let mut untold = Vec::with_capacity(ids.len());
+    let mut unreported = Vec::with_capacity(ids.len());
     for id in ids {
-        untold.extend(people::task(pool, task_id(&id)?).await?);
+        unreported.extend(people::task(pool, task_id(&id)?).await?);
     }
-    Ok(untold)
+    Ok(unreported)
 }

@@ -7,10 +7,10 @@ use sqlx::{SqliteConnection, SqlitePool};
 use uuid::Uuid;
 
 use super::{begin, people, sweep, task_columns};
-use crate::closing::{Closing, WishRow};
+use crate::closing::{Closing, RequestRow};
 use crate::failure::Failure;
 use crate::row::{TaskRow, clean, millis, signed32, task_id};
-use crate::{Claim, Close, Wish};
+use crate::{Claim, LeaseEnd, LeaseRequest};
 
 pub(super) async fn claim(
     pool: &SqlitePool,
@@ -25,7 +25,7 @@ pub(super) async fn claim(
         "UPDATE tasks SET state = 'leased', phase = 'preparing', epoch = epoch + 1,
              attempt = attempt + 1, owner = $2, nonce = $3, reason = NULL, updated_at = $6,
              lease_until = $6 + $4
-         WHERE id = $1 AND wish IS NULL AND attempt < $5
+         WHERE id = $1 AND request IS NULL AND attempt < $5
            AND (state = 'queued'
                 OR (state = 'leased' AND lease_until <= $6 AND nonce <> $3))
          RETURNING ",
@@ -137,11 +137,11 @@ pub(super) async fn heartbeat(
     pool: &SqlitePool,
     lease: &Lease,
     extend: Duration,
-) -> Result<Wish, Failure> {
+) -> Result<LeaseRequest, Failure> {
     let (mut tx, now) = begin(pool).await?;
-    let wish: Option<Option<String>> = sqlx::query_scalar(
+    let request: Option<Option<String>> = sqlx::query_scalar(
         "UPDATE tasks SET lease_until = $3
-         WHERE id = $1 AND epoch = $2 AND state = 'leased' RETURNING wish",
+         WHERE id = $1 AND epoch = $2 AND state = 'leased' RETURNING request",
     )
     .bind(lease.task.to_string())
     .bind(lease.epoch.0)
@@ -149,11 +149,11 @@ pub(super) async fn heartbeat(
     .fetch_optional(&mut *tx)
     .await?;
     tx.commit().await?;
-    let wish = wish.ok_or(Failure::Fenced(lease.task))?;
-    Ok(match wish.as_deref() {
-        None => Wish::GoOn,
-        Some("cancel") => Wish::Cancel,
-        Some(_) => Wish::Pause,
+    let request = request.ok_or(Failure::Fenced(lease.task))?;
+    Ok(match request.as_deref() {
+        None => LeaseRequest::Continue,
+        Some("stop") => LeaseRequest::Stop,
+        Some(_) => LeaseRequest::Pause,
     })
 }
 
@@ -196,23 +196,27 @@ pub(super) async fn set_phase(
     }
 }
 
-pub(super) async fn close(pool: &SqlitePool, lease: &Lease, close: &Close) -> Result<(), Failure> {
+pub(super) async fn close(
+    pool: &SqlitePool,
+    lease: &Lease,
+    close: &LeaseEnd,
+) -> Result<(), Failure> {
     let (mut tx, now) = begin(pool).await?;
-    let wishes: Option<WishRow> = sqlx::query_as(
-        "SELECT wish, wish_reason FROM tasks
+    let requests: Option<RequestRow> = sqlx::query_as(
+        "SELECT request, request_reason FROM tasks
          WHERE id = $1 AND epoch = $2 AND state = 'leased'",
     )
     .bind(lease.task.to_string())
     .bind(lease.epoch.0)
     .fetch_optional(&mut *tx)
     .await?;
-    let Some(wishes) = wishes else {
+    let Some(requests) = requests else {
         return repeated_close(&mut tx, lease, close).await;
     };
-    let closing = Closing::of(close, Some(&wishes));
+    let closing = Closing::of(close, Some(&requests));
     sqlx::query(
-        "UPDATE tasks SET state = $2, phase = NULL, lease_until = NULL, nonce = NULL, wish = NULL,
-             wish_reason = NULL, reason = $3, pull_request_url = COALESCE($4, pull_request_url),
+        "UPDATE tasks SET state = $2, phase = NULL, lease_until = NULL, nonce = NULL, request = NULL,
+             request_reason = NULL, reason = $3, pull_request_url = COALESCE($4, pull_request_url),
              attempt = max(attempt - $5, 0), updated_at = $6
          WHERE id = $1",
     )
@@ -254,7 +258,7 @@ pub(super) async fn close(pool: &SqlitePool, lease: &Lease, close: &Close) -> Re
 async fn repeated_close(
     tx: &mut SqliteConnection,
     lease: &Lease,
-    close: &Close,
+    close: &LeaseEnd,
 ) -> Result<(), Failure> {
     let closing = Closing::of(close, None);
     let same: Option<i32> = sqlx::query_scalar(

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::SqlitePool;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Connection as _, SqlitePool};
 
 use super::SqliteStore;
 use crate::StoreError;
@@ -57,21 +57,37 @@ pub(super) async fn healthy(pool: &SqlitePool) -> Result<(), Failure> {
     crate::connect::schema_is_at_least(seen, MIGRATIONS.iter().map(|m| m.version).max())
 }
 
-/// sqlx takes no lock of its own on SQLite, so all of it runs in one write transaction.
+/// sqlx takes no lock of its own on SQLite, so all of it runs in one write transaction. Foreign keys are
+/// off for that connection meanwhile, as a migration that makes a table anew needs.
 async fn migrate(pool: &SqlitePool) -> Result<(), Failure> {
     let mut migrator = Migrator {
         migrations: MIGRATIONS.migrations.clone(),
         ..Migrator::DEFAULT
     };
     migrator.set_ignore_missing(true);
-    let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+    let mut connection = pool.acquire().await?;
+    sqlx::query("PRAGMA foreign_keys = OFF")
+        .execute(&mut *connection)
+        .await?;
+    let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
     migrator
         .run_direct(None, &mut *tx, false)
         .await
         .map_err(|error: MigrateError| {
             Failure::Fault(format!("migrating the database: {error}"))
         })?;
+    let broken = sqlx::query("PRAGMA foreign_key_check")
+        .fetch_optional(&mut *tx)
+        .await?;
+    if broken.is_some() {
+        return Err(Failure::Fault(
+            "migrating the database: a foreign key has no row".into(),
+        ));
+    }
     tx.commit().await?;
+    sqlx::query("PRAGMA foreign_keys = ON")
+        .execute(&mut *connection)
+        .await?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::TaskFilter;
 use crate::failure::Failure;
 use crate::row::{SessionRow, TaskRow, all, all_counts, clean, row_states};
 
-pub(super) async fn request_cancel(
+pub(super) async fn request_stop(
     pool: &SqlitePool,
     task: TaskId,
     reason: &str,
@@ -16,8 +16,8 @@ pub(super) async fn request_cancel(
     let (mut tx, now) = begin(pool).await?;
     let done = sqlx::query(
         "UPDATE tasks SET
-             wish = CASE state WHEN 'leased' THEN 'cancel' END,
-             wish_reason = CASE state WHEN 'leased' THEN $2 END,
+             request = CASE state WHEN 'leased' THEN 'stop' END,
+             request_reason = CASE state WHEN 'leased' THEN $2 END,
              reason = CASE state WHEN 'leased' THEN reason ELSE $2 END,
              state = CASE state WHEN 'leased' THEN 'leased' ELSE 'stopped' END,
              updated_at = $3
@@ -32,7 +32,7 @@ pub(super) async fn request_cancel(
     Ok(done.rows_affected() > 0)
 }
 
-/// A cancel that was asked for before stays: it is the stronger wish.
+/// An earlier stop request stays: it is the stronger one.
 pub(super) async fn request_pause(
     pool: &SqlitePool,
     task: TaskId,
@@ -41,9 +41,9 @@ pub(super) async fn request_pause(
     let (mut tx, now) = begin(pool).await?;
     let done = sqlx::query(
         "UPDATE tasks SET
-             wish = CASE state WHEN 'leased' THEN COALESCE(wish, 'pause') END,
-             wish_reason = CASE WHEN state <> 'leased' THEN NULL
-                                WHEN wish = 'cancel' THEN wish_reason ELSE $2 END,
+             request = CASE state WHEN 'leased' THEN COALESCE(request, 'pause') END,
+             request_reason = CASE WHEN state <> 'leased' THEN NULL
+                                WHEN request = 'stop' THEN request_reason ELSE $2 END,
              reason = CASE state WHEN 'queued' THEN $2 ELSE reason END,
              state = CASE state WHEN 'leased' THEN 'leased' ELSE 'paused' END,
              updated_at = $3

@@ -90,7 +90,7 @@ pub(super) async fn settle_one(
          WHERE id = $1
            AND ((state = 'queued' AND attempt >= $2)
                 OR (state = 'leased' AND lease_until <= $3
-                    AND (wish IS NOT NULL OR attempt >= $2)))",
+                    AND (request IS NOT NULL OR attempt >= $2)))",
     )
     .bind(task.to_string())
     .bind(signed32(max_attempts))
@@ -103,8 +103,8 @@ pub(super) async fn settle_one(
     Ok(())
 }
 
-/// Gives a row that no worker holds the state that follows: what somebody wished, failed when the
-/// attempts are used up, else queued.
+/// Gives a row that no worker holds the state that follows: the one requested, failed when it ran
+/// out of attempts, else queued.
 async fn settle(
     tx: &mut SqliteConnection,
     now: i64,
@@ -114,14 +114,14 @@ async fn settle(
     expire_sessions(tx, now, task).await?;
     let state = sqlx::query_scalar(
         "UPDATE tasks SET
-             state = CASE WHEN wish = 'cancel' THEN 'stopped' WHEN wish = 'pause' THEN 'paused'
+             state = CASE WHEN request = 'stop' THEN 'stopped' WHEN request = 'pause' THEN 'paused'
                           WHEN attempt >= $2 THEN 'failed' ELSE 'queued' END,
-             reason = CASE WHEN wish IS NOT NULL THEN wish_reason
+             reason = CASE WHEN request IS NOT NULL THEN request_reason
                            WHEN attempt >= $2 THEN 'gave up after ' || attempt || ' attempts'
                                || COALESCE('; the last one: ' || (
                                    SELECT s.reason FROM sessions s WHERE s.task = tasks.id
                                    ORDER BY s.id DESC LIMIT 1), '') END,
-             phase = NULL, lease_until = NULL, nonce = NULL, wish = NULL, wish_reason = NULL,
+             phase = NULL, lease_until = NULL, nonce = NULL, request = NULL, request_reason = NULL,
              updated_at = $3
          WHERE id = $1 RETURNING state",
     )
