@@ -12,6 +12,7 @@ mod fault;
 mod mcp;
 mod schema;
 mod secret;
+mod secrets;
 mod size;
 mod sources;
 mod tree;

@@ -1,0 +1,309 @@
+//! The list of secrets that a configuration holds, for redaction.
+//!
+//! Guaranteed: every section that can hold a secret is destructured in full, so a new field does not
+//! compile until somebody decides here whether it is one. A test also fills every [`Secret`] of the
+//! JSON Schema with a value of its own and looks for all of them in the list.
+//!
+//! A URL is listed as a whole only if it carries credentials: `inproc:` and `sqlite:PATH` are no
+//! secrets and would be cut out of ordinary text. A password that equals its user name
+//! (`guest:guest`) is left out for the same reason; it protects nothing.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use url::Url;
+
+use super::{
+    CommandExecutor, Config, Docker, GitHub, ModelConfig, QueueConfig, Secret, StoreConfig,
+    Trackers,
+};
+
+/// Query parameters of a URL whose value is a credential.
+const CREDENTIALS: [&str; 10] = [
+    "access_token",
+    "api-key",
+    "api_key",
+    "apikey",
+    "key",
+    "password",
+    "secret",
+    "sig",
+    "signature",
+    "token",
+];
+
+impl Config {
+    /// Every secret of this configuration, longest first, since one may contain another. None is
+    /// blank, and none is listed twice.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<Secret> {
+        let Self {
+            trackers,
+            labels: _,
+            producer: _,
+            consumer: _,
+            queue:
+                QueueConfig {
+                    url: queue_url,
+                    prefix: _,
+                    retry_seconds: _,
+                },
+            store:
+                StoreConfig {
+                    url: store_url,
+                    max_connections: _,
+                },
+            model,
+            agent: _,
+            command_executor,
+            text_editor_mcp: _,
+            // The servers' own secrets are in `mcp_config.json`, which this section only names.
+            mcp: _,
+            http: _,
+            log: _,
+        } = self;
+        let mut found = Found::default();
+        found.url(queue_url.expose());
+        found.url(store_url.expose());
+        found.trackers(trackers);
+        found.model(model);
+        found.executor(command_executor);
+        found.into_list()
+    }
+}
+
+/// The secrets found so far.
+#[derive(Default)]
+struct Found(BTreeSet<String>);
+
+impl Found {
+    fn into_list(self) -> Vec<Secret> {
+        let mut texts: Vec<String> = self.0.into_iter().collect();
+        texts.sort_by_key(|text| Reverse(text.len()));
+        texts.into_iter().map(Secret::new).collect()
+    }
+
+    fn trackers(&mut self, trackers: &Trackers) {
+        let Trackers { github, local: _ } = trackers;
+        if let Some(github) = github {
+            let GitHub {
+                api_url,
+                token,
+                repositories: _,
+                query: _,
+            } = github;
+            self.url(api_url.as_str());
+            token.iter().for_each(|token| self.text(token.expose()));
+        }
+    }
+
+    fn model(&mut self, model: &ModelConfig) {
+        let ModelConfig {
+            provider: _,
+            base_url,
+            api_key,
+            name: _,
+            recording: _,
+            stream: _,
+            temperature: _,
+            max_output_tokens: _,
+            connect_timeout_seconds: _,
+            first_byte_timeout_seconds: _,
+            idle_timeout_seconds: _,
+            max_tries: _,
+            input_price: _,
+            cached_input_price: _,
+            output_price: _,
+            headers,
+        } = model;
+        self.url(base_url.as_str());
+        api_key.iter().for_each(|key| self.text(key.expose()));
+        for value in headers.values() {
+            self.header(value.expose());
+        }
+    }
+
+    fn executor(&mut self, executor: &CommandExecutor) {
+        let CommandExecutor {
+            enabled: _,
+            mcp_server: _,
+            backend: _,
+            docker,
+            local: _,
+            clone: _,
+            execution: _,
+            cleanup: _,
+        } = executor;
+        let Docker {
+            host,
+            base_image: _,
+            allowed_images: _,
+            runtime: _,
+            user: _,
+            pids_limit: _,
+            api_timeout_seconds: _,
+            resources: _,
+            network: _,
+        } = docker;
+        host.iter().for_each(|host| self.url(host));
+    }
+
+    fn text(&mut self, text: &str) {
+        let text = text.trim();
+        if !text.is_empty() {
+            self.0.insert(text.to_owned());
+        }
+    }
+
+    /// A header's value, and the credential after its scheme: `Bearer KEY`.
+    fn header(&mut self, value: &str) {
+        self.text(value);
+        if let Some((_scheme, credential)) = value.trim().split_once(' ') {
+            self.text(credential);
+        }
+    }
+
+    /// The credentials of a URL, as written and decoded, and then the URL itself.
+    fn url(&mut self, text: &str) {
+        let Ok(url) = Url::parse(text) else { return };
+        let mut credentials: Vec<String> = url
+            .query_pairs()
+            .filter(|(name, _)| CREDENTIALS.contains(&name.to_lowercase().as_str()))
+            .map(|(_, value)| value.into_owned())
+            .collect();
+        let password = url
+            .password()
+            .filter(|password| *password != url.username());
+        if let Some(password) = password {
+            credentials.push(password.to_owned());
+            credentials.push(decoded(password));
+        }
+        if credentials.iter().all(|text| text.trim().is_empty()) {
+            return;
+        }
+        credentials.iter().for_each(|text| self.text(text));
+        self.text(text);
+        self.text(url.as_str());
+    }
+}
+
+/// `%40` as `@`; what is no escape stays. Unlike a form's value, a password keeps its `+`.
+fn decoded(text: &str) -> String {
+    let value = text.replace('+', "%2B").replace('&', "%26");
+    url::form_urlencoded::parse(format!("x={value}").as_bytes())
+        .map(|(_, value)| value.into_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config::{Sources, json_schema, load};
+
+    fn texts(config: &Config) -> Vec<String> {
+        let secrets = config.secrets();
+        secrets.iter().map(|s| s.expose().to_owned()).collect()
+    }
+
+    const FULL: &str = "
+trackers: {github: {token: ' token-canary ', repositories: [a/b]}}
+queue: {url: 'amqps://worker:queue%40canary@broker/%2f'}
+store: {url: 'postgres://agent:store-canary@db/agentmine?password=query-canary&sslmode=require'}
+model:
+  base_url: https://gateway.example/v1?api-key=base-canary
+  api_key: key-canary
+  headers: {Authorization: Bearer header-canary, X-Key: plain-canary}
+command_executor: {docker: {host: 'https://user:engine-canary@engine:2376'}}
+";
+
+    #[test]
+    fn each_secret_of_a_full_configuration_is_listed() {
+        let config = load(&Sources::from_text("config.yaml", FULL)).unwrap();
+        insta::assert_snapshot!(texts(&config).join("\n"), @r"
+        postgres://agent:store-canary@db/agentmine?password=query-canary&sslmode=require
+        https://gateway.example/v1?api-key=base-canary
+        amqps://worker:queue%40canary@broker/%2f
+        https://user:engine-canary@engine:2376/
+        https://user:engine-canary@engine:2376
+        Bearer header-canary
+        queue%40canary
+        engine-canary
+        header-canary
+        plain-canary
+        query-canary
+        queue@canary
+        store-canary
+        token-canary
+        base-canary
+        key-canary
+        ");
+    }
+
+    #[test]
+    fn defaults_hold_no_secret() {
+        assert_eq!(texts(&Config::default()), Vec::<String>::new());
+        let text =
+            "queue: {url: 'inproc:'}\nstore: {url: 'sqlite:/var/lib/a.db'}\nmodel: {api_key: ' '}";
+        let config = load(&Sources::from_text("config.yaml", text)).unwrap();
+        assert_eq!(texts(&config), Vec::<String>::new());
+    }
+
+    /// Fills each place of the schema that holds a [`Secret`], whichever section it is added to.
+    #[test]
+    fn no_secret_of_the_schema_is_forgotten() {
+        let root = json_schema();
+        let (mut section, mut filled) = (json!({}), Vec::new());
+        fill(&root, &root, &mut section, &mut filled);
+        assert!(filled.len() >= 5, "{filled:?}");
+        let config: Config = serde_json::from_value(section).unwrap();
+        let listed = texts(&config);
+        for secret in filled {
+            assert!(listed.contains(&secret), "{secret} is not in {listed:?}");
+        }
+    }
+
+    fn fill(root: &Value, schema: &Value, section: &mut Value, filled: &mut Vec<String>) {
+        let properties = schema["properties"].as_object().into_iter().flatten();
+        for (name, property) in properties {
+            let mut own = Value::Null;
+            value(root, property, &mut own, filled);
+            if !own.is_null() {
+                section[name] = own;
+            }
+        }
+    }
+
+    fn value(root: &Value, schema: &Value, own: &mut Value, filled: &mut Vec<String>) {
+        let choices = schema["anyOf"].as_array().into_iter().flatten();
+        for choice in choices.chain([schema]) {
+            let Some(name) = choice["$ref"].as_str() else {
+                continue;
+            };
+            if name.ends_with("/Secret") {
+                let secret = format!("s://u:canary-{}@h", filled.len());
+                *own = Value::from(secret.as_str());
+                filled.push(secret);
+                return;
+            }
+            let section = &root["$defs"][name.rsplit('/').next().unwrap()];
+            let mut inner = json!({});
+            fill(root, section, &mut inner, filled);
+            if inner.as_object().is_some_and(|inner| !inner.is_empty()) {
+                *own = inner;
+            }
+        }
+        for (key, list) in [("additionalProperties", false), ("items", true)] {
+            let mut inner = Value::Null;
+            if schema[key].is_object() {
+                value(root, &schema[key], &mut inner, filled);
+            }
+            match (inner.is_null(), list) {
+                (true, _) => {}
+                (false, true) => *own = json!([inner]),
+                (false, false) => *own = json!({ "any": inner }),
+            }
+        }
+    }
+}
