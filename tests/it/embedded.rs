@@ -118,7 +118,7 @@ fn config_check_tells_what_a_fleet_could_not_start_with() {
     let shown = text(&output);
     assert_eq!(output.status.code(), Some(3), "{shown}");
     for part in ["GITHUB_PERSONAL_ACCESS_TOKEN", "OPENAI_API_KEY"] {
-        assert!(shown.contains(part), "{part} is not told: {shown}");
+        assert!(shown.contains(part), "{part} is not reported: {shown}");
     }
 }
 
@@ -205,7 +205,7 @@ async fn run_works_on_the_users_own_repository_with_a_configured_model() {
 }
 
 #[test]
-fn what_is_missing_is_told_with_its_exit_code() {
+fn what_is_missing_is_reported_with_its_exit_code() {
     let home = tempfile::tempdir().unwrap();
     for (args, code, part) in [
         (&["session", "show", "9"][..], 5, "there is no session 9"),

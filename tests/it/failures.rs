@@ -53,7 +53,7 @@ async fn a_container_that_cannot_be_made_ends_the_task_with_a_comment() {
 }
 
 #[tokio::test]
-async fn a_missing_image_is_told_before_any_work_begins() {
+async fn a_missing_image_is_reported_before_any_work_begins() {
     let mut rig = Rig::new(solves_demo()).await;
     one_issue(&rig).await;
     rig.config["command_executor"]["docker"]["base_image"] = "agentmine-no-such-image:1".into();
@@ -96,7 +96,7 @@ async fn a_clone_that_fails_ends_the_task_with_a_comment_and_leaves_no_sandbox()
 }
 
 #[tokio::test]
-async fn an_editor_that_does_not_start_is_told_and_the_work_goes_on_without_it() {
+async fn an_editor_that_does_not_start_is_reported_and_the_work_goes_on_without_it() {
     let scenario = Scenario::new("without an editor").replies([
         edit_view("greet.sh"),
         shell("sed -i 's/name=\"\"/name=\"${1:-world}\"/' greet.sh && sh test.sh"),
@@ -129,7 +129,7 @@ async fn an_editor_that_does_not_start_is_told_and_the_work_goes_on_without_it()
 }
 
 #[tokio::test]
-async fn a_tool_error_is_told_to_the_model_and_the_work_goes_on() {
+async fn a_tool_error_goes_to_the_model_and_the_work_goes_on() {
     let scenario = Scenario::new("clumsy").replies([
         edit_view("absent.txt"),
         edit_replace("greet.sh", "no such text", "x"),
@@ -163,7 +163,7 @@ async fn a_tool_error_is_told_to_the_model_and_the_work_goes_on() {
 }
 
 #[tokio::test]
-async fn a_command_over_its_time_limit_is_killed_and_told() {
+async fn a_command_over_its_time_limit_is_killed_and_reported() {
     let mut rig = Rig::local(
         Scenario::new("waits").replies([shell("sleep 600 & sleep 600"), say("I cannot.")]),
     )
@@ -293,7 +293,7 @@ async fn a_lost_answer_does_not_open_a_second_pull_request() {
 }
 
 #[tokio::test]
-async fn every_fault_of_a_configuration_is_told_at_once_with_exit_code_3() {
+async fn every_fault_of_a_configuration_is_reported_at_once_with_exit_code_3() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.yaml");
     std::fs::write(&path, "command_executor:\n  enabeld: true\nconsumer:\n  concurrency: none\nqueue:\n  url: http://x\n").unwrap();
@@ -313,13 +313,13 @@ async fn every_fault_of_a_configuration_is_told_at_once_with_exit_code_3() {
             "config.yaml:2",
             "config.yaml:4",
         ] {
-            assert!(log.contains(part), "{part} is not told:\n{log}");
+            assert!(log.contains(part), "{part} is not reported:\n{log}");
         }
     }
 }
 
 #[tokio::test]
-async fn what_could_not_be_told_at_the_end_is_told_by_the_sweep() {
+async fn an_end_that_was_not_reported_is_reported_by_the_sweep() {
     let rig = Rig::local(solves_demo()).await;
     let number = one_issue(&rig).await;
     // Every write of the last step fails: the comment that links the pull request, the label.
@@ -339,7 +339,7 @@ async fn what_could_not_be_told_at_the_end_is_told_by_the_sweep() {
     );
     let url = rig.forge.pulls(DEMO)[0].url.clone();
     rig.forge
-        .wait_until("the end is told", crate::rig::PATIENCE, |forge| {
+        .wait_until("the end is reported", crate::rig::PATIENCE, |forge| {
             forge.labels(DEMO, number) == ["coding agent done"]
                 && forge.comments(DEMO, number)[0].body.contains(&url)
         })
@@ -362,7 +362,7 @@ async fn a_stop_requested_while_the_task_waits_is_reported_too() {
     );
     let consumer = rig.spawn("consumer", &[]);
     rig.forge
-        .wait_until("the stop is told", crate::rig::PATIENCE, |forge| {
+        .wait_until("the stop is reported", crate::rig::PATIENCE, |forge| {
             forge.labels(DEMO, number) == ["coding agent stopped"]
         })
         .await;

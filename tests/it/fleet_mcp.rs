@@ -158,9 +158,9 @@ async fn an_operators_server_is_offered_called_and_gone_with_the_session() {
         results(&rig, &task, "mcp__probe__echo").await,
         ["echo: hello"]
     );
-    let told = results(&rig, &task, "probe:where").await.remove(0);
-    let place: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(place["workspace"], false, "{told}");
+    let reported = results(&rig, &task, "probe:where").await.remove(0);
+    let place: Value = serde_json::from_str(&reported).unwrap();
+    assert_eq!(place["workspace"], false, "{reported}");
     assert_eq!(
         PathBuf::from(place["cwd"].as_str().unwrap()),
         rig.folder.path().canonicalize().unwrap()
@@ -197,13 +197,13 @@ async fn a_sandboxed_server_sees_the_workspace_and_not_the_worker() {
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
     let task = rig.task().await;
-    let told = results(&rig, &task, "mcp__probe__where").await.remove(0);
-    let place: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(place["workspace"], true, "{told}");
+    let reported = results(&rig, &task, "mcp__probe__where").await.remove(0);
+    let place: Value = serde_json::from_str(&reported).unwrap();
+    assert_eq!(place["workspace"], true, "{reported}");
     assert_eq!(place["cwd"], "/workspace/project");
     assert_eq!(
         place["token"], "***",
-        "the operator gave it, and it is told to nobody"
+        "the operator set it, and nobody else may see it"
     );
     assert!(!marker.exists(), "it wrote on the host");
     // Its changes to files are kept, as a command's would be.
@@ -252,11 +252,11 @@ async fn a_repositorys_server_runs_in_the_sandbox_and_gets_nothing_of_the_operat
     );
     let transcript = rig.transcript(&task).await;
     assert!(!transcript.contains(TOKEN) && !log.contains(TOKEN));
-    let told = results(&rig, &task, "mcp__probe__where").await.remove(0);
+    let reported = results(&rig, &task, "mcp__probe__where").await.remove(0);
     // If the entry is refused, no server has the name; otherwise the repository's has it.
-    if let Ok(place) = serde_json::from_str::<Value>(&told) {
+    if let Ok(place) = serde_json::from_str::<Value>(&reported) {
         assert_ne!(place["token"], TOKEN);
-        assert_ne!(place["workspace"], false, "{told}");
+        assert_ne!(place["workspace"], false, "{reported}");
     }
     let names = offered(&rig, 0);
     assert!(
@@ -278,12 +278,12 @@ async fn a_repository_that_takes_an_operators_name_gets_its_own_environment_alon
     );
     issue(&rig).await;
     let (task, _) = done(&rig).await;
-    let told = results(&rig, &task, "mcp__probe__where").await.remove(0);
-    let place: Value = serde_json::from_str(&told).unwrap();
+    let reported = results(&rig, &task, "mcp__probe__where").await.remove(0);
+    let place: Value = serde_json::from_str(&reported).unwrap();
     assert_eq!(
         (&place["token"], &place["workspace"]),
         (&json!("none"), &json!(true)),
-        "{told}"
+        "{reported}"
     );
     assert!(!marker.exists(), "it wrote on the host");
     assert!(
@@ -386,7 +386,7 @@ async fn a_killed_editor_comes_back_once() {
 }
 
 #[tokio::test]
-async fn an_editor_that_is_killed_twice_is_gone_on_without_and_told() {
+async fn an_editor_that_is_killed_twice_is_reported_and_the_work_goes_on_without_it() {
     let scenario = Scenario::new("kills its editor").replies([
         kill_editor(),
         edit_view("greet.sh"),
@@ -422,16 +422,16 @@ async fn an_editor_that_is_killed_twice_is_gone_on_without_and_told() {
 }
 
 #[tokio::test]
-async fn a_server_that_crashes_is_told_to_the_model_and_the_task_ends_well() {
+async fn a_server_crash_is_reported_to_the_model_and_the_task_ends_well() {
     let mut rig = Rig::local(first([probe("crash", ""), probe("echo", "again")])).await;
     let server = rig.on_worker();
     rig.servers(json!({ "probe": server }));
     issue(&rig).await;
     let (task, _) = done(&rig).await;
     let crashed = results(&rig, &task, "mcp__probe__crash").await.remove(0);
-    let told: Value = serde_json::from_str(&crashed).unwrap();
-    assert_eq!(told["status"], "error");
-    assert!(told["error"]["code"].is_string() && told["error"]["message"].is_string());
+    let reported: Value = serde_json::from_str(&crashed).unwrap();
+    assert_eq!(reported["status"], "error");
+    assert!(reported["error"]["code"].is_string() && reported["error"]["message"].is_string());
     // It was restarted, and the call waited for it.
     assert_eq!(
         results(&rig, &task, "mcp__probe__echo").await,
@@ -461,10 +461,10 @@ async fn servers_of_the_forges_are_withheld_beside_the_editor_and_only_there() {
         assert_eq!(is_offered, !editor, "{names:?}");
         assert_eq!(rig.started().is_empty(), editor);
         let transcript = rig.transcript(&task).await;
-        let told = transcript
+        let reported = transcript
             .matches("not offered beside the text editor")
             .count();
-        assert_eq!(told, usize::from(editor), "{transcript}");
+        assert_eq!(reported, usize::from(editor), "{transcript}");
     }
 }
 
@@ -493,8 +493,8 @@ async fn a_tool_that_is_taken_back_is_offered_no_more() {
         !before.contains(&"mcp__probe__hang".to_owned()),
         "{before:?}"
     );
-    let told = results(&rig, &task, "mcp__probe__echo").await.remove(0);
-    assert!(told.contains("\"status\":\"error\""), "{told}");
+    let reported = results(&rig, &task, "mcp__probe__echo").await.remove(0);
+    assert!(reported.contains("\"status\":\"error\""), "{reported}");
     assert_eq!(results(&rig, &task, "mcp__probe__late").await, ["echo: x"]);
 }
 
@@ -512,7 +512,7 @@ async fn a_call_that_hangs_ends_with_the_session_and_leaves_nothing() {
     let task = rig.task().await;
     assert!(rig.store.request_stop(task.id, "enough").await.unwrap());
     rig.forge
-        .wait_until("the stop is told", PATIENCE, |forge| {
+        .wait_until("the stop is reported", PATIENCE, |forge| {
             forge.labels(DEMO, number) == ["coding agent stopped"]
         })
         .await;
@@ -546,9 +546,12 @@ async fn what_a_server_asks_of_the_model_is_limited_and_counted() {
     rig.config["mcp"]["sampling"]["max_requests"] = 1.into();
     issue(&rig).await;
     let (task, _) = done(&rig).await;
-    let told = results(&rig, &task, "mcp__probe__ask").await;
-    assert!(told[0].contains("an answer of the model"), "{told:?}");
-    assert!(told[1].contains("the limit"), "{told:?}");
+    let reported = results(&rig, &task, "mcp__probe__ask").await;
+    assert!(
+        reported[0].contains("an answer of the model"),
+        "{reported:?}"
+    );
+    assert!(reported[1].contains("the limit"), "{reported:?}");
     let session = rig.sessions().await.remove(0);
     let own = rig.model.requests().len() as u32;
     assert_eq!(session.usage.model_calls, own);

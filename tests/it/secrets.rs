@@ -347,7 +347,7 @@ async fn nothing_left_running_can_push_once_the_result_is_measured() {
     let pull = &rig.forge.pulls(DEMO)[0];
     assert!(
         pull.body.contains(&format!("Commit `{}`", pull.head_sha)),
-        "the pull request tells of another commit than it holds: {} {}",
+        "the pull request describes another commit than its head: {} {}",
         pull.head_sha,
         pull.body
     );

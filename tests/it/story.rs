@@ -454,7 +454,7 @@ async fn tasks_are_found_and_done_while_the_broker_is_down() {
 }
 
 #[tokio::test]
-async fn a_command_that_the_policy_denies_is_told_to_the_model() {
+async fn a_denied_command_is_reported_to_the_model() {
     let scenario =
         Scenario::new("asks for root").replies([shell("sudo id"), say("I cannot do this.")]);
     let rig = Rig::local(scenario).await;

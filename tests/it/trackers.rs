@@ -591,7 +591,7 @@ async fn a_query_finds_issues_and_pull_requests_by_search() {
 }
 
 #[tokio::test]
-async fn a_revoked_token_is_told_with_a_hint() {
+async fn a_revoked_token_is_reported_with_a_hint() {
     let world = OnForge::new().await;
     world.forge.revoke(world.forge.token());
     let error = world.tracker.login().await.unwrap_err().to_string();
@@ -600,7 +600,7 @@ async fn a_revoked_token_is_told_with_a_hint() {
 }
 
 #[tokio::test]
-async fn a_spent_rate_limit_is_told() {
+async fn an_exhausted_rate_limit_is_reported() {
     let world = OnForge::new().await;
     world.forge.limit_rate(0, Duration::from_secs(3600));
     let error = world.tracker.candidates(LABEL).await.unwrap_err();

@@ -237,7 +237,10 @@ async fn hold_to(mode: &str, outcome: Outcome) {
             assert_error(&error, codes, words);
             if after == After::Restarted {
                 if mode != "long-line" && mode != "endless-line" && mode != "request-flood" {
-                    assert!(took < Duration::from_secs(1), "told only after {took:?}");
+                    assert!(
+                        took < Duration::from_secs(1),
+                        "reported only after {took:?}"
+                    );
                 }
                 rig::wait_for(manager, "faulty", "restarted", |s| {
                     s.state == ServerState::Ready && s.restarts > 0

@@ -421,10 +421,10 @@ async fn resources_and_prompts_are_read(manager: &Manager) {
 
 async fn long_call_tells_progress_and_is_cancelled(manager: &Manager) {
     const LONG: &str = "trigger-long-running-operation";
-    let (told, mut progress) = mpsc::channel(100);
+    let (progress_sender, mut progress) = mpsc::channel(100);
     let options = CallOptions {
         timeout: None,
-        progress: Some(told),
+        progress: Some(progress_sender),
     };
     let output = manager
         .call_with(
@@ -479,11 +479,11 @@ async fn long_call_tells_progress_and_is_cancelled(manager: &Manager) {
 /// not affected.
 async fn killed_server_comes_back(manager: &Manager, kill: impl Future<Output = ()>) {
     let _ = manager.notices();
-    let (told, mut progress) = mpsc::channel(100);
+    let (progress_sender, mut progress) = mpsc::channel(100);
     let long = json!({"duration": 60, "steps": 600});
     let options = CallOptions {
         timeout: None,
-        progress: Some(told),
+        progress: Some(progress_sender),
     };
     let call = manager.call_with(
         "everything",
@@ -504,7 +504,7 @@ async fn killed_server_comes_back(manager: &Manager, kill: impl Future<Output = 
         "{error}"
     );
     let took = answered.saturating_duration_since(killed);
-    assert!(took < AT_ONCE, "told only after {took:?}");
+    assert!(took < AT_ONCE, "reported only after {took:?}");
     says(manager, "memory", "read_graph", json!({}), "Rust").await;
     let status = rig::wait_for(manager, "everything", "back", |s| {
         s.state == ServerState::Ready && s.restarts == 1

@@ -435,7 +435,7 @@ fn text(id: &Value, words: &str) -> Value {
 fn tool(name: &str, fields: Value) -> Value {
     let mut tool = json!({
         "name": name,
-        "description": "Says what it is told",
+        "description": "Returns its argument",
         "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
     });
     for (key, value) in fields.as_object().into_iter().flatten() {
