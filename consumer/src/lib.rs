@@ -27,6 +27,7 @@ use agentmine_store::Store;
 use agentmine_trackers::Tracker;
 use tokio::sync::mpsc::UnboundedSender;
 
+pub use prepare::traffic::Traffic;
 pub use record::live::Progress;
 pub use run::policy::{Denied, check_command};
 pub use run::servers::launcher::SandboxLauncher;

@@ -1,13 +1,14 @@
 //! From a claimed task to a sandbox in which the agent can begin (spec 001 §4, §5).
 
 pub(crate) mod project;
+pub(crate) mod traffic;
 pub(crate) mod workspace;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentmine_agent::{Halt, Journal as _, Record};
-use agentmine_gateway::{Fence, Gateway, GatewayConfig, Upstream};
+use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, PushFence, Upstream};
 use agentmine_mcp::config::RepositoryFile;
 use agentmine_sandbox::SandboxSpec;
 use agentmine_store::{Checkpoint, Store};
@@ -116,7 +117,7 @@ struct LeaseFence {
 }
 
 #[async_trait]
-impl Fence for LeaseFence {
+impl PushFence for LeaseFence {
     async fn check(&self) -> Result<(), String> {
         self.store
             .check(&self.lease)
@@ -143,14 +144,16 @@ pub(crate) async fn prepare(
     let upstream = upstream(repository.source.clone());
     let image = chosen_image(ctx, branches.start()).await?;
     let gateway = Gateway::new(GatewayConfig {
-        upstream: upstream.clone(),
-        branch: branches.work.clone(),
-        max_push_bytes: MAX_PUSH,
+        git: GitAccess::ReadWrite {
+            upstream: upstream.clone(),
+            branch: branches.work.clone(),
+            max_push_bytes: MAX_PUSH,
+            fence: Arc::new(LeaseFence {
+                store: Arc::clone(&ctx.deps.store),
+                lease: ctx.lease.clone(),
+            }),
+        },
         network: ctx.deps.config.command_executor.docker.network.clone(),
-        fence: Arc::new(LeaseFence {
-            store: Arc::clone(&ctx.deps.store),
-            lease: ctx.lease.clone(),
-        }),
     })
     .map_err(|e| Halt::Failed(format!("the gateway could not be set up: {e:#}")))?;
     let spec = SandboxSpec {

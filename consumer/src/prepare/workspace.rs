@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use agentmine_agent::Halt;
 use agentmine_gateway::Gateway;
-use agentmine_sandbox::{
-    Backend, Command, CommandResult, OutboundKind, Sandbox, SandboxError, SandboxSpec,
-};
-use tokio::task::{JoinHandle, JoinSet};
+use agentmine_sandbox::{Backend, Command, CommandResult, Sandbox, SandboxError, SandboxSpec};
+
+use crate::prepare::traffic::Traffic;
 
 /// Where the project is in every sandbox.
 pub(crate) const PROJECT: &str = "/workspace/project";
@@ -20,20 +19,12 @@ pub(crate) const PROJECT: &str = "/workspace/project";
 const GIT_TIMEOUT: Duration = Duration::from_secs(1800);
 /// Output of our own commands that is read.
 const GIT_OUTPUT: usize = 256 * 1024;
-/// Connections out of one sandbox at once.
-const MAX_CONNECTIONS: usize = 256;
 
 /// A sandbox whose traffic is served.
 pub(crate) struct Workspace {
     pub(crate) sandbox: Arc<dyn Sandbox>,
     pub(crate) gateway: Gateway,
-    traffic: JoinHandle<()>,
-}
-
-impl Drop for Workspace {
-    fn drop(&mut self) {
-        self.traffic.abort();
-    }
+    _traffic: Traffic,
 }
 
 impl Workspace {
@@ -44,18 +35,19 @@ impl Workspace {
         gateway: Gateway,
     ) -> Result<Self, Halt> {
         let sandbox: Arc<dyn Sandbox> = Arc::from(backend.start(spec).await.map_err(start_halt)?);
-        let traffic = tokio::spawn(serve(Arc::clone(&sandbox), gateway.clone()));
+        let traffic = Traffic::serve(Arc::clone(&sandbox), gateway.clone());
         Ok(Self {
             sandbox,
             gateway,
-            traffic,
+            _traffic: traffic,
         })
     }
 
     /// The remote's URL as the sandbox sees it.
     pub(crate) fn remote_url(&self) -> String {
         let (git_port, _) = self.sandbox.ports();
-        format!("http://127.0.0.1:{git_port}{}", self.gateway.remote_path())
+        let path = self.gateway.remote_path().unwrap_or_default();
+        format!("http://127.0.0.1:{git_port}{path}")
     }
 
     /// Runs a git command in the project. A non-zero exit code is the caller's to judge.
@@ -197,23 +189,5 @@ fn start_halt(error: SandboxError) -> Halt {
         | SandboxError::Failed(_) => {
             Halt::Retry(format!("the sandbox could not be started: {error}"))
         }
-    }
-}
-
-/// Hands each connection out of the sandbox to the gateway.
-async fn serve(sandbox: Arc<dyn Sandbox>, gateway: Gateway) {
-    let mut connections = JoinSet::new();
-    while let Some(outbound) = sandbox.next_outbound().await {
-        while connections.len() >= MAX_CONNECTIONS {
-            connections.join_next().await;
-        }
-        while connections.try_join_next().is_some() {}
-        let gateway = gateway.clone();
-        connections.spawn(async move {
-            match outbound.kind {
-                OutboundKind::Git => gateway.serve_git(outbound.stream).await,
-                OutboundKind::Web => gateway.serve_web(outbound.stream).await,
-            }
-        });
     }
 }

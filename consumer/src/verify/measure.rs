@@ -11,7 +11,7 @@ use agentmine_agent::{
     ChangedFile, Check, Facts, Gather, Halt, Verdict, WebRequest, judge, placeholders,
 };
 use agentmine_gateway::facts::BareRepo;
-use agentmine_gateway::{Fence, Gateway, GatewayConfig, TrafficEvent};
+use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, TrafficEvent};
 use agentmine_sandbox::SandboxSpec;
 use async_trait::async_trait;
 
@@ -41,16 +41,6 @@ pub(crate) struct Measurer<'a> {
     pub(crate) ctx: &'a Context,
     pub(crate) prepared: &'a Prepared,
     pub(crate) title: &'a str,
-}
-
-/// The checks' sandbox may fetch and nothing else.
-struct ReadOnly;
-
-#[async_trait]
-impl Fence for ReadOnly {
-    async fn check(&self) -> Result<(), String> {
-        Err("nothing is pushed while the result is measured".into())
-    }
 }
 
 #[async_trait]
@@ -153,7 +143,7 @@ impl Measurer<'_> {
             return Ok(facts);
         };
         facts.head = Some(head.clone());
-        bare.fetch(&[base.as_str(), head.as_str()], 1)
+        bare.fetch(&[base.as_str(), head.as_str()])
             .await
             .map_err(upstream_halt)?;
         let diff = bare.diff(&base, &head).await.map_err(upstream_halt)?;
@@ -186,11 +176,8 @@ impl Measurer<'_> {
     async fn check(&self, head: &str) -> Result<(Vec<Check>, Vec<WebRequest>), Halt> {
         let ctx = self.ctx;
         let gateway = Gateway::new(GatewayConfig {
-            upstream: self.prepared.upstream.clone(),
-            branch: self.prepared.branches.work.clone(),
-            max_push_bytes: 0,
+            git: GitAccess::ReadOnly(self.prepared.upstream.clone()),
             network: ctx.deps.config.command_executor.docker.network.clone(),
-            fence: Arc::new(ReadOnly),
         })
         .map_err(|e| Halt::Failed(format!("{e:#}")))?;
         let spec = SandboxSpec {

@@ -1,39 +1,37 @@
-//! What the gateway did and refused.
+//! What the gateway allowed and refused.
 //!
-//! The sandbox decides how often something happens, so everything kept here is bounded: web hosts
-//! are kept once each up to [`MAX_WEB`] let through and as many refused, so that neither crowds out
-//! the other, and pushes up to [`MAX_PUSHES`]. What does not fit is counted.
+//! The sandbox decides how often something happens, so everything kept here is bounded: each web host
+//! once, up to [`MAX_WEB`] allowed and as many refused, so that neither crowds out the other, and
+//! pushes up to [`MAX_PUSHES`]. What does not fit is counted.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
+use crate::printable::printable;
 
-/// Distinct web events kept: of those let through, and of those refused.
+/// Distinct web events kept: of those allowed, and of those refused.
 const MAX_WEB: usize = 1000;
 /// Push events kept.
 const MAX_PUSHES: usize = 500;
-/// Bytes of a host name or a reason kept.
-const MAX_TEXT: usize = 300;
 
-/// Something the gateway did or refused. Shown in the pull request's summary.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+/// Something the gateway allowed or refused. Web requests are shown in the pull request's summary;
+/// refused pushes will be, once the hardening issue adds them to the session's report.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TrafficEvent {
     /// A push went upstream and was accepted.
     Pushed {
         /// The branch, without `refs/heads/`.
         branch: String,
-        /// The branch's commit before; all zeros when the push made the branch.
+        /// The branch's commit before; all zeros when the push created the branch.
         old: String,
         /// The branch's commit now.
         new: String,
-        /// Bytes of the push as the sandbox sent it.
+        /// Size of the push as the sandbox sent it.
         bytes: u64,
     },
     /// A push was refused, here or upstream.
     PushRefused {
-        /// Why, as it was told to git.
+        /// The reason that git was given.
         reason: String,
     },
     /// Upstream refused the worker's credentials: the session cannot succeed.
@@ -41,7 +39,7 @@ pub enum TrafficEvent {
         /// 401 or 403.
         status: u16,
     },
-    /// Web requests to this host were let through. Kept once for each host and port.
+    /// Web requests to this host were allowed. Kept once for each host and port.
     WebAllowed {
         /// The host's name, in lower case.
         host: String,
@@ -50,11 +48,11 @@ pub enum TrafficEvent {
     },
     /// Web requests to this host were refused here. Kept once for each host, port and reason.
     WebBlocked {
-        /// The host as the sandbox named it, cut if it is long.
+        /// The host as the sandbox named it, truncated if it is long.
         host: String,
-        /// The port; 0 when none could be read.
+        /// The port; 0 when the request named none.
         port: u16,
-        /// Why.
+        /// The reason that the client was given.
         reason: String,
     },
 }
@@ -78,7 +76,7 @@ struct State {
 
 impl Ledger {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing here panics half-way through a change, so a poisoned state is still whole.
+        // Nothing here panics in the middle of a change, so a poisoned state is still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,7 +84,7 @@ impl Ledger {
         self.state().events.clone()
     }
 
-    /// How many events found no room.
+    /// How many events did not fit.
     pub(crate) fn dropped(&self) -> u64 {
         self.state().dropped
     }
@@ -193,19 +191,6 @@ fn web_event(
     events.push(event);
 }
 
-/// One line of printable text, cut at [`MAX_TEXT`] bytes.
-pub(crate) fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len().min(MAX_TEXT));
-    for c in text.chars() {
-        if out.len() + c.len_utf8() > MAX_TEXT {
-            out.push('…');
-            break;
-        }
-        out.push(if c.is_control() { ' ' } else { c });
-    }
-    out.trim().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,14 +207,14 @@ mod tests {
         assert_eq!(ledger.events().len(), MAX_WEB + 1);
         assert_eq!(ledger.dropped(), MAX_WEB as u64);
         ledger.web_blocked("h0", 80, "no");
-        assert_eq!(ledger.dropped(), MAX_WEB as u64, "it is kept already");
+        assert_eq!(ledger.dropped(), MAX_WEB as u64, "it is already listed");
         ledger.web_allowed("b.example", 443);
         ledger.push_refused("still kept");
         assert_eq!(ledger.events().len(), MAX_WEB + 3);
     }
 
     #[test]
-    fn hosts_let_through_leave_room_for_refused_ones() {
+    fn allowed_hosts_leave_room_for_refused_ones() {
         let ledger = Ledger::default();
         for n in 0..=MAX_WEB {
             ledger.web_allowed(&format!("h{n}"), 443);
@@ -240,12 +225,5 @@ mod tests {
             matches!(last, Some(TrafficEvent::WebBlocked { host, .. }) if host == "evil.example")
         );
         assert_eq!(ledger.dropped(), 1);
-    }
-
-    #[test]
-    fn long_and_unprintable_text_is_cut() {
-        let text = printable(&format!("a\x1b[31m\nb{}", "x".repeat(1000)));
-        assert!(text.starts_with("a [31m b"));
-        assert!(text.len() <= MAX_TEXT + 3);
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP/1.1 server over one stream of the sandbox, and its answers.
+//! The HTTP/1.1 server on one stream of the sandbox, and its responses.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -13,27 +13,27 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics::Counter;
 
-use crate::GatewayStream;
+use crate::stream::GatewayStream;
 
-/// Time for the head of a request, and for a kept-alive connection to bring the next one.
+/// Time limit for the head of a request, and for the next one on a kept-alive connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Headers of one request.
+/// Header fields of one request.
 const MAX_HEADERS: usize = 100;
-/// Bytes of the head of one request.
+/// Size of the head of one request.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Serves requests on `stream` until it ends. Faults of the connection end it and are not errors.
+/// Serves requests on `stream` until it ends. A fault of the connection only ends it.
 pub(crate) async fn serve<F, R>(stream: impl GatewayStream, handle: F)
 where
     F: Fn(Request<Incoming>) -> R + Send,
     R: Future<Output = Response<Body>> + Send,
 {
     let service = service_fn(|request| {
-        let answer = handle(request);
-        async { Ok::<_, Infallible>(answer.await) }
+        let response = handle(request);
+        async { Ok::<_, Infallible>(response.await) }
     });
     let ended = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -48,7 +48,7 @@ where
     }
 }
 
-/// A short text that git and curl show to the user.
+/// A short message that git and curl show to the user.
 pub(crate) fn text(status: StatusCode, message: &str) -> Response<Body> {
     let mut response = Response::new(full(format!("agentmine: {message}\n")));
     *response.status_mut() = status;
@@ -65,8 +65,8 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
         .boxed_unsync()
 }
 
-/// `body` with its bytes counted, ended with an error when no frame comes for `idle`. `held` is
-/// dropped when the body has ended.
+/// `body` with its bytes counted. It fails when no frame arrives for `idle`; `held` is dropped at its
+/// end.
 pub(crate) fn watched<B, G>(body: B, idle: Duration, counter: Counter, held: G) -> Body
 where
     G: Send + 'static,
@@ -84,14 +84,14 @@ where
                     Some((Ok(frame), Some((body, held))))
                 }
                 Ok(Some(Err(error))) => Some((Err(error.into()), None)),
-                Err(_) => Some((Err("idle for too long".into()), None)),
+                Err(_) => Some((Err("no data for too long".into()), None)),
             }
         }
     });
     BodyExt::boxed_unsync(StreamBody::new(frames))
 }
 
-/// A body of what `stream` yields.
+/// A body made of the chunks of `stream`.
 pub(crate) fn streamed<S, E>(stream: S) -> Body
 where
     S: futures::Stream<Item = Result<Bytes, E>> + Send + 'static,

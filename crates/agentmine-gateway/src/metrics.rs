@@ -1,4 +1,4 @@
-//! The metrics that the gateway moves.
+//! The gateway's metrics.
 
 /// Describes them for `/metrics`. May be called again.
 pub(crate) fn describe() {

@@ -1,38 +1,35 @@
 //! What changed between two commits.
 
-use serde::Serialize;
-
 /// What changed between two commits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diff {
     /// The changed files, renamed ones under their new path.
     pub files: Vec<FileStat>,
     /// The unified patch, from its start up to 1 MiB.
     pub patch: String,
-    /// Whether the patch or the list of files goes on past what is here.
+    /// Whether the patch or the list of files was truncated.
     pub patch_cut: bool,
 }
 
 /// How much of one file changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileStat {
     /// The path, from the repository's root.
     pub path: String,
-    /// The path that a renamed file had before. There is no file of that name any more.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The previous path of a renamed file.
     pub old_path: Option<String>,
     /// Lines added; 0 for a binary file.
     pub added: u64,
     /// Lines removed; 0 for a binary file.
     pub removed: u64,
-    /// Whether git takes the file for binary.
+    /// Whether git treats the file as binary.
     pub binary: bool,
 }
 
 /// One line that the patch adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddedLine<'a> {
-    /// The path as the patch writes it; unusual names are quoted by git.
+    /// The path as in the patch; git quotes unusual names.
     pub path: &'a str,
     /// The line's number in the new file, from 1.
     pub number: u64,
@@ -41,13 +38,7 @@ pub struct AddedLine<'a> {
 }
 
 impl Diff {
-    /// Whether nothing changed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.files.is_empty()
-    }
-
-    /// The added lines in the patch, as far as it goes.
+    /// The added lines of the patch.
     pub fn added_lines(&self) -> impl Iterator<Item = AddedLine<'_>> {
         let mut state = Position::default();
         self.patch
@@ -56,8 +47,8 @@ impl Diff {
     }
 }
 
-/// Where in a patch a line stands. The counts of a hunk's head decide what is content, since an
-/// added line can look like a header.
+/// A position in a patch. The counts in a hunk's header decide what is content, since an added line can
+/// look like a header.
 #[derive(Debug, Default)]
 struct Position<'a> {
     path: &'a str,

@@ -1,38 +1,40 @@
-//! A push is unpacked and judged here before anything of it goes upstream.
+//! The checks of a push's content, before anything of it goes upstream.
 //!
-//! The pack stands alone: upstream's advertisement says `no-thin`, so git sends whole objects, and a
-//! pack that leans on objects elsewhere is refused. The commits in it then show whether the branch's
-//! old commit is among the ancestors of the new one. Only when the way there leads over commits that
-//! are not in the pack (say, a merge of a branch that upstream already has) the history is fetched.
+//! The pack is self-contained: the list of refs says `no-thin`, so git sends whole objects, and a pack
+//! that depends on objects elsewhere is refused. The commits in it then show whether the branch's old
+//! commit is among the ancestors of the new one. The history is fetched only when the path there leads
+//! through commits that are not in the pack (for example, a merge of a branch that upstream already
+//! has).
 
 use std::collections::{HashMap, HashSet};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command;
-use super::push::{Command, Head, is_id, is_zero};
 use super::spool::Spool;
-use super::upstream::Remote;
-use crate::events::printable;
 use crate::facts::BareRepo;
+use crate::git_process;
+use crate::printable::printable;
+use crate::upstream::Remote;
+use crate::wire::object_id::{is_id, is_zero};
+use crate::wire::push_request::{PushHead, RefUpdate};
 
 const UNPACK_TIMEOUT: Duration = Duration::from_secs(300);
-/// Bytes of a list of objects or commits; a push with more of them is refused.
+/// Size limit of a list of objects or commits, in bytes; a push with more of them is refused.
 const MAX_LIST: usize = 64 * 1024 * 1024;
 
-/// A push that is known to be sound.
+/// Proof that a push has passed the checks.
 #[derive(Debug)]
 pub(crate) struct Checked(());
 
 /// Checks the pack of a push, and that it only adds to what the branch holds.
 ///
-/// `Err` holds the reason, in words for git.
+/// The error is the reason, for the user of git.
 pub(crate) async fn check(
     remote: Arc<Remote>,
     spool: &Spool,
-    head: &Head,
-    command: &Command,
+    head: &PushHead,
+    command: &RefUpdate,
 ) -> Result<Checked, String> {
     let broken = |error: std::io::Error| {
         tracing::warn!(%error, "a push could not be checked");
@@ -44,7 +46,7 @@ pub(crate) async fn check(
         [b'P', b'A', b'C', b'K', 0, 0, 0, 2, count @ ..] if count.len() == 4 => count
             .iter()
             .fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte)),
-        _ => return Err("the push holds no pack".into()),
+        _ => return Err("the push contains no pack".into()),
     };
     if objects > 0 {
         unpack(&repo, spool, head.pack_offset).await?;
@@ -61,7 +63,7 @@ async fn unpack(repo: &BareRepo, spool: &Spool, pack_offset: u64) -> Result<(), 
     git.args(["index-pack", "--stdin", "--fsck-objects", "--threads=1"]);
     git.arg(format!("--max-input-size={}", spool.length));
     git.stdin(Stdio::from(spool.from(pack_offset).map_err(failed)?));
-    let output = command::run(git, UNPACK_TIMEOUT, MAX_LIST)
+    let output = git_process::run(git, UNPACK_TIMEOUT, MAX_LIST)
         .await
         .map_err(failed)?;
     if output.status.success() {
@@ -78,7 +80,7 @@ async fn unpack(repo: &BareRepo, spool: &Spool, pack_offset: u64) -> Result<(), 
 }
 
 /// Whether the branch's old commit is an ancestor of the new one.
-async fn descends(repo: &BareRepo, command: &Command) -> Result<(), String> {
+async fn descends(repo: &BareRepo, command: &RefUpdate) -> Result<(), String> {
     const REWIND: &str = "not a fast-forward: commits on the branch would be lost";
     let parents = commits(repo)
         .await
@@ -93,7 +95,7 @@ async fn descends(repo: &BareRepo, command: &Command) -> Result<(), String> {
             match repo.is_ancestor(&command.old, &command.new).await {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(REWIND.into()),
-                Err(_) => Err("the push leans on commits that upstream does not have".into()),
+                Err(_) => Err("the push depends on commits that upstream does not have".into()),
             }
         }
     }
@@ -104,9 +106,9 @@ async fn commits(repo: &BareRepo) -> std::io::Result<HashMap<String, Vec<String>
     let mut git = repo.git();
     git.args(["cat-file", "--batch-all-objects", "--unordered"]);
     git.arg("--batch-check=%(objecttype) %(objectname)");
-    let output = command::run(git, UNPACK_TIMEOUT, MAX_LIST).await?;
+    let output = git_process::run(git, UNPACK_TIMEOUT, MAX_LIST).await?;
     if output.cut || !output.status.success() {
-        return Err(std::io::Error::other("too many objects"));
+        return Err(std::io::Error::other("it has too many objects"));
     }
     let listing = String::from_utf8_lossy(&output.stdout);
     let ids: String = listing
@@ -122,9 +124,9 @@ async fn commits(repo: &BareRepo) -> std::io::Result<HashMap<String, Vec<String>
     let mut git = repo.git();
     git.args(["log", "--no-walk=unsorted", "--stdin", "--format=%H %P"]);
     git.stdin(Stdio::from(list));
-    let output = command::run(git, UNPACK_TIMEOUT, MAX_LIST).await?;
+    let output = git_process::run(git, UNPACK_TIMEOUT, MAX_LIST).await?;
     if output.cut || !output.status.success() {
-        return Err(std::io::Error::other("the commits cannot be read"));
+        return Err(std::io::Error::other("its commits cannot be read"));
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let mut parents = HashMap::new();
@@ -141,9 +143,9 @@ async fn commits(repo: &BareRepo) -> std::io::Result<HashMap<String, Vec<String>
 enum Walk {
     /// `old` is an ancestor.
     Found,
-    /// It is not, by all ways.
+    /// It is not, on any path.
     Ended,
-    /// Some way leads out of the pack.
+    /// Some path leads out of the pack.
     LeftThePack,
 }
 
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_finds_the_old_commit_or_says_where_it_stopped() {
+    fn a_walk_finds_the_old_commit_or_where_it_stopped() {
         let graph: HashMap<String, Vec<String>> = [
             ("d", vec!["c", "x"]),
             ("c", vec!["b"]),

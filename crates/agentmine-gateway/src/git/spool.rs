@@ -1,4 +1,4 @@
-//! A push on its way in: read whole into a file without a name before anything looks at it.
+//! An incoming push, read whole into a file without a name before anything looks at it.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -12,20 +12,21 @@ use tokio::io::AsyncWriteExt;
 
 use crate::http::BoxError;
 
-/// Time between two pieces of a push.
+/// Time limit between two chunks of a push.
 const IDLE: Duration = Duration::from_secs(120);
-/// Time for a whole push. One push is read at a time, so a slow one holds up the next.
+/// Time limit for a whole push. One push is read at a time, so a slow one delays the next.
 const DEADLINE: Duration = Duration::from_secs(600);
-/// Bytes past the limit that are read and thrown away, so that git gets to hear the reason.
-const PATIENCE: u64 = 256 * 1024 * 1024;
+/// Bytes past the limit that are read and discarded: git shows the reason only once it has sent
+/// everything.
+const MAX_DISCARDED: u64 = 256 * 1024 * 1024;
 
 /// A push in a file.
 #[derive(Debug)]
 pub(crate) struct Spool {
     file: File,
-    /// Bytes that came, those thrown away included.
+    /// Bytes received, including the discarded ones.
     pub(crate) length: u64,
-    /// Whether there were more than the limit. The file holds only the first of them then.
+    /// Whether the limit was exceeded. The file then holds only the first bytes.
     pub(crate) over: bool,
 }
 
@@ -65,8 +66,8 @@ impl Spool {
                 let kept = usize::try_from(room).map_or(data.len(), |room| room.min(data.len()));
                 file.write_all(&data[..kept]).await?;
             }
-            if length > limit.saturating_add(PATIENCE) {
-                return Err(io::Error::other("far over the limit"));
+            if length > limit.saturating_add(MAX_DISCARDED) {
+                return Err(io::Error::other("the push is far over the limit"));
             }
         }
         file.flush().await?;
@@ -122,7 +123,7 @@ mod tests {
 
     /// A sender that is never idle for long, and never done.
     #[tokio::test(start_paused = true)]
-    async fn a_push_that_only_trickles_is_given_up() {
+    async fn a_push_that_only_trickles_is_aborted() {
         let drops = Box::pin(futures::stream::unfold((), |()| async {
             tokio::time::sleep(IDLE / 2).await;
             let frame = Frame::data(Bytes::from_static(b"x"));

@@ -1,47 +1,46 @@
-//! Which addresses are of the public internet.
+//! Which IP addresses belong to the public internet.
 //!
-//! From IANA's registries of special-purpose addresses, IPv4 and IPv6, with the metadata addresses
-//! of cloud providers. For IPv6 only what is handed out as global unicast is let through, so an
-//! unknown range is refused.
+//! Based on IANA's registries of special-purpose IPv4 and IPv6 addresses, and the metadata addresses of
+//! cloud providers. For IPv6 only global unicast is allowed, so an unknown range is refused.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const V4: &[([u8; 4], u32, &str)] = &[
-    ([0, 0, 0, 0], 8, "an unspecified address"),
-    ([10, 0, 0, 0], 8, "a private address"),
-    ([100, 64, 0, 0], 10, "a carrier's private address"),
-    ([127, 0, 0, 0], 8, "a loopback address"),
-    ([168, 63, 129, 16], 32, "a metadata address"),
-    ([169, 254, 0, 0], 16, "a link-local or metadata address"),
-    ([172, 16, 0, 0], 12, "a private address"),
-    ([192, 0, 0, 0], 24, "a reserved address"),
-    ([192, 0, 2, 0], 24, "a documentation address"),
-    ([192, 31, 196, 0], 24, "a reserved address"),
-    ([192, 52, 193, 0], 24, "a reserved address"),
-    ([192, 88, 99, 0], 24, "a reserved address"),
-    ([192, 168, 0, 0], 16, "a private address"),
-    ([192, 175, 48, 0], 24, "a reserved address"),
-    ([198, 18, 0, 0], 15, "a benchmarking address"),
-    ([198, 51, 100, 0], 24, "a documentation address"),
-    ([203, 0, 113, 0], 24, "a documentation address"),
-    ([224, 0, 0, 0], 4, "a multicast address"),
-    ([240, 0, 0, 0], 4, "a reserved address"),
+    ([0, 0, 0, 0], 8, "unspecified address"),
+    ([10, 0, 0, 0], 8, "private address"),
+    ([100, 64, 0, 0], 10, "carrier's private address"),
+    ([127, 0, 0, 0], 8, "loopback address"),
+    ([168, 63, 129, 16], 32, "metadata address"),
+    ([169, 254, 0, 0], 16, "link-local or metadata address"),
+    ([172, 16, 0, 0], 12, "private address"),
+    ([192, 0, 0, 0], 24, "reserved address"),
+    ([192, 0, 2, 0], 24, "documentation address"),
+    ([192, 31, 196, 0], 24, "reserved address"),
+    ([192, 52, 193, 0], 24, "reserved address"),
+    ([192, 88, 99, 0], 24, "reserved address"),
+    ([192, 168, 0, 0], 16, "private address"),
+    ([192, 175, 48, 0], 24, "reserved address"),
+    ([198, 18, 0, 0], 15, "benchmarking address"),
+    ([198, 51, 100, 0], 24, "documentation address"),
+    ([203, 0, 113, 0], 24, "documentation address"),
+    ([224, 0, 0, 0], 4, "multicast address"),
+    ([240, 0, 0, 0], 4, "reserved address"),
 ];
 
 const V6: &[([u16; 8], u32, &str)] = &[
-    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23, "a reserved address"),
+    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23, "reserved address"),
     (
         [0x2001, 0xdb8, 0, 0, 0, 0, 0, 0],
         32,
-        "a documentation address",
+        "documentation address",
     ),
-    ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, "a 6to4 address"),
+    ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, "6to4 address"),
     (
         [0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0],
         48,
-        "a reserved address",
+        "reserved address",
     ),
-    ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, "a documentation address"),
+    ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, "documentation address"),
 ];
 
 /// Why `address` may not be reached, or `None` for a public one.
@@ -66,12 +65,12 @@ fn refused_v6(address: Ipv6Addr) -> Option<&'static str> {
     let segments = address.segments();
     if segments[0] & 0xe000 != 0x2000 {
         return Some(match address {
-            Ipv6Addr::LOCALHOST => "a loopback address",
-            Ipv6Addr::UNSPECIFIED => "an unspecified address",
-            _ if address.is_multicast() => "a multicast address",
-            _ if address.is_unique_local() => "a private address",
-            _ if address.is_unicast_link_local() => "a link-local address",
-            _ => "a reserved address",
+            Ipv6Addr::LOCALHOST => "loopback address",
+            Ipv6Addr::UNSPECIFIED => "unspecified address",
+            _ if address.is_multicast() => "multicast address",
+            _ if address.is_unique_local() => "private address",
+            _ if address.is_unicast_link_local() => "link-local address",
+            _ => "reserved address",
         });
     }
     let bits = address.to_bits();
@@ -82,8 +81,8 @@ fn refused_v6(address: Ipv6Addr) -> Option<&'static str> {
         .map(|(_, _, reason)| *reason)
 }
 
-/// The IPv4 address that traffic to `address` ends up at: IPv4-mapped and NAT64. Other ways to
-/// embed one (compatible, 6to4, Teredo) are refused as a whole.
+/// The IPv4 address that traffic to `address` reaches: IPv4-mapped and NAT64. Other embeddings
+/// (compatible, 6to4, Teredo) are refused as a whole.
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     if let Some(inner) = address.to_ipv4_mapped() {
         return Some(inner);
@@ -157,7 +156,7 @@ mod tests {
     #[case("2606:4700::1111")]
     #[case("2001:4860:4860::8888")]
     #[case("2a00:1450:4001::1")]
-    fn public_addresses_are_let_through(#[case] text: &str) {
+    fn public_addresses_are_allowed(#[case] text: &str) {
         assert_eq!(refused(text.parse().unwrap()), None, "{text}");
     }
 
@@ -178,7 +177,7 @@ mod tests {
         }
 
         #[test]
-        fn an_embedded_address_is_judged_like_itself(bits: u32) {
+        fn an_embedded_address_is_treated_like_itself(bits: u32) {
             let inner = Ipv4Addr::from_bits(bits);
             let plain = refused_v4(inner);
             prop_assert_eq!(refused_v6(inner.to_ipv6_mapped()), plain);
@@ -187,7 +186,7 @@ mod tests {
         }
 
         #[test]
-        fn only_global_unicast_is_let_through(bits: u128) {
+        fn only_global_unicast_is_allowed(bits: u128) {
             let address = Ipv6Addr::from_bits(bits);
             if embedded(address).is_none() && address.segments()[0] & 0xe000 != 0x2000 {
                 prop_assert!(refused_v6(address).is_some());

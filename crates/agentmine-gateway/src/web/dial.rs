@@ -1,4 +1,5 @@
-//! Connecting: our own resolution, each address judged, and the judged address itself connected to.
+//! Connecting to a host: it is resolved here, each address is checked, and the connection goes to the
+//! checked address, so a second resolution cannot change it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,12 +8,14 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::address;
-use super::policy::{Grant, Host};
+use super::host::Host;
+use super::policy::Grant;
 
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Addresses of one name that are tried.
 const MAX_TRIES: usize = 4;
+const OWN_ADDRESS: &str = "address of the worker itself";
 
 /// Why there is no connection.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +26,7 @@ pub(super) enum DialError {
     Unreachable(&'static str),
 }
 
-/// Connects to `host`. Names are resolved once; addresses that may not be reached are left out.
+/// Connects to `host`. A name is resolved once; forbidden addresses are skipped.
 pub(super) async fn dial(host: &Host, port: u16, grant: Grant) -> Result<TcpStream, DialError> {
     let mut blocked = None;
     let mut tried = 0;
@@ -42,7 +45,7 @@ pub(super) async fn dial(host: &Host, port: u16, grant: Grant) -> Result<TcpStre
             continue;
         };
         if grant == Grant::Public && to_itself(&stream) {
-            blocked = Some("an address of the worker itself");
+            blocked = Some(OWN_ADDRESS);
             continue;
         }
         let _ = stream.set_nodelay(true);
@@ -50,7 +53,7 @@ pub(super) async fn dial(host: &Host, port: u16, grant: Grant) -> Result<TcpStre
     }
     Err(match blocked {
         Some(reason) if tried == 0 => DialError::Blocked(reason),
-        Some(reason @ "an address of the worker itself") => DialError::Blocked(reason),
+        Some(OWN_ADDRESS) => DialError::Blocked(OWN_ADDRESS),
         _ => DialError::Unreachable("the host cannot be reached"),
     })
 }
@@ -66,16 +69,14 @@ async fn resolve(host: &Host, port: u16) -> Result<Vec<SocketAddr>, DialError> {
             .await
             {
                 Ok(Ok(found)) => Ok(found.collect()),
-                Ok(Err(_)) => Err(DialError::Unreachable("the host's name does not resolve")),
-                Err(_) => Err(DialError::Unreachable(
-                    "resolving the host's name took too long",
-                )),
+                Ok(Err(_)) => Err(DialError::Unreachable("the host name does not resolve")),
+                Err(_) => Err(DialError::Unreachable("resolving the host name timed out")),
             }
         }
     }
 }
 
-/// Whether both ends have the same address: the worker's public one, which no list can know.
+/// Whether both ends have the same address: the worker's public one, which no list contains.
 fn to_itself(stream: &TcpStream) -> bool {
     match (stream.local_addr(), stream.peer_addr()) {
         (Ok(local), Ok(peer)) => local.ip() == peer.ip(),

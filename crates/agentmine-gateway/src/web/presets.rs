@@ -1,6 +1,6 @@
 //! Hosts of the language registries, for `allowed_domains`.
 
-/// Name and hosts of each preset.
+/// The name and hosts of each preset.
 const PRESETS: &[(&str, &[&str])] = &[
     (
         "npm",
@@ -34,7 +34,7 @@ pub(super) fn hosts(name: &str) -> Option<&'static [&'static str]> {
     found.map(|(_, hosts)| *hosts)
 }
 
-/// The names of all presets, for a message.
+/// The names of all presets, for an error message.
 pub(super) fn names() -> String {
     let names: Vec<String> = PRESETS
         .iter()

@@ -1,7 +1,7 @@
 //! The server name in a TLS ClientHello (RFC 8446 §4.1.2, RFC 6066 §3), before any of it is passed
-//! on. With an encrypted ClientHello only the outer name can be seen; it is held to the same rule.
+//! on. With an encrypted ClientHello only the outer name is visible; the same rule applies to it.
 
-/// What the first bytes of a connection say.
+/// What the first bytes of a connection contain.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Hello {
     /// More bytes are needed.
@@ -12,7 +12,7 @@ pub(super) enum Hello {
     Refused(&'static str),
 }
 
-/// Bytes of a ClientHello.
+/// Size limit of a ClientHello, in bytes.
 pub(super) const MAX_HELLO: usize = 64 * 1024;
 
 const NOT_TLS: Hello = Hello::Refused("the first bytes are not TLS");
@@ -23,12 +23,12 @@ pub(super) fn server_name(bytes: &[u8]) -> Hello {
         Err(other) => other,
         Ok(body) => match extensions(&body).and_then(name) {
             Some(hello) => hello,
-            None => Hello::Refused("the TLS greeting is malformed"),
+            None => Hello::Refused("the TLS ClientHello is malformed"),
         },
     }
 }
 
-/// The body of the ClientHello, put together from its records.
+/// The body of the ClientHello, joined from its records.
 fn handshake(bytes: &[u8]) -> Result<Vec<u8>, Hello> {
     let mut rest = bytes;
     let mut message = Vec::new();
@@ -39,7 +39,7 @@ fn handshake(bytes: &[u8]) -> Result<Vec<u8>, Hello> {
             }
             let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
             if length > MAX_HELLO {
-                return Err(Hello::Refused("the TLS greeting is too long"));
+                return Err(Hello::Refused("the TLS ClientHello is too long"));
             }
             if message.len() >= 4 + length {
                 return Ok(message[4..4 + length].to_vec());
@@ -99,13 +99,15 @@ fn name(mut extensions: Input<'_>) -> Option<Hello> {
         let length = list.u16()?;
         let text = std::str::from_utf8(list.take(length.into())?).ok()?;
         if !list.0.is_empty() || found.is_some() {
-            return Some(Hello::Refused("the TLS greeting names more than one host"));
+            return Some(Hello::Refused(
+                "the TLS ClientHello names more than one host",
+            ));
         }
         found = Some(text.to_ascii_lowercase());
     }
     Some(match found {
         Some(name) => Hello::Name(name),
-        None => Hello::Refused("the TLS greeting names no host (no SNI)"),
+        None => Hello::Refused("the TLS ClientHello names no host (no SNI)"),
     })
 }
 
@@ -183,7 +185,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_greeting_in_pieces_is_put_together() {
+    fn a_client_hello_in_pieces_is_joined() {
         let list = extension(0, &sized(&entry("example.org")));
         let bytes = hello(&list, 7);
         assert_eq!(server_name(&bytes), Hello::Name("example.org".into()));
@@ -224,7 +226,7 @@ pub(super) mod tests {
         }
 
         #[test]
-        fn a_damaged_greeting_ends_without_a_panic(at: prop::sample::Index, byte: u8) {
+        fn a_damaged_client_hello_ends_without_a_panic(at: prop::sample::Index, byte: u8) {
             let mut bytes = hello_for("example.org");
             let at = at.index(bytes.len());
             bytes[at] = byte;

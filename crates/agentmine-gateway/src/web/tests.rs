@@ -7,11 +7,11 @@ use agentmine_runtime::config::Network;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::policy::Host;
+use super::WebProxy;
+use super::host::Host;
 use super::sni::tests::hello_for;
-use super::{WebProxy, greeting};
-use crate::TrafficEvent;
-use crate::events::Ledger;
+use super::tunnel::client_hello;
+use crate::events::{Ledger, TrafficEvent};
 
 struct Proxy {
     address: SocketAddr,
@@ -130,7 +130,7 @@ async fn a_named_private_address_is_reached_through_a_tunnel_without_tls() {
 }
 
 #[tokio::test]
-async fn a_plain_request_loses_what_is_meant_for_the_proxy() {
+async fn a_plain_request_loses_the_headers_for_the_proxy() {
     let target = mirror().await;
     let proxy = Proxy::new(|network| network.allowed_private = vec![target.to_string()]).await;
     let answer = proxy
@@ -159,7 +159,7 @@ async fn a_plain_request_loses_what_is_meant_for_the_proxy() {
 }
 
 #[tokio::test]
-async fn each_request_on_one_connection_is_judged() {
+async fn each_request_on_one_connection_is_decided() {
     let target = mirror().await;
     let proxy = Proxy::new(|network| network.allowed_private = vec![target.to_string()]).await;
     let mut stream = TcpStream::connect(proxy.address).await.unwrap();
@@ -193,15 +193,15 @@ async fn forbidden_targets_get_403_with_a_reason() {
         ("GET http://127.0.0.1/", "loopback"),
         ("GET http://[::1]/", "loopback"),
         ("GET http://[::ffff:127.0.0.1]/", "loopback"),
-        ("GET http://2130706433/", "unusual form"),
-        ("GET http://0x7f.1/", "unusual form"),
+        ("GET http://2130706433/", "unusual notation"),
+        ("GET http://0x7f.1/", "unusual notation"),
         ("GET http://0177.0.0.1/", "loopback"),
         ("GET http://169.254.169.254/latest/meta-data/", "metadata"),
         ("GET http://[fd00:ec2::254]/", "private"),
-        ("GET http://user@example.org/", "user's name"),
+        ("GET http://user@example.org/", "user name"),
         ("GET http://example.org:8080/", "port 80 only"),
-        ("GET https://example.org/", "only http URLs"),
-        ("GET /", "whole URL"),
+        ("GET https://example.org/", "only http:// URLs"),
+        ("GET /", "absolute URL"),
         ("CONNECT example.org:22", "port 443 only"),
         ("CONNECT 8.8.8.8:443", "names no host"),
     ] {
@@ -210,20 +210,21 @@ async fn forbidden_targets_get_403_with_a_reason() {
             .await;
         assert!(answer.starts_with("HTTP/1.1 403"), "{request}: {answer}");
         // Octal is read by some as 127.0.0.1 and by others not at all; both are refused.
-        let told = answer.contains(reason) || request.contains("0177") && answer.contains("form");
-        assert!(told, "{request}: {answer}");
+        let shown =
+            answer.contains(reason) || request.contains("0177") && answer.contains("notation");
+        assert!(shown, "{request}: {answer}");
     }
     assert!(proxy.blocked().contains(&("localhost".into(), 443)));
 }
 
 #[tokio::test]
-async fn without_external_access_the_answer_says_so() {
+async fn without_external_access_the_response_gives_the_reason() {
     let proxy = Proxy::new(|network| network.external_access = false).await;
     let answer = proxy
         .ask("CONNECT example.org:443 HTTP/1.1\r\nHost: x\r\n\r\n")
         .await;
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
-    assert!(answer.contains("no access to the web"), "{answer}");
+    assert!(answer.contains("web access is disabled"), "{answer}");
 }
 
 #[tokio::test]
@@ -240,12 +241,12 @@ async fn a_name_outside_the_whitelist_is_not_even_resolved() {
 }
 
 #[tokio::test]
-async fn the_tls_greeting_must_name_the_host() {
+async fn the_tls_client_hello_must_name_the_host() {
     let host = Host::parse("example.org").unwrap();
     let good = hello_for("Example.org");
     let mut reader = good.as_slice();
     assert_eq!(
-        greeting(&mut reader, &host, super::HELLO_TIMEOUT).await,
+        client_hello(&mut reader, &host, super::HELLO_TIMEOUT).await,
         Ok(good.clone())
     );
     for (bytes, reason) in [
@@ -256,19 +257,19 @@ async fn the_tls_greeting_must_name_the_host() {
         (Vec::new(), "closed"),
     ] {
         let mut reader = bytes.as_slice();
-        let told = greeting(&mut reader, &host, super::HELLO_TIMEOUT)
+        let shown = client_hello(&mut reader, &host, super::HELLO_TIMEOUT)
             .await
             .unwrap_err();
-        assert!(told.contains(reason), "{told}");
+        assert!(shown.contains(reason), "{shown}");
     }
 }
 
 #[tokio::test]
-async fn a_silent_greeting_ends_in_time() {
+async fn a_missing_client_hello_ends_in_time() {
     let (mut near, _far) = tokio::io::duplex(64);
     let host = Host::parse("example.org").unwrap();
     assert_eq!(
-        greeting(&mut near, &host, std::time::Duration::from_millis(5)).await,
-        Err("no TLS greeting in time")
+        client_hello(&mut near, &host, std::time::Duration::from_millis(5)).await,
+        Err("no TLS ClientHello within the time limit")
     );
 }

@@ -10,39 +10,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentmine_consumer::Traffic;
 use agentmine_domain::{Epoch, TaskId};
-use agentmine_gateway::{Fence, Gateway, GatewayConfig, Upstream};
+use agentmine_gateway::{Gateway, GatewayConfig, GitAccess};
 use agentmine_mcp::Launcher;
 use agentmine_runtime::config::{self, Config, Sources};
-use agentmine_sandbox::{
-    Backend as _, Command, LocalBackend, OutboundKind, Sandbox, SandboxSpec, local,
-};
+use agentmine_sandbox::{Backend as _, Command, LocalBackend, Sandbox, SandboxSpec, local};
 use anyhow::{Context as _, Result, ensure};
-use async_trait::async_trait;
-use tokio::task::JoinSet;
 
 use super::files;
 
 const WORKSPACE: &str = "/workspace";
 const UNPACK_TIMEOUT: Duration = Duration::from_secs(120);
-/// Connections out of the jail at once.
-const MAX_CONNECTIONS: usize = 64;
 
 /// A jail that runs.
 pub(super) struct Jail {
     sandbox: Arc<dyn Sandbox>,
-    /// Ends when dropped.
-    traffic: JoinSet<()>,
-}
-
-/// No push leaves this jail.
-struct NoPush;
-
-#[async_trait]
-impl Fence for NoPush {
-    async fn check(&self) -> Result<(), String> {
-        Err("nothing is pushed from here".into())
-    }
+    traffic: Traffic,
 }
 
 impl Jail {
@@ -95,17 +79,12 @@ impl Jail {
             Some(project) => Some(files::archive(project).await?),
             None => None,
         };
-        let empty = std::env::temp_dir();
         let gateway = Gateway::new(GatewayConfig {
-            upstream: Upstream::Path(empty),
-            branch: "none".into(),
-            max_push_bytes: 0,
+            git: GitAccess::None,
             network: config.command_executor.docker.network.clone(),
-            fence: Arc::new(NoPush),
         })?;
         let sandbox: Arc<dyn Sandbox> = Arc::from(backend.start(spec).await?);
-        let mut traffic = JoinSet::new();
-        traffic.spawn(serve(Arc::clone(&sandbox), gateway));
+        let traffic = Traffic::serve(Arc::clone(&sandbox), gateway);
         let jail = Self { sandbox, traffic };
         let filled = jail.fill(archive).await;
         filled.context("the project's files could not be put into the jail")?;
@@ -130,8 +109,8 @@ impl Jail {
     }
 
     /// Ends all that runs in it, and removes its files.
-    pub(super) async fn remove(mut self) -> Result<()> {
-        self.traffic.shutdown().await;
+    pub(super) async fn remove(self) -> Result<()> {
+        self.traffic.stop().await;
         self.sandbox.remove().await?;
         Ok(())
     }
@@ -168,24 +147,6 @@ impl Jail {
             done.exit_code
         );
         Ok(())
-    }
-}
-
-/// Hands each connection to the web to the gateway.
-async fn serve(sandbox: Arc<dyn Sandbox>, gateway: Gateway) {
-    let mut connections = JoinSet::new();
-    while let Some(outbound) = sandbox.next_outbound().await {
-        while connections.len() >= MAX_CONNECTIONS {
-            connections.join_next().await;
-        }
-        while connections.try_join_next().is_some() {}
-        let gateway = gateway.clone();
-        connections.spawn(async move {
-            match outbound.kind {
-                OutboundKind::Web => gateway.serve_web(outbound.stream).await,
-                OutboundKind::Git => drop(outbound.stream),
-            }
-        });
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rstest::rstest;
 
-use super::pktline;
 use super::world::{Kind, World};
+use crate::wire::pktline;
 
 /// The head of an object in a pack: its type, and its size unpacked.
 fn object_head(kind: u8, size: u64, out: &mut Vec<u8>) {

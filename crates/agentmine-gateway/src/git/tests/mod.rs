@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use rstest::rstest;
 use world::{Kind, World};
 
-use super::pktline;
 use crate::facts::{BareRepo, FactsError};
-use crate::{Gateway, GatewayConfig, TrafficEvent, Upstream};
+use crate::wire::pktline;
+use crate::{Gateway, GatewayConfig, GitAccess, TrafficEvent, Upstream};
 
 mod forge;
 mod hostile;
@@ -127,8 +127,8 @@ async fn everything_but_the_one_update_is_refused(#[case] kind: Kind) {
         ("push origin work work:other", "this one updates 2 refs"),
         ("push --mirror origin", "refs"),
     ] {
-        let told = world.git(&repo, push).await.err();
-        assert!(told.contains(reason), "{push}: {told}");
+        let shown = world.git(&repo, push).await.err();
+        assert!(shown.contains(reason), "{push}: {shown}");
         assert_eq!(world.upstream_refs().await, before, "{push}");
     }
     assert_eq!(world.gateway.pushed_head(), Some(head));
@@ -157,8 +157,8 @@ async fn a_forced_rewind_is_refused(#[case] kind: Kind) {
         if change.contains("orphan") {
             world.git(&repo, "commit -qm alone").await.ok();
         }
-        let told = world.git(&repo, "push -f origin HEAD:work").await.err();
-        assert!(told.contains("not a fast-forward"), "{change}: {told}");
+        let shown = world.git(&repo, "push -f origin HEAD:work").await.err();
+        assert!(shown.contains("not a fast-forward"), "{change}: {shown}");
         assert_eq!(world.upstream_head("work").await, head, "{change}");
         world
             .git(&repo, &format!("checkout -qf -B work {head}"))
@@ -212,8 +212,8 @@ async fn a_humans_push_in_between_is_not_overwritten(#[case] kind: Kind) {
     world.git(&repo, "push -q origin work").await.ok();
     let human = world.human_commit("work", "human.txt").await;
     world.commit(&repo, "two.txt").await;
-    let told = world.git(&repo, "push -f origin work").await.err();
-    assert!(told.contains("rejected"), "{told}");
+    let shown = world.git(&repo, "push -f origin work").await.err();
+    assert!(shown.contains("rejected"), "{shown}");
     assert_eq!(world.upstream_head("work").await, human);
     // On top of it, it is welcome (spec 000 §6.2: pull, then push again).
     world.git(&repo, "fetch -q origin work").await.ok();
@@ -225,8 +225,8 @@ async fn a_humans_push_in_between_is_not_overwritten(#[case] kind: Kind) {
     contained.ok();
     // With what a person pushed left out, it is a rewind.
     world.git(&repo, "reset -q --hard HEAD^1").await.ok();
-    let told = world.git(&repo, "push -f origin work").await.err();
-    assert!(told.contains("not a fast-forward"), "{told}");
+    let shown = world.git(&repo, "push -f origin work").await.err();
+    assert!(shown.contains("not a fast-forward"), "{shown}");
 }
 
 #[rstest]
@@ -239,8 +239,8 @@ async fn a_branch_of_an_earlier_session_is_continued_but_not_rewound(#[case] kin
     let repo = world.clone_into("repo", &["--depth=1"]).await;
     world.git(&repo, "switch -qc work").await.ok();
     world.commit(&repo, "one.txt").await;
-    let told = world.git(&repo, "push -f origin work").await.err();
-    assert!(told.contains("not a fast-forward"), "{told}");
+    let shown = world.git(&repo, "push -f origin work").await.err();
+    assert!(shown.contains("not a fast-forward"), "{shown}");
     assert_eq!(world.upstream_head("work").await, earlier);
     world
         .git(&repo, "fetch -q --depth=1 origin work")
@@ -265,25 +265,25 @@ async fn a_sha256_repository_works_alike() {
     assert_eq!(world.gateway.pushed_head(), Some(head.clone()));
     let facts = BareRepo::new(world.target.clone()).unwrap();
     assert_eq!(facts.resolve("work").await.unwrap(), Some(head.clone()));
-    facts.fetch(&[&base, &head], 1).await.unwrap();
+    facts.fetch(&[&base, &head]).await.unwrap();
     assert_eq!(facts.diff(&base, &head).await.unwrap().files.len(), 2);
     world.git(&repo, "reset -q --hard HEAD~1").await.ok();
-    let told = world.git(&repo, "push -f origin work").await.err();
-    assert!(told.contains("not a fast-forward"), "{told}");
+    let shown = world.git(&repo, "push -f origin work").await.err();
+    assert!(shown.contains("not a fast-forward"), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_over_the_limit_is_refused_with_its_reason() {
-    let world = World::with(Kind::Path, |config| config.max_push_bytes = 100_000).await;
+    let world = World::with(Kind::Path, |rights| rights.max_push_bytes = 100_000).await;
     let repo = world.clone_into("repo", &[]).await;
     world.git(&repo, "switch -qc work").await.ok();
     for size in [200_000, 3_000_000] {
         std::fs::write(repo.join("big"), world::noise(size)).unwrap();
         world.commit(&repo, "one.txt").await;
-        let told = world.git(&repo, "push origin work").await.err();
+        let shown = world.git(&repo, "push origin work").await.err();
         assert!(
-            told.contains("larger than the limit of 100000 bytes"),
-            "{told}"
+            shown.contains("larger than the limit of 100000 bytes"),
+            "{shown}"
         );
     }
     assert_eq!(world.upstream_head("work").await, "");
@@ -294,27 +294,59 @@ async fn a_push_over_the_limit_is_refused_with_its_reason() {
 #[case(Kind::Http)]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_lease_stops_the_push(#[case] kind: Kind) {
-    let world = World::with(kind, |config| config.fence = Arc::new(world::Lost)).await;
+    let world = World::with(kind, |rights| rights.fence = Arc::new(world::Lost)).await;
     let repo = world.clone_into("repo", &[]).await;
     world.git(&repo, "switch -qc work").await.ok();
     world.commit(&repo, "one.txt").await;
-    let told = world.git(&repo, "push origin work").await.err();
-    assert!(told.contains("the lease is lost"), "{told}");
+    let shown = world.git(&repo, "push origin work").await.err();
+    assert!(shown.contains("the lease is lost"), "{shown}");
     assert_eq!(world.upstream_head("work").await, "");
 }
 
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_credentials_are_recorded_and_told() {
+async fn a_read_only_session_fetches_and_pushes_nothing(#[case] kind: Kind) {
+    let world = World::with_access(kind, GitAccess::ReadOnly).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    let shown = world.git(&repo, "push origin work").await.err();
+    assert!(shown.contains("this session may not push"), "{shown}");
+    let answer = world.raw_push(b"0000".to_vec()).await;
+    assert!(answer.starts_with("403"), "{answer}");
+    assert_eq!(world.upstream_head("work").await, "");
+    assert_eq!(world.refusals().len(), 2);
+    world.git(&repo, "fetch -q origin").await.ok();
+}
+
+#[tokio::test]
+async fn without_a_repository_a_connection_for_git_is_closed() {
+    use tokio::io::AsyncReadExt as _;
+    let gateway = Gateway::new(GatewayConfig {
+        git: GitAccess::None,
+        network: agentmine_runtime::config::Network::default(),
+    })
+    .unwrap();
+    assert_eq!(gateway.remote_path(), None);
+    let (mut client, stream) = tokio::io::duplex(64);
+    gateway.serve_git(stream).await;
+    assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_credentials_are_recorded_and_shown() {
     let world = World::new(Kind::WrongToken).await;
-    let told = world
+    let shown = world
         .git(world.home.path(), &format!("clone -q {} x", world.url))
         .await
         .err();
     assert!(
-        told.contains("refused the worker's credentials (401)"),
-        "{told}"
+        shown.contains("refused the worker's credentials (HTTP 401)"),
+        "{shown}"
     );
-    assert!(!told.contains("Password"), "{told}");
+    assert!(!shown.contains("Password"), "{shown}");
     assert_eq!(world.gateway.auth_refused(), Some(401));
     assert_eq!(
         world.gateway.events(),
@@ -493,11 +525,11 @@ async fn a_moved_repository_is_followed_within_its_host_only() {
     assert_eq!(world.upstream_head("work").await, head);
 
     let other = World::new(Kind::MovedAway).await;
-    let told = other
+    let shown = other
         .git(other.home.path(), &format!("clone -q {} x", other.url))
         .await
         .err();
-    assert!(told.contains("redirects to another host"), "{told}");
+    assert!(shown.contains("redirects to another host"), "{shown}");
 }
 
 #[rstest]
@@ -519,11 +551,7 @@ async fn the_worker_sees_what_was_pushed(#[case] kind: Kind) {
     let facts = BareRepo::new(world.target.clone()).unwrap();
     assert_eq!(facts.resolve("work").await.unwrap(), Some(head.clone()));
     assert_eq!(facts.resolve("nothing").await.unwrap(), None);
-    assert_eq!(
-        facts.default_branch().await.unwrap().as_deref(),
-        Some("main")
-    );
-    facts.fetch(&[&base, &head], Some(1)).await.unwrap();
+    facts.fetch(&[&base, &head]).await.unwrap();
     let diff = facts.diff(&base, &head).await.unwrap();
     let mut paths: Vec<&str> = diff.files.iter().map(|file| file.path.as_str()).collect();
     paths.sort_unstable();
@@ -546,28 +574,18 @@ async fn the_worker_sees_what_was_pushed(#[case] kind: Kind) {
     assert_eq!(moved.unwrap().old_path.as_deref(), Some("file1.txt"));
     assert!(diff.added_lines().any(|line| line.text == "+++ b"));
     assert!(!diff.patch_cut);
-    let text = facts.read_file(&head, "one.txt", 100).await.unwrap();
-    assert_eq!(text.unwrap(), b"one.txt\n");
-    assert_eq!(facts.read_file(&head, "none", 100).await.unwrap(), None);
-    facts.fetch(&["main", "work"], None).await.unwrap();
-    assert_eq!(
-        facts.merge_base(&base, &head).await.unwrap(),
-        Some(base.clone())
-    );
-    assert!(facts.is_ancestor(&base, &head).await.unwrap());
-    assert!(!facts.is_ancestor(&head, &base).await.unwrap());
-    assert!(facts.diff(&base, &base).await.unwrap().is_empty());
+    assert_eq!(facts.diff(&base, &base).await.unwrap().files, []);
 
-    let missing = facts.fetch(&["1".repeat(40)], 1).await.unwrap_err();
+    let missing = facts.fetch(&["1".repeat(40).as_str()]).await.unwrap_err();
     assert!(matches!(missing, FactsError::NotFound(_)), "{missing:?}");
-    let missing = facts.fetch(&["nothing"], 1).await.unwrap_err();
+    let missing = facts.fetch(&["nothing"]).await.unwrap_err();
     assert!(matches!(missing, FactsError::NotFound(_)), "{missing:?}");
     let odd = facts.diff("--output=/x", &head).await.unwrap_err();
     assert!(matches!(odd, FactsError::NotFound(_)), "{odd:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_worker_tells_the_kinds_of_failure_apart() {
+async fn kinds_of_failure_are_distinguished() {
     let wrong = World::new(Kind::WrongToken).await;
     let error = BareRepo::new(wrong.target.clone()).unwrap();
     let error = error.resolve("main").await.unwrap_err();
@@ -613,14 +631,16 @@ async fn the_worker_tells_the_kinds_of_failure_apart() {
 }
 
 #[tokio::test]
-async fn a_faulty_configuration_is_told_at_once() {
+async fn a_faulty_configuration_is_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let config = |branch: &str, upstream| GatewayConfig {
-        upstream,
-        branch: branch.into(),
-        max_push_bytes: 1,
+        git: GitAccess::ReadWrite {
+            upstream,
+            branch: branch.into(),
+            max_push_bytes: 1,
+            fence: Arc::new(world::Held),
+        },
         network: agentmine_runtime::config::Network::default(),
-        fence: Arc::new(world::Held),
     };
     let path = Upstream::Path(folder.path().into());
     assert!(Gateway::new(config("work", path.clone())).is_ok());

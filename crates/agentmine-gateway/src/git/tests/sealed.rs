@@ -1,4 +1,4 @@
-//! A sealed gateway: what upstream holds stays while the worker measures it.
+//! A sealed gateway: the branch stays as it is while the worker measures it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rstest::rstest;
 use tokio::sync::Semaphore;
 
 use super::world::{Kind, World};
-use crate::Fence;
+use crate::PushFence;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(10);
 #[case(Kind::Path)]
 #[case(Kind::Http)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sealed_gateway_pushes_nothing_until_it_is_unsealed(#[case] kind: Kind) {
+async fn a_sealed_gateway_refuses_pushes_until_it_is_unsealed(#[case] kind: Kind) {
     let world = World::new(kind).await;
     let repo = world.clone_into("repo", &[]).await;
     world.git(&repo, "switch -qc work").await.ok();
@@ -23,10 +23,10 @@ async fn a_sealed_gateway_pushes_nothing_until_it_is_unsealed(#[case] kind: Kind
     world.git(&repo, "push -q origin work").await.ok();
     world.gateway.seal().await;
     let second = world.commit(&repo, "two.txt").await;
-    let told = world.git(&repo, "push origin work").await.err();
+    let shown = world.git(&repo, "push origin work").await.err();
     assert!(
-        told.contains("nothing is pushed while the result is measured"),
-        "{told}"
+        shown.contains("pushes are refused while the result is being measured"),
+        "{shown}"
     );
     assert_eq!(world.upstream_head("work").await, first);
     assert_eq!(world.gateway.pushed_head(), Some(first));
@@ -36,14 +36,14 @@ async fn a_sealed_gateway_pushes_nothing_until_it_is_unsealed(#[case] kind: Kind
     assert_eq!(world.upstream_head("work").await, second);
 }
 
-/// A fence that tells when it is asked, and answers when it is let.
+/// A fence that reports when it is asked, and waits to be opened.
 struct Gate {
     asked: Semaphore,
     open: Semaphore,
 }
 
 #[async_trait::async_trait]
-impl Fence for Gate {
+impl PushFence for Gate {
     async fn check(&self) -> Result<(), String> {
         self.asked.add_permits(1);
         let _ = self.open.acquire().await;
@@ -52,13 +52,13 @@ impl Fence for Gate {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sealing_waits_for_a_push_that_is_judged() {
+async fn sealing_waits_for_a_push_that_is_being_checked() {
     let gate = Arc::new(Gate {
         asked: Semaphore::new(0),
         open: Semaphore::new(0),
     });
     let fence = gate.clone();
-    let world = World::with(Kind::Http, |config| config.fence = fence).await;
+    let world = World::with(Kind::Http, |rights| rights.fence = fence).await;
     let repo = world.clone_into("repo", &[]).await;
     world.git(&repo, "switch -qc work").await.ok();
     let head = world.commit(&repo, "one.txt").await;
@@ -78,7 +78,7 @@ async fn sealing_waits_for_a_push_that_is_judged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_push_that_is_still_being_read_does_not_hold_up_the_seal() {
+async fn a_push_that_is_still_being_read_does_not_delay_the_seal() {
     use tokio::io::AsyncReadExt as _;
     let world = World::new(Kind::Http).await;
     let mut slow = world.begin_request("receive-pack", 1000, b"00").await;

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::forge::Forge;
-use crate::{Fence, Gateway, GatewayConfig, TrafficEvent, Upstream};
+use crate::{Gateway, GatewayConfig, GitAccess, PushFence, TrafficEvent, Upstream};
 
 pub(super) const TOKEN: &str = "canary-0f9e8d7c6b5a";
 
@@ -26,21 +26,27 @@ pub(super) enum Kind {
     MovedAway,
 }
 
-/// A fence that always lets through.
+/// What a test changes about the right to push.
+pub(super) struct Rights {
+    pub(super) max_push_bytes: u64,
+    pub(super) fence: Arc<dyn PushFence>,
+}
+
+/// The fence of a session that holds its lease.
 pub(super) struct Held;
 
 #[async_trait::async_trait]
-impl Fence for Held {
+impl PushFence for Held {
     async fn check(&self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// A fence of a session that has lost its lease.
+/// The fence of a session that has lost its lease.
 pub(super) struct Lost;
 
 #[async_trait::async_trait]
-impl Fence for Lost {
+impl PushFence for Lost {
     async fn check(&self) -> Result<(), String> {
         Err("the lease is lost".into())
     }
@@ -81,26 +87,44 @@ impl World {
         Self::with(kind, |_| {}).await
     }
 
-    pub(super) async fn with(kind: Kind, change: impl FnOnce(&mut GatewayConfig)) -> Self {
+    pub(super) async fn with(kind: Kind, change: impl FnOnce(&mut Rights)) -> Self {
+        let mut rights = Rights {
+            max_push_bytes: 50_000_000,
+            fence: Arc::new(Held),
+        };
+        change(&mut rights);
+        let Rights {
+            max_push_bytes,
+            fence,
+        } = rights;
+        Self::with_access(kind, |upstream| GitAccess::ReadWrite {
+            upstream,
+            branch: "work".into(),
+            max_push_bytes,
+            fence,
+        })
+        .await
+    }
+
+    pub(super) async fn with_access(
+        kind: Kind,
+        access: impl FnOnce(Upstream) -> GitAccess,
+    ) -> Self {
         agentmine_runtime::tls::install_default_provider();
         let home = tempfile::tempdir().unwrap();
         let upstream = home.path().join("srv/repo.git");
         let (target, forge) = target(kind, &home.path().join("srv"), &upstream).await;
-        let mut config = GatewayConfig {
-            upstream: target.clone(),
-            branch: "work".into(),
-            max_push_bytes: 50_000_000,
+        let config = GatewayConfig {
+            git: access(target.clone()),
             network: Network::default(),
-            fence: Arc::new(Held),
         };
-        change(&mut config);
         std::fs::create_dir_all(&upstream).unwrap();
         let gateway = Gateway::new(config).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!(
             "http://{}{}",
             listener.local_addr().unwrap(),
-            gateway.remote_path()
+            gateway.remote_path().unwrap()
         );
         let served = gateway.clone();
         tokio::spawn(async move {

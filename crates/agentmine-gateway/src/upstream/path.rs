@@ -1,7 +1,7 @@
-//! The repository on the worker's own disk: git's own server programs, on the user's repository.
+//! A repository on the worker's own disk, served by git's own server programs.
 //!
-//! It is the user's, not the agent's: no working tree of it was ever written by an agent. Its hooks
-//! do not run, and what it allows of a push is fixed here whatever its configuration says.
+//! It belongs to the user: no agent has ever written to its working tree. Its hooks do not run, and
+//! [`RECEIVE_RULES`] decide what a push may do, whatever its configuration says.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -16,13 +16,15 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio_util::io::ReaderStream;
 
-use super::command::{self, GitHome};
-use super::upstream::{MAX_ADVERTISEMENT, MAX_REPORT, Service, UpstreamError, Version};
+use super::error::UpstreamError;
+use super::service::{ProtocolVersion, Service};
+use crate::git_process::{self, GitHome};
+use crate::wire::pktline;
 
 const ADVERTISE_TIMEOUT: Duration = Duration::from_secs(60);
 const PUSH_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What a push may do, whatever the repository's own configuration says.
+/// Configuration of `git receive-pack` that overrides the repository's own.
 const RECEIVE_RULES: [&str; 7] = [
     "core.hooksPath=/dev/null",
     "receive.fsckObjects=true",
@@ -52,7 +54,7 @@ impl PathUpstream {
         &self.path
     }
 
-    fn command(&self, service: Service, version: Option<Version>) -> Command {
+    fn command(&self, service: Service, version: Option<ProtocolVersion>) -> Command {
         let mut command = self.home.git();
         for rule in RECEIVE_RULES {
             command.arg("-c").arg(rule);
@@ -64,39 +66,42 @@ impl PathUpstream {
         command
     }
 
-    /// The advertisement as `git http-backend` would give it.
+    /// The list of refs, as `git http-backend` would send it. More than `max_bytes` is an error.
     pub(crate) async fn advertise(
         &self,
         service: Service,
-        version: Option<Version>,
+        version: Option<ProtocolVersion>,
+        max_bytes: usize,
     ) -> Result<Vec<u8>, UpstreamError> {
         let mut git = self.command(service, version);
         git.arg("--advertise-refs").arg(&self.path);
-        let output = command::run(git, ADVERTISE_TIMEOUT, MAX_ADVERTISEMENT)
+        let output = git_process::run(git, ADVERTISE_TIMEOUT, max_bytes)
             .await
             .map_err(|error| UpstreamError::Network(error.to_string()))?;
         if output.cut {
-            return Err(UpstreamError::Network("too many refs".into()));
+            return Err(UpstreamError::Network(
+                "the repository has too many refs".into(),
+            ));
         }
         if !output.status.success() {
             tracing::warn!(stderr = %output.stderr.trim(), "git cannot serve the repository");
             return Err(UpstreamError::NotFound);
         }
         let mut out = Vec::new();
-        if version != Some(Version::V2) {
+        if version != Some(ProtocolVersion::V2) {
             let line = format!("# service={}\n", service.name());
-            super::pktline::data(&mut out, line.as_bytes());
-            super::pktline::flush(&mut out);
+            pktline::data(&mut out, line.as_bytes());
+            pktline::flush(&mut out);
         }
         out.extend_from_slice(&output.stdout);
         Ok(out)
     }
 
-    /// Starts upload-pack on `body`, which is not compressed.
+    /// Starts `git upload-pack` on an uncompressed request.
     pub(crate) fn upload_pack(
         &self,
         body: Bytes,
-        version: Option<Version>,
+        version: Option<ProtocolVersion>,
     ) -> Result<ChildOutput, UpstreamError> {
         let mut git = self.command(Service::UploadPack, version);
         git.arg(&self.path)
@@ -105,10 +110,12 @@ impl PathUpstream {
         let started = |error: std::io::Error| UpstreamError::Network(error.to_string());
         let mut child = git.spawn().map_err(started)?;
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(UpstreamError::Network("git has no pipes".into()));
+            return Err(UpstreamError::Network(
+                "git was started without pipes".into(),
+            ));
         };
         tokio::spawn(async move {
-            // A child that has read enough closes its end; what it says then tells the rest.
+            // A child that has read enough closes its end; its output then shows the rest.
             let _ = stdin.write_all(&body).await;
         });
         Ok(ChildOutput {
@@ -118,21 +125,27 @@ impl PathUpstream {
         })
     }
 
-    /// Hands a whole push to receive-pack and returns its answer. `file` stands at its beginning.
-    pub(crate) async fn receive_pack(&self, file: std::fs::File) -> Result<Vec<u8>, UpstreamError> {
+    /// Runs `git receive-pack` on a whole push and returns its report. `file` is at its beginning.
+    pub(crate) async fn receive_pack(
+        &self,
+        file: std::fs::File,
+        max_report: usize,
+    ) -> Result<Vec<u8>, UpstreamError> {
         let mut git = self.command(Service::ReceivePack, None);
         git.arg(&self.path).stdin(Stdio::from(file));
-        let output = command::run(git, PUSH_TIMEOUT, MAX_REPORT)
+        let output = git_process::run(git, PUSH_TIMEOUT, max_report)
             .await
             .map_err(|error| UpstreamError::Network(error.to_string()))?;
         if output.cut {
-            return Err(UpstreamError::Network("the answer is too long".into()));
+            return Err(UpstreamError::Network(
+                "upstream's response is too large".into(),
+            ));
         }
         Ok(output.stdout)
     }
 }
 
-/// The answer of upload-pack as it comes. Dropping it ends the process.
+/// The output of `git upload-pack` as it arrives. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct ChildOutput {
     _child: Child,

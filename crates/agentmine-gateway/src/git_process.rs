@@ -1,8 +1,8 @@
-//! Running git on the worker: a clean environment, a time limit and a cap on what it prints.
+//! Running git on the worker: a clean environment, a time limit and a cap on its output.
 //!
 //! No configuration of the system or the user is read, no hook runs, nothing asks for input, and
-//! only the protocol of the one upstream is allowed. The token travels in an environment variable
-//! of the git process alone, never in its arguments, and never on disk.
+//! only the protocol of the one upstream is allowed. The token is passed in an environment variable
+//! of the git process only, never in its arguments, and never on disk.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,7 +17,7 @@ use tokio::process::Command;
 /// Bytes of stderr kept.
 const MAX_STDERR: usize = 16 * 1024;
 
-/// Variables that git gets from the worker: how to find programs, certificates and a proxy.
+/// Variables that git inherits from the worker: where programs, certificates and a proxy are.
 const PASSED_ON: [&str; 12] = [
     "PATH",
     "SSL_CERT_FILE",
@@ -33,13 +33,13 @@ const PASSED_ON: [&str; 12] = [
     "NO_PROXY",
 ];
 
-/// Most bytes that git may allocate at once: a push may blow a few kilobytes up to any size.
+/// Upper limit of one allocation by git, in bytes: a few kilobytes of a push may expand to any size.
 const ALLOC_LIMIT: &str = "536870912";
-/// Bytes of address space of one git process.
+/// Address space of one git process, in bytes.
 const ADDRESS_SPACE: libc::rlim_t = 4 << 30;
 
-/// All that git is configured with. Large files are streamed, and packs mapped in small windows, so
-/// that honest repositories of any size fit into [`ADDRESS_SPACE`].
+/// The whole configuration of git. Large files are streamed and packs are mapped in small windows, so
+/// that ordinary repositories of any size fit into [`ADDRESS_SPACE`].
 const CONFIG: &str = "\
 [core]
 \tbigFileThreshold = 32m
@@ -65,7 +65,7 @@ const CONFIG: &str = "\
 \tgraftFileDeprecated = false
 ";
 
-/// A home for git processes, with a configuration of our own. Removed when dropped.
+/// A home folder for git processes, with a configuration of its own. Removed when dropped.
 #[derive(Debug)]
 pub(crate) struct GitHome {
     dir: TempDir,
@@ -76,7 +76,7 @@ pub(crate) struct GitHome {
 pub(crate) struct Output {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: Vec<u8>,
-    /// Whether stdout went on past the cap. The process was ended then.
+    /// Whether stdout exceeded the cap. The process was then killed.
     pub(crate) cut: bool,
     pub(crate) stderr: String,
 }
@@ -106,7 +106,7 @@ impl GitHome {
         self.dir.path()
     }
 
-    /// `git` with the clean environment; the caller adds arguments.
+    /// `git` in the clean environment; the caller adds arguments.
     pub(crate) fn git(&self) -> Command {
         let mut command = Command::new("git");
         command
@@ -140,7 +140,7 @@ impl GitHome {
         command
     }
 
-    /// Makes an empty bare repository here, by hand: `git init` would copy templates.
+    /// Creates an empty bare repository here, by hand: `git init` would copy templates.
     pub(crate) fn bare(&self, object_format: &str) -> io::Result<PathBuf> {
         let repo = self.path().join("repo.git");
         for folder in ["objects/info", "objects/pack", "refs/heads", "info"] {
@@ -157,7 +157,7 @@ impl GitHome {
     }
 }
 
-/// Limits the calling process, as far as it is not limited more already.
+/// Limits the calling process, unless it already has a lower limit.
 fn limit_address_space() -> io::Result<()> {
     // SAFETY: both calls take a pointer to the local struct and keep none.
     unsafe {
@@ -177,13 +177,13 @@ fn limit_address_space() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `command` to its end. A process past its time, or past `cap` bytes of stdout, is killed.
+/// Runs `command` to its end. It is killed at the time limit, or when it prints more than `cap` bytes.
 pub(crate) async fn run(mut command: Command, limit: Duration, cap: usize) -> io::Result<Output> {
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let missing = || io::Error::other("git has no output");
+    let missing = || io::Error::other("git was started without pipes");
     let stdout = child.stdout.take().ok_or_else(missing)?;
     let stderr = child.stderr.take().ok_or_else(missing)?;
     let work = async {
@@ -201,7 +201,7 @@ pub(crate) async fn run(mut command: Command, limit: Duration, cap: usize) -> io
     let Ok(ended) = ended else {
         return Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            format!("git did not end within {} seconds", limit.as_secs()),
+            format!("git did not finish within {} seconds", limit.as_secs()),
         ));
     };
     let ((stdout, cut, status), stderr) = ended?;
@@ -223,7 +223,7 @@ async fn capped(reader: impl AsyncRead + Unpin, cap: usize) -> io::Result<(Vec<u
     Ok((bytes, cut))
 }
 
-/// Reads to the end, so that the writer never waits; keeps the first [`MAX_STDERR`] bytes.
+/// Reads to the end, so that the writer never blocks; keeps the first [`MAX_STDERR`] bytes.
 async fn drained(mut reader: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     let mut buffer = vec![0; 8192];
@@ -237,7 +237,7 @@ async fn drained(mut reader: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Adds `key=value` pairs of configuration through the environment.
+/// Adds configuration through the environment.
 pub(crate) fn configure<V: AsRef<OsStr>>(command: &mut Command, pairs: &[(&str, V)]) {
     command.env("GIT_CONFIG_COUNT", pairs.len().to_string());
     for (at, (key, value)) in pairs.iter().enumerate() {

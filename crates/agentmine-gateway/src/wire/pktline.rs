@@ -1,4 +1,4 @@
-//! pkt-lines, as far as a push and the advertisement of refs need them.
+//! pkt-lines, as far as pushes and lists of refs need them.
 
 use gix_packetline::{PacketLineRef, decode};
 
@@ -27,7 +27,7 @@ impl<'a> Lines<'a> {
         self.consumed
     }
 
-    /// The next line, `None` at the end of the buffer. A cut line is an error.
+    /// The next line, `None` at the end of the buffer. An incomplete line is an error.
     pub(crate) fn next(&mut self) -> Result<Option<PacketLineRef<'a>>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -46,7 +46,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Appends one data line. `data` is cut at the most that a line holds.
+/// Appends one data line. `data` is truncated to what one line can hold.
 pub(crate) fn data(out: &mut Vec<u8>, data: &[u8]) {
     const MOST: usize = 65_516;
     let data = &data[..data.len().min(MOST)];
@@ -59,7 +59,7 @@ pub(crate) fn flush(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0000");
 }
 
-/// Appends `payload` on a side band, in as many lines as it takes.
+/// Appends `payload` on a side band, in as many lines as needed.
 pub(crate) fn band(out: &mut Vec<u8>, channel: u8, payload: &[u8]) {
     for chunk in payload.chunks(65_515) {
         let mut line = Vec::with_capacity(chunk.len() + 1);

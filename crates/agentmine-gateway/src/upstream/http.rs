@@ -1,7 +1,7 @@
-//! The repository behind smart HTTP. The token is added here.
+//! A repository behind smart HTTP. The token is added here.
 //!
-//! Redirects are followed for the advertisement only, within the same origin, and remembered for
-//! what follows: a renamed repository works, and the token goes nowhere else.
+//! Redirects are followed for the list of refs only, within the same origin, and remembered for later
+//! requests: a renamed repository works, and the token goes nowhere else.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,13 +14,14 @@ use reqwest::{Client, RequestBuilder, Response};
 use tokio_util::io::ReaderStream;
 use url::Url;
 
-use super::upstream::{Service, UpstreamError, Version};
+use super::error::UpstreamError;
+use super::service::{Encoding, ProtocolVersion, Service};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Time between two pieces of an answer. Servers send a sign of life every few seconds.
+/// Time limit between two chunks of a response. Servers send keep-alive data every few seconds.
 const READ_TIMEOUT: Duration = Duration::from_secs(300);
 const MAX_REDIRECTS: usize = 4;
-/// Some hosts answer only to what looks like git.
+/// Some hosts respond only to what looks like git.
 const USER_AGENT: &str = concat!("git/2.40.0 (agentmine ", env!("CARGO_PKG_VERSION"), ")");
 
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl HttpUpstream {
             matches!(url.scheme(), "http" | "https") && url.host().is_some(),
             "the repository's URL is neither http nor https"
         );
-        // A token in the URL would end up in messages.
+        // A token in the URL would appear in error messages.
         let _ = url.set_username("");
         let _ = url.set_password(None);
         url.set_query(None);
@@ -65,7 +66,7 @@ impl HttpUpstream {
         })
     }
 
-    /// Where the repository is, as far as is known now.
+    /// The repository's URL, after the redirects seen so far.
     pub(crate) fn base(&self) -> Url {
         self.base
             .lock()
@@ -73,14 +74,19 @@ impl HttpUpstream {
             .clone()
     }
 
-    /// The value of the `Authorization` header. A secret.
+    /// The value of the `Authorization` header.
     pub(crate) fn authorization(&self) -> Option<Secret> {
         let password = self.password.as_ref()?;
         let pair = format!("{}:{}", self.user, password.expose());
         Some(Secret::new(format!("Basic {}", STANDARD.encode(pair))))
     }
 
-    fn request(&self, method: Method, url: Url, version: Option<Version>) -> RequestBuilder {
+    fn request(
+        &self,
+        method: Method,
+        url: Url,
+        version: Option<ProtocolVersion>,
+    ) -> RequestBuilder {
         let mut request = self.client.request(method, url);
         if let Some(password) = &self.password {
             request = request.basic_auth(&self.user, Some(password.expose()));
@@ -94,7 +100,7 @@ impl HttpUpstream {
     pub(crate) async fn advertise(
         &self,
         service: Service,
-        version: Option<Version>,
+        version: Option<ProtocolVersion>,
     ) -> Result<Response, UpstreamError> {
         let mut url = below(&self.base(), "/info/refs");
         url.set_query(Some(&format!("service={}", service.name())));
@@ -115,7 +121,11 @@ impl HttpUpstream {
                 .get(header::LOCATION)
                 .and_then(|value| value.to_str().ok())
                 .and_then(|value| url.join(value).ok())
-                .ok_or_else(|| UpstreamError::Network("a redirect to nowhere".into()))?;
+                .ok_or_else(|| {
+                    UpstreamError::Network(
+                        "the repository's host redirects without a valid target".into(),
+                    )
+                })?;
             if next.origin() != url.origin() {
                 return Err(UpstreamError::Network(
                     "the repository redirects to another host".into(),
@@ -129,8 +139,8 @@ impl HttpUpstream {
     pub(crate) async fn upload_pack(
         &self,
         body: bytes::Bytes,
-        gzip: bool,
-        version: Option<Version>,
+        encoding: Encoding,
+        version: Option<ProtocolVersion>,
     ) -> Result<Response, UpstreamError> {
         let service = Service::UploadPack;
         let url = below(&self.base(), "/git-upload-pack");
@@ -138,7 +148,7 @@ impl HttpUpstream {
             .request(Method::POST, url, version)
             .header(header::CONTENT_TYPE, service.request_type())
             .header(header::ACCEPT, service.result_type());
-        if gzip {
+        if encoding == Encoding::Gzip {
             request = request.header(header::CONTENT_ENCODING, "gzip");
         }
         let response = request.body(body).send().await.map_err(network)?;
@@ -147,7 +157,7 @@ impl HttpUpstream {
         Ok(response)
     }
 
-    /// Sends a whole push. `file` stands at its beginning and holds `length` bytes.
+    /// Sends a whole push. `file` is at its beginning and holds `length` bytes.
     pub(crate) async fn receive_pack(
         &self,
         file: std::fs::File,
@@ -195,7 +205,7 @@ fn classified(response: Response) -> Result<Response, UpstreamError> {
         }
         StatusCode::NOT_FOUND | StatusCode::GONE => Err(UpstreamError::NotFound),
         status => Err(UpstreamError::Network(format!(
-            "the repository's host answered {}",
+            "the repository's host responded with HTTP {}",
             status.as_u16()
         ))),
     }
@@ -207,14 +217,14 @@ fn check_type(response: &Response, expected: &str) -> Result<(), UpstreamError> 
         return Ok(());
     }
     Err(UpstreamError::Network(
-        "the repository's host does not speak smart HTTP here".into(),
+        "the repository's host does not offer git's smart HTTP at this URL".into(),
     ))
 }
 
-/// The kind of failure in words, without the URL.
+/// The kind of failure, without the URL.
 pub(crate) fn network(error: reqwest::Error) -> UpstreamError {
     let what = if error.is_timeout() {
-        "the repository's host did not answer in time"
+        "the repository's host did not respond in time"
     } else if error.is_connect() {
         "the repository's host cannot be reached"
     } else {

@@ -1,4 +1,4 @@
-//! A stream whose other end must take what is written to it within a time limit.
+//! A time limit for writes that make no progress.
 
 use std::future::Future;
 use std::io;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A stream that fails once a write has not gone on for `limit`. Reading is left alone.
+/// A stream that fails once a write has made no progress for `limit`. Reads have no limit.
 #[derive(Debug)]
-pub(crate) struct Stalling<S> {
+pub(crate) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
-    /// Runs while the other end takes nothing.
+    /// Runs while the other end reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Stalling<S> {
+impl<S> WriteTimeout<S> {
     pub(crate) fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,
@@ -43,7 +43,7 @@ impl<S> Stalling<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Stalling<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -53,7 +53,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Stalling<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -83,9 +83,9 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(120);
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_that_takes_nothing_ends_the_stream() {
+    async fn a_reader_that_reads_nothing_ends_the_stream() {
         let (near, _far) = tokio::io::duplex(16);
-        let mut near = Stalling::new(near, LIMIT);
+        let mut near = WriteTimeout::new(near, LIMIT);
         let began = tokio::time::Instant::now();
         let written = tokio::time::timeout(LIMIT * 2, near.write_all(&[0; 64])).await;
         assert_eq!(
@@ -98,7 +98,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_reader_is_waited_for() {
         let (near, mut far) = tokio::io::duplex(16);
-        let mut near = Stalling::new(near, LIMIT);
+        let mut near = WriteTimeout::new(near, LIMIT);
         let read = async {
             let mut buffer = [0; 16];
             for _ in 0..4 {

@@ -1,0 +1,59 @@
+//! What one session's gateway allows.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentmine_runtime::config::{Network, Secret};
+use async_trait::async_trait;
+use url::Url;
+
+/// What one session's gateway allows.
+pub struct GatewayConfig {
+    /// The repository.
+    pub git: GitAccess,
+    /// The web policy.
+    pub network: Network,
+}
+
+/// What the sandbox may do with the one repository.
+pub enum GitAccess {
+    /// There is no repository: connections for git are closed at once.
+    None,
+    /// It may fetch. Every push is refused.
+    ReadOnly(Upstream),
+    /// It may fetch, and push to one branch.
+    ReadWrite {
+        /// Where the repository is.
+        upstream: Upstream,
+        /// The one branch that may be pushed to, without `refs/heads/`.
+        branch: String,
+        /// Upper limit of one push, in bytes.
+        max_push_bytes: u64,
+        /// Asked before each push.
+        fence: Arc<dyn PushFence>,
+    },
+}
+
+/// Where the repository is.
+#[derive(Debug, Clone)]
+pub enum Upstream {
+    /// Smart HTTP with basic authentication.
+    Http {
+        /// The repository's URL. A user or password in it is dropped.
+        url: Url,
+        /// The user name that goes with the token.
+        user: String,
+        /// The token. Without one, no credentials are sent.
+        password: Option<Secret>,
+    },
+    /// A repository on the worker's own disk. Its hooks do not run.
+    Path(PathBuf),
+}
+
+/// Decides, right before each push goes upstream, whether the session may still push.
+#[async_trait]
+pub trait PushFence: Send + Sync + 'static {
+    /// # Errors
+    /// The reason, for the user of git, when the lease is no longer held.
+    async fn check(&self) -> Result<(), String>;
+}

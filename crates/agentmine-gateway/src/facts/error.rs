@@ -1,0 +1,94 @@
+//! Errors of reading upstream's repository.
+
+use crate::git_process::Output;
+use crate::printable::printable;
+use crate::upstream::UpstreamError;
+use crate::wire::ref_name::InvalidBranch;
+
+/// Why upstream's repository could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FactsError {
+    /// Upstream refused the worker's credentials; the HTTP status.
+    #[error("the repository's host refused the worker's credentials (HTTP {0})")]
+    Auth(u16),
+    /// No such repository, commit or branch.
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// Upstream could not be reached or did not respond in time. A retry may succeed.
+    #[error("{0}")]
+    Network(String),
+    /// Git failed in another way.
+    #[error("git failed: {0}")]
+    Git(String),
+}
+
+impl From<UpstreamError> for FactsError {
+    fn from(error: UpstreamError) -> Self {
+        match error {
+            UpstreamError::Auth(status) => Self::Auth(status),
+            UpstreamError::NotFound => Self::NotFound("the repository".into()),
+            UpstreamError::Network(what) => Self::Network(what),
+        }
+    }
+}
+
+impl From<std::io::Error> for FactsError {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::TimedOut => Self::Network(error.to_string()),
+            _ => Self::Git(error.to_string()),
+        }
+    }
+}
+
+impl From<InvalidBranch> for FactsError {
+    fn from(error: InvalidBranch) -> Self {
+        Self::NotFound(error.to_string())
+    }
+}
+
+/// Classifies a failed git command by its messages: git's exit code does not tell these apart.
+pub(super) fn failure(output: &Output) -> FactsError {
+    let text = output.stderr.trim();
+    let last = text
+        .lines()
+        .rev()
+        .find(|line| line.starts_with("fatal:") || line.starts_with("error:"))
+        .unwrap_or(text);
+    let said = printable(last);
+    let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
+    if has(&[
+        "error: 401",
+        "Authentication failed",
+        "could not read Username",
+    ]) {
+        FactsError::Auth(401)
+    } else if has(&["error: 403"]) {
+        FactsError::Auth(403)
+    } else if has(&[
+        "not found",
+        "couldn't find remote ref",
+        "not our ref",
+        "does not appear to be a git repository",
+        "bad object",
+        "Not a valid",
+        "no such remote ref",
+        "unknown revision",
+        "invalid object name",
+    ]) {
+        FactsError::NotFound(said)
+    } else if has(&[
+        "Could not resolve host",
+        "Failed to connect",
+        "Couldn't connect",
+        "unable to access",
+        "timed out",
+        "early EOF",
+        "hung up unexpectedly",
+        "RPC failed",
+    ]) {
+        FactsError::Network(said)
+    } else {
+        FactsError::Git(said)
+    }
+}

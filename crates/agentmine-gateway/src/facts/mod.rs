@@ -1,0 +1,239 @@
+//! What the worker itself finds out about a commit, in a clean bare repository of its own.
+//!
+//! No command runs in a tree that an agent has touched, and nothing in the commit is executed: no
+//! hooks, filters, text conversions or external diffs. The repository is created in the temporary
+//! folder and removed when the [`BareRepo`] is dropped.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+
+use crate::config::Upstream;
+use crate::git_process::{self, GitHome, Output};
+use crate::printable::printable;
+use crate::upstream::{ProtocolVersion, Remote, Service};
+use crate::wire::object_id::is_id;
+use crate::wire::ref_name::branch_ref;
+
+mod diff;
+mod error;
+
+pub use diff::{AddedLine, Diff, FileStat};
+pub use error::FactsError;
+use error::failure;
+
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(900);
+const LOCAL_TIMEOUT: Duration = Duration::from_secs(120);
+const MAX_LISTING: usize = 1024 * 1024;
+/// Size of a patch that is kept, in bytes.
+const MAX_PATCH: usize = 1024 * 1024;
+/// Size limit of the list of changed files, in bytes.
+const MAX_STATS: usize = 16 * 1024 * 1024;
+
+/// `git fetch` that leaves nothing but the named refs behind.
+const FETCH: [&str; 6] = [
+    "fetch",
+    "--quiet",
+    "--no-tags",
+    "--force",
+    "--no-write-fetch-head",
+    "--no-recurse-submodules",
+];
+
+/// A clean bare repository that fetches from the one upstream.
+#[derive(Debug)]
+pub struct BareRepo {
+    remote: Arc<Remote>,
+    home: GitHome,
+    repo: PathBuf,
+    /// Set once upstream was contacted: redirects are resolved, and the object format is known.
+    contacted: OnceCell<()>,
+}
+
+impl BareRepo {
+    /// Creates an empty repository. Upstream is not contacted yet.
+    ///
+    /// # Errors
+    /// When the upstream's URL or path cannot be used, or the temporary folder cannot be written.
+    pub fn new(upstream: Upstream) -> anyhow::Result<Self> {
+        Ok(Self::beside(Arc::new(Remote::new(upstream)?), "sha1")?)
+    }
+
+    /// Creates an empty repository for an upstream that is already known.
+    pub(crate) fn beside(remote: Arc<Remote>, object_format: &str) -> std::io::Result<Self> {
+        let home = GitHome::new(match remote.as_ref() {
+            Remote::Path(path) => Some(path.path()),
+            Remote::Http(_) => None,
+        })?;
+        let repo = home.bare(object_format)?;
+        Ok(Self {
+            remote,
+            home,
+            repo,
+            contacted: OnceCell::new(),
+        })
+    }
+
+    /// The commit that upstream's `branch` (without `refs/heads/`) is at, if the branch exists.
+    ///
+    /// # Errors
+    /// When upstream does not respond, or refuses.
+    pub async fn resolve(&self, branch: &str) -> Result<Option<String>, FactsError> {
+        let refname = branch_ref(branch)?;
+        self.contact().await?;
+        let mut git = self.networked();
+        git.args(["ls-remote", "--refs", "--"]).arg(self.url());
+        git.arg(&refname);
+        let output = self.ran(git, LIST_TIMEOUT, MAX_LISTING).await?;
+        let listing = String::from_utf8_lossy(&output.stdout);
+        let line = listing
+            .lines()
+            .filter_map(|line| line.split_once('\t'))
+            .find(|(id, name)| *name == refname && is_id(id));
+        Ok(line.map(|(id, _)| id.to_owned()))
+    }
+
+    /// Fetches commits by their full ids, with their files and without their history.
+    ///
+    /// # Errors
+    /// [`FactsError::NotFound`] when upstream has no such commit.
+    pub async fn fetch(&self, commits: &[&str]) -> Result<(), FactsError> {
+        self.contact().await?;
+        let mut git = self.networked();
+        git.args(FETCH).args(["--depth=1", "--"]).arg(self.url());
+        for commit in commits {
+            let commit = id(commit)?;
+            git.arg(format!("+{commit}:refs/facts/{commit}"));
+        }
+        self.ran(git, FETCH_TIMEOUT, MAX_LISTING).await.map(drop)
+    }
+
+    /// What changed from `base` to `head`, two commits fetched before. Renames are followed.
+    ///
+    /// # Errors
+    /// [`FactsError::NotFound`] when one of them was not fetched.
+    pub async fn diff(&self, base: &str, head: &str) -> Result<Diff, FactsError> {
+        let stats = self.diff_git(base, head, &["--numstat", "-z"])?;
+        let stats = self.ran(stats, LOCAL_TIMEOUT, MAX_STATS).await?;
+        let patch = self.diff_git(base, head, &["--patch", "--unified=3"])?;
+        let patch = self.ran(patch, LOCAL_TIMEOUT, MAX_PATCH).await?;
+        Ok(Diff {
+            files: diff::numstat(&stats.stdout),
+            patch: String::from_utf8_lossy(&patch.stdout).into_owned(),
+            patch_cut: patch.cut || stats.cut,
+        })
+    }
+
+    fn diff_git(&self, base: &str, head: &str, format: &[&str]) -> Result<Command, FactsError> {
+        let mut git = self.local();
+        git.args(["diff", "--no-ext-diff", "--no-textconv", "--no-color"]);
+        git.args(["--find-renames", "-l1000", "--ignore-submodules=none"]);
+        git.args(["--src-prefix=a/", "--dst-prefix=b/"])
+            .args(format);
+        git.args([id(base)?, id(head)?]).arg("--");
+        Ok(git)
+    }
+
+    async fn contact(&self) -> Result<(), FactsError> {
+        let contacted = self.contacted.get_or_try_init(|| async {
+            if let Remote::Http(http) = self.remote.as_ref() {
+                // Follows redirects, and gives the HTTP status, which git reports only in prose.
+                http.advertise(Service::UploadPack, Some(ProtocolVersion::V2))
+                    .await?;
+            }
+            let mut git = self.networked();
+            git.args(["ls-remote", "--"]).arg(self.url()).arg("HEAD");
+            let output = self.ran(git, LIST_TIMEOUT, MAX_LISTING).await?;
+            let first = output.stdout.split(|byte| *byte == b'\t').next();
+            if first.is_some_and(|id| id.len() == 64) {
+                self.home.bare("sha256")?;
+            }
+            Ok::<(), FactsError>(())
+        });
+        contacted.await.map(drop)
+    }
+
+    fn url(&self) -> std::ffi::OsString {
+        match self.remote.as_ref() {
+            Remote::Http(http) => http.base().as_str().into(),
+            Remote::Path(path) => path.path().into(),
+        }
+    }
+
+    fn local(&self) -> Command {
+        let mut git = self.home.git();
+        git.arg("--git-dir").arg(&self.repo);
+        git
+    }
+
+    fn networked(&self) -> Command {
+        let mut git = self.local();
+        match self.remote.as_ref() {
+            Remote::Http(http) => {
+                git.env("GIT_ALLOW_PROTOCOL", "http:https");
+                if let Some(value) = http.authorization() {
+                    let header = format!("Authorization: {}", value.expose());
+                    git_process::configure(&mut git, &[("http.extraHeader", header)]);
+                }
+            }
+            Remote::Path(_) => {
+                git.env("GIT_ALLOW_PROTOCOL", "file");
+            }
+        }
+        git
+    }
+
+    async fn ran(&self, git: Command, limit: Duration, cap: usize) -> Result<Output, FactsError> {
+        let output = git_process::run(git, limit, cap).await?;
+        if output.cut || output.status.success() {
+            return Ok(output);
+        }
+        Err(failure(&output))
+    }
+}
+
+/// For the quarantine of a push.
+impl BareRepo {
+    /// Git on this repository, with no protocol allowed.
+    pub(crate) fn git(&self) -> Command {
+        self.local()
+    }
+
+    /// Fetches the commits of all branches, without their files if upstream supports that.
+    pub(crate) async fn fetch_history(&self) -> Result<(), FactsError> {
+        let mut git = self.networked();
+        let mut url = std::ffi::OsString::from("remote.upstream.url=");
+        url.push(self.url());
+        git.arg("-c").arg(url);
+        git.args(FETCH).args(["--filter=tree:0", "upstream"]);
+        git.arg("+refs/heads/*:refs/upstream/*");
+        self.ran(git, FETCH_TIMEOUT, MAX_LISTING).await.map(drop)
+    }
+
+    /// Whether `old` is `new` or one of its ancestors, as far as history was fetched.
+    pub(crate) async fn is_ancestor(&self, old: &str, new: &str) -> Result<bool, FactsError> {
+        let mut git = self.local();
+        git.args(["merge-base", "--is-ancestor", id(old)?, id(new)?]);
+        let output = git_process::run(git, LOCAL_TIMEOUT, MAX_LISTING).await?;
+        match output.status.code() {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(failure(&output)),
+        }
+    }
+}
+
+fn id(text: &str) -> Result<&str, FactsError> {
+    if is_id(text) {
+        Ok(text)
+    } else {
+        Err(FactsError::NotFound(format!(
+            "{} is not a full commit id",
+            printable(text)
+        )))
+    }
+}

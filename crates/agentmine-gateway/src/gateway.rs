@@ -1,0 +1,133 @@
+//! The gateway of one session, as the worker uses it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use crate::config::GatewayConfig;
+use crate::events::{Ledger, TrafficEvent};
+use crate::git::GitProxy;
+use crate::stream::GatewayStream;
+use crate::web::WebProxy;
+use crate::write_timeout::WriteTimeout;
+use crate::{http, metrics};
+
+/// Connections of one kind served at once; more wait.
+const MAX_CONNECTIONS: usize = 128;
+
+/// How long a git client may leave a response unread.
+const WRITE_STALL: Duration = Duration::from_secs(120);
+
+/// The gateway of one session. Clones share everything.
+#[derive(Clone)]
+pub struct Gateway {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// `None` where the session has no repository.
+    git: Option<Arc<GitProxy>>,
+    web: Arc<WebProxy>,
+    ledger: Arc<Ledger>,
+    git_connections: Semaphore,
+    web_connections: Semaphore,
+}
+
+impl Gateway {
+    /// Makes the gateway. It connects to nothing yet.
+    ///
+    /// # Errors
+    /// When the upstream cannot be used, the branch name is invalid, or the web policy names an
+    /// unknown preset or an invalid host.
+    pub fn new(config: GatewayConfig) -> anyhow::Result<Self> {
+        metrics::describe();
+        let GatewayConfig { git, network } = config;
+        let ledger = Arc::new(Ledger::default());
+        let git = GitProxy::new(git, ledger.clone())?.map(Arc::new);
+        let web = Arc::new(WebProxy::new(&network, ledger.clone())?);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                git,
+                web,
+                ledger,
+                git_connections: Semaphore::new(MAX_CONNECTIONS),
+                web_connections: Semaphore::new(MAX_CONNECTIONS),
+            }),
+        })
+    }
+
+    /// The path part of the remote's URL inside the sandbox: `/<nonce>/repo.git`. `None` where the
+    /// session has no repository.
+    #[must_use]
+    pub fn remote_path(&self) -> Option<&str> {
+        self.inner.git.as_ref().map(|git| git.prefix())
+    }
+
+    /// Refuses every push from now on, until [`Self::unseal`]. Waits for a push that is being checked
+    /// or sent, so that what upstream holds afterwards stays. A push that is still being read is not
+    /// waited for: it is refused once it has been read.
+    pub async fn seal(&self) {
+        if let Some(git) = &self.inner.git {
+            git.seal().await;
+        }
+    }
+
+    /// Allows pushes again.
+    pub fn unseal(&self) {
+        if let Some(git) = &self.inner.git {
+            git.unseal();
+        }
+    }
+
+    /// Serves git on one connection of the sandbox, until it ends. Errors become HTTP responses.
+    pub async fn serve_git(&self, stream: impl GatewayStream) {
+        let Some(git) = &self.inner.git else { return };
+        let Ok(_permit) = self.inner.git_connections.acquire().await else {
+            return;
+        };
+        // A sandbox that asks and does not read must not occupy a connection for ever.
+        let stream = WriteTimeout::new(stream, WRITE_STALL);
+        http::serve(stream, |request| git.clone().handle(request)).await;
+    }
+
+    /// Serves as a web proxy on one connection of the sandbox, until it ends. Errors become HTTP
+    /// responses.
+    pub async fn serve_web(&self, stream: impl GatewayStream) {
+        let Ok(_permit) = self.inner.web_connections.acquire().await else {
+            return;
+        };
+        self.inner.web.serve(stream).await;
+    }
+
+    /// What was allowed and refused so far, oldest first. Each host is listed once.
+    #[must_use]
+    pub fn events(&self) -> Vec<TrafficEvent> {
+        self.inner.ledger.events()
+    }
+
+    /// How many events [`Self::events`] had no room for.
+    #[must_use]
+    pub fn dropped_events(&self) -> u64 {
+        self.inner.ledger.dropped()
+    }
+
+    /// The HTTP status with which upstream refused the worker's credentials, if it did.
+    #[must_use]
+    pub fn auth_refused(&self) -> Option<u16> {
+        self.inner.ledger.auth_refused()
+    }
+
+    /// The newest commit that upstream accepted from this session.
+    #[must_use]
+    pub fn pushed_head(&self) -> Option<String> {
+        self.inner.ledger.pushed_head()
+    }
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The nonce in the remote path keeps other local users out, so it is not printed.
+        f.debug_struct("Gateway").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,295 @@
+//! Pushes to the one branch.
+//!
+//! A push is read whole, then checked, then sent upstream from the file it was read into; the order of
+//! the checks is in [`PushGate::decide`]. A push that has been read is finished even if the sandbox goes
+//! away meanwhile, so its outcome is always recorded. There is one push at a time: what the branch held
+//! and what it holds afterwards are known to the next one. The next one is not read before: a sandbox
+//! fills one file at most. A sealed gate refuses every push; sealing waits for a push that is being
+//! checked or sent, but never for one that is being read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
+use tracing::Instrument;
+
+use super::quarantine;
+use super::respond::{answer, encoding, has_type, note_auth};
+use super::spool::Spool;
+use crate::config::PushFence;
+use crate::events::Ledger;
+use crate::http::{Body, full, text};
+use crate::upstream::{Encoding, Remote, Service, UpstreamError};
+use crate::wire::object_id::is_zero;
+use crate::wire::push_report;
+use crate::wire::push_request::{PushHead, PushRequest, RefUpdate};
+use crate::wire::ref_name::branch_ref;
+
+/// Size limit of the head of a push, in bytes.
+const MAX_PUSH_HEAD: usize = 8 * 1024 * 1024;
+/// Why a sealed gate refuses a push.
+const SEALED: &str = "pushes are refused while the result is being measured";
+
+/// Checks pushes and sends them upstream.
+pub(super) struct PushGate {
+    remote: Arc<Remote>,
+    branch: String,
+    refname: String,
+    max_push_bytes: u64,
+    fence: Arc<dyn PushFence>,
+    ledger: Arc<Ledger>,
+    /// Held by the push that is being checked and sent.
+    pinned: Arc<Mutex<Pinned>>,
+    /// Set under the lock of `pinned`.
+    sealed: AtomicBool,
+    /// Held from before a push is read until it is done.
+    spools: Arc<Semaphore>,
+}
+
+/// What this gateway knows of the branch from its own pushes.
+#[derive(Debug, Default)]
+struct Pinned {
+    /// The last commit that upstream accepted from here.
+    head: Option<String>,
+    /// A push whose response was lost: upstream may hold this commit.
+    in_doubt: Option<Attempt>,
+}
+
+#[derive(Debug, Clone)]
+struct Attempt {
+    old: String,
+    new: String,
+    bytes: u64,
+}
+
+/// Why a push did not happen, and upstream's own report if it was upstream that refused.
+struct Refusal {
+    reason: String,
+    report: Option<Bytes>,
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self {
+            reason,
+            report: None,
+        }
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(reason: &str) -> Self {
+        reason.to_owned().into()
+    }
+}
+
+impl PushGate {
+    pub(super) fn new(
+        remote: Arc<Remote>,
+        branch: String,
+        max_push_bytes: u64,
+        fence: Arc<dyn PushFence>,
+        ledger: Arc<Ledger>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            refname: branch_ref(&branch)?,
+            remote,
+            branch,
+            max_push_bytes,
+            fence,
+            ledger,
+            pinned: Arc::default(),
+            sealed: AtomicBool::new(false),
+            spools: Arc::new(Semaphore::new(1)),
+        })
+    }
+
+    pub(super) async fn seal(&self) {
+        let _no_push = self.pinned.lock().await;
+        self.sealed.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn unseal(&self) {
+        self.sealed.store(false, Ordering::SeqCst);
+    }
+
+    fn check_seal(&self) -> Result<(), Refusal> {
+        if self.sealed.load(Ordering::SeqCst) {
+            return Err(SEALED.into());
+        }
+        Ok(())
+    }
+
+    /// Reads, checks and sends one push.
+    pub(super) async fn receive(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        if !matches!(encoding(request.headers()), Ok(Encoding::Identity)) {
+            return text(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "the body of a push may not be compressed",
+            );
+        }
+        if !has_type(request.headers(), &Service::ReceivePack.request_type()) {
+            return text(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "the content type is not that of a push",
+            );
+        }
+        let Ok(permit) = self.spools.clone().acquire_owned().await else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "the gateway is closed");
+        };
+        let spool = match Spool::read(request.into_body(), self.max_push_bytes).await {
+            Ok(spool) => spool,
+            Err(error) => {
+                tracing::debug!(%error, "a push was not read to its end");
+                self.ledger.push_refused("the push could not be read");
+                return text(StatusCode::BAD_REQUEST, "the push could not be read");
+            }
+        };
+        // A task of its own: the sandbox closing its stream must not leave the outcome unrecorded.
+        let push = async move {
+            let _permit = permit;
+            let pinned = self.pinned.clone().lock_owned().await;
+            self.push(&spool, pinned).await
+        };
+        match tokio::spawn(push.in_current_span()).await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::error!(%error, "a push panicked");
+                text(StatusCode::INTERNAL_SERVER_ERROR, "the push failed")
+            }
+        }
+    }
+
+    async fn push(&self, spool: &Spool, mut pinned: OwnedMutexGuard<Pinned>) -> Response<Body> {
+        let result_type = Service::ReceivePack.result_type();
+        let start = spool.start(MAX_PUSH_HEAD).unwrap_or_default();
+        let head = match PushRequest::parse(&start) {
+            Ok(PushRequest::Probe) => return answer(&result_type, full(Bytes::new())),
+            Ok(PushRequest::Push(head)) => head,
+            Err(error) => {
+                self.ledger.push_refused(&error.to_string());
+                return text(StatusCode::BAD_REQUEST, "the push is malformed");
+            }
+        };
+        drop(start);
+        match self.decide(spool, &head, &mut pinned).await {
+            Ok(report) => answer(&result_type, full(report)),
+            Err(Refusal { reason, report }) => {
+                self.ledger.push_refused(&reason);
+                let report =
+                    report.or_else(|| push_report::refusal(&head, &reason).map(Bytes::from));
+                match report {
+                    Some(report) => answer(&result_type, full(report)),
+                    None => text(StatusCode::FORBIDDEN, &reason),
+                }
+            }
+        }
+    }
+
+    /// Checks a push and, if every check passes, sends it upstream.
+    async fn decide(
+        &self,
+        spool: &Spool,
+        head: &PushHead,
+        pinned: &mut Pinned,
+    ) -> Result<Bytes, Refusal> {
+        self.check_seal()?;
+        let command = head.only_command(&self.refname)?;
+        if spool.over {
+            let limit = self.max_push_bytes;
+            return Err(format!("the push is larger than the limit of {limit} bytes").into());
+        }
+        self.check_old(command, head, pinned).await?;
+        let checked = quarantine::check(self.remote.clone(), spool, head, command).await?;
+        self.fence.check().await.map_err(|reason| {
+            Refusal::from(format!("this session may no longer push: {reason}"))
+        })?;
+        self.forward(spool, head, command, pinned, checked).await
+    }
+
+    /// The push must start from what upstream has now. What a person pushed in between is then part
+    /// of it, or the push is refused further on as a rewind; a branch that a person has deleted is not
+    /// created again.
+    async fn check_old(
+        &self,
+        command: &RefUpdate,
+        head: &PushHead,
+        pinned: &mut Pinned,
+    ) -> Result<(), Refusal> {
+        let refs = self
+            .remote
+            .advertise_push()
+            .await
+            .map_err(|e| self.refused(&e))?;
+        if refs.object_format() != head.object_format() {
+            return Err("the push and the repository use different object formats".into());
+        }
+        let now = refs.id(&self.refname);
+        if let Some(doubt) = pinned.in_doubt.take()
+            && now == Some(doubt.new.as_str())
+        {
+            self.accepted(&doubt, pinned);
+        }
+        if pinned.head.is_some() && now.is_none() {
+            return Err("someone else deleted the branch".into());
+        }
+        let expected = (!is_zero(&command.old)).then_some(command.old.as_str());
+        if now != expected {
+            return Err("the branch has moved since it was fetched; fetch it again first".into());
+        }
+        Ok(())
+    }
+
+    async fn forward(
+        &self,
+        spool: &Spool,
+        head: &PushHead,
+        command: &RefUpdate,
+        pinned: &mut Pinned,
+        _checked: quarantine::Checked,
+    ) -> Result<Bytes, Refusal> {
+        self.check_seal()?;
+        let attempt = Attempt {
+            old: command.old.clone(),
+            new: command.new.clone(),
+            bytes: spool.length,
+        };
+        let file = spool.from(0).map_err(|error| {
+            tracing::warn!(%error, "a push cannot be read back");
+            Refusal::from("the push could not be read back")
+        })?;
+        let report = match self.remote.receive_pack(file, spool.length).await {
+            Ok(report) => report,
+            Err(error) => {
+                if matches!(error, UpstreamError::Network(_)) {
+                    pinned.in_doubt = Some(attempt);
+                }
+                return Err(self.refused(&error));
+            }
+        };
+        match push_report::verdict(head, &report, &self.refname) {
+            Ok(()) => {
+                self.accepted(&attempt, pinned);
+                Ok(report)
+            }
+            Err(reason) => Err(Refusal {
+                reason,
+                report: Some(report),
+            }),
+        }
+    }
+
+    fn accepted(&self, push: &Attempt, pinned: &mut Pinned) {
+        pinned.head = Some(push.new.clone());
+        self.ledger
+            .pushed(&self.branch, &push.old, &push.new, push.bytes);
+    }
+
+    fn refused(&self, error: &UpstreamError) -> Refusal {
+        note_auth(&self.ledger, error);
+        Refusal::from(error.to_string())
+    }
+}

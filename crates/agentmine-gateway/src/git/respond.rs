@@ -1,0 +1,72 @@
+//! Headers and responses that fetches and pushes share.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+
+use crate::events::Ledger;
+use crate::http::{Body, text, watched};
+use crate::upstream::{Encoding, UpstreamError};
+
+/// Time limit between two chunks of a response to a fetch.
+const RESPONSE_IDLE: Duration = Duration::from_secs(330);
+
+/// The encoding of the body; any but these is refused.
+pub(super) fn encoding(headers: &HeaderMap) -> Result<Encoding, Box<Response<Body>>> {
+    match headers
+        .get(header::CONTENT_ENCODING)
+        .map(HeaderValue::as_bytes)
+    {
+        None | Some(b"identity") => Ok(Encoding::Identity),
+        Some(b"gzip" | b"x-gzip") => Ok(Encoding::Gzip),
+        Some(_) => Err(Box::new(text(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported content encoding",
+        ))),
+    }
+}
+
+pub(super) fn has_type(headers: &HeaderMap, expected: &str) -> bool {
+    headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes() == expected.as_bytes())
+}
+
+pub(super) fn answer(content_type: &str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    if let Ok(value) = HeaderValue::from_str(content_type) {
+        headers.insert(header::CONTENT_TYPE, value);
+    }
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// A response of upstream. `held` is dropped at the end of the body.
+pub(super) fn forwarded(
+    content_type: &str,
+    body: Body,
+    held: impl Send + 'static,
+) -> Response<Body> {
+    let counter = metrics::counter!("agentmine_gateway_git_bytes_total", "direction" => "fetched");
+    answer(content_type, watched(body, RESPONSE_IDLE, counter, held))
+}
+
+/// Upstream's failure as git shows it. Never a 401, which would make git ask for a password.
+pub(super) fn failed(ledger: &Ledger, error: &UpstreamError) -> Response<Body> {
+    note_auth(ledger, error);
+    let status = match error {
+        UpstreamError::Auth(_) => StatusCode::FORBIDDEN,
+        UpstreamError::NotFound => StatusCode::NOT_FOUND,
+        UpstreamError::Network(_) => StatusCode::BAD_GATEWAY,
+    };
+    text(status, &error.to_string())
+}
+
+/// Records refused credentials.
+pub(super) fn note_auth(ledger: &Ledger, error: &UpstreamError) {
+    match error {
+        UpstreamError::Auth(status) => ledger.auth(*status),
+        UpstreamError::NotFound | UpstreamError::Network(_) => {}
+    }
+}

@@ -1,0 +1,12 @@
+//! Why upstream did not do what was asked.
+
+/// Why upstream did not do what was asked. The texts are shown to the user of git.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpstreamError {
+    #[error("the repository's host refused the worker's credentials (HTTP {0})")]
+    Auth(u16),
+    #[error("the repository was not found, or the worker's token has no access to it")]
+    NotFound,
+    #[error("{0}")]
+    Network(String),
+}

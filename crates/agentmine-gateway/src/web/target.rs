@@ -1,0 +1,42 @@
+//! The host and port that a request asks for.
+
+use http::Uri;
+
+use super::host::Host;
+use super::policy::Access;
+
+/// The host and port that a request asks for.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) host: Host,
+    pub(super) port: u16,
+}
+
+impl Target {
+    /// The error is the reason for refusing the request.
+    pub(super) fn of(uri: &Uri, access: Access) -> Result<Self, &'static str> {
+        let authority = uri
+            .authority()
+            .ok_or("this is a proxy: the request needs an absolute URL")?;
+        if authority.as_str().contains('@') {
+            return Err("a URL with a user name is not forwarded");
+        }
+        let port = match (access, uri.scheme_str()) {
+            (Access::Tunnel, _) => authority.port_u16().ok_or("CONNECT needs a port")?,
+            (Access::Plain, Some("http")) => match authority.port() {
+                Some(port) => port.as_str().parse().map_err(|_| "invalid port")?,
+                None => 80,
+            },
+            (Access::Plain, _) => {
+                return Err("only http:// URLs are forwarded; use CONNECT for https://");
+            }
+        };
+        if port == 0 {
+            return Err("invalid port");
+        }
+        Ok(Self {
+            host: Host::parse(authority.host())?,
+            port,
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! The list of refs that a push starts from.
+
+use gix_packetline::PacketLineRef;
+
+use super::capability::Capabilities;
+use super::object_id::{is_id, zero};
+use super::pktline::{self, Lines, Malformed};
+
+/// The refs that upstream lists for a push.
+#[derive(Debug)]
+pub(crate) struct Advertisement {
+    refs: Vec<(String, String)>,
+    capabilities: Capabilities,
+}
+
+impl Advertisement {
+    /// Reads the response to `info/refs?service=git-receive-pack`.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut lines = Lines::new(bytes);
+        let mut out = Self {
+            refs: Vec::new(),
+            capabilities: Capabilities::default(),
+        };
+        let mut first = true;
+        while let Some(line) = lines.next()? {
+            let PacketLineRef::Data(data) = line else {
+                continue;
+            };
+            let text = String::from_utf8_lossy(data);
+            let text = text.trim_end_matches('\n');
+            if text.starts_with('#') || text == "version 1" || text.starts_with("shallow ") {
+                continue;
+            }
+            let (text, capabilities) = text.split_once('\0').unwrap_or((text, ""));
+            if std::mem::take(&mut first) {
+                out.capabilities = Capabilities::parse(capabilities);
+            }
+            let (id, name) = text.split_once(' ').ok_or(Malformed)?;
+            if !is_id(id) {
+                return Err(Malformed);
+            }
+            if name != "capabilities^{}" {
+                out.refs.push((id.to_owned(), name.to_owned()));
+            }
+        }
+        if first { Err(Malformed) } else { Ok(out) }
+    }
+
+    /// The commit of `refname`.
+    pub(crate) fn id(&self, refname: &str) -> Option<&str> {
+        let found = self.refs.iter().find(|(_, name)| name == refname);
+        found.map(|(id, _)| id.as_str())
+    }
+
+    pub(crate) fn object_format(&self) -> &str {
+        self.capabilities.object_format()
+    }
+
+    /// The advertisement for the sandbox: the same refs, only harmless capabilities, and `no-thin`,
+    /// because the pack is checked without upstream's objects.
+    pub(crate) fn rewritten(&self) -> Vec<u8> {
+        let mut capabilities: Vec<&str> = self.capabilities.harmless().collect();
+        capabilities.push("no-thin");
+        let capabilities = capabilities.join(" ");
+        let mut out = Vec::new();
+        pktline::data(&mut out, b"# service=git-receive-pack\n");
+        pktline::flush(&mut out);
+        if self.refs.is_empty() {
+            let zero = zero(self.object_format());
+            let line = format!("{zero} capabilities^{{}}\0{capabilities}\n");
+            pktline::data(&mut out, line.as_bytes());
+        }
+        for (at, (id, name)) in self.refs.iter().enumerate() {
+            let line = match at {
+                0 => format!("{id} {name}\0{capabilities}\n"),
+                _ => format!("{id} {name}\n"),
+            };
+            pktline::data(&mut out, line.as_bytes());
+        }
+        pktline::flush(&mut out);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: &str = "1111111111111111111111111111111111111111";
+    const REF: &str = "refs/heads/work";
+
+    #[test]
+    fn the_advertisement_lists_only_harmless_capabilities() {
+        let mut bytes = Vec::new();
+        pktline::data(&mut bytes, b"# service=git-receive-pack\n");
+        pktline::flush(&mut bytes);
+        let line = format!("{A} {REF}\0report-status push-options push-cert=x ofs-delta\n");
+        pktline::data(&mut bytes, line.as_bytes());
+        pktline::flush(&mut bytes);
+        let seen = Advertisement::parse(&bytes).unwrap();
+        assert_eq!(seen.id(REF), Some(A));
+        let again = Advertisement::parse(&seen.rewritten()).unwrap();
+        assert_eq!(
+            again.capabilities.harmless().collect::<Vec<_>>(),
+            ["report-status", "ofs-delta"]
+        );
+        assert_eq!(again.capabilities.unsupported(), Some("no-thin"));
+        assert_eq!(again.refs, seen.refs);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_end_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut framed = Vec::new();
+            pktline::data(&mut framed, &bytes);
+            pktline::flush(&mut framed);
+            for input in [&bytes, &framed] {
+                let _ = Advertisement::parse(input);
+            }
+        }
+    }
+}
