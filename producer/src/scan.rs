@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use agentmine_domain::{EffectKey, EffectKind, NewTask, Priority, Task, TaskState, WakeUp};
+use agentmine_domain::{EffectKey, NewTask, Priority, Task, TaskLabel, TaskState, WakeUp};
 use agentmine_queue::Queue;
 use agentmine_store::{EffectState, Enqueued, Publish};
 use agentmine_trackers::{Candidate, Tracker};
@@ -145,13 +145,8 @@ async fn label(deps: &Deps, tracker: &dyn Tracker, task: &Task) -> Result<()> {
         return Ok(());
     }
     let labels = &deps.config.labels;
-    let key = EffectKey::new(EffectKind::Label, format!("processing:{}", task.epoch));
-    let intent = json!({ "label": labels.processing });
-    if let EffectState::Done(_) = deps
-        .store
-        .effect_begin(task.id, None, &key, &intent)
-        .await?
-    {
+    let key = EffectKey::label(TaskLabel::Processing, task.epoch);
+    if let EffectState::Done(_) = deps.store.effect_begin(task.id, None, &key).await? {
         return Ok(());
     }
     // The worker may have gone past this meanwhile: look again, as late as can be.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_agent::{Halt, failure_comment, progress_comment};
-use agentmine_domain::{EffectKey, EffectKind, EndState, Lease, Task, TaskState};
+use agentmine_domain::{EffectKey, Lease, Task, TaskLabel, TaskState};
 use agentmine_runtime::backoff::Backoff;
 use agentmine_runtime::config::Labels;
 use agentmine_store::{EffectState, Store, StoreError};
@@ -14,35 +14,14 @@ use serde_json::{Value, json};
 /// Tries of one store call.
 const TRIES: u32 = 12;
 
-/// Which of the labels an item shall carry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Label {
-    Processing,
-    Done,
-    Paused,
-    Stopped,
-    Failed,
-}
-
-impl Label {
-    fn key(self) -> &'static str {
-        match self {
-            Self::Processing => "processing",
-            Self::Done => "done",
-            Self::Paused => "paused",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-        }
-    }
-
-    fn name(self, labels: &Labels) -> &String {
-        match self {
-            Self::Processing => &labels.processing,
-            Self::Done => &labels.done,
-            Self::Paused => &labels.paused,
-            Self::Stopped => &labels.stopped,
-            Self::Failed => &labels.failed,
-        }
+/// The configured name of a label.
+fn name_of(label: TaskLabel, labels: &Labels) -> &String {
+    match label {
+        TaskLabel::Processing => &labels.processing,
+        TaskLabel::Done => &labels.done,
+        TaskLabel::Paused => &labels.paused,
+        TaskLabel::Stopped => &labels.stopped,
+        TaskLabel::Failed => &labels.failed,
     }
 }
 
@@ -57,11 +36,10 @@ pub(crate) struct Effects {
 
 impl Effects {
     /// Makes this the only one of our labels on the item.
-    pub(crate) async fn label(&self, label: Label) -> Result<(), Halt> {
-        // A task may be paused and taken up again, so a label's effect is named by its epoch too.
-        let key = self.label_key(label);
-        let add = label.name(&self.labels).clone();
-        if let EffectState::Done(_) = self.begin(&key, json!({ "label": add })).await? {
+    pub(crate) async fn label(&self, label: TaskLabel) -> Result<(), Halt> {
+        let key = EffectKey::label(label, self.task.epoch);
+        let add = name_of(label, &self.labels).clone();
+        if let EffectState::Done(_) = self.begin(&key).await? {
             return Ok(());
         }
         let all = &self.labels;
@@ -86,8 +64,8 @@ impl Effects {
 
     /// Writes the task's one comment, edited in place.
     pub(crate) async fn comment(&self, body: &str) -> Result<(), Halt> {
-        let key = EffectKey::new(EffectKind::Comment, "progress");
-        self.begin(&key, json!({})).await?;
+        let key = EffectKey::progress_comment();
+        self.begin(&key).await?;
         let marker = format!("agentmine:task={}:progress", self.task.id);
         let id = self
             .tracker
@@ -104,10 +82,8 @@ impl Effects {
         new: &NewPullRequest,
         commit: &str,
     ) -> Result<PullRequest, Halt> {
-        let key = EffectKey::new(EffectKind::PullRequest, &new.head);
-        let state = self
-            .begin(&key, json!({ "head": new.head, "base": new.base }))
-            .await?;
+        let key = EffectKey::pull_request(&new.head);
+        let state = self.begin(&key).await?;
         let known = match &state {
             EffectState::Done(result) => result["commit"].as_str(),
             EffectState::Fresh | EffectState::Unsure => None,
@@ -142,10 +118,10 @@ impl Effects {
         Ok(pull)
     }
 
-    async fn begin(&self, key: &EffectKey, intent: Value) -> Result<EffectState, Halt> {
+    async fn begin(&self, key: &EffectKey) -> Result<EffectState, Halt> {
         persist(|| {
             self.store
-                .effect_begin(self.task.id, self.lease.as_ref(), key, &intent)
+                .effect_begin(self.task.id, self.lease.as_ref(), key)
         })
         .await
     }
@@ -207,14 +183,14 @@ impl Effects {
             session,
         ))
         .await?;
-        self.label(Label::Done).await
+        self.label(TaskLabel::Done).await
     }
 
     /// It could not be done.
     pub(crate) async fn tell_failed(&self, reason: &str, session: &str) -> Result<(), Halt> {
         self.comment(&failure_comment(reason, session, None))
             .await?;
-        self.label(Label::Failed).await
+        self.label(TaskLabel::Failed).await
     }
 
     /// Somebody stopped it.
@@ -224,7 +200,7 @@ impl Effects {
             session,
         ))
         .await?;
-        self.label(Label::Stopped).await
+        self.label(TaskLabel::Stopped).await
     }
 
     /// Tells the item what the row says, for a task that nobody holds. What the tracker refuses for
@@ -233,32 +209,29 @@ impl Effects {
         let task = &self.task;
         let reason = task.reason.as_deref().unwrap_or("no reason is recorded");
         let label = match task.state {
-            TaskState::Ended(EndState::Done) => Label::Done,
-            TaskState::Ended(EndState::Failed) => Label::Failed,
-            TaskState::Ended(EndState::Stopped) => Label::Stopped,
-            TaskState::Paused => Label::Paused,
             TaskState::Queued | TaskState::Leased(_) => return Ok(()),
+            TaskState::Paused | TaskState::Ended(_) => TaskLabel::of(task.state),
         };
         let told = match (label, &task.pull_request_url) {
-            (Label::Done, Some(url)) => self.tell_done(url, task.reason.as_deref(), "ended").await,
-            (Label::Failed, _) => self.tell_failed(reason, "ended").await,
-            (Label::Stopped, _) => self.tell_stopped(reason, "ended").await,
-            (Label::Done | Label::Paused | Label::Processing, _) => self.label(label).await,
+            (TaskLabel::Done, Some(url)) => {
+                self.tell_done(url, task.reason.as_deref(), "ended").await
+            }
+            (TaskLabel::Failed, _) => self.tell_failed(reason, "ended").await,
+            (TaskLabel::Stopped, _) => self.tell_stopped(reason, "ended").await,
+            (TaskLabel::Done | TaskLabel::Paused | TaskLabel::Processing, _) => {
+                self.label(label).await
+            }
         };
         match told {
             Err(Halt::Failed(why)) => {
                 tracing::warn!(task.id = %task.id, why, "the tracker cannot be told how the task ended");
-                self.done(&self.label_key(label), json!({ "gave_up": why }))
-                    .await
+                self.done(
+                    &EffectKey::label(label, task.epoch),
+                    json!({ "gave_up": why }),
+                )
+                .await
             }
             told => told,
         }
-    }
-
-    fn label_key(&self, label: Label) -> EffectKey {
-        EffectKey::new(
-            EffectKind::Label,
-            format!("{}:{}", label.key(), self.task.epoch),
-        )
     }
 }

@@ -3,10 +3,10 @@
 pub(crate) mod effects;
 
 use agentmine_agent::{Halt, Outcome, progress_comment, pull_request};
+use agentmine_domain::TaskLabel;
 use agentmine_trackers::{Item, NewPullRequest};
 
 use crate::prepare::Prepared;
-use crate::report::effects::Label;
 use crate::session::context::Context;
 use crate::verify::measure::Measurer;
 
@@ -52,7 +52,7 @@ pub(crate) async fn report(
         ctx.effects
             .comment(&progress_comment(&text.body, &ctx.session_name()))
             .await?;
-        let told = ctx.effects.label(Label::Done).await;
+        let told = ctx.effects.label(TaskLabel::Done).await;
         return decided(
             told,
             Report {

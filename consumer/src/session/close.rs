@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use agentmine_agent::Halt;
-use agentmine_domain::EndState;
+use agentmine_domain::{EndState, TaskLabel};
 use agentmine_store::{Attempt, Claim, LeaseEnd};
 
 use crate::Deps;
 use crate::record::live::Progress;
 use crate::report::Report;
-use crate::report::effects::{Label, store_halt};
+use crate::report::effects::store_halt;
 use crate::session::context::Context;
 
 /// Tells the tracker how it ended and closes the lease. A failure here leaves the lease to run out;
@@ -43,7 +43,7 @@ pub(crate) async fn close(ctx: &Context, end: Result<Report, Halt>) {
         ),
         Err(Halt::Paused(reason)) => (
             LeaseEnd::Pause { reason },
-            ctx.effects.label(Label::Paused).await,
+            ctx.effects.label(TaskLabel::Paused).await,
         ),
         Err(Halt::Retry(reason)) if !last_attempt => {
             tracing::warn!(

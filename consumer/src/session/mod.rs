@@ -15,7 +15,7 @@ use agentmine_agent::{
     Brief, Halt, History, Journal as _, Limits, Outcome, Record, Session, TextEditor,
     progress_comment,
 };
-use agentmine_domain::{Budget, ItemKind, Phase, Task, Usage};
+use agentmine_domain::{Budget, ItemKind, Phase, Task, TaskLabel, Usage};
 use agentmine_runtime::config::Config;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::Claim;
@@ -27,7 +27,7 @@ use crate::Deps;
 use crate::prepare::{Prepared, prepare};
 use crate::record::checkpoint::Checkpoints;
 use crate::record::live::Progress;
-use crate::report::effects::{Label, tracker_halt};
+use crate::report::effects::tracker_halt;
 use crate::report::{Report, report};
 use crate::run::command::CommandTool;
 use crate::run::redacting_model::Discreet;
@@ -146,7 +146,7 @@ async fn until_halted<T>(
 async fn announce(ctx: &Context, item: &Item) -> Result<(), Halt> {
     let labels = &ctx.deps.config.labels;
     if !item.labels.contains(&labels.processing) || item.labels.contains(&labels.request) {
-        ctx.effects.label(Label::Processing).await?;
+        ctx.effects.label(TaskLabel::Processing).await?;
     }
     let text = match ctx.task.attempt {
         0 | 1 => "AgentMine is working on this.".to_owned(),

@@ -15,7 +15,7 @@ mod task;
 
 pub use blame::Blame;
 pub use budget::{Budget, Usage};
-pub use effect::{EffectKey, EffectKind};
+pub use effect::{EffectKey, EffectKind, TaskLabel};
 pub use ids::{Epoch, ParseIdError, Seq, SessionId, TaskId, TaskNumber, WorkerId};
 pub use item::{ItemKind, ItemRef, TrackerKind};
 pub use names::UnknownName;

@@ -157,10 +157,8 @@ async fn every_write_is_fenced(world: &World, late: &Lease) {
         bundle: vec![1],
     };
     assert!(is_fenced(store.save_checkpoint(late, &checkpoint).await));
-    let key = EffectKey::new(EffectKind::Push, "late");
-    let begun = store
-        .effect_begin(late.task, Some(late), &key, &json!(1))
-        .await;
+    let key = EffectKey::pull_request("late");
+    let begun = store.effect_begin(late.task, Some(late), &key).await;
     assert!(is_fenced(begun));
     assert!(is_fenced(store.end_lease(late, &done()).await));
     assert_eq!(store.steps(late.task).await.unwrap().len(), before);
@@ -452,11 +450,8 @@ async fn a_task_is_unreported_until_the_label_of_its_end_is_recorded(world: Worl
         [lease.task]
     );
     assert_eq!(store.unreported(MINUTE, 9).await.unwrap(), []);
-    let key = EffectKey::new(EffectKind::Label, format!("failed:{}", lease.epoch));
-    store
-        .effect_begin(lease.task, None, &key, &json!({}))
-        .await
-        .unwrap();
+    let key = EffectKey::label(TaskLabel::Failed, lease.epoch);
+    store.effect_begin(lease.task, None, &key).await.unwrap();
     assert_eq!(
         store.unreported(NONE, 9).await.unwrap().len(),
         1,
@@ -469,13 +464,36 @@ async fn a_task_is_unreported_until_the_label_of_its_end_is_recorded(world: Worl
     assert_eq!(store.unreported(NONE, 9).await.unwrap(), []);
 }
 
+async fn a_label_of_an_earlier_epoch_reports_nothing_of_this_one(world: World) {
+    let store = &world.store;
+    let task = world.new_task(1).await.id;
+    for epoch in [Epoch(1), Epoch(2)] {
+        let lease = world.claim(task, MINUTE).await.unwrap().lease;
+        assert_eq!(lease.epoch, epoch);
+        let end = LeaseEnd::Pause {
+            reason: "later".into(),
+        };
+        store.end_lease(&lease, &end).await.unwrap();
+        let unreported = store.unreported(NONE, 9).await.unwrap();
+        assert_eq!(unreported.len(), 1, "epoch {epoch}");
+        assert_eq!(unreported[0].id, task);
+        for label in [TaskLabel::Done, TaskLabel::Paused] {
+            assert_eq!(store.unreported(NONE, 9).await.unwrap().len(), 1);
+            let key = EffectKey::label(label, epoch);
+            store.effect_done(task, &key, &json!({})).await.unwrap();
+        }
+        assert_eq!(store.unreported(NONE, 9).await.unwrap(), []);
+        assert!(store.resume(task).await.unwrap());
+    }
+}
+
 async fn effects_go_from_fresh_to_unsure_to_done(world: World) {
     let store = &world.store;
     let lease = world.leased(1).await;
-    let key = EffectKey::new(EffectKind::PullRequest, "open");
+    let key = EffectKey::pull_request("branch");
     let begin = async |lease| {
         store
-            .effect_begin(lease_task(lease), Some(lease), &key, &json!({"head": "b"}))
+            .effect_begin(lease_task(lease), Some(lease), &key)
             .await
             .unwrap()
     };
@@ -492,36 +510,24 @@ async fn effects_go_from_fresh_to_unsure_to_done(world: World) {
     // What happened, happened, whoever holds the row.
     let result = json!({"url": "u\u{0}"});
     store.effect_done(lease.task, &key, &result).await.unwrap();
-    let state = store
-        .effect_begin(lease.task, None, &key, &json!(2))
-        .await
-        .unwrap();
+    let state = store.effect_begin(lease.task, None, &key).await.unwrap();
     assert_eq!(state, EffectState::Done(result));
 
-    let other = EffectKey::new(EffectKind::Label, "done");
+    let other = EffectKey::label(TaskLabel::Done, lease.epoch);
     store
         .effect_done(lease.task, &other, &json!(1))
         .await
         .unwrap();
-    let state = store
-        .effect_begin(lease.task, None, &other, &json!(2))
-        .await;
+    let state = store.effect_begin(lease.task, None, &other).await;
     assert_eq!(state.unwrap(), EffectState::Done(json!(1)));
-    let nobody = store
-        .effect_begin(TaskId::new(), None, &other, &json!(2))
-        .await;
+    let nobody = store.effect_begin(TaskId::new(), None, &other).await;
     assert!(matches!(nobody, Err(StoreError::Fault(_))));
 }
 
 async fn one_of_two_begins_at_once_is_fresh(world: World) {
     let lease = world.leased(1).await;
-    let key = EffectKey::new(EffectKind::Comment, "progress");
-    let intent = json!(1);
-    let begin = || {
-        world
-            .store
-            .effect_begin(lease.task, Some(&lease), &key, &intent)
-    };
+    let key = EffectKey::progress_comment();
+    let begin = || world.store.effect_begin(lease.task, Some(&lease), &key);
     let (a, b) = tokio::join!(begin(), begin());
     let states = [a.unwrap(), b.unwrap()];
     assert!(states.contains(&EffectState::Fresh), "{states:?}");
@@ -833,6 +839,119 @@ async fn many_processes_may_start_at_once_and_heartbeats_have_their_own_pool(wor
     ));
 }
 
+/// Rows of the first schema, as a version wrote them that had no later one.
+const FIRST_ROWS: &str = "
+    INSERT INTO tasks (id, number, tracker, host, repo_id, repo_path, item_kind, item_number, item_key,
+        trigger_event, dedup_key, title, url, priority, state, phase, epoch, attempt, owner, nonce,
+        lease_until, wish, wish_reason, created_at, updated_at)
+    VALUES ('018f0000-0000-7000-8000-000000000001', 1, 'github', 'github.com', '42', 'acme/shop', 'issue',
+        1, 'i1', 'e1', 'd1', 'Issue 1', 'https://x', 1, 'leased', 'running', 2, 1, 'w',
+        '018f0000-0000-7000-8000-00000000000a', NOW, 'cancel', 'enough', NOW, NOW),
+        ('018f0000-0000-7000-8000-000000000002', 2, 'github', 'github.com', '42', 'acme/shop', 'issue',
+        2, 'i2', 'e1', 'd2', 'Issue 2', 'https://x', 1, 'done', NULL, 3, 1, 'w', NULL, NULL, NULL, NULL,
+        NOW, NOW);
+    INSERT INTO sessions (task, epoch, worker, started_at)
+    VALUES ('018f0000-0000-7000-8000-000000000001', 2, 'w', NOW);
+    INSERT INTO effects (task, kind, key, epoch, intent, result, begun_at, done_at)
+    VALUES ('018f0000-0000-7000-8000-000000000002', 'label', 'done:3', 3, '{}', '{}', NOW, NOW),
+        ('018f0000-0000-7000-8000-000000000002', 'label', 'processing:0', NULL, '{}', '{}', NOW, NOW),
+        ('018f0000-0000-7000-8000-000000000002', 'comment', 'progress', 3, '{}', '{\"comment\":7}', NOW,
+        NOW);";
+
+async fn rows_of_the_first_schema_are_carried_over(store: &dyn Store) {
+    let id = |n: u8| -> TaskId {
+        format!("018f0000-0000-7000-8000-00000000000{n}")
+            .parse()
+            .unwrap()
+    };
+    let leased = store.task(id(1)).await.unwrap().unwrap();
+    assert_eq!(leased.state, TaskState::Leased(Phase::Running));
+    let lease = Lease {
+        task: id(1),
+        session: store.sessions(Some(id(1)), 0).await.unwrap()[0].id,
+        epoch: Epoch(2),
+        worker: WorkerId("w".into()),
+    };
+    let request = store.heartbeat(&lease, MINUTE).await.unwrap();
+    assert_eq!(request, LeaseRequest::Stop);
+    let close = release(Attempt::Charged, NONE);
+    store.end_lease(&lease, &close).await.unwrap();
+    let stopped = store.task(id(1)).await.unwrap().unwrap();
+    assert_eq!(stopped.reason.as_deref(), Some("enough"));
+
+    let unreported = store.unreported(NONE, 9).await.unwrap();
+    assert_eq!(unreported.iter().map(|t| t.id).collect::<Vec<_>>(), [id(1)]);
+    let state = async |key| store.effect_begin(id(2), None, &key).await.unwrap();
+    let comment = EffectState::Done(json!({"comment": 7}));
+    assert_eq!(state(EffectKey::progress_comment()).await, comment);
+    let processing = EffectKey::label(TaskLabel::Processing, Epoch(0));
+    assert_eq!(state(processing).await, EffectState::Done(json!({})));
+}
+
+fn first_schema(migrations: sqlx::migrate::Migrator) -> sqlx::migrate::Migrator {
+    sqlx::migrate::Migrator {
+        migrations: vec![migrations.migrations[0].clone()].into(),
+        ..sqlx::migrate::Migrator::DEFAULT
+    }
+}
+
+#[tokio::test]
+async fn rows_of_the_first_schema_are_carried_over_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("agentmine.db").display());
+    let pool = sqlx::SqlitePool::connect(&format!("{url}?mode=rwc"))
+        .await
+        .unwrap();
+    let first = first_schema(sqlx::migrate!("../../migrations/sqlite"));
+    first.run(&pool).await.unwrap();
+    let rows = FIRST_ROWS.replace("NOW", "1000");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(rows))
+        .execute(&pool)
+        .await
+        .unwrap();
+    pool.close().await;
+    let config = config::StoreConfig {
+        url: Secret::new(url),
+        max_connections: 4,
+    };
+    let store = connect(&config).await.unwrap();
+    rows_of_the_first_schema_are_carried_over(store.as_ref()).await;
+    // Foreign keys are on again.
+    let key = EffectKey::progress_comment();
+    let nobody = store.effect_done(TaskId::new(), &key, &json!({})).await;
+    assert!(matches!(nobody, Err(StoreError::Fault(_))), "{nobody:?}");
+}
+
+#[tokio::test]
+async fn rows_of_the_first_schema_are_carried_over_on_postgres() {
+    let server = postgres_server();
+    let mut admin = PgConnection::connect(&server).await.unwrap();
+    let name = format!("agentmine_test_{}", Uuid::new_v4().simple());
+    let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE \"{name}\""));
+    sqlx::query(create).execute(&mut admin).await.unwrap();
+    let (base, _) = server.rsplit_once('/').unwrap();
+    let url = format!("{base}/{name}");
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    let first = first_schema(sqlx::migrate!("../../migrations/postgres"));
+    first.run(&mut connection).await.unwrap();
+    let rows = sqlx::AssertSqlSafe(FIRST_ROWS.replace("NOW", "now()"));
+    sqlx::raw_sql(rows).execute(&mut connection).await.unwrap();
+    let config = config::StoreConfig {
+        url: Secret::new(url),
+        max_connections: 4,
+    };
+    let store = connect(&config).await.unwrap();
+    rows_of_the_first_schema_are_carried_over(store.as_ref()).await;
+    store.close().await;
+    let drop = sqlx::AssertSqlSafe(format!("DROP DATABASE \"{name}\" WITH (FORCE)"));
+    sqlx::query(drop).execute(&mut admin).await.unwrap();
+}
+
+fn postgres_server() -> String {
+    std::env::var("AGENTMINE_TEST_POSTGRES_URL")
+        .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:54329/postgres".into())
+}
+
 async fn on_sqlite<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("new folder/agentmine.db");
@@ -850,8 +969,7 @@ async fn on_sqlite<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
 }
 
 async fn on_postgres<F: Future<Output = ()>>(test: impl FnOnce(World) -> F) {
-    let server = std::env::var("AGENTMINE_TEST_POSTGRES_URL")
-        .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:54329/postgres".into());
+    let server = postgres_server();
     let mut admin = match PgConnection::connect(&server).await {
         Ok(admin) => admin,
         Err(error) => panic!("no Postgres for the tests ({error}): run tests/run"),
@@ -903,6 +1021,7 @@ facts! {
     the_outbox_carries_the_priority,
     polling_finds_the_highest_and_oldest_first,
     a_task_is_unreported_until_the_label_of_its_end_is_recorded,
+    a_label_of_an_earlier_epoch_reports_nothing_of_this_one,
     effects_go_from_fresh_to_unsure_to_done,
     one_of_two_begins_at_once_is_fresh,
     a_sweep_requeues_expired_leases_and_fails_worn_ones,

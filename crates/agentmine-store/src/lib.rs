@@ -109,10 +109,10 @@ pub enum LeaseEnd {
 /// How far an effect has come.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EffectState {
-    /// The intent was recorded just now: act.
+    /// It was begun just now: act.
     Fresh,
-    /// An intent was recorded before, by this or an earlier session, and not marked done: look at
-    /// the outside world first, then act if it has not happened.
+    /// It was begun before, by this or an earlier session, and is not marked done: look at the
+    /// outside world first, then act if it has not happened.
     Unsure,
     /// It happened; this is what was recorded of it.
     Done(Value),
@@ -255,14 +255,13 @@ pub trait Store: Send + Sync + 'static {
 
     // -- effects --------------------------------------------------------------------------------
 
-    /// Records the intent of an outside write, or tells how far it has come. With `lease` it is
-    /// fenced; without one it belongs to a producer or a sweep.
+    /// Records that an outside write begins, or returns how far it has come. With `lease` it is fenced;
+    /// without one it belongs to a producer or a sweep.
     async fn effect_begin(
         &self,
         task: TaskId,
         lease: Option<&Lease>,
         key: &EffectKey,
-        intent: &Value,
     ) -> Result<EffectState, StoreError>;
 
     /// Records that it happened and what came of it. Never fenced: what happened, happened.

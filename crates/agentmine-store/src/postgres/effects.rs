@@ -16,7 +16,6 @@ pub(super) async fn begin(
     task: TaskId,
     lease: Option<&Lease>,
     key: &EffectKey,
-    intent: &Value,
 ) -> Result<EffectState, Failure> {
     if lease.is_some_and(|lease| lease.task != task) {
         return Err(Failure::Fault(
@@ -28,15 +27,15 @@ pub(super) async fn begin(
              SELECT id FROM tasks
              WHERE id = $1 AND ($2::bigint IS NULL OR (epoch = $2 AND state = 'leased')) FOR SHARE),
          begun AS (
-             INSERT INTO effects (task, kind, key, epoch, intent)
-             SELECT id, $3, $4, $2, $5 FROM held ON CONFLICT DO NOTHING RETURNING 1)
+             INSERT INTO effects (task, kind, key, epoch)
+             SELECT id, $3, $4, $5 FROM held ON CONFLICT DO NOTHING RETURNING 1)
          SELECT (SELECT count(*) FROM held), (SELECT count(*) FROM begun)",
     )
     .bind(task.0)
     .bind(lease.map(|lease| lease.epoch.0))
-    .bind(key.kind.as_str())
-    .bind(clean(&key.key))
-    .bind(serde_json::to_string(intent)?)
+    .bind(key.kind().as_str())
+    .bind(clean(key.key()))
+    .bind(key.epoch().0)
     .fetch_one(pool)
     .await?;
     match (held, begun) {
@@ -45,13 +44,15 @@ pub(super) async fn begin(
         (_, 0) => {}
         _ => return Ok(EffectState::Fresh),
     }
-    let result: Option<String> =
-        sqlx::query_scalar("SELECT result FROM effects WHERE task = $1 AND kind = $2 AND key = $3")
-            .bind(task.0)
-            .bind(key.kind.as_str())
-            .bind(clean(&key.key))
-            .fetch_one(pool)
-            .await?;
+    let result: Option<String> = sqlx::query_scalar(
+        "SELECT result FROM effects WHERE task = $1 AND kind = $2 AND key = $3 AND epoch = $4",
+    )
+    .bind(task.0)
+    .bind(key.kind().as_str())
+    .bind(clean(key.key()))
+    .bind(key.epoch().0)
+    .fetch_one(pool)
+    .await?;
     Ok(match result {
         None => EffectState::Unsure,
         Some(text) => EffectState::Done(serde_json::from_str(&text)?),
@@ -66,14 +67,15 @@ pub(super) async fn done(
     result: &Value,
 ) -> Result<(), Failure> {
     sqlx::query(
-        "INSERT INTO effects (task, kind, key, intent, result, done_at)
-         VALUES ($1, $2, $3, 'null', $4, now())
-         ON CONFLICT (task, kind, key) DO UPDATE
+        "INSERT INTO effects (task, kind, key, epoch, result, done_at)
+         VALUES ($1, $2, $3, $4, $5, now())
+         ON CONFLICT (task, kind, key, epoch) DO UPDATE
          SET result = excluded.result, done_at = COALESCE(effects.done_at, excluded.done_at)",
     )
     .bind(task.0)
-    .bind(key.kind.as_str())
-    .bind(clean(&key.key))
+    .bind(key.kind().as_str())
+    .bind(clean(key.key()))
+    .bind(key.epoch().0)
     .bind(serde_json::to_string(result)?)
     .execute(pool)
     .await?;
@@ -91,7 +93,7 @@ pub(super) async fn unreported(
            AND updated_at <= now() - $1::bigint * interval '1 millisecond'
            AND NOT EXISTS (SELECT 1 FROM effects e
                            WHERE e.task = t.id AND e.kind = 'label' AND e.done_at IS NOT NULL
-                             AND e.key = t.state || ':' || t.epoch)
+                             AND e.key = t.state AND e.epoch = t.epoch)
          ORDER BY updated_at LIMIT $2",
     )
     .bind(millis(older_than))

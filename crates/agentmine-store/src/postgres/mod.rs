@@ -156,12 +156,11 @@ impl Store for Postgres {
         task: TaskId,
         lease: Option<&Lease>,
         key: &EffectKey,
-        intent: &Value,
     ) -> Result<EffectState, StoreError> {
         run!(
             self.limit,
             "effect_begin",
-            effects::begin(&self.pool, task, lease, key, intent)
+            effects::begin(&self.pool, task, lease, key)
         )
     }
 

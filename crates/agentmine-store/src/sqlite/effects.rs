@@ -16,7 +16,6 @@ pub(super) async fn begin(
     task: TaskId,
     lease: Option<&Lease>,
     key: &EffectKey,
-    intent: &Value,
 ) -> Result<EffectState, Failure> {
     if lease.is_some_and(|lease| lease.task != task) {
         return Err(Failure::Fault(
@@ -37,14 +36,13 @@ pub(super) async fn begin(
         (None, None) => return Err(Failure::Fault(format!("there is no task {task}"))),
     }
     let begun = sqlx::query(
-        "INSERT INTO effects (task, kind, key, epoch, intent, begun_at)
-         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+        "INSERT INTO effects (task, kind, key, epoch, begun_at)
+         VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
     )
     .bind(task.to_string())
-    .bind(key.kind.as_str())
-    .bind(clean(&key.key))
-    .bind(lease.map(|lease| lease.epoch.0))
-    .bind(serde_json::to_string(intent)?)
+    .bind(key.kind().as_str())
+    .bind(clean(key.key()))
+    .bind(key.epoch().0)
     .bind(now)
     .execute(&mut *tx)
     .await?;
@@ -52,13 +50,15 @@ pub(super) async fn begin(
     if begun.rows_affected() > 0 {
         return Ok(EffectState::Fresh);
     }
-    let result: Option<String> =
-        sqlx::query_scalar("SELECT result FROM effects WHERE task = $1 AND kind = $2 AND key = $3")
-            .bind(task.to_string())
-            .bind(key.kind.as_str())
-            .bind(clean(&key.key))
-            .fetch_one(pool)
-            .await?;
+    let result: Option<String> = sqlx::query_scalar(
+        "SELECT result FROM effects WHERE task = $1 AND kind = $2 AND key = $3 AND epoch = $4",
+    )
+    .bind(task.to_string())
+    .bind(key.kind().as_str())
+    .bind(clean(key.key()))
+    .bind(key.epoch().0)
+    .fetch_one(pool)
+    .await?;
     Ok(match result {
         None => EffectState::Unsure,
         Some(text) => EffectState::Done(serde_json::from_str(&text)?),
@@ -74,14 +74,15 @@ pub(super) async fn done(
 ) -> Result<(), Failure> {
     let (mut tx, now) = begin_tx(pool).await?;
     sqlx::query(
-        "INSERT INTO effects (task, kind, key, intent, result, begun_at, done_at)
-         VALUES ($1, $2, $3, 'null', $4, $5, $5)
-         ON CONFLICT (task, kind, key) DO UPDATE
+        "INSERT INTO effects (task, kind, key, epoch, result, begun_at, done_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $6)
+         ON CONFLICT (task, kind, key, epoch) DO UPDATE
          SET result = excluded.result, done_at = COALESCE(effects.done_at, excluded.done_at)",
     )
     .bind(task.to_string())
-    .bind(key.kind.as_str())
-    .bind(clean(&key.key))
+    .bind(key.kind().as_str())
+    .bind(clean(key.key()))
+    .bind(key.epoch().0)
     .bind(serde_json::to_string(result)?)
     .bind(now)
     .execute(&mut *tx)
@@ -101,7 +102,7 @@ pub(super) async fn unreported(
          WHERE state IN ('done', 'failed', 'stopped', 'paused') AND updated_at <= $1
            AND NOT EXISTS (SELECT 1 FROM effects e
                            WHERE e.task = t.id AND e.kind = 'label' AND e.done_at IS NOT NULL
-                             AND e.key = t.state || ':' || t.epoch)
+                             AND e.key = t.state AND e.epoch = t.epoch)
          ORDER BY updated_at LIMIT $2",
     )
     .bind(now - millis(older_than))
