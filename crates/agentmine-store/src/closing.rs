@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use agentmine_domain::{EndState, SessionEnd};
 
+use crate::row::row;
 use crate::{Attempt, LeaseEnd};
 
-/// What people left in a leased row.
-#[derive(sqlx::FromRow)]
-pub(crate) struct RequestRow {
-    pub(crate) request: Option<String>,
-    pub(crate) request_reason: Option<String>,
+row! {
+    /// What people left in a leased row.
+    pub(crate) struct RequestRow {
+        pub(crate) request: Option<String>,
+        pub(crate) request_reason: Option<String>,
+    }
 }
 
 /// The row and session as they are to be written.

@@ -10,6 +10,7 @@ mod connect;
 mod contract;
 mod failure;
 mod metrics;
+mod migrations;
 mod postgres;
 mod row;
 mod sqlite;

@@ -14,30 +14,52 @@ use chrono::{DateTime, TimeZone, Utc};
 use crate::Checkpoint;
 use crate::failure::Failure;
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct TaskRow {
-    id: String,
-    number: i64,
-    tracker: String,
-    host: String,
-    repo_id: String,
-    repo_path: String,
-    item_kind: String,
-    item_number: i64,
-    trigger_event: String,
-    title: String,
-    url: String,
-    priority: i16,
-    state: String,
-    phase: Option<String>,
-    epoch: i64,
-    attempt: i32,
-    owner: Option<String>,
-    lease_until: Option<i64>,
-    reason: Option<String>,
-    pull_request_url: Option<String>,
-    created_at: i64,
-    updated_at: i64,
+/// Declares a type that both backends read from a row, each field from the column of its name. sqlx has
+/// a derive for this, but its macro crate compiles SQLite and most of sqlx a second time.
+macro_rules! row {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($fvis:vis $field:ident: $type:ty,)+ }) => {
+        $(#[$meta])*
+        $vis struct $name { $($fvis $field: $type,)+ }
+
+        impl<'r, R> sqlx::FromRow<'r, R> for $name
+        where
+            R: sqlx::Row,
+            &'static str: sqlx::ColumnIndex<R>,
+            $($type: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,)+
+        {
+            fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
+                Ok(Self { $($field: row.try_get(stringify!($field))?,)+ })
+            }
+        }
+    };
+}
+pub(crate) use row;
+
+row! {
+    pub(crate) struct TaskRow {
+        id: String,
+        number: i64,
+        tracker: String,
+        host: String,
+        repo_id: String,
+        repo_path: String,
+        item_kind: String,
+        item_number: i64,
+        trigger_event: String,
+        title: String,
+        url: String,
+        priority: i16,
+        state: String,
+        phase: Option<String>,
+        epoch: i64,
+        attempt: i32,
+        owner: Option<String>,
+        lease_until: Option<i64>,
+        reason: Option<String>,
+        pull_request_url: Option<String>,
+        created_at: i64,
+        updated_at: i64,
+    }
 }
 
 impl TryFrom<TaskRow> for Task {
@@ -96,24 +118,25 @@ impl TryFrom<TaskRow> for Task {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct SessionRow {
-    id: i64,
-    task: String,
-    task_number: i64,
-    epoch: i64,
-    worker: String,
-    model: Option<String>,
-    started_at: i64,
-    ended_at: Option<i64>,
-    ending: Option<String>,
-    reason: Option<String>,
-    model_calls: i32,
-    tool_calls: i32,
-    input_tokens: i64,
-    cached_tokens: i64,
-    output_tokens: i64,
-    cost_micros: i64,
+row! {
+    pub(crate) struct SessionRow {
+        id: i64,
+        task: String,
+        task_number: i64,
+        epoch: i64,
+        worker: String,
+        model: Option<String>,
+        started_at: i64,
+        ended_at: Option<i64>,
+        ending: Option<String>,
+        reason: Option<String>,
+        model_calls: i32,
+        tool_calls: i32,
+        input_tokens: i64,
+        cached_tokens: i64,
+        output_tokens: i64,
+        cost_micros: i64,
+    }
 }
 
 impl TryFrom<SessionRow> for Session {
@@ -143,14 +166,15 @@ impl TryFrom<SessionRow> for Session {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct StepRow {
-    seq: i64,
-    epoch: i64,
-    kind: String,
-    payload: String,
-    duration_ms: i64,
-    recorded_at: i64,
+row! {
+    pub(crate) struct StepRow {
+        seq: i64,
+        epoch: i64,
+        kind: String,
+        payload: String,
+        duration_ms: i64,
+        recorded_at: i64,
+    }
 }
 
 impl TryFrom<StepRow> for Step {
@@ -168,11 +192,12 @@ impl TryFrom<StepRow> for Step {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct CheckpointRow {
-    seq: i64,
-    commit_hash: String,
-    bundle: Vec<u8>,
+row! {
+    pub(crate) struct CheckpointRow {
+        seq: i64,
+        commit_hash: String,
+        bundle: Vec<u8>,
+    }
 }
 
 impl From<CheckpointRow> for Checkpoint {

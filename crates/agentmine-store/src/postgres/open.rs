@@ -3,15 +3,13 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 
 use super::Postgres;
 use crate::StoreError;
 use crate::failure::Failure;
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
+use crate::migrations;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -61,7 +59,7 @@ pub(super) async fn healthy(pool: &PgPool) -> Result<(), Failure> {
         sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
             .fetch_one(pool)
             .await?;
-    crate::connect::schema_is_at_least(seen, MIGRATIONS.iter().map(|m| m.version).max())
+    crate::connect::schema_is_at_least(seen, migrations::newest(migrations::POSTGRES))
 }
 
 async fn migrate(options: &PgConnectOptions) -> Result<(), StoreError> {
@@ -72,11 +70,7 @@ async fn migrate(options: &PgConnectOptions) -> Result<(), StoreError> {
         }
         other => other.map_err(unreachable)?,
     };
-    let mut migrator = Migrator {
-        migrations: MIGRATIONS.migrations.clone(),
-        ..Migrator::DEFAULT
-    };
-    migrator.set_ignore_missing(true);
+    let migrator = migrations::migrator(migrations::POSTGRES);
     migrator
         .run(&mut connection)
         .await

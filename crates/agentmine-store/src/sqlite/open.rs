@@ -4,15 +4,14 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::migrate::MigrateError;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Connection as _, SqlitePool};
 
 use super::SqliteStore;
 use crate::StoreError;
 use crate::failure::Failure;
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
+use crate::migrations;
 
 /// How long a writer waits for the one before it.
 const BUSY_LIMIT: Duration = Duration::from_secs(5);
@@ -54,17 +53,13 @@ pub(super) async fn healthy(pool: &SqlitePool) -> Result<(), Failure> {
         sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
             .fetch_one(pool)
             .await?;
-    crate::connect::schema_is_at_least(seen, MIGRATIONS.iter().map(|m| m.version).max())
+    crate::connect::schema_is_at_least(seen, migrations::newest(migrations::SQLITE))
 }
 
 /// sqlx takes no lock of its own on SQLite, so all of it runs in one write transaction. Foreign keys are
 /// off for that connection meanwhile, as a migration that makes a table anew needs.
 async fn migrate(pool: &SqlitePool) -> Result<(), Failure> {
-    let mut migrator = Migrator {
-        migrations: MIGRATIONS.migrations.clone(),
-        ..Migrator::DEFAULT
-    };
-    migrator.set_ignore_missing(true);
+    let migrator = migrations::migrator(migrations::SQLITE);
     let mut connection = pool.acquire().await?;
     sqlx::query("PRAGMA foreign_keys = OFF")
         .execute(&mut *connection)

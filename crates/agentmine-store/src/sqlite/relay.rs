@@ -10,7 +10,7 @@ use sqlx::SqlitePool;
 use super::begin;
 use crate::Publish;
 use crate::failure::Failure;
-use crate::row::{priority_from, task_id};
+use crate::row::{priority_from, row, task_id};
 
 /// Milliseconds that taken entries stay with their relay.
 const TAKEN_FOR: i64 = 60_000;
@@ -49,11 +49,12 @@ pub(super) async fn relay(
     Ok(sent)
 }
 
-#[derive(sqlx::FromRow)]
-struct Entry {
-    id: i64,
-    task: String,
-    priority: i16,
+row! {
+    struct Entry {
+        id: i64,
+        task: String,
+        priority: i16,
+    }
 }
 
 async fn take(pool: &SqlitePool, limit: u32) -> Result<Vec<Entry>, Failure> {
