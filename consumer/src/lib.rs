@@ -6,6 +6,7 @@
 //! which happens once; what it records goes to the journal under its lease.
 
 mod claim;
+mod error;
 mod metrics;
 mod prepare;
 mod record;
@@ -18,44 +19,18 @@ mod wiring;
 
 use std::sync::Arc;
 
-use agentmine_llm::Model;
-use agentmine_queue::Queue;
-use agentmine_runtime::config::Config;
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_sandbox::Backend;
-use agentmine_store::Store;
-use agentmine_trackers::Tracker;
-use tokio::sync::mpsc::UnboundedSender;
 
 pub use prepare::traffic::Traffic;
 pub use record::live::Progress;
 pub use run::policy::{Denied, check_command};
 pub use run::servers::launcher::SandboxLauncher;
-pub use wiring::{Args, connect, main};
-
-/// What a consumer works with.
-pub struct Deps {
-    /// Configuration, already validated.
-    pub config: Config,
-    /// The database.
-    pub store: Arc<dyn Store>,
-    /// The database again, on a connection that only heartbeats use.
-    pub heartbeat: Arc<dyn Store>,
-    /// The wake-up queue.
-    pub queue: Arc<dyn Queue>,
-    /// The trackers whose tasks may be worked on.
-    pub trackers: Vec<Arc<dyn Tracker>>,
-    /// Makes sandboxes.
-    pub backend: Arc<dyn Backend>,
-    /// The model.
-    pub model: Arc<dyn Model>,
-    /// Gets what happens, for a person who looks on.
-    pub watch: Option<UnboundedSender<Progress>>,
-}
+pub use session::deps::ConsumerDeps;
+pub use wiring::{ConsumerArgs, connect, main};
 
 /// How long to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum ConsumerMode {
     /// Until nothing is waiting.
     Once,
     /// Until told to stop.
@@ -64,9 +39,9 @@ pub enum Mode {
 
 /// Runs `config.consumer.concurrency` slots and the background work until the mode or `stop` ends
 /// it. Returns how many sessions were run.
-pub async fn run(deps: Arc<Deps>, mode: Mode, stop: Shutdown) -> u64 {
+pub async fn run(deps: Arc<ConsumerDeps>, mode: ConsumerMode, stop: Shutdown) -> u64 {
     metrics::describe();
-    let background = sweep::start(&deps);
+    let sweep = sweep::start(&deps);
     let mut slots = tokio::task::JoinSet::new();
     for index in 0..deps.config.consumer.concurrency {
         slots.spawn(claim::slot::run(
@@ -83,6 +58,6 @@ pub async fn run(deps: Arc<Deps>, mode: Mode, stop: Shutdown) -> u64 {
             Err(error) => tracing::error!(%error, "a slot ended by itself"),
         }
     }
-    background.stop().await;
+    sweep.stop().await;
     sessions
 }

@@ -11,7 +11,7 @@ use agentmine_runtime::{logging, metrics, tls};
 use anyhow::{Context as _, Result};
 use clap::Parser;
 
-use crate::{Deps, Mode, run};
+use crate::{ConsumerDeps, ConsumerMode, run};
 
 /// Claims tasks and works on them.
 #[derive(Debug, Parser)]
@@ -20,7 +20,7 @@ use crate::{Deps, Mode, run};
     version,
     about = "Claims tasks from the queue and turns each into a pull request"
 )]
-pub struct Args {
+pub struct ConsumerArgs {
     /// Configuration file [default: ./config.yaml, then ~/.config/agentmine/config.yaml]
     #[arg(long, short, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -36,15 +36,15 @@ pub struct Args {
 ///
 /// # Errors
 /// A wrong configuration, or a service without which no work can begin.
-pub async fn main(args: Args) -> Result<()> {
+pub async fn main(args: ConsumerArgs) -> Result<()> {
     tls::install_default_provider();
     let config = config::load(&Sources::from_process(args.config))?;
     logging::init(&config.log)?;
     let metrics = metrics::install("consumer");
     let mode = if args.once {
-        Mode::Once
+        ConsumerMode::Once
     } else {
-        Mode::Continuous
+        ConsumerMode::Continuous
     };
     let deps = Arc::new(connect(config).await?);
     let shutdown = Shutdown::on_signals(std::time::Duration::from_secs(
@@ -69,7 +69,7 @@ pub async fn main(args: Args) -> Result<()> {
 ///
 /// # Errors
 /// What is missing, with what to do about it. An absent broker is none: rows are polled meanwhile.
-pub async fn connect(config: Config) -> Result<Deps> {
+pub async fn connect(config: Config) -> Result<ConsumerDeps> {
     let trackers = agentmine_trackers::from_config(&config.trackers).context("trackers")?;
     if trackers.is_empty() {
         return Err(Failure::new(
@@ -90,7 +90,7 @@ pub async fn connect(config: Config) -> Result<Deps> {
             "command_executor.enabled is false: the model can edit files but not run commands"
         );
     }
-    Ok(Deps {
+    Ok(ConsumerDeps {
         config,
         store,
         heartbeat,
@@ -103,7 +103,7 @@ pub async fn connect(config: Config) -> Result<Deps> {
 }
 
 /// What has to work for this process to be ready.
-fn health(deps: &Arc<Deps>) -> Health {
+fn health(deps: &Arc<ConsumerDeps>) -> Health {
     let health = Health::new();
     let (store, queue, backend) = (
         Arc::clone(&deps.store),

@@ -8,10 +8,10 @@ use agentmine_sandbox::FoundSandbox;
 use agentmine_store::SandboxFate;
 use chrono::Utc;
 
-use crate::Deps;
+use crate::ProducerDeps;
 
 /// One pass. What cannot be done now is said and left to the next.
-pub(crate) async fn clear(deps: &Deps) {
+pub(crate) async fn clear(deps: &ProducerDeps) {
     let Some(backend) = &deps.backend else { return };
     let found = match backend.list().await {
         Ok(found) => found,
@@ -34,7 +34,7 @@ pub(crate) async fn clear(deps: &Deps) {
     }
 }
 
-async fn is_stale(deps: &Deps, sandbox: &FoundSandbox, old: Duration) -> bool {
+async fn is_stale(deps: &ProducerDeps, sandbox: &FoundSandbox, old: Duration) -> bool {
     let aged = (Utc::now() - sandbox.created_at)
         .to_std()
         .is_ok_and(|age| age >= old);

@@ -20,10 +20,10 @@ use agentmine_store::Store;
 use agentmine_trackers::Tracker;
 
 pub use scan::{Scan, scan};
-pub use wiring::{Args, connect, main};
+pub use wiring::{ProducerArgs, connect, main};
 
 /// What a producer works with.
-pub struct Deps {
+pub struct ProducerDeps {
     /// Configuration, already validated.
     pub config: Config,
     /// The database.
@@ -38,21 +38,21 @@ pub struct Deps {
 
 /// How long to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum ProducerMode {
     /// One scan.
     Once,
     /// A scan every `producer.interval_seconds` until told to stop.
     Continuous,
 }
 
-/// Clears stale sandboxes, scans, and in [`Mode::Continuous`] goes on at both intervals. Returns
-/// what the scans found; an error only where the one scan of [`Mode::Once`] failed.
+/// Clears stale sandboxes, scans, and in [`ProducerMode::Continuous`] goes on at both intervals. Returns
+/// what the scans found; an error only where the one scan of [`ProducerMode::Once`] failed.
 ///
 /// # Errors
-/// The first tracker, store or queue that failed in [`Mode::Once`].
-pub async fn run(deps: Arc<Deps>, mode: Mode, stop: Shutdown) -> anyhow::Result<Scan> {
+/// The first tracker, store or queue that failed in [`ProducerMode::Once`].
+pub async fn run(deps: Arc<ProducerDeps>, mode: ProducerMode, stop: Shutdown) -> anyhow::Result<Scan> {
     cleanup::clear(&deps).await;
-    if mode == Mode::Once {
+    if mode == ProducerMode::Once {
         return scan(&deps).await;
     }
     let mut total = Scan::default();

@@ -3,15 +3,15 @@
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use agentmine_domain::{EffectKey, NewTask, Priority, Task, TaskLabel, TaskState, WakeUp};
+use agentmine_domain::{NewTask, Priority, Task, WakeUp};
+use agentmine_effects::Effects;
 use agentmine_queue::Queue;
-use agentmine_store::{EffectState, Enqueued, Publish};
+use agentmine_store::{Enqueued, Publish};
 use agentmine_trackers::{Candidate, Tracker};
 use anyhow::{Context as _, Result};
 use async_trait::async_trait;
-use serde_json::json;
 
-use crate::Deps;
+use crate::ProducerDeps;
 
 /// What scans found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Publish for ToQueue<'_> {
 ///
 /// # Errors
 /// The first failure, after all was done that could be.
-pub async fn scan(deps: &Deps) -> Result<Scan> {
+pub async fn scan(deps: &ProducerDeps) -> Result<Scan> {
     metrics::describe_counter!("agentmine_scans_total", "Scans, by result.");
     let mut scan = Scan::default();
     let mut first_error = None;
@@ -65,8 +65,8 @@ pub async fn scan(deps: &Deps) -> Result<Scan> {
         Ok(count) => scan.announced = count,
         Err(error) => keep_first(&mut first_error, error),
     }
-    for (tracker, task) in &known {
-        if let Err(error) = label(deps, tracker.as_ref(), task).await {
+    for (tracker, task) in known {
+        if let Err(error) = label(deps, tracker, task).await {
             keep_first(&mut first_error, error);
         }
     }
@@ -91,7 +91,7 @@ fn keep_first(slot: &mut Option<anyhow::Error>, error: anyhow::Error) {
 }
 
 /// Records a task for each item that asks for work.
-async fn record(deps: &Deps, tracker: &Arc<dyn Tracker>, scan: &mut Scan) -> Result<Vec<Task>> {
+async fn record(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, scan: &mut Scan) -> Result<Vec<Task>> {
     let candidates = tracker
         .candidates(&deps.config.labels.request)
         .await
@@ -126,7 +126,7 @@ async fn record(deps: &Deps, tracker: &Arc<dyn Tracker>, scan: &mut Scan) -> Res
 }
 
 /// Announces what is due, this scan's tasks and what an earlier one could not.
-async fn announce(deps: &Deps) -> Result<u64> {
+async fn announce(deps: &ProducerDeps) -> Result<u64> {
     let mut total = 0;
     loop {
         let sent = deps.store.relay_outbox(100, &ToQueue(deps.queue.as_ref())).await.context(
@@ -139,39 +139,12 @@ async fn announce(deps: &Deps) -> Result<u64> {
     }
 }
 
-/// Moves the item's label, once, while the task waits. Later labels are its worker's.
-async fn label(deps: &Deps, tracker: &dyn Tracker, task: &Task) -> Result<()> {
-    if task.state != TaskState::Queued || task.epoch.0 != 0 {
-        return Ok(());
-    }
-    let labels = &deps.config.labels;
-    let key = EffectKey::label(TaskLabel::Processing, task.epoch);
-    if let EffectState::Done(_) = deps.store.effect_begin(task.id, None, &key).await? {
-        return Ok(());
-    }
-    // The worker may have gone past this meanwhile: look again, as late as can be.
-    let now = deps.store.task(task.id).await?;
-    if now.is_some_and(|now| now.state == TaskState::Queued) {
-        tracker
-            .set_labels(
-                &task.item,
-                std::slice::from_ref(&labels.processing),
-                std::slice::from_ref(&labels.request),
-            )
-            .await
-            .with_context(|| format!("the labels of {} could not be moved", task.item))?;
-    }
-    take_back_if_late(deps, tracker, task).await?;
-    deps.store.effect_done(task.id, &key, &json!({})).await?;
-    Ok(())
-}
-
-/// While the label was on its way the task may have ended, and its worker's label is the last word.
-async fn take_back_if_late(deps: &Deps, tracker: &dyn Tracker, task: &Task) -> Result<()> {
-    let now = deps.store.task(task.id).await?;
-    if now.is_some_and(|now| matches!(now.state, TaskState::Ended(_) | TaskState::Paused)) {
-        let processing = std::slice::from_ref(&deps.config.labels.processing);
-        tracker.set_labels(&task.item, &[], processing).await?;
-    }
-    Ok(())
+/// Moves the item's label, once, while the task waits.
+async fn label(deps: &ProducerDeps, tracker: Arc<dyn Tracker>, task: Task) -> Result<()> {
+    let (item, labels) = (task.item.clone(), deps.config.labels.clone());
+    let effects = Effects::of_reconciler(Arc::clone(&deps.store), tracker, labels, task);
+    effects
+        .label_queued()
+        .await
+        .with_context(|| format!("the labels of {item} could not be moved"))
 }

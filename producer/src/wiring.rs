@@ -12,7 +12,7 @@ use agentmine_runtime::{logging, metrics, tls};
 use anyhow::{Context as _, Result};
 use clap::Parser;
 
-use crate::{Deps, Mode, run};
+use crate::{ProducerDeps, ProducerMode, run};
 
 /// Scans trackers and enqueues tasks.
 #[derive(Debug, Parser)]
@@ -21,7 +21,7 @@ use crate::{Deps, Mode, run};
     version,
     about = "Scans trackers for labelled items and enqueues a task for each"
 )]
-pub struct Args {
+pub struct ProducerArgs {
     /// Configuration file [default: ./config.yaml, then ~/.config/agentmine/config.yaml]
     #[arg(long, short, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -37,15 +37,15 @@ pub struct Args {
 ///
 /// # Errors
 /// A wrong configuration, a missing service, or a failed scan with `--once`.
-pub async fn main(args: Args) -> Result<()> {
+pub async fn main(args: ProducerArgs) -> Result<()> {
     tls::install_default_provider();
     let config = config::load(&Sources::from_process(args.config))?;
     logging::init(&config.log)?;
     let metrics = metrics::install("producer");
     let mode = if args.once {
-        Mode::Once
+        ProducerMode::Once
     } else {
-        Mode::Continuous
+        ProducerMode::Continuous
     };
     let deps = Arc::new(connect(config).await?);
     let shutdown = Shutdown::on_signals(Duration::from_secs(deps.config.consumer.drain_seconds))?;
@@ -63,7 +63,7 @@ pub async fn main(args: Args) -> Result<()> {
 /// # Errors
 /// What is missing, with what to do about it. An absent broker is none: tasks are recorded and
 /// announced when it is back.
-pub async fn connect(config: Config) -> Result<Deps> {
+pub async fn connect(config: Config) -> Result<ProducerDeps> {
     let trackers = agentmine_trackers::from_config(&config.trackers).context("trackers")?;
     if trackers.is_empty() {
         return Err(Failure::new(
@@ -85,7 +85,7 @@ pub async fn connect(config: Config) -> Result<Deps> {
             }
         },
     };
-    Ok(Deps {
+    Ok(ProducerDeps {
         config,
         store,
         queue,
@@ -95,7 +95,7 @@ pub async fn connect(config: Config) -> Result<Deps> {
 }
 
 /// What has to work for this process to be ready.
-fn health(deps: &Arc<Deps>) -> Health {
+fn health(deps: &Arc<ProducerDeps>) -> Health {
     let health = Health::new();
     let (store, queue) = (Arc::clone(&deps.store), Arc::clone(&deps.queue));
     health.check("store", move || {

@@ -23,6 +23,15 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ),
         ("agentmine-agent", &["agentmine-domain", "agentmine-llm"]),
         (
+            "agentmine-effects",
+            &[
+                "agentmine-domain",
+                "agentmine-runtime",
+                "agentmine-trackers",
+                "agentmine-store",
+            ],
+        ),
+        (
             "agentmine-producer",
             &[
                 "agentmine-domain",
@@ -30,6 +39,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "agentmine-trackers",
                 "agentmine-queue",
                 "agentmine-store",
+                "agentmine-effects",
                 "agentmine-sandbox",
             ],
         ),
@@ -41,6 +51,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "agentmine-trackers",
                 "agentmine-queue",
                 "agentmine-store",
+                "agentmine-effects",
                 "agentmine-sandbox",
                 "agentmine-gateway",
                 "agentmine-mcp",

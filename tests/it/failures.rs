@@ -149,12 +149,9 @@ async fn a_tool_error_goes_to_the_model_and_the_work_goes_on() {
         "{:?}",
         task.reason
     );
-    let steps = rig.steps(&task).await;
-    let failed = steps
-        .iter()
-        .filter(|s| s.payload["message"]["is_error"] == true)
-        .count();
-    assert_eq!(failed, 3);
+    let results = rig.results(&task).await;
+    let failed = results.iter().filter(|(_, result)| result.is_error);
+    assert_eq!(failed.count(), 3);
     assert!(
         rig.transcript(&task)
             .await

@@ -111,12 +111,9 @@ async fn done(rig: &Rig) -> (Task, String) {
 
 /// The results of a tool's calls, as the model got them.
 async fn results(rig: &Rig, task: &Task, tool: &str) -> Vec<String> {
-    let steps = rig.steps(task).await;
-    let messages = steps.iter().map(|step| &step.payload["message"]);
-    messages
-        .filter(|message| message["role"] == "tool" && message["name"] == tool)
-        .map(|message| message["text"].as_str().unwrap().to_owned())
-        .collect()
+    let results = rig.results(task).await.into_iter();
+    let of_tool = results.filter(|(_, result)| result.name == tool);
+    of_tool.map(|(_, result)| result.text).collect()
 }
 
 /// The names that the n-th request offered.
@@ -207,13 +204,11 @@ async fn a_sandboxed_server_sees_the_workspace_and_not_the_worker() {
     );
     assert!(!marker.exists(), "it wrote on the host");
     // Its changes to files are kept, as a command's would be.
-    let steps = rig.steps(&task).await;
-    let touched = steps
-        .iter()
-        .find(|step| step.payload["message"]["name"] == "mcp__probe__touch");
+    let mut results = rig.results(&task).await.into_iter();
+    let touched = results.find(|(_, result)| result.name == "mcp__probe__touch");
     let checkpoints = rig.store.checkpoints(task.id).await.unwrap();
     let newest = checkpoints.last().map(|checkpoint| checkpoint.seq);
-    assert_eq!(newest, touched.map(|step| step.seq));
+    assert_eq!(newest, touched.map(|(seq, _)| seq));
     rig.model.release();
     let (status, log) = consumer.end().await;
     assert!(status.success() && !log.contains(TOKEN), "{log}");

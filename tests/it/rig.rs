@@ -5,7 +5,8 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agentmine_domain::{Session, Step, Task, TaskState};
+use agentmine_agent::journal::{CallResult, Entry};
+use agentmine_domain::{Seq, Session, Step, Task, TaskState};
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_store::{Store, TaskFilter};
 use agentmine_tests::forge::{DEMO, Forge};
@@ -157,6 +158,18 @@ impl Rig {
 
     pub(crate) async fn steps(&self, task: &Task) -> Vec<Step> {
         self.store.steps(task.id).await.unwrap()
+    }
+
+    /// The results of a task's tool calls, with the steps that hold them.
+    pub(crate) async fn results(&self, task: &Task) -> Vec<(Seq, CallResult)> {
+        let steps = self.steps(task).await;
+        let results = steps.iter().map(|step| (step.seq, Entry::decode(step).unwrap()));
+        results
+            .filter_map(|(seq, entry)| match entry {
+                Entry::ToolResult { result } => Some((seq, result)),
+                _ => None,
+            })
+            .collect()
     }
 
     /// All text of a task's journal.

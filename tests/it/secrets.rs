@@ -196,11 +196,11 @@ async fn push_to_another_branch_is_refused() {
     );
     assert_eq!(rig.forge.branch_sha(DEMO, "main"), before);
     assert_eq!(rig.forge.branches(DEMO), [task.branch(), "main".to_owned()]);
-    let steps = rig.steps(&task).await;
-    let pushes: Vec<&str> = steps
+    let results = rig.results(&task).await;
+    let pushes: Vec<&str> = results
         .iter()
-        .filter(|s| s.payload["message"]["name"] == "command-executor_execute_command")
-        .filter_map(|s| s.payload["message"]["text"].as_str())
+        .filter(|(_, result)| result.name == "command-executor_execute_command")
+        .map(|(_, result)| result.text.as_str())
         .collect();
     assert_eq!(pushes.len(), 6);
     for refused in &pushes[..5] {
@@ -246,13 +246,11 @@ async fn sandbox_has_no_network_but_the_gateway() {
         task.reason
     );
     let out: Vec<String> = rig
-        .steps(&task)
+        .results(&task)
         .await
         .iter()
-        .filter(|s| s.payload["message"]["name"] == "command-executor_execute_command")
-        .filter_map(|s| {
-            serde_json::from_str::<serde_json::Value>(s.payload["message"]["text"].as_str()?).ok()
-        })
+        .filter(|(_, result)| result.name == "command-executor_execute_command")
+        .filter_map(|(_, result)| serde_json::from_str::<serde_json::Value>(&result.text).ok())
         .map(|v| v["stdout"].as_str().unwrap_or_default().to_owned())
         .collect();
     assert!(

@@ -194,10 +194,8 @@ async fn killed_consumer_loses_nothing() {
     );
     // The second worker continued where the first was: the edit was not repeated.
     let resumed = tasks.iter().find(|t| t.attempt == 2).unwrap();
-    let steps = rig.steps(resumed).await;
-    let edits = steps.iter().filter(|s| {
-        s.kind == StepKind::ToolResult && s.payload["message"]["name"] == "text_editor"
-    });
+    let results = rig.results(resumed).await;
+    let edits = results.iter().filter(|(_, result)| result.name == "text_editor");
     assert_eq!(edits.count(), 1);
     rig.wait_no_containers(&tasks).await;
     for process in others {

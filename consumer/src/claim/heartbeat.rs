@@ -1,19 +1,22 @@
-//! Keeps a lease: a heartbeat on a connection of its own, and what it brings back.
+//! Keeps a lease: a heartbeat on a connection of its own, and the requests that it brings back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentmine_agent::Halt;
 use agentmine_domain::Lease;
-use agentmine_sandbox::{Sandbox, SandboxError};
+use agentmine_runtime::backoff::Backoff;
+use agentmine_runtime::config::Consumer;
 use agentmine_store::{LeaseRequest, Store, StoreError};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::freeze::Freezer;
+use crate::error::{Interrupt, SessionError};
+
 /// How the lease stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum Status {
     Held,
     StopRequested,
     PauseRequested,
@@ -21,131 +24,110 @@ enum Standing {
 }
 
 /// A running heartbeat. Dropping it ends the heartbeat; the lease then runs out by itself.
-pub(crate) struct Keeper {
-    standing: watch::Receiver<Standing>,
-    sandboxes: Sandboxes,
+pub(crate) struct Heartbeat {
+    status: watch::Receiver<Status>,
     killed: CancellationToken,
-    beat: JoinHandle<()>,
+    beats: JoinHandle<()>,
 }
 
-/// The sandboxes of this session. One stands still while it is held, or while the store is silent.
-#[derive(Default)]
-struct Watched {
-    sandboxes: Vec<(Arc<dyn Sandbox>, Hold)>,
-    silent: bool,
-}
-
-/// Whether the result of a sandbox's work is being measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hold {
-    Held,
-    Free,
-}
-
-type Sandboxes = Arc<Mutex<Watched>>;
-
-/// How often and how long, from configuration.
+/// How often and how long.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rhythm {
-    pub(crate) every: Duration,
-    pub(crate) extend: Duration,
-    pub(crate) silence: Duration,
+    every: Duration,
+    extend: Duration,
+    silence: Duration,
 }
 
-impl Keeper {
+impl Rhythm {
+    pub(crate) fn of(config: &Consumer) -> Self {
+        Self {
+            every: Duration::from_secs(config.heartbeat_seconds),
+            extend: Duration::from_secs(config.lease_seconds),
+            silence: Duration::from_secs(config.heartbeat_loss_seconds),
+        }
+    }
+}
+
+impl Heartbeat {
+    /// Starts it. While the store is silent, the sandboxes in `freezer` stand still.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         lease: Lease,
         rhythm: Rhythm,
+        freezer: Arc<Freezer>,
         killed: CancellationToken,
     ) -> Self {
-        let (sender, standing) = watch::channel(Standing::Held);
-        let sandboxes = Sandboxes::default();
-        let beat = tokio::spawn(beat(store, lease, rhythm, sender, Arc::clone(&sandboxes)));
+        let (sender, status) = watch::channel(Status::Held);
+        let beats = tokio::spawn(beat(store, lease, rhythm, sender, freezer));
         Self {
-            standing,
-            sandboxes,
+            status,
             killed,
-            beat,
+            beats,
         }
-    }
-
-    /// Names a sandbox to be frozen while the store is silent.
-    pub(crate) async fn watch_over(&self, sandbox: Arc<dyn Sandbox>) {
-        self.sandboxes
-            .lock()
-            .await
-            .sandboxes
-            .push((sandbox, Hold::Free));
-    }
-
-    /// Forgets a sandbox that is about to be removed.
-    pub(crate) async fn forget(&self, name: &str) {
-        self.sandboxes
-            .lock()
-            .await
-            .sandboxes
-            .retain(|(s, _)| s.name() != name);
-    }
-
-    /// Freezes a sandbox until it is released, whatever the store does meanwhile.
-    pub(crate) async fn hold(&self, name: &str) -> Result<(), SandboxError> {
-        let mut watched = self.sandboxes.lock().await;
-        let silent = watched.silent;
-        for (sandbox, hold) in watched
-            .sandboxes
-            .iter_mut()
-            .filter(|(s, _)| s.name() == name)
-        {
-            if *hold == Hold::Free && !silent {
-                sandbox.pause().await?;
-            }
-            *hold = Hold::Held;
-        }
-        Ok(())
-    }
-
-    /// Lets a held sandbox go on, unless the store is silent.
-    pub(crate) async fn release(&self, name: &str) -> Result<(), SandboxError> {
-        let mut watched = self.sandboxes.lock().await;
-        let silent = watched.silent;
-        for (sandbox, hold) in watched
-            .sandboxes
-            .iter_mut()
-            .filter(|(s, _)| s.name() == name)
-        {
-            if *hold == Hold::Held && !silent {
-                sandbox.unpause().await?;
-            }
-            *hold = Hold::Free;
-        }
-        Ok(())
     }
 
     /// Resolves when the session has to end.
-    pub(crate) async fn halted(&self) -> Halt {
-        let mut standing = self.standing.clone();
+    pub(crate) async fn interrupted(&self) -> Interrupt {
+        let mut status = self.status.clone();
         tokio::select! {
             biased;
-            changed = standing.wait_for(|s| *s != Standing::Held) => match changed.map(|s| *s) {
-                Ok(Standing::StopRequested) => Halt::Cancelled("somebody stopped the task".into()),
-                Ok(Standing::PauseRequested) => Halt::Paused("somebody set the task aside".into()),
+            changed = status.wait_for(|s| *s != Status::Held) => match changed.map(|s| *s) {
+                Ok(Status::StopRequested) => Interrupt::Stopped("somebody stopped the task".into()),
+                Ok(Status::PauseRequested) => Interrupt::Paused("somebody set the task aside".into()),
                 // The heartbeat ends only with the lease.
-                Ok(Standing::Lost | Standing::Held) | Err(_) => Halt::LeaseLost,
+                Ok(Status::Lost | Status::Held) | Err(_) => Interrupt::LeaseLost,
             },
-            () = self.killed.clone().cancelled_owned() => Halt::Draining,
+            () = self.killed.clone().cancelled_owned() => Interrupt::Draining,
         }
     }
 
     /// Whether the lease is known to be gone.
     pub(crate) fn lost(&self) -> bool {
-        *self.standing.borrow() == Standing::Lost
+        *self.status.borrow() == Status::Lost
+    }
+
+    /// Does `work`, unless the session has to end first.
+    pub(crate) async fn unless_interrupted<T>(
+        &self,
+        work: impl Future<Output = Result<T, SessionError>>,
+    ) -> Result<T, SessionError> {
+        tokio::select! {
+            biased;
+            interrupt = self.interrupted() => Err(interrupt.into()),
+            done = work => done,
+        }
+    }
+
+    /// Repeats a call of the store while the store is away and the session goes on. This is the one
+    /// place where a session waits for the store; the store itself repeats only what failed for an
+    /// instant.
+    pub(crate) async fn patiently<T, E, F>(&self, mut call: impl FnMut() -> F) -> Result<T, SessionError>
+    where
+        E: Into<SessionError>,
+        F: Future<Output = Result<T, E>>,
+    {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        loop {
+            let error = match call().await {
+                Ok(done) => return Ok(done),
+                Err(error) => error.into(),
+            };
+            if !error.is_store_away() {
+                return Err(error);
+            }
+            tracing::debug!(%error, "the store is away; the session waits");
+            tokio::select! {
+                biased;
+                interrupt = self.interrupted() => return Err(interrupt.into()),
+                () = backoff.wait() => {}
+            }
+        }
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
-        self.beat.abort();
+        self.beats.abort();
     }
 }
 
@@ -153,8 +135,8 @@ async fn beat(
     store: Arc<dyn Store>,
     lease: Lease,
     rhythm: Rhythm,
-    standing: watch::Sender<Standing>,
-    sandboxes: Sandboxes,
+    status: watch::Sender<Status>,
+    freezer: Arc<Freezer>,
 ) {
     let mut last_success = Instant::now();
     let mut frozen = false;
@@ -162,12 +144,8 @@ async fn beat(
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        let answer = match tokio::time::timeout(
-            rhythm.every,
-            store.heartbeat(&lease, rhythm.extend),
-        )
-        .await
-        {
+        let beat = store.heartbeat(&lease, rhythm.extend);
+        let answer = match tokio::time::timeout(rhythm.every, beat).await {
             Ok(answer) => answer,
             Err(_) => Err(StoreError::Unavailable(
                 "the heartbeat had no answer".into(),
@@ -178,55 +156,27 @@ async fn beat(
                 last_success = Instant::now();
                 if std::mem::take(&mut frozen) {
                     tracing::info!(task.id = %lease.task, epoch = %lease.epoch, "the store answers again; sandbox resumed");
-                    thaw(&sandboxes).await;
+                    freezer.thaw().await;
                 }
                 let now = match request {
-                    LeaseRequest::Continue => Standing::Held,
-                    LeaseRequest::Stop => Standing::StopRequested,
-                    LeaseRequest::Pause => Standing::PauseRequested,
+                    LeaseRequest::Continue => Status::Held,
+                    LeaseRequest::Stop => Status::StopRequested,
+                    LeaseRequest::Pause => Status::PauseRequested,
                 };
-                standing.send_if_modified(|s| std::mem::replace(s, now) != now);
+                status.send_if_modified(|s| std::mem::replace(s, now) != now);
             }
             Err(StoreError::Fenced(_)) => {
                 tracing::warn!(task.id = %lease.task, epoch = %lease.epoch, "the lease is lost");
-                standing.send_replace(Standing::Lost);
+                status.send_replace(Status::Lost);
                 return;
             }
             Err(error) if !frozen && last_success.elapsed() >= rhythm.silence => {
                 tracing::error!(task.id = %lease.task, epoch = %lease.epoch, %error, "no heartbeat for too long; sandbox paused");
                 metrics::counter!("agentmine_lease_silences_total").increment(1);
                 frozen = true;
-                freeze(&sandboxes).await;
+                freezer.freeze().await;
             }
             Err(error) => tracing::debug!(task.id = %lease.task, %error, "heartbeat failed"),
-        }
-    }
-}
-
-async fn freeze(sandboxes: &Sandboxes) {
-    let mut watched = sandboxes.lock().await;
-    watched.silent = true;
-    for (sandbox, _) in watched
-        .sandboxes
-        .iter()
-        .filter(|(_, hold)| *hold == Hold::Free)
-    {
-        if let Err(error) = sandbox.pause().await {
-            tracing::warn!(sandbox.name = sandbox.name(), %error, "could not be paused");
-        }
-    }
-}
-
-async fn thaw(sandboxes: &Sandboxes) {
-    let mut watched = sandboxes.lock().await;
-    watched.silent = false;
-    for (sandbox, _) in watched
-        .sandboxes
-        .iter()
-        .filter(|(_, hold)| *hold == Hold::Free)
-    {
-        if let Err(error) = sandbox.unpause().await {
-            tracing::warn!(sandbox.name = sandbox.name(), %error, "could not be resumed");
         }
     }
 }

@@ -1,4 +1,5 @@
 //! Taking a task: a slot waits for a wake-up and claims the row; the heartbeat keeps the lease.
 
+pub(crate) mod freeze;
 pub(crate) mod heartbeat;
 pub(crate) mod slot;

@@ -10,7 +10,8 @@ use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::{Claim, StoreError};
 use uuid::Uuid;
 
-use crate::{Deps, Mode, session};
+use crate::session::deps::ConsumerDeps;
+use crate::{ConsumerMode, session};
 
 /// How long one wait for a message may last before the rows are looked at.
 const WAIT: Duration = Duration::from_secs(5);
@@ -19,8 +20,8 @@ const LAST_WAIT: Duration = Duration::from_millis(300);
 /// Rows that waited so long are taken without a message: the broker is down or was wiped.
 const OLD: Duration = Duration::from_secs(10);
 
-/// Runs until told to stop, or in [`Mode::Once`] until nothing waits. Returns the number of sessions.
-pub(crate) async fn run(deps: Arc<Deps>, index: usize, mode: Mode, stop: Shutdown) -> u64 {
+/// Runs until told to stop, or in [`ConsumerMode::Once`] until nothing waits. Returns the number of sessions.
+pub(crate) async fn run(deps: Arc<ConsumerDeps>, index: usize, mode: ConsumerMode, stop: Shutdown) -> u64 {
     let worker = worker_id(index);
     let draining = stop.draining();
     let mut sessions = 0;
@@ -33,7 +34,7 @@ pub(crate) async fn run(deps: Arc<Deps>, index: usize, mode: Mode, stop: Shutdow
                 sessions += 1;
             }
             Next::Taken => backoff.reset(),
-            Next::Nothing if mode == Mode::Once => break,
+            Next::Nothing if mode == ConsumerMode::Once => break,
             Next::Nothing => {}
             Next::Trouble => {
                 tokio::select! {
@@ -57,10 +58,10 @@ enum Next {
     Trouble,
 }
 
-async fn next(deps: &Deps, worker: &WorkerId, mode: Mode, stop: &Shutdown) -> Next {
+async fn next(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: &Shutdown) -> Next {
     let wait = match mode {
-        Mode::Once => LAST_WAIT,
-        Mode::Continuous => WAIT,
+        ConsumerMode::Once => LAST_WAIT,
+        ConsumerMode::Continuous => WAIT,
     };
     let draining = stop.draining();
     // Dropping `next` mid-wait loses no message; nothing after it is dropped.
@@ -75,7 +76,7 @@ async fn next(deps: &Deps, worker: &WorkerId, mode: Mode, stop: &Shutdown) -> Ne
         Err(error) => {
             tracing::debug!(%error, "no message; looking at the rows");
             match poll(deps, worker, mode).await {
-                Next::Nothing if mode == Mode::Continuous => Next::Trouble,
+                Next::Nothing if mode == ConsumerMode::Continuous => Next::Trouble,
                 other => other,
             }
         }
@@ -83,7 +84,7 @@ async fn next(deps: &Deps, worker: &WorkerId, mode: Mode, stop: &Shutdown) -> Ne
 }
 
 /// Claims the row a message names, then acknowledges it, whatever the row said.
-async fn on_message(deps: &Deps, worker: &WorkerId, delivery: Box<dyn Delivery>) -> Next {
+async fn on_message(deps: &ConsumerDeps, worker: &WorkerId, delivery: Box<dyn Delivery>) -> Next {
     let task = match delivery.wake_up() {
         Ok(wake_up) => wake_up.task,
         Err(reason) => {
@@ -129,10 +130,10 @@ async fn on_message(deps: &Deps, worker: &WorkerId, delivery: Box<dyn Delivery>)
 }
 
 /// Looks at the rows themselves.
-async fn poll(deps: &Deps, worker: &WorkerId, mode: Mode) -> Next {
+async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode) -> Next {
     let older_than = match mode {
-        Mode::Once => Duration::ZERO,
-        Mode::Continuous => OLD,
+        ConsumerMode::Once => Duration::ZERO,
+        ConsumerMode::Continuous => OLD,
     };
     let rows = match deps.store.claimable(older_than, 50).await {
         Ok(rows) => rows,
@@ -158,27 +159,21 @@ async fn poll(deps: &Deps, worker: &WorkerId, mode: Mode) -> Next {
 }
 
 /// Whether this consumer has the tracker of the task; one of another tracker is left to others.
-async fn ours(deps: &Deps, task: TaskId) -> Result<bool, StoreError> {
+async fn ours(deps: &ConsumerDeps, task: TaskId) -> Result<bool, StoreError> {
     let task = deps.store.task(task).await?;
-    Ok(task.is_none_or(|task| session::tracker_of(deps, &task).is_some()))
+    Ok(task.is_none_or(|task| deps.tracker_of(&task).is_some()))
 }
 
-/// One claim. Where the outcome of the commit is unknown, the same nonce asks again.
-async fn claim(deps: &Deps, task: TaskId, worker: &WorkerId) -> Result<Option<Claim>, StoreError> {
-    let nonce = Uuid::new_v4();
+/// One claim. The store repeats it where the outcome of the commit is unknown; the nonce makes the
+/// second try find the claim of the first.
+async fn claim(
+    deps: &ConsumerDeps,
+    task: TaskId,
+    worker: &WorkerId,
+) -> Result<Option<Claim>, StoreError> {
     let config = &deps.config.consumer;
     let lease = Duration::from_secs(config.lease_seconds);
-    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
-    for _ in 0..3 {
-        match deps
-            .store
-            .claim(task, worker, nonce, lease, config.max_attempts)
-            .await
-        {
-            Err(StoreError::Unavailable(_)) => tokio::time::sleep(backoff.delay()).await,
-            answer => return answer,
-        }
-    }
+    let nonce = Uuid::new_v4();
     deps.store
         .claim(task, worker, nonce, lease, config.max_attempts)
         .await

@@ -4,10 +4,12 @@
 
 use std::time::Duration;
 
-use agentmine_agent::Halt;
-use serde::{Deserialize, Serialize};
+use agentmine_agent::Project;
+use agentmine_sandbox::SandboxError;
+use serde::Deserialize;
 
-use crate::prepare::workspace::{PROJECT, Workspace};
+use super::workspace::{PROJECT, Workspace};
+use crate::error::WorkspaceError;
 
 /// Settings of the repository's own, `.agentmine/config.yaml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -45,27 +47,12 @@ impl ProjectFile {
     }
 }
 
-/// What a clone says of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Project {
-    /// Shell lines that prepare a fresh clone.
-    pub(crate) setup: Vec<String>,
-    /// Shell lines that must pass.
-    pub(crate) checks: Vec<String>,
-    /// Where the checks come from.
-    pub(crate) checks_from: String,
-    /// Nobody named the checks or the set-up: what the sandbox has not the tools for says nothing.
-    pub(crate) guessed: bool,
-    /// Why the repository's own file was not used.
-    pub(crate) warning: Option<String>,
-}
-
 /// Reads the clone in `workspace`. `configured` checks come first of all.
 pub(crate) async fn inspect(
     workspace: &Workspace,
     configured: &[String],
     install: bool,
-) -> Result<Project, Halt> {
+) -> Result<Project, WorkspaceError> {
     let mut project = Project::default();
     let mut own = ProjectFile::default();
     if let Some(bytes) = read(workspace, PROJECT_FILE).await? {
@@ -128,7 +115,7 @@ fn setup_for(names: &[&str]) -> Vec<String> {
     lines
 }
 
-async fn guess_checks(workspace: &Workspace, names: &[&str]) -> Result<Vec<String>, Halt> {
+async fn guess_checks(workspace: &Workspace, names: &[&str]) -> Result<Vec<String>, WorkspaceError> {
     let has = |name: &str| names.contains(&name);
     let mut checks = Vec::new();
     if has("package.json")
@@ -176,7 +163,7 @@ fn npm_test(package_json: &[u8]) -> Option<String> {
     (!script.contains("no test specified")).then(|| "npm test --silent".to_owned())
 }
 
-async fn read(workspace: &Workspace, path: &str) -> Result<Option<Vec<u8>>, Halt> {
+async fn read(workspace: &Workspace, path: &str) -> Result<Option<Vec<u8>>, WorkspaceError> {
     match workspace
         .sandbox
         .get_file(&format!("{PROJECT}/{path}"), MAX_FILE)
@@ -184,11 +171,11 @@ async fn read(workspace: &Workspace, path: &str) -> Result<Option<Vec<u8>>, Halt
     {
         Ok(bytes) => Ok(bytes),
         // Too large, a folder, a link out of the project: as good as absent.
-        Err(agentmine_sandbox::SandboxError::Failed(reason)) => {
+        Err(SandboxError::Failed(reason)) => {
             tracing::debug!(reason, "a project file was not read");
             Ok(None)
         }
-        Err(error) => Err(Halt::Retry(error.to_string())),
+        Err(error) => Err(WorkspaceError::Command(error)),
     }
 }
 
@@ -220,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_faulty_project_file_is_told_with_its_name() {
+    fn a_faulty_project_file_is_reported_with_its_name() {
         let error = ProjectFile::parse("cheks: [make test]").unwrap_err();
         assert!(error.starts_with(PROJECT_FILE), "{error}");
         assert!(error.contains("cheks"), "{error}");

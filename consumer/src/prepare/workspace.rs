@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_agent::Halt;
 use agentmine_gateway::Gateway;
-use agentmine_sandbox::{Backend, Command, CommandResult, Sandbox, SandboxError, SandboxSpec};
+use agentmine_sandbox::{Backend, Command, CommandResult, Sandbox, SandboxSpec};
 
-use crate::prepare::traffic::Traffic;
+use super::traffic::Traffic;
+use crate::error::WorkspaceError;
 
 /// Where the project is in every sandbox.
 pub(crate) const PROJECT: &str = "/workspace/project";
@@ -33,8 +33,8 @@ impl Workspace {
         backend: &dyn Backend,
         spec: &SandboxSpec,
         gateway: Gateway,
-    ) -> Result<Self, Halt> {
-        let sandbox: Arc<dyn Sandbox> = Arc::from(backend.start(spec).await.map_err(start_halt)?);
+    ) -> Result<Self, WorkspaceError> {
+        let sandbox: Arc<dyn Sandbox> = Arc::from(backend.start(spec).await.map_err(WorkspaceError::Start)?);
         let traffic = Traffic::serve(Arc::clone(&sandbox), gateway.clone());
         Ok(Self {
             sandbox,
@@ -51,27 +51,26 @@ impl Workspace {
     }
 
     /// Runs a git command in the project. A non-zero exit code is the caller's to judge.
-    pub(crate) async fn git(&self, args: &[&str]) -> Result<CommandResult, Halt> {
+    pub(crate) async fn git(&self, args: &[&str]) -> Result<CommandResult, WorkspaceError> {
         self.git_in(PROJECT, args).await
     }
 
-    pub(crate) async fn git_in(&self, cwd: &str, args: &[&str]) -> Result<CommandResult, Halt> {
+    pub(crate) async fn git_in(&self, cwd: &str, args: &[&str]) -> Result<CommandResult, WorkspaceError> {
         let mut argv = vec!["git".to_owned()];
         argv.extend(args.iter().map(|a| (*a).to_owned()));
         self.run(argv, cwd, GIT_TIMEOUT, GIT_OUTPUT).await
     }
 
     /// Runs a git command that has to succeed; gives its trimmed stdout.
-    pub(crate) async fn git_ok(&self, args: &[&str]) -> Result<String, Halt> {
+    pub(crate) async fn git_ok(&self, args: &[&str]) -> Result<String, WorkspaceError> {
         let done = self.git(args).await?;
         if done.exit_code == 0 {
             return Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned());
         }
-        Err(Halt::Retry(format!(
-            "git {} failed in the sandbox: {}",
-            args.first().unwrap_or(&""),
-            said(&done)
-        )))
+         Err(WorkspaceError::Git {
+            command: args.first().copied().unwrap_or_default().to_owned(),
+            output: said(&done),
+        })
     }
 
     /// Runs a shell line in the project.
@@ -80,7 +79,7 @@ impl Workspace {
         line: &str,
         timeout: Duration,
         max_output: usize,
-    ) -> Result<CommandResult, Halt> {
+    ) -> Result<CommandResult, WorkspaceError> {
         self.run(
             vec!["/bin/sh".into(), "-c".into(), line.to_owned()],
             PROJECT,
@@ -96,7 +95,7 @@ impl Workspace {
         cwd: &str,
         timeout: Duration,
         max_output: usize,
-    ) -> Result<CommandResult, Halt> {
+    ) -> Result<CommandResult, WorkspaceError> {
         let command = Command {
             argv,
             cwd: cwd.to_owned(),
@@ -108,7 +107,7 @@ impl Workspace {
         self.sandbox
             .run(command)
             .await
-            .map_err(|e| Halt::Retry(e.to_string()))
+            .map_err(WorkspaceError::Command)
     }
 
     /// Clones `branch` into the project folder (spec 001 §4). The credentials stay on the worker.
@@ -118,7 +117,7 @@ impl Workspace {
         branch: &str,
         depth: Option<u32>,
         settings: &[String],
-    ) -> Result<(), Halt> {
+    ) -> Result<(), WorkspaceError> {
         let url = self.remote_url();
         let depth = depth.map(|d| d.max(1).to_string());
         let mut args = vec![
@@ -142,25 +141,31 @@ impl Workspace {
         if done.exit_code == 0 {
             return Ok(());
         }
-        Err(self.clone_halt(branch, &said(&done)))
+        Err(self.clone_error(branch, said(&done)))
     }
 
     /// What a failed clone means (spec 001 §8.1): refused credentials and a missing repository or
     /// branch are final, a network failure may pass.
-    fn clone_halt(&self, branch: &str, said: &str) -> Halt {
-        if let Some(status) = self.gateway.auth_refused() {
-            return Halt::Failed(format!(
-                "the repository could not be cloned: the tracker refused the worker's credentials (HTTP {status}). hint: check the token and that it may read this repository"
-            ));
+    fn clone_error(&self, branch: &str, output: String) -> WorkspaceError {
+        if let Err(error) = self.authorized("git clone") {
+            return error;
         }
-        let lower = said.to_lowercase();
-        if lower.contains("not found")
-            || lower.contains("does not exist")
-            || lower.contains("not a git repository")
-        {
-            return Halt::Failed(format!("branch {branch:?} could not be cloned: {said}"));
+        let branch = branch.to_owned();
+        let lower = output.to_lowercase();
+        let missing = ["not found", "does not exist", "not a git repository"];
+        if missing.iter().any(|sign| lower.contains(sign)) {
+            WorkspaceError::NoSuchBranch { branch, output }
+        } else {
+            WorkspaceError::Clone { branch, output }
         }
-        Halt::Retry(format!("branch {branch:?} could not be cloned: {said}"))
+    }
+
+    /// Whether the tracker has accepted the worker's credentials so far.
+    pub(crate) fn authorized(&self, during: &'static str) -> Result<(), WorkspaceError> {
+        match self.gateway.auth_refused() {
+            Some(status) => Err(WorkspaceError::Unauthorized { during, status }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -177,17 +182,4 @@ pub(crate) fn said(done: &CommandResult) -> String {
         .find(|i| text.is_char_boundary(*i))
         .unwrap_or(text.len());
     format!("{} (exit code {})", &text[from..], done.exit_code)
-}
-
-/// What a failed start means (spec 001 §8.1): a refusal is final, an absent engine may come back.
-fn start_halt(error: SandboxError) -> Halt {
-    match error {
-        SandboxError::Refused(_) => Halt::Failed(error.to_string()),
-        SandboxError::Unavailable(_)
-        | SandboxError::Gone(_)
-        | SandboxError::Protocol(_)
-        | SandboxError::Failed(_) => {
-            Halt::Retry(format!("the sandbox could not be started: {error}"))
-        }
-    }
 }

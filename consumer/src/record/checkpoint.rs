@@ -1,4 +1,4 @@
-//! Snapshots of the project's files behind the calls that may have changed them.
+//! Snapshots of the project's files, after each call that may have changed them.
 //!
 //! A call's snapshot is in the store before its result is recorded. Killed in between, the files are
 //! those after the call and the journal says that its outcome is unknown; never the other way round.
@@ -9,6 +9,8 @@ use agentmine_domain::{Lease, Seq};
 use agentmine_sandbox::{Sandbox, SandboxError};
 use agentmine_store::{Checkpoint, Store, StoreError};
 use tokio::sync::Mutex;
+
+use crate::error::SessionError;
 
 /// Bytes of one bundle, uncompressed. A larger one is not kept.
 const MAX_BUNDLE: usize = 64 * 1024 * 1024;
@@ -49,8 +51,11 @@ impl Checkpoints {
     }
 
     /// Takes a snapshot and stores what is new, under the number of the step that comes next. `Some`
-    /// is a note for the transcript; an error means that the sandbox is gone.
-    pub(crate) async fn take(&self, next: Seq) -> Result<Option<String>, String> {
+    /// is a note for the transcript.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub(crate) async fn take(&self, next: Seq) -> Result<Option<String>, SessionError> {
         let mut newest = self.newest.lock().await;
         let room = MAX_BUNDLE.min(MAX_TOTAL.saturating_sub(newest.total));
         if room == 0 {
@@ -62,7 +67,7 @@ impl Checkpoints {
             Err(SandboxError::Failed(reason)) => {
                 return Ok(Some(format!("no checkpoint was taken: {reason}")));
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(SessionError::SandboxGone(error.to_string())),
         };
         let Some(bundle) = snapshot.bundle else {
             return Ok(None);
@@ -70,9 +75,10 @@ impl Checkpoints {
         let size = bundle.len();
         let packed =
             tokio::task::spawn_blocking(move || zstd::encode_all(bundle.as_slice(), 3)).await;
-        let compressed = packed
-            .map_err(|e| e.to_string())?
-            .map_err(|e| e.to_string())?;
+        let compressed = match packed.map_err(Into::into).and_then(|done| done) {
+            Ok(compressed) => compressed,
+            Err(error) => return Ok(Some(format!("no checkpoint was taken: {error}"))),
+        };
         metrics::counter!("agentmine_checkpoint_bytes_total").increment(compressed.len() as u64);
         let checkpoint = Checkpoint {
             seq: next,

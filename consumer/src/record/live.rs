@@ -1,7 +1,15 @@
-//! What a person who looks on is told, as it happens.
+//! What a person sees of a running session.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use agentmine_agent::Facts;
+use agentmine_agent::journal::Entry;
 use agentmine_domain::{EndState, Phase, SessionId, Task, Usage};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::journal::millis;
+use super::redact::Redactor;
 
 /// Something happened in a session.
 #[derive(Debug, Clone)]
@@ -51,4 +59,84 @@ pub enum Progress {
         /// Why.
         reason: Option<String>,
     },
+}
+
+/// Sends progress to whoever watches. A watcher sees no more than a reader of the transcript.
+pub(crate) struct LiveView {
+    watch: Option<UnboundedSender<Progress>>,
+    redactor: Arc<Redactor>,
+}
+
+impl LiveView {
+    pub(crate) fn new(watch: Option<UnboundedSender<Progress>>, redactor: Arc<Redactor>) -> Self {
+        Self { watch, redactor }
+    }
+
+    /// Shows it, without secrets.
+    pub(crate) fn show(&self, progress: Progress) {
+        if let Some(watch) = &self.watch {
+            let redactor = &self.redactor;
+            // A watcher that has gone away is no fault of the session.
+            let _ = watch.send(progress.redacted(&|text| redactor.redact(text)));
+        }
+    }
+
+    pub(crate) fn show_some(&self, progress: Option<Progress>) {
+        if let Some(progress) = progress {
+            self.show(progress);
+        }
+    }
+
+    /// What is shown of an entry.
+    pub(crate) fn of(entry: &Entry, took: Duration) -> Option<Progress> {
+        match entry {
+            Entry::Phase { phase } => Some(Progress::Phase(*phase)),
+            Entry::ModelReply { reply, usage } => Some(Progress::Reply {
+                text: reply.text.clone(),
+                usage: *usage,
+            }),
+            Entry::ToolResult { result } => Some(Progress::ToolEnded {
+                name: result.name.clone(),
+                is_error: result.is_error,
+                duration_ms: millis(took),
+            }),
+            Entry::Facts { facts } => Some(Progress::Facts(Box::new(facts.clone()))),
+            Entry::Note { text } | Entry::ModelUse { text, .. } => {
+                Some(Progress::Note(text.clone()))
+            }
+            Entry::Start { .. } | Entry::Prompt { .. } => None,
+        }
+    }
+}
+
+impl Progress {
+    fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
+        match self {
+            Self::Note(text) => Self::Note(redact(text)),
+            Self::Reply { text, usage } => Self::Reply {
+                text: redact(text),
+                usage,
+            },
+            Self::ToolBegan { name, summary } => Self::ToolBegan {
+                name: redact(name),
+                summary: redact(summary),
+            },
+            Self::ToolEnded {
+                name,
+                is_error,
+                duration_ms,
+            } => Self::ToolEnded {
+                name: redact(name),
+                is_error,
+                duration_ms,
+            },
+            Self::Facts(facts) => Self::Facts(Box::new(facts.redacted(redact))),
+            Self::Ended { task, end, reason } => Self::Ended {
+                task,
+                end,
+                reason: reason.map(redact),
+            },
+            progress @ (Self::Began { .. } | Self::Phase(_)) => progress,
+        }
+    }
 }

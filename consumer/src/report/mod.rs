@@ -1,13 +1,13 @@
-//! From a measured result to a pull request that tells of it.
+//! From a measured result to a pull request that reports it.
 
-pub(crate) mod effects;
-
-use agentmine_agent::{Halt, Outcome, progress_comment, pull_request};
+use agentmine_agent::{RunOutcome, pull_request};
 use agentmine_domain::TaskLabel;
+use agentmine_effects::progress_comment;
 use agentmine_trackers::{Item, NewPullRequest};
 
+use crate::error::{Interrupt, SessionError};
 use crate::prepare::Prepared;
-use crate::session::context::Context;
+use crate::session::context::SessionContext;
 use crate::verify::measure::Measurer;
 
 /// How a session ended well.
@@ -16,15 +16,15 @@ pub(crate) struct Report {
     pub(crate) missing: Option<String>,
 }
 
-/// Opens the pull request and tells the item. Once it is open the result is decided: what then
-/// cannot be told on the item is owed to it, and told by the sweep.
+/// Opens the pull request and reports on the item. Once it is open the result is decided: a report that
+/// fails then is left to the sweep.
 pub(crate) async fn report(
-    ctx: &Context,
+    ctx: &SessionContext,
     item: &Item,
     prepared: &Prepared,
     measurer: &Measurer<'_>,
-    outcome: &Outcome,
-) -> Result<Report, Halt> {
+    outcome: &RunOutcome,
+) -> Result<Report, SessionError> {
     let Some(head) = &outcome.facts.head else {
         let why = outcome
             .missing
@@ -36,10 +36,10 @@ pub(crate) async fn report(
         } else {
             format!("\nThe agent said:\n{said:.1500}")
         };
-        return Err(Halt::Failed(format!("no result: {why}{words}")));
+        return Err(SessionError::NoResult(format!("{why}{words}")));
     };
     if !measurer.still_at(head).await? {
-        return Err(Halt::Retry("the branch moved after it was measured".into()));
+        return Err(SessionError::BranchMoved);
     }
     let text = pull_request(
         &item.title,
@@ -49,12 +49,12 @@ pub(crate) async fn report(
     );
     let missing = outcome.missing.clone();
     if !prepared.branches.opens_pull_request {
-        ctx.effects
-            .comment(&progress_comment(&text.body, &ctx.session_name()))
+        ctx.comment(&progress_comment(&text.body, &ctx.session_name()))
             .await?;
-        let told = ctx.effects.label(TaskLabel::Done).await;
+        let label = || ctx.effects.label(TaskLabel::Done);
+        let reported = ctx.heartbeat.patiently(label).await;
         return decided(
-            told,
+            reported,
             Report {
                 url: Some(item.url.clone()),
                 missing,
@@ -68,13 +68,16 @@ pub(crate) async fn report(
         body: text.body,
         draft: text.draft,
     };
-    let pull = ctx.effects.pull_request(&new, head).await?;
-    let told = ctx
-        .effects
-        .tell_done(&pull.url, missing.as_deref(), &ctx.session_name())
-        .await;
+    let open = || ctx.effects.pull_request(&new, head);
+    let pull = ctx.heartbeat.patiently(open).await?;
+    let session = ctx.session_name();
+    let report = || {
+        let missing = missing.as_deref();
+        ctx.effects.report_done(&pull.url, missing, &session)
+    };
+    let reported = ctx.heartbeat.patiently(report).await;
     decided(
-        told,
+        reported,
         Report {
             url: Some(pull.url),
             missing,
@@ -82,13 +85,14 @@ pub(crate) async fn report(
     )
 }
 
-fn decided(told: Result<(), Halt>, report: Report) -> Result<Report, Halt> {
-    match told {
-        Err(Halt::LeaseLost) => Err(Halt::LeaseLost),
-        Err(halt) => {
-            tracing::warn!(%halt, "the item was not told of the result; the sweep will");
+/// Once the pull request is open, only a lost lease changes how the session ended.
+fn decided(reported: Result<(), SessionError>, report: Report) -> Result<Report, SessionError> {
+    match reported {
+        Ok(()) => Ok(report),
+        Err(error) if error.is_lease_lost() => Err(Interrupt::LeaseLost.into()),
+        Err(error) => {
+            tracing::warn!(%error, "the result was not reported on the item; the sweep will report it");
             Ok(report)
         }
-        Ok(()) => Ok(report),
     }
 }

@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agentmine_agent::{ToolFault, ToolResult};
+use agentmine_agent::ToolResult;
 use agentmine_llm::ToolSpec;
 use agentmine_runtime::config::{CommandExecutor, Execution};
 use agentmine_sandbox::{Command, Sandbox, SandboxError};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::run::policy::check_command;
-use crate::run::tools::{cap_middle, failed};
+use super::policy::check_command;
+use super::result::{cap_middle, failed};
+use crate::error::SessionError;
+use crate::record::journal::millis;
+use crate::record::redact::Redactor;
 
-/// Bytes of both outputs of one command that the model is told.
+/// Bytes of both outputs of one command in the result for the model.
 const MAX_OUTPUT: usize = 48 * 1024;
 
 /// The command tool.
@@ -60,14 +63,14 @@ impl CommandTool {
     }
     }
 
-    /// Runs a command to its end; `clean` is applied to its output before that is cut. Dropping the
-    /// future kills its process group.
+    /// Runs a command to its end. Its output is redacted before it is cut. Dropping the future kills its
+    /// process group.
     pub(crate) async fn execute(
         &self,
         sandbox: &dyn Sandbox,
         arguments: Map<String, Value>,
-        clean: &(dyn Fn(String) -> String + Sync),
-    ) -> Result<ToolResult, ToolFault> {
+        redactor: &Redactor,
+    ) -> Result<ToolResult, SessionError> {
         let request: ExecuteCommand = match serde_json::from_value(Value::Object(arguments)) {
             Ok(request) => request,
             Err(error) => {
@@ -102,8 +105,8 @@ impl CommandTool {
             Ok(done) => {
                 let mut result = json!({
                     "exit_code": done.exit_code,
-                    "stdout": cap_middle(clean(String::from_utf8_lossy(&done.stdout).into_owned()), MAX_OUTPUT / 2),
-                    "stderr": cap_middle(clean(String::from_utf8_lossy(&done.stderr).into_owned()), MAX_OUTPUT / 3),
+                    "stdout": cap_middle(redactor.redact(String::from_utf8_lossy(&done.stdout).into_owned()), MAX_OUTPUT / 2),
+                    "stderr": cap_middle(redactor.redact(String::from_utf8_lossy(&done.stderr).into_owned()), MAX_OUTPUT / 3),
                     "duration_ms": millis(done.duration),
                 });
                 if done.timed_out {
@@ -116,11 +119,7 @@ impl CommandTool {
                 })
             }
             Err(SandboxError::Failed(reason)) => Ok(failed("command_failed", &reason)),
-            Err(error) => Err(ToolFault::Broken(error.to_string())),
+            Err(error) => Err(SessionError::SandboxGone(error.to_string())),
         }
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

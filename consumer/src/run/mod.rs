@@ -1,7 +1,9 @@
-//! What the agent works with: its tools, the MCP servers of the session, and its model.
+//! What the agent works with: its tools, the session's MCP servers, and its model.
 
-pub(crate) mod command;
+pub(crate) mod agent;
+mod command;
 pub(crate) mod policy;
-pub(crate) mod redacting_model;
+mod redacting_model;
+pub(crate) mod result;
 pub(crate) mod servers;
-pub(crate) mod tools;
+mod tools;

@@ -1,93 +1,57 @@
-//! The session's model, which neither is told a secret nor says one.
+//! A model to which no secret is sent, and none of whose replies holds one.
 //!
-//! What is recorded is cleaned of secrets. So that a session that goes on from the record sends what
-//! this one sent, byte for byte, the conversation is cleaned by the same function before it is sent,
-//! and a reply before the loop takes it in and acts on it.
+//! What is recorded is redacted. So that a session that continues from the record sends what this one
+//! sent, byte for byte, the conversation is redacted by the same rules before it is sent, and a reply
+//! before the loop takes it in and acts on it.
 
 use std::sync::Arc;
 
 use agentmine_domain::Usage;
-use agentmine_llm::{Delta, LlmError, Message, Model, ModelReply, ModelRequest, ToolCall};
+use agentmine_llm::{Delta, LlmError, Message, Model, ModelReply, ModelRequest};
 use async_trait::async_trait;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Takes the secrets out of a text.
-type Clean = Arc<dyn Fn(String) -> String + Send + Sync>;
+use crate::record::redact::Redactor;
 
-/// A model behind which nothing secret is told.
-pub(crate) struct Discreet {
+/// A model behind a redactor.
+pub(crate) struct RedactingModel {
     pub(crate) model: Arc<dyn Model>,
-    pub(crate) clean: Clean,
+    pub(crate) redactor: Arc<Redactor>,
 }
 
 #[async_trait]
-impl Model for Discreet {
+impl Model for RedactingModel {
     fn name(&self) -> &str {
         self.model.name()
     }
 
-    /// Pieces of a streamed reply are passed on as they come: a secret may stand across two of them.
+    /// Pieces of a streamed reply are passed on as they come: a secret may be split across two of them.
     async fn reply(
         &self,
         request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError> {
-        let messages = request.messages.iter().cloned();
-        let messages: Vec<Message> = messages.map(|message| self.message(message)).collect();
+        let redact = |text: String| self.redactor.redact(text);
+        let messages: Vec<Message> = request
+            .messages
+            .iter()
+            .map(|message| message.clone().redacted(&redact))
+            .collect();
         let request = ModelRequest {
             messages: &messages,
             tools: request.tools,
         };
         let (reply, used) = self.model.reply(request, watch).await?;
-        Ok((self.said(reply), used))
-    }
-}
-
-impl Discreet {
-    fn message(&self, message: Message) -> Message {
-        let clean = &self.clean;
-        match message {
-            Message::System { text } => Message::System { text: clean(text) },
-            Message::User { text } => Message::User { text: clean(text) },
-            Message::Assistant(reply) => Message::Assistant(self.said(reply)),
-            Message::Tool {
-                call_id,
-                name,
-                text,
-                is_error,
-            } => Message::Tool {
-                call_id: clean(call_id),
-                name: clean(name),
-                text: clean(text),
-                is_error,
-            },
-        }
-    }
-
-    fn said(&self, ModelReply { text, calls, stop }: ModelReply) -> ModelReply {
-        let clean = &self.clean;
-        let calls = calls.into_iter().map(
-            |ToolCall {
-                 id,
-                 name,
-                 arguments,
-             }| ToolCall {
-                id: clean(id),
-                name: clean(name),
-                arguments: clean(arguments),
-            },
-        );
-        ModelReply {
-            text: clean(text),
-            calls: calls.collect(),
-            stop,
-        }
+        Ok((reply.redacted(&|text| self.redactor.redact(text)), used))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+
+    use agentmine_llm::ToolCall;
+    use agentmine_runtime::config::Secret;
 
     use super::*;
 
@@ -123,9 +87,9 @@ mod tests {
     #[tokio::test]
     async fn a_secret_is_neither_sent_nor_taken_in() {
         let parrot = Arc::new(Parrot(Mutex::default()));
-        let model = Discreet {
+        let model = RedactingModel {
             model: Arc::clone(&parrot) as Arc<dyn Model>,
-            clean: Arc::new(|text| text.replace("canary-token", "***")),
+            redactor: Arc::new(Redactor::new([Secret::new("canary-token")])),
         };
         let messages = [Message::User {
             text: "canary-token?".into(),

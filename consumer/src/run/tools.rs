@@ -8,21 +8,23 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use agentmine_agent::{Halt, Journal as _, Record, ToolFault, ToolResult, Tools};
+use agentmine_agent::{ToolResult, Tools};
 use agentmine_domain::Usage;
-use agentmine_gateway::Gateway;
 use agentmine_llm::{ToolCall, ToolSpec};
 use agentmine_mcp::config::Owner;
 use agentmine_mcp::{CallFault, McpError};
 use agentmine_sandbox::Sandbox;
 use async_trait::async_trait;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
+use super::command::CommandTool;
+use super::result::{cap_middle, failed};
+use super::servers::{MAX_TOOLS, Servers, TEXT_EDITOR};
+use crate::error::SessionError;
+use crate::prepare::workspace::Workspace;
 use crate::record::checkpoint::Checkpoints;
 use crate::record::live::Progress;
-use crate::run::command::CommandTool;
-use crate::run::servers::{MAX_TOOLS, Servers, TEXT_EDITOR};
-use crate::session::context::Context;
+use crate::session::context::SessionContext;
 
 /// Bytes of one result of a built-in tool that the model is told, head and tail kept. A server's
 /// results have `mcp.max_output_size`.
@@ -35,12 +37,12 @@ const EDITOR_COMMANDS: [&str; 5] = ["view", "create", "str_replace", "insert", "
 
 /// The tools of one session.
 pub(crate) struct FleetTools<'a> {
-    pub(crate) ctx: &'a Context,
+    pub(crate) ctx: &'a SessionContext,
     pub(crate) sandbox: Arc<dyn Sandbox>,
     /// `None` where it is switched off.
     pub(crate) command: Option<CommandTool>,
     pub(crate) servers: Arc<Servers>,
-    pub(crate) gateway: Gateway,
+    pub(crate) workspace: &'a Workspace,
     pub(crate) checkpoints: Checkpoints,
     /// Servers of which it was noted that something is left out.
     pub(crate) noted: Mutex<BTreeSet<String>>,
@@ -82,8 +84,8 @@ enum Files {
 }
 
 #[async_trait]
-impl Tools for FleetTools<'_> {
-    async fn refresh(&self) -> Result<(), Halt> {
+impl Tools<SessionError> for FleetTools<'_> {
+    async fn refresh(&self) -> Result<(), SessionError> {
         self.servers.refresh(self.ctx).await?;
         let left_out = self.offer().1;
         for server in left_out {
@@ -104,8 +106,8 @@ impl Tools for FleetTools<'_> {
         self.servers.take_usage()
     }
 
-    async fn call(&self, call: &ToolCall) -> Result<ToolResult, ToolFault> {
-        self.ctx.journal.tell(Progress::ToolBegan {
+    async fn call(&self, call: &ToolCall) -> Result<ToolResult, SessionError> {
+        self.ctx.live.show(Progress::ToolBegan {
             name: call.name.clone(),
             summary: summary(call),
         });
@@ -114,13 +116,9 @@ impl Tools for FleetTools<'_> {
             Err(result) => return Ok(result),
         };
         let (mut result, files) = self.routed(self.route(&call.name), call, arguments).await?;
-        if let Some(status) = self.gateway.auth_refused() {
-            return Err(ToolFault::Hopeless(format!(
-                "git: the tracker refused the worker's credentials (HTTP {status}). hint: the token is expired or may not write to this repository"
-            )));
-        }
-        // What is hidden from the transcript is hidden from the model: both see the same.
-        result.text = self.ctx.journal.without_secrets(result.text);
+        self.workspace.authorized("git")?;
+        // The model sees the same text as a reader of the transcript.
+        result.text = self.redact(result.text);
         if files == Files::PerhapsChanged {
             self.checkpoint().await?;
         }
@@ -207,11 +205,11 @@ impl FleetTools<'_> {
         route: Route,
         call: &ToolCall,
         mut arguments: Map<String, Value>,
-    ) -> Result<(ToolResult, Files), ToolFault> {
+    ) -> Result<(ToolResult, Files), SessionError> {
         match (route, &self.command) {
             (Route::Command, Some(command)) => {
                 let result = command
-                    .execute(self.sandbox.as_ref(), arguments, &|text| self.clean(text))
+                    .execute(self.sandbox.as_ref(), arguments, &self.ctx.redactor)
                     .await?;
                 Ok((self.capped(result), Files::PerhapsChanged))
             }
@@ -246,7 +244,7 @@ impl FleetTools<'_> {
         server: &str,
         tool: &str,
         arguments: Map<String, Value>,
-    ) -> Result<ToolResult, ToolFault> {
+    ) -> Result<ToolResult, SessionError> {
         let error = match self
             .servers
             .call(server, tool, Value::Object(arguments))
@@ -263,7 +261,7 @@ impl FleetTools<'_> {
         tracing::debug!(mcp.server = server, code = error.code(), "a call failed");
         if self.servers.in_sandbox(server) && server_is_gone(&error) {
             let answered = self.servers.sandbox_answers().await;
-            answered.map_err(|error| ToolFault::Broken(error.to_string()))?;
+            answered.map_err(|error| SessionError::SandboxGone(error.to_string()))?;
         }
         Ok(ToolResult {
             text: error.for_model().to_string(),
@@ -271,28 +269,22 @@ impl FleetTools<'_> {
         })
     }
 
-    fn clean(&self, text: String) -> String {
-        self.ctx.journal.without_secrets(text)
+    fn redact(&self, text: String) -> String {
+        self.ctx.redactor.redact(text)
     }
 
-    /// Cleaned before it is cut: half a secret is not found any more.
+    /// Redacted before it is cut: half a secret is not found any more.
     fn capped(&self, mut result: ToolResult) -> ToolResult {
-        result.text = cap_middle(self.clean(result.text), MAX_RESULT);
+        result.text = cap_middle(self.redact(result.text), MAX_RESULT);
         result
     }
 
-    /// Keeps the files as this call left them.
-    async fn checkpoint(&self) -> Result<(), ToolFault> {
-        let journal = &self.ctx.journal;
-        let next = journal.next_seq().await;
-        let noted = self
-            .checkpoints
-            .take(next)
-            .await
-            .map_err(ToolFault::Broken)?;
-        if let Some(note) = noted {
+    /// Stores the files as this call left them.
+    async fn checkpoint(&self) -> Result<(), SessionError> {
+        let next = self.ctx.journal.next_seq().await;
+        if let Some(note) = self.checkpoints.take(next).await? {
             // A note that cannot be recorded is followed by a result that cannot be.
-            let _ = journal.record(Record::Note(&note), 0).await;
+            let _ = self.ctx.note(&note).await;
         }
         Ok(())
     }
@@ -339,16 +331,7 @@ fn server_is_gone(error: &McpError) -> bool {
     }
 }
 
-/// What the model is told of a call that did not do as asked.
-pub(crate) fn failed(code: &str, message: &str) -> ToolResult {
-    let error = json!({ "code": code, "message": message });
-    ToolResult {
-        text: json!({ "status": "error", "error": error }).to_string(),
-        is_error: true,
-    }
-}
-
-/// The arguments as an object; what is not one is told to the model.
+/// The arguments as an object; anything else becomes an error for the model.
 fn arguments(call: &ToolCall) -> Result<Map<String, Value>, ToolResult> {
     if call.arguments.trim().is_empty() {
         return Ok(Map::new());
@@ -398,29 +381,10 @@ fn summary(call: &ToolCall) -> String {
     }
 }
 
-/// Keeps head and tail, and says how much was cut.
-pub(crate) fn cap_middle(text: String, max: usize) -> String {
-    if text.len() <= max {
-        return text;
-    }
-    let mut head = max / 2;
-    while !text.is_char_boundary(head) {
-        head -= 1;
-    }
-    let mut tail = text.len() - max / 2;
-    while !text.is_char_boundary(tail) {
-        tail += 1;
-    }
-    format!(
-        "{}\n[… {} bytes cut …]\n{}",
-        &text[..head],
-        tail - head,
-        &text[tail..]
-    )
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn call(arguments: &str) -> ToolCall {

@@ -1,111 +1,101 @@
-//! The end of a session: what the tracker is told, and what becomes of the row.
+//! The end of a session: what is reported to the tracker, and what becomes of the row.
 
 use std::time::Duration;
 
-use agentmine_agent::Halt;
 use agentmine_domain::{EndState, TaskLabel};
+use agentmine_effects::EffectError;
 use agentmine_store::{Attempt, Claim, LeaseEnd};
 
-use crate::Deps;
+use super::context::SessionContext;
+use super::deps::ConsumerDeps;
+use super::verdict::Verdict;
 use crate::record::live::Progress;
 use crate::report::Report;
-use crate::report::effects::store_halt;
-use crate::session::context::Context;
 
-/// Tells the tracker how it ended and closes the lease. A failure here leaves the lease to run out;
-/// the next attempt then finds the effects that were done.
-pub(crate) async fn close(ctx: &Context, end: Result<Report, Halt>) {
-    let last_attempt = ctx.task.attempt >= ctx.deps.config.consumer.max_attempts;
-    let (close, told) = match end {
-        Ok(report) => {
-            let close = LeaseEnd::Finish {
-                state: EndState::Done,
-                reason: report.missing.map(|m| format!("partial: {m}")),
-                pull_request_url: report.url,
-            };
-            (close, Ok(()))
+/// How a session ended.
+pub(crate) enum Ending {
+    /// With a result.
+    Result(Report),
+    /// With an error, and what that means for the task.
+    Error(Verdict),
+}
+
+impl Ending {
+    /// For logs.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Result(_) => "done",
+            Self::Error(verdict) => verdict.as_str(),
         }
-        Err(Halt::LeaseLost) => {
+    }
+}
+
+/// Reports how it ended and closes the lease. After a failure here the lease runs out; the next attempt
+/// then finds the effects that were done.
+pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
+    let end = match ending {
+        Ending::Result(report) => LeaseEnd::Finish {
+            state: EndState::Done,
+            reason: report.missing.map(|m| format!("partial: {m}")),
+            pull_request_url: report.url,
+        },
+        Ending::Error(Verdict::Abandon) => {
             tracing::warn!("the lease is lost; nothing more is written");
             return;
         }
-        Err(Halt::Draining) => (
-            LeaseEnd::Release {
-                reason: "the worker was told to end".into(),
-                delay: Duration::ZERO,
-                attempt: Attempt::Refunded,
-            },
-            Ok(()),
-        ),
-        Err(Halt::Cancelled(reason)) => (
-            end_as(EndState::Stopped, &reason),
-            ctx.effects.tell_stopped(&reason, &ctx.session_name()).await,
-        ),
-        Err(Halt::Paused(reason)) => (
-            LeaseEnd::Pause { reason },
-            ctx.effects.label(TaskLabel::Paused).await,
-        ),
-        Err(Halt::Retry(reason)) if !last_attempt => {
-            tracing::warn!(
-                reason,
-                attempt = ctx.task.attempt,
-                "the session failed and will be tried again"
-            );
-            let _ = ctx
-                .note(&format!(
-                    "the session ended and will be tried again: {reason}"
-                ))
-                .await;
-            (
-                LeaseEnd::Release {
-                    reason,
-                    delay: retry_delay(ctx),
-                    attempt: Attempt::Charged,
-                },
-                Ok(()),
-            )
+        Ending::Error(Verdict::GiveBack) => LeaseEnd::Release {
+            reason: "the worker was shut down".into(),
+            delay: Duration::ZERO,
+            attempt: Attempt::Refunded,
+        },
+        Ending::Error(Verdict::Stop(reason)) => {
+            let session = ctx.session_name();
+            reported(ctx.effects.report_stopped(&reason, &session).await);
+            over(EndState::Stopped, &reason)
         }
-        Err(Halt::Retry(reason) | Halt::Failed(reason)) => {
+        Ending::Error(Verdict::Pause(reason)) => {
+            reported(ctx.effects.label(TaskLabel::Paused).await);
+            LeaseEnd::Pause { reason }
+        }
+        Ending::Error(Verdict::Retry(reason)) if attempts_are_left(ctx) => retry(ctx, reason).await,
+        Ending::Error(Verdict::Retry(reason) | Verdict::Fail(reason)) => {
             tracing::error!(reason, "the task failed");
             let _ = ctx.note(&format!("the task failed: {reason}")).await;
-            (
-                end_as(EndState::Failed, &reason),
-                ctx.effects.tell_failed(&reason, &ctx.session_name()).await,
-            )
+            let session = ctx.session_name();
+            reported(ctx.effects.report_failed(&reason, &session).await);
+            over(EndState::Failed, &reason)
         }
     };
-    if let Err(halt) = told {
-        tracing::warn!(%halt, "the tracker was not told how the task ended; the sweep will");
-    }
-    let (end, reason) = match &close {
-        LeaseEnd::Finish { state, reason, .. } => (Some(*state), reason.clone()),
-        LeaseEnd::Release { reason, .. } | LeaseEnd::Pause { reason } => {
-            (None, Some(reason.clone()))
-        }
-    };
-    if let Err(error) = ctx
-        .journal
-        .unless_halted(|| ctx.deps.store.end_lease(&ctx.lease, &close))
-        .await
-    {
-        tracing::error!(%error, "the lease could not be closed and will run out");
-    }
-    let task = ctx
-        .deps
-        .store
-        .task(ctx.task.id)
-        .await
-        .ok()
-        .flatten()
-        .unwrap_or_else(|| ctx.task.clone());
-    ctx.journal.tell(Progress::Ended {
-        task: Box::new(task),
-        end,
-        reason,
-    });
+    end_lease(ctx, &end).await;
+    show(ctx, &end).await;
 }
 
-fn end_as(state: EndState, reason: &str) -> LeaseEnd {
+fn attempts_are_left(ctx: &SessionContext) -> bool {
+    ctx.task.attempt < ctx.deps.config.consumer.max_attempts
+}
+
+async fn retry(ctx: &SessionContext, reason: String) -> LeaseEnd {
+    tracing::warn!(
+        reason,
+        attempt = ctx.task.attempt,
+        "the session failed and will be tried again"
+    );
+    let note = format!("the session ended and will be tried again: {reason}");
+    let _ = ctx.note(&note).await;
+    LeaseEnd::Release {
+        reason,
+        delay: retry_delay(ctx),
+        attempt: Attempt::Charged,
+    }
+}
+
+fn retry_delay(ctx: &SessionContext) -> Duration {
+    let ladder = &ctx.deps.config.queue.retry_seconds;
+    let step = (ctx.task.attempt.max(1) as usize - 1).min(ladder.len().saturating_sub(1));
+    Duration::from_secs(ladder.get(step).copied().unwrap_or(5))
+}
+
+fn over(state: EndState, reason: &str) -> LeaseEnd {
     LeaseEnd::Finish {
         state,
         reason: Some(reason.to_owned()),
@@ -113,45 +103,49 @@ fn end_as(state: EndState, reason: &str) -> LeaseEnd {
     }
 }
 
-fn retry_delay(ctx: &Context) -> Duration {
-    let ladder = &ctx.deps.config.queue.retry_seconds;
-    let step = (ctx.task.attempt.max(1) as usize - 1).min(ladder.len().saturating_sub(1));
-    Duration::from_secs(ladder.get(step).copied().unwrap_or(5))
-}
-
-pub(crate) fn halt_name(halt: &Halt) -> &'static str {
-    match halt {
-        Halt::Cancelled(_) => "stopped",
-        Halt::Paused(_) => "paused",
-        Halt::LeaseLost => "lease_lost",
-        Halt::Draining => "drained",
-        Halt::Retry(_) => "retry",
-        Halt::Failed(_) => "failed",
+fn reported(report: Result<(), EffectError>) {
+    if let Err(error) = report {
+        tracing::warn!(%error, "the end of the task was not reported; the sweep will report it");
     }
 }
 
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(|s| (*s).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".into())
+async fn end_lease(ctx: &SessionContext, end: &LeaseEnd) {
+    let closed = ctx
+        .heartbeat
+        .patiently(|| ctx.deps.store.end_lease(&ctx.lease, end))
+        .await;
+    if let Err(error) = closed {
+        tracing::error!(%error, "the lease could not be closed and will run out");
+    }
+}
+
+async fn show(ctx: &SessionContext, end: &LeaseEnd) {
+    let (state, reason) = match end {
+        LeaseEnd::Finish { state, reason, .. } => (Some(*state), reason.clone()),
+        LeaseEnd::Release { reason, .. } | LeaseEnd::Pause { reason } => (None, Some(reason.clone())),
+    };
+    let row = ctx.deps.store.task(ctx.task.id).await.ok().flatten();
+    ctx.live.show(Progress::Ended {
+        task: Box::new(row.unwrap_or_else(|| ctx.task.clone())),
+        end: state,
+        reason,
+    });
 }
 
 /// A task of a tracker that this process is not configured for goes back; another may have it.
-pub(crate) async fn refuse_foreign(deps: &Deps, claim: &Claim) {
+pub(crate) async fn refuse_foreign(deps: &ConsumerDeps, claim: &Claim) {
     let item = &claim.task.item;
     let reason = format!(
         "no tracker {} at {} is configured in this consumer",
         item.tracker, item.host
     );
     tracing::warn!(reason, "the task is given back");
-    let close = LeaseEnd::Release {
+    let end = LeaseEnd::Release {
         reason,
         delay: Duration::from_secs(30),
         attempt: Attempt::Charged,
     };
-    if let Err(error) = deps.store.end_lease(&claim.lease, &close).await {
-        tracing::error!(error = %store_halt(error), "the lease could not be closed and will run out");
+    if let Err(error) = deps.store.end_lease(&claim.lease, &end).await {
+        tracing::error!(%error, "the lease could not be closed and will run out");
     }
 }

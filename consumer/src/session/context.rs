@@ -1,192 +1,154 @@
-//! What all parts of one session share, and the sandboxes in its care.
+//! What all stages of one session share, built whole before the first of them begins.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{Lease, Seq, Task, Usage};
-use agentmine_runtime::config::{Config, Secret};
+use agentmine_agent::journal::Entry;
+use agentmine_domain::{Lease, Phase, Task, Usage};
+use agentmine_effects::Effects;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::Sandbox;
 use agentmine_store::Claim;
 use agentmine_trackers::Tracker;
-use tokio::sync::Mutex;
 
-use crate::Deps;
-use crate::claim::heartbeat::{Keeper, Rhythm};
+use super::deps::ConsumerDeps;
+use crate::claim::freeze::Freezer;
+use crate::claim::heartbeat::{Heartbeat, Rhythm};
+use crate::error::SessionError;
 use crate::record::journal::SessionJournal;
-use crate::report::effects::Effects;
-use crate::run::servers::{Servers, SessionSampling};
+use crate::record::live::LiveView;
+use crate::record::meter::UsageMeter;
+use crate::record::recorder::Recorder;
+use crate::record::redact::Redactor;
+use crate::record::secret::operator_secrets;
 
-/// How long the end of a session waits for the store to take its servers' last news.
-const LAST_NEWS: Duration = Duration::from_secs(5);
-
-/// What all parts of one session share.
-pub(crate) struct Context {
-    pub(crate) deps: Arc<Deps>,
+/// What all stages of one session share.
+pub(crate) struct SessionContext {
+    pub(crate) deps: Arc<ConsumerDeps>,
     pub(crate) task: Task,
     pub(crate) lease: Lease,
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
+    pub(crate) freezer: Arc<Freezer>,
+    pub(crate) redactor: Arc<Redactor>,
     pub(crate) journal: Arc<SessionJournal>,
+    pub(crate) live: Arc<LiveView>,
     pub(crate) effects: Effects,
-    sandboxes: Mutex<Vec<Arc<dyn Sandbox>>>,
-    servers: Mutex<Option<Arc<Servers>>>,
-    sampling: OnceLock<Arc<SessionSampling>>,
 }
 
-pub(crate) fn context(
-    deps: Arc<Deps>,
-    claim: Claim,
-    tracker: Arc<dyn Tracker>,
-    stop: Shutdown,
-) -> Context {
-    let Claim { task, lease } = claim;
-    let config = &deps.config.consumer;
-    let rhythm = Rhythm {
-        every: Duration::from_secs(config.heartbeat_seconds),
-        extend: Duration::from_secs(config.lease_seconds),
-        silence: Duration::from_secs(config.heartbeat_loss_seconds),
-    };
-    let keeper = Arc::new(Keeper::start(
-        Arc::clone(&deps.heartbeat),
-        lease.clone(),
-        rhythm,
-        stop.killed(),
-    ));
-    let journal = SessionJournal {
-        store: Arc::clone(&deps.store),
-        lease: lease.clone(),
-        keeper: Arc::clone(&keeper),
-        model: deps.model.name().to_owned(),
-        secrets: secrets(&deps.config),
-        server_secrets: OnceLock::new(),
-        usage: Mutex::new(Usage::default()),
-        newest: Mutex::new(Seq(0)),
-        watch: deps.watch.clone(),
-    };
-    let effects = Effects {
-        store: Arc::clone(&deps.store),
-        tracker,
-        labels: deps.config.labels.clone(),
-        task: task.clone(),
-        lease: Some(lease.clone()),
-    };
-    Context {
-        deps,
-        task,
-        lease,
-        keeper,
-        journal: Arc::new(journal),
-        effects,
-        sandboxes: Mutex::default(),
-        servers: Mutex::default(),
-        sampling: OnceLock::new(),
+impl SessionContext {
+    pub(crate) fn new(
+        deps: Arc<ConsumerDeps>,
+        claim: Claim,
+        tracker: Arc<dyn Tracker>,
+        stop: Shutdown,
+    ) -> Self {
+        let Claim { task, lease } = claim;
+        let config = &deps.config;
+        let freezer = Arc::new(Freezer::default());
+        let heartbeat = Arc::new(Heartbeat::start(
+            Arc::clone(&deps.heartbeat),
+            lease.clone(),
+            Rhythm::of(&config.consumer),
+            Arc::clone(&freezer),
+            stop.killed(),
+        ));
+        let secrets = config.secrets().into_iter().chain(operator_secrets(config));
+        let redactor = Arc::new(Redactor::new(secrets));
+        let journal = Arc::new(SessionJournal::new(
+            Arc::clone(&deps.store),
+            lease.clone(),
+            Arc::clone(&heartbeat),
+            Arc::clone(&redactor),
+        ));
+        let live = Arc::new(LiveView::new(deps.watch.clone(), Arc::clone(&redactor)));
+        let effects = Effects::of_session(
+            Arc::clone(&deps.store),
+            tracker,
+            config.labels.clone(),
+            task.clone(),
+            lease.clone(),
+        );
+        Self {
+            deps,
+            task,
+            lease,
+            heartbeat,
+            freezer,
+            redactor,
+            journal,
+            live,
+            effects,
+        }
     }
-}
 
-impl Context {
+    /// The journal for the agent; `used` is what earlier sessions of the task have used.
+    pub(crate) fn recorder(&self, used: Usage) -> Recorder {
+        Recorder {
+            journal: Arc::clone(&self.journal),
+            live: Arc::clone(&self.live),
+            heartbeat: Arc::clone(&self.heartbeat),
+            meter: UsageMeter::new(
+                Arc::clone(&self.deps.store),
+                self.lease.clone(),
+                Arc::clone(&self.heartbeat),
+                self.deps.model.name().to_owned(),
+                used,
+            ),
+        }
+    }
+
     /// As people see it: `12`.
     pub(crate) fn session_name(&self) -> String {
         self.lease.session.to_string()
     }
 
-    /// Takes a sandbox into this session's care.
-    pub(crate) async fn adopt(&self, sandbox: Arc<dyn Sandbox>) {
-        self.keeper.watch_over(Arc::clone(&sandbox)).await;
-        self.sandboxes.lock().await.push(sandbox);
+    /// Records an entry that took no time.
+    pub(crate) async fn record(&self, entry: Entry) -> Result<(), SessionError> {
+        let progress = LiveView::of(&entry, Duration::ZERO);
+        self.journal.append(entry, Duration::ZERO).await?;
+        self.live.show_some(progress);
+        Ok(())
     }
 
-    /// Takes the session's MCP servers into its care.
-    pub(crate) async fn attend(&self, servers: Servers) -> Arc<Servers> {
-        let servers = Arc::new(servers);
-        *self.servers.lock().await = Some(Arc::clone(&servers));
-        servers
+    /// Records a line for a reader of the transcript.
+    pub(crate) async fn note(&self, text: &str) -> Result<(), SessionError> {
+        self.record(Entry::note(text)).await
     }
 
-    /// Answers the session's servers; one for all of them, so that what they use is never lost.
-    pub(crate) fn sampling(&self) -> &Arc<SessionSampling> {
-        self.sampling
-            .get_or_init(|| Arc::new(SessionSampling::of(self)))
+    /// Records that a phase began.
+    pub(crate) async fn begin(&self, phase: Phase) -> Result<(), SessionError> {
+        self.record(Entry::Phase { phase }).await
     }
 
-    /// Ends all that was started for this session: MCP servers, then sandboxes. With the lease lost
-    /// another worker may have begun, and the sandbox waits for no server's grace.
-    pub(crate) async fn end_all(&self) {
-        let servers = self.servers.lock().await.take();
-        let ended = async {
-            if let Some(servers) = &servers {
-                servers.shutdown().await;
-            }
-        };
-        if self.keeper.lost() {
-            tokio::join!(ended, self.remove_sandboxes());
-            return;
-        }
-        ended.await;
-        self.remove_sandboxes().await;
-        // Last, for the store may be silent. What is not told now is not told at all; the session's
-        // end is more than that. On the item stands its result, which no news replaces.
-        let told = async {
-            if let Some(servers) = &servers {
-                servers.note_news(self).await?;
-            }
-            match self.sampling.get() {
-                Some(sampling) => sampling.tell().await,
-                None => Ok(()),
-            }
-        };
-        if tokio::time::timeout(LAST_NEWS, told).await.is_err() {
-            tracing::warn!("the store is silent; the last news of the MCP servers is not recorded");
-        }
+    /// Writes the comment on the item.
+    pub(crate) async fn comment(&self, body: &str) -> Result<(), SessionError> {
+        let write = || self.effects.comment(body);
+        self.heartbeat.patiently(write).await
     }
 
     /// Removes one sandbox now.
     pub(crate) async fn discard(&self, name: &str) {
-        let found = {
-            let mut all = self.sandboxes.lock().await;
-            all.iter()
-                .position(|s| s.name() == name)
-                .map(|at| all.remove(at))
-        };
-        if let Some(sandbox) = found {
+        if let Some(sandbox) = self.freezer.take(name).await {
             self.remove(sandbox).await;
         }
     }
 
-    async fn remove_sandboxes(&self) {
-        let all = std::mem::take(&mut *self.sandboxes.lock().await);
-        for sandbox in all {
+    /// Removes all sandboxes of the session.
+    pub(crate) async fn remove_sandboxes(&self) {
+        for sandbox in self.freezer.take_all().await {
             self.remove(sandbox).await;
         }
     }
 
-    /// spec 001 §8.1: three tries are the backend's; what is left then is the sweep's.
+    /// spec 001 §8.1: the backend makes three attempts; what is left then is the sweep's.
     async fn remove(&self, sandbox: Arc<dyn Sandbox>) {
-        self.keeper.forget(sandbox.name()).await;
         if let Err(error) = sandbox.remove().await {
             metrics::counter!("agentmine_sandboxes_left_total").increment(1);
             tracing::warn!(sandbox.name = sandbox.name(), %error, "the sandbox was not removed; the sweep will try again");
-            if !self.keeper.lost() {
-                let _ = self
-                    .note(&format!(
-                        "the sandbox {} was not removed: {error}",
-                        sandbox.name()
-                    ))
-                    .await;
+            if !self.heartbeat.lost() {
+                let note = format!("the sandbox {} was not removed: {error}", sandbox.name());
+                let _ = self.note(&note).await;
             }
         }
     }
-}
-
-/// The worker's own secrets, none of which may be written down.
-fn secrets(config: &Config) -> Vec<Secret> {
-    let github = config
-        .trackers
-        .github
-        .as_ref()
-        .and_then(|g| g.token.clone());
-    github
-        .into_iter()
-        .chain(config.model.api_key.clone())
-        .chain(config.model.headers.values().cloned())
-        .collect()
 }

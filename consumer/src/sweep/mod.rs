@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_domain::{Epoch, WakeUp};
+use agentmine_effects::Effects;
 use agentmine_queue::Queue;
 use agentmine_sandbox::FoundSandbox;
 use agentmine_store::{Publish, SandboxFate, SweepPolicy};
@@ -15,16 +16,14 @@ use chrono::Utc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::Deps;
-use crate::report::effects::Effects;
-use crate::session::tracker_of;
+use crate::session::deps::ConsumerDeps;
 
 /// How long the last relay may take.
 const LAST_RELAY: Duration = Duration::from_secs(5);
 /// How often the outbox is looked at.
 const RELAY_EVERY: Duration = Duration::from_millis(500);
-/// A worker tells the tracker itself; so long after, it has not.
-const UNREPORTED_AFTER: Duration = Duration::from_secs(2);
+/// A worker reports the end itself; after this time it has not.
+const REPORT_AFTER: Duration = Duration::from_secs(2);
 
 /// The running background work.
 pub(crate) struct Background {
@@ -41,28 +40,28 @@ impl Background {
 }
 
 /// Starts it. It outlives the drain and ends with [`Background::stop`].
-pub(crate) fn start(deps: &Arc<Deps>) -> Background {
+pub(crate) fn start(deps: &Arc<ConsumerDeps>) -> Background {
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let sweep_every = Duration::from_secs(deps.config.consumer.sweep_seconds);
     tasks.spawn(every(RELAY_EVERY, Arc::clone(deps), stop.clone(), relay));
     tasks.spawn(every(sweep_every, Arc::clone(deps), stop.clone(), sweep));
-    tasks.spawn(every(sweep_every, Arc::clone(deps), stop.clone(), tell));
+    tasks.spawn(every(sweep_every, Arc::clone(deps), stop.clone(), report_ends));
     tasks.spawn(every(
         sweep_every,
         Arc::clone(deps),
         stop.clone(),
-        clear_sandboxes,
+        remove_stale_sandboxes,
     ));
-    tasks.spawn(every(sweep_every, Arc::clone(deps), stop.clone(), bury));
+    tasks.spawn(every(sweep_every, Arc::clone(deps), stop.clone(), handle_dead_letters));
     Background { tasks, stop }
 }
 
 async fn every<F: Future<Output = ()>>(
     period: Duration,
-    deps: Arc<Deps>,
+    deps: Arc<ConsumerDeps>,
     stop: CancellationToken,
-    work: fn(Arc<Deps>) -> F,
+    work: fn(Arc<ConsumerDeps>) -> F,
 ) {
     let mut tick = tokio::time::interval(period);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -89,7 +88,7 @@ impl Publish for ToQueue<'_> {
     }
 }
 
-async fn relay(deps: Arc<Deps>) {
+async fn relay(deps: Arc<ConsumerDeps>) {
     if let Err(error) = deps
         .store
         .relay_outbox(100, &ToQueue(deps.queue.as_ref()))
@@ -99,7 +98,7 @@ async fn relay(deps: Arc<Deps>) {
     }
 }
 
-async fn sweep(deps: Arc<Deps>) {
+async fn sweep(deps: Arc<ConsumerDeps>) {
     let consumer = &deps.config.consumer;
     let policy = SweepPolicy {
         max_attempts: consumer.max_attempts,
@@ -119,7 +118,7 @@ async fn sweep(deps: Arc<Deps>) {
     count_tasks(&deps).await;
 }
 
-async fn count_tasks(deps: &Deps) {
+async fn count_tasks(deps: &ConsumerDeps) {
     if let Ok(counts) = deps.store.counts().await {
         for (state, count) in counts {
             metrics::gauge!("agentmine_tasks", "state" => state).set(count as f64);
@@ -127,36 +126,30 @@ async fn count_tasks(deps: &Deps) {
     }
 }
 
-/// Tells the tracker how tasks ended that nobody has told it of: their worker died, or the tracker
-/// was away.
-async fn tell(deps: Arc<Deps>) {
-    let unreported = match deps.store.unreported(UNREPORTED_AFTER, 50).await {
+/// Reports the ends that no worker has reported: it died, or the tracker was away.
+async fn report_ends(deps: Arc<ConsumerDeps>) {
+    let unreported = match deps.store.unreported(REPORT_AFTER, 50).await {
         Ok(unreported) => unreported,
         Err(error) => {
-            tracing::debug!(%error, "what is unreported cannot be read");
+            tracing::debug!(%error, "ends that are not yet reported cannot be read");
             return;
         }
     };
     for task in unreported {
-        let Some(tracker) = tracker_of(&deps, &task) else {
+        let Some(tracker) = deps.tracker_of(&task) else {
             continue;
         };
-        let effects = Effects {
-            store: Arc::clone(&deps.store),
-            tracker,
-            labels: deps.config.labels.clone(),
-            task,
-            lease: None,
-        };
-        if let Err(halt) = effects.tell().await {
-            tracing::warn!(task.id = %effects.task.id, %halt, "the tracker was not told how the task ended; the next round tries again");
+        let (id, labels) = (task.id, deps.config.labels.clone());
+        let effects = Effects::of_reconciler(Arc::clone(&deps.store), tracker, labels, task);
+        if let Err(error) = effects.report_end().await {
+            tracing::warn!(task.id = %id, %error, "the end of the task was not reported; the next round tries again");
         }
     }
 }
 
 /// Removes sandboxes by what the store says of them; by age only where no row knows them; never
 /// while the store cannot be read.
-async fn clear_sandboxes(deps: Arc<Deps>) {
+async fn remove_stale_sandboxes(deps: Arc<ConsumerDeps>) {
     let found = match deps.backend.list().await {
         Ok(found) => found,
         Err(error) => {
@@ -179,7 +172,7 @@ async fn clear_sandboxes(deps: Arc<Deps>) {
     }
 }
 
-async fn is_stale(deps: &Deps, sandbox: &FoundSandbox, old: Duration) -> bool {
+async fn is_stale(deps: &ConsumerDeps, sandbox: &FoundSandbox, old: Duration) -> bool {
     let age = (Utc::now() - sandbox.created_at)
         .to_std()
         .unwrap_or_default();
@@ -198,18 +191,18 @@ async fn is_stale(deps: &Deps, sandbox: &FoundSandbox, old: Duration) -> bool {
     }
 }
 
-/// The dead-letter queue marks the row, if its attempts are used up; else the sweep wakes it again.
-async fn bury(deps: Arc<Deps>) {
+/// A dead letter fails its row if the row ran out of attempts; else the sweep wakes the row again.
+async fn handle_dead_letters(deps: Arc<ConsumerDeps>) {
     while let Ok(Some((delivery, reason))) = deps.queue.next_dead().await {
         if let Ok(wake_up) = delivery.wake_up() {
             let id = wake_up.task;
-            let used_up = match deps.store.task(id).await {
+            let out_of_attempts = match deps.store.task(id).await {
                 Ok(task) => task.is_some_and(|t| t.attempt >= deps.config.consumer.max_attempts),
                 // It stays in the queue for the next round.
                 Err(_) => return,
             };
             let reason = format!("its wake-ups were dead-lettered: {reason}");
-            if used_up && deps.store.fail_queued(id, &reason).await.is_err() {
+            if out_of_attempts && deps.store.fail_queued(id, &reason).await.is_err() {
                 return;
             }
         }

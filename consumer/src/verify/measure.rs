@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentmine_agent::{
-    ChangedFile, Check, Facts, Gather, Halt, Verdict, WebRequest, judge, placeholders,
+    ChangedFile, Check, Facts, Gather, Verdict, WebRequest, judge, placeholders,
 };
 use agentmine_gateway::facts::BareRepo;
 use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, TrafficEvent};
 use agentmine_sandbox::SandboxSpec;
 use async_trait::async_trait;
 
+use crate::error::SessionError;
 use crate::prepare::workspace::{Workspace, said};
 use crate::prepare::{Prepared, SETUP_TIMEOUT};
-use crate::run::tools::cap_middle;
-use crate::session::context::Context;
+use crate::record::journal::millis;
+use crate::run::result::cap_middle;
+use crate::session::context::SessionContext;
 
 /// What is kept of a check's output, head and tail.
 const CHECK_OUTPUT: usize = 6 * 1024;
@@ -38,25 +40,25 @@ const PROTECTED: [&str; 8] = [
 
 /// Measures for one session.
 pub(crate) struct Measurer<'a> {
-    pub(crate) ctx: &'a Context,
+    pub(crate) ctx: &'a SessionContext,
     pub(crate) prepared: &'a Prepared,
     pub(crate) title: &'a str,
 }
 
 #[async_trait]
-impl Gather for Measurer<'_> {
-    async fn facts(&self) -> Result<Facts, Halt> {
+impl Gather<SessionError> for Measurer<'_> {
+    async fn facts(&self) -> Result<Facts, SessionError> {
         let push_error = self.publish().await?;
         self.still().await?;
         let facts = self.measure(push_error).await?;
-        // What stands is left standing; only work that goes on is let go on.
+        // A result that is enough stays frozen; only work that continues is released.
         if judge(&facts) != Verdict::Enough {
             self.prepared.workspace.gateway.unseal();
-            self.ctx
-                .keeper
+            let freezer = &self.ctx.freezer;
+            freezer
                 .release(self.name())
                 .await
-                .map_err(|e| Halt::Retry(e.to_string()))?;
+                .map_err(SessionError::Freeze)?;
         }
         Ok(facts)
     }
@@ -67,31 +69,31 @@ impl Measurer<'_> {
         self.prepared.workspace.sandbox.name()
     }
 
+    fn bare(&self) -> Result<BareRepo, SessionError> {
+        BareRepo::new(self.prepared.upstream.clone()).map_err(SessionError::BareRepo)
+    }
+
     /// Lets nothing be pushed any more, waits for a push under way, and freezes the agent's sandbox.
-    async fn still(&self) -> Result<(), Halt> {
+    async fn still(&self) -> Result<(), SessionError> {
         self.prepared.workspace.gateway.seal().await;
-        self.ctx.keeper.hold(self.name()).await.map_err(|e| {
-            Halt::Retry(format!(
-                "the agent's sandbox could not be frozen while its result is measured: {e}"
-            ))
-        })
+        let held = self.ctx.freezer.hold(self.name()).await;
+        held.map_err(SessionError::Freeze)
     }
 
     /// Whether the branch is still at the commit that was measured; from here on it stays there, as
     /// far as the sandbox goes.
-    pub(crate) async fn still_at(&self, head: &str) -> Result<bool, Halt> {
+    pub(crate) async fn still_at(&self, head: &str) -> Result<bool, SessionError> {
         self.still().await?;
-        let bare = BareRepo::new(self.prepared.upstream.clone())
-            .map_err(|e| Halt::Retry(format!("{e:#}")))?;
+        let bare = self.bare()?;
         let now = bare
             .resolve(&self.prepared.branches.work)
             .await
-            .map_err(upstream_halt)?;
+            ?;
         Ok(now.as_deref() == Some(head))
     }
 
     /// Commits what was left uncommitted, and pushes what was not pushed. `Some`: why it could not.
-    async fn publish(&self) -> Result<Option<String>, Halt> {
+    async fn publish(&self) -> Result<Option<String>, SessionError> {
         let workspace = &self.prepared.workspace;
         let message = format!("{:.72}", self.title.replace('\'', ""));
         let commit = format!(
@@ -116,15 +118,11 @@ impl Measurer<'_> {
         let done = workspace
             .git(&["push", "--quiet", "--no-verify", "origin", &refspec])
             .await?;
-        if let Some(status) = workspace.gateway.auth_refused() {
-            return Err(Halt::Failed(format!(
-                "git push: the tracker refused the worker's credentials (HTTP {status}). hint: the token may not write to this repository, or is expired"
-            )));
-        }
+        workspace.authorized("git push")?;
         Ok((done.exit_code != 0).then(|| said(&done)))
     }
 
-    async fn measure(&self, push_error: Option<String>) -> Result<Facts, Halt> {
+    async fn measure(&self, push_error: Option<String>) -> Result<Facts, SessionError> {
         let base = self.prepared.base.clone();
         let mut facts = Facts {
             base: base.clone(),
@@ -133,20 +131,19 @@ impl Measurer<'_> {
             web_dropped: self.prepared.workspace.gateway.dropped_events(),
             ..Facts::default()
         };
-        let bare = BareRepo::new(self.prepared.upstream.clone())
-            .map_err(|e| Halt::Retry(format!("{e:#}")))?;
+        let bare = self.bare()?;
         let head = bare
             .resolve(&self.prepared.branches.work)
             .await
-            .map_err(upstream_halt)?;
+            ?;
         let Some(head) = head.filter(|head| *head != base) else {
             return Ok(facts);
         };
         facts.head = Some(head.clone());
         bare.fetch(&[base.as_str(), head.as_str()])
             .await
-            .map_err(upstream_halt)?;
-        let diff = bare.diff(&base, &head).await.map_err(upstream_halt)?;
+            ?;
+        let diff = bare.diff(&base, &head).await?;
         facts.placeholders = placeholders(diff.added_lines().map(|l| (l.path, l.number, l.text)));
         facts.files = diff
             .files
@@ -173,13 +170,13 @@ impl Measurer<'_> {
     }
 
     /// Runs the checks on a fresh clone in a fresh sandbox.
-    async fn check(&self, head: &str) -> Result<(Vec<Check>, Vec<WebRequest>), Halt> {
+    async fn check(&self, head: &str) -> Result<(Vec<Check>, Vec<WebRequest>), SessionError> {
         let ctx = self.ctx;
         let gateway = Gateway::new(GatewayConfig {
             git: GitAccess::ReadOnly(self.prepared.upstream.clone()),
             network: ctx.deps.config.command_executor.docker.network.clone(),
         })
-        .map_err(|e| Halt::Failed(format!("{e:#}")))?;
+        .map_err(SessionError::Gateway)?;
         let spec = SandboxSpec {
             task: ctx.task.id,
             epoch: ctx.lease.epoch,
@@ -187,19 +184,19 @@ impl Measurer<'_> {
             image: self.prepared.image.clone(),
         };
         let fresh = Workspace::start(ctx.deps.backend.as_ref(), &spec, gateway).await?;
-        ctx.adopt(Arc::clone(&fresh.sandbox)).await;
+        ctx.freezer.add(Arc::clone(&fresh.sandbox)).await;
         let checks = self.run_checks(&fresh, head).await;
         ctx.discard(fresh.sandbox.name()).await;
         Ok((checks?, web(&fresh.gateway)))
     }
 
-    async fn run_checks(&self, fresh: &Workspace, head: &str) -> Result<Vec<Check>, Halt> {
+    async fn run_checks(&self, fresh: &Workspace, head: &str) -> Result<Vec<Check>, SessionError> {
         fresh
             .clone_branch(&self.prepared.branches.work, Some(1), &[])
             .await?;
         let cloned = fresh.git_ok(&["rev-parse", "HEAD"]).await?;
         if cloned != head {
-            return Err(Halt::Retry("the branch moved while it was measured".into()));
+            return Err(SessionError::BranchMoved);
         }
         let project = &self.prepared.project;
         let mut checks = Vec::new();
@@ -260,7 +257,7 @@ fn as_check(line: &str, done: &agentmine_sandbox::CommandResult, guessed: bool) 
         command: line.to_owned(),
         exit_code: done.exit_code,
         output: cap_middle(output, CHECK_OUTPUT),
-        duration_ms: u64::try_from(done.duration.as_millis()).unwrap_or(u64::MAX),
+        duration_ms: millis(done.duration),
         // The shell's own codes for what cannot be executed and what is not there.
         could_not_run: guessed && matches!(done.exit_code, 126 | 127),
     }
@@ -271,12 +268,4 @@ fn protected(path: &str) -> bool {
         Some(_) => path.starts_with(p),
         None => path == *p || path.ends_with(&format!("/{p}")),
     })
-}
-
-fn upstream_halt(error: agentmine_gateway::facts::FactsError) -> Halt {
-    use agentmine_gateway::facts::FactsError;
-    match error {
-        FactsError::Auth(_) | FactsError::NotFound(_) => Halt::Failed(error.to_string()),
-        FactsError::Network(_) | FactsError::Git(_) => Halt::Retry(error.to_string()),
-    }
 }

@@ -3,16 +3,18 @@
 use std::time::{Duration, Instant};
 
 use agentmine_domain::{Budget, Usage};
-use agentmine_llm::{Delta, LlmError, Message, Model, ModelReply, ModelRequest, Stop, ToolCall};
+use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::history::History;
-use crate::seam::{Halt, Journal, Record, ToolFault, Tools};
+use crate::journal::{CallResult, Entry};
+use crate::prompt::Prompt;
+use crate::seam::{AgentError, Journal, Tools};
 
 /// When to stop although the model would go on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
+pub struct RunLimits {
     /// What the task may use.
     pub budget: Budget,
     /// The same call with the same result so often in a row: stuck.
@@ -21,7 +23,7 @@ pub struct Limits {
     pub empty_replies: u32,
 }
 
-impl Limits {
+impl RunLimits {
     /// The defaults around a budget: stuck after three, three useless replies.
     #[must_use]
     pub fn new(budget: Budget) -> Self {
@@ -40,23 +42,23 @@ pub enum Finished {
     Said(String),
     /// A limit of the budget was reached.
     Budget(String),
-    /// It goes round in circles.
+    /// It repeats itself.
     Stuck(String),
 }
 
 /// What one task's loop works on.
-pub(crate) struct Execution<'a> {
+pub(crate) struct Execution<'a, E> {
     pub(crate) model: &'a dyn Model,
-    pub(crate) tools: &'a dyn Tools,
-    pub(crate) journal: &'a dyn Journal,
-    pub(crate) limits: Limits,
+    pub(crate) tools: &'a dyn Tools<E>,
+    pub(crate) journal: &'a dyn Journal<E>,
+    pub(crate) limits: RunLimits,
     pub(crate) history: &'a mut History,
     pub(crate) usage: &'a mut Usage,
     pub(crate) started: Instant,
     pub(crate) watch: Option<&'a UnboundedSender<Delta>>,
 }
 
-/// What came of asking the model.
+/// The answer to a request to the model.
 enum Answer {
     Reply(ModelReply),
     /// The conversation no longer fits; why, in words.
@@ -68,10 +70,10 @@ const EMPTY: &str =
 const CUT: &str = "Your reply was cut off at the output limit. Go on in smaller pieces: one tool call at a time, with shorter text.";
 const INTERRUPTED: &str = "interrupted, outcome unknown: the worker was replaced while this call ran. Look at the state of things before you repeat it.";
 
-impl Execution<'_> {
+impl<E> Execution<'_, E> {
     /// Runs until the model is done, a limit is reached, or the session has to end.
-    /// `news` is told first.
-    pub(crate) async fn run(&mut self, news: Option<&str>) -> Result<Finished, Halt> {
+    /// `news` goes to the model first.
+    pub(crate) async fn run(&mut self, news: Option<&str>) -> Result<Finished, AgentError<E>> {
         self.close_interrupted_calls().await?;
         if let Some(news) = news {
             self.say(news).await?;
@@ -127,11 +129,11 @@ impl Execution<'_> {
         }
     }
 
-    /// Takes in what has changed of the tools since the model was last asked.
-    async fn refresh(&mut self) -> Result<(), Halt> {
+    /// Takes in changes of the tools since the last model call.
+    async fn refresh(&mut self) -> Result<(), E> {
         tokio::select! {
             biased;
-            halt = self.journal.halted() => return Err(halt),
+            end = self.journal.interrupted() => return Err(end),
             refreshed = self.tools.refresh() => refreshed?,
         }
         *self.usage += self.tools.take_usage();
@@ -139,7 +141,7 @@ impl Execution<'_> {
     }
 
     /// One model call, recorded before it returns.
-    async fn ask(&mut self) -> Result<Answer, Halt> {
+    async fn ask(&mut self) -> Result<Answer, AgentError<E>> {
         let begun = Instant::now();
         let specs = self.tools.specs();
         let request = ModelRequest {
@@ -148,37 +150,33 @@ impl Execution<'_> {
         };
         let answer = tokio::select! {
             biased;
-            halt = self.journal.halted() => return Err(halt),
+            end = self.journal.interrupted() => return Err(AgentError::Worker(end)),
             answer = self.model.reply(request, self.watch) => answer,
         };
         let (reply, mut used) = match answer {
             Ok(answer) => answer,
             // What was done so far is measured and reported, as with any other limit.
             Err(error @ LlmError::ContextTooLong(_)) => return Ok(Answer::Full(error.to_string())),
-            Err(error) => return Err(provider_gone(error)),
+            Err(error) => return Err(AgentError::Model(error)),
         };
         used.model_calls = 1;
         *self.usage += used;
-        let message = Message::Assistant(reply.clone());
-        self.journal
-            .record(Record::Reply(&message, used), millis(begun.elapsed()))
-            .await?;
-        self.history.push(message);
+        let entry = Entry::ModelReply {
+            reply: reply.clone(),
+            usage: used,
+        };
+        self.append(entry, begun.elapsed()).await?;
         Ok(Answer::Reply(reply))
     }
 
     /// One tool call; its result, recorded before it returns.
-    async fn call(&mut self, call: &ToolCall) -> Result<String, Halt> {
+    async fn call(&mut self, call: &ToolCall) -> Result<String, E> {
         let begun = Instant::now();
         let result = tokio::select! {
             biased;
-            halt = self.journal.halted() => return Err(halt),
-            result = self.tools.call(call) => result,
+            end = self.journal.interrupted() => return Err(end),
+            result = self.tools.call(call) => result?,
         };
-        let result = result.map_err(|fault| match fault {
-            ToolFault::Hopeless(why) => Halt::Failed(why),
-            ToolFault::Broken(why) => Halt::Retry(why),
-        })?;
         self.usage.tool_calls += 1;
         *self.usage += self.tools.take_usage();
         self.answer(call, result.text.clone(), result.is_error, begun.elapsed())
@@ -192,31 +190,26 @@ impl Execution<'_> {
         text: String,
         is_error: bool,
         took: Duration,
-    ) -> Result<(), Halt> {
-        let message = Message::Tool {
+    ) -> Result<(), E> {
+        let result = CallResult {
             call_id: call.id.clone(),
             name: call.name.clone(),
             text,
             is_error,
         };
-        self.journal
-            .record(Record::ToolResult(&message), millis(took))
-            .await?;
-        self.history.push(message);
-        Ok(())
+        self.append(Entry::ToolResult { result }, took).await
     }
 
-    async fn say(&mut self, text: &str) -> Result<(), Halt> {
-        let message = Message::User {
-            text: text.to_owned(),
-        };
-        self.journal.record(Record::Prompt(&message), 0).await?;
-        self.history.push(message);
-        Ok(())
+    async fn say(&mut self, text: &str) -> Result<(), E> {
+        say(self.journal, self.history, Prompt::user(text)).await
+    }
+
+    async fn append(&mut self, entry: Entry, took: Duration) -> Result<(), E> {
+        append(self.journal, self.history, entry, took).await
     }
 
     /// A call without a recorded result is never run again silently: the model is told.
-    async fn close_interrupted_calls(&mut self) -> Result<(), Halt> {
+    async fn close_interrupted_calls(&mut self) -> Result<(), E> {
         for call in self.history.open_calls() {
             self.answer(&call, INTERRUPTED.to_owned(), true, Duration::ZERO)
                 .await?;
@@ -226,7 +219,7 @@ impl Execution<'_> {
 
     /// The arguments of a cut reply are not to be trusted, so none of its calls is run. Each still
     /// gets a result, since model APIs refuse a call without one.
-    async fn refuse_cut_calls(&mut self, reply: &ModelReply) -> Result<(), Halt> {
+    async fn refuse_cut_calls(&mut self, reply: &ModelReply) -> Result<(), E> {
         for call in &reply.calls {
             let text = "not run: the reply was cut off at the output limit".to_owned();
             self.answer(call, text, true, Duration::ZERO).await?;
@@ -260,19 +253,26 @@ impl Repeats {
     }
 }
 
-fn provider_gone(error: LlmError) -> Halt {
-    match error {
-        LlmError::Unavailable { .. } | LlmError::Protocol(_) => Halt::Retry(error.to_string()),
-        LlmError::Refused { status: 404, .. } => Halt::Failed(format!(
-            "{error}. hint: does model.base_url end in /v1, and is there a model of that name?"
-        )),
-        LlmError::Refused { .. }
-        | LlmError::Unauthorized { .. }
-        | LlmError::ContextTooLong(_)
-        | LlmError::Replay(_) => Halt::Failed(error.to_string()),
-    }
+/// Says something to the model.
+pub(crate) async fn say<E>(
+    journal: &dyn Journal<E>,
+    history: &mut History,
+    prompt: Prompt,
+) -> Result<(), E> {
+    append(journal, history, prompt.into(), Duration::ZERO).await
 }
 
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+/// Records an entry, then takes its message into the conversation.
+async fn append<E>(
+    journal: &dyn Journal<E>,
+    history: &mut History,
+    entry: Entry,
+    took: Duration,
+) -> Result<(), E> {
+    let message = entry.message();
+    journal.record(entry, took).await?;
+    if let Some(message) = message {
+        history.push(message);
+    }
+    Ok(())
 }

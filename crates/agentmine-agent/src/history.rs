@@ -1,15 +1,9 @@
 //! The conversation: appended to, never rewritten, and rebuilt from the journal on resume.
 
-use agentmine_domain::{Step, StepKind, Usage};
+use agentmine_domain::Usage;
 use agentmine_llm::{Message, ModelReply, ToolCall};
 
-/// A journal that is not a conversation.
-#[derive(Debug, thiserror::Error)]
-#[error("step {seq} of the journal cannot be read: {detail}")]
-pub struct HistoryError {
-    seq: i64,
-    detail: String,
-}
+use crate::journal::Entry;
 
 /// The conversation so far.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,41 +12,15 @@ pub struct History {
 }
 
 impl History {
-    /// Rebuilds the conversation from recorded steps, with what was used.
-    ///
-    /// # Errors
-    /// When a step's payload is not a message: the journal was written by another version.
-    pub fn replay(steps: &[Step]) -> Result<(Self, Usage), HistoryError> {
-        let mut history = Self::default();
+    /// Rebuilds the conversation from the journal, with what was used.
+    #[must_use]
+    pub fn replay(entries: &[Entry]) -> (Self, Usage) {
         let mut usage = Usage::default();
-        for step in steps {
-            match step.kind {
-                StepKind::Prompt | StepKind::ModelReply | StepKind::ToolResult => {
-                    let message =
-                        serde_json::from_value(step.payload["message"].clone()).map_err(|e| {
-                            HistoryError {
-                                seq: step.seq.0,
-                                detail: e.to_string(),
-                            }
-                        })?;
-                    if step.kind == StepKind::ModelReply {
-                        usage += serde_json::from_value(step.payload["usage"].clone())
-                            .unwrap_or_default();
-                    }
-                    if step.kind == StepKind::ToolResult {
-                        usage.tool_calls += 1;
-                    }
-                    history.push(message);
-                }
-                // What the tools themselves used of the model stands in a note.
-                StepKind::Note => {
-                    usage +=
-                        serde_json::from_value(step.payload["usage"].clone()).unwrap_or_default();
-                }
-                StepKind::Phase | StepKind::Fact => {}
-            }
+        for entry in entries {
+            usage += entry.usage();
         }
-        Ok((history, usage))
+        let messages = entries.iter().filter_map(Entry::message).collect();
+        (Self { messages }, usage)
     }
 
     /// The messages, in order.

@@ -1,26 +1,31 @@
-//! The agent: works with tools until the task is done, has the result measured, and works again if
-//! the measurement says so.
+//! The agent: works with tools until the task is done, has the result measured, and continues if the
+//! measurement asks for it.
 //!
 //! The loop knows no sandbox, broker, database or tracker. It owns three narrow traits: [`Tools`]
-//! (call a tool), [`Journal`] (record a step) and [`Gather`] (measure the result); the worker
-//! implements them. Whatever is recorded is recorded before the next thing begins, so that another
-//! worker can go on from the last step.
+//! (call a tool), [`Journal`] (record an entry) and [`Gather`] (measure the result); the worker
+//! implements them, with an error type of its own that the loop passes through. Every entry is recorded
+//! before the next thing begins, so that another worker can continue from the last one.
 
 mod execute;
+mod facts;
 mod history;
+pub mod journal;
 mod prompt;
 mod report;
 mod run;
 mod seam;
+mod start;
 mod verify;
 
-pub use execute::{Finished, Limits};
-pub use history::{History, HistoryError};
-pub use prompt::{Brief, TextEditor, correction, system_prompt, task_prompt};
-pub use report::{PullRequestText, failure_comment, progress_comment, pull_request};
-pub use run::{Outcome, Session, run};
-pub use seam::{Gather, Halt, Journal, Record, ToolFault, ToolResult, Tools};
-pub use verify::{ChangedFile, Check, Facts, Verdict, WebRequest, judge, placeholders};
+pub use execute::{Finished, RunLimits};
+pub use facts::{ChangedFile, Check, Facts, WebRequest};
+pub use history::History;
+pub use prompt::{Brief, Prompt, TextEditor, correction, system_prompt, task_prompt};
+pub use report::{PullRequestText, pull_request};
+pub use run::{Agent, RunOutcome};
+pub use seam::{AgentError, Gather, Journal, ToolResult, Tools};
+pub use start::{Project, Start};
+pub use verify::{Verdict, judge, placeholders};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,31 @@
 //! The prompts, from files under version control (`prompts/`).
 
-use agentmine_llm::Message;
+use crate::journal::{Entry, PromptRole};
+
+/// A message of the worker to the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// On whose behalf.
+    pub role: PromptRole,
+    /// The text.
+    pub text: String,
+}
+
+impl Prompt {
+    /// In the name of the user: the task, a correction, news.
+    pub fn user(text: impl Into<String>) -> Self {
+        Self {
+            role: PromptRole::User,
+            text: text.into(),
+        }
+    }
+}
+
+impl From<Prompt> for Entry {
+    fn from(Prompt { role, text }: Prompt) -> Self {
+        Self::Prompt { role, text }
+    }
+}
 
 /// Whether the text editor is on offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +68,7 @@ const MAX_BODY: usize = 64 * 1024;
 /// The system prompt: who, the command tool, the text editor with the git workflow (spec 000 §7.3:
 /// right behind the command tool, right before the rules), the rules.
 #[must_use]
-pub fn system_prompt(brief: &Brief) -> Message {
+pub fn system_prompt(brief: &Brief) -> Prompt {
     let mut sections = vec![include_str!("../prompts/system_prompt.txt").to_owned()];
     if let Some(timeout) = brief.command_timeout {
         sections.push(
@@ -63,14 +88,15 @@ pub fn system_prompt(brief: &Brief) -> Message {
         .join("\n\n")
         .replace("{branch}", &brief.branch)
         .replace("<branch_name>", &brief.branch);
-    Message::System {
+    Prompt {
+        role: PromptRole::System,
         text: relocate(&text, &brief.workspace),
     }
 }
 
 /// The task, as the model is told it.
 #[must_use]
-pub fn task_prompt(brief: &Brief) -> Message {
+pub fn task_prompt(brief: &Brief) -> Prompt {
     // One pass over the template, so that a placeholder in the issue's text stays text.
     let mut text = String::new();
     let mut rest = include_str!("../prompts/task.txt");
@@ -92,18 +118,16 @@ pub fn task_prompt(brief: &Brief) -> Message {
         rest = &rest[end + 1..];
     }
     text.push_str(rest);
-    Message::User { text }
+    Prompt::user(text)
 }
 
 /// What the worker says when a round was not enough.
 #[must_use]
-pub fn correction(why: &str) -> Message {
-    Message::User {
-        text: format!(
+pub fn correction(why: &str) -> Prompt {
+    Prompt::user(format!(
             "Your work was measured on the pushed commit. It is not done yet:\n\n{why}\n\n\
-             Go on: find the cause, mend it, commit and push. Then say what you changed."
-        ),
-    }
+             Go on: find the cause, fix it, commit and push. Then say what you changed."
+    ))
 }
 
 fn relocate(text: &str, workspace: &str) -> String {
@@ -141,17 +165,10 @@ mod tests {
         }
     }
 
-    fn text(message: &Message) -> &str {
-        match message {
-            Message::System { text } | Message::User { text } => text,
-            Message::Assistant(_) | Message::Tool { .. } => panic!("not a prompt"),
-        }
-    }
-
     #[test]
     fn the_editor_section_stands_between_the_command_tool_and_the_rules() {
         let message = system_prompt(&brief());
-        let headings: Vec<&str> = text(&message)
+        let headings: Vec<&str> = message.text
             .lines()
             .filter(|l| l.starts_with("## "))
             .collect();
@@ -164,7 +181,7 @@ mod tests {
                 "## Behavior Rules"
             ]
         );
-        assert!(text(&message).contains("git push origin agentmine/issue-7-0a1b2c3d"));
+        assert!(message.text.contains("git push origin agentmine/issue-7-0a1b2c3d"));
     }
 
     #[test]
@@ -173,14 +190,14 @@ mod tests {
         brief.command_timeout = None;
         brief.text_editor = TextEditor::Absent;
         let message = system_prompt(&brief);
-        assert!(!text(&message).contains("text_editor"));
-        assert!(!text(&message).contains("command-executor_execute_command"));
+        assert!(!message.text.contains("text_editor"));
+        assert!(!message.text.contains("command-executor_execute_command"));
     }
 
     #[test]
     fn a_placeholder_in_the_issue_stays_text() {
         let message = task_prompt(&brief());
-        assert!(text(&message).contains("See {branch}."));
-        assert!(text(&message).contains("Work on the branch `agentmine/issue-7-0a1b2c3d`."));
+        assert!(message.text.contains("See {branch}."));
+        assert!(message.text.contains("Work on the branch `agentmine/issue-7-0a1b2c3d`."));
     }
 }

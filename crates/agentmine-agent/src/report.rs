@@ -1,9 +1,11 @@
-//! What people read: the pull request and the comments, rendered from facts.
+//! The pull request, rendered from facts.
 
 use std::fmt::Write as _;
 
-use crate::run::Outcome;
-use crate::verify::Facts;
+use agentmine_domain::markdown::{cap, cell, fenced, neutralized};
+
+use crate::facts::Facts;
+use crate::run::RunOutcome;
 
 /// A pull request's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,21 +22,21 @@ const MAX_TITLE: usize = 200;
 const MAX_WORDS: usize = 8_000;
 const MAX_ROWS: usize = 50;
 
-/// Renders the pull request. What was measured stands apart from what the model says.
+/// Renders the pull request. What was measured is kept apart from what the model says.
 #[must_use]
-pub fn pull_request(title: &str, number: u64, session: &str, outcome: &Outcome) -> PullRequestText {
+pub fn pull_request(title: &str, number: u64, session: &str, outcome: &RunOutcome) -> PullRequestText {
     let mut body = String::new();
     let _ = writeln!(body, "{}\n", closing_line(number, outcome));
     if outcome.missing.is_some() {
-        body.push_str("> [!WARNING]\n> **Partial result.** What is missing stands at the end.\n\n");
+        body.push_str("> [!WARNING]\n> **Partial result.** See \"Not done\" at the end.\n\n");
     }
     let words = cap(outcome.words.trim(), MAX_WORDS);
     if !words.is_empty() {
-        let _ = writeln!(body, "{}\n", defuse(&words));
+        let _ = writeln!(body, "{}\n", neutralized(&words));
     }
     body.push_str(&evidence(&outcome.facts));
     if let Some(missing) = &outcome.missing {
-        let _ = writeln!(body, "\n### What is missing\n\n{}", fenced(missing));
+        let _ = writeln!(body, "\n### Not done\n\n{}", fenced(&cap(missing, MAX_WORDS)));
     }
     let usage = &outcome.usage;
     let _ = writeln!(
@@ -54,7 +56,7 @@ pub fn pull_request(title: &str, number: u64, session: &str, outcome: &Outcome) 
 }
 
 /// Only a complete result closes its issue.
-fn closing_line(number: u64, outcome: &Outcome) -> String {
+fn closing_line(number: u64, outcome: &RunOutcome) -> String {
     match outcome.missing {
         None => format!("Closes #{number}"),
         Some(_) => format!("For #{number}"),
@@ -142,81 +144,3 @@ fn evidence(facts: &Facts) -> String {
     out
 }
 
-/// The one comment on the item, edited in place as the task goes on.
-#[must_use]
-pub fn progress_comment(text: &str, session: &str) -> String {
-    format!("{text}\n\n<sub>AgentMine, session {session}</sub>")
-}
-
-/// What the item is told when the task could not be done.
-#[must_use]
-pub fn failure_comment(reason: &str, session: &str, branch: Option<&str>) -> String {
-    let kept = branch.map_or(String::new(), |b| {
-        format!("\n\nWhat was pushed so far is on the branch `{b}`.")
-    });
-    progress_comment(
-        &format!(
-            "AgentMine could not finish this task:\n\n{}{kept}",
-            fenced(reason)
-        ),
-        session,
-    )
-}
-
-/// Text that nobody of ours wrote, as a code block that it cannot end.
-fn fenced(text: &str) -> String {
-    let text = cap(text.trim(), MAX_WORDS);
-    let mut longest = 0;
-    let mut run = 0;
-    for c in text.chars() {
-        run = if c == '`' { run + 1 } else { 0 };
-        longest = longest.max(run);
-    }
-    let fence = "`".repeat(longest.max(2) + 1);
-    format!("{fence}text\n{text}\n{fence}")
-}
-
-/// The model's text must not close other issues, ping people, show images, or forge our markers.
-fn defuse(text: &str) -> String {
-    text.replace('<', "&lt;")
-        .replace("![", "!\u{200b}[")
-        .replace('@', "@\u{200b}")
-        .replace('#', "#\u{200b}")
-        .replace("/issues/", "/issues\u{200b}/")
-        .replace("/pull/", "/pull\u{200b}/")
-        .replace("/merge_requests/", "/merge_requests\u{200b}/")
-        .replace("GH-", "GH\u{200b}-")
-        .lines()
-        .map(restore_heading)
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
-/// `#` at a line's start is a heading, not an issue number: give it back.
-fn restore_heading(line: &str) -> String {
-    let bare = line.replace("#\u{200b}", "#");
-    let hashes = bare.chars().take_while(|c| *c == '#').count();
-    if (1..=6).contains(&hashes) && bare[hashes..].starts_with(' ') {
-        let rest = bare[hashes..].replace('#', "#\u{200b}");
-        format!("{}{rest}", "#".repeat(hashes))
-    } else {
-        line.to_owned()
-    }
-}
-
-/// Text for a Markdown table's cell or code span.
-fn cell(text: &str) -> String {
-    cap(text, 200)
-        .replace(['\n', '\r'], " ")
-        .replace('|', "\\|")
-        .replace('`', "'")
-}
-
-fn cap(text: &str, max: usize) -> String {
-    if text.chars().count() <= max {
-        return text.to_owned();
-    }
-    let mut cut: String = text.chars().take(max).collect();
-    cut.push('…');
-    cut
-}

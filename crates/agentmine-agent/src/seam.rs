@@ -1,106 +1,71 @@
-//! What the loop asks of the worker.
+//! What the loop needs of the worker.
 
-use agentmine_domain::{Phase, Usage};
-use agentmine_llm::{Message, ToolCall, ToolSpec};
+use std::time::Duration;
+
+use agentmine_domain::Usage;
+use agentmine_llm::{LlmError, ToolCall, ToolSpec};
 use async_trait::async_trait;
 
-use crate::verify::Facts;
+use crate::facts::Facts;
+use crate::journal::Entry;
 
-/// What the model is told of a tool call.
+/// The result of a tool call, as the model sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResult {
     /// Text, already capped.
     pub text: String,
-    /// Whether the tool failed. The model is told and goes on.
+    /// Whether the tool failed. The model sees the failure and goes on.
     pub is_error: bool,
 }
 
-/// The other kind of tool error: it ends the session.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ToolFault {
-    /// Nothing further can succeed, now or on another worker (the tracker refuses the credentials).
-    #[error("{0}")]
-    Hopeless(String),
-    /// This sandbox or worker is no use any more; another one may be.
-    #[error("{0}")]
-    Broken(String),
-}
-
-/// The tools on offer.
+/// The tools on offer. A tool's error either is a [`ToolResult`] that the model sees, or ends the
+/// session as the worker's error `E`.
 #[async_trait]
-pub trait Tools: Send + Sync {
-    /// Takes in what has changed of the offer; awaited before each model call. In between the offer
-    /// stays as it was told.
+pub trait Tools<E>: Send + Sync {
+    /// Takes in changes of the offer; awaited before each model call. Between two calls the offer does
+    /// not change.
     ///
     /// # Errors
-    /// A [`Halt`] where what changed cannot be recorded or told.
-    async fn refresh(&self) -> Result<(), Halt> {
+    /// Where a change cannot be recorded.
+    async fn refresh(&self) -> Result<(), E> {
         Ok(())
     }
     /// Sorted by name; asked before each model call. The same offer is always the same, to the byte,
     /// so that the provider's prompt cache holds.
     fn specs(&self) -> Vec<ToolSpec>;
-    /// What the tools themselves used of the model since this was last asked. It counts against the
-    /// budget; whoever has tools that do so also records it, as `usage` of a note.
+    /// What the tools themselves used of the model since the last call of this method. It counts
+    /// against the budget; an implementation with such tools also records it, as
+    /// [`Entry::ModelUse`].
     fn take_usage(&self) -> Usage {
         Usage::default()
     }
     /// Calls one. Dropping the future ends what it started.
-    async fn call(&self, call: &ToolCall) -> Result<ToolResult, ToolFault>;
+    async fn call(&self, call: &ToolCall) -> Result<ToolResult, E>;
 }
 
-/// Something to be recorded.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Record<'a> {
-    /// A phase began.
-    Phase(Phase),
-    /// A message of the worker to the model: the system prompt, the task, a correction.
-    Prompt(&'a Message),
-    /// The model's reply, a [`Message::Assistant`], and what it cost.
-    Reply(&'a Message, Usage),
-    /// A tool's result, a [`Message::Tool`].
-    ToolResult(&'a Message),
-    /// What was measured.
-    Facts(&'a Facts),
-    /// For a reader of the transcript.
-    Note(&'a str),
-}
-
-/// The journal of the task.
+/// The journal of the task. `E` is the worker's own error; one that it returns ends the session.
 #[async_trait]
-pub trait Journal: Send + Sync {
-    /// Records it for good before it returns. `duration_ms` is how long the event itself took.
-    async fn record(&self, record: Record<'_>, duration_ms: u64) -> Result<(), Halt>;
-    /// Resolves when the session has to end: a person's wish, a lost lease, a drain.
-    async fn halted(&self) -> Halt;
+pub trait Journal<E>: Send + Sync {
+    /// Records an entry durably before it returns. `duration` is how long the event itself took.
+    async fn record(&self, entry: Entry, duration: Duration) -> Result<(), E>;
+    /// Resolves when the session has to end: a stop or pause request, a lost lease, a drain.
+    async fn interrupted(&self) -> E;
 }
 
 /// Measures the result.
 #[async_trait]
-pub trait Gather: Send + Sync {
+pub trait Gather<E>: Send + Sync {
     /// Publishes what is committed, then gathers the facts on the pushed commit.
-    async fn facts(&self) -> Result<Facts, Halt>;
+    async fn facts(&self) -> Result<Facts, E>;
 }
 
-/// Why a session ends before its task is over.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Halt {
-    /// A person stopped the task.
-    #[error("stopped: {0}")]
-    Cancelled(String),
-    /// A person set the task aside.
-    #[error("paused: {0}")]
-    Paused(String),
-    /// The lease is gone; another worker has the task or will. No write and no effect may follow.
-    #[error("the lease is no longer held")]
-    LeaseLost,
-    /// The worker is asked to end; the task is given back and does not count as an attempt.
-    #[error("the worker is draining")]
-    Draining,
-    /// It may go better on another try: the model API, the sandbox or the network is gone.
+/// Why a run ended without an outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError<E> {
+    /// The model gave no reply.
+    #[error(transparent)]
+    Model(LlmError),
+    /// The worker's side of a seam failed, or the session was interrupted.
     #[error("{0}")]
-    Retry(String),
-    /// It cannot be done; trying again is no use.
-    #[error("{0}")]
-    Failed(String),
+    Worker(#[from] E),
 }

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::journal::{Entry, decode_all};
 use crate::*;
 
 /// Replies in order; keeps what it was asked.
@@ -71,7 +72,7 @@ impl Model for Scripted {
 #[derive(Default)]
 struct Bench {
     called: Mutex<Vec<String>>,
-    fault: Option<ToolFault>,
+    fault: Option<End>,
     /// What each refresh and each call used of the model.
     uses: Usage,
     refreshed: Mutex<u32>,
@@ -79,8 +80,8 @@ struct Bench {
 }
 
 #[async_trait]
-impl Tools for Bench {
-    async fn refresh(&self) -> Result<(), Halt> {
+impl Tools<End> for Bench {
+    async fn refresh(&self) -> Result<(), End> {
         *self.refreshed.lock().unwrap() += 1;
         Ok(())
     }
@@ -98,7 +99,7 @@ impl Tools for Bench {
         std::mem::take(&mut self.used.lock().unwrap())
     }
 
-    async fn call(&self, call: &ToolCall) -> Result<ToolResult, ToolFault> {
+    async fn call(&self, call: &ToolCall) -> Result<ToolResult, End> {
         *self.used.lock().unwrap() += self.uses;
         self.called.lock().unwrap().push(call.id.clone());
         match &self.fault {
@@ -111,11 +112,16 @@ impl Tools for Bench {
     }
 }
 
-/// Keeps steps as the worker's journal would.
+/// How a session of these tests ends early.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+struct End(&'static str);
+
+/// Keeps steps as the worker's journal would, in their stored form.
 #[derive(Default)]
 struct Memory {
     steps: Mutex<Vec<Step>>,
-    halt: Option<Halt>,
+    interrupt: Option<End>,
     refuse_after: Option<usize>,
 }
 
@@ -130,35 +136,27 @@ impl Memory {
 }
 
 #[async_trait]
-impl Journal for Memory {
-    async fn record(&self, record: Record<'_>, duration_ms: u64) -> Result<(), Halt> {
+impl Journal<End> for Memory {
+    async fn record(&self, entry: Entry, duration: Duration) -> Result<(), End> {
         let mut steps = self.steps.lock().unwrap();
         if self.refuse_after.is_some_and(|n| steps.len() >= n) {
-            return Err(Halt::LeaseLost);
+            return Err(End("lease lost"));
         }
-        let (kind, payload) = match record {
-            Record::Phase(p) => (StepKind::Phase, json!({ "phase": p })),
-            Record::Prompt(m) => (StepKind::Prompt, json!({ "message": m })),
-            Record::Reply(m, u) => (StepKind::ModelReply, json!({ "message": m, "usage": u })),
-            Record::ToolResult(m) => (StepKind::ToolResult, json!({ "message": m })),
-            Record::Facts(f) => (StepKind::Fact, json!({ "facts": f })),
-            Record::Note(t) => (StepKind::Note, json!({ "text": t })),
-        };
         let seq = Seq(steps.len() as i64 + 1);
         steps.push(Step {
             seq,
             epoch: Epoch(1),
-            kind,
-            payload,
-            duration_ms,
+            kind: entry.kind(),
+            payload: entry.encode().unwrap(),
+            duration_ms: duration.as_millis() as u64,
             at: chrono::Utc::now(),
         });
         Ok(())
     }
 
-    async fn halted(&self) -> Halt {
-        match &self.halt {
-            Some(halt) => halt.clone(),
+    async fn interrupted(&self) -> End {
+        match &self.interrupt {
+            Some(end) => end.clone(),
             None => std::future::pending().await,
         }
     }
@@ -168,8 +166,8 @@ impl Journal for Memory {
 struct Measured(Mutex<VecDeque<Facts>>);
 
 #[async_trait]
-impl Gather for Measured {
-    async fn facts(&self) -> Result<Facts, Halt> {
+impl Gather<End> for Measured {
+    async fn facts(&self) -> Result<Facts, End> {
         let mut facts = self.0.lock().unwrap();
         Ok(if facts.len() > 1 {
             facts.pop_front().unwrap()
@@ -250,11 +248,11 @@ impl Run {
         }
     }
 
-    async fn go(&self) -> Result<Outcome, Halt> {
+    async fn go(&self) -> Result<RunOutcome, AgentError<End>> {
         self.resume(&[]).await
     }
 
-    async fn resume(&self, steps: &[Step]) -> Result<Outcome, Halt> {
+    async fn resume(&self, steps: &[Step]) -> Result<RunOutcome, AgentError<End>> {
         let brief = Brief {
             title: "T".into(),
             body: "B".into(),
@@ -268,19 +266,26 @@ impl Run {
             denied_commands: Vec::new(),
             text_editor: TextEditor::Offered,
         };
-        let session = Session {
+        let agent = Agent {
             model: &self.model,
             tools: &self.tools,
             journal: &self.journal,
             gather: &Measured(Mutex::new(self.facts.clone().into())),
-            limits: Limits::new(self.budget),
+            limits: RunLimits::new(self.budget),
             max_rounds: 3,
             brief: &brief,
             resumed: "the worker was replaced",
             watch: None,
         };
-        let (history, usage) = History::replay(steps).unwrap();
-        run(&session, history, usage).await
+        let (history, usage) = History::replay(&decode_all(steps).unwrap());
+        agent.run(history, usage).await
+    }
+}
+
+async fn ended(run: &Run) -> End {
+    match run.go().await {
+        Err(AgentError::Worker(end)) => end,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -308,7 +313,7 @@ async fn several_calls_in_one_reply_run_in_order_and_each_is_journaled_before_th
 async fn nothing_runs_when_the_reply_could_not_be_journaled() {
     let mut run = Run::of(vec![calls(&["1"])]);
     run.journal.refuse_after = Some(3);
-    assert_eq!(run.go().await, Err(Halt::LeaseLost));
+    assert_eq!(ended(&run).await, End("lease lost"));
     assert!(run.tools.called.lock().unwrap().is_empty());
 }
 
@@ -388,39 +393,33 @@ async fn limits_are_checked_before_each_model_call() {
 }
 
 #[tokio::test]
-async fn a_persons_wish_ends_the_session_before_the_model_is_asked() {
+async fn a_stop_request_ends_the_session_before_the_model_is_asked() {
     let mut run = Run::of(vec![says("never")]);
-    run.journal.halt = Some(Halt::Cancelled("stop".into()));
-    assert_eq!(run.go().await, Err(Halt::Cancelled("stop".into())));
+    run.journal.interrupt = Some(End("stop"));
+    assert_eq!(ended(&run).await, End("stop"));
     assert!(run.model.asked().is_empty());
 }
 
 #[tokio::test]
-async fn a_tool_fault_ends_the_session_one_way_or_the_other() {
+async fn a_workers_error_in_a_tool_ends_the_session() {
     let mut run = Run::of(vec![calls(&["1"])]);
-    run.tools.fault = Some(ToolFault::Broken("gone".into()));
-    assert_eq!(run.go().await, Err(Halt::Retry("gone".into())));
-    let mut run = Run::of(vec![calls(&["1"])]);
-    run.tools.fault = Some(ToolFault::Hopeless("401".into()));
-    assert_eq!(run.go().await, Err(Halt::Failed("401".into())));
+    run.tools.fault = Some(End("sandbox gone"));
+    assert_eq!(ended(&run).await, End("sandbox gone"));
 }
 
 #[tokio::test]
-async fn a_gone_provider_is_tried_again_and_refused_credentials_are_not() {
-    let gone = LlmError::Unavailable {
-        tries: 5,
-        detail: "503".into(),
-    };
-    let refused = LlmError::Unauthorized {
-        status: 401,
-        body: "no".into(),
-    };
-    for (error, retry) in [(gone, true), (refused, false)] {
-        let run = Run::of(Vec::new());
-        run.model.replies.lock().unwrap().push_back(Err(error));
-        let halt = run.go().await.unwrap_err();
-        assert_eq!(matches!(halt, Halt::Retry(_)), retry, "{halt}");
-    }
+async fn a_model_without_a_reply_ends_the_session_with_its_error() {
+    let run = Run::of(Vec::new());
+    run.model
+        .replies
+        .lock()
+        .unwrap()
+        .push_back(Err(LlmError::Protocol("nonsense".into())));
+    let error = run.go().await.unwrap_err();
+    assert!(
+        matches!(error, AgentError::Model(LlmError::Protocol(_))),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -479,7 +478,7 @@ async fn the_conversation_only_grows_so_that_prompt_caching_works() {
 
 #[test]
 fn the_models_words_cannot_close_issues_ping_people_or_forge_markers() {
-    let outcome = Outcome {
+    let outcome = RunOutcome {
         facts: good(),
         missing: None,
         words: "Fixes #99 @maintainer <!-- agentmine:task --> ![x](y) closes https://x/y/issues/3\n## Heading"
@@ -504,7 +503,7 @@ fn the_models_words_cannot_close_issues_ping_people_or_forge_markers() {
 
 #[test]
 fn output_in_a_pull_request_cannot_leave_its_code_block() {
-    let outcome = Outcome {
+    let outcome = RunOutcome {
         facts: bad(),
         missing: Some("```\n@org/team Fixes #1\n````".into()),
         words: String::new(),
@@ -514,7 +513,7 @@ fn output_in_a_pull_request_cannot_leave_its_code_block() {
     let body = pull_request("T", 7, "1", &outcome).body;
     assert!(body.contains("`````text\n```\n@org/team"), "{body}");
     let measured = body.find("### Measured").unwrap();
-    assert!(measured < body.find("### What is missing").unwrap());
+    assert!(measured < body.find("### Not done").unwrap());
 }
 
 #[tokio::test]
@@ -572,15 +571,11 @@ fn what_tools_used_of_the_model_is_known_on_resume() {
         output_tokens: 5,
         ..Usage::default()
     };
-    let step = Step {
-        seq: Seq(1),
-        epoch: Epoch(1),
-        kind: StepKind::Note,
-        payload: json!({ "text": "a server asked the model", "usage": used }),
-        duration_ms: 0,
-        at: chrono::Utc::now(),
+    let entry = Entry::ModelUse {
+        text: "a server asked the model".into(),
+        usage: used,
     };
-    let (history, usage) = History::replay(&[step]).unwrap();
+    let (history, usage) = History::replay(&[entry]);
     assert!(history.is_empty());
     assert_eq!(usage, used);
 }

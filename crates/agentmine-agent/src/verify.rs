@@ -1,73 +1,6 @@
-//! What the worker measured, and whether that is enough.
+//! Whether the facts are enough for "done".
 
-use serde::{Deserialize, Serialize};
-
-/// What was measured on the pushed commit. Nothing here is the model's word.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Facts {
-    /// The branch's commit on the remote; `None` when nothing was pushed.
-    pub head: Option<String>,
-    /// The commit that the work began from.
-    pub base: String,
-    /// Why the last push did not go through, if it did not.
-    pub push_error: Option<String>,
-    /// Changed files between base and head.
-    pub files: Vec<ChangedFile>,
-    /// The project's checks, run on a fresh clone of the pushed commit.
-    pub checks: Vec<Check>,
-    /// Where the checks come from: configuration, the repository's own file, or a guess by its files.
-    pub checks_from: String,
-    /// Placeholders in added lines, as `file:line text`.
-    pub placeholders: Vec<String>,
-    /// Changed files that decide what runs elsewhere: workflows, owners, agent rules.
-    pub protected: Vec<String>,
-    /// What was asked of the web, allowed or refused.
-    pub web: Vec<WebRequest>,
-    /// Web requests that are not in the list because it was full.
-    #[serde(default)]
-    pub web_dropped: u64,
-    /// The difference was too large to be looked through whole.
-    #[serde(default)]
-    pub diff_cut: bool,
-}
-
-/// A changed file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangedFile {
-    /// Its path.
-    pub path: String,
-    /// Lines added; `None` for a binary file.
-    pub added: Option<u64>,
-    /// Lines removed; `None` for a binary file.
-    pub removed: Option<u64>,
-}
-
-/// One check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
-    /// The shell line.
-    pub command: String,
-    /// Its exit code.
-    pub exit_code: i32,
-    /// The end of what it printed.
-    pub output: String,
-    /// How long it took, in milliseconds.
-    pub duration_ms: u64,
-    /// It was only guessed, and the sandbox has not what it takes: no verdict on the work.
-    #[serde(default)]
-    pub could_not_run: bool,
-}
-
-/// A host that was asked for, and how often.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WebRequest {
-    /// `host:port`.
-    pub host: String,
-    /// How often.
-    pub count: u64,
-    /// Why it was refused; `None` when it was let through.
-    pub refused: Option<String>,
-}
+use crate::facts::Facts;
 
 /// Whether the facts are enough for "done".
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +55,7 @@ fn indent(text: &str) -> String {
         .join("\n")
 }
 
-/// Finds lines that stand for work not done, among added lines given as (path, line number, text).
+/// Finds lines that mark unfinished work, among added lines given as (path, line number, text).
 pub fn placeholders<'a>(added: impl Iterator<Item = (&'a str, u64, &'a str)>) -> Vec<String> {
     // Only what says outright that code is missing; a plain TODO is a project's own habit.
     const SIGNS: [&str; 9] = [
@@ -154,6 +87,7 @@ pub fn placeholders<'a>(added: impl Iterator<Item = (&'a str, u64, &'a str)>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::{ChangedFile, Check};
 
     fn good() -> Facts {
         Facts {

@@ -8,6 +8,7 @@ mod budget;
 mod effect;
 mod ids;
 mod item;
+pub mod markdown;
 mod names;
 mod session;
 mod step;
@@ -20,5 +21,5 @@ pub use ids::{Epoch, ParseIdError, Seq, SessionId, TaskId, TaskNumber, WorkerId}
 pub use item::{ItemKind, ItemRef, TrackerKind};
 pub use names::UnknownName;
 pub use session::{Session, SessionEnd};
-pub use step::{Step, StepKind};
+pub use step::{Step, StepKind, StepPayload};
 pub use task::{EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, WakeUp};

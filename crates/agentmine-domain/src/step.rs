@@ -1,6 +1,7 @@
-//! The journal: what happened in a session, in order, never rewritten.
+//! The journal's rows: what happened in a session, in order, never rewritten.
 
 use chrono::{DateTime, Utc};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -21,12 +22,50 @@ named!(
         ToolResult = "tool_result",
         /// A phase began.
         Phase = "phase",
-        /// A fact the worker measured: a check's exit code, the pushed commit.
+        /// A fact that the worker measured: the start of the work, a check's exit code.
         Fact = "fact",
         /// Something a reader of the transcript should know.
         Note = "note",
     }
 );
+
+/// The encoded content of a step. Its one reader and writer is the journal's type,
+/// `agentmine_agent::journal::Entry`; everything else passes it on unread.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StepPayload(Value);
+
+impl StepPayload {
+    /// Encodes a value as JSON.
+    ///
+    /// # Errors
+    /// When the value has no JSON form (a map with keys that are not strings).
+    pub fn encode(value: &impl Serialize) -> serde_json::Result<Self> {
+        serde_json::to_value(value).map(Self)
+    }
+
+    /// Decodes the value.
+    ///
+    /// # Errors
+    /// When the JSON is not of this shape.
+    pub fn decode<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        T::deserialize(&self.0)
+    }
+}
+
+impl fmt::Display for StepPayload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for StepPayload {
+    type Err = serde_json::Error;
+
+    fn from_str(json: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(json).map(Self)
+    }
+}
 
 /// One recorded event of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,8 +76,8 @@ pub struct Step {
     pub epoch: Epoch,
     /// What it records.
     pub kind: StepKind,
-    /// The content; its shape belongs to whoever writes the kind.
-    pub payload: Value,
+    /// The content.
+    pub payload: StepPayload,
     /// How long the event took, in milliseconds.
     pub duration_ms: u64,
     /// When it was recorded.

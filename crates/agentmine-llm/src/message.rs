@@ -32,6 +32,29 @@ pub enum Message {
     },
 }
 
+impl Message {
+    /// The same message with `redact` applied to every text.
+    #[must_use]
+    pub fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
+        match self {
+            Self::System { text } => Self::System { text: redact(text) },
+            Self::User { text } => Self::User { text: redact(text) },
+            Self::Assistant(reply) => Self::Assistant(reply.redacted(redact)),
+            Self::Tool {
+                call_id,
+                name,
+                text,
+                is_error,
+            } => Self::Tool {
+                call_id: redact(call_id),
+                name: redact(name),
+                text: redact(text),
+                is_error,
+            },
+        }
+    }
+}
+
 /// One reply of the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelReply {
@@ -44,6 +67,30 @@ pub struct ModelReply {
     /// Why it ended.
     #[serde(default)]
     pub stop: Stop,
+}
+
+impl ModelReply {
+    /// The same reply with `redact` applied to every text.
+    #[must_use]
+    pub fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
+        let Self { text, calls, stop } = self;
+        let calls = calls.into_iter().map(
+            |ToolCall {
+                 id,
+                 name,
+                 arguments,
+             }| ToolCall {
+                id: redact(id),
+                name: redact(name),
+                arguments: redact(arguments),
+            },
+        );
+        Self {
+            text: redact(text),
+            calls: calls.collect(),
+            stop,
+        }
+    }
 }
 
 /// Why a reply ended.

@@ -116,7 +116,7 @@ fn issue(number: u64, trigger: &str) -> NewTask {
 fn note(text: &str) -> NewStep {
     NewStep {
         kind: StepKind::Note,
-        payload: json!({ "text": text }),
+        payload: StepPayload::encode(&json!({ "text": text })).unwrap(),
         duration_ms: 7,
     }
 }
@@ -721,7 +721,7 @@ async fn the_journal_is_one_line_without_gaps_over_sessions(world: World) {
     assert!(is_fenced(store.append_step(&first, &note("late")).await));
     let wild = NewStep {
         kind: StepKind::ToolResult,
-        payload: json!({"out": "nul \u{0} and \u{1f980}", "n": 1.5}),
+        payload: StepPayload::encode(&json!({"out": "nul \u{0} and \u{1f980}", "n": 1.5})).unwrap(),
         duration_ms: 12,
     };
     assert_eq!(store.append_step(&second, &wild).await.unwrap(), Seq(13));

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use agentmine_domain::{
     EffectKey, EndState, Epoch, ItemRef, Lease, NewTask, Phase, PublicStatus, Seq, Session,
-    SessionId, Step, StepKind, Task, TaskId, TaskNumber, Usage, WakeUp, WorkerId,
+    SessionId, Step, StepKind, StepPayload, Task, TaskId, TaskNumber, Usage, WakeUp, WorkerId,
 };
 use async_trait::async_trait;
 use serde_json::Value;
@@ -125,7 +125,7 @@ pub struct NewStep {
     /// What it records.
     pub kind: StepKind,
     /// The content.
-    pub payload: Value,
+    pub payload: StepPayload,
     /// How long it took.
     pub duration_ms: u64,
 }

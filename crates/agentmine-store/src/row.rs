@@ -185,7 +185,7 @@ impl TryFrom<StepRow> for Step {
             seq: Seq(row.seq),
             epoch: Epoch(row.epoch),
             kind: row.kind.parse()?,
-            payload: serde_json::from_str(&row.payload)?,
+            payload: row.payload.parse()?,
             duration_ms: unsigned(row.duration_ms)?,
             at: time(row.recorded_at)?,
         })

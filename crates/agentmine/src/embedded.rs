@@ -54,14 +54,14 @@ pub(crate) async fn start(
     let backend = agentmine_sandbox::from_config(&config.command_executor).await?;
     backend.check().await?;
     let (watch, progress) = tokio::sync::mpsc::unbounded_channel();
-    let producer = Arc::new(producer::Deps {
+    let producer = Arc::new(producer::ProducerDeps {
         config: config.clone(),
         store: Arc::clone(&store),
         queue: Arc::clone(&queue),
         trackers: vec![Arc::clone(&tracker)],
         backend: Some(Arc::clone(&backend)),
     });
-    let consumer = Arc::new(consumer::Deps {
+    let consumer = Arc::new(consumer::ConsumerDeps {
         config,
         store,
         heartbeat,
@@ -73,8 +73,8 @@ pub(crate) async fn start(
     });
     let shutdown = Shutdown::on_signals(Duration::from_secs(2))?;
     let fleet = tokio::spawn(async move {
-        let scan = producer::run(producer, producer::Mode::Once, shutdown.clone()).await?;
-        let sessions = consumer::run(consumer, consumer::Mode::Once, shutdown.clone()).await;
+        let scan = producer::run(producer, producer::ProducerMode::Once, shutdown.clone()).await?;
+        let sessions = consumer::run(consumer, consumer::ConsumerMode::Once, shutdown.clone()).await;
         if shutdown.is_draining() {
             print::line("interrupted; the task is kept and goes on with the next run");
         }

@@ -242,7 +242,7 @@ pub(crate) async fn session(
         )?);
         return Ok(Exit::Done);
     }
-    transcript::print(&session, &steps, full);
+    transcript::print(&session, &steps, full)?;
     Ok(Exit::Done)
 }
 

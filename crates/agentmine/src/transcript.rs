@@ -1,6 +1,8 @@
 //! A session's transcript for people.
 
-use agentmine_domain::{Session, Step, StepKind};
+use agentmine_agent::Facts;
+use agentmine_agent::journal::{Entry, JournalError};
+use agentmine_domain::{Session, Step};
 use console::style;
 use serde_json::Value;
 
@@ -11,7 +13,10 @@ use crate::print::{clean, line, one_line};
 const MAX_LINES: usize = 12;
 
 /// Prints the session and its steps.
-pub(crate) fn print(session: &Session, steps: &[Step], full: bool) {
+///
+/// # Errors
+/// A step that cannot be decoded; the steps before it are printed.
+pub(crate) fn print(session: &Session, steps: &[Step], full: bool) -> Result<(), JournalError> {
     let end = session.end.map_or("running", |e| e.as_str());
     line(format!(
         "session {} of task #{}: {end}",
@@ -45,7 +50,7 @@ pub(crate) fn print(session: &Session, steps: &[Step], full: bool) {
             style(format!("── {} {time} {} ms", step.seq, step.duration_ms)).dim(),
             style(step.kind).cyan().bold()
         ));
-        body(step, full);
+        body(&Entry::decode(step)?, full);
     }
     if !full {
         line("");
@@ -55,46 +60,42 @@ pub(crate) fn print(session: &Session, steps: &[Step], full: bool) {
                 .to_string(),
         );
     }
+    Ok(())
 }
 
-fn body(step: &Step, full: bool) {
-    let payload = &step.payload;
-    let message = &payload["message"];
-    match step.kind {
-        StepKind::Prompt => text(&message["text"], full),
-        StepKind::ModelReply => {
-            text(&message["text"], full);
-            for call in message["calls"].as_array().into_iter().flatten() {
+fn body(entry: &Entry, full: bool) {
+    match entry {
+        Entry::Phase { phase } => line(phase.as_str()),
+        Entry::Start { start } => {
+            line(format!("  begins from commit {}", one_line(&start.base, 60)));
+        }
+        Entry::Prompt { text, .. } => print_text(text, full),
+        Entry::ModelReply { reply, .. } => {
+            print_text(&reply.text, full);
+            for call in &reply.calls {
                 line(format!(
                     "{} {}",
-                    style(one_line(call["name"].as_str().unwrap_or("?"), 80)).bold(),
-                    arguments(&call["arguments"], full)
+                    style(one_line(&call.name, 80)).bold(),
+                    arguments(&call.arguments, full)
                 ));
             }
         }
-        StepKind::ToolResult => {
-            let failed = message["is_error"].as_bool().unwrap_or(false);
-            let name = one_line(message["name"].as_str().unwrap_or("?"), 80);
-            line(if failed {
+        Entry::ToolResult { result } => {
+            let name = one_line(&result.name, 80);
+            line(if result.is_error {
                 style(format!("{name} failed")).red().to_string()
             } else {
                 style(name).bold().to_string()
             });
-            result(&message["text"], full);
+            print_result(&result.text, full);
         }
-        StepKind::Phase => line(one_line(payload["phase"].as_str().unwrap_or("?"), 40)),
-        StepKind::Note => text(&payload["text"], full),
-        StepKind::Fact if payload["start"].is_object() => line(format!(
-            "  begins from commit {}",
-            one_line(payload["start"]["base"].as_str().unwrap_or("?"), 60)
-        )),
-        StepKind::Fact => facts(&payload["facts"]),
+        Entry::Facts { facts } => print_facts(facts),
+        Entry::ModelUse { text, .. } | Entry::Note { text } => print_text(text, full),
     }
 }
 
 /// A call's arguments; a JSON object is shown by its fields.
-fn arguments(value: &Value, full: bool) -> String {
-    let raw = value.as_str().unwrap_or_default();
+fn arguments(raw: &str, full: bool) -> String {
     let Ok(Value::Object(fields)) = serde_json::from_str(raw) else {
         return one_line(raw, 200);
     };
@@ -115,10 +116,9 @@ fn arguments(value: &Value, full: bool) -> String {
 }
 
 /// A tool's result; the fields of a JSON object that people look for are shown as text.
-fn result(value: &Value, full: bool) {
-    let raw = value.as_str().unwrap_or_default();
+fn print_result(raw: &str, full: bool) {
     let Ok(Value::Object(fields)) = serde_json::from_str(raw) else {
-        return text(value, full);
+        return print_text(raw, full);
     };
     for (key, value) in &fields {
         match value {
@@ -141,34 +141,30 @@ fn result(value: &Value, full: bool) {
     }
 }
 
-fn facts(facts: &Value) {
+fn print_facts(facts: &Facts) {
+    let head = facts.head.as_deref();
     line(format!(
         "  commit {}",
-        one_line(
-            facts["head"].as_str().unwrap_or("none: nothing was pushed"),
-            60
-        )
+        one_line(head.unwrap_or("none: nothing was pushed"), 60)
     ));
-    for file in facts["files"].as_array().into_iter().flatten() {
-        line(format!(
-            "  {} +{} -{}",
-            one_line(file["path"].as_str().unwrap_or("?"), 120),
-            file["added"],
-            file["removed"]
-        ));
+    for file in &facts.files {
+        let path = one_line(&file.path, 120);
+        line(match (file.added, file.removed) {
+            (Some(added), Some(removed)) => format!("  {path} +{added} -{removed}"),
+            _ => format!("  {path} binary"),
+        });
     }
-    for check in facts["checks"].as_array().into_iter().flatten() {
+    for check in &facts.checks {
         line(format!(
             "  {} exit code {} in {} ms",
-            one_line(check["command"].as_str().unwrap_or("?"), 120),
-            check["exit_code"],
-            check["duration_ms"]
+            one_line(&check.command, 120),
+            check.exit_code,
+            check.duration_ms
         ));
     }
 }
 
-fn text(value: &Value, full: bool) {
-    let text = value.as_str().unwrap_or_default();
+fn print_text(text: &str, full: bool) {
     if !text.trim().is_empty() {
         line(shorten(text, full));
     }

@@ -7,9 +7,10 @@
 use std::collections::BTreeSet;
 
 use agentmine_mcp::config::{Loaded, Owner, Place, ServerConfig, Transport};
-use agentmine_runtime::config::{Mcp, Secret};
+use agentmine_runtime::config::Mcp;
 
-use super::secret::secrets;
+use crate::record::redact::Redactor;
+use crate::record::secret::secrets;
 
 /// Servers that are known by their package or program, for each of the names `github` and `gitlab`.
 const FORGE_PROGRAMS: [&str; 6] = [
@@ -30,12 +31,10 @@ pub(super) struct Chosen {
     /// Servers of the forges, which the text editor takes the place of.
     pub(super) withheld: Vec<ServerConfig>,
     pub(super) notes: Vec<String>,
-    /// The operator's, none of which may be written down.
-    pub(super) secrets: Vec<Secret>,
 }
 
 /// Applies the fleet's rules. `reserved` are the names of the built-in servers.
-pub(super) fn choose(loaded: Loaded, reserved: &[&str]) -> Chosen {
+pub(super) fn choose(loaded: Loaded, reserved: &[&str], redactor: &Redactor) -> Chosen {
     let mut chosen = Chosen::default();
     for fault in &loaded.faults {
         chosen.notes.push(format!("MCP configuration: {fault}"));
@@ -48,8 +47,12 @@ pub(super) fn choose(loaded: Loaded, reserved: &[&str]) -> Chosen {
             ));
             continue;
         }
-        if server.origin.owner == Owner::Operator {
-            chosen.secrets.extend(secrets(&server.transport));
+        if server.origin.owner == Owner::Operator && !redactor.covers(&secrets(&server.transport)) {
+            chosen.notes.push(format!(
+                "the MCP server {:?} is left out: its entry has changed since the session began",
+                server.name
+            ));
+            continue;
         }
         if server.origin.owner == Owner::Repository && server.capabilities.sampling {
             server.capabilities.sampling = false;
@@ -180,7 +183,9 @@ mod tests {
         });
         let loaded = load(Some(&folder), repository.as_ref(), &|_| None);
         std::fs::remove_file(&folder).unwrap();
-        choose(loaded, &["text-editor", "command-executor"])
+        let known = loaded.servers.values();
+        let redactor = Redactor::new(known.flat_map(|server| secrets(&server.transport)));
+        choose(loaded, &["text-editor", "command-executor"], &redactor)
     }
 
     fn names(servers: &[ServerConfig]) -> Vec<&str> {
@@ -226,17 +231,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_is_known_and_what_is_not_is_left_alone() {
-        let chosen = chosen(
-            r#"{"mcpServers":{
-                "a":{"command":["x"],"env":{"API_KEY":"k1","GITHUB_PAT":"k2","ROOT":"/srv","MONKEYS":"3","APITOKEN":"k3"}},
-                "b":{"url":"https://b.example/","headers":{"Authorization":"Bearer k4"}}
-            }}"#,
-            None,
-        );
-        let mut found: Vec<&str> = chosen.secrets.iter().map(Secret::expose).collect();
-        found.sort_unstable();
-        assert_eq!(found, ["Bearer k4", "k1", "k2", "k3", "k4"]);
+    fn an_entry_whose_secret_would_not_be_redacted_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mcp_config.json");
+        let text = r#"{"mcpServers":{"a":{"command":["x"],"env":{"API_KEY":"a-new-secret-key"}}}}"#;
+        std::fs::write(&file, text).unwrap();
+        let loaded = load(Some(&file), None, &|_| None);
+        let chosen = choose(loaded, &[], &Redactor::default());
+        assert!(chosen.servers.is_empty());
+        assert!(chosen.notes[0].contains("has changed"), "{:?}", chosen.notes);
     }
 
     #[test]

@@ -10,17 +10,15 @@
 //! stands only which server, and what happened.
 
 mod choose;
-mod file;
 pub(crate) mod launcher;
-mod sampling;
-mod secret;
+pub(crate) mod sampling;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agentmine_agent::{Halt, progress_comment};
+use agentmine_effects::progress_comment;
 use agentmine_domain::Usage;
 use agentmine_mcp::config::{
     Capabilities, Loaded, Origin, Owner, Place, RepositoryFile, ServerConfig, Transport,
@@ -34,14 +32,13 @@ use agentmine_runtime::config::{ChangedDescriptions, Config};
 use agentmine_sandbox::SandboxError;
 use serde_json::Value;
 
+use crate::error::SessionError;
 use crate::prepare::Prepared;
 use crate::prepare::workspace::PROJECT;
-use crate::run::servers::launcher::SandboxLauncher;
-use crate::session::context::Context;
+use crate::session::context::SessionContext;
 use choose::{Chosen, ToolRules, choose, in_sandbox, listed};
-pub(crate) use file::{Base, repository_file};
-pub(crate) use sampling::SessionSampling;
-pub(crate) use secret::looks_secret;
+use launcher::SandboxLauncher;
+use sampling::SessionSampling;
 
 /// The text editor's tool, which goes by its own name (spec 000 §3.2).
 pub(crate) const TEXT_EDITOR: &str = "text_editor";
@@ -77,33 +74,37 @@ enum Lost {
     #[default]
     No,
     /// With why.
-    Untold(String),
-    Told,
+    Unreported(String),
+    Reported,
 }
 
 impl Servers {
     /// Starts what the session has, and tells of it.
     ///
     /// # Errors
-    /// A [`Halt`] where that cannot be recorded. A server that does not start is none.
-    pub(crate) async fn start(ctx: &Context, prepared: &Prepared) -> Result<Self, Halt> {
+    /// Where that cannot be recorded. A server that does not start is no error.
+    pub(crate) async fn start(
+        ctx: &SessionContext,
+        prepared: &Prepared,
+        sampling: &Arc<SessionSampling>,
+    ) -> Result<Self, SessionError> {
         let config = &ctx.deps.config;
         let chosen = choose(
             load(config, prepared.repository_servers.as_ref()),
             &reserved(config),
+            &ctx.redactor,
         );
         for note in &chosen.notes {
             tracing::warn!("an MCP server or its entry is left out; the transcript says why");
             ctx.note(note).await?;
         }
-        ctx.journal.hide(chosen.secrets.clone());
         let sandbox = Arc::new(SandboxLauncher::new(Arc::clone(
             &prepared.workspace.sandbox,
         )));
         if config.text_editor_mcp.enabled {
             let mut servers = chosen.servers.clone();
             servers.push(editor(config));
-            let started = Self::of(ctx, prepared, &sandbox, servers).await;
+            let started = Self::of(ctx, prepared, &sandbox, servers, sampling).await;
             match started.editor_failure(ctx).await {
                 None => {
                     let started = started.with_editor(config);
@@ -121,21 +122,22 @@ impl Servers {
         }
         // Without an editor the forges' servers take its place.
         let servers = chosen.servers.into_iter().chain(chosen.withheld).collect();
-        let started = Self::of(ctx, prepared, &sandbox, servers).await;
+        let started = Self::of(ctx, prepared, &sandbox, servers, sampling).await;
         started.introduce(ctx).await?;
         Ok(started)
     }
 
     async fn of(
-        ctx: &Context,
+        ctx: &SessionContext,
         prepared: &Prepared,
         sandbox: &Arc<SandboxLauncher>,
         servers: Vec<ServerConfig>,
+        sampling: &Arc<SessionSampling>,
     ) -> Self {
         let config = &ctx.deps.config;
         let sampled = servers.iter().any(|server| server.capabilities.sampling);
         let sampling =
-            (sampled && config.mcp.sampling.max_requests > 0).then(|| Arc::clone(ctx.sampling()));
+            (sampled && config.mcp.sampling.max_requests > 0).then(|| Arc::clone(sampling));
         let root = prepared.workspace.sandbox.workspace_root();
         let project = PROJECT.replacen("/workspace", root, 1);
         let hook = sampling
@@ -200,7 +202,7 @@ impl Servers {
     }
 
     /// Why the editor is not there, if it is not.
-    async fn editor_failure(&self, ctx: &Context) -> Option<String> {
+    async fn editor_failure(&self, ctx: &SessionContext) -> Option<String> {
         let statuses = self.manager.status();
         let editor = statuses
             .iter()
@@ -212,7 +214,7 @@ impl Servers {
             return None;
         };
         let stderr = self.manager.stderr(&status.config.name).await;
-        let stderr = ctx.journal.without_secrets(stderr);
+        let stderr = ctx.redactor.redact(stderr);
         let stderr: String = stderr.trim().chars().take(MAX_STDERR).collect();
         Some(if stderr.is_empty() {
             error.to_string()
@@ -222,44 +224,44 @@ impl Servers {
     }
 
     /// Records who the servers are.
-    async fn introduce(&self, ctx: &Context) -> Result<(), Halt> {
+    async fn introduce(&self, ctx: &SessionContext) -> Result<(), SessionError> {
         for status in self.manager.status() {
             if let ServerState::Ready | ServerState::Restarting { .. } = status.state {
                 ctx.note(&introduction(&status)).await?;
             }
         }
-        self.note_news(ctx).await
+        self.record_notices(ctx).await
     }
 
     /// Takes in what has changed of the offer, and tells of it. The item is told that the editor is
     /// gone only while its sandbox is there: with that gone too, the session ends for another reason.
-    pub(crate) async fn refresh(&self, ctx: &Context) -> Result<(), Halt> {
+    pub(crate) async fn refresh(&self, ctx: &SessionContext) -> Result<(), SessionError> {
         self.manager.refresh().await;
-        self.note_news(ctx).await?;
+        self.record_notices(ctx).await?;
         let lost = self.lost().clone();
-        if let Lost::Untold(reason) = lost
+        if let Lost::Unreported(reason) = lost
             && tokio::time::timeout(SANDBOX_ANSWERS, self.sandbox_answers())
                 .await
                 .is_ok_and(|answer| answer.is_ok())
         {
             tell_editor_lost(ctx, &reason).await?;
-            *self.lost() = Lost::Told;
+            *self.lost() = Lost::Reported;
         }
         Ok(())
     }
 
     /// Notes what happened to servers, and what they used of the model; each once.
-    pub(crate) async fn note_news(&self, ctx: &Context) -> Result<(), Halt> {
+    pub(crate) async fn record_notices(&self, ctx: &SessionContext) -> Result<(), SessionError> {
         for notice in self.manager.notices() {
             self.note(ctx, &notice).await?;
         }
         match &self.sampling {
-            Some(sampling) => sampling.tell().await,
+            Some(sampling) => sampling.record_use().await,
             None => Ok(()),
         }
     }
 
-    async fn note(&self, ctx: &Context, notice: &Notice) -> Result<(), Halt> {
+    async fn note(&self, ctx: &SessionContext, notice: &Notice) -> Result<(), SessionError> {
         let Notice { server, kind, text } = notice;
         let is_editor = ctx.deps.config.text_editor_mcp.mcp_server.name == *server;
         if is_editor && self.editor.is_none() {
@@ -270,7 +272,7 @@ impl Servers {
         let lost = matches!(kind, NoticeKind::GivenUp | NoticeKind::Failed);
         let mut told = self.lost();
         if lost && is_editor && matches!(*told, Lost::No) {
-            *told = Lost::Untold(text.clone());
+            *told = Lost::Unreported(text.clone());
         }
         Ok(())
     }
@@ -413,7 +415,7 @@ fn introduction(status: &ServerStatus) -> String {
     format!("the MCP server {name} runs {place}{said} (ready{took})")
 }
 
-async fn tell_withheld(ctx: &Context, chosen: &Chosen) -> Result<(), Halt> {
+async fn tell_withheld(ctx: &SessionContext, chosen: &Chosen) -> Result<(), SessionError> {
     if chosen.withheld.is_empty() {
         return Ok(());
     }
@@ -425,7 +427,7 @@ async fn tell_withheld(ctx: &Context, chosen: &Chosen) -> Result<(), Halt> {
 }
 
 /// spec 000 §12.1.1: recorded, told on the item, and the session goes on.
-async fn go_on_without_editor(ctx: &Context, reason: &str) -> Result<(), Halt> {
+async fn go_on_without_editor(ctx: &SessionContext, reason: &str) -> Result<(), SessionError> {
     tracing::warn!("the text editor did not start");
     ctx.note(&format!(
         "the text editor did not start; the session goes on without it: {reason}"
@@ -434,20 +436,19 @@ async fn go_on_without_editor(ctx: &Context, reason: &str) -> Result<(), Halt> {
     comment_on_editor(ctx, "which did not start", reason).await
 }
 
-async fn tell_editor_lost(ctx: &Context, reason: &str) -> Result<(), Halt> {
+async fn tell_editor_lost(ctx: &SessionContext, reason: &str) -> Result<(), SessionError> {
     tracing::warn!("the text editor ended too often; the session goes on without it");
     ctx.note("the text editor ended again; the session goes on without it")
         .await?;
     comment_on_editor(ctx, "which ended twice while it worked", reason).await
 }
 
-async fn comment_on_editor(ctx: &Context, what: &str, reason: &str) -> Result<(), Halt> {
-    let reason = ctx.journal.without_secrets(reason.to_owned());
+async fn comment_on_editor(ctx: &SessionContext, what: &str, reason: &str) -> Result<(), SessionError> {
+    let reason = ctx.redactor.redact(reason.to_owned());
     let text = format!(
         "AgentMine is working on this, without its text editor, {what}:\n\n```\n{}\n```",
         reason.replace("```", "'''")
     );
-    ctx.effects
-        .comment(&progress_comment(&text, &ctx.session_name()))
+    ctx.comment(&progress_comment(&text, &ctx.session_name()))
         .await
 }

@@ -2,15 +2,16 @@
 //!
 //! They go to the session's own model and cost the session's money: one at a time, within
 //! `mcp.sampling` and within what is left of the session's budget, which they count against. A limit
-//! is checked before a request, so the last one may go over it. The words are not recorded; how much
-//! was used is. A request that gave nothing, or was given up while it ran, counts as one without
-//! tokens: what it cost cannot be known.
+//! is checked before a request, so the last one may exceed it. The words are not recorded; how much
+//! was used is. A request that gave nothing, or was cancelled while it ran, counts as one without
+//! tokens, since its cost cannot be known.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use agentmine_agent::{Halt, Journal as _};
+use agentmine_agent::Journal as _;
+use agentmine_agent::journal::Entry;
 use agentmine_domain::{Budget, Usage};
 use agentmine_llm::{Message, ModelReply, ModelRequest, Stop};
 use agentmine_mcp::SamplingHandler;
@@ -19,9 +20,9 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::Deps;
-use crate::record::journal::SessionJournal;
-use crate::session::context::Context;
+use crate::error::SessionError;
+use crate::record::recorder::Recorder;
+use crate::session::deps::ConsumerDeps;
 
 /// Bytes of text of one request.
 const MAX_TEXT: usize = 256 * 1024;
@@ -29,54 +30,55 @@ const MAX_MESSAGES: usize = 200;
 
 /// Answers the servers of one session.
 pub(crate) struct SessionSampling {
-    deps: Arc<Deps>,
-    journal: Arc<SessionJournal>,
+    deps: Arc<ConsumerDeps>,
+    recorder: Arc<Recorder>,
     limits: config::SamplingConfig,
     budget: Budget,
     started: Instant,
     /// Requests and tokens so far. Held while a request runs, so that no two pass one limit together.
     spent: tokio::sync::Mutex<(u32, u64)>,
-    untold: Mutex<Untold>,
+    unrecorded: Mutex<Unrecorded>,
 }
 
-/// What the loop and the transcript have yet to hear.
+/// Use that the loop has not counted and the journal has not recorded yet.
 #[derive(Default)]
-struct Untold {
+struct Unrecorded {
     usage: Usage,
     notes: VecDeque<(String, Usage)>,
 }
 
 impl SessionSampling {
-    pub(crate) fn of(ctx: &Context) -> Self {
+    pub(crate) fn new(deps: Arc<ConsumerDeps>, recorder: Arc<Recorder>) -> Self {
         Self {
-            deps: Arc::clone(&ctx.deps),
-            journal: Arc::clone(&ctx.journal),
-            limits: ctx.deps.config.mcp.sampling.clone(),
-            budget: crate::session::budget(&ctx.deps.config),
+            limits: deps.config.mcp.sampling.clone(),
+            budget: deps.budget(),
+            deps,
+            recorder,
             started: Instant::now(),
             spent: tokio::sync::Mutex::default(),
-            untold: Mutex::default(),
+            unrecorded: Mutex::default(),
         }
     }
 
-    fn untold(&self) -> std::sync::MutexGuard<'_, Untold> {
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unrecorded(&self) -> std::sync::MutexGuard<'_, Unrecorded> {
+        self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the loop's budget, once.
+    /// What was used since the last call of this method, for the loop's budget.
     pub(super) fn take_usage(&self) -> Usage {
-        std::mem::take(&mut self.untold().usage)
+        std::mem::take(&mut self.unrecorded().usage)
     }
 
-    /// Tells the transcript. What could not be recorded is told the next time.
-    pub(crate) async fn tell(&self) -> Result<(), Halt> {
+    /// Records what was used. What could not be recorded is recorded the next time.
+    pub(crate) async fn record_use(&self) -> Result<(), SessionError> {
         loop {
-            let next = self.untold().notes.front().cloned();
-            let Some((note, usage)) = next else {
+            let next = self.unrecorded().notes.front().cloned();
+            let Some((text, usage)) = next else {
                 return Ok(());
             };
-            self.journal.record_use(&note, usage).await?;
-            self.untold().notes.pop_front();
+            let entry = Entry::ModelUse { text, usage };
+            self.recorder.record(entry, Duration::ZERO).await?;
+            self.unrecorded().notes.pop_front();
         }
     }
 
@@ -88,9 +90,9 @@ impl SessionSampling {
         if tokens >= self.limits.max_tokens {
             return Some(format!("{tokens} tokens of this session, the limit"));
         }
-        let mut used = *self.journal.usage.lock().await;
-        for (_, untold) in &self.untold().notes {
-            used += *untold;
+        let mut used = self.recorder.used().await;
+        for (_, unrecorded) in &self.unrecorded().notes {
+            used += *unrecorded;
         }
         self.budget.exceeded(&used, self.started.elapsed())
     }
@@ -112,7 +114,7 @@ impl SamplingHandler for SessionSampling {
         };
         let answer = tokio::select! {
             biased;
-            halt = self.journal.halted() => return Err(format!("the session ends: {halt}")),
+            end = self.recorder.interrupted() => return Err(format!("the session ends: {end}")),
             answer = self.deps.model.reply(request, None) => answer,
         };
         // The provider's words may name the account.
@@ -128,7 +130,7 @@ struct Counted<'a> {
     sampling: &'a SessionSampling,
     server: &'a str,
     used: Usage,
-    told: String,
+    outcome: String,
 }
 
 impl<'a> Counted<'a> {
@@ -137,17 +139,17 @@ impl<'a> Counted<'a> {
             model_calls: 1,
             ..Usage::default()
         };
-        let told = "no answer".to_owned();
+        let outcome = "no answer".to_owned();
         Self {
             sampling,
             server,
             used,
-            told,
+            outcome,
         }
     }
 
     fn answered(&mut self, used: Usage) {
-        self.told = format!(
+        self.outcome = format!(
             "{} tokens in, {} out",
             used.input_tokens, used.output_tokens
         );
@@ -162,11 +164,11 @@ impl Drop for Counted<'_> {
     fn drop(&mut self) {
         let note = format!(
             "the MCP server {} asked the model: {}",
-            self.server, self.told
+            self.server, self.outcome
         );
-        let mut untold = self.sampling.untold();
-        untold.usage += self.used;
-        untold.notes.push_back((note, self.used));
+        let mut unrecorded = self.sampling.unrecorded();
+        unrecorded.usage += self.used;
+        unrecorded.notes.push_back((note, self.used));
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) async fn append(
     .bind(lease.epoch.0)
     .bind(token)
     .bind(step.kind.as_str())
-    .bind(serde_json::to_string(&step.payload)?)
+    .bind(step.payload.to_string())
     .bind(signed(step.duration_ms))
     .fetch_optional(pool)
     .await?;

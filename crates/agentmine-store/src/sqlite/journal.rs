@@ -40,7 +40,7 @@ pub(super) async fn append(
     .bind(seq)
     .bind(lease.epoch.0)
     .bind(step.kind.as_str())
-    .bind(serde_json::to_string(&step.payload)?)
+    .bind(step.payload.to_string())
     .bind(signed(step.duration_ms))
     .bind(now)
     .bind(token.to_string())

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_consumer::{Deps, Mode, Progress};
+use agentmine_consumer::{ConsumerDeps, ConsumerMode, Progress};
 use agentmine_domain::{Epoch, NewTask, Priority, TaskId};
 use agentmine_llm::Model;
 use agentmine_runtime::config::{self, CommandExecutor, Config, Secret};
@@ -77,8 +77,8 @@ impl Fleet {
         backend: Arc<dyn agentmine_sandbox::Backend>,
         model: Arc<dyn Model>,
         watch: Option<UnboundedSender<Progress>>,
-    ) -> anyhow::Result<Arc<Deps>> {
-        Ok(Arc::new(Deps {
+    ) -> anyhow::Result<Arc<ConsumerDeps>> {
+        Ok(Arc::new(ConsumerDeps {
             config: self.config.clone(),
             store: Arc::clone(&self.store),
             heartbeat: agentmine_store::connect_heartbeat(&self.config.store).await?,
@@ -92,9 +92,9 @@ impl Fleet {
 }
 
 /// Works until nothing is waiting.
-pub(crate) async fn work(deps: Arc<Deps>) -> u64 {
+pub(crate) async fn work(deps: Arc<ConsumerDeps>) -> u64 {
     let stop = Shutdown::new(Duration::from_secs(1));
-    agentmine_consumer::run(deps, Mode::Once, stop).await
+    agentmine_consumer::run(deps, ConsumerMode::Once, stop).await
 }
 
 /// The developer's sandboxes: the test image, on the engine at `DOCKER_HOST`.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentmine_consumer::{Mode, Progress};
+use agentmine_consumer::{ConsumerMode, Progress};
 use agentmine_domain::Usage;
 use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest};
 use agentmine_runtime::shutdown::Shutdown;
@@ -45,7 +45,7 @@ pub(crate) async fn run(backend: Backend, rounds: u32) -> anyhow::Result<()> {
     let stop = Shutdown::new(Duration::from_secs(5));
     let consumer = tokio::spawn(agentmine_consumer::run(
         deps,
-        Mode::Continuous,
+        ConsumerMode::Continuous,
         stop.clone(),
     ));
     let mut parts = Parts::default();

@@ -7,18 +7,19 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use agentmine_agent::journal::{CallResult, Entry};
 use agentmine_agent::{
-    Brief, ChangedFile, Facts, Gather, Halt, History, Journal, Limits, Record, Session, TextEditor,
-    ToolFault, ToolResult, Tools,
+    Agent, Brief, ChangedFile, Facts, Gather, History, Journal, RunLimits, TextEditor, ToolResult,
+    Tools,
 };
-use agentmine_domain::{Budget, Lease, StepKind, Usage, WorkerId};
+use agentmine_domain::{Budget, Lease, StepPayload, Usage, WorkerId};
 use agentmine_llm::{
-    Delta, LlmError, Message, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec,
+    Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec,
 };
 use agentmine_store::{NewStep, Store};
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
@@ -49,12 +50,12 @@ pub(crate) async fn run(steps: u32, postgres: Option<&str>) -> anyhow::Result<()
 async fn in_memory(steps: u32) -> anyhow::Result<Samples> {
     let model = AtOnce::new(steps);
     let journal = InMemory::default();
-    let session = Session {
+    let agent = Agent {
         model: &model,
         tools: &Nothing,
         journal: &journal,
         gather: &Measured,
-        limits: Limits::new(Budget {
+        limits: RunLimits::new(Budget {
             steps: u32::MAX,
             tokens: None,
             cost_micros: None,
@@ -65,7 +66,7 @@ async fn in_memory(steps: u32) -> anyhow::Result<Samples> {
         resumed: "",
         watch: None,
     };
-    agentmine_agent::run(&session, History::default(), Usage::default()).await?;
+    agent.run(History::default(), Usage::default()).await?;
     Ok(model.steps())
 }
 
@@ -119,29 +120,37 @@ async fn store_alone(fleet: &Fleet, steps: u32) -> anyhow::Result<Samples> {
 async fn write_steps(store: Arc<dyn Store>, lease: Lease, steps: u32) -> anyhow::Result<Samples> {
     let mut samples = Samples::default();
     for n in 0..steps {
-        let reply = serde_json::to_value(Message::Assistant(reply(n)))?;
-        let result = json!({ "role": "tool", "name": TOOL, "text": result(n) });
         let usage = Usage {
             model_calls: n,
             ..Usage::default()
         };
+        let reply = Entry::ModelReply {
+            reply: reply(n),
+            usage,
+        };
+        let result = Entry::ToolResult {
+            result: CallResult {
+                call_id: format!("call_{n}"),
+                name: TOOL.into(),
+                text: result(n),
+                is_error: false,
+            },
+        };
         let began = Instant::now();
-        let reply = step(StepKind::ModelReply, reply);
-        store.append_step(&lease, &reply).await?;
+        store.append_step(&lease, &step(&reply)?).await?;
         store.record_usage(&lease, "bench", &usage).await?;
-        let result = step(StepKind::ToolResult, result);
-        store.append_step(&lease, &result).await?;
+        store.append_step(&lease, &step(&result)?).await?;
         samples.push(began.elapsed());
     }
     Ok(samples)
 }
 
-fn step(kind: StepKind, message: Value) -> NewStep {
-    NewStep {
-        kind,
-        payload: json!({ "message": message }),
+fn step(entry: &Entry) -> anyhow::Result<NewStep> {
+    Ok(NewStep {
+        kind: entry.kind(),
+        payload: entry.encode()?,
         duration_ms: 0,
-    }
+    })
 }
 
 fn reply(n: u32) -> ModelReply {
@@ -212,7 +221,7 @@ impl Model for AtOnce {
 struct Nothing;
 
 #[async_trait]
-impl Tools for Nothing {
+impl Tools<serde_json::Error> for Nothing {
     fn specs(&self) -> Vec<ToolSpec> {
         vec![ToolSpec {
             name: TOOL.into(),
@@ -221,7 +230,7 @@ impl Tools for Nothing {
         }]
     }
 
-    async fn call(&self, call: &ToolCall) -> Result<ToolResult, ToolFault> {
+    async fn call(&self, call: &ToolCall) -> Result<ToolResult, serde_json::Error> {
         Ok(ToolResult {
             text: format!("{} {}", call.id, RESULT.repeat(8)),
             is_error: false,
@@ -229,27 +238,19 @@ impl Tools for Nothing {
     }
 }
 
-/// Encodes a record to the same JSON that a store would get.
+/// Encodes an entry to the same JSON that a store would get.
 #[derive(Default)]
-struct InMemory(Mutex<Vec<Value>>);
+struct InMemory(Mutex<Vec<StepPayload>>);
 
 #[async_trait]
-impl Journal for InMemory {
-    async fn record(&self, record: Record<'_>, duration_ms: u64) -> Result<(), Halt> {
-        let payload = match record {
-            Record::Phase(phase) => json!({ "phase": phase }),
-            Record::Prompt(message) | Record::Reply(message, _) | Record::ToolResult(message) => {
-                json!({ "message": message, "duration_ms": duration_ms })
-            }
-            Record::Facts(facts) => json!({ "facts": facts }),
-            Record::Note(text) => json!({ "text": text }),
-        };
+impl Journal<serde_json::Error> for InMemory {
+    async fn record(&self, entry: Entry, _: Duration) -> Result<(), serde_json::Error> {
         let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        steps.push(payload);
+        steps.push(entry.encode()?);
         Ok(())
     }
 
-    async fn halted(&self) -> Halt {
+    async fn interrupted(&self) -> serde_json::Error {
         std::future::pending().await
     }
 }
@@ -258,8 +259,8 @@ impl Journal for InMemory {
 struct Measured;
 
 #[async_trait]
-impl Gather for Measured {
-    async fn facts(&self) -> Result<Facts, Halt> {
+impl Gather<serde_json::Error> for Measured {
+    async fn facts(&self) -> Result<Facts, serde_json::Error> {
         Ok(Facts {
             head: Some("0123456".into()),
             files: vec![ChangedFile {

@@ -17,8 +17,8 @@ use agentmine_sandbox::{Sandbox, SandboxError};
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use crate::record::journal::without;
-use crate::run::servers::looks_secret;
+use crate::record::redact::Redactor;
+use crate::record::secret::looks_secret;
 
 /// How long a sandbox may take to say what a server wrote to stderr.
 const STDERR_LIMIT: Duration = Duration::from_secs(5);
@@ -102,19 +102,19 @@ struct SandboxProcess {
     id: u64,
     over: AtomicBool,
     /// Values of the entry's environment, which its stderr does not show.
-    secrets: Vec<Secret>,
+    secrets: Redactor,
 }
 
-/// Values and their lines, longest first; a path is no secret.
-fn blanked(env: &BTreeMap<String, Secret>) -> Vec<Secret> {
+/// Values and their lines; a path is no secret.
+fn blanked(env: &BTreeMap<String, Secret>) -> Redactor {
     let is_path = |value: &str| value.starts_with('/') && !looks_secret(value);
     let values = env.values().map(Secret::expose);
-    let mut all: Vec<&str> = values
-        .filter(|value| !is_path(value))
-        .flat_map(|value| std::iter::once(value).chain(value.lines()))
-        .collect();
-    all.sort_by_key(|value| std::cmp::Reverse(value.len()));
-    all.into_iter().map(Secret::new).collect()
+    Redactor::new(
+        values
+            .filter(|value| !is_path(value))
+            .flat_map(|value| std::iter::once(value).chain(value.lines()))
+            .map(Secret::new),
+    )
 }
 
 #[async_trait]
@@ -125,7 +125,7 @@ impl ServerProcess for SandboxProcess {
             () = self.let_go.cancelled() => String::new(),
             said = said => {
                 let said = said.ok().and_then(Result::ok).unwrap_or_default();
-                without(said, self.secrets.iter())
+                self.secrets.redact(said)
             }
         }
     }

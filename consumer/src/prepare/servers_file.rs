@@ -3,15 +3,15 @@
 //! It is read through git and before the agent begins, never from files that an agent may have
 //! changed: what a push of the agent's own adds to the file starts nothing in its next session.
 
-use agentmine_agent::Halt;
 use agentmine_mcp::config::{MAX_FILE, PROJECT_FILE, RepositoryFile};
 
-use crate::prepare::workspace::Workspace;
-use crate::session::context::Context;
+use super::workspace::Workspace;
+use crate::error::{SessionError, WorkspaceError};
+use crate::session::context::SessionContext;
 
 /// Whether the commit is known to be in the clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Base {
+pub(super) enum Base {
     /// It is what was cloned.
     Cloned,
     /// It was recorded by an earlier session, and the branch may have moved on.
@@ -19,12 +19,12 @@ pub(crate) enum Base {
 }
 
 /// Reads the file at `commit`; `None` where there is none, or servers of repositories are not wanted.
-pub(crate) async fn repository_file(
-    ctx: &Context,
+pub(super) async fn repository_file(
+    ctx: &SessionContext,
     workspace: &Workspace,
     commit: &str,
     base: Base,
-) -> Result<Option<RepositoryFile>, Halt> {
+) -> Result<Option<RepositoryFile>, SessionError> {
     let config = &ctx.deps.config.mcp;
     if !config.enabled || !config.repository_servers {
         return Ok(None);
@@ -55,7 +55,7 @@ pub(crate) async fn repository_file(
 }
 
 /// Whether the commit is there, or can be had.
-async fn fetched(workspace: &Workspace, commit: &str) -> Result<bool, Halt> {
+async fn fetched(workspace: &Workspace, commit: &str) -> Result<bool, WorkspaceError> {
     let there = format!("{commit}^{{commit}}");
     if workspace.git(&["cat-file", "-e", &there]).await?.exit_code == 0 {
         return Ok(true);

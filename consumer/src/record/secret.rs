@@ -1,14 +1,14 @@
-//! What of an operator's entry must not be shown, and what may be.
+//! Which values of an operator's MCP entry are secret.
 //!
 //! A value is secret by its name, by its place (a password or the query of a URL), or by its looks.
 //! What looks like a plain word, a path or a type is left alone: it would be cut out of results too.
-//! Accepted: a short password under a name that says nothing is not known for one.
+//! Accepted: a short password under a name that does not suggest one is not recognized.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use agentmine_mcp::config::Transport;
-use agentmine_runtime::config::Secret;
+use agentmine_mcp::config::{Transport, load};
+use agentmine_runtime::config::{Config, Secret};
 use url::Url;
 
 /// Parts of names, between `_` or `-`, that say that the value is secret.
@@ -25,17 +25,30 @@ const WORDS: [&str; 11] = [
     "AUTHORIZATION",
     "SIGNATURE",
 ];
-/// Those that say so at a name's end too: `APITOKEN`, `PGPASS`.
+/// Those that say so at the end of a name too: `APITOKEN`, `PGPASS`.
 const ENDINGS: usize = 6;
-/// Ends of names whose values tell where something is, and may tell how to log in there.
+/// Ends of names whose values are addresses, which may hold credentials.
 const PLACES: [&str; 5] = ["URL", "URI", "DSN", "CONNECTION_STRING", "CONNECTIONSTRING"];
 /// Bytes from which on a value may be secret by its looks alone.
 const MIN_LOOKS: usize = 16;
-/// Letters and digits without anything between them that no word or version number has.
+/// A run of letters and digits that is longer than in words and version numbers.
 const RUN: usize = 12;
 
+/// The secrets of the operator's MCP servers.
+pub(crate) fn operator_secrets(config: &Config) -> Vec<Secret> {
+    if !config.mcp.enabled {
+        return Vec::new();
+    }
+    let env = |name: &str| std::env::var(name).ok();
+    let loaded = load(config.mcp.config_file.as_deref(), None, &env);
+    let servers = loaded.servers.values();
+    servers
+        .flat_map(|server| secrets(&server.transport))
+        .collect()
+}
+
 /// All secrets of an entry, longest first: one may be part of another.
-pub(super) fn secrets(transport: &Transport) -> Vec<Secret> {
+pub(crate) fn secrets(transport: &Transport) -> Vec<Secret> {
     let mut found = BTreeSet::new();
     match transport {
         Transport::Stdio { env, .. } => {
@@ -55,7 +68,7 @@ pub(super) fn secrets(transport: &Transport) -> Vec<Secret> {
     found.into_iter().map(Secret::new).collect()
 }
 
-/// Whether a value is secret whatever its name: long, and of letters and digits without a sense.
+/// Whether a value is secret whatever its name: long, and of random letters and digits.
 pub(crate) fn looks_secret(value: &str) -> bool {
     let random = |run: &str| {
         run.len() >= RUN
@@ -237,5 +250,22 @@ mod tests {
         );
         let hook = "https://hooks.example/services/T0001/abcdef0123456789abcd";
         assert_eq!(of(&[("HOOK", hook)]), ["abcdef0123456789abcd"]);
+    }
+
+    #[test]
+    fn of_an_entry_the_secret_values_are_known_and_the_others_are_not() {
+        let text = r#"{"mcpServers":{
+            "a":{"command":["x"],"env":{"API_KEY":"k1","GITHUB_PAT":"k2","ROOT":"/srv","MONKEYS":"3","APITOKEN":"k3"}},
+            "b":{"url":"https://b.example/","headers":{"Authorization":"Bearer k4"}}
+        }}"#;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mcp_config.json");
+        std::fs::write(&file, text).unwrap();
+        let loaded = load(Some(&file), None, &|_| None);
+        let all = loaded.servers.values();
+        let all: Vec<Secret> = all.flat_map(|server| secrets(&server.transport)).collect();
+        let mut found: Vec<&str> = all.iter().map(Secret::expose).collect();
+        found.sort_unstable();
+        assert_eq!(found, ["Bearer k4", "k1", "k2", "k3", "k4"]);
     }
 }

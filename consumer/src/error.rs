@@ -1,0 +1,135 @@
+//! Why a session ends before its task is done.
+//!
+//! The stages return these as they come; `session::verdict` alone decides what each means for the task.
+
+use agentmine_agent::AgentError;
+use agentmine_agent::journal::JournalError;
+use agentmine_effects::EffectError;
+use agentmine_gateway::facts::FactsError;
+use agentmine_llm::LlmError;
+use agentmine_sandbox::SandboxError;
+use agentmine_store::StoreError;
+use agentmine_trackers::TrackerError;
+
+/// The session is asked to end, or has lost its task.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Interrupt {
+    /// A stop request.
+    #[error("stopped: {0}")]
+    Stopped(String),
+    /// A pause request.
+    #[error("paused: {0}")]
+    Paused(String),
+    /// The lease is gone; another worker has the task or will. No write and no effect may follow.
+    #[error("the lease is no longer held")]
+    LeaseLost,
+    /// The worker is shutting down.
+    #[error("the worker is draining")]
+    Draining,
+}
+
+/// Why a session ends before its task is done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SessionError {
+    #[error(transparent)]
+    Interrupted(#[from] Interrupt),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Tracker(#[from] TrackerError),
+    #[error(transparent)]
+    Effect(#[from] EffectError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error("a step could not be encoded: {0}")]
+    Encode(#[from] serde_json::Error),
+    #[error(transparent)]
+    Model(LlmError),
+    #[error(transparent)]
+    Facts(#[from] FactsError),
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// The sandbox can neither be frozen nor released.
+    #[error("the agent's sandbox could not be frozen while its result is measured: {0}")]
+    Freeze(SandboxError),
+    #[error("the gateway could not be set up: {0:#}")]
+    Gateway(anyhow::Error),
+    /// The worker's own repository for measuring could not be made: its disk is full, or git is missing.
+    #[error("{0:#}")]
+    BareRepo(anyhow::Error),
+    /// The sandbox is no use any more.
+    #[error("{0}")]
+    SandboxGone(String),
+    #[error("a checkpoint cannot be read: {0:#}")]
+    Checkpoint(anyhow::Error),
+    #[error("the item was closed before the work began")]
+    ItemClosed,
+    #[error("the work would go to the branch {0:?} itself; expected a branch of its own")]
+    NoBranchOfItsOwn(String),
+    #[error("the branch moved while or after it was measured")]
+    BranchMoved,
+    /// There is nothing to open a pull request for.
+    #[error("no result: {0}")]
+    NoResult(String),
+    #[error("the worker panicked: {0}")]
+    Panicked(String),
+}
+
+/// What went wrong in a sandbox with a clone in it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WorkspaceError {
+    #[error("the sandbox could not be started: {0}")]
+    Start(SandboxError),
+    #[error(transparent)]
+    Command(SandboxError),
+    #[error("git {command} failed in the sandbox: {output}")]
+    Git { command: String, output: String },
+    /// The gateway saw the tracker refuse the worker's credentials.
+    #[error(
+        "{during}: the tracker refused the worker's credentials (HTTP {status}). hint: check that the token is not expired and may read and write this repository"
+    )]
+    Unauthorized { during: &'static str, status: u16 },
+    #[error("branch {branch:?} could not be cloned: {output}")]
+    NoSuchBranch { branch: String, output: String },
+    #[error("branch {branch:?} could not be cloned: {output}")]
+    Clone { branch: String, output: String },
+}
+
+impl From<AgentError<SessionError>> for SessionError {
+    fn from(error: AgentError<SessionError>) -> Self {
+        match error {
+            AgentError::Model(error) => Self::Model(error),
+            AgentError::Worker(error) => error,
+        }
+    }
+}
+
+impl SessionError {
+    /// Whether it says that the store is away, and nothing else.
+    pub(crate) fn is_store_away(&self) -> bool {
+        matches!(
+            self,
+            Self::Store(StoreError::Unavailable(_))
+                | Self::Effect(EffectError::Store(StoreError::Unavailable(_)))
+        )
+    }
+
+    /// Whether it says that the lease is another's.
+    pub(crate) fn is_lease_lost(&self) -> bool {
+        matches!(
+            self,
+            Self::Interrupted(Interrupt::LeaseLost)
+                | Self::Store(StoreError::Fenced(_))
+                | Self::Effect(EffectError::Store(StoreError::Fenced(_)))
+        )
+    }
+
+    /// The text of a panic.
+    pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned());
+        Self::Panicked(text.unwrap_or_else(|| "no message".into()))
+    }
+}

@@ -1,0 +1,45 @@
+//! The agent's journal: records, meters and shows each entry, in this order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_agent::Journal;
+use agentmine_agent::journal::Entry;
+use agentmine_domain::Usage;
+use async_trait::async_trait;
+
+use super::journal::SessionJournal;
+use super::live::LiveView;
+use super::meter::UsageMeter;
+use crate::claim::heartbeat::Heartbeat;
+use crate::error::SessionError;
+
+/// The journal as the agent and the session's MCP servers use it.
+pub(crate) struct Recorder {
+    pub(crate) journal: Arc<SessionJournal>,
+    pub(crate) live: Arc<LiveView>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
+    pub(crate) meter: UsageMeter,
+}
+
+impl Recorder {
+    /// What the task has used so far.
+    pub(crate) async fn used(&self) -> Usage {
+        self.meter.total().await
+    }
+}
+
+#[async_trait]
+impl Journal<SessionError> for Recorder {
+    async fn record(&self, entry: Entry, duration: Duration) -> Result<(), SessionError> {
+        let (used, progress) = (entry.usage(), LiveView::of(&entry, duration));
+        self.journal.append(entry, duration).await?;
+        self.meter.count(used).await?;
+        self.live.show_some(progress);
+        Ok(())
+    }
+
+    async fn interrupted(&self) -> SessionError {
+        self.heartbeat.interrupted().await.into()
+    }
+}

@@ -1,0 +1,77 @@
+//! Keeps secrets out of everything that is recorded, shown, or sent to the model.
+
+use std::cmp::Reverse;
+
+use agentmine_runtime::config::Secret;
+
+/// Bytes of the shortest secret that is looked for: a shorter one would be found in ordinary words.
+const MIN_SECRET: usize = 8;
+
+/// Replaces secrets in texts. Apply it before a text is cut: half a secret is not found any more.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Redactor {
+    /// Longest first: one may be part of another.
+    secrets: Vec<Secret>,
+}
+
+impl Redactor {
+    /// Of these secrets.
+    pub(crate) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
+        let mut secrets: Vec<Secret> = secrets
+            .into_iter()
+            .filter(|secret| secret.expose().len() >= MIN_SECRET)
+            .collect();
+        secrets.sort_by_key(|secret| Reverse(secret.expose().len()));
+        Self { secrets }
+    }
+
+    /// The text with `***` in the place of each secret.
+    pub(crate) fn redact(&self, mut text: String) -> String {
+        for secret in self.secrets.iter().map(Secret::expose) {
+            if text.contains(secret) {
+                text = text.replace(secret, "***");
+            }
+        }
+        text
+    }
+
+    /// Whether nothing of `secrets` would be left in a redacted text.
+    pub(crate) fn covers(&self, secrets: &[Secret]) -> bool {
+        let known = |secret: &str| self.secrets.iter().any(|known| known.expose() == secret);
+        secrets
+            .iter()
+            .map(Secret::expose)
+            .all(|secret| secret.len() < MIN_SECRET || known(secret))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redactor(secrets: &[&str]) -> Redactor {
+        Redactor::new(secrets.iter().map(|secret| Secret::new(*secret)))
+    }
+
+    #[test]
+    fn a_secret_is_replaced_wherever_it_is() {
+        let redactor = redactor(&["canary-token", "short"]);
+        assert_eq!(
+            redactor.redact("canary-token, short canary-tokens".into()),
+            "***, short ***s"
+        );
+    }
+
+    #[test]
+    fn the_longest_secret_is_replaced_first() {
+        let redactor = redactor(&["canary-token", "canary-token-and-more"]);
+        assert_eq!(redactor.redact("canary-token-and-more".into()), "***");
+    }
+
+    #[test]
+    fn an_unknown_secret_is_not_covered() {
+        let redactor = redactor(&["canary-token"]);
+        assert!(redactor.covers(&[Secret::new("canary-token"), Secret::new("short")]));
+        assert!(!redactor.covers(&[Secret::new("another-token")]));
+    }
+}

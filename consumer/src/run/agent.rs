@@ -1,0 +1,155 @@
+//! Runs the agent in a prepared sandbox, with the session's MCP servers.
+
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_agent::{Agent, Brief, History, RunLimits, RunOutcome, TextEditor};
+use agentmine_domain::{ItemKind, Usage};
+use agentmine_trackers::Item;
+use futures::FutureExt as _;
+
+use super::command::CommandTool;
+use super::redacting_model::RedactingModel;
+use super::servers::Servers;
+use super::servers::sampling::SessionSampling;
+use super::tools::FleetTools;
+use crate::error::SessionError;
+use crate::prepare::Prepared;
+use crate::record::checkpoint::Checkpoints;
+use crate::record::recorder::Recorder;
+use crate::session::context::SessionContext;
+use crate::verify::measure::Measurer;
+
+/// How long the end of the servers waits for the store to take their last notes.
+const LAST_NOTES: Duration = Duration::from_secs(5);
+
+/// What the agent works on, and with.
+pub(crate) struct Work<'a> {
+    pub(crate) ctx: &'a SessionContext,
+    pub(crate) item: &'a Item,
+    pub(crate) prepared: &'a Prepared,
+    pub(crate) measurer: &'a Measurer<'a>,
+    pub(crate) recorder: Arc<Recorder>,
+}
+
+impl Work<'_> {
+    /// Starts the MCP servers, runs the agent, ends the servers.
+    pub(crate) async fn run(
+        &self,
+        history: History,
+        used: Usage,
+    ) -> Result<RunOutcome, SessionError> {
+        let ctx = self.ctx;
+        let sampling = Arc::new(SessionSampling::new(
+            Arc::clone(&ctx.deps),
+            Arc::clone(&self.recorder),
+        ));
+        let start = Servers::start(ctx, self.prepared, &sampling);
+        let servers = Arc::new(ctx.heartbeat.unless_interrupted(start).await?);
+        let running = AssertUnwindSafe(self.run_with(&servers, history, used));
+        let outcome = running.catch_unwind().await;
+        self.end(&servers, &sampling).await;
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    async fn run_with(
+        &self,
+        servers: &Arc<Servers>,
+        history: History,
+        used: Usage,
+    ) -> Result<RunOutcome, SessionError> {
+        let (ctx, prepared) = (self.ctx, self.prepared);
+        let sandbox = Arc::clone(&prepared.workspace.sandbox);
+        let tools = FleetTools {
+            ctx,
+            checkpoints: Checkpoints::new(
+                Arc::clone(&sandbox),
+                Arc::clone(&ctx.deps.store),
+                ctx.lease.clone(),
+                prepared.restored.as_ref().map(|r| r.commit.clone()),
+                prepared.restored.as_ref().map_or(0, |r| r.total),
+            ),
+            sandbox,
+            command: CommandTool::of(&ctx.deps.config.command_executor),
+            servers: Arc::clone(servers),
+            workspace: &prepared.workspace,
+            noted: Default::default(),
+        };
+        let model = RedactingModel {
+            model: Arc::clone(&ctx.deps.model),
+            redactor: Arc::clone(&ctx.redactor),
+        };
+        let agent = Agent {
+            model: &model,
+            tools: &tools,
+            journal: self.recorder.as_ref(),
+            gather: self.measurer,
+            limits: RunLimits::new(ctx.deps.budget()),
+            max_rounds: ctx.deps.config.agent.max_rounds,
+            brief: &self.brief(servers),
+            resumed: &resumed_with(prepared),
+            watch: None,
+        };
+        Ok(agent.run(history, used).await?)
+    }
+
+    /// Ends the servers. With the lease lost another worker may have begun, and the sandboxes wait for
+    /// no server's grace. What the store does not take now is not recorded: the session's end matters
+    /// more.
+    async fn end(&self, servers: &Servers, sampling: &SessionSampling) {
+        let ctx = self.ctx;
+        if ctx.heartbeat.lost() {
+            tokio::join!(servers.shutdown(), ctx.remove_sandboxes());
+            return;
+        }
+        servers.shutdown().await;
+        let notes = async {
+            servers.record_notices(ctx).await?;
+            sampling.record_use().await
+        };
+        if tokio::time::timeout(LAST_NOTES, notes).await.is_err() {
+            tracing::warn!("the store is away; the last notices of the MCP servers are not recorded");
+        }
+    }
+
+    fn brief(&self, servers: &Servers) -> Brief {
+        let executor = &self.ctx.deps.config.command_executor;
+        let item = &self.ctx.task.item;
+        Brief {
+            title: self.item.title.clone(),
+            body: self.item.body.clone(),
+            kind: match item.kind {
+                ItemKind::Issue => "Issue".into(),
+                ItemKind::PullRequest => "Pull request".into(),
+            },
+            number: item.number,
+            repository: self.item.item.repo_path.clone(),
+            author: self.item.author.clone(),
+            branch: self.prepared.branches.work.clone(),
+            workspace: self.prepared.workspace.sandbox.workspace_root().to_owned(),
+            command_timeout: executor
+                .enabled
+                .then_some(executor.execution.timeout_seconds),
+            denied_commands: executor.execution.denied_commands.clone(),
+            text_editor: match servers.editor() {
+                Some(_) => TextEditor::Offered,
+                None => TextEditor::Absent,
+            },
+        }
+    }
+}
+
+/// The message to the model where another worker was before.
+fn resumed_with(prepared: &Prepared) -> String {
+    let files = match prepared.restored {
+        Some(_) => "The project's files are as they were after the last call that changed them.",
+        None => {
+            "The project's files are those of the branch as it is on the remote; anything that was not pushed is gone."
+        }
+    };
+    format!(
+        "The worker was replaced and the sandbox is a new one. {files} Everything outside of the project's folder is gone: \
+         installed packages, running processes, temporary files. Check the state first, then continue."
+    )
+}

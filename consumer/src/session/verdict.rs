@@ -1,0 +1,205 @@
+//! What an error means for the task: the one place that decides it.
+
+use agentmine_effects::{EffectError, is_final};
+use agentmine_gateway::facts::FactsError;
+use agentmine_llm::LlmError;
+use agentmine_sandbox::SandboxError;
+use agentmine_store::StoreError;
+use agentmine_trackers::TrackerError;
+
+use crate::error::{Interrupt, SessionError, WorkspaceError};
+
+/// What becomes of a task whose session ended with an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The lease is another's: nothing at all is written.
+    Abandon,
+    /// Queued again at once; the attempt does not count.
+    GiveBack,
+    /// Queued again with a delay while attempts are left, failed after the last one.
+    Retry(String),
+    /// Failed; trying again is no use.
+    Fail(String),
+    /// Stopped by a person.
+    Stop(String),
+    /// Set aside by a person.
+    Pause(String),
+}
+
+impl Verdict {
+    /// For logs.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Abandon => "lease_lost",
+            Self::GiveBack => "drained",
+            Self::Retry(_) => "retry",
+            Self::Fail(_) => "failed",
+            Self::Stop(_) => "stopped",
+            Self::Pause(_) => "paused",
+        }
+    }
+}
+
+/// Decides.
+pub(crate) fn verdict(error: &SessionError) -> Verdict {
+    match error {
+        SessionError::Interrupted(interrupt) => of_interrupt(interrupt),
+        SessionError::Store(error) | SessionError::Effect(EffectError::Store(error)) => {
+            of_store(error)
+        }
+        SessionError::Tracker(error) | SessionError::Effect(EffectError::Tracker(error)) => {
+            of_tracker(error)
+        }
+        SessionError::Model(error) => of_model(error),
+        SessionError::Facts(error) => of_facts(error),
+        SessionError::Workspace(error) => of_workspace(error),
+        SessionError::ItemClosed => Verdict::Stop(error.to_string()),
+        SessionError::Effect(EffectError::Record { .. })
+        | SessionError::Journal(_)
+        | SessionError::Encode(_)
+        | SessionError::Gateway(_)
+        | SessionError::Checkpoint(_)
+        | SessionError::NoBranchOfItsOwn(_)
+        | SessionError::NoResult(_) => Verdict::Fail(error.to_string()),
+        SessionError::Freeze(_)
+        | SessionError::BareRepo(_)
+        | SessionError::SandboxGone(_)
+        | SessionError::BranchMoved
+        | SessionError::Panicked(_) => Verdict::Retry(error.to_string()),
+    }
+}
+
+fn of_interrupt(interrupt: &Interrupt) -> Verdict {
+    match interrupt {
+        Interrupt::Stopped(reason) => Verdict::Stop(reason.clone()),
+        Interrupt::Paused(reason) => Verdict::Pause(reason.clone()),
+        Interrupt::LeaseLost => Verdict::Abandon,
+        Interrupt::Draining => Verdict::GiveBack,
+    }
+}
+
+fn of_store(error: &StoreError) -> Verdict {
+    match error {
+        StoreError::Fenced(_) => Verdict::Abandon,
+        StoreError::Unavailable(_) | StoreError::Fault(_) => Verdict::Retry(error.to_string()),
+    }
+}
+
+fn of_tracker(error: &TrackerError) -> Verdict {
+    if is_final(error) {
+        Verdict::Fail(error.to_string())
+    } else {
+        Verdict::Retry(error.to_string())
+    }
+}
+
+fn of_model(error: &LlmError) -> Verdict {
+    match error {
+        LlmError::Unavailable { .. } | LlmError::Protocol(_) => Verdict::Retry(error.to_string()),
+        LlmError::Refused { status: 404, .. } => Verdict::Fail(format!(
+            "{error}. hint: check that model.base_url ends in /v1 and that the API has a model of this name"
+        )),
+        LlmError::Refused { .. }
+        | LlmError::Unauthorized { .. }
+        | LlmError::ContextTooLong(_)
+        | LlmError::Replay(_) => Verdict::Fail(error.to_string()),
+    }
+}
+
+fn of_facts(error: &FactsError) -> Verdict {
+    match error {
+        FactsError::Auth(_) | FactsError::NotFound(_) => Verdict::Fail(error.to_string()),
+        FactsError::Network(_) | FactsError::Git(_) => Verdict::Retry(error.to_string()),
+    }
+}
+
+/// spec 001 §8.1: a refusal is final; an absent engine or network may come back.
+fn of_workspace(error: &WorkspaceError) -> Verdict {
+    match error {
+        WorkspaceError::Start(SandboxError::Refused(_))
+        | WorkspaceError::Unauthorized { .. }
+        | WorkspaceError::NoSuchBranch { .. } => Verdict::Fail(error.to_string()),
+        WorkspaceError::Start(
+            SandboxError::Unavailable(_)
+            | SandboxError::Gone(_)
+            | SandboxError::Protocol(_)
+            | SandboxError::Failed(_),
+        )
+        | WorkspaceError::Command(_)
+        | WorkspaceError::Git { .. }
+        | WorkspaceError::Clone { .. } => Verdict::Retry(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentmine_domain::{TaskId, TrackerKind};
+
+    use super::*;
+
+    fn is_retry(error: impl Into<SessionError>) -> bool {
+        matches!(verdict(&error.into()), Verdict::Retry(_))
+    }
+
+    fn is_fail(error: impl Into<SessionError>) -> bool {
+        matches!(verdict(&error.into()), Verdict::Fail(_))
+    }
+
+    #[test]
+    fn an_unavailable_model_is_tried_again_and_refused_credentials_are_not() {
+        assert!(is_retry(SessionError::Model(LlmError::Unavailable {
+            tries: 5,
+            detail: "503".into(),
+        })));
+        let refused = |status| LlmError::Refused {
+            status,
+            body: "no".into(),
+        };
+        assert!(is_fail(SessionError::Model(refused(400))));
+        let Verdict::Fail(reason) = verdict(&SessionError::Model(refused(404))) else {
+            panic!("not final");
+        };
+        assert!(reason.contains("model.base_url"), "{reason}");
+    }
+
+    #[test]
+    fn nothing_is_written_once_the_lease_is_lost() {
+        let lost: [SessionError; 3] = [
+            Interrupt::LeaseLost.into(),
+            StoreError::Fenced(TaskId::new()).into(),
+            EffectError::Store(StoreError::Fenced(TaskId::new())).into(),
+        ];
+        for error in lost {
+            assert_eq!(verdict(&error), Verdict::Abandon, "{error}");
+        }
+    }
+
+    #[test]
+    fn requests_of_people_are_obeyed_as_they_are() {
+        assert_eq!(
+            verdict(&Interrupt::Stopped("enough".into()).into()),
+            Verdict::Stop("enough".into())
+        );
+        assert_eq!(
+            verdict(&Interrupt::Paused("later".into()).into()),
+            Verdict::Pause("later".into())
+        );
+        assert_eq!(verdict(&Interrupt::Draining.into()), Verdict::GiveBack);
+    }
+
+    #[test]
+    fn a_refusal_is_final_and_an_outage_is_not() {
+        let tracker = TrackerKind::GitHub;
+        assert!(is_fail(TrackerError::NotFound {
+            tracker,
+            what: "the issue".into()
+        }));
+        assert!(is_fail(FactsError::Auth(401)));
+        assert!(is_retry(FactsError::Network("timed out".into())));
+        let start = |error| SessionError::from(WorkspaceError::Start(error));
+        assert!(is_fail(start(SandboxError::Refused("no such image".into()))));
+        assert!(is_retry(start(SandboxError::Unavailable("refused".into()))));
+        assert!(is_fail(SessionError::NoResult("nothing was pushed".into())));
+        assert!(is_retry(SessionError::Panicked("index out of bounds".into())));
+    }
+}

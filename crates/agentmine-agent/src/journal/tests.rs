@@ -1,0 +1,227 @@
+use std::path::Path;
+
+use agentmine_domain::Epoch;
+use agentmine_llm::{Stop, ToolCall};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::facts::{ChangedFile, Check, WebRequest};
+use crate::start::Project;
+
+/// One entry of each variant, every field set.
+fn every_entry() -> Vec<Entry> {
+    let usage = Usage {
+        model_calls: 1,
+        tool_calls: 2,
+        input_tokens: 3,
+        cached_tokens: 4,
+        output_tokens: 5,
+        cost_micros: 6,
+    };
+    vec![
+        Entry::Phase {
+            phase: Phase::Preparing,
+        },
+        Entry::Start {
+            start: Start {
+                base: "base".into(),
+                project: Project {
+                    setup: vec!["npm ci".into()],
+                    checks: vec!["npm test".into()],
+                    checks_from: "from the configuration".into(),
+                    guessed: true,
+                    warning: Some("a warning".into()),
+                },
+            },
+        },
+        Entry::Prompt {
+            role: PromptRole::System,
+            text: "who".into(),
+        },
+        Entry::Prompt {
+            role: PromptRole::User,
+            text: "what".into(),
+        },
+        Entry::ModelReply {
+            reply: ModelReply {
+                text: "reply".into(),
+                calls: vec![ToolCall {
+                    id: "id".into(),
+                    name: "tool".into(),
+                    arguments: "{}".into(),
+                }],
+                stop: Stop::ToolCalls,
+            },
+            usage,
+        },
+        Entry::ToolResult {
+            result: CallResult {
+                call_id: "id".into(),
+                name: "tool".into(),
+                text: "result".into(),
+                is_error: true,
+            },
+        },
+        Entry::Facts {
+            facts: Facts {
+                head: Some("head".into()),
+                base: "base".into(),
+                push_error: Some("rejected".into()),
+                files: vec![ChangedFile {
+                    path: "path".into(),
+                    added: Some(1),
+                    removed: None,
+                }],
+                checks: vec![Check {
+                    command: "make".into(),
+                    exit_code: 2,
+                    output: "boom".into(),
+                    duration_ms: 3,
+                    could_not_run: true,
+                }],
+                checks_from: "guessed".into(),
+                placeholders: vec!["a:1 todo".into()],
+                protected: vec![".github/workflows/ci.yml".into()],
+                web: vec![WebRequest {
+                    host: "host:443".into(),
+                    count: 2,
+                    refused: Some("not allowed".into()),
+                }],
+                web_dropped: 1,
+                diff_cut: true,
+            },
+        },
+        Entry::ModelUse {
+            text: "a server asked".into(),
+            usage,
+        },
+        Entry::note("a note"),
+    ]
+}
+
+fn step(kind: StepKind, payload: &Value) -> Step {
+    Step {
+        seq: Seq(7),
+        epoch: Epoch(1),
+        kind,
+        payload: StepPayload::encode(payload).unwrap(),
+        duration_ms: 0,
+        at: chrono::Utc::now(),
+    }
+}
+
+/// `UPDATE_GOLDEN=1 cargo test -p agentmine-agent golden` writes the file anew. A changed line means
+/// that journals in stores would no longer be read: change the version, and keep reading the old one.
+#[test]
+fn the_golden_file_holds_every_variant_as_it_is_stored() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/journal.json");
+    let stored: Vec<Value> = every_entry()
+        .iter()
+        .map(|entry| json!({ "kind": entry.kind(), "payload": entry.encode().unwrap() }))
+        .collect();
+    let text = serde_json::to_string_pretty(&stored).unwrap() + "\n";
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn every_variant_is_decoded_to_what_was_encoded() {
+    for entry in every_entry() {
+        let payload: Value = entry.encode().unwrap().decode().unwrap();
+        assert_eq!(
+            Entry::decode(&step(entry.kind(), &payload)).unwrap(),
+            entry
+        );
+    }
+}
+
+#[test]
+fn steps_without_a_version_are_still_read() {
+    let message = |message: Value| json!({ "message": message, "usage": { "model_calls": 1 } });
+    let tool = json!({ "role": "tool", "call_id": "1", "name": "t", "text": "x", "is_error": false });
+    let old = [
+        (StepKind::Phase, json!({ "phase": "running" })),
+        (StepKind::Prompt, message(json!({ "role": "user", "text": "do it" }))),
+        (StepKind::Prompt, message(json!({ "role": "system", "text": "you are" }))),
+        (StepKind::ModelReply, message(json!({ "role": "assistant", "text": "yes" }))),
+        (StepKind::ToolResult, message(tool)),
+        (StepKind::Note, json!({ "text": "a note" })),
+        (StepKind::Note, json!({ "text": "asked", "usage": { "model_calls": 1 } })),
+    ];
+    let entries: Vec<Entry> = old
+        .iter()
+        .map(|(kind, payload)| Entry::decode(&step(*kind, payload)).unwrap())
+        .collect();
+    let kinds: Vec<StepKind> = entries.iter().map(Entry::kind).collect();
+    assert_eq!(kinds, old.map(|(kind, _)| kind));
+    let used: u32 = entries.iter().map(|entry| entry.usage().model_calls).sum();
+    assert_eq!(used, 2, "of the reply and of the server");
+}
+
+#[test]
+fn a_step_that_cannot_be_decoded_is_named() {
+    for (kind, payload, says) in [
+        (StepKind::Note, json!({ "v": 2, "type": "note", "text": "x" }), "version 2"),
+        (StepKind::Note, json!({ "v": 1, "type": "note" }), "text"),
+        (StepKind::Note, json!({ "v": 1, "type": "poem", "text": "x" }), "poem"),
+        (StepKind::Note, json!({ "v": 1, "type": "phase", "phase": "running" }), "recorded as phase"),
+        (StepKind::ModelReply, json!({ "message": { "role": "assistant", "text": "x" } }), "role"),
+        (StepKind::Prompt, json!({}), "role"),
+        (StepKind::Fact, json!([]), "struct"),
+    ] {
+        let error = Entry::decode(&step(kind, &payload)).unwrap_err().to_string();
+        assert!(error.contains("step 7"), "{error}");
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn every_text_of_every_variant_is_redacted() {
+    let texts = |entry: &Entry| {
+        let mut found = Vec::new();
+        strings(&entry.encode().unwrap().decode().unwrap(), &mut found);
+        found
+    };
+    for entry in every_entry() {
+        let kept = ["type", "role", "stop", "phase"];
+        let redacted = entry.clone().redacted(&|_| "***".into());
+        for (key, text) in texts(&redacted) {
+            assert!(
+                kept.contains(&key.as_str()) || text == "***",
+                "{key} of {:?} is {text:?}",
+                entry.kind()
+            );
+        }
+        assert_eq!(texts(&redacted).len(), texts(&entry).len());
+    }
+}
+
+/// All texts of a value with the keys that hold them.
+fn strings(value: &Value, found: &mut Vec<(String, String)>) {
+    let Value::Object(fields) = value else { return };
+    for (key, value) in fields {
+        match value {
+            Value::String(text) => found.push((key.clone(), text.clone())),
+            Value::Array(items) => items.iter().for_each(|item| match item {
+                Value::String(text) => found.push((key.clone(), text.clone())),
+                other => strings(other, found),
+            }),
+            other => strings(other, found),
+        }
+    }
+}
+
+#[test]
+fn the_newest_start_counts() {
+    let start = |base: &str| Entry::Start {
+        start: Start {
+            base: base.into(),
+            project: Project::default(),
+        },
+    };
+    let entries = [start("old"), Entry::note("x"), start("new"), Entry::note("y")];
+    assert_eq!(newest_start(&entries).unwrap().base, "new");
+    assert!(newest_start(&entries[1..2]).is_none());
+}

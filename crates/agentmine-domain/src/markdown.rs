@@ -1,0 +1,64 @@
+//! Foreign texts (of a model, a command, a repository) in Markdown that a forge renders.
+
+/// A foreign text as a code block that the text cannot end.
+#[must_use]
+pub fn fenced(text: &str) -> String {
+    let text = text.trim();
+    let mut longest = 0;
+    let mut run = 0;
+    for c in text.chars() {
+        run = if c == '`' { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}text\n{text}\n{fence}")
+}
+
+/// A foreign text that cannot close other issues, mention people, show images or forge our markers.
+#[must_use]
+pub fn neutralized(text: &str) -> String {
+    text.replace('<', "&lt;")
+        .replace("![", "!\u{200b}[")
+        .replace('@', "@\u{200b}")
+        .replace('#', "#\u{200b}")
+        .replace("/issues/", "/issues\u{200b}/")
+        .replace("/pull/", "/pull\u{200b}/")
+        .replace("/merge_requests/", "/merge_requests\u{200b}/")
+        .replace("GH-", "GH\u{200b}-")
+        .lines()
+        .map(restore_heading)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// `#` at the start of a line is a heading, not an issue number: it is restored.
+fn restore_heading(line: &str) -> String {
+    let bare = line.replace("#\u{200b}", "#");
+    let hashes = bare.chars().take_while(|c| *c == '#').count();
+    if (1..=6).contains(&hashes) && bare[hashes..].starts_with(' ') {
+        let rest = bare[hashes..].replace('#', "#\u{200b}");
+        format!("{}{rest}", "#".repeat(hashes))
+    } else {
+        line.to_owned()
+    }
+}
+
+/// A foreign text for a table's cell or a code span; at most 200 characters.
+#[must_use]
+pub fn cell(text: &str) -> String {
+    cap(text, 200)
+        .replace(['\n', '\r'], " ")
+        .replace('|', "\\|")
+        .replace('`', "'")
+}
+
+/// At most `max` characters of a text; a cut ends in `…`.
+#[must_use]
+pub fn cap(text: &str, max: usize) -> String {
+    if text.chars().count() <= max {
+        return text.to_owned();
+    }
+    let mut cut: String = text.chars().take(max).collect();
+    cut.push('…');
+    cut
+}

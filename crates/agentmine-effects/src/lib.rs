@@ -1,0 +1,96 @@
+//! Every write to a tracker, once: labels, the progress comment, the pull request.
+//!
+//! Producer, consumer and sweep all write through [`Effects`], and nobody else writes to a tracker. Each
+//! write is an effect: its intent is recorded under a key that is unique within the task, then the
+//! outside world is looked at and written to, then the effect is recorded as done. Killed anywhere in
+//! between, the next caller looks before it acts. With a lease, recording the intent is fenced.
+//!
+//! Accepted: a tracker that applies a write and does not show it afterwards gets it twice.
+
+mod error;
+mod label;
+mod pull_request;
+mod report;
+mod text;
+
+use std::sync::Arc;
+
+use agentmine_domain::{EffectKey, Lease, Task};
+use agentmine_runtime::config::Labels;
+use agentmine_store::{EffectState, Store};
+use agentmine_trackers::Tracker;
+use serde_json::Value;
+
+pub use error::{EffectError, is_final};
+pub use text::progress_comment;
+
+/// The effects of one task.
+pub struct Effects {
+    store: Arc<dyn Store>,
+    tracker: Arc<dyn Tracker>,
+    labels: Labels,
+    task: Task,
+    lease: Option<Lease>,
+}
+
+impl Effects {
+    /// For the worker that holds `lease`: no effect begins once the lease is another's.
+    pub fn of_session(
+        store: Arc<dyn Store>,
+        tracker: Arc<dyn Tracker>,
+        labels: Labels,
+        task: Task,
+        lease: Lease,
+    ) -> Self {
+        Self {
+            lease: Some(lease),
+            ..Self::of_reconciler(store, tracker, labels, task)
+        }
+    }
+
+    /// For a producer or a sweep, which hold no lease: `task` is as it was just read.
+    pub fn of_reconciler(
+        store: Arc<dyn Store>,
+        tracker: Arc<dyn Tracker>,
+        labels: Labels,
+        task: Task,
+    ) -> Self {
+        Self {
+            store,
+            tracker,
+            labels,
+            task,
+            lease: None,
+        }
+    }
+
+    /// The tracker, for reading.
+    #[must_use]
+    pub fn tracker(&self) -> &dyn Tracker {
+        self.tracker.as_ref()
+    }
+
+    /// Writes the task's one comment, edited in place.
+    ///
+    /// # Errors
+    /// Of the store or the tracker.
+    pub async fn comment(&self, body: &str) -> Result<(), EffectError> {
+        let key = EffectKey::progress_comment();
+        self.begin(&key).await?;
+        let marker = format!("agentmine:task={}:progress", self.task.id);
+        self.tracker
+            .upsert_comment(&self.task.item, &marker, body)
+            .await?;
+        self.done(&key, &Value::Null).await
+    }
+
+    /// Records the intent, or returns how far the effect has come.
+    async fn begin(&self, key: &EffectKey) -> Result<EffectState, EffectError> {
+        let lease = self.lease.as_ref();
+        Ok(self.store.effect_begin(self.task.id, lease, key).await?)
+    }
+
+    async fn done(&self, key: &EffectKey, result: &Value) -> Result<(), EffectError> {
+        Ok(self.store.effect_done(self.task.id, key, result).await?)
+    }
+}

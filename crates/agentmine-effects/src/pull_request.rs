@@ -1,0 +1,67 @@
+//! The pull request.
+
+use agentmine_domain::EffectKey;
+use agentmine_store::EffectState;
+use agentmine_trackers::{NewPullRequest, PullRequest};
+use serde::{Deserialize, Serialize};
+
+use crate::{EffectError, Effects};
+
+/// What is recorded of an opened pull request.
+#[derive(Serialize, Deserialize)]
+struct Opened {
+    number: u64,
+    url: String,
+    /// The commit whose measurement its text reports.
+    commit: String,
+}
+
+impl Effects {
+    /// Opens the pull request, or finds the one that an earlier attempt opened; then its text is
+    /// updated to report what was measured of `commit`.
+    ///
+    /// # Errors
+    /// Of the store or the tracker.
+    pub async fn pull_request(
+        &self,
+        new: &NewPullRequest,
+        commit: &str,
+    ) -> Result<PullRequest, EffectError> {
+        let key = EffectKey::pull_request(&new.head);
+        let reported = match self.begin(&key).await? {
+            EffectState::Done(result) => Some(opened(&key, result)?.commit),
+            EffectState::Fresh | EffectState::Unsure => None,
+        };
+        let item = &self.task.item;
+        let pull = match self.tracker.find_pull_request(item, &new.head).await? {
+            Some(pull) => {
+                if pull.open && reported.as_deref() != Some(commit) {
+                    self.tracker
+                        .update_pull_request(item, pull.number, new)
+                        .await?;
+                }
+                pull
+            }
+            None => self.tracker.create_pull_request(item, new).await?,
+        };
+        let record = Opened {
+            number: pull.number,
+            url: pull.url.clone(),
+            commit: commit.to_owned(),
+        };
+        let record = serde_json::to_value(&record).map_err(unreadable(&key))?;
+        self.done(&key, &record).await?;
+        Ok(pull)
+    }
+}
+
+fn opened(key: &EffectKey, result: serde_json::Value) -> Result<Opened, EffectError> {
+    serde_json::from_value(result).map_err(unreadable(key))
+}
+
+fn unreadable(key: &EffectKey) -> impl Fn(serde_json::Error) -> EffectError {
+    move |detail| EffectError::Record {
+        effect: key.to_string(),
+        detail,
+    }
+}

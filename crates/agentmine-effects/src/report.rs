@@ -1,0 +1,80 @@
+//! Reports of how a task ended. Each may be repeated.
+
+use agentmine_domain::{EffectKey, TaskLabel, TaskState};
+use serde_json::Value;
+
+use crate::text::{failure_comment, result_comment, stopped_comment};
+use crate::{EffectError, Effects, is_final};
+
+/// In the place of a session's number, in reports that no session makes.
+const NO_SESSION: &str = "ended";
+
+impl Effects {
+    /// Reports a result; `missing` where it is only partial.
+    ///
+    /// # Errors
+    /// Of the store or the tracker.
+    pub async fn report_done(
+        &self,
+        url: &str,
+        missing: Option<&str>,
+        session: &str,
+    ) -> Result<(), EffectError> {
+        self.comment(&result_comment(url, missing, session)).await?;
+        self.label(TaskLabel::Done).await
+    }
+
+    /// Reports that the task could not be done.
+    ///
+    /// # Errors
+    /// Of the store or the tracker.
+    pub async fn report_failed(&self, reason: &str, session: &str) -> Result<(), EffectError> {
+        self.comment(&failure_comment(reason, session)).await?;
+        self.label(TaskLabel::Failed).await
+    }
+
+    /// Reports that a person stopped the task.
+    ///
+    /// # Errors
+    /// Of the store or the tracker.
+    pub async fn report_stopped(&self, reason: &str, session: &str) -> Result<(), EffectError> {
+        self.comment(&stopped_comment(reason, session)).await?;
+        self.label(TaskLabel::Stopped).await
+    }
+
+    /// Reports what the row says, for a task that no worker holds. What the tracker refuses for good
+    /// is given up: it is recorded as done, so that it is not tried for ever.
+    ///
+    /// # Errors
+    /// Of the store, or a passing one of the tracker.
+    pub async fn report_end(&self) -> Result<(), EffectError> {
+        let label = match self.task.state {
+            TaskState::Queued | TaskState::Leased(_) => return Ok(()),
+            state @ (TaskState::Paused | TaskState::Ended(_)) => TaskLabel::of(state),
+        };
+        match self.report_as(label).await {
+            Err(EffectError::Tracker(error)) if is_final(&error) => {
+                tracing::warn!(task.id = %self.task.id, %error, "the end of the task cannot be reported; gave up");
+                let key = EffectKey::label(label, self.task.epoch);
+                self.done(&key, &Value::Null).await
+            }
+            reported => reported,
+        }
+    }
+
+    async fn report_as(&self, label: TaskLabel) -> Result<(), EffectError> {
+        let task = &self.task;
+        let reason = task.reason.as_deref().unwrap_or("no reason is recorded");
+        match (label, &task.pull_request_url) {
+            (TaskLabel::Done, Some(url)) => {
+                self.report_done(url, task.reason.as_deref(), NO_SESSION)
+                    .await
+            }
+            (TaskLabel::Failed, _) => self.report_failed(reason, NO_SESSION).await,
+            (TaskLabel::Stopped, _) => self.report_stopped(reason, NO_SESSION).await,
+            (TaskLabel::Done | TaskLabel::Paused | TaskLabel::Processing, _) => {
+                self.label(label).await
+            }
+        }
+    }
+}
