@@ -50,7 +50,11 @@ pub enum ProducerMode {
 ///
 /// # Errors
 /// The first tracker, store or queue that failed in [`ProducerMode::Once`].
-pub async fn run(deps: Arc<ProducerDeps>, mode: ProducerMode, stop: Shutdown) -> anyhow::Result<Scan> {
+pub async fn run(
+    deps: Arc<ProducerDeps>,
+    mode: ProducerMode,
+    stop: Shutdown,
+) -> anyhow::Result<Scan> {
     cleanup::clear(&deps).await;
     if mode == ProducerMode::Once {
         return scan(&deps).await;

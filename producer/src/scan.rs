@@ -91,7 +91,11 @@ fn keep_first(slot: &mut Option<anyhow::Error>, error: anyhow::Error) {
 }
 
 /// Records a task for each item that asks for work.
-async fn record(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, scan: &mut Scan) -> Result<Vec<Task>> {
+async fn record(
+    deps: &ProducerDeps,
+    tracker: &Arc<dyn Tracker>,
+    scan: &mut Scan,
+) -> Result<Vec<Task>> {
     let candidates = tracker
         .candidates(&deps.config.labels.request)
         .await

@@ -163,7 +163,9 @@ impl Rig {
     /// The results of a task's tool calls, with the steps that hold them.
     pub(crate) async fn results(&self, task: &Task) -> Vec<(Seq, CallResult)> {
         let steps = self.steps(task).await;
-        let results = steps.iter().map(|step| (step.seq, Entry::decode(step).unwrap()));
+        let results = steps
+            .iter()
+            .map(|step| (step.seq, Entry::decode(step).unwrap()));
         results
             .filter_map(|(seq, entry)| match entry {
                 Entry::ToolResult { result } => Some((seq, result)),

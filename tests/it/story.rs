@@ -195,7 +195,9 @@ async fn killed_consumer_loses_nothing() {
     // The second worker continued where the first was: the edit was not repeated.
     let resumed = tasks.iter().find(|t| t.attempt == 2).unwrap();
     let results = rig.results(resumed).await;
-    let edits = results.iter().filter(|(_, result)| result.name == "text_editor");
+    let edits = results
+        .iter()
+        .filter(|(_, result)| result.name == "text_editor");
     assert_eq!(edits.count(), 1);
     rig.wait_no_containers(&tasks).await;
     for process in others {

@@ -92,7 +92,10 @@ impl Freezer {
 
 impl State {
     fn free(&self) -> impl Iterator<Item = &Arc<dyn Sandbox>> {
-        let free = self.sandboxes.iter().filter(|(_, hold)| *hold == Hold::Free);
+        let free = self
+            .sandboxes
+            .iter()
+            .filter(|(_, hold)| *hold == Hold::Free);
         free.map(|(sandbox, _)| sandbox)
     }
 }

@@ -101,7 +101,10 @@ impl Heartbeat {
     /// Repeats a call of the store while the store is away and the session goes on. This is the one
     /// place where a session waits for the store; the store itself repeats only what failed for an
     /// instant.
-    pub(crate) async fn patiently<T, E, F>(&self, mut call: impl FnMut() -> F) -> Result<T, SessionError>
+    pub(crate) async fn patiently<T, E, F>(
+        &self,
+        mut call: impl FnMut() -> F,
+    ) -> Result<T, SessionError>
     where
         E: Into<SessionError>,
         F: Future<Output = Result<T, E>>,

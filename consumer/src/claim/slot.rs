@@ -21,7 +21,12 @@ const LAST_WAIT: Duration = Duration::from_millis(300);
 const OLD: Duration = Duration::from_secs(10);
 
 /// Runs until told to stop, or in [`ConsumerMode::Once`] until nothing waits. Returns the number of sessions.
-pub(crate) async fn run(deps: Arc<ConsumerDeps>, index: usize, mode: ConsumerMode, stop: Shutdown) -> u64 {
+pub(crate) async fn run(
+    deps: Arc<ConsumerDeps>,
+    index: usize,
+    mode: ConsumerMode,
+    stop: Shutdown,
+) -> u64 {
     let worker = worker_id(index);
     let draining = stop.draining();
     let mut sessions = 0;

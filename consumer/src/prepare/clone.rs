@@ -92,7 +92,11 @@ async fn fetch_pushed(
 
 /// For a pull request: the target branch is fetched, deep enough that the merge base is there, so
 /// that the difference can be looked at (spec 001 §4.2). Unrelated histories have none.
-async fn reach_merge_base(workspace: &Workspace, target: &str, shallow: bool) -> Result<(), SessionError> {
+async fn reach_merge_base(
+    workspace: &Workspace,
+    target: &str,
+    shallow: bool,
+) -> Result<(), SessionError> {
     let refspec = format!("+refs/heads/{target}:refs/remotes/origin/{target}");
     let remote = format!("refs/remotes/origin/{target}");
     let depth = if shallow { "--depth=1" } else { "--no-auto-gc" };
@@ -119,4 +123,3 @@ async fn reach_merge_base(workspace: &Workspace, target: &str, shallow: bool) ->
     }
     Ok(())
 }
-

@@ -6,15 +6,15 @@ use crate::session::context::SessionContext;
 
 /// The image that the repository asks for, if the operator allows it.
 pub(super) async fn chosen_image(
-    ctx: &SessionContext, branch: &str) -> Result<Option<String>, SessionError> {
+    ctx: &SessionContext,
+    branch: &str,
+) -> Result<Option<String>, SessionError> {
     let allowed = &ctx.deps.config.command_executor.docker.allowed_images;
     if allowed.is_empty() {
         return Ok(None);
     }
     let tracker = ctx.effects.tracker();
-    let text = tracker
-        .file(&ctx.task.item, branch, PROJECT_FILE)
-        .await?;
+    let text = tracker.file(&ctx.task.item, branch, PROJECT_FILE).await?;
     let Some(image) = text
         .and_then(|t| ProjectFile::parse(&t).ok())
         .and_then(|f| f.image)
@@ -33,4 +33,3 @@ pub(super) async fn chosen_image(
     ctx.note(&format!("the repository asks for an image that command_executor.docker.allowed_images does not list; the configured one is used: {image:.100}")).await?;
     Ok(None)
 }
-

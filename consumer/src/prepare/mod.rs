@@ -182,7 +182,11 @@ async fn restore(
 }
 
 /// Installs dependencies. A failure is noted and not fatal: the agent may fix it.
-async fn install(ctx: &SessionContext, workspace: &Workspace, project: &Project) -> Result<(), SessionError> {
+async fn install(
+    ctx: &SessionContext,
+    workspace: &Workspace,
+    project: &Project,
+) -> Result<(), SessionError> {
     let begun = Instant::now();
     for line in &project.setup {
         let left = SETUP_TIMEOUT.saturating_sub(begun.elapsed());
@@ -201,4 +205,3 @@ async fn install(ctx: &SessionContext, workspace: &Workspace, project: &Project)
     }
     Ok(())
 }
-

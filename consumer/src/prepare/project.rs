@@ -115,7 +115,10 @@ fn setup_for(names: &[&str]) -> Vec<String> {
     lines
 }
 
-async fn guess_checks(workspace: &Workspace, names: &[&str]) -> Result<Vec<String>, WorkspaceError> {
+async fn guess_checks(
+    workspace: &Workspace,
+    names: &[&str],
+) -> Result<Vec<String>, WorkspaceError> {
     let has = |name: &str| names.contains(&name);
     let mut checks = Vec::new();
     if has("package.json")

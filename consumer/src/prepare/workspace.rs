@@ -34,7 +34,8 @@ impl Workspace {
         spec: &SandboxSpec,
         gateway: Gateway,
     ) -> Result<Self, WorkspaceError> {
-        let sandbox: Arc<dyn Sandbox> = Arc::from(backend.start(spec).await.map_err(WorkspaceError::Start)?);
+        let sandbox: Arc<dyn Sandbox> =
+            Arc::from(backend.start(spec).await.map_err(WorkspaceError::Start)?);
         let traffic = Traffic::serve(Arc::clone(&sandbox), gateway.clone());
         Ok(Self {
             sandbox,
@@ -55,7 +56,11 @@ impl Workspace {
         self.git_in(PROJECT, args).await
     }
 
-    pub(crate) async fn git_in(&self, cwd: &str, args: &[&str]) -> Result<CommandResult, WorkspaceError> {
+    pub(crate) async fn git_in(
+        &self,
+        cwd: &str,
+        args: &[&str],
+    ) -> Result<CommandResult, WorkspaceError> {
         let mut argv = vec!["git".to_owned()];
         argv.extend(args.iter().map(|a| (*a).to_owned()));
         self.run(argv, cwd, GIT_TIMEOUT, GIT_OUTPUT).await
@@ -67,7 +72,7 @@ impl Workspace {
         if done.exit_code == 0 {
             return Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned());
         }
-         Err(WorkspaceError::Git {
+        Err(WorkspaceError::Git {
             command: args.first().copied().unwrap_or_default().to_owned(),
             output: said(&done),
         })

@@ -109,7 +109,9 @@ impl Work<'_> {
             sampling.record_use().await
         };
         if tokio::time::timeout(LAST_NOTES, notes).await.is_err() {
-            tracing::warn!("the store is away; the last notices of the MCP servers are not recorded");
+            tracing::warn!(
+                "the store is away; the last notices of the MCP servers are not recorded"
+            );
         }
     }
 

@@ -122,7 +122,9 @@ async fn end_lease(ctx: &SessionContext, end: &LeaseEnd) {
 async fn show(ctx: &SessionContext, end: &LeaseEnd) {
     let (state, reason) = match end {
         LeaseEnd::Finish { state, reason, .. } => (Some(*state), reason.clone()),
-        LeaseEnd::Release { reason, .. } | LeaseEnd::Pause { reason } => (None, Some(reason.clone())),
+        LeaseEnd::Release { reason, .. } | LeaseEnd::Pause { reason } => {
+            (None, Some(reason.clone()))
+        }
     };
     let row = ctx.deps.store.task(ctx.task.id).await.ok().flatten();
     ctx.live.show(Progress::Ended {

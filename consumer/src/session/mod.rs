@@ -134,5 +134,6 @@ async fn announce(ctx: &SessionContext, item: &Item) -> Result<(), SessionError>
         0 | 1 => "AgentMine is working on this.".to_owned(),
         n => format!("AgentMine is working on this (attempt {n})."),
     };
-    ctx.comment(&progress_comment(&text, &ctx.session_name())).await
+    ctx.comment(&progress_comment(&text, &ctx.session_name()))
+        .await
 }

@@ -197,9 +197,13 @@ mod tests {
         assert!(is_fail(FactsError::Auth(401)));
         assert!(is_retry(FactsError::Network("timed out".into())));
         let start = |error| SessionError::from(WorkspaceError::Start(error));
-        assert!(is_fail(start(SandboxError::Refused("no such image".into()))));
+        assert!(is_fail(start(SandboxError::Refused(
+            "no such image".into()
+        ))));
         assert!(is_retry(start(SandboxError::Unavailable("refused".into()))));
         assert!(is_fail(SessionError::NoResult("nothing was pushed".into())));
-        assert!(is_retry(SessionError::Panicked("index out of bounds".into())));
+        assert!(is_retry(SessionError::Panicked(
+            "index out of bounds".into()
+        )));
     }
 }

@@ -46,14 +46,24 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>) -> Background {
     let sweep_every = Duration::from_secs(deps.config.consumer.sweep_seconds);
     tasks.spawn(every(RELAY_EVERY, Arc::clone(deps), stop.clone(), relay));
     tasks.spawn(every(sweep_every, Arc::clone(deps), stop.clone(), sweep));
-    tasks.spawn(every(sweep_every, Arc::clone(deps), stop.clone(), report_ends));
+    tasks.spawn(every(
+        sweep_every,
+        Arc::clone(deps),
+        stop.clone(),
+        report_ends,
+    ));
     tasks.spawn(every(
         sweep_every,
         Arc::clone(deps),
         stop.clone(),
         remove_stale_sandboxes,
     ));
-    tasks.spawn(every(sweep_every, Arc::clone(deps), stop.clone(), handle_dead_letters));
+    tasks.spawn(every(
+        sweep_every,
+        Arc::clone(deps),
+        stop.clone(),
+        handle_dead_letters,
+    ));
     Background { tasks, stop }
 }
 

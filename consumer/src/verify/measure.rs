@@ -85,10 +85,7 @@ impl Measurer<'_> {
     pub(crate) async fn still_at(&self, head: &str) -> Result<bool, SessionError> {
         self.still().await?;
         let bare = self.bare()?;
-        let now = bare
-            .resolve(&self.prepared.branches.work)
-            .await
-            ?;
+        let now = bare.resolve(&self.prepared.branches.work).await?;
         Ok(now.as_deref() == Some(head))
     }
 
@@ -132,17 +129,12 @@ impl Measurer<'_> {
             ..Facts::default()
         };
         let bare = self.bare()?;
-        let head = bare
-            .resolve(&self.prepared.branches.work)
-            .await
-            ?;
+        let head = bare.resolve(&self.prepared.branches.work).await?;
         let Some(head) = head.filter(|head| *head != base) else {
             return Ok(facts);
         };
         facts.head = Some(head.clone());
-        bare.fetch(&[base.as_str(), head.as_str()])
-            .await
-            ?;
+        bare.fetch(&[base.as_str(), head.as_str()]).await?;
         let diff = bare.diff(&base, &head).await?;
         facts.placeholders = placeholders(diff.added_lines().map(|l| (l.path, l.number, l.text)));
         facts.files = diff

@@ -90,12 +90,21 @@ impl Facts {
             head: head.map(redact),
             base: redact(base),
             push_error: push_error.map(redact),
-            files: files.into_iter().map(|file| file.redacted(redact)).collect(),
-            checks: checks.into_iter().map(|check| check.redacted(redact)).collect(),
+            files: files
+                .into_iter()
+                .map(|file| file.redacted(redact))
+                .collect(),
+            checks: checks
+                .into_iter()
+                .map(|check| check.redacted(redact))
+                .collect(),
             checks_from: redact(checks_from),
             placeholders: placeholders.into_iter().map(redact).collect(),
             protected: protected.into_iter().map(redact).collect(),
-            web: web.into_iter().map(|request| request.redacted(redact)).collect(),
+            web: web
+                .into_iter()
+                .map(|request| request.redacted(redact))
+                .collect(),
             web_dropped,
             diff_cut,
         }

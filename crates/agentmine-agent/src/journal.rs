@@ -307,14 +307,43 @@ fn version_0(step: &Step) -> Result<Entry, Problem> {
     }
     let old: Old = step.payload.decode()?;
     let entry = match (step.kind, old) {
-        (StepKind::Phase, Old { phase: Some(phase), .. }) => Entry::Phase { phase },
-        (StepKind::Fact, Old { start: Some(start), .. }) => Entry::Start { start },
-        (StepKind::Fact, Old { facts: Some(facts), .. }) => Entry::Facts { facts },
-        (StepKind::Note, Old { text: Some(text), usage, .. }) => match usage {
+        (
+            StepKind::Phase,
+            Old {
+                phase: Some(phase), ..
+            },
+        ) => Entry::Phase { phase },
+        (
+            StepKind::Fact,
+            Old {
+                start: Some(start), ..
+            },
+        ) => Entry::Start { start },
+        (
+            StepKind::Fact,
+            Old {
+                facts: Some(facts), ..
+            },
+        ) => Entry::Facts { facts },
+        (
+            StepKind::Note,
+            Old {
+                text: Some(text),
+                usage,
+                ..
+            },
+        ) => match usage {
             Some(usage) => Entry::ModelUse { text, usage },
             None => Entry::Note { text },
         },
-        (_, Old { message: Some(message), usage, .. }) => match (message, usage) {
+        (
+            _,
+            Old {
+                message: Some(message),
+                usage,
+                ..
+            },
+        ) => match (message, usage) {
             (Message::System { text }, _) => Entry::Prompt {
                 role: PromptRole::System,
                 text,
@@ -324,7 +353,15 @@ fn version_0(step: &Step) -> Result<Entry, Problem> {
                 text,
             },
             (Message::Assistant(reply), Some(usage)) => Entry::ModelReply { reply, usage },
-            (Message::Tool { call_id, name, text, is_error }, _) => Entry::ToolResult {
+            (
+                Message::Tool {
+                    call_id,
+                    name,
+                    text,
+                    is_error,
+                },
+                _,
+            ) => Entry::ToolResult {
                 result: CallResult {
                     call_id,
                     name,

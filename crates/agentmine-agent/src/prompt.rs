@@ -125,7 +125,7 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
 #[must_use]
 pub fn correction(why: &str) -> Prompt {
     Prompt::user(format!(
-            "Your work was measured on the pushed commit. It is not done yet:\n\n{why}\n\n\
+        "Your work was measured on the pushed commit. It is not done yet:\n\n{why}\n\n\
              Go on: find the cause, fix it, commit and push. Then say what you changed."
     ))
 }
@@ -168,7 +168,8 @@ mod tests {
     #[test]
     fn the_editor_section_stands_between_the_command_tool_and_the_rules() {
         let message = system_prompt(&brief());
-        let headings: Vec<&str> = message.text
+        let headings: Vec<&str> = message
+            .text
             .lines()
             .filter(|l| l.starts_with("## "))
             .collect();
@@ -181,7 +182,11 @@ mod tests {
                 "## Behavior Rules"
             ]
         );
-        assert!(message.text.contains("git push origin agentmine/issue-7-0a1b2c3d"));
+        assert!(
+            message
+                .text
+                .contains("git push origin agentmine/issue-7-0a1b2c3d")
+        );
     }
 
     #[test]
@@ -198,6 +203,10 @@ mod tests {
     fn a_placeholder_in_the_issue_stays_text() {
         let message = task_prompt(&brief());
         assert!(message.text.contains("See {branch}."));
-        assert!(message.text.contains("Work on the branch `agentmine/issue-7-0a1b2c3d`."));
+        assert!(
+            message
+                .text
+                .contains("Work on the branch `agentmine/issue-7-0a1b2c3d`.")
+        );
     }
 }

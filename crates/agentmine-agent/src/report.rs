@@ -24,7 +24,12 @@ const MAX_ROWS: usize = 50;
 
 /// Renders the pull request. What was measured is kept apart from what the model says.
 #[must_use]
-pub fn pull_request(title: &str, number: u64, session: &str, outcome: &RunOutcome) -> PullRequestText {
+pub fn pull_request(
+    title: &str,
+    number: u64,
+    session: &str,
+    outcome: &RunOutcome,
+) -> PullRequestText {
     let mut body = String::new();
     let _ = writeln!(body, "{}\n", closing_line(number, outcome));
     if outcome.missing.is_some() {
@@ -36,7 +41,11 @@ pub fn pull_request(title: &str, number: u64, session: &str, outcome: &RunOutcom
     }
     body.push_str(&evidence(&outcome.facts));
     if let Some(missing) = &outcome.missing {
-        let _ = writeln!(body, "\n### Not done\n\n{}", fenced(&cap(missing, MAX_WORDS)));
+        let _ = writeln!(
+            body,
+            "\n### Not done\n\n{}",
+            fenced(&cap(missing, MAX_WORDS))
+        );
     }
     let usage = &outcome.usage;
     let _ = writeln!(
@@ -143,4 +152,3 @@ fn evidence(facts: &Facts) -> String {
     }
     out
 }
-

@@ -74,7 +74,8 @@ pub(crate) async fn start(
     let shutdown = Shutdown::on_signals(Duration::from_secs(2))?;
     let fleet = tokio::spawn(async move {
         let scan = producer::run(producer, producer::ProducerMode::Once, shutdown.clone()).await?;
-        let sessions = consumer::run(consumer, consumer::ConsumerMode::Once, shutdown.clone()).await;
+        let sessions =
+            consumer::run(consumer, consumer::ConsumerMode::Once, shutdown.clone()).await;
         if shutdown.is_draining() {
             print::line("interrupted; the task is kept and goes on with the next run");
         }

@@ -67,7 +67,10 @@ fn body(entry: &Entry, full: bool) {
     match entry {
         Entry::Phase { phase } => line(phase.as_str()),
         Entry::Start { start } => {
-            line(format!("  begins from commit {}", one_line(&start.base, 60)));
+            line(format!(
+                "  begins from commit {}",
+                one_line(&start.base, 60)
+            ));
         }
         Entry::Prompt { text, .. } => print_text(text, full),
         Entry::ModelReply { reply, .. } => {

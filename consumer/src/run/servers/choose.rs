@@ -239,7 +239,11 @@ mod tests {
         let loaded = load(Some(&file), None, &|_| None);
         let chosen = choose(loaded, &[], &Redactor::default());
         assert!(chosen.servers.is_empty());
-        assert!(chosen.notes[0].contains("has changed"), "{:?}", chosen.notes);
+        assert!(
+            chosen.notes[0].contains("has changed"),
+            "{:?}",
+            chosen.notes
+        );
     }
 
     #[test]

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agentmine_effects::progress_comment;
 use agentmine_domain::Usage;
+use agentmine_effects::progress_comment;
 use agentmine_mcp::config::{
     Capabilities, Loaded, Origin, Owner, Place, RepositoryFile, ServerConfig, Transport,
 };
@@ -443,7 +443,11 @@ async fn tell_editor_lost(ctx: &SessionContext, reason: &str) -> Result<(), Sess
     comment_on_editor(ctx, "which ended twice while it worked", reason).await
 }
 
-async fn comment_on_editor(ctx: &SessionContext, what: &str, reason: &str) -> Result<(), SessionError> {
+async fn comment_on_editor(
+    ctx: &SessionContext,
+    what: &str,
+    reason: &str,
+) -> Result<(), SessionError> {
     let reason = ctx.redactor.redact(reason.to_owned());
     let text = format!(
         "AgentMine is working on this, without its text editor, {what}:\n\n```\n{}\n```",

@@ -61,7 +61,9 @@ impl SessionSampling {
     }
 
     fn unrecorded(&self) -> std::sync::MutexGuard<'_, Unrecorded> {
-        self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unrecorded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was used since the last call of this method, for the loop's budget.

@@ -130,25 +130,35 @@ fn the_golden_file_holds_every_variant_as_it_is_stored() {
 fn every_variant_is_decoded_to_what_was_encoded() {
     for entry in every_entry() {
         let payload: Value = entry.encode().unwrap().decode().unwrap();
-        assert_eq!(
-            Entry::decode(&step(entry.kind(), &payload)).unwrap(),
-            entry
-        );
+        assert_eq!(Entry::decode(&step(entry.kind(), &payload)).unwrap(), entry);
     }
 }
 
 #[test]
 fn steps_without_a_version_are_still_read() {
     let message = |message: Value| json!({ "message": message, "usage": { "model_calls": 1 } });
-    let tool = json!({ "role": "tool", "call_id": "1", "name": "t", "text": "x", "is_error": false });
+    let tool =
+        json!({ "role": "tool", "call_id": "1", "name": "t", "text": "x", "is_error": false });
     let old = [
         (StepKind::Phase, json!({ "phase": "running" })),
-        (StepKind::Prompt, message(json!({ "role": "user", "text": "do it" }))),
-        (StepKind::Prompt, message(json!({ "role": "system", "text": "you are" }))),
-        (StepKind::ModelReply, message(json!({ "role": "assistant", "text": "yes" }))),
+        (
+            StepKind::Prompt,
+            message(json!({ "role": "user", "text": "do it" })),
+        ),
+        (
+            StepKind::Prompt,
+            message(json!({ "role": "system", "text": "you are" })),
+        ),
+        (
+            StepKind::ModelReply,
+            message(json!({ "role": "assistant", "text": "yes" })),
+        ),
         (StepKind::ToolResult, message(tool)),
         (StepKind::Note, json!({ "text": "a note" })),
-        (StepKind::Note, json!({ "text": "asked", "usage": { "model_calls": 1 } })),
+        (
+            StepKind::Note,
+            json!({ "text": "asked", "usage": { "model_calls": 1 } }),
+        ),
     ];
     let entries: Vec<Entry> = old
         .iter()
@@ -163,15 +173,33 @@ fn steps_without_a_version_are_still_read() {
 #[test]
 fn a_step_that_cannot_be_decoded_is_named() {
     for (kind, payload, says) in [
-        (StepKind::Note, json!({ "v": 2, "type": "note", "text": "x" }), "version 2"),
+        (
+            StepKind::Note,
+            json!({ "v": 2, "type": "note", "text": "x" }),
+            "version 2",
+        ),
         (StepKind::Note, json!({ "v": 1, "type": "note" }), "text"),
-        (StepKind::Note, json!({ "v": 1, "type": "poem", "text": "x" }), "poem"),
-        (StepKind::Note, json!({ "v": 1, "type": "phase", "phase": "running" }), "recorded as phase"),
-        (StepKind::ModelReply, json!({ "message": { "role": "assistant", "text": "x" } }), "role"),
+        (
+            StepKind::Note,
+            json!({ "v": 1, "type": "poem", "text": "x" }),
+            "poem",
+        ),
+        (
+            StepKind::Note,
+            json!({ "v": 1, "type": "phase", "phase": "running" }),
+            "recorded as phase",
+        ),
+        (
+            StepKind::ModelReply,
+            json!({ "message": { "role": "assistant", "text": "x" } }),
+            "role",
+        ),
         (StepKind::Prompt, json!({}), "role"),
         (StepKind::Fact, json!([]), "struct"),
     ] {
-        let error = Entry::decode(&step(kind, &payload)).unwrap_err().to_string();
+        let error = Entry::decode(&step(kind, &payload))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("step 7"), "{error}");
         assert!(error.contains(says), "{error}");
     }
@@ -221,7 +249,12 @@ fn the_newest_start_counts() {
             project: Project::default(),
         },
     };
-    let entries = [start("old"), Entry::note("x"), start("new"), Entry::note("y")];
+    let entries = [
+        start("old"),
+        Entry::note("x"),
+        start("new"),
+        Entry::note("y"),
+    ];
     assert_eq!(newest_start(&entries).unwrap().base, "new");
     assert!(newest_start(&entries[1..2]).is_none());
 }

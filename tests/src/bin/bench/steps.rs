@@ -13,9 +13,7 @@ use agentmine_agent::{
     Tools,
 };
 use agentmine_domain::{Budget, Lease, StepPayload, Usage, WorkerId};
-use agentmine_llm::{
-    Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec,
-};
+use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec};
 use agentmine_store::{NewStep, Store};
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
