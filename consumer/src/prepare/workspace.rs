@@ -152,7 +152,7 @@ impl Workspace {
     /// What a failed clone means (spec 001 §8.1): refused credentials and a missing repository or
     /// branch are final, a network failure may pass.
     fn clone_error(&self, branch: &str, output: String) -> WorkspaceError {
-        if let Err(error) = self.authorized("git clone") {
+        if let Err(error) = self.authorized("the repository could not be cloned") {
             return error;
         }
         let branch = branch.to_owned();

@@ -26,63 +26,47 @@ pub(crate) async fn report(
     outcome: &RunOutcome,
 ) -> Result<Report, SessionError> {
     let Some(head) = &outcome.facts.head else {
-        let why = outcome
-            .missing
-            .clone()
-            .unwrap_or_else(|| "nothing was pushed".into());
-        let said = outcome.words.trim();
-        let words = if said.is_empty() {
-            String::new()
-        } else {
-            format!("\nThe agent said:\n{said:.1500}")
-        };
-        return Err(SessionError::NoResult(format!("{why}{words}")));
+        return Err(no_result(outcome));
     };
     if !measurer.still_at(head).await? {
         return Err(SessionError::BranchMoved);
     }
-    let text = pull_request(
-        &item.title,
-        ctx.task.item.number,
-        &ctx.session_name(),
-        outcome,
-    );
-    let missing = outcome.missing.clone();
-    if !prepared.branches.opens_pull_request {
-        ctx.comment(&progress_comment(&text.body, &ctx.session_name()))
-            .await?;
-        let label = || ctx.effects.label(TaskLabel::Done);
-        let reported = ctx.heartbeat.patiently(label).await;
-        return decided(
-            reported,
-            Report {
-                url: Some(item.url.clone()),
-                missing,
-            },
-        );
-    }
-    let new = NewPullRequest {
-        head: prepared.branches.work.clone(),
-        base: prepared.branches.target.clone(),
-        title: text.title,
-        body: text.body,
-        draft: text.draft,
-    };
-    let open = || ctx.effects.pull_request(&new, head);
-    let pull = ctx.heartbeat.patiently(open).await?;
     let session = ctx.session_name();
-    let report = || {
-        let missing = missing.as_deref();
-        ctx.effects.report_done(&pull.url, missing, &session)
+    let text = pull_request(&item.title, ctx.task.item.number, &session, outcome);
+    let (url, reported) = if prepared.branches.opens_pull_request {
+        let new = NewPullRequest {
+            head: prepared.branches.work.clone(),
+            base: prepared.branches.target.clone(),
+            title: text.title,
+            body: text.body,
+            draft: text.draft,
+        };
+        let open = || ctx.effects.pull_request(&new, head);
+        let url = ctx.heartbeat.patiently(open).await?.url;
+        let missing = outcome.missing.as_deref();
+        let report = || ctx.effects.report_done(&url, missing, &session);
+        let reported = ctx.heartbeat.patiently(report).await;
+        (url, reported)
+    } else {
+        ctx.comment(&progress_comment(&text.body, &session)).await?;
+        let label = || ctx.effects.label(TaskLabel::Done);
+        (item.url.clone(), ctx.heartbeat.patiently(label).await)
     };
-    let reported = ctx.heartbeat.patiently(report).await;
-    decided(
-        reported,
-        Report {
-            url: Some(pull.url),
-            missing,
-        },
-    )
+    let report = Report {
+        url: Some(url),
+        missing: outcome.missing.clone(),
+    };
+    decided(reported, report)
+}
+
+/// Nothing was pushed: the reason, with the agent's last words.
+fn no_result(outcome: &RunOutcome) -> SessionError {
+    let missing = outcome.missing.as_deref();
+    let why = missing.unwrap_or("nothing was pushed");
+    match outcome.words.trim() {
+        "" => SessionError::NoResult(why.to_owned()),
+        words => SessionError::NoResult(format!("{why}\nThe agent said:\n{words:.1500}")),
+    }
 }
 
 /// Once the pull request is open, only a lost lease changes how the session ended.

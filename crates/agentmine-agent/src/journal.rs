@@ -110,8 +110,8 @@ enum Problem {
     Version(u32),
     #[error("it is recorded as {0}")]
     Kind(StepKind),
-    #[error("a message of the wrong role")]
-    Role,
+    #[error("a reply without its usage")]
+    NoUsage,
 }
 
 impl Entry {
@@ -282,8 +282,8 @@ fn decode(step: &Step) -> Result<Entry, Problem> {
     struct Version {
         v: Option<u32>,
     }
-    let entry = match step.payload.decode::<Version>()?.v {
-        None => version_0(step)?,
+    let entry: Entry = match step.payload.decode::<Version>()?.v {
+        None => step.payload.decode::<Version0>()?.try_into()?,
         Some(VERSION) => step.payload.decode()?,
         Some(newer) => return Err(Problem::Version(newer)),
     };
@@ -294,86 +294,60 @@ fn decode(step: &Step) -> Result<Entry, Problem> {
     }
 }
 
-/// Version 0: no tag; the step's kind says which fields there are.
-fn version_0(step: &Step) -> Result<Entry, Problem> {
-    #[derive(Deserialize)]
-    struct Old {
-        phase: Option<Phase>,
-        start: Option<Start>,
-        facts: Option<Facts>,
-        message: Option<Message>,
-        usage: Option<Usage>,
-        text: Option<String>,
+/// The content of a step of version 0, which had no tag: told by its fields.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Version0 {
+    Phase { phase: Phase },
+    Start { start: Start },
+    Facts { facts: Facts },
+    Reply { message: Message, usage: Usage },
+    Message { message: Message },
+    ModelUse { text: String, usage: Usage },
+    Note { text: String },
+}
+
+impl TryFrom<Version0> for Entry {
+    type Error = Problem;
+
+    fn try_from(old: Version0) -> Result<Self, Problem> {
+        Ok(match old {
+            Version0::Phase { phase } => Self::Phase { phase },
+            Version0::Start { start } => Self::Start { start },
+            Version0::Facts { facts } => Self::Facts { facts },
+            Version0::ModelUse { text, usage } => Self::ModelUse { text, usage },
+            Version0::Note { text } => Self::Note { text },
+            Version0::Reply {
+                message: Message::Assistant(reply),
+                usage,
+            } => Self::ModelReply { reply, usage },
+            Version0::Reply { message, .. } | Version0::Message { message } => prompt(message)?,
+        })
     }
-    let old: Old = step.payload.decode()?;
-    let entry = match (step.kind, old) {
-        (
-            StepKind::Phase,
-            Old {
-                phase: Some(phase), ..
-            },
-        ) => Entry::Phase { phase },
-        (
-            StepKind::Fact,
-            Old {
-                start: Some(start), ..
-            },
-        ) => Entry::Start { start },
-        (
-            StepKind::Fact,
-            Old {
-                facts: Some(facts), ..
-            },
-        ) => Entry::Facts { facts },
-        (
-            StepKind::Note,
-            Old {
-                text: Some(text),
-                usage,
-                ..
-            },
-        ) => match usage {
-            Some(usage) => Entry::ModelUse { text, usage },
-            None => Entry::Note { text },
-        },
-        (
-            _,
-            Old {
-                message: Some(message),
-                usage,
-                ..
-            },
-        ) => match (message, usage) {
-            (Message::System { text }, _) => Entry::Prompt {
-                role: PromptRole::System,
+}
+
+/// A message of version 0 that is not a reply.
+fn prompt(message: Message) -> Result<Entry, Problem> {
+    let (role, text) = match message {
+        Message::System { text } => (PromptRole::System, text),
+        Message::User { text } => (PromptRole::User, text),
+        Message::Tool {
+            call_id,
+            name,
+            text,
+            is_error,
+        } => {
+            let result = CallResult {
+                call_id,
+                name,
                 text,
-            },
-            (Message::User { text }, _) => Entry::Prompt {
-                role: PromptRole::User,
-                text,
-            },
-            (Message::Assistant(reply), Some(usage)) => Entry::ModelReply { reply, usage },
-            (
-                Message::Tool {
-                    call_id,
-                    name,
-                    text,
-                    is_error,
-                },
-                _,
-            ) => Entry::ToolResult {
-                result: CallResult {
-                    call_id,
-                    name,
-                    text,
-                    is_error,
-                },
-            },
-            (Message::Assistant(_), None) => return Err(Problem::Role),
-        },
-        _ => return Err(Problem::Role),
+                is_error,
+            };
+            return Ok(Entry::ToolResult { result });
+        }
+        Message::Assistant(_) => return Err(Problem::NoUsage),
     };
-    Ok(entry)
+    Ok(Entry::Prompt { role, text })
 }
 
 #[cfg(test)]

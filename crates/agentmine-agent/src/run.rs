@@ -96,17 +96,7 @@ impl<E> Agent<'_, E> {
             };
             self.begin(Phase::Verifying).await?;
             let facts = self.measure().await?;
-            let (words, stopped) = match finished {
-                Finished::Said(words) => (words, None),
-                Finished::Budget(why) => (
-                    last_words(&history),
-                    Some(format!("the budget ran out: {why}")),
-                ),
-                Finished::Stuck(why) => (
-                    last_words(&history),
-                    Some(format!("the agent was stuck: {why}")),
-                ),
-            };
+            let (words, stopped) = words_of(finished, &history);
             let missing = match judge(&facts) {
                 Verdict::Enough => stopped,
                 Verdict::NotEnough(why) if stopped.is_none() && round < self.max_rounds => {
@@ -148,7 +138,17 @@ impl<E> Agent<'_, E> {
     }
 }
 
-/// The newest text the model wrote.
+/// What the model said at the end, and why it was stopped if it was.
+fn words_of(finished: Finished, history: &History) -> (String, Option<String>) {
+    let stopped = match finished {
+        Finished::Said(words) => return (words, None),
+        Finished::Budget(why) => format!("the budget ran out: {why}"),
+        Finished::Stuck(why) => format!("the agent was stuck: {why}"),
+    };
+    (last_words(history), Some(stopped))
+}
+
+/// The newest text that the model wrote.
 fn last_words(history: &History) -> String {
     history
         .messages()

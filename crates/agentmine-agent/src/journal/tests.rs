@@ -192,9 +192,9 @@ fn a_step_that_cannot_be_decoded_is_named() {
         (
             StepKind::ModelReply,
             json!({ "message": { "role": "assistant", "text": "x" } }),
-            "role",
+            "without its usage",
         ),
-        (StepKind::Prompt, json!({}), "role"),
+        (StepKind::Prompt, json!({}), "any variant"),
         (StepKind::Fact, json!([]), "struct"),
     ] {
         let error = Entry::decode(&step(kind, &payload))
