@@ -81,7 +81,7 @@ impl Effects {
     }
 }
 
-fn name(label: TaskLabel, labels: &Labels) -> &String {
+pub(crate) fn name(label: TaskLabel, labels: &Labels) -> &String {
     match label {
         TaskLabel::Processing => &labels.processing,
         TaskLabel::Done => &labels.done,

@@ -94,3 +94,6 @@ impl Effects {
         Ok(self.store.effect_done(self.task.id, key, result).await?)
     }
 }
+
+#[cfg(test)]
+mod tests;

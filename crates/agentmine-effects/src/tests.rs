@@ -1,0 +1,460 @@
+//! Effects over a real store and a tracker in memory that keeps what was written to it.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use agentmine_domain::{
+    EndState, ItemKind, ItemRef, NewTask, Priority, TaskLabel, TrackerKind, WorkerId,
+};
+use agentmine_runtime::config::{Secret, StoreConfig};
+use agentmine_store::{Attempt, Claim, Enqueued, LeaseEnd, StoreError};
+use agentmine_trackers::{
+    Candidate, Comment, Item, NewPullRequest, PullRequest, Repository, TrackerError,
+};
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::*;
+
+/// What the tracker holds, and how often it was written to.
+#[derive(Debug, Default)]
+struct Forge {
+    labels: Vec<String>,
+    comments: Vec<(String, String)>,
+    pulls: Vec<(PullRequest, NewPullRequest)>,
+    writes: u32,
+    /// Answers of the next writes, instead of doing them.
+    refusals: Vec<TrackerError>,
+}
+
+#[derive(Debug, Default)]
+struct FakeTracker(Mutex<Forge>);
+
+impl FakeTracker {
+    fn forge(&self) -> MutexGuard<'_, Forge> {
+        self.0.lock().unwrap()
+    }
+
+    fn write(&self) -> Result<MutexGuard<'_, Forge>, TrackerError> {
+        let mut forge = self.forge();
+        forge.writes += 1;
+        match forge.refusals.pop() {
+            Some(refusal) => Err(refusal),
+            None => Ok(forge),
+        }
+    }
+}
+
+#[async_trait]
+impl Tracker for FakeTracker {
+    fn kind(&self) -> TrackerKind {
+        TrackerKind::GitHub
+    }
+
+    fn host(&self) -> &str {
+        "forge.example"
+    }
+
+    async fn candidates(&self, _: &str) -> Result<Vec<Candidate>, TrackerError> {
+        Ok(Vec::new())
+    }
+
+    async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
+        Err(TrackerError::NotFound {
+            tracker: self.kind(),
+            what: item.to_string(),
+        })
+    }
+
+    async fn comments(&self, _: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
+        Ok(Vec::new())
+    }
+
+    async fn set_labels(
+        &self,
+        _: &ItemRef,
+        add: &[String],
+        remove: &[String],
+    ) -> Result<(), TrackerError> {
+        let mut forge = self.write()?;
+        forge.labels.retain(|label| !remove.contains(label));
+        forge.labels.extend_from_slice(add);
+        Ok(())
+    }
+
+    async fn upsert_comment(
+        &self,
+        _: &ItemRef,
+        marker: &str,
+        body: &str,
+    ) -> Result<String, TrackerError> {
+        let mut forge = self.write()?;
+        forge.comments.retain(|(known, _)| known != marker);
+        forge.comments.push((marker.to_owned(), body.to_owned()));
+        Ok("1".into())
+    }
+
+    async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError> {
+        Err(TrackerError::NotFound {
+            tracker: self.kind(),
+            what: item.to_string(),
+        })
+    }
+
+    async fn file(&self, _: &ItemRef, _: &str, _: &str) -> Result<Option<String>, TrackerError> {
+        Ok(None)
+    }
+
+    async fn find_pull_request(
+        &self,
+        _: &ItemRef,
+        head: &str,
+    ) -> Result<Option<PullRequest>, TrackerError> {
+        let forge = self.forge();
+        let found = forge.pulls.iter().find(|(_, new)| new.head == head);
+        Ok(found.map(|(pull, _)| pull.clone()))
+    }
+
+    async fn create_pull_request(
+        &self,
+        _: &ItemRef,
+        new: &NewPullRequest,
+    ) -> Result<PullRequest, TrackerError> {
+        let mut forge = self.write()?;
+        let number = forge.pulls.len() as u64 + 1;
+        let pull = PullRequest {
+            number,
+            url: format!("https://forge.example/pull/{number}"),
+            open: true,
+        };
+        forge.pulls.push((pull.clone(), new.clone()));
+        Ok(pull)
+    }
+
+    async fn update_pull_request(
+        &self,
+        _: &ItemRef,
+        number: u64,
+        new: &NewPullRequest,
+    ) -> Result<(), TrackerError> {
+        let mut forge = self.write()?;
+        for (_, known) in forge.pulls.iter_mut().filter(|(pull, _)| pull.number == number) {
+            *known = new.clone();
+        }
+        Ok(())
+    }
+
+    async fn login(&self) -> Result<String, TrackerError> {
+        Ok("bot".into())
+    }
+}
+
+struct World {
+    store: Arc<dyn Store>,
+    tracker: Arc<FakeTracker>,
+    task: Task,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    /// A queued task whose item carries the request label and one of somebody else's.
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("store.db").display());
+        let config = StoreConfig {
+            url: Secret::new(url),
+            ..StoreConfig::default()
+        };
+        let store = agentmine_store::connect(&config).await.unwrap();
+        let new = NewTask {
+            item: ItemRef {
+                tracker: TrackerKind::GitHub,
+                host: "forge.example".into(),
+                repo_id: "1".into(),
+                repo_path: "octo/demo".into(),
+                kind: ItemKind::Issue,
+                number: 7,
+            },
+            trigger: "event-1".into(),
+            title: "Greet".into(),
+            url: "https://forge.example/issues/7".into(),
+            priority: Priority::Medium,
+        };
+        let (Enqueued::Created(task) | Enqueued::Known(task)) = store.enqueue(&new).await.unwrap();
+        let tracker = Arc::new(FakeTracker::default());
+        tracker.forge().labels = vec![Labels::default().request, "bug".into()];
+        Self {
+            store,
+            tracker,
+            task,
+            _folder: folder,
+        }
+    }
+
+    async fn claim(&self) -> Claim {
+        let (worker, lease) = (WorkerId("w".into()), Duration::from_secs(60));
+        let claim = self.store.claim(self.task.id, &worker, Uuid::new_v4(), lease, 3);
+        claim.await.unwrap().unwrap()
+    }
+
+    async fn end(&self, end: LeaseEnd) {
+        let claim = self.claim().await;
+        self.store.end_lease(&claim.lease, &end).await.unwrap();
+    }
+
+    /// As a producer or sweep that read the task just now.
+    async fn reconciler(&self) -> Effects {
+        let task = self.store.task(self.task.id).await.unwrap().unwrap();
+        self.reconciler_of(task)
+    }
+
+    fn reconciler_of(&self, task: Task) -> Effects {
+        let tracker = Arc::clone(&self.tracker) as Arc<dyn Tracker>;
+        Effects::of_reconciler(Arc::clone(&self.store), tracker, Labels::default(), task)
+    }
+
+    fn session(&self, Claim { task, lease }: Claim) -> Effects {
+        let tracker = Arc::clone(&self.tracker) as Arc<dyn Tracker>;
+        Effects::of_session(Arc::clone(&self.store), tracker, Labels::default(), task, lease)
+    }
+
+    fn writes(&self) -> u32 {
+        self.tracker.forge().writes
+    }
+
+    fn labels(&self) -> Vec<String> {
+        self.tracker.forge().labels.clone()
+    }
+
+    fn comment(&self) -> String {
+        let forge = self.tracker.forge();
+        let [(marker, body)] = forge.comments.as_slice() else {
+            panic!("{:?}", forge.comments);
+        };
+        assert!(marker.contains(&self.task.id.to_string()), "{marker}");
+        body.clone()
+    }
+}
+
+fn over(state: EndState, reason: &str) -> LeaseEnd {
+    LeaseEnd::Finish {
+        state,
+        reason: Some(reason.into()),
+        pull_request_url: None,
+    }
+}
+
+fn unavailable() -> TrackerError {
+    TrackerError::Unavailable {
+        tracker: TrackerKind::GitHub,
+        detail: "503".into(),
+    }
+}
+
+fn refused() -> TrackerError {
+    TrackerError::Refused {
+        tracker: TrackerKind::GitHub,
+        detail: "archived".into(),
+    }
+}
+
+fn pull(title: &str) -> NewPullRequest {
+    NewPullRequest {
+        head: "agentmine/issue-7".into(),
+        base: "main".into(),
+        title: title.into(),
+        body: String::new(),
+        draft: false,
+    }
+}
+
+#[tokio::test]
+async fn a_label_replaces_all_others_of_ours_and_leaves_those_of_people() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    for label in TaskLabel::ALL {
+        effects.label(*label).await.unwrap();
+        let expected = ["bug".to_owned(), label::name(*label, &Labels::default()).clone()];
+        assert_eq!(world.labels(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_label_is_moved_once_in_each_epoch() {
+    let world = World::new().await;
+    let first = world.session(world.claim().await);
+    first.label(TaskLabel::Paused).await.unwrap();
+    first.label(TaskLabel::Paused).await.unwrap();
+    assert_eq!(world.writes(), 1);
+    let release = LeaseEnd::Release {
+        reason: "drain".into(),
+        delay: Duration::ZERO,
+        attempt: Attempt::Refunded,
+    };
+    let lease = first.lease.clone().unwrap();
+    world.store.end_lease(&lease, &release).await.unwrap();
+    let second = world.session(world.claim().await);
+    second.label(TaskLabel::Paused).await.unwrap();
+    assert_eq!(world.writes(), 2);
+}
+
+#[tokio::test]
+async fn a_label_that_the_tracker_did_not_take_is_moved_by_the_next_call() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    world.tracker.forge().refusals.push(unavailable());
+    let error = effects.label(TaskLabel::Done).await.unwrap_err();
+    assert!(matches!(error, EffectError::Tracker(_)), "{error}");
+    effects.label(TaskLabel::Done).await.unwrap();
+    assert_eq!(world.labels(), ["bug", &Labels::default().done]);
+}
+
+#[tokio::test]
+async fn no_effect_begins_under_a_lost_lease() {
+    let world = World::new().await;
+    let claim = world.claim().await;
+    let release = over(EndState::Stopped, "enough");
+    world.store.end_lease(&claim.lease, &release).await.unwrap();
+    let effects = world.session(claim);
+    let fenced = |error: EffectError| matches!(error, EffectError::Store(StoreError::Fenced(_)));
+    assert!(fenced(effects.label(TaskLabel::Done).await.unwrap_err()));
+    assert!(fenced(effects.comment("x").await.unwrap_err()));
+    assert!(fenced(effects.pull_request(&pull("x"), "c").await.unwrap_err()));
+    assert_eq!(world.writes(), 0);
+}
+
+#[tokio::test]
+async fn a_queued_task_is_labelled_once_and_a_claimed_one_is_its_workers() {
+    let world = World::new().await;
+    let effects = world.reconciler().await;
+    effects.label_queued().await.unwrap();
+    effects.label_queued().await.unwrap();
+    assert_eq!(world.labels(), ["bug", &Labels::default().processing]);
+    assert_eq!(world.writes(), 1);
+
+    let world = World::new().await;
+    world.claim().await;
+    world.reconciler().await.label_queued().await.unwrap();
+    assert_eq!(world.writes(), 0);
+}
+
+#[tokio::test]
+async fn a_task_that_ended_since_it_was_read_does_not_stay_labelled_as_processing() {
+    let world = World::new().await;
+    let read_before = world.reconciler().await;
+    world.end(over(EndState::Done, "")).await;
+    world.tracker.forge().labels.push(Labels::default().processing);
+    read_before.label_queued().await.unwrap();
+    assert!(!world.labels().contains(&Labels::default().processing));
+}
+
+#[tokio::test]
+async fn a_task_that_was_claimed_since_it_was_read_keeps_its_workers_label() {
+    let world = World::new().await;
+    let read_before = world.reconciler().await;
+    let worker = world.session(world.claim().await);
+    worker.label(TaskLabel::Processing).await.unwrap();
+    let writes = world.writes();
+    read_before.label_queued().await.unwrap();
+    assert_eq!(world.writes(), writes);
+}
+
+#[tokio::test]
+async fn the_comment_is_edited_in_place() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    effects.comment("first").await.unwrap();
+    effects.comment("second").await.unwrap();
+    assert_eq!(world.comment(), "second");
+}
+
+#[tokio::test]
+async fn a_pull_request_whose_answer_was_lost_is_found_and_not_opened_again() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    // The first attempt was killed between the tracker's write and the record of it.
+    let key = EffectKey::pull_request("agentmine/issue-7");
+    effects.begin(&key).await.unwrap();
+    let item = &world.task.item;
+    world.tracker.create_pull_request(item, &pull("old")).await.unwrap();
+    let opened = effects.pull_request(&pull("new"), "commit-1").await.unwrap();
+    assert_eq!(opened.number, 1);
+    let forge = world.tracker.forge();
+    assert_eq!(forge.pulls.len(), 1);
+    assert_eq!(forge.pulls[0].1.title, "new");
+}
+
+#[tokio::test]
+async fn a_pull_request_is_updated_for_another_commit_only_and_only_while_it_is_open() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    effects.pull_request(&pull("one"), "commit-1").await.unwrap();
+    effects.pull_request(&pull("same"), "commit-1").await.unwrap();
+    assert_eq!(world.writes(), 1);
+    effects.pull_request(&pull("two"), "commit-2").await.unwrap();
+    assert_eq!(world.tracker.forge().pulls[0].1.title, "two");
+    assert_eq!(world.writes(), 2);
+    world.tracker.forge().pulls[0].0.open = false;
+    let closed = effects.pull_request(&pull("three"), "commit-3").await.unwrap();
+    assert!(!closed.open);
+    assert_eq!(world.writes(), 2);
+}
+
+#[tokio::test]
+async fn each_end_is_reported_with_its_comment_and_label() {
+    let labels = Labels::default();
+    let done = |missing: Option<&str>| LeaseEnd::Finish {
+        state: EndState::Done,
+        reason: missing.map(str::to_owned),
+        pull_request_url: Some("https://forge.example/pull/1".into()),
+    };
+    for (end, label, says) in [
+        (done(None), &labels.done, "opened a pull request; it lists"),
+        (done(Some("partial: x")), &labels.done, "partial result"),
+        (over(EndState::Failed, "no disk"), &labels.failed, "```text\nno disk\n```"),
+        (over(EndState::Stopped, "enough"), &labels.stopped, "stopped: enough."),
+    ] {
+        let world = World::new().await;
+        world.end(end).await;
+        world.reconciler().await.report_end().await.unwrap();
+        assert!(world.comment().contains(says), "{}", world.comment());
+        assert!(world.comment().ends_with("<sub>AgentMine, session ended</sub>"));
+        assert_eq!(world.labels(), ["bug", label]);
+        let left = world.store.unreported(Duration::ZERO, 10).await.unwrap();
+        assert_eq!(left, [], "nothing is left to report");
+    }
+}
+
+#[tokio::test]
+async fn a_pause_is_reported_by_its_label_and_a_queued_task_not_at_all() {
+    let world = World::new().await;
+    world.reconciler().await.report_end().await.unwrap();
+    assert_eq!(world.writes(), 0);
+    world.end(LeaseEnd::Pause { reason: "later".into() }).await;
+    world.reconciler().await.report_end().await.unwrap();
+    assert_eq!(world.labels(), ["bug", &Labels::default().paused]);
+    assert!(world.tracker.forge().comments.is_empty());
+}
+
+#[tokio::test]
+async fn a_report_that_the_tracker_refuses_for_good_is_given_up_and_a_passing_failure_is_not() {
+    let world = World::new().await;
+    world.end(over(EndState::Failed, "no disk")).await;
+    world.tracker.forge().refusals.push(unavailable());
+    world.reconciler().await.report_end().await.unwrap_err();
+    let left = world.store.unreported(Duration::ZERO, 10).await.unwrap();
+    assert_eq!(left.len(), 1, "it is tried again");
+    world.tracker.forge().refusals.push(refused());
+    world.reconciler().await.report_end().await.unwrap();
+    let left = world.store.unreported(Duration::ZERO, 10).await.unwrap();
+    assert_eq!(left, [], "it is not tried for ever");
+}
+
+#[tokio::test]
+async fn a_long_reason_is_cut_in_the_comment() {
+    let world = World::new().await;
+    world.end(over(EndState::Failed, &"x".repeat(20_000))).await;
+    world.reconciler().await.report_end().await.unwrap();
+    let comment = world.comment();
+    assert!(comment.len() < 9_000 && comment.contains('…'));
+}
