@@ -138,7 +138,11 @@ impl Tracker for FakeTracker {
         new: &NewPullRequest,
     ) -> Result<(), TrackerError> {
         let mut forge = self.write()?;
-        for (_, known) in forge.pulls.iter_mut().filter(|(pull, _)| pull.number == number) {
+        for (_, known) in forge
+            .pulls
+            .iter_mut()
+            .filter(|(pull, _)| pull.number == number)
+        {
             *known = new.clone();
         }
         Ok(())
@@ -193,7 +197,9 @@ impl World {
 
     async fn claim(&self) -> Claim {
         let (worker, lease) = (WorkerId("w".into()), Duration::from_secs(60));
-        let claim = self.store.claim(self.task.id, &worker, Uuid::new_v4(), lease, 3);
+        let claim = self
+            .store
+            .claim(self.task.id, &worker, Uuid::new_v4(), lease, 3);
         claim.await.unwrap().unwrap()
     }
 
@@ -215,7 +221,13 @@ impl World {
 
     fn session(&self, Claim { task, lease }: Claim) -> Effects {
         let tracker = Arc::clone(&self.tracker) as Arc<dyn Tracker>;
-        Effects::of_session(Arc::clone(&self.store), tracker, Labels::default(), task, lease)
+        Effects::of_session(
+            Arc::clone(&self.store),
+            tracker,
+            Labels::default(),
+            task,
+            lease,
+        )
     }
 
     fn writes(&self) -> u32 {
@@ -274,7 +286,10 @@ async fn a_label_replaces_all_others_of_ours_and_leaves_those_of_people() {
     let effects = world.session(world.claim().await);
     for label in TaskLabel::ALL {
         effects.label(*label).await.unwrap();
-        let expected = ["bug".to_owned(), label::name(*label, &Labels::default()).clone()];
+        let expected = [
+            "bug".to_owned(),
+            label::name(*label, &Labels::default()).clone(),
+        ];
         assert_eq!(world.labels(), expected);
     }
 }
@@ -319,7 +334,9 @@ async fn no_effect_begins_under_a_lost_lease() {
     let fenced = |error: EffectError| matches!(error, EffectError::Store(StoreError::Fenced(_)));
     assert!(fenced(effects.label(TaskLabel::Done).await.unwrap_err()));
     assert!(fenced(effects.comment("x").await.unwrap_err()));
-    assert!(fenced(effects.pull_request(&pull("x"), "c").await.unwrap_err()));
+    assert!(fenced(
+        effects.pull_request(&pull("x"), "c").await.unwrap_err()
+    ));
     assert_eq!(world.writes(), 0);
 }
 
@@ -343,7 +360,11 @@ async fn a_task_that_ended_since_it_was_read_does_not_stay_labelled_as_processin
     let world = World::new().await;
     let read_before = world.reconciler().await;
     world.end(over(EndState::Done, "")).await;
-    world.tracker.forge().labels.push(Labels::default().processing);
+    world
+        .tracker
+        .forge()
+        .labels
+        .push(Labels::default().processing);
     read_before.label_queued().await.unwrap();
     assert!(!world.labels().contains(&Labels::default().processing));
 }
@@ -376,8 +397,15 @@ async fn a_pull_request_whose_answer_was_lost_is_found_and_not_opened_again() {
     let key = EffectKey::pull_request("agentmine/issue-7");
     effects.begin(&key).await.unwrap();
     let item = &world.task.item;
-    world.tracker.create_pull_request(item, &pull("old")).await.unwrap();
-    let opened = effects.pull_request(&pull("new"), "commit-1").await.unwrap();
+    world
+        .tracker
+        .create_pull_request(item, &pull("old"))
+        .await
+        .unwrap();
+    let opened = effects
+        .pull_request(&pull("new"), "commit-1")
+        .await
+        .unwrap();
     assert_eq!(opened.number, 1);
     let forge = world.tracker.forge();
     assert_eq!(forge.pulls.len(), 1);
@@ -388,14 +416,26 @@ async fn a_pull_request_whose_answer_was_lost_is_found_and_not_opened_again() {
 async fn a_pull_request_is_updated_for_another_commit_only_and_only_while_it_is_open() {
     let world = World::new().await;
     let effects = world.session(world.claim().await);
-    effects.pull_request(&pull("one"), "commit-1").await.unwrap();
-    effects.pull_request(&pull("same"), "commit-1").await.unwrap();
+    effects
+        .pull_request(&pull("one"), "commit-1")
+        .await
+        .unwrap();
+    effects
+        .pull_request(&pull("same"), "commit-1")
+        .await
+        .unwrap();
     assert_eq!(world.writes(), 1);
-    effects.pull_request(&pull("two"), "commit-2").await.unwrap();
+    effects
+        .pull_request(&pull("two"), "commit-2")
+        .await
+        .unwrap();
     assert_eq!(world.tracker.forge().pulls[0].1.title, "two");
     assert_eq!(world.writes(), 2);
     world.tracker.forge().pulls[0].0.open = false;
-    let closed = effects.pull_request(&pull("three"), "commit-3").await.unwrap();
+    let closed = effects
+        .pull_request(&pull("three"), "commit-3")
+        .await
+        .unwrap();
     assert!(!closed.open);
     assert_eq!(world.writes(), 2);
 }
@@ -411,14 +451,26 @@ async fn each_end_is_reported_with_its_comment_and_label() {
     for (end, label, says) in [
         (done(None), &labels.done, "opened a pull request; it lists"),
         (done(Some("partial: x")), &labels.done, "partial result"),
-        (over(EndState::Failed, "no disk"), &labels.failed, "```text\nno disk\n```"),
-        (over(EndState::Stopped, "enough"), &labels.stopped, "stopped: enough."),
+        (
+            over(EndState::Failed, "no disk"),
+            &labels.failed,
+            "```text\nno disk\n```",
+        ),
+        (
+            over(EndState::Stopped, "enough"),
+            &labels.stopped,
+            "stopped: enough.",
+        ),
     ] {
         let world = World::new().await;
         world.end(end).await;
         world.reconciler().await.report_end().await.unwrap();
         assert!(world.comment().contains(says), "{}", world.comment());
-        assert!(world.comment().ends_with("<sub>AgentMine, session ended</sub>"));
+        assert!(
+            world
+                .comment()
+                .ends_with("<sub>AgentMine, session ended</sub>")
+        );
         assert_eq!(world.labels(), ["bug", label]);
         let left = world.store.unreported(Duration::ZERO, 10).await.unwrap();
         assert_eq!(left, [], "nothing is left to report");
@@ -430,7 +482,11 @@ async fn a_pause_is_reported_by_its_label_and_a_queued_task_not_at_all() {
     let world = World::new().await;
     world.reconciler().await.report_end().await.unwrap();
     assert_eq!(world.writes(), 0);
-    world.end(LeaseEnd::Pause { reason: "later".into() }).await;
+    world
+        .end(LeaseEnd::Pause {
+            reason: "later".into(),
+        })
+        .await;
     world.reconciler().await.report_end().await.unwrap();
     assert_eq!(world.labels(), ["bug", &Labels::default().paused]);
     assert!(world.tracker.forge().comments.is_empty());
