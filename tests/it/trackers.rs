@@ -372,7 +372,7 @@ async fn a_marker_that_could_break_out_is_refused(world: &dyn World) {
             .upsert_comment(&item, marker, "text")
             .await
             .unwrap_err();
-        assert!(matches!(error, TrackerError::Refused { .. }), "{error}");
+        assert!(matches!(error, TrackerError::Invalid { .. }), "{error}");
     }
 }
 

@@ -1,10 +1,10 @@
-//! The hidden marker by which a comment of ours is known again.
+//! The hidden marker by which a comment of ours is recognised.
 
 use agentmine_domain::TrackerKind;
 
-use crate::TrackerError;
+use crate::error::TrackerError;
 
-/// An HTML comment that no reader sees.
+/// An HTML comment, which readers do not see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Marker(String);
 
@@ -21,10 +21,10 @@ impl Marker {
         if plain {
             Ok(Self(format!("<!-- {bare} -->")))
         } else {
-            Err(TrackerError::Refused {
+            Err(TrackerError::invalid(
                 tracker,
-                detail: format!("a marker is one short line without `--`; got {bare:?}"),
-            })
+                format!("{bare:?} is not a marker: one short line without `--`"),
+            ))
         }
     }
 
@@ -40,7 +40,7 @@ impl Marker {
     }
 }
 
-/// A text of at most `max` characters; what is cut is said.
+/// A text of at most `max` characters, with a note at the end if it was cut.
 pub(crate) fn cut(text: &str, max: usize) -> String {
     const NOTE: &str = "\n\n_(cut: the text was longer than the tracker allows)_";
     if text.chars().count() <= max {

@@ -1,31 +1,40 @@
-//! The scan: which open items carry the label, and which event put it on.
+//! The scan: which open items carry the label, and which event added it.
 //!
-//! Configured repositories are listed one by one, conditionally; the search index lags by up to
-//! minutes, so it serves `query` alone. What sets a task off is the id of the newest `labeled`
-//! event. Accepted race: the list may show a label before the events do. Such an item is left for
-//! the next scan, since a second trigger for the same label would be a second task.
+//! Configured repositories are listed one by one with conditional requests. The search index lags by up
+//! to minutes, so it is used for `query` alone. The trigger of a task is the id of the newest `labeled`
+//! event. Accepted race: the list may show a label before the events do. Such an item is left for the
+//! next scan, since a second trigger for the same label would be a second task.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
+use agentmine_runtime::config::GitHub;
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::GitHubTracker;
-use super::reply::refused;
+use super::api::{Api, invalid, refused, split_path};
 use super::wire::{Event, Issue, Repo, SearchPage, same_label};
-use crate::{Candidate, TrackerError};
+use crate::error::TrackerError;
+use crate::tracker::Candidate;
 
 /// Items without any `labeled` event (imported ones) wait this long for one.
 const EVENT_LAG: TimeDelta = TimeDelta::minutes(10);
-/// Triggers remembered; past it all are forgotten and asked again.
+/// Triggers that are remembered. Past it, all are forgotten and asked for again.
 const MAX_TRIGGERS: usize = 10_000;
 
-/// The newest trigger of each item, for as long as the item was not touched.
-#[derive(Debug, Default)]
-pub(super) struct Triggers(Mutex<HashMap<(u64, String), Known>>);
+/// The repositories to scan.
+#[derive(Debug)]
+pub(super) struct Scan {
+    repositories: Vec<String>,
+    query: Option<String>,
+    triggers: Triggers,
+}
 
-/// A trigger, and when the item had last changed as it was asked for.
+/// The newest trigger of each item, as long as the item does not change.
+#[derive(Debug, Default)]
+struct Triggers(Mutex<HashMap<(u64, String), Known>>);
+
+/// A trigger, and when the item had last changed when it was asked for.
 #[derive(Debug)]
 struct Known {
     updated_at: DateTime<Utc>,
@@ -52,21 +61,40 @@ impl Triggers {
     }
 }
 
-impl GitHubTracker {
-    pub(super) async fn scan(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
+impl Scan {
+    pub(super) fn new(config: &GitHub) -> Result<Self, TrackerError> {
+        let query = config.query.clone();
+        let query = query.filter(|query| !query.trim().is_empty());
+        if config.repositories.is_empty() && query.is_none() {
+            return Err(invalid(
+                "trackers.github names nothing to scan. hint: set repositories or query",
+            ));
+        }
+        for path in &config.repositories {
+            split_path(path)?;
+        }
+        Ok(Self {
+            repositories: config.repositories.clone(),
+            query,
+            triggers: Triggers::default(),
+        })
+    }
+
+    /// Open items with the label, in all configured repositories.
+    pub(super) async fn run(&self, api: &Api, label: &str) -> Result<Vec<Candidate>, TrackerError> {
         let mut found: Vec<Candidate> = Vec::new();
         for path in &self.repositories {
-            match self.scan_repository(path, label).await {
+            match self.scan_repository(api, path, label).await {
                 Ok(more) => found.extend(more),
-                // One that was deleted or hidden must not stop the others.
+                // A repository that was deleted or hidden must not stop the others.
                 Err(error @ TrackerError::NotFound { .. }) => {
-                    tracing::warn!(repository = %path, %error, "repository is skipped");
+                    tracing::warn!(repository = %path, %error, "a repository is skipped");
                 }
                 Err(error) => return Err(error),
             }
         }
         if let Some(query) = &self.query {
-            for candidate in self.search(query, label).await? {
+            for candidate in self.search(api, query, label).await? {
                 if !found
                     .iter()
                     .any(|known| known.item.key() == candidate.item.key())
@@ -80,44 +108,50 @@ impl GitHubTracker {
 
     async fn scan_repository(
         &self,
+        api: &Api,
         path: &str,
         label: &str,
     ) -> Result<Vec<Candidate>, TrackerError> {
-        let repo = self.repo_at(path).await?;
-        let mut url = self.repo_url(&repo.full_name, &["issues"])?;
+        let repo = api.repo_at(path).await?;
+        let mut url = api.repo_url(&repo.full_name, &["issues"])?;
         url.query_pairs_mut()
             .append_pair("labels", label)
             .append_pair("state", "open")
             .append_pair("per_page", "100");
-        // `labels` is a list parted by commas: a name that holds one is matched here instead.
+        // `labels` is a list separated by commas: a name that contains one is matched below instead.
         if label.contains(',') {
             url.set_query(Some("state=open&per_page=100"));
         }
-        let issues = self
+        let issues = api
             .client
             .list::<Issue>(url, &format!("repository {path}"))
             .await?;
         let mut found = Vec::new();
         for issue in issues {
-            found.extend(self.candidate(&repo, issue, label).await?);
+            found.extend(self.candidate(api, &repo, issue, label).await?);
         }
         Ok(found)
     }
 
-    async fn search(&self, query: &str, label: &str) -> Result<Vec<Candidate>, TrackerError> {
+    async fn search(
+        &self,
+        api: &Api,
+        query: &str,
+        label: &str,
+    ) -> Result<Vec<Candidate>, TrackerError> {
         let mut found = Vec::new();
-        // Newer API versions refuse a search that does not say which of the two it wants.
+        // Newer versions of the API refuse a search without one of the two.
         for kind in ["is:issue", "is:pull-request"] {
-            for issue in self.search_kind(kind, query, label).await? {
+            for issue in self.search_kind(api, kind, query, label).await? {
                 let Some(path) = issue.repo_path() else {
-                    return Err(refused("a search result names no repository".into()));
+                    return Err(refused("a search result names no repository"));
                 };
-                let repo = match self.repo_at(&path).await {
+                let repo = match api.repo_at(&path).await {
                     Ok(repo) => repo,
                     Err(TrackerError::NotFound { .. }) => continue,
                     Err(error) => return Err(error),
                 };
-                found.extend(self.candidate(&repo, issue, label).await?);
+                found.extend(self.candidate(api, &repo, issue, label).await?);
             }
         }
         Ok(found)
@@ -125,22 +159,25 @@ impl GitHubTracker {
 
     async fn search_kind(
         &self,
+        api: &Api,
         kind: &str,
         query: &str,
         label: &str,
     ) -> Result<Vec<Issue>, TrackerError> {
         let quoted = label.replace('\\', "\\\\").replace('"', "\\\"");
-        let mut url = self.client.url(["search", "issues"]);
+        let mut url = api.client.url(["search", "issues"]);
         url.query_pairs_mut()
             .append_pair("q", &format!("is:open {kind} label:\"{quoted}\" {query}"))
             .append_pair("sort", "created")
             .append_pair("order", "asc")
             .append_pair("per_page", "100");
-        self.client
+        api.client
             .pages(url, "search", |reply| {
                 let page: SearchPage = reply.json()?;
                 if page.incomplete_results {
-                    tracing::warn!("GitHub's search was incomplete; the next scan asks again");
+                    tracing::warn!(
+                        "GitHub's search result is incomplete; the next scan searches again"
+                    );
                 }
                 Ok(page.items)
             })
@@ -149,6 +186,7 @@ impl GitHubTracker {
 
     async fn candidate(
         &self,
+        api: &Api,
         repo: &Repo,
         issue: Issue,
         label: &str,
@@ -158,7 +196,7 @@ impl GitHubTracker {
         }
         let item = ItemRef {
             tracker: TrackerKind::GitHub,
-            host: self.host.clone(),
+            host: api.host.clone(),
             repo_id: repo.id.to_string(),
             repo_path: repo.full_name.clone(),
             kind: match issue.pull_request {
@@ -167,7 +205,7 @@ impl GitHubTracker {
             },
             number: issue.number,
         };
-        let Some(trigger) = self.trigger(&item, &issue, label).await? else {
+        let Some(trigger) = self.trigger(api, &item, &issue, label).await? else {
             return Ok(None);
         };
         Ok(Some(Candidate {
@@ -180,6 +218,7 @@ impl GitHubTracker {
 
     async fn trigger(
         &self,
+        api: &Api,
         item: &ItemRef,
         issue: &Issue,
         label: &str,
@@ -187,9 +226,9 @@ impl GitHubTracker {
         if let Some(known) = self.triggers.get(issue, label) {
             return Ok(Some(known));
         }
-        let mut url = self.item_url(item, &["events"])?;
+        let mut url = api.item_url(item, &["events"])?;
         url.query_pairs_mut().append_pair("per_page", "100");
-        let events = self.client.list::<Event>(url, &item.to_string()).await?;
+        let events = api.client.list::<Event>(url, &item.to_string()).await?;
         let newest = events
             .iter()
             .filter(|event| matches!(event.event.as_str(), "labeled" | "unlabeled"))

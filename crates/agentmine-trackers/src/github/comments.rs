@@ -4,30 +4,70 @@ use agentmine_domain::ItemRef;
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use super::GitHubTracker;
-use super::client::{Call, CallError};
+use super::api::{Api, MAX_TEXT};
 use super::wire;
+use crate::error::TrackerError;
+use crate::forge::{Attempts, Call, Fault, Sent};
 use crate::marker::{self, Marker};
-use crate::{Comment, TrackerError};
+use crate::tracker::Comment;
 
-/// GitHub refuses a text of more than 65536 characters.
-pub(super) const MAX_TEXT: usize = 65_000;
+/// What became of a write.
+enum Written {
+    /// The comment's id.
+    Yes(String),
+    /// Unknown, or the comment is gone: look again.
+    Look(Fault),
+}
 
-impl GitHubTracker {
-    pub(super) async fn all_comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
+impl Api {
+    pub(super) async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
+        let item = self.current(item).await?;
+        self.comments_within(&item, &self.client.attempts()).await
+    }
+
+    /// Edits the comment with the marker, or creates it.
+    pub(super) async fn upsert_comment(
+        &self,
+        item: &ItemRef,
+        marker: &Marker,
+        body: &str,
+    ) -> Result<String, TrackerError> {
+        let item = &self.current(item).await?;
+        let text = marker.append(&marker::cut(body, MAX_TEXT));
+        let attempts = self.client.attempts();
+        loop {
+            let known = self.comments_within(item, &attempts).await?;
+            let mine = known
+                .into_iter()
+                .find(|comment| comment.ours && marker.is_in(&comment.body));
+            let written = match mine {
+                Some(comment) if comment.body == text => return Ok(comment.id),
+                Some(comment) => self.edit(item, comment.id, &text, &attempts).await?,
+                None => self.create(item, &text, &attempts).await?,
+            };
+            match written {
+                Written::Yes(id) => return Ok(id),
+                Written::Look(fault) => attempts.again(fault).await?,
+            }
+        }
+    }
+
+    async fn comments_within(
+        &self,
+        item: &ItemRef,
+        attempts: &Attempts,
+    ) -> Result<Vec<Comment>, TrackerError> {
         let login = self.own_login().await?;
         let mut url = self.item_url(item, &["comments"])?;
         url.query_pairs_mut().append_pair("per_page", "100");
         let comments = self
             .client
-            .list::<wire::Comment>(url, &item.to_string())
+            .list_within::<wire::Comment>(url, &item.to_string(), attempts)
             .await?;
         Ok(comments
             .into_iter()
             .map(|comment| {
-                let author = comment
-                    .user
-                    .map_or_else(|| "ghost".to_owned(), |user| user.login);
+                let author = wire::login_of(comment.user);
                 Comment {
                     id: comment.id.to_string(),
                     ours: author.eq_ignore_ascii_case(login),
@@ -39,71 +79,42 @@ impl GitHubTracker {
             .collect())
     }
 
-    pub(super) async fn upsert(
+    async fn edit(
         &self,
         item: &ItemRef,
-        marker: &Marker,
-        body: &str,
-    ) -> Result<String, TrackerError> {
-        let text = marker.append(&marker::cut(body, MAX_TEXT));
-        let mut tries = 0;
-        loop {
-            let known = self.all_comments(item).await?;
-            let mine = known
-                .into_iter()
-                .find(|comment| comment.ours && marker.is_in(&comment.body));
-            if let Some(comment) = mine {
-                if comment.body == text || self.edit_comment(item, &comment.id, &text).await? {
-                    return Ok(comment.id);
-                }
-            } else {
-                match self.create_comment(item, &text).await {
-                    Ok(id) => return Ok(id),
-                    Err(CallError::Tracker(error)) => return Err(error),
-                    Err(unknown) if tries + 1 >= self.client.tries() => return Err(unknown.into()),
-                    // It may have been written: the next round looks.
-                    Err(CallError::OutcomeUnknown(_)) => {}
-                }
-            }
-            tries += 1;
-            if tries >= self.client.tries() {
-                return Err(super::reply::unavailable(format!(
-                    "the comment on {item} could not be written"
-                )));
-            }
-            self.client.pause(tries).await;
-        }
-    }
-
-    /// Whether the comment was still there to be edited.
-    async fn edit_comment(
-        &self,
-        item: &ItemRef,
-        id: &str,
+        id: String,
         text: &str,
-    ) -> Result<bool, TrackerError> {
-        let url = self.repo_url(&item.repo_path, &["issues", "comments", id])?;
+        attempts: &Attempts,
+    ) -> Result<Written, TrackerError> {
+        let url = self.repo_url(&item.repo_path, &["issues", "comments", &id])?;
         let body = json!({ "body": text });
-        let reply = self
-            .client
-            .send(&Call::new(Method::PATCH, url).json(&body))
-            .await?;
+        let call = Call::new(Method::PATCH, url).json(&body);
+        let reply = self.client.send_within(&call, attempts).await?;
         if reply.status == StatusCode::NOT_FOUND {
-            return Ok(false);
+            let detail = format!("comment {id} on {item} was deleted while it was edited");
+            return Ok(Written::Look(Fault::new(detail)));
         }
         reply.ok(&format!("comment {id}"))?;
-        Ok(true)
+        Ok(Written::Yes(id))
     }
 
-    async fn create_comment(&self, item: &ItemRef, text: &str) -> Result<String, CallError> {
+    async fn create(
+        &self,
+        item: &ItemRef,
+        text: &str,
+        attempts: &Attempts,
+    ) -> Result<Written, TrackerError> {
         let url = self.item_url(item, &["comments"])?;
         let body = json!({ "body": text });
-        let call = Call::new(Method::POST, url).json(&body).look_first();
-        let reply = self.client.send(&call).await?.ok(&item.to_string())?;
-        // Written, whatever the body says: an unreadable one is looked up, not sent again.
-        let comment: wire::Comment = reply
-            .json()
-            .map_err(|error| CallError::OutcomeUnknown(error.to_string()))?;
-        Ok(comment.id.to_string())
+        let call = Call::new(Method::POST, url).json(&body);
+        let reply = match self.client.send_once(&call, attempts).await? {
+            Sent::Reply(reply) => reply.ok(&item.to_string())?,
+            Sent::Unknown(fault) => return Ok(Written::Look(fault)),
+        };
+        // It is written, whatever the body says: an unreadable one is looked up, not sent again.
+        Ok(match reply.json::<wire::Comment>() {
+            Ok(comment) => Written::Yes(comment.id.to_string()),
+            Err(error) => Written::Look(Fault::new(error.to_string())),
+        })
     }
 }

@@ -2,28 +2,32 @@
 
 use agentmine_domain::ItemRef;
 use http::{Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::GitHubTracker;
-use super::client::{Call, CallError};
-use super::comments::MAX_TEXT;
-use super::reply::{Reply, refused, unavailable};
+use super::api::{Api, MAX_TEXT, refused};
 use super::wire::Pull;
-use crate::{NewPullRequest, PullRequest, TrackerError, marker};
+use crate::error::TrackerError;
+use crate::forge::{Attempts, Call, Fault, Reply, Sent};
+use crate::marker;
+use crate::tracker::{NewPullRequest, PullRequest};
+
+/// Characters of a title.
+const MAX_TITLE: usize = 250;
 
 /// What became of a request to open one.
 enum Opened {
     Yes(PullRequest),
-    /// Another one for this branch stands open, or this one was made and its answer lost.
-    LookForIt(String),
-    DraftsRefused,
+    /// One for this branch exists already, or this one was opened and the reply lost.
+    Look(Fault),
+    DraftsRefused(String),
 }
 
-impl GitHubTracker {
-    pub(super) async fn find_pull(
+impl Api {
+    pub(super) async fn find_pull_request(
         &self,
         item: &ItemRef,
         head: &str,
+        attempts: &Attempts,
     ) -> Result<Option<PullRequest>, TrackerError> {
         let repo = self.repo_of(item).await?;
         let owner = repo.full_name.split('/').next().unwrap_or_default();
@@ -34,11 +38,12 @@ impl GitHubTracker {
             .append_pair("sort", "created")
             .append_pair("direction", "desc")
             .append_pair("per_page", "100");
+        let what = format!("repository {}", repo.full_name);
         let pulls = self
             .client
-            .list::<Pull>(url, &format!("repository {}", repo.full_name))
+            .list_within::<Pull>(url, &what, attempts)
             .await?;
-        // A filter that GitHub does not understand is ignored, so the answer is checked.
+        // GitHub ignores a filter that it does not understand, so the reply is checked.
         let newest = pulls
             .into_iter()
             .filter(|pull| pull.head.branch == head)
@@ -47,75 +52,63 @@ impl GitHubTracker {
         Ok(newest.map(PullRequest::from))
     }
 
-    pub(super) async fn open_pull(
+    pub(super) async fn create_pull_request(
         &self,
         item: &ItemRef,
         new: &NewPullRequest,
     ) -> Result<PullRequest, TrackerError> {
+        let item = &self.current(item).await?;
+        let attempts = self.client.attempts();
         let mut draft = new.draft;
-        let mut tries = 0;
         loop {
-            let detail = match self.try_open(item, new, draft).await? {
+            let fault = match self.open(item, new, draft, &attempts).await? {
                 Opened::Yes(pull) => return Ok(pull),
-                Opened::DraftsRefused if draft => {
+                // The repository's plan has no drafts.
+                Opened::DraftsRefused(_) if draft => {
                     draft = false;
                     continue;
                 }
-                Opened::DraftsRefused => "drafts are refused".to_owned(),
-                Opened::LookForIt(detail) => detail,
+                Opened::DraftsRefused(said) => Fault::new(said),
+                Opened::Look(fault) => fault,
             };
-            if let Some(pull) = self.find_pull(item, &new.head).await?
-                && pull.open
-            {
-                return Ok(pull);
+            let found = self.find_pull_request(item, &new.head, &attempts).await?;
+            match found.filter(|pull| pull.open) {
+                Some(pull) => return Ok(pull),
+                None => attempts.again(fault).await?,
             }
-            tries += 1;
-            if tries >= self.client.tries() {
-                return Err(unavailable(detail));
-            }
-            self.client.pause(tries).await;
         }
     }
 
-    pub(super) async fn update_pull(
+    pub(super) async fn update_pull_request(
         &self,
         item: &ItemRef,
         number: u64,
         new: &NewPullRequest,
     ) -> Result<(), TrackerError> {
         let url = self.repo_url(&item.repo_path, &["pulls", &number.to_string()])?;
-        let body = json!({
-            "title": new.title.chars().take(250).collect::<String>(),
-            "body": marker::cut(&new.body, MAX_TEXT),
-        });
+        let body = text(new);
         let call = Call::new(Method::PATCH, url).json(&body);
+        let reply = self.client.send(&call).await?;
         let what = format!("pull request {number} of {}", item.repo_path);
-        match self.client.send(&call).await {
-            Ok(reply) => reply.ok(&what).map(drop),
-            Err(CallError::OutcomeUnknown(detail)) => Err(unavailable(detail)),
-            Err(CallError::Tracker(error)) => Err(error),
-        }
+        reply.ok(&what).map(drop)
     }
 
-    async fn try_open(
+    async fn open(
         &self,
         item: &ItemRef,
         new: &NewPullRequest,
         draft: bool,
+        attempts: &Attempts,
     ) -> Result<Opened, TrackerError> {
         let url = self.repo_url(&item.repo_path, &["pulls"])?;
-        let body = json!({
-            "title": new.title.chars().take(250).collect::<String>(),
-            "head": new.head,
-            "base": new.base,
-            "body": marker::cut(&new.body, MAX_TEXT),
-            "draft": draft,
-        });
-        let call = Call::new(Method::POST, url).json(&body).look_first();
-        let reply = match self.client.send(&call).await {
-            Ok(reply) => reply,
-            Err(CallError::OutcomeUnknown(detail)) => return Ok(Opened::LookForIt(detail)),
-            Err(CallError::Tracker(error)) => return Err(error),
+        let mut body = text(new);
+        body["head"] = Value::from(new.head.as_str());
+        body["base"] = Value::from(new.base.as_str());
+        body["draft"] = Value::from(draft);
+        let call = Call::new(Method::POST, url).json(&body);
+        let reply = match self.client.send_once(&call, attempts).await? {
+            Sent::Reply(reply) => reply,
+            Sent::Unknown(fault) => return Ok(Opened::Look(fault)),
         };
         if reply.status == StatusCode::UNPROCESSABLE_ENTITY {
             return refusal(&reply);
@@ -123,18 +116,25 @@ impl GitHubTracker {
         let reply = reply.ok(&format!("repository {}", item.repo_path))?;
         Ok(match reply.json::<Pull>() {
             Ok(pull) => Opened::Yes(pull.into()),
-            Err(error) => Opened::LookForIt(error.to_string()),
+            Err(error) => Opened::Look(Fault::new(error.to_string())),
         })
     }
+}
+
+fn text(new: &NewPullRequest) -> Value {
+    json!({
+        "title": new.title.chars().take(MAX_TITLE).collect::<String>(),
+        "body": marker::cut(&new.body, MAX_TEXT),
+    })
 }
 
 fn refusal(reply: &Reply) -> Result<Opened, TrackerError> {
     let said = reply.message();
     let lower = said.to_lowercase();
     if lower.contains("already exists") {
-        Ok(Opened::LookForIt(said))
+        Ok(Opened::Look(Fault::new(said)))
     } else if lower.contains("draft") {
-        Ok(Opened::DraftsRefused)
+        Ok(Opened::DraftsRefused(said))
     } else {
         Err(refused(format!("pull request: {said}")))
     }

@@ -1,33 +1,37 @@
-//! What GitHub may do to a client, played by wiremock. The happy paths stand in the contract suite
+//! What GitHub may do to a client, played by wiremock. The contract suite covers the ordinary paths
 //! over the fake forge.
 
 use std::time::{Duration, Instant};
 
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config::{GitHub, Secret};
-use chrono::{TimeDelta, TimeZone, Utc};
-use http::{HeaderMap, StatusCode};
+use chrono::{TimeDelta, Utc};
 use serde_json::{Value, json};
 use url::Url;
 use wiremock::matchers::{header, header_exists, method, path, query_param};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
-use super::client::Limits;
-use super::limits::{self, Limited};
-use super::{GitHubTracker, clone_url, host_of, split_path};
+use super::GitHubTracker;
+use super::api::{host_of, split_path};
+use super::files::clone_url;
+use crate::forge::RequestLimits;
 use crate::{NewPullRequest, Tracker, TrackerError};
 
 const TOKEN: &str = "ghp_secretsecretsecret";
 const LABEL: &str = "coding agent";
 
 fn tracker(server: &MockServer) -> GitHubTracker {
+    tracker_of(&server.uri(), &["octo/demo"])
+}
+
+fn tracker_of(api: &str, repositories: &[&str]) -> GitHubTracker {
     let config = GitHub {
-        api_url: Url::parse(&server.uri()).unwrap(),
+        api_url: Url::parse(api).unwrap(),
         token: Some(Secret::new(TOKEN)),
-        repositories: vec!["octo/demo".into()],
+        repositories: repositories.iter().map(ToString::to_string).collect(),
         query: None,
     };
-    let limits = Limits {
+    let limits = RequestLimits {
         tries: 3,
         pause: Duration::from_millis(2),
         max_wait: Duration::from_secs(3),
@@ -100,7 +104,7 @@ async fn a_short_limit_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_long_limit_is_told_and_no_further_request_is_made() {
+async fn a_long_limit_is_reported_and_no_further_request_is_made() {
     let server = MockServer::start().await;
     let limited = ResponseTemplate::new(403)
         .insert_header("x-ratelimit-remaining", "0")
@@ -140,61 +144,6 @@ async fn a_limited_write_is_sent_again_since_it_did_not_happen() {
         .await
         .unwrap();
     assert_eq!(count(&server, "POST", labels).await, 2);
-}
-
-#[test]
-fn limits_are_read_from_headers_and_words() {
-    let now = Utc.with_ymd_and_hms(2026, 1, 1, 0, 0, 0).unwrap();
-    let read = |status: u16, pairs: &[(&'static str, &str)], body: &str| {
-        let headers: HeaderMap = pairs
-            .iter()
-            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
-            .collect();
-        let status = StatusCode::from_u16(status).unwrap();
-        limits::read(status, &headers, body.as_bytes(), now)
-    };
-    let at = |seconds, secondary| {
-        Some(Limited {
-            until: now + TimeDelta::seconds(seconds),
-            secondary,
-        })
-    };
-    assert_eq!(read(200, &[("retry-after", "5")], ""), None);
-    assert_eq!(
-        read(
-            403,
-            &[("x-ratelimit-remaining", "12")],
-            "Resource not accessible"
-        ),
-        None
-    );
-    assert_eq!(read(429, &[("retry-after", "5")], ""), at(5, true));
-    assert_eq!(read(429, &[], ""), at(60, true));
-    assert_eq!(
-        read(403, &[], "You have exceeded a SECONDARY rate limit."),
-        at(60, true)
-    );
-    assert_eq!(
-        read(403, &[("retry-after", "Thu, 01 Jan 2026 00:00:30 GMT")], ""),
-        at(30, true)
-    );
-    // The server's clock is two minutes ahead of ours: the wait is what counts.
-    let ahead = now.timestamp() + 120;
-    let reset = (ahead + 10).to_string();
-    let pairs = [
-        ("x-ratelimit-remaining", "0"),
-        ("x-ratelimit-reset", reset.as_str()),
-        ("date", "Thu, 01 Jan 2026 00:02:00 GMT"),
-    ];
-    assert_eq!(read(403, &pairs, ""), at(11, false));
-    // Nonsense does not close the gate for good, and does not overflow.
-    let forever = i64::MAX.to_string();
-    assert_eq!(read(429, &[("retry-after", &forever)], ""), at(7200, true));
-    let pairs = [
-        ("x-ratelimit-remaining", "0"),
-        ("x-ratelimit-reset", forever.as_str()),
-    ];
-    assert_eq!(read(403, &pairs, ""), at(7200, false));
 }
 
 #[tokio::test]
@@ -239,7 +188,7 @@ async fn an_echoed_token_is_in_no_refusal() {
 }
 
 #[tokio::test]
-async fn a_server_fault_is_tried_again_and_then_told() {
+async fn a_server_fault_is_tried_again_and_then_reported() {
     let server = MockServer::start().await;
     Mock::given(path("/user"))
         .respond_with(ResponseTemplate::new(502))
@@ -258,22 +207,11 @@ async fn a_server_fault_is_tried_again_and_then_told() {
 
 #[tokio::test]
 async fn an_unreachable_server_is_unavailable() {
-    let server = MockServer::start().await;
-    let mut tracker = tracker(&server);
     let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
-    let base = Url::parse(&format!("http://{closed}/")).unwrap();
-    tracker.client = super::Client::new(
-        &base,
-        Secret::new(TOKEN),
-        Limits {
-            pause: Duration::ZERO,
-            ..Limits::default()
-        },
-    )
-    .unwrap();
+    let tracker = tracker_of(&format!("http://{closed}/"), &["octo/demo"]);
     let error = tracker.login().await.unwrap_err();
     assert!(matches!(error, TrackerError::Unavailable { .. }), "{error}");
 }
@@ -417,8 +355,7 @@ async fn the_newest_labelling_is_the_trigger_and_a_lagging_one_waits() {
 async fn a_missing_repository_does_not_stop_the_others() {
     let server = with_repo().await;
     on(&server, "GET", "/repos/octo/demo/issues", ok(json!([]))).await;
-    let mut tracker = tracker(&server);
-    tracker.repositories.insert(0, "octo/gone".into());
+    let tracker = tracker_of(&server.uri(), &["octo/gone", "octo/demo"]);
     assert_eq!(tracker.candidates(LABEL).await.unwrap(), []);
 }
 
@@ -472,7 +409,10 @@ async fn a_reply_past_the_cap_is_refused() {
     )
     .await;
     let error = tracker(&server).login().await.unwrap_err();
-    assert!(error.to_string().contains("over 1048576 bytes"), "{error}");
+    assert!(
+        error.to_string().contains("larger than 1048576 bytes"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -563,12 +503,12 @@ fn a_configuration_without_token_or_repositories_is_refused() {
     config.token = Some(Secret::new(TOKEN));
     assert!(matches!(
         GitHubTracker::new(&config),
-        Err(TrackerError::Refused { .. })
+        Err(TrackerError::Invalid { .. })
     ));
     config.repositories = vec!["nonsense".into()];
     assert!(matches!(
         GitHubTracker::new(&config),
-        Err(TrackerError::Refused { .. })
+        Err(TrackerError::Invalid { .. })
     ));
     config.repositories = vec!["octo/demo".into()];
     assert!(GitHubTracker::new(&config).is_ok());

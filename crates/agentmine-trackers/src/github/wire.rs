@@ -1,4 +1,4 @@
-//! GitHub's shapes, as far as they are used. Unknown fields are ignored: GitHub adds some often.
+//! The part of GitHub's JSON that is used. Unknown fields are ignored: GitHub often adds some.
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -6,6 +6,11 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct User {
     pub(super) login: String,
+}
+
+/// A user's name; deleted users are shown as GitHub shows them.
+pub(super) fn login_of(user: Option<User>) -> String {
+    user.map_or_else(|| "ghost".to_owned(), |user| user.login)
 }
 
 /// A repository.

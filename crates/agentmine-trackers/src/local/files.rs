@@ -1,4 +1,6 @@
-//! The tracker's own files under `.agentmine/`: locked against a second process, written whole.
+//! The tracker's own files under `.agentmine/`.
+//!
+//! Guaranteed: files are changed under a lock between processes, and replaced atomically.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -6,19 +8,18 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agentmine_domain::TrackerKind;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::front_matter::refused;
-use crate::TrackerError;
+use super::error::{io, refused, unavailable};
+use crate::error::TrackerError;
 
-/// An issue's text, at most.
+/// Bytes of an issue file at most.
 pub(super) const MAX_FILE: u64 = 1 << 20;
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
-/// What no issue file says: numbers given to files without one, and how often each label was
-/// taken off each item.
+/// What the issue files do not hold: the numbers of files without one, and how often each label was
+/// removed from each item.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Ledger {
@@ -26,7 +27,7 @@ pub(super) struct Ledger {
     pub(super) numbers: BTreeMap<String, u64>,
     /// By item number, then label.
     pub(super) removals: BTreeMap<u64, BTreeMap<String, u64>>,
-    /// The lowest number that no pull request ever had; a deleted one's is not given again.
+    /// The lowest number that no pull request ever had. The number of a deleted one is not used again.
     pub(super) next_pull: u64,
 }
 
@@ -36,7 +37,7 @@ pub(super) struct Folders {
     root: PathBuf,
 }
 
-/// Held while files are read and written; the operating system frees it when the process dies.
+/// The lock. The operating system releases it when the process dies.
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
     folders: &'a Folders,
@@ -58,12 +59,12 @@ impl Folders {
         self.root.join("pulls")
     }
 
-    /// Where the ledger and the comments on foreign files are.
+    /// Where the ledger is, and the comments on an issue outside the issues folder.
     pub(super) fn own(&self) -> PathBuf {
         self.root.join("local")
     }
 
-    /// Waits for the lock; a stuck process is told of, not waited for without end.
+    /// Waits for the lock, at most [`LOCK_WAIT`].
     pub(super) fn lock(&self) -> Result<Locked<'_>, TrackerError> {
         make_private(&self.own())?;
         let path = self.own().join("lock");
@@ -81,10 +82,8 @@ impl Folders {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 Err(std::fs::TryLockError::WouldBlock) => {
-                    return Err(TrackerError::Unavailable {
-                        tracker: TrackerKind::Local,
-                        detail: format!("another process holds {}", path.display()),
-                    });
+                    let path = path.display();
+                    return Err(unavailable(format!("another process holds {path}")));
                 }
                 Err(std::fs::TryLockError::Error(error)) => return Err(io(&path, &error)),
             }
@@ -104,7 +103,7 @@ impl Locked<'_> {
             Some(text) => serde_json::from_str(&text).map_err(|error| {
                 let path = path.display();
                 refused(format!(
-                    "{path}: {error}. hint: remove the file; numbers may change"
+                    "{path}: {error}. hint: remove the file; issue numbers may change"
                 ))
             }),
         }
@@ -121,7 +120,7 @@ impl Locked<'_> {
     }
 }
 
-/// Makes a folder that git does not see: what is in it is no part of the project.
+/// Creates a folder that git ignores: its content is not part of the project.
 pub(super) fn make_private(folder: &Path) -> Result<(), TrackerError> {
     std::fs::create_dir_all(folder).map_err(|error| io(folder, &error))?;
     let ignore = folder.join(".gitignore");
@@ -149,9 +148,9 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, TrackerError> {
         .map_err(|error| refused(format!("{}: not UTF-8: {error}", path.display())))
 }
 
-/// Replaces a file at once: a reader sees the old text or the new one. Its mode is kept.
+/// Replaces a file atomically: a reader sees the old text or the new one. Its mode is kept.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), TrackerError> {
-    // A link is followed to the file itself, which then stays where it is.
+    // A link is followed: the file it points to is replaced, not the link.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let folder = path.parent().unwrap_or(Path::new("."));
     let attempt = || {
@@ -169,7 +168,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), TrackerError> {
     attempt().map_err(|error: std::io::Error| io(&path, &error))
 }
 
-/// The Markdown files in a folder by name; no folder is no files.
+/// The Markdown files of a folder, by name. A folder that does not exist has none.
 pub(super) fn markdown(folder: &Path) -> Result<Vec<PathBuf>, TrackerError> {
     let entries = match folder.read_dir() {
         Ok(entries) => entries,
@@ -200,11 +199,4 @@ pub(super) fn stem(path: &Path) -> String {
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned()
-}
-
-pub(super) fn io(path: &Path, error: &std::io::Error) -> TrackerError {
-    TrackerError::Unavailable {
-        tracker: TrackerKind::Local,
-        detail: format!("{}: {error}", path.display()),
-    }
 }

@@ -1,24 +1,24 @@
-//! The YAML head of a Markdown file: read, and edited in one place.
+//! The front matter of a Markdown file: YAML between two lines of `---`.
 //!
-//! An edit replaces the `labels` entry alone. What comes out is read again before it is used: a
-//! file written in a way that this does not understand is refused, never spoiled.
+//! Guaranteed: an edit replaces the `labels` entry and nothing else. The result is parsed again before
+//! it is used; a file whose front matter this module does not understand is refused, never damaged.
 
 use std::collections::BTreeSet;
 
-use agentmine_domain::TrackerKind;
 use serde::Deserialize;
 
-use crate::TrackerError;
+use super::error::refused;
+use crate::error::TrackerError;
 
-/// A file, taken apart.
+/// A file, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Document {
     pub(super) head: Head,
-    /// What follows the head, unchanged.
+    /// What follows the front matter, unchanged.
     pub(super) body: String,
 }
 
-/// What the head may say. Other keys are the user's own.
+/// The keys of the front matter. Other keys belong to the user.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Head {
@@ -44,7 +44,7 @@ pub(super) enum State {
     Merged,
 }
 
-/// A list of names, one name, or names parted by commas; nothing is an empty list.
+/// A list of names, one name, or names separated by commas; nothing is an empty list.
 fn names<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -65,7 +65,7 @@ fn names<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String
     })
 }
 
-/// Where the head's YAML and the body stand in a text.
+/// Where the YAML and the body are in a text.
 struct Layout {
     yaml: std::ops::Range<usize>,
     body: usize,
@@ -92,7 +92,7 @@ fn layout(text: &str) -> Option<Result<Layout, usize>> {
     Some(Err(1))
 }
 
-/// Reads a file; `name` is for errors, which say the line.
+/// Parses a file; `name` is for errors, which also name the line.
 pub(super) fn parse(name: &str, text: &str) -> Result<Document, TrackerError> {
     let layout = match layout(text) {
         None => {
@@ -127,14 +127,7 @@ fn broken(name: &str, line: usize, what: &str) -> TrackerError {
     refused(format!("{name}:{line}: {what}"))
 }
 
-pub(super) fn refused(detail: String) -> TrackerError {
-    TrackerError::Refused {
-        tracker: TrackerKind::Local,
-        detail,
-    }
-}
-
-/// The same text with other labels; every other byte stays.
+/// The same text with other labels; every other byte is kept.
 pub(super) fn with_labels(
     name: &str,
     text: &str,
@@ -170,12 +163,12 @@ pub(super) fn with_labels(
         Ok(edited)
     } else {
         Err(refused(format!(
-            "{name}: its labels cannot be edited. hint: write them as `labels: [a, b]` on one line"
+            "{name}: the labels cannot be edited. hint: write them as `labels: [a, b]` on one line"
         )))
     }
 }
 
-/// Where the `labels` entry stands: its line and what is indented below it or a list at its level.
+/// The range of the `labels` entry: its line, and below it what is indented or a list at its level.
 fn labels_entry(yaml: &str) -> Option<(usize, usize)> {
     let mut at = 0;
     let mut found: Option<(usize, usize)> = None;
@@ -213,7 +206,7 @@ pub(super) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// The title: the head's own, else the first heading, else the file's name.
+/// The title: that of the front matter, else the first heading, else the file's name.
 pub(super) fn title(document: &Document, stem: &str) -> String {
     let own = document
         .head

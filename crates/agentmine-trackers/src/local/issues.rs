@@ -1,8 +1,9 @@
 //! Issues as Markdown files: found, numbered, labelled.
 //!
-//! A number stands at the head of the file's name, in its front matter, or is given once and kept
-//! in the ledger. What sets a task off is a digest of the file's name, its text below the head, and
-//! how often the label was taken off: an unchanged file asks once, a label put on again asks anew.
+//! An issue's number is in its front matter or at the start of the file's name; a file without one gets
+//! a number once, kept in the ledger. The trigger of a task is a digest of the file's name, its text
+//! below the front matter, and how often the label was removed: an unchanged file asks for work once,
+//! and a label that is added again asks anew.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,16 +12,17 @@ use std::sync::{Mutex, PoisonError};
 use agentmine_domain::TrackerKind;
 use sha2::{Digest, Sha256};
 
+use super::error::invalid;
 use super::files::{self, Folders, Ledger, Locked};
-use super::front_matter::{self, Document, refused};
-use crate::TrackerError;
+use super::front_matter::{self, Document};
+use crate::error::TrackerError;
 
 /// Where the issues are.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// A folder of them; their labels are written into them.
+    /// A folder of issue files; labels are written into the files.
     Folder(PathBuf),
-    /// One file, which asks for work whatever its labels, and is never written.
+    /// One file, which asks for work whatever its labels are, and is never written to.
     Single(Single),
 }
 
@@ -33,14 +35,14 @@ pub(super) struct Single {
     labels: Mutex<Overlay>,
 }
 
-/// Labels set in this process, over those in the file.
+/// Changes to the labels of the file, kept in this process.
 #[derive(Debug, Default)]
 struct Overlay {
     added: BTreeSet<String>,
     removed: BTreeSet<String>,
 }
 
-/// An issue, read.
+/// An issue that was read.
 #[derive(Debug, Clone)]
 pub(super) struct Issue {
     pub(super) file: PathBuf,
@@ -52,13 +54,13 @@ pub(super) struct Issue {
 impl Single {
     pub(super) fn new(file: &Path) -> Result<Self, TrackerError> {
         let path = file.canonicalize().map_err(|error| {
-            refused(format!(
+            invalid(format!(
                 "{}: {error}. hint: name an issue's Markdown file",
                 file.display()
             ))
         })?;
         if !path.is_file() {
-            return Err(refused(format!("{} is not a file", file.display())));
+            return Err(invalid(format!("{} is not a file", file.display())));
         }
         let nonce = format!("{:016x}", rand::random::<u64>());
         Ok(Self {
@@ -104,8 +106,8 @@ impl Source {
         }
     }
 
-    /// All issues that can be read; a broken one is logged and left out. A file without a number
-    /// gets one if `numbered` says so of it.
+    /// All issues that can be read. A malformed one is logged and left out. A file without a number
+    /// gets one if `numbered` returns true for it.
     pub(super) fn issues(
         &self,
         locked: &Locked<'_>,
@@ -125,13 +127,13 @@ impl Source {
                         text,
                     }),
                     Some(number) => tracing::warn!(
-                        file = %file.display(), number, "issue is skipped: its number is taken"
+                        file = %file.display(), number, "an issue is skipped: another one has its number"
                     ),
                     None => unnumbered.push((file, document, text)),
                 },
                 Ok(None) => {}
                 Err(error) if matches!(self, Self::Single(_)) => return Err(error),
-                Err(error) => tracing::warn!(%error, "issue is skipped"),
+                Err(error) => tracing::warn!(%error, "an issue is skipped"),
             }
         }
         for (file, document, text) in unnumbered {
@@ -162,7 +164,7 @@ impl Source {
         })
     }
 
-    /// The name by which the ledger knows a file.
+    /// The key of a file in the ledger.
     fn key(&self, file: &Path) -> String {
         match self {
             Self::Folder(_) => files::file_name(file),
@@ -175,7 +177,7 @@ impl Source {
         let digits: String = name.chars().take_while(char::is_ascii_digit).collect();
         let named = digits.parse().ok().filter(|number| *number > 0);
         let own = document.head.number.filter(|number| *number > 0);
-        // Rows keep numbers as signed 64-bit integers.
+        // The store keeps numbers as signed 64-bit integers.
         own.or(named)
             .filter(|number| i64::try_from(*number).is_ok())
             .or_else(|| ledger.numbers.get(&self.key(file)).copied())
@@ -239,9 +241,9 @@ impl Source {
             return Ok(());
         }
         let edited = front_matter::with_labels(&name(&issue.file), &issue.text, &labels)?;
-        // Counted before it is gone: a crash between the two changes the trigger of an item whose
-        // task is still under way, which makes no second one. The other order would leave a label
-        // that is put on again later without effect.
+        // Counted before the label is removed: a crash between the two changes the trigger of an item
+        // whose task is still open, which creates no second task. In the other order, a label that is
+        // added again later could have no effect.
         if !gone.is_empty() {
             let mut ledger = locked.ledger()?;
             let counts = ledger.removals.entry(number).or_default();
@@ -253,7 +255,7 @@ impl Source {
         files::write(&issue.file, &edited)
     }
 
-    /// The folder of an issue's comments.
+    /// The folder with an issue's comments.
     pub(super) fn comments(&self, issue: &Issue, folders: &Folders) -> PathBuf {
         let stem = files::stem(&issue.file);
         match self {

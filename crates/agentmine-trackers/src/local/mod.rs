@@ -1,11 +1,12 @@
 //! A folder of Markdown issues beside a git repository.
 //!
-//! Issues are `NNN-some-title.md` (or any `.md`) with a YAML head: `labels`, `state`, `title`,
-//! `assignees`, `number`. Labels are written back into the head, all else stays as it is; comments
-//! stand in `NNN-some-title.comments/`, pull requests in `.agentmine/pulls/`. Writes are atomic and
-//! happen under a lock, so that several processes may work on one folder. Accepted race: an editor
-//! that saves an issue at the very moment its labels change wins or loses as a whole.
+//! Issues are `NNN-some-title.md` (or any `.md`) with front matter: `labels`, `state`, `title`,
+//! `assignees`, `number`. Labels are written back into the front matter and nothing else is changed;
+//! comments are in `NNN-some-title.comments/`, pull requests in `.agentmine/pulls/`. Writes are atomic
+//! and under a lock, so several processes may work on one folder. Accepted race: if an editor saves an
+//! issue at the moment its labels change, one of the two versions of the file is lost.
 
+mod error;
 mod files;
 mod front_matter;
 mod issues;
@@ -22,11 +23,12 @@ use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config;
 use async_trait::async_trait;
 
+use crate::error::TrackerError;
 use crate::marker::Marker;
-use crate::{
+use crate::tracker::{
     Candidate, Comment, GitSource, Item, NewPullRequest, PullRequest, Repository, Tracker,
-    TrackerError,
 };
+use error::unavailable;
 use files::Folders;
 use issues::{Issue, Single, Source};
 use repo::Repo;
@@ -48,7 +50,7 @@ impl LocalTracker {
     /// A folder of issues.
     ///
     /// # Errors
-    /// [`TrackerError::Refused`] if the repository is none, or has no commit.
+    /// [`TrackerError::Invalid`] if the folder is not a git repository, or has no commit.
     pub fn new(config: &config::LocalTrackerConfig) -> Result<Self, TrackerError> {
         let repo = Repo::open(&config.repository)?;
         let folders = Folders::new(&repo.path);
@@ -60,12 +62,13 @@ impl LocalTracker {
         })))
     }
 
-    /// One issue file, anywhere, which asks for work whatever its labels. The file is never
-    /// written: labels live as long as this tracker, comments stand under `.agentmine/local/` in
-    /// the repository. Each tracker made so is a new wish for work.
+    /// One issue file, in any folder, which asks for work whatever its labels are. The file is never
+    /// written to: labels are kept as long as this tracker exists, comments under `.agentmine/local/`
+    /// in the repository. Each new tracker is a new request for work.
     ///
     /// # Errors
-    /// [`TrackerError::Refused`] if the repository is none or has no commit, or the file is none.
+    /// [`TrackerError::Invalid`] if the folder is not a git repository or has no commit, or if the file
+    /// does not exist; [`TrackerError::Refused`] if it cannot be parsed.
     pub fn single(repository: &Path, issue_file: &Path) -> Result<Self, TrackerError> {
         let repo = Repo::open(repository)?;
         let single = Single::new(issue_file)?;
@@ -74,13 +77,13 @@ impl LocalTracker {
             repo,
             source: Source::Single(single),
         }));
-        // A broken file is told of now, not when the fleet runs.
+        // A malformed file is reported now, not when the fleet runs.
         let inner = &tracker.0;
         inner.source.issues(&inner.folders.lock()?, |_| true)?;
         Ok(tracker)
     }
 
-    /// Runs file work where it does not hold up the process's other tasks.
+    /// Runs file operations on a thread where blocking is allowed.
     async fn run<T, F>(&self, work: F) -> Result<T, TrackerError>
     where
         T: Send + 'static,
@@ -88,12 +91,7 @@ impl LocalTracker {
     {
         let inner = self.0.clone();
         let done = tokio::task::spawn_blocking(move || work(&inner)).await;
-        done.unwrap_or_else(|error| {
-            Err(TrackerError::Unavailable {
-                tracker: TrackerKind::Local,
-                detail: format!("its work ended early: {error}"),
-            })
-        })
+        done.unwrap_or_else(|error| Err(unavailable(format!("a file operation crashed: {error}"))))
     }
 }
 
@@ -109,7 +107,7 @@ impl Inner {
         }
     }
 
-    /// Whether there is an issue of this number. One that cannot be read is none.
+    /// Whether there is an issue with this number. An unreadable one does not count.
     fn has(&self, number: u64) -> bool {
         let found = self
             .folders
@@ -118,7 +116,7 @@ impl Inner {
         found.is_ok_and(|issues| issues.iter().any(|issue| issue.number == number))
     }
 
-    /// The number of an item of this folder.
+    /// The number of an item, if the item is of this repository.
     fn number(&self, item: &ItemRef) -> Result<u64, TrackerError> {
         if item.repo_id == self.repo.id && item.kind == ItemKind::Issue {
             Ok(item.number)
@@ -199,7 +197,8 @@ impl Tracker for LocalTracker {
         HOST
     }
 
-    /// Folders share a host: the repository tells them apart, and one issue of it from the others.
+    /// All local trackers share a host: the repository tells them apart, and the number says whether a
+    /// tracker of a single file is meant.
     fn serves(&self, item: &ItemRef) -> bool {
         let inner = &self.0;
         item.tracker == TrackerKind::Local

@@ -1,25 +1,27 @@
-//! Comments and pull requests: numbered Markdown files with a head, one each.
+//! Comments and pull requests: numbered Markdown files with front matter, one for each.
 
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use url::Url;
 
+use super::error::io;
 use super::files::{self, Locked};
 use super::front_matter::{self, Document, State, quote};
+use crate::error::TrackerError;
 use crate::marker::Marker;
-use crate::{Comment, NewPullRequest, PullRequest, TrackerError};
+use crate::tracker::{Comment, NewPullRequest, PullRequest};
 
-/// Who writes our own comments.
+/// The author of our own comments.
 pub(super) const LOGIN: &str = "agentmine";
 
-/// A folder's comments in the order of their names; broken ones are logged and left out.
+/// A folder's comments in the order of their names. Malformed ones are logged and left out.
 pub(super) fn comments(folder: &Path) -> Result<Vec<Comment>, TrackerError> {
     let read = |path: PathBuf| {
         let document = match read(&path) {
             Ok(document) => document?,
             Err(error) => {
-                tracing::warn!(%error, "comment is skipped");
+                tracing::warn!(%error, "a comment is skipped");
                 return None;
             }
         };
@@ -55,7 +57,7 @@ pub(super) fn upsert(
     let (id, created_at) = match mine {
         Some(comment) => (comment.id, comment.created_at),
         None => {
-            std::fs::create_dir_all(folder).map_err(|error| files::io(folder, &error))?;
+            std::fs::create_dir_all(folder).map_err(|error| io(folder, &error))?;
             (format!("{:04}.md", next_number(folder)?), Utc::now())
         }
     };
@@ -91,7 +93,7 @@ pub(super) fn find_pull(folder: &Path, head: &str) -> Result<Option<PullRequest>
     Ok(found)
 }
 
-/// Writes the file of a pull request, new or again.
+/// Writes the file of a new or a changed pull request.
 pub(super) fn write_pull(
     folder: &Path,
     number: u64,
@@ -111,7 +113,7 @@ pub(super) fn write_pull(
     Ok(path)
 }
 
-/// Opens a pull request, or gives the open one that is there.
+/// Opens a pull request, or returns the open one of its branch.
 pub(super) fn create_pull(
     locked: &Locked<'_>,
     folder: &Path,
@@ -152,7 +154,7 @@ fn next_number(folder: &Path) -> Result<u64, TrackerError> {
     Ok(highest.unwrap_or(0).saturating_add(1))
 }
 
-/// A `file:` address of a path.
+/// The `file:` URL of a path.
 pub(super) fn address(path: &Path) -> String {
     let url = Url::from_file_path(path);
     url.map_or_else(|()| path.display().to_string(), String::from)

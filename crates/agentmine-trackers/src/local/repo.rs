@@ -1,16 +1,15 @@
-//! The git repository beside the issues, asked through the git command line.
+//! The git repository beside the issues, read through the git command line.
 //!
-//! It is the user's own; no command here runs anything that the repository could name (no hooks,
-//! no filters, no text conversion).
+//! Guaranteed: no command here runs anything that the repository could name (no hooks, no filters, no
+//! text conversion).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use agentmine_domain::TrackerKind;
 use sha2::{Digest, Sha256};
 
-use super::front_matter::refused;
-use crate::TrackerError;
+use super::error::{invalid, refused, unavailable};
+use crate::error::TrackerError;
 
 const MAX_FILE: u64 = 256 << 10;
 
@@ -26,14 +25,14 @@ impl Repo {
     pub(super) fn open(folder: &Path) -> Result<Self, TrackerError> {
         let shown = folder.display();
         let folder = folder.canonicalize().map_err(|error| {
-            refused(format!(
+            invalid(format!(
                 "{shown}: {error}. hint: name an existing git repository"
             ))
         })?;
         let bare = git(&folder, &["rev-parse", "--is-bare-repository"])?;
         if !bare.status.success() {
             let said = first_line(&bare.stderr);
-            return Err(refused(format!(
+            return Err(invalid(format!(
                 "{shown} is not a git repository ({said}). hint: run `git init` and commit there"
             )));
         }
@@ -42,18 +41,18 @@ impl Repo {
             _ => "--show-toplevel",
         };
         let root = text(git(&folder, &["rev-parse", which])?)
-            .ok_or_else(|| refused(format!("{shown} has no top folder")))?;
+            .ok_or_else(|| invalid(format!("{shown} has no top folder")))?;
         let path = Path::new(root.trim_end_matches('\n'))
             .canonicalize()
-            .map_err(|error| refused(format!("{root}: {error}")))?;
+            .map_err(|error| invalid(format!("{root}: {error}")))?;
         if text(git(
             &path,
             &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"],
         )?)
         .is_none()
         {
-            return Err(refused(format!(
-                "{shown} has no commit. hint: commit something first"
+            return Err(invalid(format!(
+                "{shown} has no commit. hint: create one first"
             )));
         }
         let digest = Sha256::digest(path.as_os_str().as_encoded_bytes());
@@ -80,14 +79,14 @@ impl Repo {
     /// A text file at a branch.
     pub(super) fn file(&self, branch: &str, path: &str) -> Result<Option<String>, TrackerError> {
         if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(refused(format!("{path:?} is not a path in a repository")));
+            return Err(invalid(format!("{path:?} is not a path in a repository")));
         }
         let tree = format!("refs/heads/{branch}");
         let listed = git(
             &self.path,
             &["ls-tree", "-z", "-l", "--full-tree", &tree, "--", path],
         )?;
-        // A branch that is not there has no files; `ls-tree` fails on it.
+        // A branch that does not exist has no files; `ls-tree` fails on it.
         let Some(entry) = text(listed) else {
             return Ok(None);
         };
@@ -112,7 +111,7 @@ impl Repo {
 
 fn git(folder: &Path, args: &[&str]) -> Result<Output, TrackerError> {
     let mut command = Command::new("git");
-    // What a surrounding git command (a hook) has set would point elsewhere.
+    // Set by a surrounding git command (a hook), these would point to another repository.
     for name in [
         "GIT_DIR",
         "GIT_WORK_TREE",
@@ -130,10 +129,7 @@ fn git(folder: &Path, args: &[&str]) -> Result<Output, TrackerError> {
         .env("GIT_OPTIONAL_LOCKS", "0")
         .stdin(std::process::Stdio::null())
         .output()
-        .map_err(|error| TrackerError::Unavailable {
-            tracker: TrackerKind::Local,
-            detail: format!("git does not start: {error}. hint: install git"),
-        })
+        .map_err(|error| unavailable(format!("cannot start git: {error}. hint: install git")))
 }
 
 fn text(output: Output) -> Option<String> {

@@ -1,4 +1,4 @@
-//! What is peculiar to files. What every tracker does stands in the contract suite.
+//! What only files can do. The contract suite covers what every tracker does.
 
 use std::path::Path;
 use std::process::Command;
@@ -102,7 +102,7 @@ fn what_cannot_be_edited_is_refused() {
 #[case("---\ntitle: T\nstate: maybe\n---\n", "f.md:3:")]
 #[case("---\nnumber: x\n---\n", "f.md:2:")]
 #[case("---\ntitle: T\n", "f.md:1:")]
-fn a_broken_head_is_told_with_its_line(#[case] text: &str, #[case] place: &str) {
+fn a_malformed_front_matter_is_reported_with_its_line(#[case] text: &str, #[case] place: &str) {
     let error = parse("f.md", text).unwrap_err().to_string();
     assert!(error.contains(place), "{error}");
 }
@@ -186,11 +186,11 @@ async fn two_trackers_lose_no_label_of_each_other() {
 async fn a_single_file_is_labelled_and_never_written() {
     let dir = repository();
     let elsewhere = tempfile::tempdir().unwrap();
-    let file = elsewhere.path().join("wish.md");
-    std::fs::write(&file, "# A wish\nplease\n").unwrap();
+    let file = elsewhere.path().join("request.md");
+    std::fs::write(&file, "# A request\nplease\n").unwrap();
     let tracker = LocalTracker::single(dir.path(), &file).unwrap();
     let found = tracker.candidates(LABEL).await.unwrap().remove(0);
-    assert_eq!((found.title.as_str(), found.item.number), ("A wish", 1));
+    assert_eq!((found.title.as_str(), found.item.number), ("A request", 1));
     tracker
         .set_labels(&found.item, &["busy".into()], &[LABEL.into()])
         .await
@@ -204,7 +204,7 @@ async fn a_single_file_is_labelled_and_never_written() {
     assert_eq!(tracker.comments(&found.item).await.unwrap().len(), 1);
     assert_eq!(
         std::fs::read_to_string(&file).unwrap(),
-        "# A wish\nplease\n"
+        "# A request\nplease\n"
     );
     assert_eq!(elsewhere.path().read_dir().unwrap().count(), 1);
 
@@ -217,10 +217,10 @@ async fn a_single_file_is_labelled_and_never_written() {
 #[tokio::test]
 async fn what_the_tracker_keeps_is_not_seen_by_git() {
     let dir = repository();
-    let file = dir.path().join("wish.md");
-    std::fs::write(&file, "wish").unwrap();
+    let file = dir.path().join("request.md");
+    std::fs::write(&file, "request").unwrap();
     git(dir.path(), &["add", "."]);
-    git(dir.path(), &["commit", "-q", "-m", "Wish"]);
+    git(dir.path(), &["commit", "-q", "-m", "Request"]);
     let tracker = LocalTracker::single(dir.path(), &file).unwrap();
     let item = tracker.candidates(LABEL).await.unwrap().remove(0).item;
     tracker.upsert_comment(&item, "m", "hello").await.unwrap();

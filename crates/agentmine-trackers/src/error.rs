@@ -1,0 +1,181 @@
+//! Why a tracker did not do as asked, and whose fault that is.
+
+use agentmine_domain::{Blame, TrackerKind};
+use chrono::{DateTime, Utc};
+
+/// Why a tracker did not do as asked. Retries are over when a caller sees it.
+#[derive(Debug, thiserror::Error)]
+pub enum TrackerError {
+    /// The credentials were refused (401, or 403 without a rate limit).
+    #[error("{tracker} refused the credentials: {detail}. hint: {hint}")]
+    Unauthorized {
+        /// Which tracker.
+        tracker: TrackerKind,
+        /// The tracker's message.
+        detail: String,
+        /// What the operator can do.
+        hint: String,
+    },
+    /// There is no such repository, item or branch, or the token may not see it (404, 410).
+    #[error("{what} was not found on {tracker}")]
+    NotFound {
+        /// Which tracker.
+        tracker: TrackerKind,
+        /// What was looked for.
+        what: String,
+    },
+    /// The tracker asked to wait for longer than one call may take.
+    #[error("{tracker} limits the rate of requests until {until}")]
+    RateLimited {
+        /// Which tracker.
+        tracker: TrackerKind,
+        /// When it accepts requests again.
+        until: DateTime<Utc>,
+    },
+    /// The tracker understood the request and refused it (409, 422 and the like).
+    #[error("{tracker} refused: {detail}")]
+    Refused {
+        /// Which tracker.
+        tracker: TrackerKind,
+        /// The tracker's message.
+        detail: String,
+    },
+    /// The configuration or this program asked for something that cannot be. Nothing was sent.
+    #[error("{tracker}: {detail}")]
+    Invalid {
+        /// Which tracker.
+        tracker: TrackerKind,
+        /// What is wrong, and where known what to do.
+        detail: String,
+    },
+    /// The tracker could not be reached, failed, or sent a response that cannot be read.
+    #[error("{tracker} is unavailable: {detail}{}", after(*until))]
+    Unavailable {
+        /// Which tracker.
+        tracker: TrackerKind,
+        /// The last failure.
+        detail: String,
+        /// When it asked to be tried again (`Retry-After`).
+        until: Option<DateTime<Utc>>,
+    },
+}
+
+fn after(until: Option<DateTime<Utc>>) -> String {
+    until.map_or_else(String::new, |until| {
+        format!(" (it asks to wait until {until})")
+    })
+}
+
+impl TrackerError {
+    pub(crate) fn refused(tracker: TrackerKind, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self::Refused { tracker, detail }
+    }
+
+    pub(crate) fn invalid(tracker: TrackerKind, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self::Invalid { tracker, detail }
+    }
+
+    /// An outage with no known end.
+    pub(crate) fn unavailable(tracker: TrackerKind, detail: impl Into<String>) -> Self {
+        Self::Unavailable {
+            tracker,
+            detail: detail.into(),
+            until: None,
+        }
+    }
+
+    /// Whose fault this is, and until when.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            // A token and its permissions are the operator's configuration.
+            Self::Unauthorized { .. } | Self::Invalid { .. } => Blame::Ours,
+            Self::NotFound { .. } | Self::Refused { .. } => Blame::Task,
+            Self::RateLimited { until, .. } => Blame::World {
+                until: Some(*until),
+            },
+            Self::Unavailable { until, .. } => Blame::World { until: *until },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_says_whose_fault_it_is() {
+        let tracker = TrackerKind::GitHub;
+        let detail = String::from("x");
+        let until = DateTime::UNIX_EPOCH;
+        let cases = [
+            (
+                TrackerError::Unauthorized {
+                    tracker,
+                    detail: detail.clone(),
+                    hint: detail.clone(),
+                },
+                Blame::Ours,
+            ),
+            (
+                TrackerError::Invalid {
+                    tracker,
+                    detail: detail.clone(),
+                },
+                Blame::Ours,
+            ),
+            (
+                TrackerError::NotFound {
+                    tracker,
+                    what: detail.clone(),
+                },
+                Blame::Task,
+            ),
+            (
+                TrackerError::Refused {
+                    tracker,
+                    detail: detail.clone(),
+                },
+                Blame::Task,
+            ),
+            (
+                TrackerError::RateLimited { tracker, until },
+                Blame::World { until: Some(until) },
+            ),
+            (
+                TrackerError::Unavailable {
+                    tracker,
+                    detail: detail.clone(),
+                    until: Some(until),
+                },
+                Blame::World { until: Some(until) },
+            ),
+            (
+                TrackerError::Unavailable {
+                    tracker,
+                    detail,
+                    until: None,
+                },
+                Blame::OUTAGE,
+            ),
+        ];
+        for (error, blame) in cases {
+            assert_eq!(error.blame(), blame, "{error}");
+        }
+    }
+
+    #[test]
+    fn an_outage_with_a_known_end_names_it() {
+        let error = TrackerError::Unavailable {
+            tracker: TrackerKind::GitHub,
+            detail: "503".into(),
+            until: Some(DateTime::UNIX_EPOCH),
+        };
+        assert_eq!(
+            error.to_string(),
+            "github is unavailable: 503 (it asks to wait until 1970-01-01 00:00:00 UTC)"
+        );
+    }
+}

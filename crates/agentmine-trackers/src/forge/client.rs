@@ -1,0 +1,249 @@
+//! The client of one forge: calls with their retries, rate limits and cache, and pages.
+//!
+//! Guaranteed: a call that may be repeated is repeated until the operation's [`Attempts`] are used up.
+//! A call that must not happen twice is sent with [`Client::send_once`]: it is repeated only if it
+//! cannot have happened, and otherwise reported as [`Sent::Unknown`], for the caller to look first.
+
+use std::collections::HashSet;
+
+use agentmine_runtime::config::Secret;
+use chrono::Utc;
+use http::{Method, StatusCode};
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+use url::Url;
+
+use super::attempts::{Attempts, Fault, RequestLimits};
+use super::cache::Cache;
+use super::rate_limit::{Bucket, Gates};
+use super::reply::Reply;
+use super::transport::{Acted, Call, Dialect, Outcome, Transport};
+use crate::error::TrackerError;
+
+/// Requests at the same time. GitHub asks for few.
+const CONCURRENCY: usize = 4;
+/// Pages of one list. A forge whose pages have no end is not followed for ever.
+const MAX_PAGES: usize = 200;
+
+/// The client. One for each tracker.
+#[derive(Debug)]
+pub(crate) struct Client {
+    transport: Transport,
+    limits: RequestLimits,
+    gates: Gates,
+    cache: Cache,
+    permits: Semaphore,
+}
+
+/// What became of a call that must not happen twice.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    Reply(Reply),
+    /// It may have happened: look before it is sent again.
+    Unknown(Fault),
+}
+
+impl Client {
+    pub(crate) fn new(
+        dialect: Dialect,
+        base: &Url,
+        token: Secret,
+        limits: RequestLimits,
+    ) -> Result<Self, TrackerError> {
+        Ok(Self {
+            transport: Transport::new(dialect, base, token, limits)?,
+            limits,
+            gates: Gates::default(),
+            cache: Cache::default(),
+            permits: Semaphore::new(CONCURRENCY),
+        })
+    }
+
+    /// The base of the API, with a slash at its end.
+    pub(crate) fn base(&self) -> &Url {
+        self.transport.base()
+    }
+
+    pub(crate) fn token(&self) -> &Secret {
+        self.transport.token()
+    }
+
+    /// The budget of a new operation.
+    pub(crate) fn attempts(&self) -> Attempts {
+        Attempts::new(self.transport.dialect().tracker, self.limits)
+    }
+
+    /// An address below the base; each segment is escaped.
+    pub(crate) fn url<'s>(&self, segments: impl IntoIterator<Item = &'s str>) -> Url {
+        let mut url = self.base().clone();
+        // Only a URL that cannot be a base has no segments, and the configuration refuses those.
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url
+    }
+
+    /// Sends a call that may be repeated until it has a reply.
+    pub(crate) async fn send(&self, call: &Call<'_>) -> Result<Reply, TrackerError> {
+        self.send_within(call, &self.attempts()).await
+    }
+
+    /// The same within the budget of an operation.
+    pub(crate) async fn send_within(
+        &self,
+        call: &Call<'_>,
+        attempts: &Attempts,
+    ) -> Result<Reply, TrackerError> {
+        loop {
+            match self.send_once(call, attempts).await? {
+                Sent::Reply(reply) => return Ok(reply),
+                Sent::Unknown(fault) => attempts.again(fault).await?,
+            }
+        }
+    }
+
+    /// Sends a call that must not happen twice.
+    pub(crate) async fn send_once(
+        &self,
+        call: &Call<'_>,
+        attempts: &Attempts,
+    ) -> Result<Sent, TrackerError> {
+        let bucket = self.bucket(&call.url);
+        loop {
+            while let Some(until) = self.gates.closed(bucket, Utc::now()) {
+                attempts.wait_until(until).await?;
+            }
+            let outcome = match self.permits.acquire().await {
+                Ok(_permit) => self.transport.exchange(call).await,
+                Err(_) => self.transport.unavailable("the client is closed").into(),
+            };
+            match outcome {
+                Outcome::Reply(reply) => return Ok(Sent::Reply(reply)),
+                Outcome::Denied(error) => return Err(error),
+                Outcome::Limited(mut limited) => {
+                    tracing::warn!(
+                        tracker = %self.transport.dialect().tracker,
+                        until = %limited.until,
+                        scope = ?limited.scope,
+                        "the tracker limits the rate of requests"
+                    );
+                    // A server that asks for no wait at all must not be asked without a pause.
+                    limited.until = limited.until.max(Utc::now() + self.limits.pause);
+                    self.gates.close(bucket, limited);
+                }
+                Outcome::Failed(fault, Acted::Maybe) => return Ok(Sent::Unknown(fault)),
+                Outcome::Failed(fault, Acted::No) => attempts.again(fault).await?,
+            }
+        }
+    }
+
+    /// A GET, conditional if a former reply is kept.
+    pub(crate) async fn get(&self, url: Url) -> Result<Reply, TrackerError> {
+        self.get_within(url, &self.attempts()).await
+    }
+
+    async fn get_within(&self, url: Url, attempts: &Attempts) -> Result<Reply, TrackerError> {
+        let known = self.cache.get(&url);
+        let mut call = Call::new(Method::GET, url);
+        call.etag = known.as_ref().map(|(etag, _)| etag.clone());
+        let reply = self.send_within(&call, attempts).await?;
+        match (reply.status, known) {
+            (StatusCode::NOT_MODIFIED, Some((_, kept))) => Ok(kept),
+            (StatusCode::NOT_MODIFIED, None) => Err(self
+                .transport
+                .unavailable("it answered 304 to a request without conditions")),
+            (StatusCode::OK, _) => {
+                self.cache.put(call.url, &reply);
+                Ok(reply)
+            }
+            _ => Ok(reply),
+        }
+    }
+
+    /// All pages of a list; `what` names it in errors. Each page has a budget of its own.
+    pub(crate) async fn list<T: DeserializeOwned>(
+        &self,
+        first: Url,
+        what: &str,
+    ) -> Result<Vec<T>, TrackerError> {
+        self.pages(first, what, Reply::json::<Vec<T>>).await
+    }
+
+    /// All pages, each read by `items`.
+    pub(crate) async fn pages<T>(
+        &self,
+        first: Url,
+        what: &str,
+        items: impl Fn(&Reply) -> Result<Vec<T>, TrackerError>,
+    ) -> Result<Vec<T>, TrackerError> {
+        let mut pages = Pages::new(first, what);
+        let mut all = Vec::new();
+        while let Some(reply) = pages.next(self, &self.attempts()).await? {
+            all.extend(items(&reply)?);
+        }
+        Ok(all)
+    }
+
+    /// All pages of a list, within the budget of an operation.
+    pub(crate) async fn list_within<T: DeserializeOwned>(
+        &self,
+        first: Url,
+        what: &str,
+        attempts: &Attempts,
+    ) -> Result<Vec<T>, TrackerError> {
+        let mut pages = Pages::new(first, what);
+        let mut all = Vec::new();
+        while let Some(reply) = pages.next(self, attempts).await? {
+            all.extend(reply.json::<Vec<T>>()?);
+        }
+        Ok(all)
+    }
+
+    fn bucket(&self, url: &Url) -> Bucket {
+        let path = url.path().strip_prefix(self.base().path());
+        let own = self.transport.dialect().own_buckets.iter();
+        let mut found = own.filter(|prefix| path.is_some_and(|path| path.starts_with(**prefix)));
+        found
+            .next()
+            .map_or(Bucket::General, |prefix| Bucket::Own(prefix))
+    }
+}
+
+/// Pages that name their successor in a `Link` header.
+struct Pages<'a> {
+    what: &'a str,
+    next: Option<Url>,
+    seen: HashSet<Url>,
+}
+
+impl<'a> Pages<'a> {
+    fn new(first: Url, what: &'a str) -> Self {
+        Self {
+            what,
+            next: Some(first),
+            seen: HashSet::new(),
+        }
+    }
+
+    async fn next(
+        &mut self,
+        client: &Client,
+        attempts: &Attempts,
+    ) -> Result<Option<Reply>, TrackerError> {
+        let Some(url) = self.next.take() else {
+            return Ok(None);
+        };
+        let transport = &client.transport;
+        if self.seen.len() >= MAX_PAGES || !self.seen.insert(url.clone()) {
+            return Err(transport.unavailable(format!("{}: its pages have no end", self.what)));
+        }
+        let reply = client.get_within(url, attempts).await?.ok(self.what)?;
+        if let Some(address) = reply.link("next") {
+            let next = Url::parse(&address).map_err(|error| {
+                transport.unavailable(format!("its next page has no valid address: {error}"))
+            })?;
+            self.next = Some(transport.same_origin(next)?);
+        }
+        Ok(Some(reply))
+    }
+}

@@ -1,0 +1,23 @@
+//! What every forge's REST API needs below its own endpoints: requests, retries, rate limits, the
+//! reply cache and pages. An adapter (`github`, later `gitlab`) adds a [`Dialect`], its wire types and
+//! its endpoints, and nothing else.
+//!
+//! From the bottom up: [`reply`] reads one reply, [`rate_limit`] says when requests may be sent,
+//! [`cache`] keeps replies with their `ETag`, [`transport`] exchanges one request for one reply,
+//! [`attempts`] is the only place that decides about another try, and [`client`] puts them together.
+
+mod attempts;
+mod cache;
+mod client;
+mod rate_limit;
+mod reply;
+mod transport;
+
+pub(crate) use attempts::{Attempts, Fault, RequestLimits};
+pub(crate) use client::{Client, Sent};
+pub(crate) use rate_limit::LimitRules;
+pub(crate) use reply::Reply;
+pub(crate) use transport::{Call, Dialect};
+
+#[cfg(test)]
+mod tests;

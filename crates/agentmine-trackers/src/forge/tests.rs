@@ -1,0 +1,165 @@
+//! The client against a forge that is not GitHub: other headers, other refusals. What GitHub does to it
+//! is in `github/tests.rs`.
+
+use std::time::{Duration, Instant};
+
+use agentmine_domain::{Blame, TrackerKind};
+use agentmine_runtime::config::Secret;
+use chrono::{TimeDelta, Utc};
+use http::{HeaderMap, HeaderValue, Method};
+use serde_json::{Value, json};
+use url::Url;
+use wiremock::matchers::{header, method, path, query_param};
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use super::*;
+use crate::error::TrackerError;
+
+fn client(server: &MockServer, max_wait: Duration) -> Client {
+    let mut headers = HeaderMap::new();
+    headers.insert("private-token", HeaderValue::from_static("glpat-canary"));
+    let dialect = Dialect {
+        tracker: TrackerKind::GitLab,
+        headers,
+        credentials_hint: "set GITLAB_PERSONAL_ACCESS_TOKEN",
+        limits: LimitRules {
+            header_prefix: "ratelimit-",
+            phrases: &[],
+        },
+        own_buckets: &[],
+    };
+    let limits = RequestLimits {
+        tries: 3,
+        pause: Duration::from_millis(2),
+        max_wait,
+        timeout: Duration::from_secs(2),
+        max_body: 1 << 20,
+    };
+    let base = Url::parse(&server.uri()).unwrap().join("api/v4").unwrap();
+    Client::new(dialect, &base, Secret::new("glpat-canary"), limits).unwrap()
+}
+
+async fn on(server: &MockServer, at: &str, times: Option<u64>, answer: ResponseTemplate) {
+    let mock = Mock::given(path(at)).respond_with(answer);
+    match times {
+        Some(times) => mock.up_to_n_times(times).mount(server).await,
+        None => mock.mount(server).await,
+    }
+}
+
+fn unavailable_for(seconds: &str) -> ResponseTemplate {
+    ResponseTemplate::new(503).insert_header("retry-after", seconds)
+}
+
+async fn requests(server: &MockServer) -> usize {
+    server.received_requests().await.unwrap().len()
+}
+
+const PATIENT: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn pages_are_followed_with_the_credentials_of_the_dialect() {
+    let server = MockServer::start().await;
+    let link = format!(
+        "<{0}/api/v4/projects/1/issues?labels=a%2Cb&page=2>; rel=\"next\", <{0}/first>; rel=\"first\"",
+        server.uri()
+    );
+    let page = |body: Value| ResponseTemplate::new(200).set_body_json(body);
+    Mock::given(method("GET"))
+        .and(header("private-token", "glpat-canary"))
+        .and(query_param("page", "2"))
+        .respond_with(page(json!([2])))
+        .mount(&server)
+        .await;
+    let first = page(json!([1])).insert_header("link", link.as_str());
+    on(&server, "/api/v4/projects/1/issues", None, first).await;
+    let client = client(&server, PATIENT);
+    let url = client.url(["projects", "1", "issues"]);
+    assert_eq!(client.list::<u8>(url, "issues").await.unwrap(), [1, 2]);
+}
+
+#[tokio::test]
+async fn a_plain_429_is_a_limit_of_a_minute() {
+    let server = MockServer::start().await;
+    let limited = ResponseTemplate::new(429).set_body_string("Retry later\n");
+    on(&server, "/api/v4/user", None, limited).await;
+    let client = client(&server, PATIENT);
+    let error = client.get(client.url(["user"])).await.unwrap_err();
+    let Blame::World { until: Some(until) } = error.blame() else {
+        panic!("{error}");
+    };
+    assert!(matches!(error, TrackerError::RateLimited { .. }), "{error}");
+    assert!(until - Utc::now() > TimeDelta::seconds(50), "{until}");
+    assert_eq!(requests(&server).await, 1);
+}
+
+#[tokio::test]
+async fn an_outage_with_a_named_end_is_waited_out() {
+    let server = MockServer::start().await;
+    on(&server, "/api/v4/user", Some(1), unavailable_for("1")).await;
+    on(&server, "/api/v4/user", None, ResponseTemplate::new(200)).await;
+    let client = client(&server, PATIENT);
+    let begun = Instant::now();
+    client.get(client.url(["user"])).await.unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(900));
+}
+
+#[tokio::test]
+async fn an_outage_that_lasts_too_long_names_its_end_at_once() {
+    let server = MockServer::start().await;
+    on(&server, "/api/v4/user", None, unavailable_for("600")).await;
+    let client = client(&server, PATIENT);
+    let error = client.get(client.url(["user"])).await.unwrap_err();
+    let TrackerError::Unavailable { until, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(until.unwrap() - Utc::now() > TimeDelta::seconds(500));
+    assert_eq!(requests(&server).await, 1);
+}
+
+#[tokio::test]
+async fn a_limit_without_a_wait_is_not_asked_again_without_end() {
+    let server = MockServer::start().await;
+    let limited = ResponseTemplate::new(429).insert_header("retry-after", "0");
+    on(&server, "/api/v4/user", None, limited).await;
+    let client = client(&server, Duration::from_millis(50));
+    let error = client.get(client.url(["user"])).await.unwrap_err();
+    assert!(matches!(error, TrackerError::RateLimited { .. }), "{error}");
+    assert!(requests(&server).await <= 30);
+}
+
+#[tokio::test]
+async fn a_write_and_the_look_after_it_share_their_tries() {
+    let server = MockServer::start().await;
+    on(&server, "/api/v4/notes", None, ResponseTemplate::new(500)).await;
+    let client = client(&server, PATIENT);
+    let attempts = client.attempts();
+    let body = json!({});
+    let call = Call::new(Method::POST, client.url(["notes"])).json(&body);
+    let Sent::Unknown(fault) = client.send_once(&call, &attempts).await.unwrap() else {
+        panic!("a reply");
+    };
+    assert_eq!(requests(&server).await, 1);
+    attempts.again(fault).await.unwrap();
+    let look = client.list_within::<Value>(client.url(["notes"]), "notes", &attempts);
+    let error = look.await.unwrap_err();
+    assert!(matches!(error, TrackerError::Unavailable { .. }), "{error}");
+    // Three tries in all: the write is one of them.
+    assert_eq!(requests(&server).await, 3);
+}
+
+#[tokio::test]
+async fn a_conflict_is_the_adapters_to_judge() {
+    let server = MockServer::start().await;
+    let said = json!({ "message": ["Another open merge request already exists"] });
+    let conflict = ResponseTemplate::new(409).set_body_json(said);
+    on(&server, "/api/v4/merge_requests", None, conflict).await;
+    let client = client(&server, PATIENT);
+    let body = json!({});
+    let call = Call::new(Method::POST, client.url(["merge_requests"])).json(&body);
+    let reply = client.send(&call).await.unwrap();
+    assert_eq!(reply.status, 409);
+    assert!(reply.message().contains("already exists"));
+    let error = reply.ok("merge request").unwrap_err();
+    assert!(matches!(error, TrackerError::Refused { .. }), "{error}");
+}

@@ -1,0 +1,276 @@
+//! One request and its reply: headers, redirects, caps, and what the reply means for another try.
+//!
+//! Guaranteed: the token goes only to the configured origin, and into no error and no log; a reply is
+//! read up to a cap.
+
+use std::time::Duration;
+
+use agentmine_domain::TrackerKind;
+use agentmine_runtime::config::Secret;
+use chrono::Utc;
+use http::{HeaderMap, Method, StatusCode, header};
+use serde_json::Value;
+use url::Url;
+
+use super::attempts::{Fault, RequestLimits};
+use super::rate_limit::{LimitRules, Limited, retry_after};
+use super::reply::Reply;
+use crate::error::TrackerError;
+
+const MAX_REDIRECTS: usize = 5;
+
+/// What differs between forges below their endpoints.
+#[derive(Debug)]
+pub(crate) struct Dialect {
+    /// Whose errors these are.
+    pub(crate) tracker: TrackerKind,
+    /// Sent with every request, the credentials among them.
+    pub(crate) headers: HeaderMap,
+    /// What the operator can do about refused credentials.
+    pub(crate) credentials_hint: &'static str,
+    /// How rate limits are announced.
+    pub(crate) limits: LimitRules,
+    /// Path prefixes below the base that have a rate limit of their own.
+    pub(crate) own_buckets: &'static [&'static str],
+}
+
+/// One call of an API.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) method: Method,
+    pub(crate) url: Url,
+    pub(crate) body: Option<&'a Value>,
+    /// Makes the call conditional: an unchanged reply is a 304.
+    pub(crate) etag: Option<String>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(method: Method, url: Url) -> Self {
+        Self {
+            method,
+            url,
+            body: None,
+            etag: None,
+        }
+    }
+
+    pub(crate) fn json(mut self, body: &'a Value) -> Self {
+        self.body = Some(body);
+        self
+    }
+}
+
+/// Whether the server may have acted on a request that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acted {
+    No,
+    Maybe,
+}
+
+/// What one request came to.
+pub(crate) enum Outcome {
+    Reply(Reply),
+    Limited(Limited),
+    /// Another try is of no use.
+    Denied(TrackerError),
+    /// A failure that may pass.
+    Failed(Fault, Acted),
+}
+
+impl From<TrackerError> for Outcome {
+    fn from(error: TrackerError) -> Self {
+        Self::Denied(error)
+    }
+}
+
+/// The HTTP client with its credentials.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    http: reqwest::Client,
+    base: Url,
+    token: Secret,
+    dialect: Dialect,
+    max_body: usize,
+}
+
+impl Transport {
+    pub(crate) fn new(
+        dialect: Dialect,
+        base: &Url,
+        token: Secret,
+        limits: RequestLimits,
+    ) -> Result<Self, TrackerError> {
+        agentmine_runtime::tls::install_default_provider();
+        let http = reqwest::Client::builder()
+            .user_agent(concat!("agentmine/", env!("CARGO_PKG_VERSION")))
+            .default_headers(dialect.headers.clone())
+            .redirect(reqwest::redirect::Policy::none())
+            .referer(false)
+            .connect_timeout(Duration::from_secs(10).min(limits.timeout))
+            .timeout(limits.timeout)
+            .build()
+            .map_err(|error| {
+                let detail = format!("cannot create an HTTP client: {error}");
+                TrackerError::unavailable(dialect.tracker, detail)
+            })?;
+        let mut base = base.clone();
+        if !base.path().ends_with('/') {
+            base.set_path(&format!("{}/", base.path()));
+        }
+        Ok(Self {
+            http,
+            base,
+            token,
+            dialect,
+            max_body: limits.max_body,
+        })
+    }
+
+    /// The base of the API, with a slash at its end.
+    pub(crate) fn base(&self) -> &Url {
+        &self.base
+    }
+
+    pub(crate) fn token(&self) -> &Secret {
+        &self.token
+    }
+
+    pub(crate) fn dialect(&self) -> &Dialect {
+        &self.dialect
+    }
+
+    /// Sends a call once, and again where it is redirected to.
+    pub(crate) async fn exchange(&self, call: &Call<'_>) -> Outcome {
+        let mut url = call.url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let reply = match self.request(call, &url).await {
+                Ok(reply) => reply,
+                Err(outcome) => return outcome,
+            };
+            if !matches!(reply.status.as_u16(), 301 | 302 | 307 | 308) {
+                return self.judge(reply);
+            }
+            // A renamed repository: the same request, to its new address.
+            match self.redirect_target(&url, &reply) {
+                Ok(next) => url = next,
+                Err(error) => return error.into(),
+            }
+        }
+        self.unavailable("it redirects without end").into()
+    }
+
+    /// Refuses an address that would take the token to another host.
+    pub(crate) fn same_origin(&self, url: Url) -> Result<Url, TrackerError> {
+        if url.origin() == self.base.origin() {
+            return Ok(url);
+        }
+        let host = url.host_str().unwrap_or("no host");
+        Err(self.unavailable(format!(
+            "it points to another origin ({host}); the token is not sent there"
+        )))
+    }
+
+    pub(crate) fn unavailable(&self, detail: impl Into<String>) -> TrackerError {
+        TrackerError::unavailable(self.dialect.tracker, detail)
+    }
+
+    async fn request(&self, call: &Call<'_>, url: &Url) -> Result<Reply, Outcome> {
+        let mut request = self.http.request(call.method.clone(), url.clone());
+        if let Some(body) = call.body {
+            request = request.json(body);
+        }
+        if let Some(etag) = &call.etag {
+            request = request.header(header::IF_NONE_MATCH, etag);
+        }
+        let response = request.send().await.map_err(|error| match error {
+            error if error.is_connect() => self.failed(error, Acted::No),
+            error => self.failed(error, Acted::Maybe),
+        })?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = self.body(response).await?;
+        Ok(Reply {
+            tracker: self.dialect.tracker,
+            status,
+            headers,
+            body: body.into(),
+        })
+    }
+
+    async fn body(&self, mut response: reqwest::Response) -> Result<Vec<u8>, Outcome> {
+        let mut body = Vec::new();
+        let read = |error| self.failed(error, Acted::Maybe);
+        while let Some(chunk) = response.chunk().await.map_err(read)? {
+            if body.len() + chunk.len() > self.max_body {
+                let detail = format!("its reply is larger than {} bytes", self.max_body);
+                return Err(self.unavailable(detail).into());
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    fn failed(&self, error: reqwest::Error, acted: Acted) -> Outcome {
+        let detail = self.without_token(&chain(&error.without_url()));
+        Outcome::Failed(Fault::new(detail), acted)
+    }
+
+    fn redirect_target(&self, from: &Url, reply: &Reply) -> Result<Url, TrackerError> {
+        let target = reply
+            .headers
+            .get(header::LOCATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|text| from.join(text).ok())
+            .ok_or_else(|| self.unavailable("it redirects to no address"))?;
+        self.same_origin(target)
+    }
+
+    fn judge(&self, reply: Reply) -> Outcome {
+        let (now, limits) = (Utc::now(), &self.dialect.limits);
+        if let Some(limited) = limits.read(reply.status, &reply.headers, &reply.body, now) {
+            return Outcome::Limited(limited);
+        }
+        let detail = || self.without_token(&format!("{}: {}", reply.status, reply.message()));
+        match reply.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => TrackerError::Unauthorized {
+                tracker: self.dialect.tracker,
+                detail: detail(),
+                hint: self.dialect.credentials_hint.to_owned(),
+            }
+            .into(),
+            status if status.is_server_error() => Outcome::Failed(
+                Fault {
+                    detail: detail(),
+                    until: retry_after(&reply.headers, now),
+                },
+                Acted::Maybe,
+            ),
+            _ => Outcome::Reply(self.redacted(reply)),
+        }
+    }
+
+    fn without_token(&self, text: &str) -> String {
+        match self.token.expose() {
+            "" => text.to_owned(),
+            token => text.replace(token, "***"),
+        }
+    }
+
+    /// A server that echoes the token must not bring it into an error text by way of a refusal.
+    fn redacted(&self, reply: Reply) -> Reply {
+        let token = self.token.expose().as_bytes();
+        let holds = !token.is_empty() && reply.body.windows(token.len()).any(|part| part == token);
+        if !holds {
+            return reply;
+        }
+        let text = self.without_token(&String::from_utf8_lossy(&reply.body));
+        let body = text.into_bytes().into();
+        Reply { body, ..reply }
+    }
+}
+
+/// An error with its causes on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let texts: Vec<String> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
+}

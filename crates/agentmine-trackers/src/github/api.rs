@@ -1,0 +1,230 @@
+//! GitHub's REST API: the client, addresses, repositories by id, and who we are.
+//!
+//! Guaranteed: repositories are told apart by their numeric id. A rename changes nothing, and a new
+//! repository under an old name is not taken for the old one.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use agentmine_domain::{ItemRef, TrackerKind};
+use agentmine_runtime::config::{GitHub, Secret};
+use http::Method;
+use http::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+use url::Url;
+
+use super::wire::{Repo, User};
+use crate::error::TrackerError;
+use crate::forge::{Call, Client, Dialect, LimitRules, RequestLimits};
+
+/// GitHub refuses a text of more than 65536 characters.
+pub(super) const MAX_TEXT: usize = 65_000;
+/// How long an answer about a repository is used again.
+const REPO_TTL: Duration = Duration::from_secs(60);
+const API_VERSION: &str = "2022-11-28";
+const CREDENTIALS_HINT: &str = "set GITHUB_PERSONAL_ACCESS_TOKEN to a token that may read and write the \
+    repository: scope `repo` (classic), or read and write on Contents, Issues and Pull requests \
+    (fine-grained)";
+/// GitHub's "Best practices for using the REST API".
+const LIMITS: LimitRules = LimitRules {
+    header_prefix: "x-ratelimit-",
+    phrases: &["secondary rate limit", "abuse detection"],
+};
+
+/// The API with one token.
+#[derive(Debug)]
+pub(super) struct Api {
+    pub(super) client: Client,
+    pub(super) host: String,
+    login: OnceCell<String>,
+    repos: Mutex<HashMap<String, (Instant, Repo)>>,
+}
+
+impl Api {
+    pub(super) fn new(config: &GitHub, limits: RequestLimits) -> Result<Self, TrackerError> {
+        let token = config
+            .token
+            .as_ref()
+            .map_or("", |token| token.expose().trim());
+        if token.is_empty() {
+            return Err(unauthorized("no token is configured"));
+        }
+        let dialect = Dialect {
+            tracker: TrackerKind::GitHub,
+            headers: headers(token)?,
+            credentials_hint: CREDENTIALS_HINT,
+            limits: LIMITS,
+            own_buckets: &["search/"],
+        };
+        Ok(Self {
+            host: host_of(&config.api_url)?,
+            client: Client::new(dialect, &config.api_url, Secret::new(token), limits)?,
+            login: OnceCell::new(),
+            repos: Mutex::default(),
+        })
+    }
+
+    pub(super) fn repo_url(&self, path: &str, rest: &[&str]) -> Result<Url, TrackerError> {
+        let (owner, name) = split_path(path)?;
+        let segments = ["repos", owner, name].into_iter();
+        Ok(self.client.url(segments.chain(rest.iter().copied())))
+    }
+
+    pub(super) fn item_url(&self, item: &ItemRef, rest: &[&str]) -> Result<Url, TrackerError> {
+        let number = item.number.to_string();
+        let mut segments = vec!["issues", &number];
+        segments.extend(rest);
+        self.repo_url(&item.repo_path, &segments)
+    }
+
+    /// The repository that is at a path now; a rename is followed.
+    pub(super) async fn repo_at(&self, path: &str) -> Result<Repo, TrackerError> {
+        let known = {
+            let repos = self.repos.lock().unwrap_or_else(PoisonError::into_inner);
+            repos.get(path).cloned()
+        };
+        if let Some((at, repo)) = known
+            && at.elapsed() < REPO_TTL
+        {
+            return Ok(repo);
+        }
+        let url = self.repo_url(path, &[])?;
+        let reply = self.client.get(url).await?;
+        let repo: Repo = reply.ok(&format!("repository {path}"))?.json()?;
+        split_path(&repo.full_name)?;
+        let mut repos = self.repos.lock().unwrap_or_else(PoisonError::into_inner);
+        repos.insert(path.to_owned(), (Instant::now(), repo.clone()));
+        Ok(repo)
+    }
+
+    /// The repository of an item, and no other one that took its name.
+    pub(super) async fn repo_of(&self, item: &ItemRef) -> Result<Repo, TrackerError> {
+        let repo = self.repo_at(&item.repo_path).await?;
+        if repo.id.to_string() == item.repo_id {
+            Ok(repo)
+        } else {
+            Err(TrackerError::NotFound {
+                tracker: TrackerKind::GitHub,
+                what: format!(
+                    "repository {} with id {} (another one has that name now)",
+                    item.repo_path, item.repo_id
+                ),
+            })
+        }
+    }
+
+    /// The item with its repository's current path.
+    pub(super) async fn current(&self, item: &ItemRef) -> Result<ItemRef, TrackerError> {
+        let repo_path = self.repo_of(item).await?.full_name;
+        Ok(ItemRef {
+            repo_path,
+            ..item.clone()
+        })
+    }
+
+    pub(super) async fn own_login(&self) -> Result<&str, TrackerError> {
+        let login = self.login.get_or_try_init(|| self.ask_login()).await?;
+        Ok(login)
+    }
+
+    pub(super) async fn ask_login(&self) -> Result<String, TrackerError> {
+        let call = Call::new(Method::GET, self.client.url(["user"]));
+        match self.client.send(&call).await {
+            Ok(reply) => Ok(reply.ok("the token's user")?.json::<User>()?.login),
+            // An App's installation token has no user, but GraphQL knows its viewer.
+            Err(TrackerError::Unauthorized { detail, .. }) if detail.starts_with("403") => {
+                self.viewer().await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn viewer(&self) -> Result<String, TrackerError> {
+        let mut url = self.client.url(["graphql"]);
+        if let Some(root) = self.client.base().path().strip_suffix("/v3/") {
+            url.set_path(&format!("{root}/graphql"));
+        }
+        let body = json!({ "query": "query { viewer { login } }" });
+        let call = Call::new(Method::POST, url).json(&body);
+        let reply = self.client.send(&call).await?;
+        let value: Value = reply.ok("the token's viewer")?.json()?;
+        match value["data"]["viewer"]["login"].as_str() {
+            Some(login) if login.ends_with("[bot]") => Ok(login.to_owned()),
+            Some(login) => Ok(format!("{login}[bot]")),
+            None => Err(unauthorized("the token has neither user nor viewer")),
+        }
+    }
+}
+
+fn headers(token: &str) -> Result<HeaderMap, TrackerError> {
+    let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
+        invalid("trackers.github.token has characters that no HTTP header may have")
+    })?;
+    bearer.set_sensitive(true);
+    let mut headers = HeaderMap::new();
+    headers.insert(AUTHORIZATION, bearer);
+    headers.insert(
+        ACCEPT,
+        HeaderValue::from_static("application/vnd.github+json"),
+    );
+    headers.insert(
+        "X-GitHub-Api-Version",
+        HeaderValue::from_static(API_VERSION),
+    );
+    Ok(headers)
+}
+
+/// The owner and name in `owner/name`, with nothing in them that could change an address.
+pub(super) fn split_path(path: &str) -> Result<(&str, &str), TrackerError> {
+    let fine = |part: &str| {
+        !matches!(part, "" | "." | "..")
+            && part.len() <= 100
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+    };
+    match path.split_once('/') {
+        Some((owner, name)) if fine(owner) && fine(name) => Ok((owner, name)),
+        _ => Err(invalid(format!(
+            "{path:?} is not a repository. hint: write it as owner/name"
+        ))),
+    }
+}
+
+/// The host in an item's identity: `github.com` for the public API.
+pub(super) fn host_of(api: &Url) -> Result<String, TrackerError> {
+    if !matches!(api.scheme(), "http" | "https") || !api.username().is_empty() {
+        return Err(invalid(
+            "trackers.github.api_url must be an http(s) URL without a user name",
+        ));
+    }
+    let host = api.host_str().unwrap_or_default();
+    Ok(match (host, api.port()) {
+        ("api.github.com", _) => "github.com".to_owned(),
+        (host, Some(port)) => format!("{host}:{port}"),
+        (host, None) => host.to_owned(),
+    })
+}
+
+pub(super) fn refused(detail: impl Into<String>) -> TrackerError {
+    TrackerError::refused(TrackerKind::GitHub, detail)
+}
+
+pub(super) fn invalid(detail: impl Into<String>) -> TrackerError {
+    TrackerError::invalid(TrackerKind::GitHub, detail)
+}
+
+pub(super) fn unavailable(detail: impl Into<String>) -> TrackerError {
+    TrackerError::unavailable(TrackerKind::GitHub, detail)
+}
+
+fn unauthorized(detail: &str) -> TrackerError {
+    TrackerError::Unauthorized {
+        tracker: TrackerKind::GitHub,
+        detail: detail.to_owned(),
+        hint: CREDENTIALS_HINT.to_owned(),
+    }
+}

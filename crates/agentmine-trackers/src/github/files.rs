@@ -1,0 +1,84 @@
+//! A repository's address for git, and single files of it.
+
+use agentmine_domain::ItemRef;
+use base64::Engine;
+use http::StatusCode;
+use serde_json::Value;
+use url::Url;
+
+use super::api::{Api, invalid, refused, unavailable};
+use super::wire::Content;
+use crate::error::TrackerError;
+use crate::tracker::{GitSource, Repository};
+
+/// The largest file that is read.
+const MAX_FILE: u64 = 256 << 10;
+
+impl Api {
+    pub(super) async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError> {
+        let repo = self.repo_of(item).await?;
+        Ok(Repository {
+            source: GitSource::Http {
+                url: clone_url(&repo.clone_url, self.client.base())?,
+                user: "x-access-token".to_owned(),
+                password: Some(self.client.token().clone()),
+            },
+            default_branch: repo.default_branch,
+        })
+    }
+
+    pub(super) async fn file(
+        &self,
+        item: &ItemRef,
+        branch: &str,
+        path: &str,
+    ) -> Result<Option<String>, TrackerError> {
+        let segments: Vec<&str> = path.split('/').collect();
+        if segments.iter().any(|part| matches!(*part, "" | "." | "..")) {
+            return Err(invalid(format!("{path:?} is not a path in a repository")));
+        }
+        let mut all = vec!["contents"];
+        all.extend(segments);
+        let repo = self.repo_of(item).await?;
+        let mut url = self.repo_url(&repo.full_name, &all)?;
+        url.query_pairs_mut().append_pair("ref", branch);
+        let reply = self.client.get(url).await?;
+        if reply.status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        let value: Value = reply.ok(path)?.json()?;
+        if value.is_array() {
+            return Ok(None);
+        }
+        let content = serde_json::from_value(value)
+            .map_err(|error| unavailable(format!("{path}: unexpected JSON: {error}")))?;
+        text_of(path, content)
+    }
+}
+
+fn text_of(path: &str, content: Content) -> Result<Option<String>, TrackerError> {
+    if content.kind != "file" {
+        return Ok(None);
+    }
+    if content.size > MAX_FILE || content.encoding != "base64" {
+        return Err(refused(format!("{path} is larger than {MAX_FILE} bytes")));
+    }
+    let packed: String = content.content.split_whitespace().collect();
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(packed)
+        .map_err(|error| unavailable(format!("{path}: bad base64: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| refused(format!("{path} is not UTF-8")))?;
+    Ok(Some(text))
+}
+
+/// The address to clone from; the token is sent there, so it must be as safe as the API's own.
+pub(super) fn clone_url(text: &str, api: &Url) -> Result<Url, TrackerError> {
+    let url = Url::parse(text)
+        .map_err(|error| unavailable(format!("its clone URL is not a URL: {error}")))?;
+    let safe = url.scheme() == "https" || (url.scheme() == "http" && api.scheme() == "http");
+    if safe && url.username().is_empty() && url.password().is_none() {
+        Ok(url)
+    } else {
+        Err(unavailable("its clone URL is not plain https"))
+    }
+}

@@ -1,0 +1,91 @@
+//! Issues and pull requests as they are now, and their labels.
+
+use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use super::api::{Api, refused};
+use super::wire::{Issue, Pull, RepoId, login_of};
+use crate::error::TrackerError;
+use crate::forge::Call;
+use crate::tracker::{Branches, Item};
+
+impl Api {
+    pub(super) async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
+        let item = self.current(item).await?;
+        let url = self.item_url(&item, &[])?;
+        let reply = self.client.get(url).await?;
+        let issue: Issue = reply.ok(&item.to_string())?.json()?;
+        // A transferred issue belongs to another repository now.
+        if issue
+            .repo_path()
+            .is_some_and(|path| !path.eq_ignore_ascii_case(&item.repo_path))
+        {
+            return Err(TrackerError::NotFound {
+                tracker: TrackerKind::GitHub,
+                what: format!("{item} (it was transferred)"),
+            });
+        }
+        let branches = match item.kind {
+            ItemKind::Issue => None,
+            ItemKind::PullRequest => Some(self.branches(&item).await?),
+        };
+        Ok(Item {
+            title: issue.title,
+            body: issue.body.unwrap_or_default(),
+            author: login_of(issue.user),
+            open: issue.state == "open",
+            labels: issue
+                .labels
+                .iter()
+                .map(|label| label.name().to_owned())
+                .collect(),
+            assignees: issue.assignees.into_iter().map(|user| user.login).collect(),
+            url: issue.html_url,
+            branches,
+            item,
+        })
+    }
+
+    pub(super) async fn set_labels(
+        &self,
+        item: &ItemRef,
+        add: &[String],
+        remove: &[String],
+    ) -> Result<(), TrackerError> {
+        let item = &self.current(item).await?;
+        if !add.is_empty() {
+            let url = self.item_url(item, &["labels"])?;
+            let body = json!({ "labels": add });
+            let call = Call::new(Method::POST, url).json(&body);
+            let reply = self.client.send(&call).await?;
+            reply.ok(&item.to_string())?;
+        }
+        for label in remove {
+            let url = self.item_url(item, &["labels", label])?;
+            let reply = self.client.send(&Call::new(Method::DELETE, url)).await?;
+            if reply.status != StatusCode::NOT_FOUND {
+                reply.ok(&item.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn branches(&self, item: &ItemRef) -> Result<Branches, TrackerError> {
+        let number = item.number.to_string();
+        let url = self.repo_url(&item.repo_path, &["pulls", &number])?;
+        let reply = self.client.get(url).await?;
+        let pull: Pull = reply.ok(&item.to_string())?.json()?;
+        let home = |side: &Option<RepoId>| side.as_ref().map(|repo| repo.id.to_string());
+        if home(&pull.head.repo).as_deref() != Some(item.repo_id.as_str()) {
+            return Err(refused(format!(
+                "{item} comes from a fork, and its branch cannot be pushed to; expected a pull request \
+                 between branches of the repository itself"
+            )));
+        }
+        Ok(Branches {
+            source: pull.head.branch,
+            target: pull.base.branch,
+        })
+    }
+}

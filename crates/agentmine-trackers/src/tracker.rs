@@ -1,0 +1,189 @@
+//! The seam: what the rest of the program asks of a tracker, in no tracker's own shapes.
+
+use std::path::PathBuf;
+
+use agentmine_domain::{ItemRef, TrackerKind};
+use agentmine_runtime::config::Secret;
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use url::Url;
+
+use crate::error::TrackerError;
+
+/// An item that asks for work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which item.
+    pub item: ItemRef,
+    /// What asked for work: the newest event that added the request label (GitHub: the id of the
+    /// `labeled` event), or a digest of the file and of how often the label was removed from it.
+    pub trigger: String,
+    /// Title.
+    pub title: String,
+    /// Its address for people.
+    pub url: String,
+}
+
+/// An item as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// Which item; `repo_path` is the current one.
+    pub item: ItemRef,
+    /// Title.
+    pub title: String,
+    /// Text, Markdown.
+    pub body: String,
+    /// The login of who opened it.
+    pub author: String,
+    /// Whether it is open.
+    pub open: bool,
+    /// Names of its labels.
+    pub labels: Vec<String>,
+    /// The logins of its assignees. Read by the planned stop on unassigning the bot.
+    pub assignees: Vec<String>,
+    /// Its address for people.
+    pub url: String,
+    /// For a pull request: its source and target branches.
+    pub branches: Option<Branches>,
+}
+
+/// The branches of a pull request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Branches {
+    /// Where the changes are.
+    pub source: String,
+    /// Where they would go.
+    pub target: String,
+}
+
+/// A comment on an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comment {
+    /// The tracker's id of it.
+    pub id: String,
+    /// The login of its author.
+    pub author: String,
+    /// Whether it was written with our own credentials.
+    pub ours: bool,
+    /// Text, Markdown.
+    pub body: String,
+    /// When.
+    pub created_at: DateTime<Utc>,
+}
+
+/// Where the gateway fetches a repository from. Never given to a sandbox.
+#[derive(Debug, Clone)]
+pub enum GitSource {
+    /// Smart HTTP with basic authentication.
+    Http {
+        /// The repository's address, without credentials.
+        url: Url,
+        /// User name.
+        user: String,
+        /// Password or token.
+        password: Option<Secret>,
+    },
+    /// A repository on the worker's own disk.
+    Path(PathBuf),
+}
+
+/// A repository as the worker needs it.
+#[derive(Debug, Clone)]
+pub struct Repository {
+    /// Where work on an issue starts.
+    pub default_branch: String,
+    /// Where the gateway fetches it from.
+    pub source: GitSource,
+}
+
+/// A pull request (merge request).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullRequest {
+    /// Its number.
+    pub number: u64,
+    /// Its address for people.
+    pub url: String,
+    /// Whether it is open; closed and merged ones are found too.
+    pub open: bool,
+}
+
+/// A pull request to open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewPullRequest {
+    /// Source branch, in the same repository.
+    pub head: String,
+    /// Target branch.
+    pub base: String,
+    /// Title.
+    pub title: String,
+    /// Text, Markdown.
+    pub body: String,
+    /// Not ready to merge: a partial result.
+    pub draft: bool,
+}
+
+/// One tracker, with its credentials.
+#[async_trait]
+pub trait Tracker: Send + Sync + 'static {
+    /// Which adapter.
+    fn kind(&self) -> TrackerKind;
+    /// The host part of its items' identity.
+    fn host(&self) -> &str;
+    /// Whether this tracker is the one that an item belongs to.
+    fn serves(&self, item: &ItemRef) -> bool {
+        item.tracker == self.kind() && item.host == self.host()
+    }
+
+    /// Open items that carry the label `label`, in the configured repositories. All pages.
+    async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError>;
+    /// One item.
+    async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError>;
+    /// Comments, oldest first. All pages. Read by the planned conversation with a maintainer: comments
+    /// reach the model before its next call.
+    async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError>;
+    /// Adds and removes labels. Other labels are not touched; removing an absent one is no error.
+    async fn set_labels(
+        &self,
+        item: &ItemRef,
+        add: &[String],
+        remove: &[String],
+    ) -> Result<(), TrackerError>;
+    /// Edits the one comment of ours that carries `marker` (a hidden HTML comment that this call
+    /// appends), or creates it. Returns its id.
+    async fn upsert_comment(
+        &self,
+        item: &ItemRef,
+        marker: &str,
+        body: &str,
+    ) -> Result<String, TrackerError>;
+    /// The repository of an item.
+    async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError>;
+    /// A text file at a branch, at most 256 KiB; `None` if there is none.
+    async fn file(
+        &self,
+        item: &ItemRef,
+        branch: &str,
+        path: &str,
+    ) -> Result<Option<String>, TrackerError>;
+    /// The newest pull request from this branch: an open one if there is any, else a closed one.
+    async fn find_pull_request(
+        &self,
+        item: &ItemRef,
+        head: &str,
+    ) -> Result<Option<PullRequest>, TrackerError>;
+    /// Opens a pull request, or returns the open one that exists already.
+    async fn create_pull_request(
+        &self,
+        item: &ItemRef,
+        new: &NewPullRequest,
+    ) -> Result<PullRequest, TrackerError>;
+    /// Changes title and text of an open pull request of ours, but not whether it is a draft.
+    async fn update_pull_request(
+        &self,
+        item: &ItemRef,
+        number: u64,
+        new: &NewPullRequest,
+    ) -> Result<(), TrackerError>;
+    /// Checks the credentials, at start-up. Returns our own login name.
+    async fn login(&self) -> Result<String, TrackerError>;
+}
