@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use agentmine_domain::markdown::{cap, cell, fenced, neutralized};
 
-use crate::facts::Facts;
+use crate::facts::{ChangedFile, Facts, WebRequest};
 use crate::run::RunOutcome;
 
 /// A pull request's text.
@@ -78,77 +78,79 @@ fn evidence(facts: &Facts) -> String {
     if let Some(head) = &facts.head {
         let _ = writeln!(out, "Commit `{head}`, from `{}`.\n", facts.base);
     }
+    checks(&mut out, facts);
+    files(&mut out, &facts.files);
+    protected(&mut out, &facts.protected);
+    web(&mut out, facts);
+    out
+}
+
+fn checks(out: &mut String, facts: &Facts) {
     if facts.checks.is_empty() {
         out.push_str("No checks are known for this repository, so none were run. Name them in `.agentmine/config.yaml` (`checks:`).\n\n");
-    } else {
-        let _ = writeln!(
-            out,
-            "| check ({}) | exit code | time |\n|---|---|---|",
-            facts.checks_from
-        );
-        for check in &facts.checks {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "| check ({}) | exit code | time |\n|---|---|---|",
+        facts.checks_from
+    );
+    for check in &facts.checks {
+        let (command, code) = (cell(&check.command), check.exit_code);
+        let _ = if check.could_not_run {
+            writeln!(out, "| `{command}` | could not be run here ({code}) | |")
+        } else {
             let seconds = check.duration_ms as f64 / 1000.0;
-            if check.could_not_run {
-                let _ = writeln!(
-                    out,
-                    "| `{}` | could not be run here ({}) | |",
-                    cell(&check.command),
-                    check.exit_code
-                );
-                continue;
-            }
-            let _ = writeln!(
-                out,
-                "| `{}` | {} | {seconds:.1} s |",
-                cell(&check.command),
-                check.exit_code
-            );
-        }
-        out.push('\n');
+            writeln!(out, "| `{command}` | {code} | {seconds:.1} s |")
+        };
     }
+    out.push('\n');
+}
+
+fn files(out: &mut String, files: &[ChangedFile]) {
     out.push_str("| file | added | removed |\n|---|---|---|\n");
-    for file in facts.files.iter().take(MAX_ROWS) {
-        let count = |n: Option<u64>| n.map_or("binary".to_owned(), |n| n.to_string());
-        let _ = writeln!(
-            out,
-            "| `{}` | {} | {} |",
-            cell(&file.path),
-            count(file.added),
-            count(file.removed)
-        );
+    let count = |n: Option<u64>| n.map_or("binary".to_owned(), |n| n.to_string());
+    for file in files.iter().take(MAX_ROWS) {
+        let (added, removed) = (count(file.added), count(file.removed));
+        let _ = writeln!(out, "| `{}` | {added} | {removed} |", cell(&file.path));
     }
-    if facts.files.len() > MAX_ROWS {
-        let _ = writeln!(out, "| … and {} more | | |", facts.files.len() - MAX_ROWS);
+    if files.len() > MAX_ROWS {
+        let _ = writeln!(out, "| … and {} more | | |", files.len() - MAX_ROWS);
     }
-    if !facts.protected.is_empty() {
-        out.push_str("\n**Changed files that decide what runs elsewhere; look at them first:**\n");
-        for path in facts.protected.iter().take(MAX_ROWS) {
-            let _ = writeln!(out, "- `{}`", cell(path));
-        }
+}
+
+fn protected(out: &mut String, paths: &[String]) {
+    if paths.is_empty() {
+        return;
     }
-    if !facts.web.is_empty() {
-        out.push_str(
-            "\n<details><summary>Web requests</summary>\n\n| host | requests | |\n|---|---|---|\n",
-        );
-        for request in facts.web.iter().take(MAX_ROWS) {
-            let verdict = request
-                .refused
-                .as_ref()
-                .map_or("allowed".to_owned(), |why| {
-                    format!("refused: {}", cell(why))
-                });
-            let _ = writeln!(
-                out,
-                "| `{}` | {} | {verdict} |",
-                cell(&request.host),
-                request.count
-            );
-        }
-        let more = facts.web.len().saturating_sub(MAX_ROWS) as u64 + facts.web_dropped;
-        if more > 0 {
-            let _ = writeln!(out, "\n… and {more} more");
-        }
-        out.push_str("\n</details>\n");
+    out.push_str("\n**Changed files that decide what runs elsewhere; review them first:**\n");
+    for path in paths.iter().take(MAX_ROWS) {
+        let _ = writeln!(out, "- `{}`", cell(path));
     }
-    out
+}
+
+fn web(out: &mut String, facts: &Facts) {
+    if facts.web.is_empty() {
+        return;
+    }
+    out.push_str(
+        "\n<details><summary>Web requests</summary>\n\n| host | requests | |\n|---|---|---|\n",
+    );
+    for WebRequest {
+        host,
+        count,
+        refused,
+    } in facts.web.iter().take(MAX_ROWS)
+    {
+        let verdict = match refused {
+            Some(why) => format!("refused: {}", cell(why)),
+            None => "allowed".to_owned(),
+        };
+        let _ = writeln!(out, "| `{}` | {count} | {verdict} |", cell(host));
+    }
+    let more = facts.web.len().saturating_sub(MAX_ROWS) as u64 + facts.web_dropped;
+    if more > 0 {
+        let _ = writeln!(out, "\n… and {more} more");
+    }
+    out.push_str("\n</details>\n");
 }

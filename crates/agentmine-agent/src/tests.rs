@@ -579,3 +579,79 @@ fn what_tools_used_of_the_model_is_known_on_resume() {
     assert!(history.is_empty());
     assert_eq!(usage, used);
 }
+
+#[test]
+fn a_pull_request_shows_the_facts_and_apart_from_them_the_models_words() {
+    let web = |host: &str, refused: Option<&str>| WebRequest {
+        host: host.into(),
+        count: 2,
+        refused: refused.map(str::to_owned),
+    };
+    let file = |path: &str, lines: Option<u64>| ChangedFile {
+        path: path.into(),
+        added: lines,
+        removed: lines,
+    };
+    let mut unrunnable = bad().checks.remove(0);
+    unrunnable.could_not_run = true;
+    let outcome = RunOutcome {
+        facts: Facts {
+            head: Some("abc".into()),
+            base: "def".into(),
+            files: vec![file("src/a|b.rs", Some(3)), file("logo.png", None)],
+            checks: vec![bad().checks.remove(0), unrunnable],
+            checks_from: "guessed".into(),
+            protected: vec!["CODEOWNERS".into()],
+            web: vec![web("a:443", None), web("b:80", Some("private"))],
+            web_dropped: 4,
+            ..Facts::default()
+        },
+        missing: Some("- make failed".into()),
+        words: "I tried.".into(),
+        usage: Usage {
+            model_calls: 1,
+            tool_calls: 2,
+            input_tokens: 3,
+            cached_tokens: 4,
+            output_tokens: 5,
+            cost_micros: 6,
+        },
+        rounds: 1,
+    };
+    let text = pull_request("  Fix it ", 7, "12", &outcome);
+    assert_eq!((text.title.as_str(), text.draft), ("Fix it", true));
+    insta::assert_snapshot!(text.body);
+}
+
+#[test]
+fn long_lists_in_a_pull_request_are_cut_and_counted() {
+    let files = (0..53).map(|n| ChangedFile {
+        path: format!("f{n}"),
+        added: Some(1),
+        removed: Some(0),
+    });
+    let web = (0..52).map(|n| WebRequest {
+        host: format!("h{n}:443"),
+        count: 1,
+        refused: None,
+    });
+    let outcome = RunOutcome {
+        facts: Facts {
+            files: files.collect(),
+            web: web.collect(),
+            ..good()
+        },
+        missing: None,
+        words: "w".repeat(9_000),
+        usage: Usage::default(),
+        rounds: 1,
+    };
+    let text = pull_request(&"t".repeat(300), 7, "1", &outcome);
+    assert_eq!(text.title.chars().count(), 201);
+    assert!(!text.draft && text.body.starts_with("Closes #7"));
+    assert!(text.body.contains("| … and 3 more"), "{}", text.body);
+    assert!(text.body.contains("\n… and 2 more"), "{}", text.body);
+    assert!(text.body.contains("No checks are known"));
+    assert!(!text.body.contains("Changed files that decide"));
+    assert!(!text.body.contains(&"w".repeat(8_001)));
+}

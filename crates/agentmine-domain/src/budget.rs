@@ -148,4 +148,46 @@ mod tests {
                 .contains("wall time")
         );
     }
+
+    #[test]
+    fn a_limit_just_not_reached_is_none() {
+        let below = Usage {
+            model_calls: 2,
+            input_tokens: 50,
+            output_tokens: 49,
+            cost_micros: 1_999_999,
+            ..Usage::default()
+        };
+        assert_eq!(BUDGET.exceeded(&below, Duration::from_secs(59)), None);
+    }
+
+    #[test]
+    fn usage_is_added_field_by_field() {
+        let mut sum = Usage {
+            model_calls: 1,
+            tool_calls: 2,
+            input_tokens: 3,
+            cached_tokens: 4,
+            output_tokens: 5,
+            cost_micros: 6,
+        };
+        sum += Usage {
+            model_calls: 10,
+            tool_calls: 20,
+            input_tokens: 30,
+            cached_tokens: 40,
+            output_tokens: 50,
+            cost_micros: 60,
+        };
+        let expected = Usage {
+            model_calls: 11,
+            tool_calls: 22,
+            input_tokens: 33,
+            cached_tokens: 44,
+            output_tokens: 55,
+            cost_micros: 66,
+        };
+        assert_eq!(sum, expected);
+        assert_eq!(sum.total_tokens(), 88);
+    }
 }

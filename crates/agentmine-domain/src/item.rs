@@ -141,4 +141,30 @@ mod tests {
         assert_eq!(item.key(), before);
         assert_eq!(before, "github|github.com|42|issue|7");
     }
+
+    #[test]
+    fn trackers_and_kinds_read_back_by_name() {
+        for kind in [TrackerKind::GitHub, TrackerKind::GitLab, TrackerKind::Local] {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        for kind in [ItemKind::Issue, ItemKind::PullRequest] {
+            assert_eq!(kind.as_str().parse(), Ok(kind));
+        }
+        let error = "gitea".parse::<TrackerKind>().unwrap_err().to_string();
+        assert_eq!(error, r#"unknown tracker "gitea""#);
+        assert!("epic".parse::<ItemKind>().is_err());
+    }
+
+    #[test]
+    fn an_item_is_shown_as_people_write_it() {
+        let item = ItemRef {
+            tracker: TrackerKind::GitLab,
+            host: "gitlab.example".into(),
+            repo_id: "1".into(),
+            repo_path: "group/name".into(),
+            kind: ItemKind::Issue,
+            number: 7,
+        };
+        assert_eq!(item.to_string(), "group/name#7");
+    }
 }

@@ -62,3 +62,43 @@ pub fn cap(text: &str, max: usize) -> String {
     cut.push('…');
     cut
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_block_has_a_longer_fence_than_its_text() {
+        assert_eq!(fenced(" x "), "```text\nx\n```");
+        assert_eq!(fenced("a ```` b"), "`````text\na ```` b\n`````");
+    }
+
+    #[test]
+    fn foreign_text_mentions_closes_and_embeds_nothing() {
+        let text = "<b> ![x](y) @me #1 GH-2 /issues/3 /pull/4 /merge_requests/5";
+        assert_eq!(
+            neutralized(text),
+            "&lt;b> !\u{200b}[x](y) @\u{200b}me #\u{200b}1 GH\u{200b}-2 /issues\u{200b}/3 /pull\u{200b}/4 /merge_requests\u{200b}/5"
+        );
+    }
+
+    #[test]
+    fn headings_stay_headings_and_issue_numbers_in_them_do_not() {
+        assert_eq!(neutralized("## On #3"), "## On #\u{200b}3");
+        assert_eq!(neutralized("###### x"), "###### x");
+        assert!(neutralized("####### x").contains('\u{200b}'));
+        assert!(neutralized("#3 x").contains('\u{200b}'));
+    }
+
+    #[test]
+    fn a_cell_ends_neither_its_row_nor_its_code_span() {
+        assert_eq!(cell("a|b`c\nd\re"), "a\\|b'c d e");
+        assert_eq!(cell(&"x".repeat(300)).chars().count(), 201);
+    }
+
+    #[test]
+    fn a_cut_is_marked() {
+        assert_eq!(cap("äöü", 3), "äöü");
+        assert_eq!(cap("äöüß", 3), "äöü…");
+    }
+}

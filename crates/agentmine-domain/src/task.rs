@@ -245,4 +245,82 @@ mod tests {
             PublicStatus::Cancelled
         );
     }
+
+    fn task(kind: ItemKind) -> Task {
+        let now = Utc::now();
+        Task {
+            id: "0190a1b2-0000-7000-8000-0000deadbeef".parse().unwrap(),
+            number: TaskNumber(1),
+            item: ItemRef {
+                tracker: crate::TrackerKind::GitHub,
+                host: "github.com".into(),
+                repo_id: "42".into(),
+                repo_path: "octo/demo".into(),
+                kind,
+                number: 7,
+            },
+            trigger: "event".into(),
+            title: "T".into(),
+            url: "u".into(),
+            priority: Priority::Medium,
+            state: TaskState::Queued,
+            epoch: Epoch(0),
+            attempt: 0,
+            owner: None,
+            lease_until: None,
+            reason: None,
+            pull_request_url: None,
+            created_at: now,
+            updated_at: now,
+        }
+    }
+
+    #[test]
+    fn a_task_names_its_branch_and_its_container() {
+        let issue = task(ItemKind::Issue);
+        assert_eq!(issue.branch(), "agentmine/issue-7-deadbeef");
+        assert_eq!(
+            issue.container_name(),
+            "coding-agent-exec-0190a1b2-0000-7000-8000-0000deadbeef"
+        );
+        assert_eq!(task(ItemKind::PullRequest).branch(), "agentmine/pr-7-deadbeef");
+    }
+
+    #[test]
+    fn the_dedup_key_is_of_item_and_trigger() {
+        let Task {
+            item,
+            trigger,
+            title,
+            url,
+            priority,
+            ..
+        } = task(ItemKind::Issue);
+        let new = NewTask {
+            item,
+            trigger,
+            title,
+            url,
+            priority,
+        };
+        assert_eq!(new.dedup_key(), "github|github.com|42|issue|7|event");
+    }
+
+    #[test]
+    fn every_state_has_its_name_and_its_public_status() {
+        let states = [
+            (TaskState::Queued, "queued", "queued", "open"),
+            (TaskState::Leased(Phase::Running), "leased", "running", "in_progress"),
+            (TaskState::Paused, "paused", "paused", "in_progress"),
+            (TaskState::Ended(EndState::Done), "done", "done", "done"),
+            (TaskState::Ended(EndState::Failed), "failed", "failed", "failed"),
+            (TaskState::Ended(EndState::Stopped), "stopped", "stopped", "cancelled"),
+        ];
+        for (state, name, shown, public) in states {
+            assert_eq!(state.as_str(), name);
+            assert_eq!(state.to_string(), shown);
+            assert_eq!(state.public().as_str(), public);
+        }
+        assert_eq!(format!("{:<8}|", TaskState::Queued), "queued  |");
+    }
 }
