@@ -93,7 +93,10 @@ mod tests {
         let payload = StepPayload::encode(&[("a\u{0}", 1.5)]).unwrap();
         let read: StepPayload = payload.to_string().parse().unwrap();
         assert_eq!(read, payload);
-        assert_eq!(read.decode::<Vec<(String, f64)>>().unwrap(), [("a\u{0}".to_owned(), 1.5)]);
+        assert_eq!(
+            read.decode::<Vec<(String, f64)>>().unwrap(),
+            [("a\u{0}".to_owned(), 1.5)]
+        );
         assert!(read.decode::<Vec<u8>>().is_err());
         assert!("{".parse::<StepPayload>().is_err());
     }

@@ -283,7 +283,10 @@ mod tests {
             issue.container_name(),
             "coding-agent-exec-0190a1b2-0000-7000-8000-0000deadbeef"
         );
-        assert_eq!(task(ItemKind::PullRequest).branch(), "agentmine/pr-7-deadbeef");
+        assert_eq!(
+            task(ItemKind::PullRequest).branch(),
+            "agentmine/pr-7-deadbeef"
+        );
     }
 
     #[test]
@@ -310,11 +313,26 @@ mod tests {
     fn every_state_has_its_name_and_its_public_status() {
         let states = [
             (TaskState::Queued, "queued", "queued", "open"),
-            (TaskState::Leased(Phase::Running), "leased", "running", "in_progress"),
+            (
+                TaskState::Leased(Phase::Running),
+                "leased",
+                "running",
+                "in_progress",
+            ),
             (TaskState::Paused, "paused", "paused", "in_progress"),
             (TaskState::Ended(EndState::Done), "done", "done", "done"),
-            (TaskState::Ended(EndState::Failed), "failed", "failed", "failed"),
-            (TaskState::Ended(EndState::Stopped), "stopped", "stopped", "cancelled"),
+            (
+                TaskState::Ended(EndState::Failed),
+                "failed",
+                "failed",
+                "failed",
+            ),
+            (
+                TaskState::Ended(EndState::Stopped),
+                "stopped",
+                "stopped",
+                "cancelled",
+            ),
         ];
         for (state, name, shown, public) in states {
             assert_eq!(state.as_str(), name);
