@@ -260,6 +260,7 @@ fn unavailable() -> TrackerError {
     TrackerError::Unavailable {
         tracker: TrackerKind::GitHub,
         detail: "503".into(),
+        until: None,
     }
 }
 
