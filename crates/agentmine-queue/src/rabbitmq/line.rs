@@ -139,7 +139,7 @@ impl Line {
             Role::Taker(_) => "agentmine taker",
         };
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        let connection = Connection::connect_uri(self.uri.clone(), properties).await?;
+        let connection = super::socket::connect(self.uri.clone(), properties).await?;
         let channel = connection.create_channel().await?;
         self.topology.declare(&channel).await?;
         let side = connection.create_channel().await?;

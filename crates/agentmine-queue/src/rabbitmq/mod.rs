@@ -20,6 +20,7 @@
 
 mod held;
 mod line;
+mod socket;
 mod topology;
 
 use std::sync::Arc;
