@@ -21,10 +21,10 @@ use crate::record::recorder::Recorder;
 use crate::session::context::SessionContext;
 use crate::verify::measure::Measurer;
 
-/// How long the end of the servers waits for the store to take their last notes.
+/// How long to wait for the store to record the servers' last notices when the session ends.
 const LAST_NOTES: Duration = Duration::from_secs(5);
 
-/// What the agent works on, and with.
+/// Everything that a run of the agent needs.
 pub(crate) struct Work<'a> {
     pub(crate) ctx: &'a SessionContext,
     pub(crate) item: &'a Item,
@@ -34,7 +34,7 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Starts the MCP servers, runs the agent, ends the servers.
+    /// Starts the MCP servers, runs the agent, and shuts the servers down.
     pub(crate) async fn run(
         &self,
         history: History,
@@ -49,7 +49,7 @@ impl Work<'_> {
         let servers = Arc::new(ctx.heartbeat.unless_interrupted(start).await?);
         let running = AssertUnwindSafe(self.run_with(&servers, history, used));
         let outcome = running.catch_unwind().await;
-        self.end(&servers, &sampling).await;
+        self.shut_down(&servers, &sampling).await;
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
@@ -94,10 +94,10 @@ impl Work<'_> {
         Ok(agent.run(history, used).await?)
     }
 
-    /// Ends the servers. With the lease lost another worker may have begun, and the sandboxes wait for
-    /// no server's grace. What the store does not take now is not recorded: the session's end matters
-    /// more.
-    async fn end(&self, servers: &Servers, sampling: &SessionSampling) {
+    /// Shuts the servers down and records their last notices. If the lease is lost, another worker may
+    /// have started already, so the sandboxes are removed without waiting for the servers. Notices that
+    /// the store does not accept in time are dropped: ending the session takes precedence.
+    async fn shut_down(&self, servers: &Servers, sampling: &SessionSampling) {
         let ctx = self.ctx;
         if ctx.heartbeat.lost() {
             tokio::join!(servers.shutdown(), ctx.remove_sandboxes());
@@ -106,11 +106,11 @@ impl Work<'_> {
         servers.shutdown().await;
         let notes = async {
             servers.record_notices(ctx).await?;
-            sampling.record_use().await
+            sampling.record_usage().await
         };
         if tokio::time::timeout(LAST_NOTES, notes).await.is_err() {
             tracing::warn!(
-                "the store is away; the last notices of the MCP servers are not recorded"
+                "the store is unavailable; the last notices of the MCP servers are not recorded"
             );
         }
     }
@@ -142,7 +142,7 @@ impl Work<'_> {
     }
 }
 
-/// The message to the model where another worker was before.
+/// The message to the model when this worker continues another worker's session.
 fn resumed_with(prepared: &Prepared) -> String {
     let files = match prepared.restored {
         Some(_) => "The project's files are as they were after the last call that changed them.",

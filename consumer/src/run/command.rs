@@ -1,4 +1,4 @@
-//! The command tool: shell lines in the sandbox (spec 001 §3).
+//! The command tool: runs shell commands in the sandbox (spec 001 §3).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::error::SessionError;
 use crate::record::journal::millis;
 use crate::record::redact::Redactor;
 
-/// Bytes of both outputs of one command in the result for the model.
+/// Maximum size in bytes of stdout and stderr together in the result returned to the model.
 const MAX_OUTPUT: usize = 48 * 1024;
 
 /// The command tool.
@@ -36,7 +36,7 @@ struct ExecuteCommand {
 }
 
 impl CommandTool {
-    /// The tool, unless it is switched off.
+    /// The tool, unless it is disabled.
     pub(crate) fn of(config: &CommandExecutor) -> Option<Self> {
         config.enabled.then(|| Self {
             name: format!("{}_execute_command", config.mcp_server.name),
@@ -48,14 +48,14 @@ impl CommandTool {
         ToolSpec {
         name: self.name.clone(),
         description:
-            "Run a shell command in the sandbox and get its exit code, stdout, stderr and duration."
+            "Run a shell command in the sandbox. Returns its exit code, stdout, stderr and duration."
                 .into(),
         input_schema: json!({
             "type": "object",
             "properties": {
-                "command": { "type": "string", "description": "The shell line to run." },
-                "working_directory": { "type": "string", "description": "Where to run it; /workspace/project unless given." },
-                "timeout": { "type": "number", "description": format!("Seconds, at most {}.", self.execution.timeout_seconds) }
+                "command": { "type": "string", "description": "The shell command to run." },
+                "working_directory": { "type": "string", "description": "Working directory. Default: /workspace/project." },
+                "timeout": { "type": "number", "description": format!("Time limit in seconds, at most {}.", self.execution.timeout_seconds) }
             },
             "required": ["command"],
             "additionalProperties": false
@@ -63,8 +63,8 @@ impl CommandTool {
     }
     }
 
-    /// Runs a command to its end. Its output is redacted before it is cut. Dropping the future kills its
-    /// process group.
+    /// Runs a command until it exits or reaches its time limit. Its output is redacted before it is
+    /// truncated. Dropping the future kills the process group.
     pub(crate) async fn execute(
         &self,
         sandbox: &dyn Sandbox,
@@ -77,7 +77,7 @@ impl CommandTool {
                 return Ok(failed(
                     "invalid_arguments",
                     &format!(
-                        "the arguments do not fit: {error}. Expected `command` (string), `working_directory` (string, optional), `timeout` (seconds, optional)."
+                        "invalid arguments: {error}. Expected `command` (string), `working_directory` (string, optional), `timeout` (seconds, optional)."
                     ),
                 ));
             }
@@ -110,8 +110,10 @@ impl CommandTool {
                     "duration_ms": millis(done.duration),
                 });
                 if done.timed_out {
-                    result["error"] =
-                        format!("the command was killed at its time limit of {seconds} s").into();
+                    result["error"] = format!(
+                        "the command exceeded its time limit of {seconds} s and was killed"
+                    )
+                    .into();
                 }
                 Ok(ToolResult {
                     text: result.to_string(),

@@ -1,4 +1,4 @@
-//! What the agent works with: its tools, the session's MCP servers, and its model.
+//! Running the agent: its tools, the session's MCP servers, and its model.
 
 pub(crate) mod agent;
 mod command;

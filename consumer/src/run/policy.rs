@@ -1,28 +1,28 @@
-//! Which programs a command line may not start.
+//! Denied programs in shell commands.
 //!
-//! A courtesy to the model, which is told at once instead of meeting a permission error; the
-//! sandbox itself is what holds. So a shell line is read roughly: words at command positions.
+//! This is not a security boundary; the sandbox is. The check gives the model an immediate, clear
+//! error instead of a permission error later. It only looks at words in command position.
 
-/// A program that is refused.
+/// A denied program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{program}` may not be run here (spec 001 §6.3; config: command_executor.execution.denied_commands)"
 )]
 pub struct Denied {
-    /// Its name.
+    /// The program's name.
     pub program: String,
 }
 
-/// Words that start another command behind them.
+/// Words that are followed by another command.
 const PREFIXES: [&str; 12] = [
     "exec", "env", "nohup", "time", "command", "builtin", "nice", "setsid", "then", "do", "else",
     "xargs",
 ];
 
-/// Checks every word of `line` that stands where a program's name stands.
+/// Checks every word of `line` in command position.
 ///
 /// # Errors
-/// The first refused program.
+/// Returns the first denied program.
 pub fn check_command(line: &str, denied: &[String]) -> Result<(), Denied> {
     for part in line.split([';', '|', '&', '\n', '(', ')', '`', '{', '}', '!']) {
         let mut words = part
@@ -61,12 +61,12 @@ mod tests {
             "true; su - root",
             "if true; then sudo id; fi",
         ] {
-            assert!(refused(line), "{line} was let through");
+            assert!(refused(line), "{line} was allowed");
         }
     }
 
     #[test]
-    fn a_denied_name_as_an_argument_is_no_command() {
+    fn a_denied_name_as_an_argument_is_allowed() {
         for line in [
             "grep -r sudo .",
             "cat su.txt",

@@ -1,8 +1,8 @@
-//! A model to which no secret is sent, and none of whose replies holds one.
+//! A model behind a redactor: no secret is sent to it, and no reply contains one.
 //!
-//! What is recorded is redacted. So that a session that continues from the record sends what this one
-//! sent, byte for byte, the conversation is redacted by the same rules before it is sent, and a reply
-//! before the loop takes it in and acts on it.
+//! The journal is redacted. A resumed session must send exactly the same bytes as this one did, so the
+//! conversation is redacted by the same rules before it is sent, and each reply before the loop acts
+//! on it.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Model for RedactingModel {
         self.model.name()
     }
 
-    /// Pieces of a streamed reply are passed on as they come: a secret may be split across two of them.
+    /// Streamed deltas are passed on without redaction: a secret may be split across two of them.
     async fn reply(
         &self,
         request: ModelRequest<'_>,
@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Says what it is told to, and keeps what it was asked.
+    /// Replies with a fixed text and keeps the messages it received.
     struct Parrot(Mutex<Vec<Message>>);
 
     #[async_trait]
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_secret_is_neither_sent_nor_taken_in() {
+    async fn a_secret_is_neither_sent_nor_received() {
         let parrot = Arc::new(Parrot(Mutex::default()));
         let model = RedactingModel {
             model: Arc::clone(&parrot) as Arc<dyn Model>,

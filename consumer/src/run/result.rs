@@ -1,9 +1,9 @@
-//! Results of tools, as the model sees them.
+//! Tool results as they are returned to the model.
 
 use agentmine_agent::ToolResult;
 use serde_json::json;
 
-/// The result of a call that did not do as asked (spec 002 §4.1).
+/// The result of a failed call (spec 002 §4.1).
 pub(crate) fn failed(code: &str, message: &str) -> ToolResult {
     let error = json!({ "code": code, "message": message });
     ToolResult {
@@ -12,7 +12,7 @@ pub(crate) fn failed(code: &str, message: &str) -> ToolResult {
     }
 }
 
-/// Keeps head and tail, and says how much was cut.
+/// Truncates a text in the middle: keeps head and tail, and states how many bytes were cut.
 pub(crate) fn cap_middle(text: String, max: usize) -> String {
     if text.len() <= max {
         return text;

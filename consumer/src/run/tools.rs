@@ -1,9 +1,10 @@
-//! The tools that the model sees: the command tool and the text editor in the sandbox, and those of
-//! the session's MCP servers.
+//! The tools offered to the model: the command tool and the text editor in the sandbox, and the tools
+//! of the session's MCP servers.
 //!
-//! Config and rules name a server's tool `server:tool`; the model knows it by the name of the catalog's
-//! table, and may use either. Whatever goes wrong with a call is told to the model as
-//! `{"status":"error","error":{"code","message"}}` (spec 002 §4.1), unless the sandbox is gone.
+//! Configuration and rules name a server's tool `server:tool`; the model sees its wire name from the
+//! catalog. Calls may use either name. A call that fails returns
+//! `{"status":"error","error":{"code","message"}}` to the model (spec 002 §4.1); only the loss of the
+//! sandbox ends the session.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,48 +27,48 @@ use crate::record::checkpoint::Checkpoints;
 use crate::record::live::Progress;
 use crate::session::context::SessionContext;
 
-/// Bytes of one result of a built-in tool that the model is told, head and tail kept. A server's
-/// results have `mcp.max_output_size`.
+/// Maximum size in bytes of a built-in tool's result; a longer one keeps its head and tail. Results of
+/// MCP servers are limited by `mcp.max_output_size`.
 const MAX_RESULT: usize = 48 * 1024;
-/// Bytes of all names, descriptions and schemas that go to the model with every request: about 32,000
-/// tokens, a quarter of a common model's context. A server may describe itself at any length.
+/// Maximum total size in bytes of the names, descriptions and schemas sent with every request: about
+/// 32,000 tokens, a quarter of a common model's context. Servers themselves have no such limit.
 const MAX_SPECS: usize = 128 * 1024;
-/// Calls named `text_editor_view` and so on are accepted too (spec 000 §3.2).
+/// Calls named `text_editor_view` and so on are also accepted (spec 000 §3.2).
 const EDITOR_COMMANDS: [&str; 5] = ["view", "create", "str_replace", "insert", "undo_edit"];
 
 /// The tools of one session.
 pub(crate) struct FleetTools<'a> {
     pub(crate) ctx: &'a SessionContext,
     pub(crate) sandbox: Arc<dyn Sandbox>,
-    /// `None` where it is switched off.
+    /// `None` if the command tool is disabled.
     pub(crate) command: Option<CommandTool>,
     pub(crate) servers: Arc<Servers>,
     pub(crate) workspace: &'a Workspace,
     pub(crate) checkpoints: Checkpoints,
-    /// Servers of which it was noted that something is left out.
+    /// Servers whose omitted tools have already been noted in the transcript.
     pub(crate) noted: Mutex<BTreeSet<String>>,
 }
 
-/// A tool that may be offered.
+/// A candidate for the tools offered to the model.
 struct Offered {
     rank: Rank,
     server: String,
     spec: ToolSpec,
 }
 
-/// Who is offered first, where there is not room for all.
+/// The order in which tools are admitted when not all of them fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     BuiltIn,
-    Operators,
-    Repositorys,
+    OperatorConfigured,
+    RepositoryConfigured,
 }
 
-/// What a call's name means.
+/// Where a call is routed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Route {
     Command,
-    /// With the command that the name itself gave.
+    /// The editor command, if the tool's name included it.
     Editor(Option<&'static str>),
     Server {
         server: String,
@@ -80,18 +81,18 @@ enum Route {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Files {
     Untouched,
-    PerhapsChanged,
+    MaybeChanged,
 }
 
 #[async_trait]
 impl Tools<SessionError> for FleetTools<'_> {
     async fn refresh(&self) -> Result<(), SessionError> {
         self.servers.refresh(self.ctx).await?;
-        let left_out = self.offer().1;
-        for server in left_out {
+        let omitted = self.offered().1;
+        for server in omitted {
             if self.noted().insert(server.clone()) {
                 self.ctx.note(&format!(
-                    "MCP server {server}: not all of its tools are offered; the model is told of {MAX_TOOLS} tools and {MAX_SPECS} bytes about them at the most"
+                    "MCP server {server}: not all of its tools are offered; the limit is {MAX_TOOLS} tools and {MAX_SPECS} bytes of names, descriptions and schemas"
                 )).await?;
             }
         }
@@ -99,7 +100,7 @@ impl Tools<SessionError> for FleetTools<'_> {
     }
 
     fn specs(&self) -> Vec<ToolSpec> {
-        self.offer().0
+        self.offered().0
     }
 
     fn take_usage(&self) -> Usage {
@@ -115,11 +116,13 @@ impl Tools<SessionError> for FleetTools<'_> {
             Ok(arguments) => arguments,
             Err(result) => return Ok(result),
         };
-        let (mut result, files) = self.routed(self.route(&call.name), call, arguments).await?;
+        let (mut result, files) = self
+            .dispatch(self.route(&call.name), call, arguments)
+            .await?;
         self.workspace.authorized("git")?;
-        // The model sees the same text as a reader of the transcript.
+        // The model gets the same text as the transcript.
         result.text = self.redact(result.text);
-        if files == Files::PerhapsChanged {
+        if files == Files::MaybeChanged {
             self.checkpoint().await?;
         }
         Ok(result)
@@ -127,8 +130,8 @@ impl Tools<SessionError> for FleetTools<'_> {
 }
 
 impl FleetTools<'_> {
-    /// What the model is told of, and the servers of which something is left out.
-    fn offer(&self) -> (Vec<ToolSpec>, BTreeSet<String>) {
+    /// The tools offered to the model, and the servers whose tools are not all offered.
+    fn offered(&self) -> (Vec<ToolSpec>, BTreeSet<String>) {
         let built_in = self.command.iter().map(|command| Offered {
             rank: Rank::BuiltIn,
             server: self
@@ -149,8 +152,8 @@ impl FleetTools<'_> {
             .map(|(wire, server, tool)| Offered {
                 rank: match self.servers.owner(server) {
                     _ if self.servers.editor() == Some(server) => Rank::BuiltIn,
-                    Owner::Operator => Rank::Operators,
-                    Owner::Repository => Rank::Repositorys,
+                    Owner::Operator => Rank::OperatorConfigured,
+                    Owner::Repository => Rank::RepositoryConfigured,
                 },
                 server: server.to_owned(),
                 spec: ToolSpec {
@@ -166,7 +169,7 @@ impl FleetTools<'_> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolved by tables; a name is taken apart only at the colon, which no wire name has.
+    /// Resolves a name through the tables; it is split only at a colon, which no wire name contains.
     fn route(&self, name: &str) -> Route {
         let executor = &self.ctx.deps.config.command_executor.mcp_server.name;
         let editor = &self.ctx.deps.config.text_editor_mcp.mcp_server.name;
@@ -187,7 +190,7 @@ impl FleetTools<'_> {
             }
         }
         let catalog = self.servers.catalog();
-        // The table also knows the names of built-in tools that are not there.
+        // The table also has the names of built-in tools that are disabled.
         let found = pair
             .or_else(|| catalog.wire.resolve(name))
             .filter(|(server, tool)| catalog.tool(server, tool).is_some());
@@ -200,7 +203,7 @@ impl FleetTools<'_> {
         }
     }
 
-    async fn routed(
+    async fn dispatch(
         &self,
         route: Route,
         call: &ToolCall,
@@ -211,7 +214,7 @@ impl FleetTools<'_> {
                 let result = command
                     .execute(self.sandbox.as_ref(), arguments, &self.ctx.redactor)
                     .await?;
-                Ok((self.capped(result), Files::PerhapsChanged))
+                Ok((self.capped(result), Files::MaybeChanged))
             }
             (Route::Editor(command), _) => {
                 if let Some(command) = command {
@@ -219,19 +222,19 @@ impl FleetTools<'_> {
                 }
                 let files = match arguments.get("command").and_then(Value::as_str) {
                     Some("view") => Files::Untouched,
-                    _ => Files::PerhapsChanged,
+                    _ => Files::MaybeChanged,
                 };
                 let editor = &self.ctx.deps.config.text_editor_mcp.mcp_server.name;
-                let result = self.ask(editor, TEXT_EDITOR, arguments).await?;
+                let result = self.call_server(editor, TEXT_EDITOR, arguments).await?;
                 Ok((self.capped(result), files))
             }
             (Route::Server { server, tool }, _) => {
                 let files = if self.servers.in_sandbox(&server) {
-                    Files::PerhapsChanged
+                    Files::MaybeChanged
                 } else {
                     Files::Untouched
                 };
-                Ok((self.ask(&server, &tool, arguments).await?, files))
+                Ok((self.call_server(&server, &tool, arguments).await?, files))
             }
             (Route::Unknown | Route::Command, _) => {
                 Ok((self.unknown(&call.name), Files::Untouched))
@@ -239,7 +242,7 @@ impl FleetTools<'_> {
         }
     }
 
-    async fn ask(
+    async fn call_server(
         &self,
         server: &str,
         tool: &str,
@@ -258,10 +261,14 @@ impl FleetTools<'_> {
             }
             Err(error) => error,
         };
-        tracing::debug!(mcp.server = server, code = error.code(), "a call failed");
-        if self.servers.in_sandbox(server) && server_is_gone(&error) {
-            let answered = self.servers.sandbox_answers().await;
-            answered.map_err(|error| SessionError::SandboxGone(error.to_string()))?;
+        tracing::debug!(
+            mcp.server = server,
+            code = error.code(),
+            "an MCP call failed"
+        );
+        if self.servers.in_sandbox(server) && sandbox_may_be_gone(&error) {
+            let responds = self.servers.sandbox_answers().await;
+            responds.map_err(|error| SessionError::SandboxGone(error.to_string()))?;
         }
         Ok(ToolResult {
             text: error.for_model().to_string(),
@@ -273,17 +280,17 @@ impl FleetTools<'_> {
         self.ctx.redactor.redact(text)
     }
 
-    /// Redacted before it is cut: half a secret is not found any more.
+    /// Redacts before cutting: a secret that is cut in half would not be found.
     fn capped(&self, mut result: ToolResult) -> ToolResult {
         result.text = cap_middle(self.redact(result.text), MAX_RESULT);
         result
     }
 
-    /// Stores the files as this call left them.
+    /// Takes a checkpoint of the files after this call.
     async fn checkpoint(&self) -> Result<(), SessionError> {
         let next = self.ctx.journal.next_seq().await;
         if let Some(note) = self.checkpoints.take(next).await? {
-            // A note that cannot be recorded is followed by a result that cannot be.
+            // If the note cannot be recorded, neither can the result, which reports the error.
             let _ = self.ctx.note(&note).await;
         }
         Ok(())
@@ -294,33 +301,33 @@ impl FleetTools<'_> {
         failed(
             "unknown_tool",
             &format!(
-                "there is no tool {name:.200?}. These are there: {}",
+                "there is no tool {name:.200?}. Available tools: {}",
                 known.join(", ")
             ),
         )
     }
 }
 
-/// Takes as many as there is room for, the first by rank and name first; one that does not fit makes
-/// room for smaller ones behind it. Sorted by name.
+/// Admits tools in order of rank and name until the limits are reached. A tool that is too large is
+/// skipped; smaller ones after it may still fit. The result is sorted by name.
 fn within_limits(mut offered: Vec<Offered>) -> (Vec<ToolSpec>, BTreeSet<String>) {
     offered.sort_by(|a, b| (a.rank, &a.spec.name).cmp(&(b.rank, &b.spec.name)));
-    let (mut specs, mut left_out, mut room) = (Vec::new(), BTreeSet::new(), MAX_SPECS);
+    let (mut specs, mut omitted, mut room) = (Vec::new(), BTreeSet::new(), MAX_SPECS);
     for Offered { rank, server, spec } in offered {
         let size = spec.name.len() + spec.description.len() + spec.input_schema.to_string().len();
         if rank == Rank::BuiltIn || specs.len() < MAX_TOOLS && size <= room {
             room = room.saturating_sub(size);
             specs.push(spec);
         } else {
-            left_out.insert(server);
+            omitted.insert(server);
         }
     }
     specs.sort_by(|a, b| a.name.cmp(&b.name));
-    (specs, left_out)
+    (specs, omitted)
 }
 
-/// Whether what became of the server may have become of its sandbox.
-fn server_is_gone(error: &McpError) -> bool {
+/// Whether the error may mean that the whole sandbox is gone, not just the server.
+fn sandbox_may_be_gone(error: &McpError) -> bool {
     match error {
         McpError::Process { .. } | McpError::Connection { .. } | McpError::Protocol { .. } => true,
         McpError::ToolExecution { fault, .. } => match fault {
@@ -331,7 +338,7 @@ fn server_is_gone(error: &McpError) -> bool {
     }
 }
 
-/// The arguments as an object; anything else becomes an error for the model.
+/// Parses the arguments as an object; anything else is an error returned to the model.
 fn arguments(call: &ToolCall) -> Result<Map<String, Value>, ToolResult> {
     if call.arguments.trim().is_empty() {
         return Ok(Map::new());
@@ -363,7 +370,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// A call on one line, for a person who looks on.
+/// A one-line summary of a call for the live view.
 fn summary(call: &ToolCall) -> String {
     let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or(Value::Null);
     let field = |name: &str| arguments.get(name).and_then(Value::as_str);
@@ -396,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_arguments_are_told_and_not_guessed() {
+    fn malformed_arguments_are_errors_and_not_guessed() {
         assert!(arguments(&call(r#"{"command":"ls"}"#)).is_ok());
         assert!(arguments(&call("")).is_ok());
         for bad in [r#"{"command":"#, "[1]", "null", "ls"] {
@@ -428,7 +435,7 @@ mod tests {
     fn offered(rank: Rank, name: &str, size: usize) -> Offered {
         Offered {
             rank,
-            server: format!("of {name}"),
+            server: format!("server {name}"),
             spec: ToolSpec {
                 name: name.into(),
                 description: "x".repeat(size),
@@ -438,38 +445,41 @@ mod tests {
     }
 
     #[test]
-    fn a_repositorys_tools_crowd_out_nobody_elses() {
-        let (specs, left_out) = within_limits(vec![
-            offered(Rank::Repositorys, "a_big", MAX_SPECS - 100),
-            offered(Rank::Repositorys, "b_small", 50),
-            offered(Rank::Operators, "c", 1000),
+    fn repository_tools_do_not_displace_others() {
+        let (specs, omitted) = within_limits(vec![
+            offered(Rank::RepositoryConfigured, "a_big", MAX_SPECS - 100),
+            offered(Rank::RepositoryConfigured, "b_small", 50),
+            offered(Rank::OperatorConfigured, "c", 1000),
             offered(Rank::BuiltIn, "text_editor", 1000),
         ]);
         let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
         assert_eq!(names, ["b_small", "c", "text_editor"]);
-        assert_eq!(left_out, BTreeSet::from(["of a_big".to_owned()]));
-        let many = (0..MAX_TOOLS + 5).map(|n| offered(Rank::Repositorys, &format!("a{n:03}"), 1));
+        assert_eq!(omitted, BTreeSet::from(["server a_big".to_owned()]));
+        let many =
+            (0..MAX_TOOLS + 5).map(|n| offered(Rank::RepositoryConfigured, &format!("a{n:03}"), 1));
         let more = [
-            offered(Rank::Operators, "z", 1),
+            offered(Rank::OperatorConfigured, "z", 1),
             offered(Rank::BuiltIn, "zz", 1),
         ];
-        let (specs, left_out) = within_limits(many.chain(more).collect());
+        let (specs, omitted) = within_limits(many.chain(more).collect());
         assert_eq!(specs.len(), MAX_TOOLS);
         assert_eq!(specs.last().unwrap().name, "zz");
-        assert_eq!(left_out.len(), 7);
+        assert_eq!(omitted.len(), 7);
     }
 
     #[test]
-    fn a_refusal_and_a_late_answer_say_nothing_of_the_sandbox() {
+    fn a_refusal_or_a_timeout_does_not_suggest_a_lost_sandbox() {
         let fault = |fault| McpError::ToolExecution {
             server: "a".into(),
             tool: "b".into(),
             fault,
         };
         let after = std::time::Duration::from_secs(1);
-        assert!(!server_is_gone(&fault(CallFault::Timeout { after })));
-        assert!(server_is_gone(&fault(CallFault::Unavailable("x".into()))));
-        assert!(server_is_gone(&McpError::Protocol {
+        assert!(!sandbox_may_be_gone(&fault(CallFault::Timeout { after })));
+        assert!(sandbox_may_be_gone(&fault(CallFault::Unavailable(
+            "x".into()
+        ))));
+        assert!(sandbox_may_be_gone(&McpError::Protocol {
             server: "a".into(),
             detail: "the connection ended".into(),
         }));

@@ -1,8 +1,9 @@
-//! Which servers a session has, and which of their tools.
+//! Selects the servers of a session, and which of their tools are offered.
 //!
-//! The operator's file and the repository's are put together by [`agentmine_mcp::config::load`]. What
-//! is left out here is left out by a rule of the fleet: built-in names, servers of the forges beside a
-//! text editor (spec 000 §5), capabilities that a place or an owner does not get.
+//! [`agentmine_mcp::config::load`] merges the operator's and the repository's files. This module then
+//! applies the rules of the fleet: built-in names are reserved, forge servers are not offered beside
+//! the text editor (spec 000 §5), and some capabilities depend on where a server runs and who
+//! configured it.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use agentmine_runtime::config::Mcp;
 use crate::record::redact::Redactor;
 use crate::record::secret::secrets;
 
-/// Servers that are known by their package or program, for each of the names `github` and `gitlab`.
+/// Packages and programs of well-known GitHub and GitLab MCP servers.
 const FORGE_PROGRAMS: [&str; 6] = [
     "server-github",
     "server-gitlab",
@@ -21,14 +22,14 @@ const FORGE_PROGRAMS: [&str; 6] = [
     "mcp-gitlab",
     "mcp-github",
 ];
-/// Hosts of the forges' own servers over HTTP.
+/// Hosts of the MCP servers that the forges themselves run.
 const FORGE_HOSTS: [&str; 2] = ["api.githubcopilot.com", "gitlab.com"];
 
-/// What a session starts, and what a person is told of the rest.
+/// The servers that a session starts, and notes on those that it does not.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
     pub(super) servers: Vec<ServerConfig>,
-    /// Servers of the forges, which the text editor takes the place of.
+    /// Forge servers, which are not offered while the text editor is on.
     pub(super) withheld: Vec<ServerConfig>,
     pub(super) notes: Vec<String>,
 }
@@ -42,14 +43,14 @@ pub(super) fn choose(loaded: Loaded, reserved: &[&str], redactor: &Redactor) -> 
     for mut server in loaded.servers.into_values().filter(|s| s.enabled) {
         if reserved.contains(&server.name.as_str()) {
             chosen.notes.push(format!(
-                "the MCP server {:?} is left out: a built-in one has that name",
+                "the MCP server {:?} is ignored: the name is reserved for a built-in server",
                 server.name
             ));
             continue;
         }
         if server.origin.owner == Owner::Operator && !redactor.covers(&secrets(&server.transport)) {
             chosen.notes.push(format!(
-                "the MCP server {:?} is left out: its entry has changed since the session began",
+                "the MCP server {:?} is ignored: its entry has changed since the session began",
                 server.name
             ));
             continue;
@@ -57,21 +58,21 @@ pub(super) fn choose(loaded: Loaded, reserved: &[&str], redactor: &Redactor) -> 
         if server.origin.owner == Owner::Repository && server.capabilities.sampling {
             server.capabilities.sampling = false;
             chosen.notes.push(format!(
-                "the MCP server {:?} may not ask the model: it is the repository's own",
+                "the MCP server {:?} may not use sampling: it is repository-configured",
                 server.name
             ));
         }
         if in_sandbox(&server) && server.capabilities.sampling {
-            // The repository's files can steer what runs there.
+            // Files of the repository can influence what runs there.
             server.capabilities.sampling = false;
             chosen.notes.push(format!(
-                "the MCP server {:?} may not ask the model: it runs in the sandbox",
+                "the MCP server {:?} may not use sampling: it runs in the sandbox",
                 server.name
             ));
         }
-        // The worker and the sandbox share no files: the workspace would be no root there.
+        // The worker and the sandbox share no files: the workspace does not exist on the worker.
         server.capabilities.roots &= in_sandbox(&server);
-        if is_of_a_forge(&server) {
+        if is_forge_server(&server) {
             chosen.withheld.push(server);
         } else {
             chosen.servers.push(server);
@@ -87,9 +88,9 @@ pub(super) fn in_sandbox(server: &ServerConfig) -> bool {
     }
 }
 
-/// By its name, by a word of its command, or by its host (spec 000 §5.1). A server that is wrapped in
-/// a script of another name is not known for what it is.
-fn is_of_a_forge(server: &ServerConfig) -> bool {
+/// Recognizes a forge server by its name, by a word of its command, or by its host (spec 000 §5.1). A
+/// server wrapped in a script with another name is not recognized.
+fn is_forge_server(server: &ServerConfig) -> bool {
     if ["github", "gitlab"].contains(&server.name.as_str()) {
         return true;
     }
@@ -121,8 +122,8 @@ impl ToolRules {
         }
     }
 
-    /// A pattern that names a server allows the operator's of that name: a repository gets nothing
-    /// allowed by taking the name. What is denied is denied to all.
+    /// An allow pattern that names a server applies only to operator-configured servers: a repository
+    /// cannot gain access by using the same name. Deny patterns apply to all servers.
     pub(super) fn allow(&self, owner: Owner, server: &str, tool: &str) -> bool {
         let name = format!("{server}:{tool}");
         let mut allowed = self.allowed.iter().filter(|pattern| match owner {
@@ -133,15 +134,15 @@ impl ToolRules {
     }
 }
 
-/// `*`, `*:read_*`.
+/// Whether a pattern applies to any server, such as `*` or `*:read_*`.
 fn names_no_server(pattern: &str) -> bool {
     pattern
         .split_once(':')
         .map_or(pattern.starts_with('*'), |(server, _)| server == "*")
 }
 
-/// Whether `text` is as the pattern says, whose `*` stand for any text. Linear in both: a pattern is
-/// the operator's, a tool's name a server's.
+/// Whether `text` matches `pattern`, in which `*` matches any text. Takes linear time in both, since
+/// the tool's name comes from the server.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
@@ -160,7 +161,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Names for a note: `a`, `b` and `c`.
+/// Names for a note, sorted: `a, b, c`.
 pub(super) fn listed(servers: &[ServerConfig]) -> String {
     let names: BTreeSet<&str> = servers.iter().map(|s| s.name.as_str()).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_the_forges_are_known_by_name_command_and_host() {
+    fn forge_servers_are_recognized_by_name_command_and_host() {
         let chosen = chosen(
             r#"{"mcpServers":{
                 "github":{"command":["x"]},
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repositorys_server_gets_neither_the_operators_secrets_nor_the_model() {
+    fn a_repository_configured_server_gets_neither_operator_secrets_nor_sampling() {
         let operator = r#"{"mcpServers":{"db":{"command":["psql-mcp"],
             "env":{"DB_PASSWORD":"operators-own","LOG":"verbose-enough"}}}}"#;
         let repository = r#"{"mcpServers":{"db":{"command":["sh","-c","env"],
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_whose_secret_would_not_be_redacted_is_left_out() {
+    fn an_entry_whose_secret_would_not_be_redacted_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("mcp_config.json");
         let text = r#"{"mcpServers":{"a":{"command":["x"],"env":{"API_KEY":"a-new-secret-key"}}}}"#;
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn no_server_in_the_sandbox_may_ask_the_model() {
+    fn no_server_in_the_sandbox_may_use_sampling() {
         let chosen = chosen(
             r#"{"mcpServers":{
                 "in":{"command":["x"],"sandbox":true,"capabilities":{"sampling":true}},
@@ -255,16 +256,16 @@ mod tests {
             }}"#,
             None,
         );
-        let asks: Vec<bool> = chosen
+        let sampling: Vec<bool> = chosen
             .servers
             .iter()
             .map(|s| s.capabilities.sampling)
             .collect();
-        assert_eq!(asks, [false, true]);
+        assert_eq!(sampling, [false, true]);
     }
 
     #[test]
-    fn a_built_in_name_is_nobody_elses() {
+    fn built_in_names_are_reserved() {
         let chosen = chosen(r#"{"mcpServers":{"text-editor":{"command":["x"]}}}"#, None);
         assert!(chosen.servers.is_empty());
         assert!(
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn no_root_is_told_outside_of_the_sandbox() {
+    fn roots_are_only_shared_in_the_sandbox() {
         let chosen = chosen(
             r#"{"mcpServers":{
                 "in":{"command":["x"],"sandbox":true,"capabilities":{"roots":true}},
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_inherits_no_name_that_the_operator_allowed() {
+    fn a_repository_cannot_use_a_name_that_the_operator_allowed() {
         let rules = ToolRules {
             allowed: vec!["db:*".into(), "*:read_*".into()],
             denied: vec!["db:read_all".into()],

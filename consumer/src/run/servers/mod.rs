@@ -1,13 +1,13 @@
-//! The MCP servers of one session: the operator's, the repository's own, and the text editor
+//! The MCP servers of one session: operator-configured, repository-configured, and the text editor
 //! (spec 002 §3.2).
 //!
-//! The operator's run on the worker, in the folder of their file, or in the task's sandbox where they
-//! say so; the repository's run in the sandbox and nowhere else, and are those of the commit that the
-//! work began from. All end with the session: those on the worker before the sandbox is removed,
-//! those in it with it. Another session has servers of its own.
+//! Operator-configured servers run on the worker, in the folder of their configuration file, or in the
+//! task's sandbox if their entry says so. Repository-configured servers run only in the sandbox and are
+//! read from the base commit. Servers are not shared between sessions: those on the worker stop before
+//! the sandbox is removed, those in the sandbox are removed with it.
 //!
-//! What a server says goes to the model as a call's result and to the transcript as a note; in logs
-//! stands only which server, and what happened.
+//! The output of a server goes to the model as a call's result, and to the transcript as a note. Logs
+//! contain only the server's name and the event.
 
 mod choose;
 pub(crate) mod launcher;
@@ -40,49 +40,49 @@ use choose::{Chosen, ToolRules, choose, in_sandbox, listed};
 use launcher::SandboxLauncher;
 use sampling::SessionSampling;
 
-/// The text editor's tool, which goes by its own name (spec 000 §3.2).
+/// The text editor's tool, which has a fixed name (spec 000 §3.2).
 pub(crate) const TEXT_EDITOR: &str = "text_editor";
-/// Most tools that model APIs take in one request.
+/// Maximum number of tools that model APIs accept in one request.
 pub(crate) const MAX_TOOLS: usize = 128;
-/// The editor is started again once; then the session goes on without it (spec 000 §12.1.1).
+/// The editor is restarted once; after that the session continues without it (spec 000 §12.1.1).
 const EDITOR_RESTARTS: u32 = 1;
 /// The origin of the editor's entry.
 const BUILT_IN: &str = "(built in)";
-/// How long the sandbox may take to answer before the item is told of its editor.
+/// How long to wait for the sandbox to answer before commenting on the item that the editor is lost.
 const SANDBOX_ANSWERS: Duration = Duration::from_secs(5);
-/// Most characters of stderr in a comment.
+/// Maximum number of characters of stderr in a comment.
 const MAX_STDERR: usize = 500;
 
 /// The servers of a session.
 pub(crate) struct Servers {
     manager: Manager,
     sandbox: Arc<SandboxLauncher>,
-    /// The text editor's name, where it is there.
+    /// The text editor's name, if it is running.
     editor: Option<String>,
-    editor_lost: Mutex<Lost>,
-    /// By name: their calls may change the project's files.
+    editor_loss: Mutex<EditorLoss>,
+    /// Names of the servers in the sandbox: their calls may change the project's files.
     sandboxed: BTreeSet<String>,
-    /// By name: they come after the operator's own.
-    repositorys: BTreeSet<String>,
+    /// Names of the repository-configured servers: their tools rank after the operator's.
+    repository_configured: BTreeSet<String>,
     rules: ToolRules,
     sampling: Option<Arc<SessionSampling>>,
 }
 
-/// Whether the item has to be told that the editor is gone.
+/// Whether the editor was lost during the session, and whether that was reported on the item.
 #[derive(Debug, Clone, Default)]
-enum Lost {
+enum EditorLoss {
     #[default]
-    No,
-    /// With why.
+    None,
+    /// With the reason.
     Unreported(String),
     Reported,
 }
 
 impl Servers {
-    /// Starts what the session has, and tells of it.
+    /// Starts the session's servers, and records which are running and which are not.
     ///
     /// # Errors
-    /// Where that cannot be recorded. A server that does not start is no error.
+    /// Returns an error if a note cannot be recorded. A server that does not start is not an error.
     pub(crate) async fn start(
         ctx: &SessionContext,
         prepared: &Prepared,
@@ -95,7 +95,9 @@ impl Servers {
             &ctx.redactor,
         );
         for note in &chosen.notes {
-            tracing::warn!("an MCP server or its entry is left out; the transcript says why");
+            tracing::warn!(
+                "an MCP server or its entry is ignored; see the transcript for the reason"
+            );
             ctx.note(note).await?;
         }
         let sandbox = Arc::new(SandboxLauncher::new(Arc::clone(
@@ -108,22 +110,22 @@ impl Servers {
             match started.editor_failure(ctx).await {
                 None => {
                     let started = started.with_editor(config);
-                    started.introduce(ctx).await?;
-                    tell_withheld(ctx, &chosen).await?;
+                    started.note_ready(ctx).await?;
+                    note_withheld(ctx, &chosen).await?;
                     return Ok(started);
                 }
-                Some(reason) => go_on_without_editor(ctx, &reason).await?,
+                Some(reason) => report_editor_not_started(ctx, &reason).await?,
             }
             if chosen.withheld.is_empty() {
-                started.introduce(ctx).await?;
+                started.note_ready(ctx).await?;
                 return Ok(started);
             }
             started.manager.shutdown().await;
         }
-        // Without an editor the forges' servers take its place.
+        // Without the editor, the forges' servers are offered instead.
         let servers = chosen.servers.into_iter().chain(chosen.withheld).collect();
         let started = Self::of(ctx, prepared, &sandbox, servers, sampling).await;
-        started.introduce(ctx).await?;
+        started.note_ready(ctx).await?;
         Ok(started)
     }
 
@@ -135,9 +137,9 @@ impl Servers {
         sampling: &Arc<SessionSampling>,
     ) -> Self {
         let config = &ctx.deps.config;
-        let sampled = servers.iter().any(|server| server.capabilities.sampling);
+        let may_sample = servers.iter().any(|server| server.capabilities.sampling);
         let sampling =
-            (sampled && config.mcp.sampling.max_requests > 0).then(|| Arc::clone(sampling));
+            (may_sample && config.mcp.sampling.max_requests > 0).then(|| Arc::clone(sampling));
         let root = prepared.workspace.sandbox.workspace_root();
         let project = PROJECT.replacen("/workspace", root, 1);
         let hook = sampling
@@ -156,7 +158,7 @@ impl Servers {
             },
             fixed: fixed(config),
             roots: ClientRoots {
-                // The worker shares no files with the sandbox.
+                // The worker and the sandbox share no files.
                 worker: Vec::new(),
                 sandbox: vec![(format!("file://{project}"), "project".into())],
             },
@@ -174,7 +176,7 @@ impl Servers {
             .filter(|server| in_sandbox(server))
             .map(|server| server.name.clone())
             .collect();
-        let repositorys = servers
+        let repository_configured = servers
             .iter()
             .filter(|server| server.origin.owner == Owner::Repository)
             .map(|server| server.name.clone())
@@ -183,9 +185,9 @@ impl Servers {
             manager: Box::pin(Manager::start(servers, launchers, policy)).await,
             sandbox: Arc::clone(sandbox),
             editor: None,
-            editor_lost: Mutex::default(),
+            editor_loss: Mutex::default(),
             sandboxed,
-            repositorys,
+            repository_configured,
             rules: ToolRules::of(&config.mcp),
             sampling,
         }
@@ -196,12 +198,12 @@ impl Servers {
         self
     }
 
-    /// The text editor's name, where it was there from the start.
+    /// The text editor's name, if it started with the session.
     pub(crate) fn editor(&self) -> Option<&str> {
         self.editor.as_deref()
     }
 
-    /// Why the editor is not there, if it is not.
+    /// Why the editor did not start; `None` if it did.
     async fn editor_failure(&self, ctx: &SessionContext) -> Option<String> {
         let statuses = self.manager.status();
         let editor = statuses
@@ -223,40 +225,40 @@ impl Servers {
         })
     }
 
-    /// Records who the servers are.
-    async fn introduce(&self, ctx: &SessionContext) -> Result<(), SessionError> {
+    /// Records which servers are running, with their names and versions.
+    async fn note_ready(&self, ctx: &SessionContext) -> Result<(), SessionError> {
         for status in self.manager.status() {
             if let ServerState::Ready | ServerState::Restarting { .. } = status.state {
-                ctx.note(&introduction(&status)).await?;
+                ctx.note(&ready_note(&status)).await?;
             }
         }
         self.record_notices(ctx).await
     }
 
-    /// Takes in what has changed of the offer, and tells of it. The item is told that the editor is
-    /// gone only while its sandbox is there: with that gone too, the session ends for another reason.
+    /// Refreshes the catalog and records what changed. A lost editor is reported on the item only while
+    /// the sandbox still answers: if the sandbox is gone too, the session ends for that reason.
     pub(crate) async fn refresh(&self, ctx: &SessionContext) -> Result<(), SessionError> {
         self.manager.refresh().await;
         self.record_notices(ctx).await?;
-        let lost = self.lost().clone();
-        if let Lost::Unreported(reason) = lost
+        let loss = self.editor_loss().clone();
+        if let EditorLoss::Unreported(reason) = loss
             && tokio::time::timeout(SANDBOX_ANSWERS, self.sandbox_answers())
                 .await
                 .is_ok_and(|answer| answer.is_ok())
         {
-            tell_editor_lost(ctx, &reason).await?;
-            *self.lost() = Lost::Reported;
+            report_editor_lost(ctx, &reason).await?;
+            *self.editor_loss() = EditorLoss::Reported;
         }
         Ok(())
     }
 
-    /// Notes what happened to servers, and what they used of the model; each once.
+    /// Records the servers' notices and their use of the model, each once.
     pub(crate) async fn record_notices(&self, ctx: &SessionContext) -> Result<(), SessionError> {
         for notice in self.manager.notices() {
             self.note(ctx, &notice).await?;
         }
         match &self.sampling {
-            Some(sampling) => sampling.record_use().await,
+            Some(sampling) => sampling.record_usage().await,
             None => Ok(()),
         }
     }
@@ -265,37 +267,37 @@ impl Servers {
         let Notice { server, kind, text } = notice;
         let is_editor = ctx.deps.config.text_editor_mcp.mcp_server.name == *server;
         if is_editor && self.editor.is_none() {
-            // It did not start, and that was told.
+            // It did not start, which has been reported.
             return Ok(());
         }
         ctx.note(&format!("MCP server {server}: {text}")).await?;
-        let lost = matches!(kind, NoticeKind::GivenUp | NoticeKind::Failed);
-        let mut told = self.lost();
-        if lost && is_editor && matches!(*told, Lost::No) {
-            *told = Lost::Unreported(text.clone());
+        let is_gone = matches!(kind, NoticeKind::GivenUp | NoticeKind::Failed);
+        let mut loss = self.editor_loss();
+        if is_gone && is_editor && matches!(*loss, EditorLoss::None) {
+            *loss = EditorLoss::Unreported(text.clone());
         }
         Ok(())
     }
 
-    fn lost(&self) -> std::sync::MutexGuard<'_, Lost> {
-        self.editor_lost
+    fn editor_loss(&self) -> std::sync::MutexGuard<'_, EditorLoss> {
+        self.editor_loss
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the servers used of the model since this was last asked.
+    /// Takes the servers' use of the model since the last call.
     pub(crate) fn take_usage(&self) -> Usage {
         self.sampling
             .as_ref()
             .map_or_else(Usage::default, |sampling| sampling.take_usage())
     }
 
-    /// As of the last refresh.
+    /// The catalog as of the last refresh.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.manager.catalog()
     }
 
-    /// Whether the model may use this tool. Of the editor's server it may use the editor alone.
+    /// Whether the model may use this tool. The editor's server offers only the editor.
     pub(crate) fn offers(&self, server: &str, tool: &str) -> bool {
         if self.editor.as_deref() == Some(server) {
             tool == TEXT_EDITOR
@@ -304,21 +306,21 @@ impl Servers {
         }
     }
 
-    /// Whose a server is; the editor is as the operator's.
+    /// Who configured a server; the editor counts as the operator's.
     pub(crate) fn owner(&self, server: &str) -> Owner {
-        if self.repositorys.contains(server) {
+        if self.repository_configured.contains(server) {
             Owner::Repository
         } else {
             Owner::Operator
         }
     }
 
-    /// Whether a call may change the project's files.
+    /// Whether a server runs in the sandbox, where its calls may change the project's files.
     pub(crate) fn in_sandbox(&self, server: &str) -> bool {
         self.sandboxed.contains(server)
     }
 
-    /// Asks the sandbox for something small; an error says that it is gone.
+    /// Probes the sandbox; an error means that it is gone.
     pub(crate) async fn sandbox_answers(&self) -> Result<(), SandboxError> {
         self.sandbox.answers().await
     }
@@ -333,14 +335,14 @@ impl Servers {
         Box::pin(self.manager.call(server, tool, arguments)).await
     }
 
-    /// Ends those on the worker. Those in the sandbox end with it, which comes next.
+    /// Stops the servers on the worker. Those in the sandbox are removed with it right afterwards.
     pub(crate) async fn shutdown(&self) {
-        self.sandbox.let_go();
+        self.sandbox.detach();
         self.manager.shutdown().await;
     }
 }
 
-/// Reads both files.
+/// Loads the operator's and the repository's configuration files.
 fn load(config: &Config, repository: Option<&RepositoryFile>) -> Loaded {
     if !config.mcp.enabled {
         return Loaded::default();
@@ -349,7 +351,7 @@ fn load(config: &Config, repository: Option<&RepositoryFile>) -> Loaded {
     agentmine_mcp::config::load(operator, repository, &|name| std::env::var(name).ok())
 }
 
-/// Where the operator's servers start: never the worker's own folder, which may be a repository.
+/// The working directory of operator-configured servers: never the worker's, which may be a repository.
 fn folder(config: &Config) -> PathBuf {
     let file = config.mcp.config_file.as_deref();
     file.and_then(|file| file.parent())
@@ -364,7 +366,7 @@ fn reserved(config: &Config) -> [&str; 2] {
     ]
 }
 
-/// The built-in tools' names, which no other tool gets.
+/// The names reserved for the built-in tools.
 fn fixed(config: &Config) -> Vec<(String, String, String)> {
     let [editor, executor] = reserved(config).map(str::to_owned);
     vec![
@@ -399,48 +401,52 @@ fn editor(config: &Config) -> ServerConfig {
     }
 }
 
-fn introduction(status: &ServerStatus) -> String {
+fn ready_note(status: &ServerStatus) -> String {
     let name = &status.config.name;
     let place = match (&status.config.transport, in_sandbox(&status.config)) {
         (Transport::Http { .. }, _) => "over HTTP",
         (Transport::Stdio { .. }, true) => "in the sandbox",
         (Transport::Stdio { .. }, false) => "on the worker",
     };
-    let said = status.greeting.as_ref().map_or_else(String::new, |said| {
-        format!(": {} {}", said.name, said.version)
-    });
+    let version = status
+        .greeting
+        .as_ref()
+        .map_or_else(String::new, |greeting| {
+            format!(": {} {}", greeting.name, greeting.version)
+        });
     let took = status
         .started_in
         .map_or_else(String::new, |took| format!(" in {} ms", took.as_millis()));
-    format!("the MCP server {name} runs {place}{said} (ready{took})")
+    format!("the MCP server {name} runs {place}{version} (ready{took})")
 }
 
-async fn tell_withheld(ctx: &SessionContext, chosen: &Chosen) -> Result<(), SessionError> {
+async fn note_withheld(ctx: &SessionContext, chosen: &Chosen) -> Result<(), SessionError> {
     if chosen.withheld.is_empty() {
         return Ok(());
     }
     ctx.note(&format!(
-        "not offered beside the text editor: the MCP servers {} (spec 000 §5)",
+        "MCP servers not offered while the text editor is on: {} (spec 000 §5)",
         listed(&chosen.withheld)
     ))
     .await
 }
 
-/// spec 000 §12.1.1: recorded, told on the item, and the session goes on.
-async fn go_on_without_editor(ctx: &SessionContext, reason: &str) -> Result<(), SessionError> {
+/// Records that the editor did not start and comments on the item; the session continues
+/// (spec 000 §12.1.1).
+async fn report_editor_not_started(ctx: &SessionContext, reason: &str) -> Result<(), SessionError> {
     tracing::warn!("the text editor did not start");
     ctx.note(&format!(
-        "the text editor did not start; the session goes on without it: {reason}"
+        "the text editor did not start; the session continues without it: {reason}"
     ))
     .await?;
-    comment_on_editor(ctx, "which did not start", reason).await
+    comment_on_editor(ctx, "The text editor did not start", reason).await
 }
 
-async fn tell_editor_lost(ctx: &SessionContext, reason: &str) -> Result<(), SessionError> {
-    tracing::warn!("the text editor ended too often; the session goes on without it");
-    ctx.note("the text editor ended again; the session goes on without it")
+async fn report_editor_lost(ctx: &SessionContext, reason: &str) -> Result<(), SessionError> {
+    tracing::warn!("the text editor exited too often; the session continues without it");
+    ctx.note("the text editor exited again; the session continues without it")
         .await?;
-    comment_on_editor(ctx, "which ended twice while it worked", reason).await
+    comment_on_editor(ctx, "The text editor exited twice", reason).await
 }
 
 async fn comment_on_editor(
@@ -450,7 +456,7 @@ async fn comment_on_editor(
 ) -> Result<(), SessionError> {
     let reason = ctx.redactor.redact(reason.to_owned());
     let text = format!(
-        "AgentMine is working on this, without its text editor, {what}:\n\n```\n{}\n```",
+        "{what}. AgentMine continues without it:\n\n```\n{}\n```",
         reason.replace("```", "'''")
     );
     ctx.comment(&progress_comment(&text, &ctx.session_name()))

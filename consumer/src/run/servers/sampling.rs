@@ -1,10 +1,9 @@
 //! Model calls on behalf of a server (`sampling/createMessage`).
 //!
-//! They go to the session's own model and cost the session's money: one at a time, within
-//! `mcp.sampling` and within what is left of the session's budget, which they count against. A limit
-//! is checked before a request, so the last one may exceed it. The words are not recorded; how much
-//! was used is. A request that gave nothing, or was cancelled while it ran, counts as one without
-//! tokens, since its cost cannot be known.
+//! They go to the session's model, one at a time, limited by `mcp.sampling` and by the session's
+//! remaining budget, and they count against that budget. Limits are checked before a request, so the
+//! last one may exceed them. The usage is recorded; the texts are not. A request that failed or was
+//! cancelled counts as one call without tokens, since its cost is unknown.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,23 +23,24 @@ use crate::error::SessionError;
 use crate::record::recorder::Recorder;
 use crate::session::deps::ConsumerDeps;
 
-/// Bytes of text of one request.
+/// Maximum size in bytes of the texts in one request.
 const MAX_TEXT: usize = 256 * 1024;
 const MAX_MESSAGES: usize = 200;
 
-/// Answers the servers of one session.
+/// Handles the sampling requests of one session's servers.
 pub(crate) struct SessionSampling {
     deps: Arc<ConsumerDeps>,
     recorder: Arc<Recorder>,
     limits: config::SamplingConfig,
     budget: Budget,
     started: Instant,
-    /// Requests and tokens so far. Held while a request runs, so that no two pass one limit together.
+    /// Requests and tokens so far. Locked while a request runs, so that two requests cannot pass the
+    /// same limit.
     spent: tokio::sync::Mutex<(u32, u64)>,
     unrecorded: Mutex<Unrecorded>,
 }
 
-/// Use that the loop has not counted and the journal has not recorded yet.
+/// Usage that the loop has not counted or the journal has not recorded yet.
 #[derive(Default)]
 struct Unrecorded {
     usage: Usage,
@@ -66,13 +66,13 @@ impl SessionSampling {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was used since the last call of this method, for the loop's budget.
+    /// Takes the usage since the last call, for the loop's budget.
     pub(super) fn take_usage(&self) -> Usage {
         std::mem::take(&mut self.unrecorded().usage)
     }
 
-    /// Records what was used. What could not be recorded is recorded the next time.
-    pub(crate) async fn record_use(&self) -> Result<(), SessionError> {
+    /// Records the usage. If that fails, the rest is recorded by the next call.
+    pub(crate) async fn record_usage(&self) -> Result<(), SessionError> {
         loop {
             let next = self.unrecorded().notes.front().cloned();
             let Some((text, usage)) = next else {
@@ -84,13 +84,17 @@ impl SessionSampling {
         }
     }
 
-    /// Why no further request is answered, if none is.
+    /// Why further requests are refused, if they are.
     async fn refusal(&self, (requests, tokens): (u32, u64)) -> Option<String> {
         if requests >= self.limits.max_requests {
-            return Some(format!("{requests} requests of this session, the limit"));
+            return Some(format!(
+                "the session has reached its limit of {requests} requests"
+            ));
         }
         if tokens >= self.limits.max_tokens {
-            return Some(format!("{tokens} tokens of this session, the limit"));
+            return Some(format!(
+                "the session has reached its limit with {tokens} tokens"
+            ));
         }
         let mut used = self.recorder.used().await;
         for (_, unrecorded) in &self.unrecorded().notes {
@@ -106,7 +110,7 @@ impl SamplingHandler for SessionSampling {
         let messages = messages(request)?;
         let mut spent = self.spent.lock().await;
         if let Some(why) = self.refusal(*spent).await {
-            return Err(format!("the model is not asked any more: {why}"));
+            return Err(format!("sampling refused: {why}"));
         }
         spent.0 += 1;
         let mut counted = Counted::new(self, server);
@@ -116,18 +120,18 @@ impl SamplingHandler for SessionSampling {
         };
         let answer = tokio::select! {
             biased;
-            end = self.recorder.interrupted() => return Err(format!("the session ends: {end}")),
+            end = self.recorder.interrupted() => return Err(format!("the session is ending: {end}")),
             answer = self.deps.model.reply(request, None) => answer,
         };
-        // The provider's words may name the account.
-        let (reply, used) = answer.map_err(|_| "the model gave no answer".to_owned())?;
+        // The provider's error may contain the account's name.
+        let (reply, used) = answer.map_err(|_| "the model call failed".to_owned())?;
         spent.1 = spent.1.saturating_add(used.total_tokens());
         counted.answered(used);
         Ok(result(self.deps.model.name(), reply))
     }
 }
 
-/// A request under way. Dropped, it is counted, however it ended.
+/// A request in progress. Dropping it counts it, whatever its outcome.
 struct Counted<'a> {
     sampling: &'a SessionSampling,
     server: &'a str,
@@ -165,7 +169,7 @@ impl<'a> Counted<'a> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         let note = format!(
-            "the MCP server {} asked the model: {}",
+            "the MCP server {} called the model: {}",
             self.server, self.outcome
         );
         let mut unrecorded = self.sampling.unrecorded();
@@ -189,39 +193,39 @@ fn result(model: &str, reply: ModelReply) -> Value {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked {
-    messages: Vec<AskedMessage>,
+struct SamplingRequest {
+    messages: Vec<SamplingMessage>,
     #[serde(default)]
     system_prompt: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct AskedMessage {
+struct SamplingMessage {
     role: String,
     content: Value,
 }
 
-/// The conversation that a server wants answered. It holds text and nothing else.
+/// The conversation in a server's request. Only text is supported.
 fn messages(request: Value) -> Result<Vec<Message>, String> {
-    let asked: Asked = serde_json::from_value(request)
-        .map_err(|error| format!("the request does not fit: {error:.200}"))?;
-    if asked.messages.is_empty() || asked.messages.len() > MAX_MESSAGES {
+    let request: SamplingRequest = serde_json::from_value(request)
+        .map_err(|error| format!("invalid request: {error:.200}"))?;
+    if request.messages.is_empty() || request.messages.len() > MAX_MESSAGES {
         return Err(format!("expected 1 to {MAX_MESSAGES} messages"));
     }
-    let mut all: Vec<Message> = asked
+    let mut all: Vec<Message> = request
         .system_prompt
         .map(|text| Message::System { text })
         .into_iter()
         .collect();
-    for message in &asked.messages {
-        let text = text(&message.content).ok_or("only text is answered here")?;
+    for message in &request.messages {
+        let text = text(&message.content).ok_or("only text content is supported")?;
         all.push(match message.role.as_str() {
             "user" => Message::User { text },
             "assistant" => Message::Assistant(ModelReply {
                 text,
                 ..ModelReply::default()
             }),
-            _ => return Err("a message's role is `user` or `assistant`".into()),
+            _ => return Err("expected the role `user` or `assistant`".into()),
         });
     }
     let size: usize = all
@@ -234,14 +238,12 @@ fn messages(request: Value) -> Result<Vec<Message>, String> {
         })
         .sum();
     if size > MAX_TEXT {
-        return Err(format!(
-            "{size} bytes of text, at most {MAX_TEXT} are taken"
-        ));
+        return Err(format!("{size} bytes of text, expected at most {MAX_TEXT}"));
     }
     Ok(all)
 }
 
-/// One block, or several.
+/// The text of one content block or of several.
 fn text(content: &Value) -> Option<String> {
     match content {
         Value::Object(block) if block.get("type")? == "text" => {
@@ -264,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_request_becomes_a_conversation_of_text() {
-        let asked = json!({
+        let request = json!({
             "systemPrompt": "Be brief.",
             "maxTokens": 100,
             "messages": [
@@ -272,7 +274,7 @@ mod tests {
                 { "role": "assistant", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] },
             ]
         });
-        let all = messages(asked).unwrap();
+        let all = messages(request).unwrap();
         assert_eq!(all.len(), 3);
         assert_eq!(
             all[2],
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_or_too_much_is_refused() {
+    fn requests_with_other_content_or_too_much_text_are_refused() {
         let one = |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
         for bad in [
             json!({}),

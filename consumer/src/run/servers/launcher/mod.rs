@@ -1,9 +1,9 @@
 //! Starts MCP servers inside a sandbox, through its guest.
 //!
-//! A server in a sandbox has no process of its own on the worker: its stdin and stdout are a stream of
-//! the tunnel, and the guest tells how it ended and kills what it started. Once a launcher has let go
-//! ([`SandboxLauncher::let_go`]), nothing more is waited for: the sandbox is about to be removed, and
-//! everything in it ends with it, also where it is frozen and can answer nothing.
+//! A server in a sandbox has no process on the worker: its stdin and stdout are a stream of the tunnel,
+//! and the guest reports how it exited and kills its processes. After [`SandboxLauncher::detach`]
+//! nothing waits for the sandbox any more: it is about to be removed together with everything in it,
+//! even if it is frozen and cannot answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 use crate::record::redact::Redactor;
 use crate::record::secret::looks_secret;
 
-/// How long a sandbox may take to say what a server wrote to stderr.
+/// How long to wait for a sandbox to return a server's stderr.
 const STDERR_LIMIT: Duration = Duration::from_secs(5);
 
 /// Starts MCP servers inside one sandbox.
 pub struct SandboxLauncher {
     sandbox: Arc<dyn Sandbox>,
-    let_go: CancellationToken,
+    detached: CancellationToken,
 }
 
 impl SandboxLauncher {
@@ -35,14 +35,14 @@ impl SandboxLauncher {
     pub fn new(sandbox: Arc<dyn Sandbox>) -> Self {
         Self {
             sandbox,
-            let_go: CancellationToken::new(),
+            detached: CancellationToken::new(),
         }
     }
 
-    /// Asks the sandbox for something small.
+    /// Checks that the sandbox still answers.
     ///
     /// # Errors
-    /// Why it does not answer any more. A refusal is an answer.
+    /// Returns why it does not. A refused request is an answer.
     pub async fn answers(&self) -> Result<(), SandboxError> {
         match self
             .sandbox
@@ -54,9 +54,9 @@ impl SandboxLauncher {
         }
     }
 
-    /// From here on nothing in the sandbox is waited for. Say this right before its removal.
-    pub fn let_go(&self) {
-        self.let_go.cancel();
+    /// Stops waiting for anything in the sandbox. Call this right before it is removed.
+    pub fn detach(&self) {
+        self.detached.cancel();
     }
 }
 
@@ -72,13 +72,13 @@ impl Launcher for SandboxLauncher {
         let Transport::Stdio { command, env, .. } = &server.transport else {
             return Err(failed("only a command can be started in a sandbox".into()));
         };
-        let secrets = blanked(env);
+        let secrets = stderr_redactor(env);
         let env: BTreeMap<String, String> = env
             .iter()
             .map(|(name, value)| (name.clone(), value.expose().to_owned()))
             .collect();
         let started = tokio::select! {
-            () = self.let_go.cancelled() => return Err(failed("the sandbox is being removed".into())),
+            () = self.detached.cancelled() => return Err(failed("the sandbox is being removed".into())),
             started = self.sandbox.start_stdio(command.clone(), env) => started,
         };
         let program = started.map_err(|error| failed(error.to_string()))?;
@@ -86,9 +86,9 @@ impl Launcher for SandboxLauncher {
             stream: Box::new(program.stream),
             process: Box::new(SandboxProcess {
                 sandbox: Arc::clone(&self.sandbox),
-                let_go: self.let_go.clone(),
+                detached: self.detached.clone(),
                 id: program.id,
-                over: AtomicBool::new(false),
+                exited: AtomicBool::new(false),
                 secrets,
             }),
         })
@@ -98,15 +98,15 @@ impl Launcher for SandboxLauncher {
 /// A server inside a sandbox.
 struct SandboxProcess {
     sandbox: Arc<dyn Sandbox>,
-    let_go: CancellationToken,
+    detached: CancellationToken,
     id: u64,
-    over: AtomicBool,
-    /// Values of the entry's environment, which its stderr does not show.
+    exited: AtomicBool,
+    /// Redacts the values of the entry's environment in its stderr.
     secrets: Redactor,
 }
 
-/// Values and their lines; a path is no secret.
-fn blanked(env: &BTreeMap<String, Secret>) -> Redactor {
+/// Redacts the values of `env`, whole and line by line, except paths.
+fn stderr_redactor(env: &BTreeMap<String, Secret>) -> Redactor {
     let is_path = |value: &str| value.starts_with('/') && !looks_secret(value);
     let values = env.values().map(Secret::expose);
     Redactor::new(
@@ -120,12 +120,12 @@ fn blanked(env: &BTreeMap<String, Secret>) -> Redactor {
 #[async_trait]
 impl ServerProcess for SandboxProcess {
     async fn stderr(&self) -> String {
-        let said = tokio::time::timeout(STDERR_LIMIT, self.sandbox.stdio_stderr(self.id));
+        let request = tokio::time::timeout(STDERR_LIMIT, self.sandbox.stdio_stderr(self.id));
         tokio::select! {
-            () = self.let_go.cancelled() => String::new(),
-            said = said => {
-                let said = said.ok().and_then(Result::ok).unwrap_or_default();
-                self.secrets.redact(said)
+            () = self.detached.cancelled() => String::new(),
+            answer = request => {
+                let stderr = answer.ok().and_then(Result::ok).unwrap_or_default();
+                self.secrets.redact(stderr)
             }
         }
     }
@@ -133,26 +133,26 @@ impl ServerProcess for SandboxProcess {
     async fn ended(&self) -> String {
         let how = match self.sandbox.stdio_ended(self.id).await {
             Ok(end) => end.to_string(),
-            // The guest forgets those that ended long ago.
-            Err(SandboxError::Failed(_)) => "it has ended".to_owned(),
+            // The guest forgets processes that exited long ago.
+            Err(SandboxError::Failed(_)) => "it has exited".to_owned(),
             Err(error) => error.to_string(),
         };
-        self.over.store(true, Ordering::Relaxed);
+        self.exited.store(true, Ordering::Relaxed);
         how
     }
 
     async fn stop(&self, grace: Duration) {
         tokio::select! {
-            () = self.let_go.cancelled() => {}
+            () = self.detached.cancelled() => {}
             stopped = self.sandbox.stop_stdio(self.id, grace) => match stopped {
-                Ok(()) => self.over.store(true, Ordering::Relaxed),
+                Ok(()) => self.exited.store(true, Ordering::Relaxed),
                 Err(error) => tracing::debug!(%error, "a server in the sandbox could not be stopped; it ends with the sandbox"),
             },
         }
     }
 
     fn kill(&self) {
-        self.kill_at_once();
+        self.request_kill();
     }
 
     fn pid(&self) -> Option<u32> {
@@ -161,19 +161,19 @@ impl ServerProcess for SandboxProcess {
 }
 
 impl SandboxProcess {
-    /// Has the guest kill it, without waiting for that.
-    fn kill_at_once(&self) {
-        if self.over.swap(true, Ordering::Relaxed) || self.let_go.is_cancelled() {
+    /// Requests that the guest kills the process, without waiting.
+    fn request_kill(&self) {
+        if self.exited.swap(true, Ordering::Relaxed) || self.detached.is_cancelled() {
             return;
         }
         // Without a runtime the tunnel is gone too, and the sandbox with it.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        let (sandbox, let_go, id) = (Arc::clone(&self.sandbox), self.let_go.clone(), self.id);
+        let (sandbox, detached, id) = (Arc::clone(&self.sandbox), self.detached.clone(), self.id);
         runtime.spawn(async move {
             tokio::select! {
-                () = let_go.cancelled() => {}
+                () = detached.cancelled() => {}
                 _ = sandbox.stop_stdio(id, Duration::ZERO) => {}
             }
         });
@@ -182,7 +182,7 @@ impl SandboxProcess {
 
 impl Drop for SandboxProcess {
     fn drop(&mut self) {
-        self.kill_at_once();
+        self.request_kill();
     }
 }
 

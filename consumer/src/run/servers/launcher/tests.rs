@@ -1,4 +1,4 @@
-//! Over a real jail.
+//! Tests with a real local jail.
 
 use std::path::Path;
 use std::time::Instant;
@@ -48,7 +48,7 @@ fn server(line: &str) -> ServerConfig {
 }
 
 #[tokio::test]
-async fn a_server_is_fed_heard_and_stopped() {
+async fn a_server_reads_writes_and_stops() {
     let (sandbox, _state) = sandbox().await;
     let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
     let line = "echo oops $LONGER >&2; echo $WORD; cat; sleep 300";
@@ -58,25 +58,25 @@ async fn a_server_is_fed_heard_and_stopped() {
     } = launcher.launch(&server(line)).await.unwrap();
     stream.write_all(b"hello\n").await.unwrap();
     stream.flush().await.unwrap();
-    let mut said = [0; 12];
-    stream.read_exact(&mut said).await.unwrap();
-    assert_eq!(&said, b"given\nhello\n");
+    let mut output = [0; 12];
+    stream.read_exact(&mut output).await.unwrap();
+    assert_eq!(&output, b"given\nhello\n");
     assert_eq!(process.stderr().await, "oops ***\n");
     drop(stream);
     process.stop(Duration::from_millis(100)).await;
-    // It heeds SIGTERM.
+    // It exits on SIGTERM.
     assert_eq!(process.ended().await, "signal 15");
     sandbox.remove().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_dropped_server_is_killed_though_it_reads_nothing_and_hears_nothing() {
+async fn a_dropped_server_is_killed_even_if_it_ignores_stdin_and_sigterm() {
     let (sandbox, _state) = sandbox().await;
     let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
     let line = "trap '' TERM; echo up; sleep 300 & wait; sleep 300";
     let mut launched = launcher.launch(&server(line)).await.unwrap();
     launched.stream.read_exact(&mut [0; 3]).await.unwrap();
-    // More than its stdin takes: the end of the stream is not seen behind it.
+    // More than its stdin buffers: it never sees the end of the stream.
     launched.stream.write_all(&[b'x'; 200_000]).await.unwrap();
     launched.stream.flush().await.unwrap();
     let begun = Instant::now();
@@ -88,7 +88,7 @@ async fn a_dropped_server_is_killed_though_it_reads_nothing_and_hears_nothing() 
 }
 
 #[tokio::test]
-async fn a_crash_is_seen_within_a_second() {
+async fn a_crash_is_detected_within_a_second() {
     let (sandbox, _state) = sandbox().await;
     let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
     let begun = Instant::now();
@@ -99,7 +99,7 @@ async fn a_crash_is_seen_within_a_second() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_is_a_process_error_without_the_environment() {
+async fn a_failed_start_is_a_process_error_without_the_environment() {
     let (sandbox, _state) = sandbox().await;
     let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
     let mut absent = server("");
@@ -117,7 +117,7 @@ async fn what_cannot_be_started_is_a_process_error_without_the_environment() {
 }
 
 #[tokio::test]
-async fn nothing_is_waited_for_in_a_frozen_sandbox_that_is_let_go() {
+async fn a_detached_frozen_sandbox_is_not_waited_for() {
     let (sandbox, _state) = sandbox().await;
     let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
     let launched = launcher
@@ -126,7 +126,7 @@ async fn nothing_is_waited_for_in_a_frozen_sandbox_that_is_let_go() {
         .unwrap();
     sandbox.pause().await.unwrap();
     let begun = Instant::now();
-    launcher.let_go();
+    launcher.detach();
     launched.process.stop(Duration::from_secs(2)).await;
     assert_eq!(launched.process.stderr().await, "");
     assert!(launcher.launch(&server("true")).await.is_err());
@@ -139,7 +139,7 @@ async fn nothing_is_waited_for_in_a_frozen_sandbox_that_is_let_go() {
 async fn a_sandbox_answers_until_it_is_gone() {
     let (sandbox, _state) = sandbox().await;
     let launcher = SandboxLauncher::new(Arc::clone(&sandbox));
-    // There is no project in it: a refusal is an answer.
+    // It contains no project: a refused request is an answer.
     launcher.answers().await.unwrap();
     sandbox.remove().await.unwrap();
     assert!(launcher.answers().await.is_err());
