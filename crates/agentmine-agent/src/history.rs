@@ -29,12 +29,6 @@ impl History {
         &self.messages
     }
 
-    /// Whether nothing was said yet.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.messages.is_empty()
-    }
-
     /// Appends.
     pub fn push(&mut self, message: Message) {
         self.messages.push(message);

@@ -209,4 +209,15 @@ mod tests {
                 .contains("Work on the branch `agentmine/issue-7-0a1b2c3d`.")
         );
     }
+
+    #[test]
+    fn a_long_body_is_cut_between_two_characters() {
+        let mut brief = brief();
+        brief.body = "a".to_owned() + &"ä".repeat(40_000);
+        let text = task_prompt(&brief).text;
+        assert_eq!(text.matches('ä').count(), (64 * 1024 - 1) / 2);
+        brief.body = "ä".repeat(32 * 1024);
+        let text = task_prompt(&brief).text;
+        assert_eq!(text.matches('ä').count(), 32 * 1024, "64 KiB are allowed");
+    }
 }

@@ -576,7 +576,7 @@ fn what_tools_used_of_the_model_is_known_on_resume() {
         usage: used,
     };
     let (history, usage) = History::replay(&[entry]);
-    assert!(history.is_empty());
+    assert!(history.messages().is_empty());
     assert_eq!(usage, used);
 }
 
@@ -654,4 +654,26 @@ fn long_lists_in_a_pull_request_are_cut_and_counted() {
     assert!(text.body.contains("No checks are known"));
     assert!(!text.body.contains("Changed files that decide"));
     assert!(!text.body.contains(&"w".repeat(8_001)));
+}
+
+#[tokio::test]
+async fn an_empty_and_a_cut_reply_are_answered_each_in_its_own_way() {
+    let cut = ModelReply {
+        stop: Stop::Length,
+        ..calls(&["1"])
+    };
+    let run = Run::of(vec![says(" "), cut, says("done")]);
+    run.go().await.unwrap();
+    let last = run.model.asked().pop().unwrap();
+    let said: Vec<&str> = last
+        .iter()
+        .filter_map(|message| match message {
+            Message::User { text } => Some(text.as_str()),
+            _ => None,
+        })
+        .skip(1)
+        .collect();
+    assert!(said[0].starts_with("Your reply was empty"), "{said:?}");
+    assert!(said[1].starts_with("Your reply was cut off"), "{said:?}");
+    assert!(run.tools.called.lock().unwrap().is_empty());
 }

@@ -135,6 +135,23 @@ fn every_variant_is_decoded_to_what_was_encoded() {
 }
 
 #[test]
+fn replies_uses_and_tool_calls_add_to_the_usage_and_nothing_else_does() {
+    let mut sum = Usage::default();
+    for entry in every_entry() {
+        sum += entry.usage();
+    }
+    let expected = Usage {
+        model_calls: 2,
+        tool_calls: 5,
+        input_tokens: 6,
+        cached_tokens: 8,
+        output_tokens: 10,
+        cost_micros: 12,
+    };
+    assert_eq!(sum, expected);
+}
+
+#[test]
 fn steps_without_a_version_are_still_read() {
     let message = |message: Value| json!({ "message": message, "usage": { "model_calls": 1 } });
     let tool =
