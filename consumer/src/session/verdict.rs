@@ -150,6 +150,7 @@ mod tests {
         assert!(is_retry(SessionError::Model(LlmError::Unavailable {
             tries: 5,
             detail: "503".into(),
+            until: None,
         })));
         let refused = |status| LlmError::Refused {
             status,

@@ -3,29 +3,29 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One message of the conversation. Appended, never changed.
+/// One message of the conversation. Messages are appended and never changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
-    /// Who the model is and how it works.
+    /// The system prompt.
     System {
         /// Text.
         text: String,
     },
-    /// The task, or a correction by the worker.
+    /// The task, or a message from the worker.
     User {
         /// Text.
         text: String,
     },
-    /// What the model said.
+    /// A reply of the model.
     Assistant(ModelReply),
-    /// What a tool call gave.
+    /// The result of a tool call.
     Tool {
         /// The call's id.
         call_id: String,
         /// The wire name of the tool.
         name: String,
-        /// What the model is told.
+        /// The text for the model.
         text: String,
         /// Whether the tool failed.
         is_error: bool,
@@ -61,7 +61,7 @@ pub struct ModelReply {
     /// Text; may be empty.
     #[serde(default)]
     pub text: String,
-    /// Calls it asks for, in order.
+    /// The tool calls it asks for, in order.
     #[serde(default)]
     pub calls: Vec<ToolCall>,
     /// Why it ended.
@@ -97,29 +97,29 @@ impl ModelReply {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// The model was done speaking.
+    /// The model ended its turn.
     #[default]
     EndTurn,
-    /// It waits for tools.
+    /// It waits for the results of tools.
     ToolCalls,
-    /// It ran into the limit of tokens: text and the last call may be cut.
+    /// It reached the limit of tokens: text and the last call may be cut.
     Length,
-    /// A filter of the provider ended it.
+    /// The provider's content filter ended it.
     Filtered,
 }
 
-/// One call that the model asks for.
+/// One tool call that the model asks for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The provider's id of the call; made up where the provider gave none. Unique in a reply.
+    /// The provider's id of the call; a generated one if the provider gave none. Unique in a reply.
     pub id: String,
     /// The wire name of the tool.
     pub name: String,
-    /// The arguments as the model wrote them. May be anything: the loop reads them.
+    /// The arguments as the model wrote them, which may be anything. The agent loop parses them.
     pub arguments: String,
 }
 
-/// A tool on offer.
+/// A tool that is offered to the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
     /// Wire name, `[A-Za-z0-9_-]{1,64}`.

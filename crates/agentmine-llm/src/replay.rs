@@ -1,8 +1,8 @@
 //! Plays recorded replies.
 //!
-//! Which reply comes next is decided by how many replies the conversation already holds, and by
-//! nothing else: a session that another worker resumes goes on at the right place, and any number of
-//! sessions may play the same recording at once.
+//! Guaranteed: the number of replies in the conversation alone decides which reply comes next. A session
+//! that another worker resumes continues at the right place, and any number of sessions may play the
+//! same recording at the same time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,13 +11,15 @@ use agentmine_domain::Usage;
 use async_trait::async_trait;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::error::LlmError;
+use crate::message::{Message, ModelReply};
+use crate::model::{Delta, Model, ModelRequest};
 use crate::recording::{self, Recorded};
-use crate::{Delta, LlmError, Message, Model, ModelReply, ModelRequest};
 
 /// Characters of a message that an error shows.
 const SHOWN: usize = 200;
 
-/// A model that says what was recorded.
+/// A model that replies as recorded.
 #[derive(Debug, Clone)]
 pub struct Replay {
     lines: Vec<Recorded>,
@@ -30,17 +32,6 @@ impl Replay {
     /// Names the file, and the line where one cannot be read.
     pub fn from_file(path: &Path) -> anyhow::Result<Self> {
         recording::read(path).map(Self::from_lines)
-    }
-
-    /// Plays these replies.
-    #[must_use]
-    pub fn new(replies: Vec<ModelReply>) -> Self {
-        Self::from_lines(
-            replies
-                .iter()
-                .map(|reply| Recorded::new(reply, None))
-                .collect(),
-        )
     }
 
     /// Plays these lines.
@@ -61,14 +52,10 @@ impl Model for Replay {
         request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError> {
-        let turn = request
-            .messages
-            .iter()
-            .filter(|message| matches!(message, Message::Assistant(_)))
-            .count();
+        let turn = request.turn();
         let line = self.lines.get(turn).ok_or_else(|| {
             LlmError::Replay(format!(
-                "reply {} was asked for, but it holds {}",
+                "it has {1} replies, and reply {0} was requested",
                 turn + 1,
                 self.lines.len()
             ))
@@ -87,7 +74,7 @@ impl Model for Replay {
                 .iter()
                 .map(|call| Delta::Call(call.name.clone()));
             for delta in text.into_iter().chain(calls) {
-                // Nobody has to look on to the end.
+                // A watcher may have gone away.
                 let _ = watch.send(delta);
             }
         }

@@ -1,9 +1,12 @@
 use serde_json::json;
 
 use super::*;
+use crate::api::{Assembly as _, Prices};
+use agentmine_domain::Usage;
+use agentmine_runtime::config::ModelConfig;
 
 fn assemble(chunks: &[Value]) -> (ModelReply, Tokens) {
-    let mut assembly = Assembly::default();
+    let mut assembly = ChatAssembly::default();
     for chunk in chunks {
         assembly.add(chunk).unwrap();
     }
@@ -195,13 +198,14 @@ fn usage_is_read_where_it_is_and_cached_tokens_are_cheaper() {
         "usage": { "prompt_tokens": 1_000, "completion_tokens": 10, "prompt_tokens_details": { "cached_tokens": 600 } },
     });
     let (_, tokens) = assemble(&[finish("stop"), usage]);
-    let prices = Prices {
-        input: 2.0,
-        cached: 0.5,
-        output: 8.0,
-    };
+    let prices = Prices::of(&ModelConfig {
+        input_price: 2.0,
+        cached_input_price: 0.5,
+        output_price: 8.0,
+        ..ModelConfig::default()
+    });
     assert_eq!(
-        tokens.usage(prices),
+        prices.usage(tokens),
         Usage {
             model_calls: 1,
             tool_calls: 0,
@@ -219,16 +223,41 @@ fn usage_is_read_where_it_is_and_cached_tokens_are_cheaper() {
 #[test]
 fn missing_usage_is_no_error() {
     let (_, tokens) = assemble(&[whole(json!({ "content": "hi" }), json!("stop"))]);
-    assert_eq!(tokens.usage(Prices::default()).total_tokens(), 0);
+    assert_eq!(
+        Prices::of(&ModelConfig::default())
+            .usage(tokens)
+            .total_tokens(),
+        0
+    );
 }
 
 #[test]
-fn what_is_no_completion_is_told() {
-    let mut assembly = Assembly::default();
-    assert_eq!(assembly.add(&json!({ "hello": 1 })), Err(Odd::NoChoices));
-    assert_eq!(assembly.add(&json!([])), Err(Odd::NoChoices));
+fn what_is_no_completion_is_refused() {
+    let mut assembly = ChatAssembly::default();
+    assert_eq!(
+        assembly.add(&json!({ "hello": 1 })),
+        Err(Malformed("it has no choices".into()))
+    );
+    assert_eq!(
+        assembly.add(&json!([])),
+        Err(Malformed("it has no choices".into()))
+    );
     let many: Vec<_> = (0..300)
         .map(|n| json!({ "index": n, "function": { "name": "one" } }))
         .collect();
-    assert_eq!(assembly.add(&calls(json!(many))), Err(Odd::TooManyCalls));
+    let error = assembly.add(&calls(json!(many))).unwrap_err();
+    assert_eq!(error.to_string(), "more than 256 tool calls in one reply");
+}
+
+#[test]
+fn an_error_is_found_in_a_choice_too() {
+    let inner = json!({ "code": 502 });
+    let event = json!({ "choices": [{ "error": inner }] });
+    assert_eq!(ChatAssembly::error_in(&event), Some(&inner));
+    let common = json!({ "error": "busy" });
+    assert_eq!(ChatAssembly::error_in(&common), Some(&json!("busy")));
+    assert_eq!(
+        ChatAssembly::error_in(&json!({ "choices": [], "error": null })),
+        None
+    );
 }

@@ -1,16 +1,15 @@
-//! Against a server that is no better than its script: raw bytes on a socket, cut and stopped where
-//! a test wants it.
+//! Against a scripted server: raw bytes on a socket, cut and stopped where a test wants it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agentmine_runtime::config::Secret;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
-use crate::{Stop, ToolCall};
+use crate::message::{Message, Stop, ToolCall};
 
 const KEY: &str = "sk-test-0123456789";
 
@@ -72,12 +71,12 @@ impl Server {
         self.requests.lock().unwrap().clone()
     }
 
-    fn config(&self) -> config::ModelConfig {
-        config::ModelConfig {
+    fn config(&self) -> ModelConfig {
+        ModelConfig {
             base_url: self.url.clone(),
             api_key: Some(Secret::new(KEY)),
             name: "test-model".into(),
-            ..config::ModelConfig::default()
+            ..ModelConfig::default()
         }
     }
 
@@ -87,9 +86,9 @@ impl Server {
     }
 }
 
-fn impatient(config: &config::ModelConfig) -> OpenAi {
+fn impatient(config: &ModelConfig) -> OpenAi {
     let mut model = OpenAi::new(config).unwrap();
-    model.retries.base = Duration::from_millis(1);
+    model.client.retries.base = Duration::from_millis(1);
     model
 }
 
@@ -202,7 +201,7 @@ async fn ask(model: &OpenAi) -> Result<(ModelReply, Usage), LlmError> {
 }
 
 #[tokio::test]
-async fn a_streamed_reply_is_read_and_shown_as_it_comes() {
+async fn a_streamed_reply_is_read_and_shown_as_it_arrives() {
     let server = Server::start(vec![Act::Keep(hello_stream())]).await;
     let (send, mut receive) = unbounded_channel();
     let messages = [Message::User {
@@ -252,9 +251,9 @@ async fn the_request_carries_key_headers_and_the_older_name_of_the_limit() {
 
 #[test]
 fn openai_itself_gets_the_newer_name_of_the_limit() {
-    let config = config::ModelConfig {
+    let config = ModelConfig {
         api_key: Some(Secret::new(KEY)),
-        ..config::ModelConfig::default()
+        ..ModelConfig::default()
     };
     let model = OpenAi::new(&config).unwrap();
     assert_eq!(model.settings.limit_name, LimitName::MaxCompletionTokens);
@@ -282,10 +281,10 @@ fn the_address_is_made_from_any_form_of_the_base() {
 #[test]
 fn a_wrong_header_is_named_without_its_value() {
     for (name, value) in [("no header", "v"), ("X-Ok", "secret\nvalue")] {
-        let config = config::ModelConfig {
+        let config = ModelConfig {
             base_url: "http://localhost/v1".parse().unwrap(),
             headers: [(name.to_owned(), Secret::new(value))].into(),
-            ..config::ModelConfig::default()
+            ..ModelConfig::default()
         };
         let error = format!("{:#}", OpenAi::new(&config).unwrap_err());
         assert!(error.contains(name) && !error.contains("secret"), "{error}");
@@ -449,7 +448,7 @@ async fn the_first_byte_has_a_time_limit() {
         let mut server =
             Server::start(vec![Act::Stall(head.into()), Act::Keep(hello_stream())]).await;
         let mut model = server.model();
-        model.first_byte = Duration::from_millis(200);
+        model.client.first_byte = Duration::from_millis(200);
         assert_eq!(ask(&model).await.unwrap().0.text, "Hello 👋");
         assert_eq!(server.requests().len(), 2);
         assert_eq!(
@@ -464,13 +463,13 @@ async fn the_first_byte_has_a_time_limit() {
 async fn a_pause_within_a_reply_has_a_time_limit() {
     let server = Server::start(vec![Act::Stall(stream(HALF)), Act::Keep(hello_stream())]).await;
     let mut model = server.model();
-    model.idle = Duration::from_millis(200);
+    model.client.idle = Duration::from_millis(200);
     assert_eq!(ask(&model).await.unwrap().0.text, "Hello 👋");
 
     let server = Server::start(vec![Act::Stall(stream(HALF))]).await;
     let mut model = server.model();
-    model.idle = Duration::from_millis(50);
-    model.retries.max_tries = 2;
+    model.client.idle = Duration::from_millis(50);
+    model.client.retries.max_tries = 2;
     let error = ask(&model).await.unwrap_err();
     assert!(error.to_string().contains("the reply stopped"), "{error}");
 }
@@ -522,7 +521,7 @@ async fn refused_credentials_say_where_to_look() {
 }
 
 #[tokio::test]
-async fn a_conversation_too_long_is_told_as_such() {
+async fn a_conversation_too_long_is_reported_as_such() {
     let body = r#"{"error":{"message":"maximum context length is 8192","code":"context_length_exceeded"}}"#;
     let server = Server::start(vec![Act::Keep(response("400 Bad Request", "", body))]).await;
     let error = ask(&server.model()).await.unwrap_err();
@@ -574,10 +573,10 @@ async fn a_server_that_is_not_there_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let config = config::ModelConfig {
+    let config = ModelConfig {
         base_url: format!("http://{address}/v1").parse().unwrap(),
         max_tries: 2,
-        ..config::ModelConfig::default()
+        ..ModelConfig::default()
     };
     let error = ask(&impatient(&config)).await.unwrap_err();
     assert!(

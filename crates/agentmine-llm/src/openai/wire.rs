@@ -1,14 +1,15 @@
-//! The request as Chat Completions wants it.
+//! The request in the shape of Chat Completions.
 //!
-//! The same conversation gives the same bytes, and a longer one begins with the bytes of the shorter:
-//! the messages stand last. So a provider's prompt cache holds from one step to the next.
+//! Guaranteed: the same conversation gives the same bytes, and a longer one begins with the bytes of the
+//! shorter, since the messages come last. A provider's prompt cache then holds from step to step.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Message, ModelReply, ModelRequest, ToolCall, ToolSpec};
+use crate::message::{Message, ModelReply, ToolCall, ToolSpec};
+use crate::model::ModelRequest;
 
-/// What the configuration adds to each request.
+/// The part of each request that comes from the configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// The model's name.
@@ -23,7 +24,7 @@ pub(crate) struct Settings {
     pub(crate) limit_name: LimitName,
 }
 
-/// Newer models of OpenAI refuse `max_tokens`; most other servers know nothing else.
+/// Newer models of OpenAI refuse `max_tokens`; most other servers know no other name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitName {
     /// `max_completion_tokens`
@@ -77,7 +78,7 @@ enum WireMessage<'a> {
         content: &'a str,
     },
     Assistant {
-        /// Null beside calls, never absent: some servers want the key.
+        /// Null beside calls, never absent: some servers require the key.
         content: Option<&'a str>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Call<'a>>,
@@ -133,7 +134,7 @@ fn tool(spec: &ToolSpec) -> Tool<'_> {
         Value::Object(schema) => Value::Object(schema.clone()),
         _ => json!({ "type": "object" }),
     };
-    // A tool without parameters often has a bare object schema; OpenAI refuses it as it stands.
+    // A tool without parameters often has a bare object schema, which OpenAI refuses.
     if parameters["type"] == "object" && parameters.get("properties").is_none() {
         parameters["properties"] = json!({});
     }
@@ -177,9 +178,9 @@ fn call(call: &ToolCall) -> Call<'_> {
         name,
         arguments,
     } = call;
-    // Some servers (Ollama, vLLM with some chat templates) parse the arguments of the history and
-    // refuse the whole conversation for the sake of one broken call: what is not an object is shown
-    // to them inside one. The conversation itself keeps what the model wrote.
+    // Some servers (Ollama, vLLM with some chat templates) parse the arguments in the history and refuse
+    // the whole conversation because of one malformed call: anything but an object is wrapped in one.
+    // The conversation itself keeps what the model wrote.
     let arguments = match serde_json::from_str::<Value>(arguments) {
         Ok(Value::Object(_)) => arguments.into(),
         _ if arguments.trim().is_empty() => "{}".into(),
@@ -197,7 +198,7 @@ fn call(call: &ToolCall) -> Call<'_> {
     }
 }
 
-/// A name that a model made up may hold anything; in the history, servers refuse all but these
+/// A name that the model invented may hold anything; in the history, servers refuse all but these
 /// characters.
 fn wire_name(name: &str) -> std::borrow::Cow<'_, str> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';

@@ -1,36 +1,36 @@
-//! Trying again: full jitter, unless the server said how long to wait.
+//! The one layer of retries around a model API: full jitter, unless the server says how long to wait.
 //!
-//! The number of tries and the time of one call as a whole are both bounded, so that a provider which
-//! is gone is told to the caller and not waited for without end.
+//! Guaranteed: the number of tries and the time of a whole call are bounded.
 
 use std::future::Future;
 use std::time::{Duration, SystemTime};
 
+use chrono::{DateTime, Utc};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-use crate::LlmError;
+use crate::error::LlmError;
 
-/// A server that asks for more patience than this is asked again all the same.
+/// A server that asks for a longer wait is asked again after this one.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 
 /// Why one try gave no reply.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Trying again is no use.
+    /// Another try is of no use.
     Final(LlmError),
     /// Worth another try.
     Retry {
-        /// A short fixed word for the metric and the log: never anything the server wrote.
+        /// A fixed word for the metric and the log, never text of the server.
         reason: &'static str,
         /// What happened, for the error that the caller sees.
         detail: String,
-        /// What the server asked for.
+        /// The wait that the server asked for.
         after: Option<Duration>,
     },
 }
 
 impl Failure {
-    /// A failure worth another try, with nothing said about when.
+    /// A failure worth another try, for which the server asked for no wait.
     pub(crate) fn retry(reason: &'static str, detail: impl Into<String>) -> Self {
         Self::Retry {
             reason,
@@ -42,7 +42,7 @@ impl Failure {
 
 /// How often and how long to try.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Policy {
+pub(crate) struct RetryPolicy {
     /// Tries, the first included. 0 counts as 1.
     pub(crate) max_tries: u32,
     /// The widest wait before the second try.
@@ -53,7 +53,7 @@ pub(crate) struct Policy {
     pub(crate) total: Duration,
 }
 
-impl Policy {
+impl RetryPolicy {
     /// How long to wait after the failure of try number `tried` (from 1). `jitter` is in 0..=1.
     fn delay(&self, tried: u32, after: Option<Duration>, jitter: f64) -> Duration {
         let widest = self
@@ -67,21 +67,25 @@ impl Policy {
         })
     }
 
-    /// Calls `attempt` with the number of the try until it succeeds, fails for good, or the policy
-    /// is used up.
+    /// Calls `attempt` with the number of the try until it succeeds, fails for good, or the tries or
+    /// the time are over.
     pub(crate) async fn run<T, F, Fut>(&self, mut attempt: F) -> Result<T, LlmError>
     where
         F: FnMut(u32) -> Fut,
         Fut: Future<Output = Result<T, Failure>>,
     {
         let deadline = tokio::time::Instant::now() + self.total;
-        let mut last = String::from("no answer in time");
+        let mut last = (String::from("no response in time"), None);
         let mut tried = 0;
         loop {
             tried += 1;
-            let out_of_time = |detail: &str| LlmError::Unavailable {
-                tries: tried,
-                detail: format!("{detail} (gave up after {} s)", self.total.as_secs()),
+            let out_of_time = |(detail, until): (String, Option<DateTime<Utc>>)| {
+                let detail = format!("{detail} (gave up after {} s)", self.total.as_secs());
+                LlmError::Unavailable {
+                    tries: tried,
+                    detail,
+                    until,
+                }
             };
             let (reason, detail, after) =
                 match tokio::time::timeout_at(deadline, attempt(tried)).await {
@@ -92,29 +96,37 @@ impl Policy {
                         detail,
                         after,
                     })) => (reason, detail, after),
-                    Err(_) => return Err(out_of_time(&last)),
+                    Err(_) => return Err(out_of_time(last)),
                 };
+            let until = after.and_then(in_the_future);
             if tried >= self.max_tries {
                 return Err(LlmError::Unavailable {
                     tries: tried,
                     detail,
+                    until,
                 });
             }
             let delay = self.delay(tried, after, rand::random_range(0.0..=1.0));
             if tokio::time::Instant::now() + delay >= deadline {
-                return Err(out_of_time(&detail));
+                return Err(out_of_time((detail, until)));
             }
             metrics::counter!("agentmine_llm_retries_total", "reason" => reason).increment(1);
             tracing::warn!(
                 reason,
                 r#try = tried,
                 delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
-                "model call failed, trying again"
+                "a model call failed and is tried again"
             );
-            last = detail;
+            last = (detail, until);
             tokio::time::sleep(delay).await;
         }
     }
+}
+
+/// When a wait that begins now ends; `None` if it is longer than a date can hold.
+fn in_the_future(wait: Duration) -> Option<DateTime<Utc>> {
+    let wait = chrono::TimeDelta::from_std(wait).ok()?;
+    Utc::now().checked_add_signed(wait)
 }
 
 /// What `Retry-After` asks for (RFC 9110 §10.2.3: seconds or a date), or the milliseconds that some
@@ -138,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    const POLICY: Policy = Policy {
+    const POLICY: RetryPolicy = RetryPolicy {
         max_tries: 4,
         base: Duration::from_secs(1),
         cap: Duration::from_secs(8),
@@ -190,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retry_after_is_honoured() {
+    async fn retry_after_is_respected() {
         let start = tokio::time::Instant::now();
         let times = RefCell::new(Vec::new());
         let done = POLICY
@@ -214,7 +226,38 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_tries_are_counted_and_the_last_failure_is_told() {
+    async fn giving_up_names_when_the_server_can_be_asked_again() {
+        let busy = || Failure::Retry {
+            reason: "status",
+            detail: "busy".into(),
+            after: Some(Duration::from_secs(900)),
+        };
+        let error = POLICY
+            .run(async |_| Err::<(), _>(busy()))
+            .await
+            .unwrap_err();
+        let LlmError::Unavailable { until, .. } = error else {
+            panic!("{error}");
+        };
+        let wait = until.unwrap() - Utc::now();
+        assert!((890..=900).contains(&wait.num_seconds()), "{wait}");
+        let long = Failure::Retry {
+            reason: "status",
+            detail: "busy".into(),
+            after: Some(Duration::MAX),
+        };
+        let long = std::cell::RefCell::new(Some(long));
+        let once = RetryPolicy {
+            max_tries: 1,
+            ..POLICY
+        };
+        let failed = once.run(async |_| Err::<(), _>(long.take().unwrap()));
+        let error = failed.await.unwrap_err();
+        assert!(matches!(error, LlmError::Unavailable { until: None, .. }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tries_are_counted_and_the_last_failure_is_reported() {
         let error = POLICY
             .run(async |tried| Err::<(), _>(Failure::retry("connect", format!("failure {tried}"))))
             .await

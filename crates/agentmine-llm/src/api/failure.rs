@@ -1,18 +1,14 @@
 //! What an error of the server means: final, worth another try, wrong credentials, too long.
 //!
-//! Error bodies are written by whoever answers: they are shown, since they alone say what is wrong,
-//! but capped, without control characters, and without any secret that we sent.
+//! The body of an error is shown, since it alone says what is wrong, but redacted and capped.
 
 use std::time::Duration;
 
-use agentmine_runtime::config::Secret;
 use serde_json::Value;
 
-use crate::LlmError;
-use crate::retry::Failure;
-
-/// Characters of an error body that are shown.
-const SHOWN: usize = 2_000;
+use super::redact::Redactor;
+use super::retry::Failure;
+use crate::error::LlmError;
 
 /// How servers say that a conversation does not fit: OpenAI, vLLM, llama.cpp, LM Studio, Groq,
 /// gateways to other providers. Compared in lower case.
@@ -31,45 +27,6 @@ const TOO_LONG: [&str; 12] = [
     "exceeds the maximum number of tokens allowed",
 ];
 
-/// Makes text of a server fit to be shown.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Redactor(Vec<Secret>);
-
-impl Redactor {
-    /// Removes these secrets from all it is given. Very short ones are not removed: they would make
-    /// holes in ordinary words, and protect nothing.
-    pub(crate) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
-        let mut secrets: Vec<_> = secrets
-            .into_iter()
-            .filter(|secret| secret.expose().len() >= 4)
-            .collect();
-        // A longer secret may contain a shorter one.
-        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose().len()));
-        Self(secrets)
-    }
-
-    /// The text without secrets and control characters, capped.
-    pub(crate) fn clean(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for secret in &self.0 {
-            text = text.replace(secret.expose(), "***");
-        }
-        let mut shown: String = text
-            .trim()
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .take(SHOWN)
-            .collect();
-        if text.trim().chars().nth(SHOWN).is_some() {
-            shown.push_str(" … (cut)");
-        }
-        if shown.is_empty() {
-            shown.push_str("(empty body)");
-        }
-        shown
-    }
-}
-
 /// What an error status means.
 pub(crate) fn of_status(
     status: u16,
@@ -78,9 +35,40 @@ pub(crate) fn of_status(
     redactor: &Redactor,
 ) -> Failure {
     let parsed = serde_json::from_str(body).unwrap_or(Value::Null);
-    let error = ApiError::read(&parsed);
-    let shown = redactor.clean(body);
-    // Old versions of llama.cpp say it with a 500.
+    let error = ApiError::read(error_in(&parsed).unwrap_or(&parsed));
+    classify(status, &error, body, after, redactor)
+}
+
+/// What an error inside a 200, or inside a stream, means. `event` is the whole that holds `error`.
+pub(crate) fn of_event(event: &Value, error: &Value, redactor: &Redactor) -> Failure {
+    let error = ApiError::read(error);
+    let status = error.status.unwrap_or(match error.kind() {
+        kind if kind.contains("invalid_api_key") || kind.contains("authentication") => 401,
+        kind if kind.contains("insufficient_quota") => 429,
+        kind if kind.contains("invalid_request") || kind.contains("not_found") => 400,
+        _ => 500,
+    });
+    classify(status, &error, &event.to_string(), None, redactor)
+}
+
+/// The error in an object, from the shapes in common use: `{"error": {…}}`, `{"error": "…"}` (Ollama),
+/// `{"object": "error", …}` (vLLM).
+pub(crate) fn error_in(value: &Value) -> Option<&Value> {
+    match value.get("error") {
+        Some(error) if !error.is_null() => Some(error),
+        _ => (value["object"] == "error").then_some(value),
+    }
+}
+
+fn classify(
+    status: u16,
+    error: &ApiError,
+    body: &str,
+    after: Option<Duration>,
+    redactor: &Redactor,
+) -> Failure {
+    let shown = redactor.redact(body);
+    // Old versions of llama.cpp report it with a 500.
     if !matches!(status, 401 | 403 | 429) && (error.is_too_long() || says_too_long(body)) {
         return Failure::Final(LlmError::ContextTooLong(shown));
     }
@@ -100,7 +88,7 @@ pub(crate) fn of_status(
         },
         300..=399 => Failure::Final(LlmError::Refused {
             status,
-            body: format!("it redirects elsewhere. hint: correct model.base_url. {shown}"),
+            body: format!("it redirects to another address. hint: correct model.base_url. {shown}"),
         }),
         _ => Failure::Final(LlmError::Refused {
             status,
@@ -109,31 +97,12 @@ pub(crate) fn of_status(
     }
 }
 
-/// What an error object inside a 200, or inside a stream, means; `None` if `value` is not an error.
-pub(crate) fn of_object(value: &Value, redactor: &Redactor) -> Option<Failure> {
-    let is_error = value.get("error").is_some_and(|error| !error.is_null())
-        || value["object"] == "error"
-        || value["choices"][0]["error"].is_object();
-    if !is_error {
-        return None;
-    }
-    let error = ApiError::read(value);
-    let status = error.status.unwrap_or(match error.kind() {
-        kind if kind.contains("invalid_api_key") || kind.contains("authentication") => 401,
-        kind if kind.contains("insufficient_quota") => 429,
-        kind if kind.contains("invalid_request") || kind.contains("not_found") => 400,
-        _ => 500,
-    });
-    Some(of_status(status, &value.to_string(), None, redactor))
-}
-
 fn says_too_long(text: &str) -> bool {
     let text = text.to_lowercase();
     TOO_LONG.iter().any(|known| text.contains(known))
 }
 
-/// The parts of an error that decide, from any of the shapes in use: `{"error": {…}}`,
-/// `{"error": "…"}` (Ollama), `{"object": "error", …}` (vLLM), `choices[0].error` (OpenRouter).
+/// The parts of an error that decide.
 #[derive(Debug, Default)]
 struct ApiError {
     code: String,
@@ -142,12 +111,7 @@ struct ApiError {
 }
 
 impl ApiError {
-    fn read(value: &Value) -> Self {
-        let error = match value.get("error") {
-            Some(error) if !error.is_null() => error,
-            _ if value["choices"][0]["error"].is_object() => &value["choices"][0]["error"],
-            _ => value,
-        };
+    fn read(error: &Value) -> Self {
         let text = |key: &str| error[key].as_str().unwrap_or_default().to_lowercase();
         Self {
             code: text("code"),
@@ -168,7 +132,7 @@ impl ApiError {
         self.code == "context_length_exceeded" || self.r#type == "exceed_context_size_error"
     }
 
-    /// OpenAI answers 429 both for "slower" and for "no money left"; only one of them passes.
+    /// OpenAI sends 429 both for "slower" and for "no money left"; only the first passes with time.
     fn is_out_of_quota(&self) -> bool {
         self.kind().contains("insufficient_quota") || self.code == "billing_hard_limit_reached"
     }
@@ -294,27 +258,11 @@ mod tests {
                 Some("retry"),
             ),
             (json!({ "object": "error", "code": 404 }), Some("refused")),
-            (
-                json!({ "choices": [{ "error": { "code": 502 } }] }),
-                Some("retry"),
-            ),
             (json!({ "choices": [], "error": null }), None),
             (json!([1]), None),
         ] {
-            let failure = of_object(&value, &redactor);
+            let failure = error_in(&value).map(|error| of_event(&value, error, &redactor));
             assert_eq!(failure.as_ref().map(outcome), expected, "{value}");
         }
-    }
-
-    #[test]
-    fn secrets_and_control_characters_are_not_shown_and_long_bodies_are_cut() {
-        let redactor = Redactor::new(["sk-secret", "sk-secret-longer", "ab"].map(Secret::new));
-        assert_eq!(
-            redactor.clean("bad key sk-secret-longer, \u{1b}[31m sk-secret; about\n"),
-            "bad key ***,  [31m ***; about"
-        );
-        assert_eq!(redactor.clean(" \n"), "(empty body)");
-        let long = redactor.clean(&"é".repeat(5_000));
-        assert!(long.ends_with(" … (cut)") && long.chars().count() < 2_020);
     }
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use reqwest::Response;
 use tokio::time::{Instant, timeout_at};
 
-use crate::LlmError;
-use crate::retry::Failure;
+use super::retry::Failure;
+use crate::error::LlmError;
 
 /// Bytes of one response at most. A reply of 200 000 tokens, each in an event of its own, fits.
 const MAX_BODY: usize = 64 << 20;
@@ -76,7 +76,7 @@ impl Body {
         Ok(all)
     }
 
-    /// What can be had of an error's body. That it breaks off is not worth an error of its own.
+    /// The body of an error, as much of it as arrives.
     pub(crate) async fn of_error(mut self) -> String {
         let mut all = Vec::new();
         while all.len() < MAX_ERROR_BODY
@@ -88,7 +88,7 @@ impl Body {
         String::from_utf8_lossy(&all).into_owned()
     }
 
-    /// Reads to the end where it is near, so that the connection can be used again.
+    /// Reads to the end if it is near: the connection can then be used again.
     pub(crate) async fn drain(mut self) {
         self.deadline = Instant::now() + REST;
         while let Ok(Some(_)) = self.next().await {
@@ -97,7 +97,7 @@ impl Body {
     }
 }
 
-/// The answer did not begin in time.
+/// The response did not begin in time.
 pub(crate) fn no_first_byte() -> Failure {
     Failure::retry(
         "first_byte_timeout",

@@ -1,8 +1,8 @@
 //! Server-sent events, as far as model APIs use them.
 //!
-//! Bytes may be cut anywhere, in the middle of a character too: lines are split as bytes and only a
-//! whole line is read as text. What one event may hold is bounded; the whole response is bounded by
-//! the reader of the body.
+//! Bytes may be cut anywhere, also in the middle of a character: lines are split as bytes, and only a
+//! whole line is read as text. The size of one event is bounded here, that of the whole response by the
+//! reader of the body.
 
 /// Bytes of one event at most.
 const MAX_EVENT: usize = 8 << 20;
@@ -12,12 +12,12 @@ const MAX_EVENT: usize = 8 << 20;
 #[error("an event of the stream is larger than {MAX_EVENT} bytes")]
 pub(crate) struct TooLarge;
 
-/// Takes bytes, gives the data of each complete event.
+/// Turns bytes into the data of each complete event.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
-    /// The line begun, without its end.
+    /// The current line so far.
     line: Vec<u8>,
-    /// The data lines of the event begun; `None` before the first one.
+    /// The data lines of the current event; `None` before the first one.
     data: Option<Vec<u8>>,
     /// The last byte was a carriage return: a line feed after it belongs to the same line end.
     after_cr: bool,
@@ -43,8 +43,8 @@ impl Parser {
         Ok(events)
     }
 
-    /// The event begun but not ended with an empty line. The standard drops it; some servers leave
-    /// the last empty line away, and the caller can tell a whole event from a cut one.
+    /// The last event if no empty line ended it. The standard drops it; some servers omit the last
+    /// empty line, and the caller can tell a whole event from a cut one.
     pub(crate) fn finish(mut self) -> Option<String> {
         let mut events = Vec::new();
         if !self.line.is_empty() {
@@ -62,7 +62,7 @@ impl Parser {
         if line.is_empty() {
             return self.end_of_event(events);
         }
-        // A comment has an empty field name; `event`, `id` and `retry` say nothing that is needed.
+        // A comment has an empty field name; `event`, `id` and `retry` are not needed.
         let (field, value) = match line.iter().position(|&byte| byte == b':') {
             Some(colon) => (&line[..colon], &line[colon + 1..]),
             None => (&line[..], &[][..]),

@@ -1,0 +1,360 @@
+//! One call of a model API: its tries, its time limits, and reading the response as a stream or whole.
+//!
+//! Guaranteed: every call ends, with a reply or with an error, in bounded time and memory; no secret
+//! appears in an error. Dropping the future closes the connection (HTTP/2: the stream).
+//!
+//! Accepted: when a stream breaks off and is tried again, a watcher sees the beginning of the reply
+//! twice. The reply itself holds only the try that succeeded. The provider may count tokens of failed
+//! tries; they are not in the usage, since no response reports them.
+
+use std::time::{Duration, SystemTime};
+
+use agentmine_domain::Usage;
+use agentmine_runtime::config::{ModelConfig, Secret};
+use anyhow::Context;
+use bytes::Bytes;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Response, Url};
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::{Instant, timeout_at};
+
+use super::body::{Body, chain, no_first_byte};
+use super::failure;
+use super::redact::Redactor;
+use super::retry::{Failure, RetryPolicy, retry_after};
+use super::sse::Parser;
+use super::usage::{Prices, Tokens};
+use crate::error::LlmError;
+use crate::message::ModelReply;
+use crate::model::Delta;
+
+/// Why an event is not part of a reply.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Malformed(pub(crate) String);
+
+/// A reply that is being put together from one API's events.
+pub(crate) trait Assembly: Default + Send {
+    /// Adds an event of a stream, or a whole reply. Returns what a watcher sees of it.
+    fn add(&mut self, event: &Value) -> Result<Vec<Delta>, Malformed>;
+    /// The error that an event reports, if it reports one.
+    fn error_in(event: &Value) -> Option<&Value> {
+        failure::error_in(event)
+    }
+    /// Whether the server has said why the reply ended. Only bookkeeping follows.
+    fn has_finished(&self) -> bool;
+    /// Whether nothing was added yet.
+    fn is_empty(&self) -> bool;
+    /// The reply. `turn`, its position in the conversation, becomes part of generated ids, which makes
+    /// them unique in the conversation and the same each time.
+    fn finish(self, turn: usize) -> (ModelReply, Tokens);
+}
+
+/// Which kind of response is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Stream,
+    Whole,
+}
+
+/// The client of one model API at one address.
+#[derive(Debug)]
+pub(crate) struct ApiClient {
+    http: Client,
+    url: Url,
+    asked: Asked,
+    prices: Prices,
+    redactor: Redactor,
+    pub(crate) retries: RetryPolicy,
+    pub(crate) first_byte: Duration,
+    pub(crate) idle: Duration,
+}
+
+impl ApiClient {
+    /// A client that posts to `url` with `headers`. Sends no request yet.
+    ///
+    /// # Errors
+    /// If this system has no trusted certificates.
+    pub(crate) fn new(config: &ModelConfig, url: Url, headers: HeaderMap) -> anyhow::Result<Self> {
+        describe_metrics();
+        let secrets = config.api_key.iter().chain(config.headers.values());
+        let password = config.base_url.password().map(Secret::new);
+        Ok(Self {
+            http: http_client(config, headers)?,
+            url,
+            asked: match config.stream {
+                true => Asked::Stream,
+                false => Asked::Whole,
+            },
+            prices: Prices::of(config),
+            redactor: Redactor::new(secrets.cloned().chain(password)),
+            retries: RetryPolicy {
+                max_tries: config.max_tries,
+                base: Duration::from_millis(500),
+                cap: Duration::from_secs(30),
+                total: Duration::from_secs(3600),
+            },
+            first_byte: Duration::from_secs(config.first_byte_timeout_seconds),
+            idle: Duration::from_secs(config.idle_timeout_seconds),
+        })
+    }
+
+    /// Posts `body` until there is a reply.
+    pub(crate) async fn reply<A: Assembly>(
+        &self,
+        body: Vec<u8>,
+        turn: usize,
+        watch: Option<&UnboundedSender<Delta>>,
+    ) -> Result<(ModelReply, Usage), LlmError> {
+        let body = Bytes::from(body);
+        let assembly: A = self
+            .retries
+            .run(|_| self.measured(body.clone(), watch))
+            .await?;
+        let (reply, tokens) = assembly.finish(turn);
+        count(tokens);
+        Ok((reply, self.prices.usage(tokens)))
+    }
+
+    /// One try, measured.
+    async fn measured<A: Assembly>(
+        &self,
+        body: Bytes,
+        watch: Option<&UnboundedSender<Delta>>,
+    ) -> Result<A, Failure> {
+        let start = Instant::now();
+        let result = self.attempt(body, watch).await;
+        let outcome = match &result {
+            Ok(_) => "reply",
+            Err(Failure::Retry { reason, .. }) => reason,
+            Err(Failure::Final(_)) => "refused",
+        };
+        metrics::histogram!("agentmine_llm_request_duration_seconds", "outcome" => outcome)
+            .record(start.elapsed().as_secs_f64());
+        result
+    }
+
+    async fn attempt<A: Assembly>(
+        &self,
+        body: Bytes,
+        watch: Option<&UnboundedSender<Delta>>,
+    ) -> Result<A, Failure> {
+        let first_byte = Instant::now() + self.first_byte;
+        let request = self.http.post(self.url.clone()).body(body);
+        let response = timeout_at(first_byte, request.send())
+            .await
+            .map_err(|_| no_first_byte())?
+            .map_err(|error| {
+                let text = chain(&error.without_url());
+                Failure::retry("connect", self.redactor.redact(&text))
+            })?;
+        let status = response.status();
+        if !status.is_success() {
+            let after = retry_after(response.headers(), SystemTime::now());
+            let body = Body::new(response, first_byte, self.idle).of_error().await;
+            let status = status.as_u16();
+            return Err(failure::of_status(status, &body, after, &self.redactor));
+        }
+        let kind = self.kind(&response);
+        let body = Body::new(response, first_byte, self.idle);
+        match kind {
+            Asked::Stream => self.read_stream(body, watch).await,
+            Asked::Whole => self.read_whole(body, watch).await,
+        }
+    }
+
+    /// A server that has no streams sends a whole reply, and one asked for a whole reply may stream it:
+    /// its content type decides.
+    fn kind(&self, response: &Response) -> Asked {
+        let content_type = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .to_ascii_lowercase();
+        match content_type {
+            t if t.contains("event-stream") => Asked::Stream,
+            t if t.contains("json") => Asked::Whole,
+            _ => self.asked,
+        }
+    }
+
+    async fn read_whole<A: Assembly>(
+        &self,
+        body: Body,
+        watch: Option<&UnboundedSender<Delta>>,
+    ) -> Result<A, Failure> {
+        let bytes = body.all().await?;
+        let value = serde_json::from_slice(&bytes).map_err(|error| match error.is_eof() {
+            true => Failure::retry("broken", "the reply broke off"),
+            false => self.unreadable(&error, &String::from_utf8_lossy(&bytes)),
+        })?;
+        let mut assembly = A::default();
+        self.add(&mut assembly, &value, watch)?;
+        Ok(assembly)
+    }
+
+    async fn read_stream<A: Assembly>(
+        &self,
+        mut body: Body,
+        watch: Option<&UnboundedSender<Delta>>,
+    ) -> Result<A, Failure> {
+        let mut parser = Parser::default();
+        let mut assembly = A::default();
+        loop {
+            let bytes = match body.next().await {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => break,
+                // Only the usage could be missing.
+                Err(_) if assembly.has_finished() => return Ok(assembly),
+                Err(failure) => return Err(failure),
+            };
+            let events = parser
+                .push(&bytes)
+                .map_err(|error| Failure::Final(LlmError::Protocol(error.to_string())))?;
+            for event in events {
+                match event.trim() {
+                    "" => {}
+                    "[DONE]" => {
+                        body.drain().await;
+                        return Ok(assembly);
+                    }
+                    event => {
+                        let value = serde_json::from_str(event)
+                            .map_err(|error| self.unreadable(&error, event))?;
+                        self.add(&mut assembly, &value, watch)?;
+                    }
+                }
+            }
+        }
+        match parser.finish().as_deref().map(str::trim) {
+            Some("[DONE]") => return Ok(assembly),
+            Some(event) => {
+                if let Ok(value) = serde_json::from_str(event) {
+                    self.add(&mut assembly, &value, watch)?;
+                }
+            }
+            None => {}
+        }
+        match assembly.has_finished() {
+            true => Ok(assembly),
+            false if assembly.is_empty() => Err(broken("the stream ended before the reply began")),
+            false => Err(broken("the stream ended in the middle of the reply")),
+        }
+    }
+
+    fn add<A: Assembly>(
+        &self,
+        assembly: &mut A,
+        value: &Value,
+        watch: Option<&UnboundedSender<Delta>>,
+    ) -> Result<(), Failure> {
+        if let Some(error) = A::error_in(value) {
+            return Err(failure::of_event(value, error, &self.redactor));
+        }
+        let deltas = assembly
+            .add(value)
+            .map_err(|error| self.unreadable(&error, &value.to_string()))?;
+        for delta in deltas {
+            // A watcher may have gone away.
+            let _ = watch.map(|watch| watch.send(delta));
+        }
+        Ok(())
+    }
+
+    fn unreadable(&self, error: &dyn std::error::Error, text: &str) -> Failure {
+        let text = self.redactor.redact(text);
+        Failure::Final(LlmError::Protocol(format!("{error}; the response: {text}")))
+    }
+}
+
+fn broken(detail: &str) -> Failure {
+    Failure::retry("broken", detail)
+}
+
+/// The headers of every request: an API's own, and over them those of the configuration.
+pub(crate) fn headers(config: &ModelConfig, own: HeaderMap) -> anyhow::Result<HeaderMap> {
+    let mut headers = own;
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for (name, secret) in &config.headers {
+        let value = secret_value(secret, &format!("model.headers.{name}"))?;
+        let name: HeaderName = name
+            .parse()
+            .with_context(|| format!("model.headers.{name} is not a header name"))?;
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+/// A header value that is never printed; `what` names it in errors.
+pub(crate) fn secret_value(secret: &Secret, what: &str) -> anyhow::Result<HeaderValue> {
+    let mut value = HeaderValue::from_str(secret.expose())
+        .map_err(|_| anyhow::anyhow!("{what} has characters that no HTTP header may have"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn http_client(config: &ModelConfig, headers: HeaderMap) -> anyhow::Result<Client> {
+    agentmine_runtime::tls::install_default_provider();
+    let mut builder = Client::builder()
+        .user_agent(concat!("agentmine/", env!("CARGO_PKG_VERSION")))
+        .default_headers(headers)
+        .connect_timeout(Duration::from_secs(config.connect_timeout_seconds))
+        // A redirect would turn the POST into a GET, or send the conversation to another server.
+        .redirect(reqwest::redirect::Policy::none());
+    if config.base_url.scheme() == "http" {
+        // A local model needs no certificates, and must work on a system that has none.
+        builder = builder.tls_certs_only([]);
+    }
+    if is_loopback(&config.base_url) {
+        // No proxy can reach this machine's own loopback address.
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|error| {
+        anyhow::anyhow!(
+            "cannot create an HTTP client: {}. hint: install the package ca-certificates",
+            chain(&error.without_url())
+        )
+    })
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    }
+}
+
+fn count(tokens: Tokens) {
+    let Tokens {
+        input,
+        cached,
+        output,
+    } = tokens;
+    for (direction, tokens) in [
+        ("input", input.saturating_sub(cached)),
+        ("cached_input", cached),
+        ("output", output),
+    ] {
+        metrics::counter!("agentmine_llm_tokens_total", "direction" => direction).increment(tokens);
+    }
+}
+
+fn describe_metrics() {
+    metrics::describe_histogram!(
+        "agentmine_llm_request_duration_seconds",
+        metrics::Unit::Seconds,
+        "Duration of one request to the model API, to the end of its response, by outcome"
+    );
+    metrics::describe_counter!(
+        "agentmine_llm_tokens_total",
+        "Tokens sent (input, cached_input) and received (output), as the provider counts them"
+    );
+    metrics::describe_counter!(
+        "agentmine_llm_retries_total",
+        "Requests to the model API that were tried again, by reason"
+    );
+}

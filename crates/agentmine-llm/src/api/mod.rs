@@ -1,0 +1,20 @@
+//! What every model API over HTTP needs. An adapter (`openai`, later others) adds its wire types, its
+//! address and its credentials, and an [`Assembly`] that makes a reply of the API's events.
+//!
+//! From the bottom up: [`redact`] makes a server's text fit to be shown, [`retry`] is the only place that
+//! decides about another try, [`failure`] says what an error of the server means, [`body`] and [`sse`]
+//! read a response under limits, [`usage`] counts tokens and money, [`client`] puts them together.
+
+mod body;
+mod client;
+mod failure;
+mod redact;
+mod retry;
+mod sse;
+mod usage;
+
+pub(crate) use client::{ApiClient, Assembly, Malformed, headers, secret_value};
+pub(crate) use failure::error_in;
+#[cfg(test)]
+pub(crate) use usage::Prices;
+pub(crate) use usage::Tokens;

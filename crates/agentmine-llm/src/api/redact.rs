@@ -1,0 +1,63 @@
+//! Text of a server, made fit to be shown: redacted, on one line, capped.
+
+use agentmine_runtime::config::Secret;
+
+/// Characters of a text that are shown.
+const SHOWN: usize = 2_000;
+/// Bytes from which on a text is redacted. Shorter ones would be found in ordinary words.
+const SHORTEST: usize = 4;
+
+/// The secrets that a server may echo.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Redactor(Vec<Secret>);
+
+impl Redactor {
+    /// Removes these secrets from every text.
+    pub(crate) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
+        let mut secrets: Vec<_> = secrets
+            .into_iter()
+            .filter(|secret| secret.expose().len() >= SHORTEST)
+            .collect();
+        // A longer secret may contain a shorter one.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose().len()));
+        Self(secrets)
+    }
+
+    /// The text without secrets and control characters, capped.
+    pub(crate) fn redact(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in &self.0 {
+            text = text.replace(secret.expose(), "***");
+        }
+        let text = text.trim();
+        let mut shown: String = text
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(SHOWN)
+            .collect();
+        if text.chars().nth(SHOWN).is_some() {
+            shown.push_str(" … (cut)");
+        }
+        if shown.is_empty() {
+            shown.push_str("(empty body)");
+        }
+        shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_and_control_characters_are_not_shown_and_long_texts_are_cut() {
+        let redactor = Redactor::new(["sk-secret", "sk-secret-longer", "ab"].map(Secret::new));
+        assert_eq!(
+            redactor.redact("bad key sk-secret-longer, \u{1b}[31m sk-secret; about\n"),
+            "bad key ***,  [31m ***; about"
+        );
+        assert_eq!(redactor.redact(" \n"), "(empty body)");
+        let long = redactor.redact(&"é".repeat(5_000));
+        assert!(long.ends_with(" … (cut)") && long.chars().count() < 2_020);
+    }
+}

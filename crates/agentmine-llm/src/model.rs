@@ -1,0 +1,50 @@
+//! The seam: what the agent loop asks of a model, in no provider's wire format.
+
+use agentmine_domain::Usage;
+use async_trait::async_trait;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::error::LlmError;
+use crate::message::{Message, ModelReply, ToolSpec};
+
+/// One request: the whole conversation. Stateless, so any worker can continue it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelRequest<'a> {
+    /// The conversation, system prompt first.
+    pub messages: &'a [Message],
+    /// The tools that are offered, sorted by name.
+    pub tools: &'a [ToolSpec],
+}
+
+impl ModelRequest<'_> {
+    /// How many replies the conversation already holds.
+    pub(crate) fn turn(&self) -> usize {
+        let replies = self.messages.iter();
+        replies
+            .filter(|message| matches!(message, Message::Assistant(_)))
+            .count()
+    }
+}
+
+/// A piece of a streamed reply, for a person who watches: the planned `agentmine session logs -f` and
+/// live view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delta {
+    /// Some text.
+    Text(String),
+    /// The start of a call of this tool.
+    Call(String),
+}
+
+/// A model provider. It retries what may be retried; an error it returns is final for the call.
+#[async_trait]
+pub trait Model: Send + Sync + 'static {
+    /// The model's name, for records.
+    fn name(&self) -> &str;
+    /// Asks for one reply. `watch` gets its pieces as they arrive. Dropping the future ends the request.
+    async fn reply(
+        &self,
+        request: ModelRequest<'_>,
+        watch: Option<&UnboundedSender<Delta>>,
+    ) -> Result<(ModelReply, Usage), LlmError>;
+}
