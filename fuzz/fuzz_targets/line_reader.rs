@@ -5,14 +5,14 @@
 use libfuzzer_sys::fuzz_target;
 
 #[expect(dead_code, reason = "the transport uses more of it")]
-#[path = "../../crates/agentmine-mcp/src/guard/mod.rs"]
-mod guard;
+#[path = "../../crates/agentmine-mcp/src/client/lines.rs"]
+mod lines;
 
 const MAX: usize = 1024;
 
 /// The lines, and whether one was too long.
-fn lines(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
-    let mut reader = guard::Lines::new(MAX);
+fn cut(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
+    let mut reader = lines::Lines::new(MAX);
     let mut found = Vec::new();
     for chunk in bytes.chunks(piece) {
         let read = reader.push(chunk, |line| {
@@ -30,15 +30,15 @@ fuzz_target!(|data: &[u8]| {
     let Some((piece, bytes)) = data.split_first() else {
         return;
     };
-    let whole = lines(bytes, usize::MAX);
-    let cut = lines(bytes, usize::from(*piece) + 1);
-    assert_eq!(whole, cut);
+    let whole = cut(bytes, usize::MAX);
+    let pieces = cut(bytes, usize::from(*piece) + 1);
+    assert_eq!(whole, pieces);
     for line in &whole.0 {
-        match guard::read(line) {
-            guard::Line::Messages(messages, garbage) => {
-                assert!(messages.len() + garbage <= guard::MAX_BATCH);
+        match lines::read(line) {
+            lines::Line::Messages(messages, garbage) => {
+                assert!(messages.len() + garbage <= lines::MAX_BATCH);
             }
-            guard::Line::Empty | guard::Line::Garbage | guard::Line::Monster => {}
+            lines::Line::Empty | lines::Line::Garbage | lines::Line::TooMuch => {}
         }
     }
 });

@@ -14,8 +14,6 @@ pub mod config;
 mod ask;
 mod client;
 mod error;
-mod guard;
-mod http;
 mod launch;
 mod listing;
 mod manager;
@@ -41,8 +39,7 @@ pub use manager::{
 pub use names::{WireTable, wire_names};
 pub use process::{ALLOWED_ENV, WorkerLauncher};
 pub use types::{
-    Era, Greeting, McpLimits, Offer, Prompt, PromptArgument, Resource, ResourceTemplate, Tool,
-    ToolOutput,
+    Era, Greeting, McpLimits, Offer, Prompt, PromptArgument, Resource, Tool, ToolOutput,
 };
 
 /// Locks also what a panicking holder left behind: all that is kept so stays whole between its lines.

@@ -22,7 +22,7 @@ use futures::FutureExt as _;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::client::of_itself;
+use crate::client::is_servers_own;
 use crate::manager::NoticeKind;
 use crate::watch::{Watched, Watcher};
 use crate::{Launcher, McpError, ProcessFault};
@@ -225,7 +225,7 @@ async fn crashed(shared: &Shared, live: &Live) -> McpError {
         biased;
         // A process that ends because it was cut off is no news; why it was is.
         reason = live.client.ended() => match timeout(AFTERMATH, &mut over).await {
-            Ok(how) if of_itself(&reason) => how,
+            Ok(how) if is_servers_own(&reason) => how,
             _ => return ended(shared, &reason),
         },
         how = &mut over => how,

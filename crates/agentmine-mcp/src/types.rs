@@ -1,4 +1,4 @@
-//! What servers offer and answer, as the rest of the program sees it.
+//! What servers offer and return, as the rest of the program sees it.
 
 use std::time::Duration;
 
@@ -6,44 +6,31 @@ use serde_json::Value;
 
 use crate::output::weight;
 
-/// A tool as a server describes it, checked and cleaned.
+/// A tool as a server describes it, checked, and in a form that model APIs accept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
     /// Its name on the server.
     pub name: String,
     /// What it does; capped.
     pub description: String,
-    /// JSON Schema of its arguments, cleaned of what model APIs refuse.
+    /// JSON Schema of its arguments, without what model APIs refuse.
     pub input_schema: Value,
     /// JSON Schema of its structured results, as the server gave it.
     pub output_schema: Option<Value>,
-    /// Hints such as `readOnlyHint`; a server's own word, so never a reason to trust.
+    /// Hints such as `readOnlyHint`. They are the server's own claims, so never a reason to trust it.
     pub annotations: Value,
 }
 
-/// Something that can be read.
+/// Something that can be read, or a template of such things.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// What to read it by.
+    /// What to read it by; of a template, an RFC 6570 URI template.
     pub uri: String,
     /// For people.
     pub name: String,
     /// What it is; may be empty.
     pub description: String,
-    /// Its type, where told.
-    pub mime_type: Option<String>,
-}
-
-/// A family of resources.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResourceTemplate {
-    /// An RFC 6570 template.
-    pub uri_template: String,
-    /// For people.
-    pub name: String,
-    /// What it is; may be empty.
-    pub description: String,
-    /// Type of its resources, where told.
+    /// Its type, if the server names one.
     pub mime_type: Option<String>,
 }
 
@@ -69,18 +56,19 @@ pub struct PromptArgument {
     pub required: bool,
 }
 
-/// All that a server offers. Each list is sorted, so that the same offer is always the same.
+/// All that a server offers. Each list is sorted, so that equal offers are equal values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Offer {
     /// By name.
     pub tools: Vec<Tool>,
     /// By URI.
     pub resources: Vec<Resource>,
-    /// By template.
-    pub templates: Vec<ResourceTemplate>,
+    /// By URI template.
+    pub templates: Vec<Resource>,
     /// By name.
     pub prompts: Vec<Prompt>,
-    /// Entries that were left out, each with why, for a person: `tool "x": its inputSchema is no object`.
+    /// Entries that were left out, each with the reason, for a person:
+    /// `tool "x": its inputSchema is not an object`.
     pub left_out: Vec<String>,
 }
 
@@ -94,39 +82,25 @@ impl Offer {
             prompts,
             left_out,
         } = self;
-        let tools = tools.iter().map(|tool| {
-            let output = tool.output_schema.as_ref().map_or(0, weight);
-            tool.name.len()
-                + tool.description.len()
-                + weight(&tool.input_schema)
-                + output
-                + weight(&tool.annotations)
+        let texts = |texts: &[&str]| 64 + texts.iter().map(|text| text.len()).sum::<usize>();
+        let tools = tools.iter().map(|it| {
+            let output = it.output_schema.as_ref().map_or(0, weight);
+            let schemas = weight(&it.input_schema) + output + weight(&it.annotations);
+            texts(&[&it.name, &it.description]) + schemas
         });
-        let words = |words: [&str; 3]| 64 + words.iter().map(|word| word.len()).sum::<usize>();
-        let resources = resources
-            .iter()
-            .map(|it| words([&it.uri, &it.name, &it.description]));
-        let templates = templates
-            .iter()
-            .map(|it| words([&it.uri_template, &it.name, &it.description]));
+        let resources = resources.iter().chain(templates);
+        let resources = resources.map(|it| texts(&[&it.uri, &it.name, &it.description]));
         let prompts = prompts.iter().map(|it| {
-            let arguments = it
-                .arguments
-                .iter()
-                .map(|it| words([&it.name, &it.description, ""]));
-            words([&it.name, &it.description, ""]) + arguments.sum::<usize>()
+            let arguments = it.arguments.iter();
+            let arguments = arguments.map(|it| texts(&[&it.name, &it.description]));
+            texts(&[&it.name, &it.description]) + arguments.sum::<usize>()
         });
         let left_out = left_out.iter().map(String::len);
-        tools
-            .chain(resources)
-            .chain(templates)
-            .chain(prompts)
-            .chain(left_out)
-            .sum()
+        tools.chain(resources).chain(prompts).chain(left_out).sum()
     }
 }
 
-/// What a call gave, as the model is told.
+/// What a call returned, as the model gets it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutput {
     /// All of the result as text, capped.
@@ -137,7 +111,7 @@ pub struct ToolOutput {
     pub structured: Option<Value>,
 }
 
-/// The protocol's era that a connection speaks.
+/// The era of the protocol that a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Era {
     /// `initialize`, up to 2025-11-25.
@@ -146,18 +120,18 @@ pub enum Era {
     Stateless,
 }
 
-/// Who a server says it is, and how it was reached.
+/// What a server says of itself, and how it was reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Greeting {
-    /// The name it gave itself; empty where it gave none. Shortened.
+    /// Its own name for itself, shortened; empty where it gives none.
     pub name: String,
-    /// The version it gave itself.
+    /// Its own version.
     pub version: String,
-    /// What was agreed on, e.g. `2025-11-25`.
+    /// The revision that was agreed on, e.g. `2025-11-25`.
     pub protocol: String,
     /// Its era.
     pub era: Era,
-    /// `tools`, `resources`, `prompts`, `logging`, `completions`: what it says it has.
+    /// What it declares of `tools`, `resources`, `prompts`, `logging`, `completions`.
     pub capabilities: Vec<String>,
     /// Its instructions for the model, capped; a server's own words.
     pub instructions: String,
@@ -170,12 +144,12 @@ pub struct McpLimits {
     pub start: Duration,
     /// For one request without progress.
     pub call: Duration,
-    /// For one request in all, however much progress it tells.
+    /// For one request in all, however much progress it reports.
     pub total: Duration,
     /// Bytes of one line (or event) from the server. A longer one ends the connection. A body of JSON
     /// over HTTP is bounded by 16 MiB.
     pub max_line: usize,
-    /// Bytes of one call's text: the first and the last half are kept.
+    /// Bytes of one call's text: the start and the end are kept.
     pub max_output: usize,
 }
 

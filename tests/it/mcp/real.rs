@@ -378,7 +378,7 @@ async fn resources_and_prompts_are_read(manager: &Manager) {
         offer
             .templates
             .iter()
-            .any(|template| template.uri_template.contains("{resourceId}"))
+            .any(|template| template.uri.contains("{resourceId}"))
     );
     let listed = manager
         .read("everything", &offer.resources[0].uri)

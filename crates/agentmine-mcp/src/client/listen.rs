@@ -1,108 +1,82 @@
-//! What is set up once a connection stands: the server's log, and the news of changes.
-
-#![expect(
-    deprecated,
-    reason = "the log of a server is deprecated in the protocol, and in use"
-)]
+//! Notifications of logs and of changes, which a server sends only where it was asked to.
 
 use std::time::Duration;
 
-use rmcp::model::{
-    ClientRequest, LoggingLevel, SetLevelRequest, SetLevelRequestParams, SubscriptionFilter,
-    SubscriptionsListenRequest, SubscriptionsListenRequestParams,
-};
-use rmcp::service::{PeerRequestOptions, RequestHandle, RoleClient};
-use tokio::time::{Instant, sleep};
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout};
 
 use super::Client;
-use crate::lock;
+use super::request::send;
+use crate::Era;
 
-/// Between two listenings, doubled each time up to the second one.
+/// Between two subscriptions; the first is doubled each time up to the second.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
-/// A listening that lasted this long was a good one.
+/// A subscription that lasted this long was a good one.
 const GOOD: Duration = Duration::from_secs(30);
 
 impl Client {
-    /// Asks for the server's log and, in the stateless era, for the news of changes, which it sends
-    /// as long as a request for them stands. Neither is waited for, and neither can fail the start.
-    pub(super) async fn begin(&self) {
-        if self.hub.stateless() {
-            self.listen();
-        } else if self.wants_logs {
-            let level = SetLevelRequestParams::new(LoggingLevel::Info);
-            let request = ClientRequest::SetLevelRequest(SetLevelRequest::new(level));
-            let options = PeerRequestOptions::no_options();
-            // The answer does not matter.
-            let _ = self.peer.send_cancellable_request(request, options).await;
+    /// Asks for the server's log and, in the stateless era, for notifications of changes, which it sends
+    /// as long as a request for them is open. Neither is waited for, and neither can fail the start.
+    pub(super) fn subscribe(&self) {
+        match self.greeting.era {
+            Era::Handshake if self.wants_logs => {
+                let params = Map::from_iter([("level".to_owned(), json!("info"))]);
+                if let Ok(pending) = send(&self.link, &self.meta, "logging/setLevel", params) {
+                    // The response does not matter.
+                    pending.forget();
+                }
+            }
+            Era::Handshake => {}
+            Era::Stateless => self.listen(),
         }
     }
 
     fn listen(&self) {
-        let told = |told: Option<bool>| told.filter(|told| *told);
         let has = &self.capabilities;
-        let mut filter = SubscriptionFilter::new();
-        filter.tools_list_changed = told(has.tools.as_ref().and_then(|it| it.list_changed));
-        filter.prompts_list_changed = told(has.prompts.as_ref().and_then(|it| it.list_changed));
-        filter.resources_list_changed = told(has.resources.as_ref().and_then(|it| it.list_changed));
-        if filter == SubscriptionFilter::new() {
+        let lists = [
+            ("tools", has.tools.as_ref().and_then(|it| it.list_changed)),
+            (
+                "prompts",
+                has.prompts.as_ref().and_then(|it| it.list_changed),
+            ),
+            (
+                "resources",
+                has.resources.as_ref().and_then(|it| it.list_changed),
+            ),
+        ];
+        let changing = lists.iter().filter(|(_, changes)| *changes == Some(true));
+        let filter: Map<String, Value> = changing
+            .map(|(list, _)| (format!("{list}ListChanged"), true.into()))
+            .collect();
+        if filter.is_empty() {
             return;
         }
-        let (peer, hub) = (self.peer.clone(), self.hub.clone());
-        let task = tokio::spawn(async move {
+        let params = Map::from_iter([("notifications".to_owned(), filter.into())]);
+        let (link, meta) = (self.link.clone(), self.meta.clone());
+        // Ends with the connection, which the client ends when it is dropped.
+        tokio::spawn(async move {
+            let ended = link.shared.ending.token();
             let mut wait = AGAIN.0;
-            loop {
+            while !ended.is_cancelled() {
                 let began = Instant::now();
-                let params = SubscriptionsListenRequestParams::new(filter.clone());
-                let request = SubscriptionsListenRequest::new(params);
-                let request = ClientRequest::SubscriptionsListenRequest(request);
-                let options = PeerRequestOptions::no_options();
-                let Ok(handle) = peer.send_cancellable_request(request, options).await else {
+                let Ok(mut pending) = send(&link, &meta, "subscriptions/listen", params.clone())
+                else {
                     return;
                 };
-                let mut listening = Listening(Some(handle));
-                let refused = listening.end().await;
-                if refused || hub.ending.reason().is_some() {
+                if let Ok(Err(refusal)) = pending.response().await
+                    && [-32601, -32602].contains(&refusal.code.0)
+                {
+                    // It never will take one.
                     return;
                 }
                 if began.elapsed() >= GOOD {
                     wait = AGAIN.0;
                 }
-                sleep(wait).await;
+                let _ = timeout(wait, ended.cancelled()).await;
                 wait = (wait * 2).min(AGAIN.1);
-                // What changed meanwhile was told to nobody.
-                hub.changes
-                    .send_modify(|count| *count = count.wrapping_add(1));
+                // Nobody was notified of what changed meanwhile.
+                link.shared.changed();
             }
         });
-        *lock(&self.listening) = Some(task);
-    }
-}
-
-/// A standing request, which ends on the server when it is dropped.
-struct Listening(Option<RequestHandle<RoleClient>>);
-
-impl Listening {
-    /// Waits until the server ends it. `true`: it never will take one.
-    async fn end(&mut self) -> bool {
-        let Some(handle) = &mut self.0 else {
-            return true;
-        };
-        let answer = (&mut handle.rx).await;
-        self.0 = None;
-        match answer {
-            Ok(Err(rmcp::service::ServiceError::McpError(error))) => {
-                [-32601, -32602].contains(&error.code.0)
-            }
-            _ => false,
-        }
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        if let (Some(handle), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current())
-        {
-            runtime.spawn(handle.cancel(Some("no more interest".into())));
-        }
     }
 }

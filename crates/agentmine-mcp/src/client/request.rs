@@ -1,31 +1,17 @@
-//! One request: its time, its progress, its cancellation, and the questions that come instead of an
-//! answer.
-
-#![expect(
-    deprecated,
-    reason = "the log of a server is deprecated in the protocol, and in use"
-)]
+//! One request: its time limits, its progress, and the questions that may come in place of a result.
 
 use std::time::Duration;
 
 use rmcp::ErrorData;
-use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientRequest, GetExtensions, GetPromptRequest,
-    GetPromptRequestParams, InputResponses, LoggingLevel, ReadResourceRequest,
-    ReadResourceRequestParams, RequestMetaObject, ServerResult,
-};
-use rmcp::service::{PeerRequestOptions, RequestHandle, RoleClient, ServiceError};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout_at};
 
-use super::filter::ProgressTo;
-use super::hub::MAX_PROGRESS;
+use super::connection::Response;
+use super::link::{Link, Next, Pending};
 use super::{CallOptions, CallProgress, Client};
 use crate::output::shortened;
 
-/// How long the news that a call is given up may take to be written.
-const CANCELLATION: Duration = Duration::from_secs(5);
 /// How often a server may answer with questions before it answers.
 const MAX_ROUNDS: usize = 10;
 /// Questions of one round.
@@ -35,12 +21,13 @@ const MAX_QUESTIONS: usize = 16;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Time {
     /// Without progress.
-    pub(crate) idle: Duration,
+    idle: Duration,
     /// In all.
-    pub(crate) until: Instant,
+    total: Duration,
+    until: Instant,
 }
 
-/// What a server said to a request.
+/// A server's reply to a request.
 pub(crate) enum Reply {
     Result(Value),
     Refused(ErrorData),
@@ -48,103 +35,74 @@ pub(crate) enum Reply {
 
 /// Why there is no reply.
 pub(crate) enum NoReply {
-    /// In time: after how long.
+    /// The time limit that passed.
     Late(Duration),
-    /// At all, and why.
+    /// Why there can be none.
     Broken(String),
-}
-
-/// A request that a server may answer with questions of its own, and then gets again.
-#[derive(Clone)]
-pub(crate) enum Ask {
-    Call(CallToolRequestParams),
-    Read(ReadResourceRequestParams),
-    Prompt(GetPromptRequestParams),
-}
-
-impl Ask {
-    fn request(&self) -> ClientRequest {
-        match self.clone() {
-            Self::Call(params) => ClientRequest::CallToolRequest(CallToolRequest::new(params)),
-            Self::Read(params) => {
-                ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params))
-            }
-            Self::Prompt(params) => ClientRequest::GetPromptRequest(GetPromptRequest::new(params)),
-        }
-    }
-
-    fn answered(&mut self, answers: Option<InputResponses>, state: Option<String>) {
-        match self {
-            Self::Call(params) => {
-                (params.input_responses, params.request_state) = (answers, state);
-            }
-            Self::Read(params) => {
-                (params.input_responses, params.request_state) = (answers, state);
-            }
-            Self::Prompt(params) => {
-                (params.input_responses, params.request_state) = (answers, state);
-            }
-        }
-    }
 }
 
 impl Client {
     pub(crate) fn time(&self, own: Option<Duration>) -> Time {
         let idle = own.unwrap_or(self.limits.call);
+        let total = self.limits.total.max(idle);
         Time {
             idle,
-            until: Instant::now() + self.limits.total.max(idle),
+            total,
+            until: Instant::now() + total,
         }
     }
 
-    /// Asks until there is an answer that is no question.
+    /// Sends a request that the server may answer with questions of its own; it is then sent again with
+    /// our answers.
     pub(crate) async fn converse(
         &self,
-        mut ask: Ask,
+        method: &str,
+        mut params: Map<String, Value>,
         options: &CallOptions,
     ) -> Result<Reply, NoReply> {
         let time = self.time(options.timeout);
         for _ in 0..MAX_ROUNDS {
             let reply = self
-                .request(ask.request(), time, options.progress.as_ref())
+                .request(method, params.clone(), time, options.progress.as_ref())
                 .await?;
             let Reply::Result(result) = &reply else {
                 return Ok(reply);
             };
-            let text = |key: &str| result.get(key).and_then(Value::as_str);
-            if text("resultType") != Some("input_required") {
+            if result["resultType"] != "input_required" {
                 return Ok(reply);
             }
-            let state = text("requestState").map(str::to_owned);
-            let answers = tokio::time::timeout_at(time.until, self.answers(result)).await;
-            match answers.map_err(|_| NoReply::Late(self.limits.total))? {
-                Ok(answers) => ask.answered(answers, state),
+            let answers = timeout_at(time.until, self.answers(&result["inputRequests"])).await;
+            let answers = match answers.map_err(|_| NoReply::Late(time.total))? {
+                Ok(answers) => answers,
                 Err(error) => return Ok(Reply::Refused(error)),
+            };
+            let state = result["requestState"].clone();
+            for (key, value) in [("inputResponses", answers), ("requestState", state)] {
+                match value {
+                    Value::Null => params.remove(key),
+                    value => params.insert(key.into(), value),
+                };
             }
         }
         let words = format!("the server asked for input more than {MAX_ROUNDS} times");
         Ok(Reply::Refused(ErrorData::internal_error(words, None)))
     }
 
-    /// Answers what a result asks for. An error ends the call: the server goes on only with all.
-    async fn answers(&self, result: &Value) -> Result<Option<InputResponses>, ErrorData> {
-        let Some(Value::Object(questions)) = result.get("inputRequests") else {
-            return Ok(None);
+    /// Answers the questions in a result. An error ends the call: the server goes on only with all.
+    async fn answers(&self, questions: &Value) -> Result<Value, ErrorData> {
+        let Value::Object(questions) = questions else {
+            return Ok(Value::Null);
         };
         if questions.len() > MAX_QUESTIONS {
             let words = format!("the server asked more than {MAX_QUESTIONS} things at once");
             return Err(ErrorData::internal_error(words, None));
         }
-        let mut answers = InputResponses::new();
+        let mut answers = Map::new();
         for (key, question) in questions {
-            let method = question
-                .get("method")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
-            let params = question.get("params").cloned().unwrap_or_default();
-            let answer = match self.hub.desk.answer(method, params).await {
+            let method = question["method"].as_str().unwrap_or_default();
+            let answer = match self.link.shared.handler.answer_request(question).await {
                 Ok(answer) => answer,
-                // A result has room for this no.
+                // A result has a form for this refusal.
                 Err(_) if method == "elicitation/create" => json!({"action": "decline"}),
                 Err(error) => {
                     let words = format!(
@@ -157,113 +115,66 @@ impl Client {
             };
             answers.insert(key.clone(), answer);
         }
-        Ok(Some(answers))
+        Ok(Value::Object(answers))
     }
 
-    /// Asks once. The answer is JSON, since one that is not quite what the protocol says is better
-    /// read leniently than lost.
+    /// Sends one request and waits for its reply. It is JSON, since a reply that is not quite what the
+    /// protocol says is better read leniently than lost.
     pub(crate) async fn request(
         &self,
-        mut request: ClientRequest,
+        method: &str,
+        params: Map<String, Value>,
         time: Time,
-        told: Option<&mpsc::Sender<CallProgress>>,
+        progress: Option<&mpsc::Sender<CallProgress>>,
     ) -> Result<Reply, NoReply> {
-        let (to, mut progress) = mpsc::channel(MAX_PROGRESS);
-        request.extensions_mut().insert(ProgressTo(to));
-        let mut options = PeerRequestOptions::no_options();
-        if self.wants_logs && self.hub.stateless() {
-            // That era has no `logging/setLevel`: each request says what it wants to hear.
-            let mut meta = RequestMetaObject::new();
-            meta.set_log_level(LoggingLevel::Info);
-            options = options.with_meta(meta);
-        }
+        let mut pending = send(&self.link, &self.meta, method, params).map_err(NoReply::Broken)?;
         let mut idle = Instant::now() + time.idle;
-        let sent = self.peer.send_cancellable_request(request, options);
-        let handle = match tokio::time::timeout_at(idle.min(time.until), sent).await {
-            Ok(Ok(handle)) => handle,
-            Ok(Err(error)) => return reply(Err(error)),
-            Err(_) => return Err(NoReply::Late(time.idle)),
-        };
-        let mut pending = Pending(Some(handle));
         loop {
-            let until = idle.min(time.until);
-            tokio::select! {
-                biased;
-                answer = pending.answer() => {
-                    pending.0 = None;
-                    // What came before the answer is told before it.
-                    while let (Some(told), Ok(step)) = (told, progress.try_recv()) {
-                        let _ = told.try_send(step);
-                    }
-                    return reply(answer);
-                }
-                Some(step) = progress.recv() => {
-                    idle = Instant::now() + time.idle;
-                    if let Some(told) = told {
-                        let _ = told.try_send(step);
-                    }
-                    // A storm of progress would never let the timer have its turn.
-                    if idle > time.until && Instant::now() >= time.until {
-                        return Err(NoReply::Late(self.limits.total));
-                    }
-                }
-                () = sleep_until(until) => {
-                    // Whoever is asked something may take their time.
-                    if self.hub.desk.busy() && until < time.until {
-                        idle = Instant::now() + time.idle;
-                        continue;
-                    }
-                    let total = until == time.until && time.until != idle;
-                    return Err(NoReply::Late(if total { self.limits.total } else { time.idle }));
-                }
+            let deadline = idle.min(time.until);
+            let step = match timeout_at(deadline, pending.next()).await {
+                Ok(Next::Response(response)) => return reply(*response),
+                Ok(Next::Progress(step)) => Some(step),
+                Err(_) => None,
+            };
+            let now = Instant::now();
+            // Looked at here too: a storm of progress would never give the timer its turn.
+            if now >= time.until {
+                return Err(NoReply::Late(time.total));
             }
-        }
-    }
-}
-
-fn reply(answer: Result<ServerResult, ServiceError>) -> Result<Reply, NoReply> {
-    match answer {
-        Ok(result) => match serde_json::to_value(result) {
-            Ok(result) => Ok(Reply::Result(result)),
-            Err(error) => Err(NoReply::Broken(error.to_string())),
-        },
-        Err(ServiceError::McpError(error)) => Ok(Reply::Refused(error)),
-        // Without the name of the transport's type.
-        Err(ServiceError::TransportSend(error)) => {
-            Err(NoReply::Broken(shortened(&error.error.to_string())))
-        }
-        Err(ServiceError::TransportClosed) => Err(NoReply::Broken("it has ended".to_owned())),
-        Err(error) => Err(NoReply::Broken(shortened(&error.to_string()))),
-    }
-}
-
-/// A request without an answer. Dropped as such, it is cancelled on the server: by
-/// `notifications/cancelled` over a stream, and over HTTP in the stateless era by closing the
-/// response.
-struct Pending(Option<RequestHandle<RoleClient>>);
-
-impl Pending {
-    async fn answer(&mut self) -> Result<ServerResult, ServiceError> {
-        match &mut self.0 {
-            Some(handle) => {
-                let answer = (&mut handle.rx).await;
-                answer.unwrap_or(Err(ServiceError::TransportClosed))
+            match step {
+                Some(step) => {
+                    let _ = progress.map(|progress| progress.try_send(step));
+                }
+                // Whoever answers a question may take their time.
+                None if self.link.shared.handler.is_busy() => {}
+                None => return Err(NoReply::Late(time.idle)),
             }
-            None => Err(ServiceError::TransportClosed),
+            idle = now + time.idle;
         }
     }
 }
 
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let (Some(handle), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current())
-        else {
-            return;
-        };
-        // On a task of its own: writing to a server that does not read may take for ever.
-        runtime.spawn(async move {
-            let cancel = handle.cancel(Some("given up by the caller".into()));
-            let _ = timeout(CANCELLATION, cancel).await;
-        });
+/// Sends a request with what every request of this connection carries.
+pub(super) fn send(
+    link: &Link,
+    meta: &Map<String, Value>,
+    method: &str,
+    mut params: Map<String, Value>,
+) -> Result<Pending, String> {
+    let id = link.next_id();
+    let mut meta = meta.clone();
+    meta.insert("progressToken".into(), id.into());
+    params.insert("_meta".into(), meta.into());
+    link.request(id, method, params.into())
+}
+
+fn reply(response: Result<Response, String>) -> Result<Reply, NoReply> {
+    match response.map_err(NoReply::Broken)? {
+        Ok(result) => {
+            let result = serde_json::to_value(result);
+            let result = result.map_err(|error| NoReply::Broken(error.to_string()))?;
+            Ok(Reply::Result(result))
+        }
+        Err(refusal) => Ok(Reply::Refused(refusal)),
     }
 }

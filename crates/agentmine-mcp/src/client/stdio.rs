@@ -12,15 +12,16 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::ending::{Ending, Writer};
-use crate::guard::{self, Line, Lines, MAX_GARBAGE};
+use super::ending::Ending;
+use super::lines::{self, Line, Lines, MAX_GARBAGE};
 
 const CHUNK: usize = 8 * 1024;
-/// A server that takes no byte for this long does not read at all. What we have to tell it would pile
-/// up in memory.
+/// A server that takes no byte for this long does not read at all, and what we send would pile up in
+/// memory.
 const WRITE: Duration = Duration::from_secs(60);
 
-/// A server's stream. The end of it, and whatever makes us end it, is told to the [`Ending`].
+/// A server's stream. Its end, or what makes us end it, goes to the [`Ending`]. Dropping it closes the
+/// stream, also in the middle of a write.
 pub(crate) struct Stdio<S> {
     read: ReadHalf<S>,
     chunk: Box<[u8; CHUNK]>,
@@ -28,7 +29,7 @@ pub(crate) struct Stdio<S> {
     ready: VecDeque<ServerJsonRpcMessage>,
     garbage: usize,
     max_line: usize,
-    write: Arc<Mutex<Option<Writer<WriteHalf<S>>>>>,
+    write: Arc<Mutex<WriteHalf<S>>>,
     ending: Ending,
 }
 
@@ -42,33 +43,31 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Stdio<S> {
             ready: VecDeque::new(),
             garbage: 0,
             max_line,
-            write: Arc::new(Mutex::new(Some(Writer::new(write, ending)))),
+            write: Arc::new(Mutex::new(write)),
             ending: ending.clone(),
         }
     }
 
     /// Takes in the first bytes of the chunk. `Err`: the connection must end for this.
     fn take(&mut self, count: usize) -> Result<(), String> {
-        let mut monster = false;
+        let mut too_much = false;
         let (ready, garbage) = (&mut self.ready, &mut self.garbage);
         let read = self.chunk.get(..count).unwrap_or_default();
-        let lines = self.lines.push(read, |line| match guard::read(line) {
+        let pushed = self.lines.push(read, |line| match lines::read(line) {
             Line::Empty => {}
             Line::Messages(messages, more) => {
                 ready.extend(messages);
                 *garbage += more;
             }
             Line::Garbage => *garbage += 1,
-            Line::Monster => monster = true,
+            Line::TooMuch => too_much = true,
         });
-        if lines.is_err() {
-            return Err(format!(
-                "it sent a line of more than {} bytes",
-                self.max_line
-            ));
+        if pushed.is_err() {
+            let max = self.max_line;
+            return Err(format!("it sent a line of more than {max} bytes"));
         }
-        if monster {
-            let (values, depth) = (guard::MAX_VALUES, guard::MAX_DEPTH);
+        if too_much {
+            let (values, depth) = (lines::MAX_VALUES, lines::MAX_DEPTH);
             return Err(format!(
                 "it sent a message of more than {values} values, or more than {depth} within each other"
             ));
@@ -94,33 +93,19 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Transport<RoleClient> for Stdio
             let mut line = serde_json::to_vec(&message)?;
             drop(message);
             line.push(b'\n');
-            let mut write = write.lock().await;
-            let Some(write) = write.as_mut() else {
-                return Err(io::ErrorKind::NotConnected.into());
-            };
-            let written = async {
-                let mut rest = line.as_slice();
-                while !rest.is_empty() {
-                    let count = timeout(WRITE, write.write(rest)).await??;
-                    if count == 0 {
-                        return Err(io::ErrorKind::WriteZero.into());
-                    }
-                    rest = rest.get(count..).unwrap_or_default();
+            let written = write_all(&mut *write.lock().await, &line).await;
+            written.map_err(|error| match error.kind() {
+                io::ErrorKind::TimedOut => {
+                    ending.end(format!("it took no input for {} s", WRITE.as_secs()));
+                    error
                 }
-                timeout(WRITE, write.flush()).await?
-            };
-            let written: io::Result<()> = written.await;
-            if written
-                .as_ref()
-                .is_err_and(|e| e.kind() == io::ErrorKind::TimedOut)
-            {
-                ending.end(format!("it took no input for {} s", WRITE.as_secs()));
-            }
-            written
+                kind @ io::ErrorKind::BrokenPipe => io::Error::new(kind, "it has ended"),
+                _ => error,
+            })
         }
     }
 
-    // Cut short at its one await, it loses nothing.
+    // Dropped at its one await, it loses nothing.
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
             if let Some(message) = self.ready.pop_front() {
@@ -144,9 +129,18 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Transport<RoleClient> for Stdio
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        // Not waiting for a write under way: `Writer` breaks it.
-        self.ending.end("it was shut down");
-        drop(self.write.lock().await.take());
         Ok(())
     }
+}
+
+/// The time limit is for each part that the server takes, not for the whole.
+async fn write_all<W: AsyncWrite + Unpin>(write: &mut W, mut rest: &[u8]) -> io::Result<()> {
+    while !rest.is_empty() {
+        let count = timeout(WRITE, write.write(rest)).await??;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        rest = rest.get(count..).unwrap_or_default();
+    }
+    timeout(WRITE, write.flush()).await?
 }

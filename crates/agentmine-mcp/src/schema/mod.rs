@@ -40,7 +40,6 @@ use serde_json::{Map, Value, json};
 
 use crate::output::head_of;
 
-pub(crate) use refs::inline;
 use typed::{enumerated, typed, values};
 
 /// Bytes of a schema as JSON, before and after.
@@ -49,7 +48,7 @@ const MAX_DESCRIPTION: usize = 8 * 1024;
 /// Branches of one `anyOf`.
 const MAX_BRANCHES: usize = 50;
 
-const TYPES: &[&str] = &[
+pub(crate) const TYPES: &[&str] = &[
     "array", "boolean", "integer", "null", "number", "object", "string",
 ];
 

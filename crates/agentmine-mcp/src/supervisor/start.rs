@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::eras::Key;
 use super::shared::{Live, Shared};
-use crate::client::of_itself;
+use crate::client::is_servers_own;
 use crate::config::Transport;
 use crate::{Client, Era, Launcher, McpError, ProcessFault, ServerProcess};
 
@@ -165,7 +165,7 @@ async fn explained(
 ) -> McpError {
     let by_itself = match &error {
         McpError::Connection { detail, .. } | McpError::Protocol { detail, .. } => {
-            of_itself(detail)
+            is_servers_own(detail)
         }
         McpError::Configuration { .. }
         | McpError::Process { .. }

@@ -175,7 +175,7 @@ async fn all_kinds_are_listed_and_sorted() {
     );
     assert_eq!(offer.resources[0].mime_type.as_deref(), Some("text/plain"));
     assert_eq!(offer.resources[1].name, "B");
-    assert_eq!(offer.templates[0].uri_template, "file:///{path}");
+    assert_eq!(offer.templates[0].uri, "file:///{path}");
     assert_eq!(offer.prompts.len(), 1);
     assert_eq!(
         offer.prompts[0]
@@ -189,7 +189,7 @@ async fn all_kinds_are_listed_and_sorted() {
         offer.left_out,
         [
             "resource 3: it has no uri",
-            "prompt \"q\": its arguments are no list"
+            "prompt \"q\": its arguments are not a list"
         ]
     );
 }

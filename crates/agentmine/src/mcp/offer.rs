@@ -73,8 +73,7 @@ pub(super) async fn resources(with: With, server: Option<String>) -> Result<Exit
             let resources = offer.resources.iter();
             let resources = resources.map(|r| (&r.uri, &r.name, &r.mime_type, &r.description));
             let templates = offer.templates.iter();
-            let templates =
-                templates.map(|t| (&t.uri_template, &t.name, &t.mime_type, &t.description));
+            let templates = templates.map(|t| (&t.uri, &t.name, &t.mime_type, &t.description));
             for (uri, name, mime_type, description) in resources.chain(templates) {
                 none = false;
                 rows.add_row(vec![
@@ -106,7 +105,7 @@ fn resources_json(catalog: &Catalog) -> Vec<Value> {
         all.extend(offer.templates.iter().map(|template| {
             json!({
                 "server": server,
-                "uriTemplate": template.uri_template,
+                "uriTemplate": template.uri,
                 "name": template.name,
                 "mimeType": template.mime_type,
                 "description": template.description,

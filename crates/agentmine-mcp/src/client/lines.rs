@@ -1,24 +1,24 @@
-//! What a server writes, line by line, before the protocol sees it.
+//! What a server writes, line by line, before it is read as messages.
 //!
-//! Promised, whatever a server writes and however it is cut into pieces on the way:
-//! - a line is what stands before a line feed; blanks around it, a carriage return and a byte order
-//!   mark are taken off, and an empty one is nothing. Half a line at the end of the stream is dropped;
-//! - a line longer than the limit ends the connection, and no more than the limit is ever held;
-//! - a line is read as a message only if it nests at most [`MAX_DEPTH`] deep and holds at most
+//! Guaranteed, whatever a server writes and however it is cut into pieces on the way:
+//! - A line is what comes before a line feed. Blanks around it, a carriage return and a byte order mark
+//!   are removed, and an empty line is ignored. Half a line at the end of the stream is dropped.
+//! - A line longer than the limit ends the connection, and no more than the limit is ever held.
+//! - A line is read as a message only if it nests at most [`MAX_DEPTH`] deep and holds at most
 //!   [`MAX_VALUES`] values, since a value takes many times its text in memory; more than that ends the
-//!   connection. What else is no message (invalid UTF-8, NUL bytes, no JSON, no JSON-RPC, an id that
-//!   is no whole number and no string) is garbage: dropped, and counted up to [`MAX_GARBAGE`];
-//! - an array is a batch, as the revision of 2025-03-26 allowed: up to [`MAX_BATCH`] messages, each
-//!   judged on its own.
+//!   connection. Everything else that is not a message (invalid UTF-8, NUL bytes, not JSON, not JSON-RPC,
+//!   an id that is neither a whole number nor a string) is garbage: dropped, and counted up to
+//!   [`MAX_GARBAGE`].
+//! - An array is a batch, as the revision of 2025-03-26 allowed: up to [`MAX_BATCH`] messages, each
+//!   read on its own.
 //!
 //! `cargo install cargo-fuzz` and, in `fuzz/`,
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none line_reader -- -max_total_time=180 -max_len=4096`
-//! fuzz it by libFuzzer; `PROPTEST_CASES=100000 cargo test -p agentmine-mcp --release guard` does so by
-//! the properties below.
+//! fuzz it by libFuzzer; `PROPTEST_CASES=100000 cargo test -p agentmine-mcp --release lines` does so by
+//! the properties in its tests.
 
 use rmcp::model::ServerJsonRpcMessage;
-use serde::Deserializer as _;
-use serde::de::{Deserialize, SeqAccess, Visitor};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 /// Lines that are not messages, over the life of a connection.
@@ -29,7 +29,7 @@ pub(crate) const MAX_DEPTH: usize = 127;
 pub(crate) const MAX_VALUES: usize = 250_000;
 /// Messages of one batch.
 pub(crate) const MAX_BATCH: usize = 1_000;
-/// A buffer that has grown past this is let go after its line.
+/// A buffer that has grown past this is freed after its line.
 const KEPT: usize = 64 * 1024;
 
 /// Puts lines together.
@@ -101,12 +101,12 @@ impl Lines {
 pub(crate) enum Line {
     /// Nothing but blanks.
     Empty,
-    /// Messages, and how much garbage stood between them.
+    /// Messages, and how many entries of a batch were none.
     Messages(Vec<ServerJsonRpcMessage>, usize),
     /// Not the protocol.
     Garbage,
     /// More than a message may be.
-    Monster,
+    TooMuch,
 }
 
 /// Reads one line.
@@ -119,23 +119,23 @@ pub(crate) fn read(line: &[u8]) -> Line {
         Some(first) => *first,
     };
     if !fits(line) {
-        return Line::Monster;
+        return Line::TooMuch;
     }
     match first {
         b'{' => match serde_json::from_slice(line) {
             Ok(message) => Line::Messages(vec![message], 0),
             Err(_) => Line::Garbage,
         },
-        b'[' => {
-            let mut reader = serde_json::Deserializer::from_slice(line);
-            match reader
-                .deserialize_seq(Batch)
-                .map(|batch| (batch, reader.end()))
-            {
-                Ok(((messages, garbage), Ok(()))) => Line::Messages(messages, garbage),
-                _ => Line::Garbage,
+        b'[' => match serde_json::from_slice::<Vec<Value>>(line) {
+            Ok(entries) if entries.len() <= MAX_BATCH => {
+                let count = entries.len();
+                let read = entries.into_iter().map(ServerJsonRpcMessage::deserialize);
+                let messages: Vec<_> = read.flatten().collect();
+                let garbage = count - messages.len();
+                Line::Messages(messages, garbage)
             }
-        }
+            Ok(_) | Err(_) => Line::Garbage,
+        },
         _ => Line::Garbage,
     }
 }
@@ -162,31 +162,6 @@ fn fits(line: &[u8]) -> bool {
         }
     }
     true
-}
-
-/// Reads a batch; what is no message in it is counted.
-struct Batch;
-
-impl<'de> Visitor<'de> for Batch {
-    type Value = (Vec<ServerJsonRpcMessage>, usize);
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a batch")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let (mut messages, mut garbage) = (Vec::new(), 0);
-        while let Some(entry) = entries.next_element::<Value>()? {
-            match ServerJsonRpcMessage::deserialize(entry) {
-                Ok(message) => messages.push(message),
-                Err(_) => garbage += 1,
-            }
-            if messages.len() + garbage > MAX_BATCH {
-                return Err(serde::de::Error::custom("too many"));
-            }
-        }
-        Ok((messages, garbage))
-    }
 }
 
 #[cfg(test)]

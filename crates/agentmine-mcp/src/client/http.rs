@@ -1,12 +1,11 @@
 //! Streamable HTTP.
 //!
-//! Headers of the configuration are secret: they go to the configured origin only (no redirect leads
-//! to another), are marked so that nothing prints them, and no error repeats the query of a URL, where
-//! others put theirs. Sizes are bounded: an event by [`McpLimits::max_line`], a body by what the library
-//! has built in (16 MiB, 64 KiB of an error). Time is bounded by the limits of the calls; connecting
-//! by [`CONNECT`].
+//! Headers of the configuration are secret: they go to the configured origin only (no redirect to another
+//! is followed), are marked so that nothing prints them, and no error repeats the query of a URL, where
+//! other services put their keys. Sizes are bounded: an event by [`McpLimits::max_line`], a body by rmcp's
+//! own limits (16 MiB, 64 KiB of an error). Time is bounded by the limits of the calls; connecting by
+//! [`CONNECT`].
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,18 +23,18 @@ use rmcp::transport::streamable_http_client::{
 };
 use url::Url;
 
+use super::ending::Ending;
 use crate::McpLimits;
-use crate::client::{Ending, Failure};
 use crate::output::shortened;
 
-/// How long a connection may take to stand.
+/// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
 const MAX_REDIRECTS: usize = 5;
-/// What is shorter is no secret, and to blank it out would only make text unreadable.
+/// A shorter value is not a secret, and redacting it would only make text unreadable.
 const MIN_SECRET: usize = 6;
 
 /// A transport to this URL. An error is one of the configuration, in words.
-pub(crate) fn transport(
+pub(super) fn transport(
     url: &Url,
     headers: &BTreeMap<String, Secret>,
     limits: &McpLimits,
@@ -45,9 +44,9 @@ pub(crate) fn transport(
     for (name, value) in headers {
         let shown = shortened(name);
         let name = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| format!("{shown:?} is no name of a header"))?;
+            .map_err(|_| format!("{shown:?} is not the name of a header"))?;
         let mut value = HeaderValue::from_str(value.expose()).map_err(|_| {
-            format!("the value of header {shown:?} has characters that no header may have")
+            format!("the value of header {shown:?} has characters that are not allowed in headers")
         })?;
         value.set_sensitive(true);
         custom.insert(name, value);
@@ -68,17 +67,20 @@ pub(crate) fn transport(
         .redirect(same_origin)
         .connect_timeout(CONNECT);
     if url.scheme() == "http" {
-        // A server on this machine needs no certificates, so a system without any must do.
+        // A server on this machine needs no certificates, so it must work on a system without any.
         builder = builder.tls_certs_only([]);
     }
-    let client = builder
-        .build()
-        .map_err(|error| format!("no HTTP client could be made: {}", error.without_url()))?;
+    let client = builder.build().map_err(|error| {
+        format!(
+            "the HTTP client could not be built: {}",
+            error.without_url()
+        )
+    })?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
     config.custom_headers = custom;
     config.max_sse_event_size = limits.max_line;
     Ok(StreamableHttpClientTransport::with_client(
-        Quiet {
+        Redacting {
             client,
             ending: ending.clone(),
             secrets: secrets(url, headers).into(),
@@ -88,25 +90,26 @@ pub(crate) fn transport(
 }
 
 /// A failure to connect, with what to do about it.
-pub(crate) fn explained(url: &Url, failure: &Failure) -> String {
-    let detail = without_query(&failure.detail, url);
-    if detail.contains("403") {
-        return format!("{detail}; check what `headers` of this server allow");
-    }
-    if failure.authorization || detail.contains("401") {
-        return format!(
-            "{detail}; it wants to know who asks: set `headers` of this server, such as \"Authorization\""
-        );
-    }
-    if ["HTTP 404", "HTTP 405", "text/html"]
+pub(super) fn explained(url: &Url, detail: &str) -> String {
+    let detail = without_query(detail, url);
+    let has = |parts: &[&str]| parts.iter().any(|part| detail.contains(part));
+    let advice = if has(&["403"]) {
+        "check what `headers` of this server allow"
+    } else if has(&["401"]) {
+        "it requires authentication: set `headers` of this server, such as \"Authorization\""
+    } else if has(&["HTTP 404", "HTTP 405", "text/html"]) {
+        "is this its streamable HTTP endpoint? The older HTTP with SSE (an `/sse` endpoint) is not supported"
+    } else {
+        return detail;
+    };
+    format!("{detail}; {advice}")
+}
+
+/// Whether the server refused us, so that another attempt is of no use.
+pub(super) fn is_refusal(detail: &str) -> bool {
+    ["HTTP 401", "HTTP 403"]
         .iter()
-        .any(|it| detail.contains(it))
-    {
-        return format!(
-            "{detail}; is this its streamable HTTP endpoint? The older HTTP with SSE (an `/sse` endpoint) is not supported"
-        );
-    }
-    detail
+        .any(|code| detail.contains(code))
 }
 
 fn without_query(words: &str, url: &Url) -> String {
@@ -121,65 +124,61 @@ type Error = StreamableHttpError<reqwest::Error>;
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Events = BoxStream<'static, Result<sse_stream::Sse, SseError>>;
 
-/// The library's client, but for the URLs in its errors.
+/// The client, without URLs and secrets in its errors.
 #[derive(Clone)]
-struct Quiet {
+struct Redacting {
     client: reqwest::Client,
     ending: Ending,
     secrets: Arc<[Secret]>,
 }
 
-/// What a server was told and might say again, in an error.
+/// What a server gets from us and might repeat in an error; the longest first.
 fn secrets(url: &Url, headers: &BTreeMap<String, Secret>) -> Vec<Secret> {
-    let headers = headers
-        .values()
-        .flat_map(|value| std::iter::once(value.expose()).chain(value.expose().split_whitespace()))
-        .map(str::to_owned);
-    let query = url.query_pairs().map(|(_, value)| value.into_owned());
+    let headers = headers.values().map(Secret::expose);
+    let headers = headers.flat_map(|value| std::iter::once(value).chain(value.split_whitespace()));
+    let decoded = url.query_pairs().map(|(_, value)| value.into_owned());
     let raw = url
         .query()
         .into_iter()
         .flat_map(|query| query.split(['&', '=']));
     let mut all: Vec<String> = headers
-        .chain(query)
-        .chain(raw.map(str::to_owned))
-        .chain(url.password().map(str::to_owned))
+        .chain(raw)
+        .chain(url.password())
+        .map(str::to_owned)
+        .chain(decoded)
         .filter(|secret| secret.len() >= MIN_SECRET)
         .collect();
     all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     all.into_iter().map(Secret::new).collect()
 }
 
-impl Quiet {
-    fn quiet(&self, error: Error) -> Error {
-        match error {
+impl Redacting {
+    fn redacted(&self, error: Error) -> Error {
+        let words = match error {
+            StreamableHttpError::Client(error) if error.is_redirect() => {
+                "a redirect to another origin is not followed".to_owned()
+            }
             StreamableHttpError::Client(error) => {
-                let redirected = error.is_redirect();
-                let error = error.without_url();
-                if redirected {
-                    let words = Cow::Borrowed("a redirect to another origin is not followed");
-                    return StreamableHttpError::UnexpectedServerResponse(words);
-                }
-                StreamableHttpError::Client(error)
+                return StreamableHttpError::Client(error.without_url());
             }
+            StreamableHttpError::AuthRequired(_) => "HTTP 401 Unauthorized".to_owned(),
+            StreamableHttpError::InsufficientScope(_) => "HTTP 403 Forbidden".to_owned(),
             StreamableHttpError::UnexpectedServerResponse(words) => {
-                let hidden = self
-                    .secrets
-                    .iter()
-                    .fold(words.into_owned(), |words, secret| {
-                        words.replace(secret.expose(), "***")
-                    });
-                StreamableHttpError::UnexpectedServerResponse(hidden.into())
+                let secrets = self.secrets.iter();
+                secrets.fold(words.into_owned(), |words, secret| {
+                    words.replace(secret.expose(), "***")
+                })
             }
-            other => other,
-        }
+            other => return other,
+        };
+        StreamableHttpError::UnexpectedServerResponse(words.into())
     }
 
-    /// The same for a message of ours. Where nobody is there to take it the connection has ended, and
-    /// is to be made anew: nothing else would tell of a server that went away while it was idle.
+    /// The same for a message of ours. Where nobody is there to take it, the connection has ended and must
+    /// be made anew: nothing else shows that a server went away while it was idle.
     fn posted<T>(&self, posted: Result<T, Error>) -> Result<T, Error> {
         posted.map_err(|error| {
-            let error = self.quiet(error);
+            let error = self.redacted(error);
             if let StreamableHttpError::Client(client) = &error
                 && (client.is_connect() || client.is_request())
             {
@@ -190,7 +189,7 @@ impl Quiet {
     }
 }
 
-impl StreamableHttpClient for Quiet {
+impl StreamableHttpClient for Redacting {
     type Error = reqwest::Error;
 
     async fn post_message(
@@ -230,7 +229,7 @@ impl StreamableHttpClient for Quiet {
         headers: Headers,
     ) -> Result<(), Error> {
         let deleted = self.client.delete_session(uri, session, auth, headers);
-        deleted.await.map_err(|error| self.quiet(error))
+        deleted.await.map_err(|error| self.redacted(error))
     }
 
     async fn get_stream(
@@ -244,7 +243,7 @@ impl StreamableHttpClient for Quiet {
         let stream = self
             .client
             .get_stream(uri, session, last_event, auth, headers);
-        stream.await.map_err(|error| self.quiet(error))
+        stream.await.map_err(|error| self.redacted(error))
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -259,6 +258,6 @@ impl StreamableHttpClient for Quiet {
         let client = &self.client;
         let stream =
             client.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max);
-        stream.await.map_err(|error| self.quiet(error))
+        stream.await.map_err(|error| self.redacted(error))
     }
 }

@@ -1,15 +1,14 @@
-//! Answers what a server asks of us.
+//! Answers a server's requests.
 //!
-//! Told to a server as a capability, and answered, is only what somebody stands behind: roots and
-//! sampling where the configuration says so, elicitation where the [`Elicitation`] takes questions.
-//! All else but `ping` is "method not found". So is, in the stateless era, every request that does
-//! not come as part of a result: that era has none.
+//! Declared as a capability, and answered, is only what has an implementation behind it: roots and
+//! sampling where the configuration allows them, elicitation where the [`Elicitation`] takes questions.
+//! Everything else but `ping` is "method not found".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rmcp::ErrorData;
-use rmcp::model::{ClientCapabilities, ErrorCode};
+use rmcp::model::ErrorCode;
 use serde_json::{Map, Value, json};
 
 use super::ConnectOptions;
@@ -19,7 +18,7 @@ use crate::output::shortened;
 /// Questions of one server at the same time.
 const MAX_QUESTIONS: usize = 16;
 
-pub(crate) struct Desk {
+pub(crate) struct RequestHandler {
     server: String,
     roots: Option<Vec<(String, String)>>,
     sampling: Option<Arc<dyn SamplingHandler>>,
@@ -27,40 +26,43 @@ pub(crate) struct Desk {
     open: AtomicUsize,
 }
 
-impl Desk {
+impl RequestHandler {
     pub(crate) fn new(server: &str, options: &ConnectOptions) -> Self {
-        let said = options.capabilities;
+        let allowed = options.capabilities;
         let takes_questions = options.elicitation.takes_questions();
         Self {
             server: server.to_owned(),
-            roots: said.roots.then(|| options.roots.clone()),
-            sampling: options.sampling.clone().filter(|_| said.sampling),
+            roots: allowed.roots.then(|| options.roots.clone()),
+            sampling: options.sampling.clone().filter(|_| allowed.sampling),
             elicitation: takes_questions.then(|| options.elicitation.clone()),
             open: AtomicUsize::new(0),
         }
     }
 
-    /// What a server is told that it may ask.
-    pub(crate) fn declared(&self) -> ClientCapabilities {
-        let mut said = Map::new();
+    /// The capabilities that the server is told.
+    pub(crate) fn capabilities(&self) -> Value {
+        let mut declared = Map::new();
         if self.roots.is_some() {
-            said.insert("roots".into(), json!({}));
+            declared.insert("roots".into(), json!({}));
         }
         if self.sampling.is_some() {
-            said.insert("sampling".into(), json!({}));
+            declared.insert("sampling".into(), json!({}));
         }
         if self.elicitation.is_some() {
-            said.insert("elicitation".into(), json!({"form": {}, "url": {}}));
+            declared.insert("elicitation".into(), json!({"form": {}, "url": {}}));
         }
-        serde_json::from_value(Value::Object(said)).unwrap_or_default()
+        Value::Object(declared)
     }
 
-    /// Whether an answer is being waited for, by a person or a model.
-    pub(crate) fn busy(&self) -> bool {
+    /// Whether a person or a model is working on an answer.
+    pub(crate) fn is_busy(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0
     }
 
-    pub(crate) async fn answer(&self, method: &str, params: Value) -> Result<Value, ErrorData> {
+    /// Answers a request with its `method` and `params`.
+    pub(crate) async fn answer_request(&self, request: &Value) -> Result<Value, ErrorData> {
+        let params = request["params"].clone();
+        let method = request["method"].as_str().unwrap_or_default();
         let unknown = || {
             let method = shortened(method);
             ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None)
@@ -68,9 +70,8 @@ impl Desk {
         match method {
             "ping" => Ok(json!({})),
             "roots/list" => {
-                let roots = self.roots.as_ref().ok_or_else(unknown)?;
+                let roots = self.roots.as_ref().ok_or_else(unknown)?.iter();
                 let roots: Vec<Value> = roots
-                    .iter()
                     .map(|(uri, name)| json!({"uri": uri, "name": name}))
                     .collect();
                 Ok(json!({ "roots": roots }))
@@ -79,7 +80,7 @@ impl Desk {
                 let sampling = self.sampling.as_ref().ok_or_else(unknown)?;
                 let _open = self.open()?;
                 let made = sampling.create(&self.server, params).await;
-                // The code that the specification gives for a person's no.
+                // The code that the protocol gives for a user's rejection.
                 made.map_err(|words| ErrorData::new(ErrorCode(-1), words, None))
             }
             "elicitation/create" => {
@@ -119,25 +120,23 @@ impl Drop for Open<'_> {
 }
 
 fn question(params: &Value) -> Result<Question, ErrorData> {
-    let text = |key: &str| params.get(key).and_then(Value::as_str);
-    let wrong = |words: &str| ErrorData::new(ErrorCode::INVALID_PARAMS, words.to_owned(), None);
-    let message = shortened(text("message").unwrap_or_default());
-    match text("mode") {
-        None | Some("form") => {
-            let schema = params
-                .get("requestedSchema")
-                .filter(|schema| schema.is_object());
-            let schema = schema
-                .ok_or_else(|| wrong("requestedSchema is no object"))?
-                .clone();
-            Ok(Question::Form { message, schema })
-        }
-        Some("url") => {
-            let url = text("url")
-                .ok_or_else(|| wrong("url is missing"))?
-                .to_owned();
-            Ok(Question::Url { message, url })
-        }
+    let wrong = |words: &'static str| ErrorData::invalid_params(words, None);
+    let message = shortened(params["message"].as_str().unwrap_or_default());
+    match params["mode"].as_str() {
+        None | Some("form") => match &params["requestedSchema"] {
+            schema @ Value::Object(_) => Ok(Question::Form {
+                message,
+                schema: schema.clone(),
+            }),
+            _ => Err(wrong("requestedSchema is not an object")),
+        },
+        Some("url") => match params["url"].as_str() {
+            Some(url) => Ok(Question::Url {
+                message,
+                url: url.to_owned(),
+            }),
+            None => Err(wrong("url is missing")),
+        },
         Some(_) => Err(wrong("mode is neither form nor url")),
     }
 }

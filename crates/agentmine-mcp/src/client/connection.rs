@@ -1,0 +1,373 @@
+//! The task that owns a connection's transport and speaks JSON-RPC over it.
+//!
+//! - A connection ends once. The first reason stays, and every request that is open then fails with it.
+//! - Whatever a server sends, its cost is bounded: changes are counted, progress and logs that nobody
+//!   takes are dropped, at most [`MAX_OPEN`] of its requests are answered at a time, and a response
+//!   that matches no open request (wrong id, sent twice, too late) is dropped.
+//! - Messages of ours are written in the order in which they were given.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
+use rmcp::ErrorData;
+use rmcp::model::{
+    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientRequest,
+    ClientResult, CustomResult, ErrorCode, InitializedNotification, JsonRpcMessage, NumberOrString,
+    ProgressToken, RequestId, ServerJsonRpcMessage, ServerNotification, ServerResult,
+};
+use rmcp::service::RoleClient;
+use rmcp::transport::Transport;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::CallProgress;
+use super::ending::Ending;
+use super::handler::RequestHandler;
+use crate::output::{shortened, weight};
+use crate::{Era, lock};
+
+/// Requests of a server that are being answered, the writing of the answers included.
+const MAX_OPEN: usize = 1_000;
+/// Bytes of the id of a server's request.
+const MAX_ID: usize = 256;
+/// Bytes in memory of a server's request: several are open at a time, for long.
+const MAX_REQUEST: usize = 4 * 1024 * 1024;
+/// Log messages that are kept.
+const MAX_LOGS: usize = 100;
+/// Marks an error that rmcp makes up for a response that never came over HTTP.
+const NEVER_CAME: &str = "io.modelcontextprotocol/transportClosed";
+
+/// What the task, the handle and the client share.
+pub(super) struct Shared {
+    /// The server's configured name.
+    pub(super) server: String,
+    pub(super) ending: Ending,
+    pub(super) handler: RequestHandler,
+    /// Counts the notifications that a list has changed.
+    pub(super) changes: watch::Sender<u64>,
+    /// `None`: the configuration does not ask for logs.
+    pub(super) logs: Option<Mutex<VecDeque<String>>>,
+}
+
+/// A server's response: its result, or its refusal.
+pub(super) type Response = Result<ServerResult, ErrorData>;
+
+/// What the handle asks of the task.
+pub(super) enum Command {
+    Request(i64, Box<ClientRequest>, Waiting),
+    /// The response is not waited for any longer.
+    Abandon(i64, Cancel),
+    Initialized,
+    /// The handshake is done.
+    Settle(Era),
+}
+
+/// Whether the server is told that a request is abandoned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cancel {
+    Yes,
+    No,
+}
+
+/// Who waits for a response. An error says why there is none.
+pub(super) struct Waiting {
+    pub(super) response: oneshot::Sender<Result<Response, String>>,
+    pub(super) progress: mpsc::Sender<CallProgress>,
+}
+
+/// The task that owns the transport.
+pub(super) struct Connection<T> {
+    transport: T,
+    shared: Arc<Shared>,
+    /// `None` until the handshake is done.
+    era: Option<Era>,
+    /// Our requests without a response.
+    waiting: HashMap<i64, Waiting>,
+    sends: FuturesUnordered<BoxFuture<'static, Sent>>,
+    /// The server's requests that are being answered.
+    answers: JoinSet<(RequestId, ClientJsonRpcMessage)>,
+    answering: HashMap<RequestId, AbortHandle>,
+    /// Answers that are being written.
+    unsent: usize,
+    closed: CancellationToken,
+}
+
+/// What was written, or could not be.
+enum Sent {
+    Request(i64, Result<(), String>),
+    Initialized(Result<(), String>),
+    Cancellation,
+    Answer,
+}
+
+impl<T: Transport<RoleClient> + 'static> Connection<T> {
+    /// `closed` is cancelled when the transport is closed.
+    pub(super) fn new(transport: T, shared: Arc<Shared>, closed: CancellationToken) -> Self {
+        Self {
+            transport,
+            shared,
+            era: None,
+            waiting: HashMap::new(),
+            sends: FuturesUnordered::new(),
+            answers: JoinSet::new(),
+            answering: HashMap::new(),
+            unsent: 0,
+            closed,
+        }
+    }
+
+    pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+        let ended = self.shared.ending.token().clone();
+        loop {
+            // Each branch loses nothing when it is dropped.
+            tokio::select! {
+                biased;
+                () = ended.cancelled() => break,
+                Some(sent) = self.sends.next() => self.sent(sent),
+                Some(answer) = self.answers.join_next() => {
+                    // A handler that panicked leaves its request without an answer.
+                    if let Ok((id, answer)) = answer {
+                        self.answering.remove(&id);
+                        self.unsent += 1;
+                        self.send(answer, |_| Sent::Answer);
+                    }
+                }
+                command = commands.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => break,
+                },
+                message = self.transport.receive() => match message {
+                    Some(message) => self.receive(message),
+                    None => {
+                        // A failure to send says more than the end.
+                        while let Some(Some(sent)) = self.sends.next().now_or_never() {
+                            self.sent(sent);
+                        }
+                        self.shared.ending.end("it has ended");
+                    }
+                },
+            }
+        }
+        self.waiting.clear();
+        self.answers.abort_all();
+        self.sends.clear();
+        let _ = self.transport.close().await;
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Request(id, request, waiting) => {
+                self.waiting.insert(id, waiting);
+                let message = JsonRpcMessage::request(*request, RequestId::Number(id));
+                self.send(message, move |result| Sent::Request(id, result));
+            }
+            Command::Initialized => {
+                let initialized = InitializedNotification::default();
+                let message = JsonRpcMessage::notification(initialized.into());
+                self.send(message, Sent::Initialized);
+            }
+            Command::Abandon(id, cancel) => {
+                if self.waiting.remove(&id).is_some() && cancel == Cancel::Yes {
+                    let reason = Some("given up by the caller".to_owned());
+                    let params =
+                        CancelledNotificationParam::new(Some(RequestId::Number(id)), reason);
+                    let message =
+                        JsonRpcMessage::notification(CancelledNotification::new(params).into());
+                    self.send(message, |_| Sent::Cancellation);
+                }
+            }
+            Command::Settle(era) => self.era = Some(era),
+        }
+    }
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+        then: impl FnOnce(Result<(), String>) -> Sent + Send + 'static,
+    ) {
+        let sending = self.transport.send(message);
+        let told = |error: &dyn Display| shortened(&error.to_string());
+        self.sends.push(Box::pin(async move {
+            then(sending.await.map_err(|error| told(&error)))
+        }));
+    }
+
+    fn sent(&mut self, sent: Sent) {
+        match sent {
+            Sent::Request(id, Err(error)) => {
+                if let Some(waiting) = self.waiting.remove(&id) {
+                    let reason = self.shared.ending.reason().map(str::to_owned);
+                    let _ = waiting.response.send(Err(reason.unwrap_or(error)));
+                }
+            }
+            Sent::Initialized(Err(error)) => self.shared.ending.end(error),
+            Sent::Answer => self.unsent -= 1,
+            Sent::Request(_, Ok(())) | Sent::Initialized(Ok(())) | Sent::Cancellation => {}
+        }
+    }
+
+    fn receive(&mut self, message: ServerJsonRpcMessage) {
+        match message {
+            JsonRpcMessage::Response(response) => self.respond(&response.id, Ok(response.result)),
+            JsonRpcMessage::Error(error) => match (error.id, self.era) {
+                (Some(id), _) => self.respond(&id, Err(error.error)),
+                // Until the handshake is done one request is open at most, so it is meant.
+                (None, None) => {
+                    let open = self.waiting.keys().next().copied();
+                    let open = open.map(RequestId::Number);
+                    open.into_iter()
+                        .for_each(|id| self.respond(&id, Err(error.error.clone())));
+                }
+                (None, Some(_)) => {}
+            },
+            JsonRpcMessage::Request(request) => {
+                if matches!(&request.id, RequestId::String(id) if id.len() > MAX_ID) {
+                    // It would be held, and sent back, up to a thousand times.
+                    let reason = format!("a request of it has an id of more than {MAX_ID} bytes");
+                    return self.shared.ending.end(reason);
+                }
+                let asked = serde_json::to_value(&request.request).unwrap_or_default();
+                self.answer(request.id, asked);
+            }
+            JsonRpcMessage::Notification(message) => self.notified(message.notification),
+        }
+    }
+
+    fn respond(&mut self, id: &RequestId, response: Response) {
+        let Some(waiting) = number(id).and_then(|id| self.waiting.remove(&id)) else {
+            return;
+        };
+        let never_came = response.as_ref().is_err_and(|error| {
+            let data = error.data.as_ref();
+            data.is_some_and(|data| data.get(NEVER_CAME).is_some())
+        });
+        let _ = waiting.response.send(match never_came {
+            true => Err("the response ended before it was complete".into()),
+            false => Ok(response),
+        });
+    }
+
+    /// Has a request of the server answered.
+    fn answer(&mut self, id: RequestId, asked: Value) {
+        if self.answers.len() + self.unsent >= MAX_OPEN {
+            let reason = format!("it made more than {MAX_OPEN} requests at the same time");
+            return self.shared.ending.end(reason);
+        }
+        let refused = if weight(&asked) > MAX_REQUEST {
+            let words = format!("a request of more than {MAX_REQUEST} bytes is not accepted");
+            Some(ErrorData::invalid_request(words, None))
+        } else if self.era == Some(Era::Stateless) && asked["method"] != "ping" {
+            let words = "this revision of the protocol has no requests of a server";
+            Some(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, words, None))
+        } else {
+            None
+        };
+        let (shared, answered) = (self.shared.clone(), id.clone());
+        let task = self.answers.spawn(async move {
+            let answer = match refused {
+                Some(error) => Err(error),
+                None => shared.handler.answer_request(&asked).await,
+            };
+            let message = match answer {
+                Ok(result) => {
+                    let result = ClientResult::CustomResult(CustomResult::new(result));
+                    JsonRpcMessage::response(result, answered.clone())
+                }
+                Err(error) => JsonRpcMessage::error(error, Some(answered.clone())),
+            };
+            (answered, message)
+        });
+        // An earlier one of the same id is answered too, but can no longer be cancelled.
+        self.answering.insert(id, task);
+    }
+
+    fn notified(&mut self, notification: ServerNotification) {
+        match notification {
+            ServerNotification::CancelledNotification(cancelled) => {
+                if let Some(id) = cancelled.params.request_id {
+                    self.cancelled(&id);
+                }
+            }
+            ServerNotification::ToolListChangedNotification(_)
+            | ServerNotification::ResourceListChangedNotification(_)
+            | ServerNotification::PromptListChangedNotification(_) => self.shared.changed(),
+            ServerNotification::ProgressNotification(progress) => {
+                let progress = progress.params;
+                let ProgressToken(token) = &progress.progress_token;
+                if let Some(waiting) = number(token).and_then(|id| self.waiting.get(&id)) {
+                    let _ = waiting.progress.try_send(CallProgress {
+                        progress: progress.progress,
+                        total: progress.total,
+                        message: progress.message.as_deref().map(shortened),
+                    });
+                }
+            }
+            ServerNotification::LoggingMessageNotification(message) => {
+                let message = serde_json::to_value(&message.params).unwrap_or_default();
+                self.shared.log(&message);
+            }
+            // Resources are not subscribed to, and tasks are not made.
+            _ => {}
+        }
+    }
+
+    /// A server gives up a request of its own; in the stateless era it ends a subscription of ours.
+    fn cancelled(&mut self, id: &RequestId) {
+        if self.era == Some(Era::Stateless) {
+            let error = ErrorData::new(ErrorCode(-32800), "the server has cancelled it", None);
+            self.respond(id, Err(error));
+        } else if let Some(task) = self.answering.remove(id) {
+            task.abort();
+        }
+    }
+}
+
+impl<T> Drop for Connection<T> {
+    /// Also where a bug of ours ends the task.
+    fn drop(&mut self) {
+        self.shared.ending.end("it has ended");
+        self.closed.cancel();
+    }
+}
+
+/// The number of an id of ours. Servers are known to make a string of it.
+fn number(id: &NumberOrString) -> Option<i64> {
+    match id {
+        NumberOrString::Number(number) => Some(*number),
+        NumberOrString::String(text) => text.parse().ok(),
+    }
+}
+
+impl Shared {
+    pub(super) fn changed(&self) {
+        self.changes
+            .send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    fn log(&self, message: &Value) {
+        let Some(logs) = &self.logs else {
+            return;
+        };
+        let level = message["level"].as_str().unwrap_or("info");
+        let text = match &message["data"] {
+            Value::String(text) => shortened(text),
+            Value::Null => String::new(),
+            data => shortened(&data.to_string()),
+        };
+        let line = match message["logger"].as_str() {
+            Some(logger) => format!("{level}: {}: {text}", shortened(logger)),
+            None => format!("{level}: {text}"),
+        };
+        let mut logs = lock(logs);
+        if logs.len() == MAX_LOGS {
+            logs.pop_front();
+        }
+        logs.push_back(line);
+    }
+}
