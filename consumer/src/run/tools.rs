@@ -332,7 +332,7 @@ fn sandbox_may_be_gone(error: &McpError) -> bool {
         McpError::Process { .. } | McpError::Connection { .. } | McpError::Protocol { .. } => true,
         McpError::ToolExecution { fault, .. } => match fault {
             CallFault::Unavailable(_) => true,
-            CallFault::Refused { .. } | CallFault::Timeout { .. } => false,
+            CallFault::Timeout { .. } => false,
         },
         McpError::Configuration { .. } => false,
     }

@@ -110,14 +110,6 @@ impl std::fmt::Display for ProcessFault {
 /// Why a request failed on a server that runs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallFault {
-    /// A JSON-RPC error.
-    #[error("{message} (code {code})")]
-    Refused {
-        /// The server's code.
-        code: i64,
-        /// Its words, shortened.
-        message: String,
-    },
     /// No answer in time. The call was cancelled on the server.
     #[error("no answer within {} s", after.as_secs_f64())]
     Timeout {

@@ -21,7 +21,7 @@ mod names;
 mod output;
 mod process;
 mod schema;
-mod supervisor;
+mod server;
 mod types;
 mod watch;
 
@@ -32,12 +32,13 @@ pub use ask::{Answer, Declining, Elicitation, Question, SamplingHandler};
 pub use client::{CallOptions, CallProgress, Client, ConnectOptions};
 pub use error::{CallFault, ConfigFault, McpError, ProcessFault};
 pub use launch::{Launched, Launcher, ServerProcess, ServerStream};
-pub use manager::{
-    Catalog, Changed, ClientRoots, Launchers, Manager, ManagerPolicy, Notice, NoticeKind,
-    ServerState, ServerStatus, Watch,
-};
+pub use manager::{Catalog, Manager};
 pub use names::{WireTable, wire_names};
 pub use process::{ALLOWED_ENV, WorkerLauncher};
+pub use server::{
+    Changed, ClientRoots, Launchers, ManagerPolicy, Notice, NoticeKind, ServerState, ServerStatus,
+    Watch,
+};
 pub use types::{
     Era, Greeting, McpLimits, Offer, Prompt, PromptArgument, Resource, Tool, ToolOutput,
 };

@@ -1,167 +1,118 @@
-//! Watching the files of servers' programs.
+//! Watching the files of a server's program.
 //!
-//! The folders are watched and not the files, since a file is mostly replaced and not written; of a
-//! link, every folder on its way. What counts is content: a file that is only touched, or is gone for a
-//! moment, has not changed. One watcher serves all servers of a manager, as the system has few.
-//! Accepted: a link that stands for a whole folder is followed only to where it leads at the start.
+//! Their metadata is looked at every second, through links, on whatever file system. What counts is content:
+//! a file that is only touched, or is gone for a moment, has not changed. Accepted: of a file larger than
+//! [`MAX_HASHED`] only size, time and number are compared.
 
-use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
-use crate::lock;
-
-/// It is quiet this long before a file is looked at: programs are written in pieces.
+/// Between two looks.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A file must stay as it is for this long before it is read: programs are written in pieces.
 const QUIET: Duration = Duration::from_millis(300);
-/// A larger file is told by its size, time and number.
+/// A change within this time of another may leave a file's times as they are.
+const COARSE: Duration = Duration::from_secs(2);
 const MAX_HASHED: u64 = 1024 * 1024;
-/// Links that are followed.
-const MAX_LINKS: usize = 16;
-
-type Folders = Arc<Mutex<HashMap<PathBuf, Vec<Weak<Notify>>>>>;
-
-/// Watches for all servers of a manager.
-pub(crate) struct Watcher {
-    system: Mutex<RecommendedWatcher>,
-    folders: Folders,
-}
 
 /// The files of one server.
-pub(crate) struct Watched {
-    files: Vec<(PathBuf, Option<Print>)>,
-    stirred: Arc<Notify>,
-    _watcher: Arc<Watcher>,
-}
-
-impl Watcher {
-    /// `None` where the system cannot watch; servers are not started again by themselves then.
-    pub(crate) fn new() -> Option<Arc<Self>> {
-        let folders = Folders::default();
-        let known = folders.clone();
-        let system = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            match event {
-                // Every start of a program opens it.
-                Ok(event) if event.kind.is_access() && !written(&event.kind) => {}
-                Ok(event) => stir(&known, &event.paths),
-                // Events were lost: all look.
-                Err(_) => lock(&known).values().flatten().for_each(wake),
-            }
-        });
-        match system {
-            Ok(system) => Some(Arc::new(Self {
-                system: Mutex::new(system),
-                folders,
-            })),
-            Err(error) => {
-                tracing::warn!(%error, "programs of MCP servers cannot be watched for changes");
-                None
-            }
-        }
-    }
-
-    pub(crate) fn watch(self: &Arc<Self>, files: Vec<PathBuf>) -> Option<Watched> {
-        let stirred = Arc::new(Notify::new());
-        let folders: BTreeSet<PathBuf> = files.iter().flat_map(|file| folders_of(file)).collect();
-        for folder in &folders {
-            let mut known = lock(&self.folders);
-            let watchers = known.entry(folder.clone()).or_default();
-            let first = watchers.is_empty();
-            watchers.retain(|watcher| watcher.strong_count() > 0);
-            watchers.push(Arc::downgrade(&stirred));
-            drop(known);
-            if !first {
-                continue;
-            }
-            let watched = lock(&self.system).watch(folder, RecursiveMode::NonRecursive);
-            if let Err(error) = watched {
-                tracing::warn!(%error, "a folder with an MCP server's program cannot be watched");
-            }
-        }
-        (!folders.is_empty()).then(|| Watched {
-            files: files
-                .into_iter()
-                .map(|file| {
-                    let print = Print::of(&file);
-                    (file, print)
-                })
-                .collect(),
-            stirred,
-            _watcher: self.clone(),
-        })
-    }
-}
+pub(crate) struct Watched(Vec<(PathBuf, Option<Print>)>);
 
 impl Watched {
-    /// Resolves when a file has changed since the last one was told, with which. May be dropped and
-    /// asked again: what happens in between is seen by looking first.
+    pub(crate) async fn new(files: Vec<PathBuf>) -> Self {
+        let mut watched = Vec::new();
+        for file in files {
+            let print = match Meta::of(&file).await {
+                Some(meta) => Some(Print::of(&file, meta).await),
+                None => None,
+            };
+            watched.push((file, print));
+        }
+        Self(watched)
+    }
+
+    /// Resolves when a file has changed since it was last returned. May be dropped and called again.
     pub(crate) async fn changed(&mut self) -> PathBuf {
         loop {
-            if let Some(file) = self.look().await {
-                return file;
+            for (file, known) in &mut self.0 {
+                if differs(file, known).await {
+                    return file.clone();
+                }
             }
-            self.stirred.notified().await;
-            while timeout(QUIET, self.stirred.notified()).await.is_ok() {}
+            sleep(INTERVAL).await;
         }
     }
 }
 
-impl Watched {
-    /// A file that is not what it was.
-    async fn look(&mut self) -> Option<PathBuf> {
-        for (file, before) in &mut self.files {
-            let path = file.clone();
-            let print = tokio::task::spawn_blocking(move || Print::of(&path)).await;
-            let Some(now) = print.ok().flatten() else {
-                continue;
-            };
-            if before.as_ref().is_none_or(|before| before.differs(&now)) {
-                *before = Some(now);
-                return Some(file.clone());
-            }
-        }
-        None
+/// Whether a file is not what it was; from then on it is known as it is.
+async fn differs(file: &Path, known: &mut Option<Print>) -> bool {
+    let Some(meta) = Meta::of(file).await else {
+        return false;
+    };
+    if known.as_ref().is_some_and(|known| known.meta == meta) && !meta.is_recent() {
+        return false;
     }
+    sleep(QUIET).await;
+    if Meta::of(file).await != Some(meta) {
+        // It is still being written.
+        return false;
+    }
+    let now = Print::of(file, meta).await;
+    let same = match (known.as_ref().map(|known| known.digest), now.digest) {
+        (Some(Some(known)), Some(now)) => known == now,
+        _ => known.as_ref().is_some_and(|known| known.meta == now.meta),
+    };
+    *known = Some(now);
+    !same
 }
 
 /// What a file is known by.
-#[derive(Debug, Clone, PartialEq, Eq)]
 struct Print {
-    meta: (u64, i64, i64, u64),
+    meta: Meta,
+    /// `None`: it is too large, or cannot be read.
     digest: Option<[u8; 32]>,
 }
 
 impl Print {
-    fn of(file: &Path) -> Option<Self> {
-        let meta = std::fs::metadata(file)
-            .ok()
-            .filter(std::fs::Metadata::is_file)?;
-        let digest = (meta.len() <= MAX_HASHED)
-            .then(|| std::fs::read(file).ok())
-            .flatten()
-            .map(|content| Sha256::digest(content).into());
-        Some(Self {
-            meta: (meta.len(), meta.mtime(), meta.mtime_nsec(), meta.ino()),
-            digest,
-        })
-    }
-
-    fn differs(&self, other: &Self) -> bool {
-        match (self.digest, other.digest) {
-            (Some(one), Some(other)) => one != other,
-            _ => self.meta != other.meta,
-        }
+    async fn of(file: &Path, meta: Meta) -> Self {
+        let content = match meta.size <= MAX_HASHED {
+            true => tokio::fs::read(file).await.ok(),
+            false => None,
+        };
+        let digest = content.map(|content| Sha256::digest(content).into());
+        Self { meta, digest }
     }
 }
 
-/// The files of a command: the program, and the script where the program is an interpreter of scripts
-/// and an argument is a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Meta {
+    size: u64,
+    modified: Option<SystemTime>,
+    inode: u64,
+}
+
+impl Meta {
+    async fn of(file: &Path) -> Option<Self> {
+        let meta = tokio::fs::metadata(file).await.ok()?;
+        meta.is_file().then(|| Self {
+            size: meta.len(),
+            modified: meta.modified().ok(),
+            inode: meta.ino(),
+        })
+    }
+
+    fn is_recent(&self) -> bool {
+        let age = self.modified.and_then(|modified| modified.elapsed().ok());
+        age.is_none_or(|age| age < COARSE)
+    }
+}
+
+/// The files of a command: the program and, where the program is an interpreter and an argument is a file,
+/// the script.
 pub(crate) fn files_of(program: &Path, args: &[String], cwd: &Path) -> Vec<PathBuf> {
     const INTERPRETERS: &[&str] = &[
         "python", "pypy", "node", "nodejs", "deno", "bun", "tsx", "ts-node", "uv", "ruby", "perl",
@@ -182,63 +133,20 @@ pub(crate) fn files_of(program: &Path, args: &[String], cwd: &Path) -> Vec<PathB
     std::iter::once(program.to_owned()).chain(script).collect()
 }
 
-/// Where a change of the file would be seen: its folder, and those of the files that it is a link to.
-fn folders_of(file: &Path) -> Vec<PathBuf> {
-    let mut folders = Vec::new();
-    let mut file = file.to_owned();
-    for _ in 0..MAX_LINKS {
-        let Some(folder) = file.parent().and_then(|folder| folder.canonicalize().ok()) else {
-            break;
-        };
-        let next = std::fs::read_link(&file).map(|target| folder.join(target));
-        folders.push(folder);
-        match next {
-            Ok(next) => file = next,
-            Err(_) => break,
-        }
-    }
-    folders
-}
-
-fn written(kind: &notify::EventKind) -> bool {
-    use notify::event::{AccessKind, AccessMode, EventKind};
-    matches!(
-        kind,
-        EventKind::Access(AccessKind::Close(AccessMode::Write))
-    )
-}
-
-fn stir(folders: &Folders, paths: &[PathBuf]) {
-    let folders = lock(folders);
-    for path in paths {
-        let places = [path.parent(), Some(path.as_path())];
-        places
-            .into_iter()
-            .flatten()
-            .filter_map(|place| folders.get(place))
-            .flatten()
-            .for_each(wake);
-    }
-}
-
-fn wake(watcher: &Weak<Notify>) {
-    if let Some(watcher) = watcher.upgrade() {
-        watcher.notify_one();
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
 
-    fn watched(files: &[&Path]) -> Watched {
-        let files = files.iter().map(|file| (*file).to_owned()).collect();
-        Watcher::new().unwrap().watch(files).unwrap()
+    async fn watched(files: &[&Path]) -> Watched {
+        Watched::new(files.iter().map(|file| (*file).to_owned()).collect()).await
     }
 
-    /// What is told of something that happens while it is waited for.
+    /// What is seen of something that happens while it is waited for.
     async fn change(watched: &mut Watched, happens: impl FnOnce()) -> PathBuf {
-        assert_eq!(watched.look().await, None, "nothing has happened yet");
+        let early = timeout(QUIET * 2, watched.changed()).await;
+        assert!(early.is_err(), "nothing has happened yet: {early:?}");
         happens();
         let seen = timeout(Duration::from_secs(10), watched.changed()).await;
         seen.expect("the change was not seen")
@@ -251,7 +159,7 @@ mod tests {
         for file in [&file, &other] {
             std::fs::write(file, "one").unwrap();
         }
-        let mut watched = watched(&[&file, &other]);
+        let mut watched = watched(&[&file, &other]).await;
         let write = || std::fs::write(&file, "two").unwrap();
         assert_eq!(change(&mut watched, write).await, file);
         let replace = || {
@@ -273,7 +181,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, "one").unwrap();
-        let mut watched = watched(&[&file]);
+        let mut watched = watched(&[&file]).await;
         std::fs::remove_file(&file).unwrap();
         let early = timeout(Duration::from_secs(1), watched.changed()).await;
         assert!(early.is_err(), "its absence is no change");
@@ -291,7 +199,7 @@ mod tests {
         }
         let link = bin.join("link");
         std::os::unix::fs::symlink("../a/tool", &link).unwrap();
-        let mut watched = watched(&[&link]);
+        let mut watched = watched(&[&link]).await;
         let target = || std::fs::write(a.join("tool"), "three").unwrap();
         assert_eq!(change(&mut watched, target).await, link);
         let turn = || {

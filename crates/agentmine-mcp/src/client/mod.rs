@@ -246,8 +246,8 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::call`].
-    pub async fn read(&self, uri: &str) -> Result<ToolOutput, McpError> {
-        let (params, options) = ([("uri", json!(uri))], CallOptions::default());
+    pub async fn read(&self, uri: &str, options: CallOptions) -> Result<ToolOutput, McpError> {
+        let params = [("uri", json!(uri))];
         self.ask("resources/read", uri, params, &options, output::of_resource)
             .await
     }
@@ -260,9 +260,9 @@ impl Client {
         &self,
         name: &str,
         arguments: BTreeMap<String, String>,
+        options: CallOptions,
     ) -> Result<ToolOutput, McpError> {
         let params = [("name", json!(name)), ("arguments", json!(arguments))];
-        let options = CallOptions::default();
         self.ask("prompts/get", name, params, &options, output::of_prompt)
             .await
     }

@@ -54,7 +54,7 @@ pub struct Origin {
 }
 
 /// Where a server runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
     /// As a process of this machine.
     Worker,
@@ -136,6 +136,17 @@ pub struct ServerConfig {
     pub timeout: Duration,
     /// How often it is started again after a crash; `None`: as the policy says.
     pub max_restarts: Option<u32>,
+}
+
+impl ServerConfig {
+    /// Where its process runs; `None` for one that is reached by URL.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        match &self.transport {
+            Transport::Stdio { place, .. } => Some(*place),
+            Transport::Http { .. } => None,
+        }
+    }
 }
 
 /// All that was read.

@@ -7,36 +7,33 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use super::{Manager, Outcome, Running, Slot};
-use crate::supervisor::{Live, Shared, unavailable};
-use crate::{CallFault, CallOptions, McpError, ToolOutput};
+use super::Manager;
+use crate::server::{CallResult, Live, Server};
+use crate::{CallFault, CallOptions, McpError, Tool};
 
-/// Bytes of names that a message lists.
+/// Bytes of names in a message.
 const MAX_NAMES: usize = 1_000;
-/// How long the reason for a connection's end may take to be known.
-const REASON: Duration = Duration::from_millis(700);
+/// How long the cause of a connection's end may take to be known.
+const CAUSE: Duration = Duration::from_millis(700);
+/// A shorter wait for a server is not taken off a call's time.
+const NO_WAIT: Duration = Duration::from_millis(10);
 
 impl Manager {
     /// Calls a tool of the catalog, within the server's time limit.
     ///
     /// # Errors
     /// As [`Self::call_with`].
-    pub async fn call(
-        &self,
-        server: &str,
-        tool: &str,
-        arguments: Value,
-    ) -> Result<ToolOutput, McpError> {
+    pub async fn call(&self, server: &str, tool: &str, arguments: Value) -> CallResult {
         self.call_with(server, tool, arguments, CallOptions::default())
             .await
     }
 
-    /// Calls a tool of the catalog. While its server is being started again the call waits, within its
-    /// time limit.
+    /// Calls a tool of the catalog. While its server is being started again the call waits, within its time
+    /// limit.
     ///
     /// # Errors
-    /// [`McpError::ToolExecution`] where there is no such server or tool (the names that exist are
-    /// told), where it does not run, or where no answer came in time; [`McpError::Process`] or
+    /// [`McpError::ToolExecution`] where there is no such server or tool (the error lists the names that
+    /// exist), where it does not run, or where no answer came in time; [`McpError::Process`] or
     /// [`McpError::Protocol`] where the server ended meanwhile: the call may have had its effect.
     pub async fn call_with(
         &self,
@@ -44,13 +41,10 @@ impl Manager {
         tool: &str,
         arguments: Value,
         options: CallOptions,
-    ) -> Result<ToolOutput, McpError> {
-        let running = self.find(server, tool)?;
-        let limit = options.timeout.unwrap_or(running.shared.config.timeout);
-        self.metered(running, tool, limit, |live, left| async move {
-            let known = self.known(&running.shared, tool)?;
-            let timeout = left.or(options.timeout);
-            let options = CallOptions { timeout, ..options };
+    ) -> CallResult {
+        let server = self.find(server, tool)?;
+        self.request(server, tool, options, |live, options| async move {
+            let known = self.known(server, tool)?;
             live.client.call(&known, arguments, options).await
         })
         .await
@@ -60,11 +54,11 @@ impl Manager {
     ///
     /// # Errors
     /// As [`Self::call_with`].
-    pub async fn read(&self, server: &str, uri: &str) -> Result<ToolOutput, McpError> {
-        let running = self.find(server, uri)?;
-        let limit = running.shared.config.timeout;
-        self.metered(running, uri, limit, |live, left| async move {
-            within(&running.shared, uri, left, limit, live.client.read(uri)).await
+    pub async fn read(&self, server: &str, uri: &str) -> CallResult {
+        let server = self.find(server, uri)?;
+        let options = CallOptions::default();
+        self.request(server, uri, options, |live, options| async move {
+            live.client.read(uri, options).await
         })
         .await
     }
@@ -78,138 +72,89 @@ impl Manager {
         server: &str,
         name: &str,
         arguments: BTreeMap<String, String>,
-    ) -> Result<ToolOutput, McpError> {
-        let running = self.find(server, name)?;
-        let limit = running.shared.config.timeout;
-        self.metered(running, name, limit, |live, left| async move {
-            let prompt = live.client.prompt(name, arguments);
-            within(&running.shared, name, left, limit, prompt).await
+    ) -> CallResult {
+        let server = self.find(server, name)?;
+        let options = CallOptions::default();
+        self.request(server, name, options, |live, options| async move {
+            live.client.prompt(name, arguments, options).await
         })
         .await
     }
 
-    fn find(&self, server: &str, what: &str) -> Result<&Running, McpError> {
-        let why = match self.servers.get(server) {
-            Some(Slot::Running(running)) => return Ok(running),
-            Some(Slot::Idle(_, state)) => unavailable(server, state),
-            None => {
-                let known = names(self.running().map(|running| running.shared.name()));
-                format!(
-                    "there is no MCP server {:?}; there are: {known}",
-                    short(server)
-                )
-            }
-        };
-        Err(refused(server, what, why))
+    fn find(&self, name: &str, what: &str) -> Result<&Arc<Server>, McpError> {
+        self.servers.get(name).ok_or_else(|| {
+            let known = self.servers.values();
+            let known = names(known.filter(|it| it.is_used()).map(|it| it.name()));
+            let why = format!(
+                "there is no MCP server {:?}; there are: {known}",
+                short(name)
+            );
+            refused(name, what, why)
+        })
     }
 
-    /// A tool as the model was told of it.
-    fn known(&self, server: &Shared, name: &str) -> Result<crate::Tool, McpError> {
+    /// A tool as the model knows it.
+    fn known(&self, server: &Server, name: &str) -> Result<Tool, McpError> {
         let catalog = self.catalog();
-        let offered = server.offer();
         // What it has become since the last refresh may be refused already.
-        let withdrawn =
-            offered.is_some_and(|offer| !offer.tools.iter().any(|tool| tool.name == name));
+        let offer = server.offer();
+        let withdrawn = offer.is_some_and(|offer| !offer.tools.iter().any(|it| it.name == name));
         match catalog.tool(server.name(), name) {
             Some(tool) if !withdrawn => Ok(tool.clone()),
             _ => {
-                let tools = catalog.servers.get(server.name());
-                let known = names(
-                    tools
-                        .iter()
-                        .flat_map(|offer| &offer.tools)
-                        .map(|tool| tool.name.as_str()),
-                );
-                let why = format!(
-                    "there is no tool {:?} on it; there are: {known}",
-                    short(name)
-                );
+                let offer = catalog.servers.get(server.name());
+                let tools = offer.iter().flat_map(|offer| &offer.tools);
+                let known = names(tools.map(|tool| tool.name.as_str()));
+                let name_ = short(name);
+                let why = format!("there is no tool {name_:?} on it; there are: {known}");
                 Err(refused(server.name(), name, why))
             }
         }
     }
 
-    /// Runs a request on the server once it is ready, and ends it when the server does. The request is
-    /// told how much of its time is left, if it had to wait.
-    async fn metered<'a, F, R>(
+    /// Makes a request of the server once it is ready, and ends it when the server ends. What was waited is
+    /// taken off the request's time.
+    async fn request<'a, F, R>(
         &self,
-        running: &'a Running,
+        server: &'a Server,
         what: &str,
-        limit: Duration,
+        options: CallOptions,
         request: F,
-    ) -> Result<ToolOutput, McpError>
+    ) -> CallResult
     where
-        F: FnOnce(Arc<Live>, Option<Duration>) -> R,
-        R: Future<Output = Result<ToolOutput, McpError>> + 'a,
+        F: FnOnce(Arc<Live>, CallOptions) -> R,
+        R: Future<Output = CallResult> + 'a,
     {
-        let shared = &running.shared;
         let began = Instant::now();
-        let result = match shared.ready_within(limit).await {
-            Err(why) => Err(refused(shared.name(), what, why)),
+        let limit = options.timeout.unwrap_or(server.config.timeout);
+        let result = match server.ready_within(limit).await {
+            Err(why) => Err(refused(server.name(), what, why)),
             Ok(live) => {
                 let waited = began.elapsed();
-                let left =
-                    (waited > Duration::from_millis(10)).then(|| limit.saturating_sub(waited));
-                let request = Box::pin(request(live.clone(), left));
-                let answer = tokio::select! {
+                let left = (waited > NO_WAIT).then(|| limit.saturating_sub(waited));
+                let timeout = left.or(options.timeout);
+                let request = request(live.clone(), CallOptions { timeout, ..options });
+                tokio::select! {
                     biased;
-                    answer = request => answer,
+                    result = Box::pin(request) => caused(&live, result).await,
                     error = live.gone() => Err(error),
-                };
-                match answer {
-                    // The connection's end came first; how the process ended says more.
-                    Err(McpError::Protocol { .. } | McpError::Connection { .. })
-                        if live.client.closed() =>
-                    {
-                        let known = timeout(REASON, live.gone()).await;
-                        Err(known.unwrap_or_else(|_| McpError::Protocol {
-                            server: shared.name().to_owned(),
-                            detail: "the connection has ended".into(),
-                        }))
-                    }
-                    answer => answer,
                 }
             }
         };
-        shared.metrics.called(outcome(&result), began.elapsed());
+        server.metrics.called(&result, began.elapsed());
         result
     }
 }
 
-/// Reads and prompts have no limit of their own to shorten.
-async fn within(
-    server: &Shared,
-    what: &str,
-    left: Option<Duration>,
-    limit: Duration,
-    request: impl Future<Output = Result<ToolOutput, McpError>>,
-) -> Result<ToolOutput, McpError> {
-    let Some(left) = left else {
-        return request.await;
-    };
-    let late = McpError::ToolExecution {
-        server: server.name().to_owned(),
-        tool: short(what),
-        fault: CallFault::Timeout { after: limit },
-    };
-    timeout(left, request).await.unwrap_or(Err(late))
-}
-
-fn outcome(result: &Result<ToolOutput, McpError>) -> Outcome {
+/// Where the connection's end came first: how the process ended says more.
+async fn caused(live: &Live, result: CallResult) -> CallResult {
     match result {
-        Ok(output) if output.is_error => Outcome::ToolError,
-        Ok(_) => Outcome::Success,
-        Err(McpError::ToolExecution { fault, .. }) => match fault {
-            CallFault::Refused { .. } => Outcome::ToolError,
-            CallFault::Timeout { .. } => Outcome::Timeout,
-            CallFault::Unavailable(_) => Outcome::Unavailable,
-        },
-        Err(
-            McpError::Configuration { .. }
-            | McpError::Process { .. }
-            | McpError::Connection { .. }
-            | McpError::Protocol { .. },
-        ) => Outcome::Broken,
+        Err(error @ (McpError::Protocol { .. } | McpError::Connection { .. }))
+            if live.client.closed() =>
+        {
+            Err(timeout(CAUSE, live.gone()).await.unwrap_or(error))
+        }
+        result => result,
     }
 }
 
@@ -221,23 +166,23 @@ fn refused(server: &str, what: &str, why: String) -> McpError {
     }
 }
 
-/// What a model made up may be long.
+/// A model may make up a long name.
 fn short(name: &str) -> String {
     name.chars().take(200).collect()
 }
 
-/// Names in a row, as many as are good to read.
+/// A list of names, as many as are good to read.
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let mut row = String::new();
+    let mut list = String::new();
     for name in names {
-        if row.len() + name.len() > MAX_NAMES {
-            row.push_str(", …");
+        if list.len() + name.len() > MAX_NAMES {
+            list.push_str(", …");
             break;
         }
-        if !row.is_empty() {
-            row.push_str(", ");
+        if !list.is_empty() {
+            list.push_str(", ");
         }
-        row.push_str(name);
+        list.push_str(name);
     }
-    if row.is_empty() { "none".into() } else { row }
+    if list.is_empty() { "none".into() } else { list }
 }

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::{Capabilities, Origin};
+use crate::config::{Capabilities, Origin, Transport};
 use crate::process::tests::{gone, lives};
+use crate::server::Watch;
 use crate::{CallFault, CallOptions, McpError, ProcessFault, ToolOutput, WorkerLauncher};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -583,7 +584,7 @@ async fn servers_that_may_not_run_here_are_withheld_with_the_reason() {
     let ServerState::Withheld(told) = status(&manager, "0ne").state else {
         panic!("{:?}", status(&manager, "0ne"));
     };
-    assert!(told.contains("taken for \"one\""), "{told}");
+    assert!(told.contains("looks like \"one\""), "{told}");
 }
 
 #[tokio::test]
@@ -705,11 +706,12 @@ async fn panic_in_the_care_for_one_server_fails_that_one_only() {
 
 #[test]
 fn offers_of_all_servers_together_are_bounded() {
-    let common = Arc::new(crate::supervisor::Common::default());
-    let servers: Vec<Shared> = (0..30)
+    let common = Arc::new(Common::default());
+    let servers: Vec<Server> = (0..30)
         .map(|number| {
             let config = server(&format!("s{number}"), "");
-            Shared::new(config, Arc::new(ManagerPolicy::default()), common.clone())
+            let policy = Arc::new(ManagerPolicy::default());
+            Server::new(config, policy, common.clone(), ServerState::Ready)
         })
         .collect();
     let offer = || {
@@ -725,12 +727,8 @@ fn offers_of_all_servers_together_are_bounded() {
             ..crate::Offer::default()
         }
     };
-    let taken = |server: &Shared| {
+    let taken = |server: &Server| {
         server.take_offer(offer());
-        server.enter(Phase::Restarting(McpError::Protocol {
-            server: "s".into(),
-            detail: String::new(),
-        }));
         server.offer().unwrap()
     };
     let offers: Vec<Arc<crate::Offer>> = servers.iter().map(taken).collect();

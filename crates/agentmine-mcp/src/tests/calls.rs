@@ -454,7 +454,7 @@ async fn resource_is_read_as_text_and_its_bytes_are_described() {
     let one = json!({"contents": [{"uri": "file:///a", "text": "all of it"}]});
     let read = asked("resources/read", one)
         .await
-        .read("file:///a")
+        .read("file:///a", CallOptions::default())
         .await
         .unwrap();
     assert_eq!(read.text, "all of it");
@@ -462,7 +462,7 @@ async fn resource_is_read_as_text_and_its_bytes_are_described() {
         {"uri": "file:///b", "blob": "AAEC", "mimeType": "image/png"}]});
     let read = asked("resources/read", two)
         .await
-        .read("file:///a")
+        .read("file:///a", CallOptions::default())
         .await
         .unwrap();
     assert_eq!(
@@ -471,11 +471,11 @@ async fn resource_is_read_as_text_and_its_bytes_are_described() {
     );
     let none = asked("resources/read", json!({"contents": []})).await;
     assert_eq!(
-        none.read("x").await.unwrap().text,
+        none.read("x", CallOptions::default()).await.unwrap().text,
         "(the resource is empty)"
     );
     let wrong = asked("resources/read", json!({"contents": 5})).await;
-    assert!(wrong.read("x").await.is_err());
+    assert!(wrong.read("x", CallOptions::default()).await.is_err());
 }
 
 #[tokio::test]
@@ -486,7 +486,11 @@ async fn prompt_is_its_messages_with_their_roles() {
     ]});
     let client = asked("prompts/get", result).await;
     let prompt = client
-        .prompt("p", [("a".into(), "b".into())].into())
+        .prompt(
+            "p",
+            [("a".into(), "b".into())].into(),
+            CallOptions::default(),
+        )
         .await
         .unwrap();
     assert_eq!(

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 
 use crate::lock;
 
-/// Most notices that wait to be taken. The oldest give way.
+/// Notices that wait to be taken. The oldest are dropped.
 const MAX_WAITING: usize = 1_000;
-/// Most characters of a notice: a server's words may be in it.
+/// Characters of a notice: a server's words may be in it.
 const MAX_TEXT: usize = 1_000;
 
 /// Something that happened to a server.
@@ -17,26 +17,26 @@ pub struct Notice {
     pub server: String,
     /// What happened.
     pub kind: NoticeKind,
-    /// The same in a sentence, without control characters; may hold a server's words, shortened.
+    /// The same in a sentence, without control characters; may contain a server's words, shortened.
     pub text: String,
 }
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeKind {
-    /// It did not come up.
+    /// It did not start.
     Failed,
-    /// It ended, or its connection did, although nobody asked it to.
+    /// It ended, or its connection did, without being asked to.
     Crashed,
-    /// It is back.
+    /// It runs again.
     Restarted,
     /// It crashed too often and is not started again.
     GivenUp,
     /// What it offers is not what it offered before, or its program's file has changed.
     Changed,
-    /// A tool, or a server, is left out since its name could be taken for another's.
+    /// A tool or a server is left out, since its name looks like another's.
     Shadowed,
-    /// An entry of its offer is left out since it is malformed, or a server since it may not run here.
+    /// An entry of its offer is left out, since it is malformed; or the server, since it may not run here.
     LeftOut,
 }
 
@@ -45,7 +45,7 @@ pub enum NoticeKind {
 pub(crate) struct Notices(Mutex<VecDeque<Notice>>);
 
 impl Notices {
-    pub(crate) fn tell(&self, server: &str, kind: NoticeKind, text: &str) {
+    pub(crate) fn push(&self, server: &str, kind: NoticeKind, text: &str) {
         let plain = text
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Place, ServerConfig, Transport};
+use crate::config::{Place, ServerConfig};
 use crate::{ConnectOptions, Declining, Elicitation, Launcher, McpLimits, SamplingHandler};
 
 /// What the manager may do, and must not.
@@ -12,24 +12,24 @@ use crate::{ConnectOptions, Declining, Elicitation, Launcher, McpLimits, Samplin
 pub struct ManagerPolicy {
     /// How far servers are trusted. A server's own `timeoutSeconds` replaces [`McpLimits::call`].
     pub limits: McpLimits,
-    /// How often in a row a server is started again after it crashed, unless its entry says another
-    /// number. After that it is given up.
+    /// How often in a row a server is started again after a crash, unless its entry has another number.
+    /// After that it is given up.
     pub max_restarts: u32,
-    /// The longest wait before the first restart. It doubles each time, and is drawn anew each time.
+    /// The longest wait before the first restart. It doubles each time; the wait is drawn below it.
     pub restart_backoff: Duration,
-    /// A server that ran this long was well: the count of its crashes begins anew.
+    /// After a server ran for this long, the count of its crashes begins anew.
     pub stable_after: Duration,
-    /// What becomes of a tool whose description, schema or hints are not what they were at first.
+    /// What happens to a tool whose description, schema or hints changed since it was first offered.
     pub changed_descriptions: Changed,
     /// Servers that are not started, by name: `github` and `gitlab` where the text editor is on.
     pub withheld: BTreeSet<String>,
-    /// The built-in tools, as (wire name, server, tool). Their names are theirs alone.
+    /// The built-in tools, as (wire name, server, tool). No other tool gets these names.
     pub fixed: Vec<(String, String, String)>,
-    /// What servers with the capability `roots` are told, by where they run.
+    /// The roots for servers with that capability, by where they run.
     pub roots: ClientRoots,
-    /// Who makes model calls for servers. `None`: sampling is never offered.
+    /// Makes model calls for servers. `None`: sampling is never offered.
     pub sampling: Option<Arc<dyn SamplingHandler>>,
-    /// Who answers the servers' questions.
+    /// Answers the servers' questions.
     pub elicitation: Arc<dyn Elicitation>,
     /// Whether servers are started again when their program's file changes.
     pub watch: Watch,
@@ -57,10 +57,14 @@ impl ManagerPolicy {
     pub(crate) fn connect_options(&self, server: &ServerConfig) -> ConnectOptions {
         let mut limits = self.limits;
         limits.call = server.timeout;
+        let roots = match server.place() {
+            Some(Place::Sandbox) => &self.roots.sandbox,
+            Some(Place::Worker) | None => &self.roots.worker,
+        };
         ConnectOptions {
             limits,
             capabilities: server.capabilities,
-            roots: self.roots.of(server).to_vec(),
+            roots: roots.clone(),
             era: None,
             sampling: self.sampling.clone(),
             elicitation: self.elicitation.clone(),
@@ -68,38 +72,22 @@ impl ManagerPolicy {
     }
 }
 
-/// Roots as (URI, name), for each place: a path of one means nothing, or something else, in the other,
-/// and what runs in the sandbox need not know where the worker keeps things.
+/// Roots as (URI, name), for each place: a path of one means nothing, or something else, in the other, and
+/// what runs in the sandbox need not know the worker's folders.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientRoots {
-    /// For servers that are processes of this machine, and for those that are reached by URL.
+    /// For servers that are processes of this machine, and for those with a URL.
     pub worker: Vec<(String, String)>,
     /// For servers in the task's sandbox.
     pub sandbox: Vec<(String, String)>,
 }
 
-impl ClientRoots {
-    fn of(&self, server: &ServerConfig) -> &[(String, String)] {
-        match &server.transport {
-            Transport::Stdio {
-                place: Place::Sandbox,
-                ..
-            } => &self.sandbox,
-            Transport::Stdio {
-                place: Place::Worker,
-                ..
-            }
-            | Transport::Http { .. } => &self.worker,
-        }
-    }
-}
-
-/// What becomes of a tool that changes after its server's first offer.
+/// What happens to a tool that changes after its server's first offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changed {
-    /// It is told and no longer offered, until it is again what it was.
+    /// It is reported and no longer offered, until it is again what it was.
     Refuse,
-    /// It is told.
+    /// It is reported.
     Record,
 }
 
@@ -112,7 +100,7 @@ pub enum Watch {
     Nothing,
 }
 
-/// A launcher for each place. Servers of a place without one are withheld.
+/// A launcher for each place. Servers in a place without one are withheld.
 #[derive(Clone, Default)]
 pub struct Launchers {
     /// For servers that run as processes of this machine.
@@ -121,15 +109,24 @@ pub struct Launchers {
     pub sandbox: Option<Arc<dyn Launcher>>,
 }
 
+impl Launchers {
+    pub(crate) fn of(&self, place: Place) -> Option<&Arc<dyn Launcher>> {
+        match place {
+            Place::Worker => self.worker.as_ref(),
+            Place::Sandbox => self.sandbox.as_ref(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::config::{Capabilities, Origin, Owner};
+    use crate::config::{Capabilities, Origin, Owner, Transport};
 
     #[test]
-    fn each_place_is_told_its_own_roots() {
+    fn each_place_has_its_own_roots() {
         let root = |uri: &str| vec![(uri.to_owned(), "project".to_owned())];
         let policy = ManagerPolicy {
             roots: ClientRoots {

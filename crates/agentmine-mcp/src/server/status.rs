@@ -1,46 +1,46 @@
-//! How a server is doing, for people.
+//! The status of a server, for people.
 
 use std::time::Duration;
 
 use crate::config::ServerConfig;
 use crate::{Greeting, McpError};
 
-/// A configured server and how it is doing.
+/// The status of a configured server.
 #[derive(Debug, Clone)]
 pub struct ServerStatus {
     /// Its entry.
     pub config: ServerConfig,
-    /// What it is doing.
+    /// Its state.
     pub state: ServerState,
-    /// Who it said it is, when it was last connected.
+    /// What it said of itself when it was last connected.
     pub greeting: Option<Greeting>,
     /// From the start of its process (or connection) to its first list of tools, the last time.
     pub started_in: Option<Duration>,
     /// How often it was started again after a crash.
     pub restarts: u32,
-    /// Its process on this machine, where it has one here and runs.
+    /// Its process on this machine, while it has one.
     pub pid: Option<u32>,
     /// The last of its log messages, as `level: text`; hostile, shortened.
     pub logs: Vec<String>,
 }
 
-/// What a server is doing.
+/// The state of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServerState {
     /// Its entry says `enabled: false`.
     Disabled,
-    /// It may not be started, or no longer, for this reason.
+    /// It is not started, or no longer, for this reason.
     Withheld(String),
     /// It is being started for the first time.
     Starting,
-    /// It is connected and listed.
+    /// It is connected, and its lists are read.
     Ready,
     /// It is being started again.
     Restarting {
-        /// What it is started again for.
+        /// Why.
         after: McpError,
     },
-    /// It did not come up, or was given up.
+    /// It did not start, or was given up.
     Failed(McpError),
 }
 

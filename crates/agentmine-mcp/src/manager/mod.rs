@@ -1,0 +1,245 @@
+//! All servers of a session: started together, kept running, called, ended together.
+//!
+//! A server that fails takes only its own tools with it. The offer changes only in [`Manager::refresh`],
+//! which the loop calls between model calls: during a model call the tools and their names stay the same.
+//! What a server may do is set by [`ManagerPolicy`]; names that look like another's are refused (see
+//! `lookalikes.rs` for the rule).
+
+mod catalog;
+mod lookalikes;
+mod route;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{Owner, Place, ServerConfig};
+use crate::server::{
+    Common, Launchers, ManagerPolicy, Notice, NoticeKind, Server, ServerState, ServerStatus,
+    Supervisor, describe_metrics,
+};
+use crate::{Offer, WireTable, lock};
+
+pub use catalog::Catalog;
+
+/// How long all servers together may take to end; then what is left is killed.
+const SHUTDOWN: Duration = Duration::from_secs(12);
+
+/// The servers of a session. Dropping it kills their processes at once; [`Self::shutdown`] lets them end.
+pub struct Manager {
+    servers: BTreeMap<String, Arc<Server>>,
+    policy: Arc<ManagerPolicy>,
+    common: Arc<Common>,
+    stop: CancellationToken,
+    /// Of the servers that were started.
+    tasks: TaskTracker,
+    aborts: Vec<AbortHandle>,
+    current: Mutex<Arc<Catalog>>,
+    /// What `current` includes. One refresh at a time.
+    included: tokio::sync::Mutex<Included>,
+}
+
+#[derive(Default)]
+struct Included {
+    news: Option<u64>,
+    /// Lookalikes that were reported, as (server, why).
+    reported: BTreeSet<(String, String)>,
+}
+
+impl Manager {
+    /// Starts all enabled servers side by side, and waits until each is ready, has failed or is past its
+    /// start limit. Of two entries with one name the last counts.
+    pub async fn start(
+        servers: impl IntoIterator<Item = ServerConfig>,
+        launchers: Launchers,
+        policy: ManagerPolicy,
+    ) -> Self {
+        describe_metrics();
+        let configured: BTreeMap<String, ServerConfig> = servers
+            .into_iter()
+            .map(|server| (server.name.clone(), server))
+            .collect();
+        let mut manager = Self {
+            servers: BTreeMap::new(),
+            policy: Arc::new(policy),
+            common: Arc::default(),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            aborts: Vec::new(),
+            current: Mutex::default(),
+            included: tokio::sync::Mutex::default(),
+        };
+        for config in configured.values() {
+            let state = manager.first_state(config, &configured, &launchers);
+            manager.add(config.clone(), state, &launchers);
+        }
+        // Every start has its limit; this one is for a start that is stuck in our own code.
+        let limit = manager.policy.limits.start + SHUTDOWN;
+        let started = manager.servers.values().map(|server| server.started());
+        let _ = timeout(limit, join_all(started)).await;
+        manager.refresh().await;
+        manager
+    }
+
+    /// `Starting`, or why a server is not started.
+    fn first_state(
+        &self,
+        server: &ServerConfig,
+        all: &BTreeMap<String, ServerConfig>,
+        launchers: &Launchers,
+    ) -> ServerState {
+        if !server.enabled {
+            return ServerState::Disabled;
+        }
+        if self.policy.withheld.contains(&server.name) {
+            return ServerState::Withheld("the session's policy withholds it".into());
+        }
+        let place = server.place();
+        let (kind, why) =
+            if let Some(why) = lookalikes::imitates(server, all.values(), &self.policy.fixed) {
+                (NoticeKind::Shadowed, why)
+            } else if server.origin.owner == Owner::Repository && place != Some(Place::Sandbox) {
+                // The configuration ensures it already; this is the last check before a process of ours.
+                let why = "a repository's server runs only in the sandbox";
+                (NoticeKind::LeftOut, why.to_owned())
+            } else {
+                let missing = match place {
+                    Some(Place::Worker) => "no servers run on this machine here",
+                    Some(Place::Sandbox) => "there is no sandbox here",
+                    None => return ServerState::Starting,
+                };
+                if place.is_some_and(|place| launchers.of(place).is_some()) {
+                    return ServerState::Starting;
+                }
+                (NoticeKind::LeftOut, missing.to_owned())
+            };
+        self.common.notices.push(&server.name, kind, &why);
+        ServerState::Withheld(why)
+    }
+
+    fn add(&mut self, config: ServerConfig, state: ServerState, launchers: &Launchers) {
+        let is_started = matches!(state, ServerState::Starting);
+        let launcher = config.place().and_then(|place| launchers.of(place));
+        let launcher = launcher.cloned();
+        let (policy, common) = (self.policy.clone(), self.common.clone());
+        let server = Arc::new(Server::new(config, policy, common, state));
+        if is_started {
+            let supervisor = Supervisor::new(server.clone(), launcher, self.stop.clone());
+            let task = self.tasks.spawn(supervisor.run());
+            self.aborts.push(task.abort_handle());
+        }
+        self.servers.insert(server.name().to_owned(), server);
+    }
+
+    /// What servers offer, as of the last refresh.
+    #[must_use]
+    pub fn catalog(&self) -> Arc<Catalog> {
+        lock(&self.current).clone()
+    }
+
+    /// Includes what has changed: lists that servers said had changed, restarts, servers that were given
+    /// up. Cheap where nothing has. A server that is slow to list is not waited for long.
+    pub async fn refresh(&self) -> Arc<Catalog> {
+        let mut included = self.included.lock().await;
+        join_all(self.servers.values().map(|server| server.relist())).await;
+        let news = self.common.news.load(Ordering::SeqCst);
+        if included.news != Some(news) {
+            included.news = Some(news);
+            let catalog = Arc::new(self.gather(&mut included.reported));
+            *lock(&self.current) = catalog;
+        }
+        self.catalog()
+    }
+
+    fn gather(&self, reported: &mut BTreeSet<(String, String)>) -> Catalog {
+        let servers = self.servers.values();
+        let mut offers: Vec<(&ServerConfig, Arc<Offer>)> = servers
+            .filter_map(|server| Some((&server.config, server.offer()?)))
+            .collect();
+        offers.sort_by(|(one, _), (other, _)| lookalikes::rank(one).cmp(&lookalikes::rank(other)));
+        let mut judge = lookalikes::Judge::new(&self.policy.fixed);
+        let mut found = BTreeSet::new();
+        let mut servers = BTreeMap::new();
+        for (server, offer) in offers {
+            let (kept, reasons) = judge.judge(server, offer);
+            servers.insert(server.name.clone(), kept);
+            found.extend(reasons.into_iter().map(|why| (server.name.clone(), why)));
+        }
+        for (server, why) in found.difference(reported) {
+            self.common.notices.push(server, NoticeKind::Shadowed, why);
+        }
+        *reported = found;
+        let tools = servers.iter().flat_map(|(server, offer)| {
+            let tools = offer.tools.iter();
+            tools.map(move |tool| (server.as_str(), tool.name.as_str()))
+        });
+        let tools: Vec<(&str, &str)> = tools.collect();
+        let wire = WireTable::with_fixed(&self.policy.fixed).with_tools(&tools);
+        Catalog { wire, servers }
+    }
+
+    /// What happened since the last call of this; for a session's transcript.
+    #[must_use]
+    pub fn notices(&self) -> Vec<Notice> {
+        self.common.notices.take()
+    }
+
+    /// The status of every configured server, by name.
+    #[must_use]
+    pub fn status(&self) -> Vec<ServerStatus> {
+        let servers = self.servers.values();
+        servers.map(|server| server.status()).collect()
+    }
+
+    /// The last of what a server's process wrote to stderr, also of one that has ended; hostile text without
+    /// control characters. Empty where there is none.
+    pub async fn stderr(&self, server: &str) -> String {
+        match self.servers.get(server) {
+            Some(server) => server.stderr().await,
+            None => String::new(),
+        }
+    }
+
+    /// Ends all servers side by side: their stdin is closed, then SIGTERM, then SIGKILL. Returns when nothing
+    /// of them is left, after a dozen seconds at most.
+    pub async fn shutdown(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        if timeout(SHUTDOWN, self.tasks.wait()).await.is_err() {
+            tracing::warn!(
+                deadline_ms = u64::try_from(SHUTDOWN.as_millis()).unwrap_or(u64::MAX),
+                "MCP servers did not end in time and are killed"
+            );
+            self.kill();
+        }
+    }
+
+    fn kill(&self) {
+        self.aborts.iter().for_each(AbortHandle::abort);
+        self.servers.values().for_each(|server| server.end());
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl std::fmt::Debug for Manager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Manager")
+            .field("servers", &self.servers.keys())
+            .finish_non_exhaustive()
+    }
+}
