@@ -59,14 +59,17 @@ async fn use_all(client: &Client, offer: &Offer, context: &Value) {
         }
     }
     for resource in &offer.resources {
-        let _ = client.read(&resource.uri).await;
+        let _ = client.read(&resource.uri, CallOptions::default()).await;
     }
     for prompt in &offer.prompts {
         let arguments = prompt
             .arguments
             .iter()
             .map(|a| (a.name.clone(), "text".to_owned()));
-        let _ = client.prompt(&prompt.name, arguments.collect()).await;
+        let options = CallOptions::default();
+        let _ = client
+            .prompt(&prompt.name, arguments.collect(), options)
+            .await;
     }
 }
 
