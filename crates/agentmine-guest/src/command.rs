@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agentmine_guest::mux::MuxStream;
-use agentmine_guest::protocol::{Reply, RunDone, encode_json};
+use agentmine_guest::protocol::{GuestReply, RunDone, encode_json};
 use anyhow::anyhow;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::ChildStdin;
@@ -68,7 +68,7 @@ pub(crate) async fn run(mut stream: MuxStream, order: Order, state: &State) -> i
         timed_out: outcome.timed_out,
         duration_us: u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
     };
-    let mut answer = encode_json(&Reply::Ok(done))?;
+    let mut answer = encode_json(&GuestReply::Ok(done))?;
     answer.extend(outcome.stdout);
     answer.extend(outcome.stderr);
     writer.write_all(&answer).await?;

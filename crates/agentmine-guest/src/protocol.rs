@@ -1,15 +1,15 @@
 //! The words that worker and guest exchange.
 //!
 //! The guest writes [`MAGIC`] and one [`Hello`] frame; from then on the byte stream is yamux, with the
-//! worker as the client. Every stream begins with one frame of JSON: a [`Request`] on a stream that
+//! worker as the client. Every stream begins with one frame of JSON: a [`GuestRequest`] on a stream that
 //! the worker opened, an [`OutboundHeader`] on one that the guest opened. A request is answered by one
-//! [`Reply`] frame; raw bytes, whose length the frame before them gives, may follow either.
+//! [`GuestReply`] frame; raw bytes, whose length the frame before them gives, may follow either.
 //!
 //! A frame is a length (`u32`, big endian) and that many bytes. The reader states the longest frame
 //! that it takes, so that a hostile length costs nothing.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::{fmt, io};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ pub struct JailReport {
 /// What a worker asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
-pub enum Request {
+pub enum GuestRequest {
     /// Run a command; answered by [`RunDone`]. Closing the stream before that kills the group.
     Run {
         /// Program and arguments.
@@ -142,7 +142,7 @@ pub enum Request {
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reply<T> {
+pub enum GuestReply<T> {
     /// Done.
     Ok(T),
     /// Not done, and why.
@@ -169,17 +169,27 @@ pub struct RunDone {
 /// A stdio program runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// Names it in [`Request::StdioStderr`].
+    /// Names it in [`GuestRequest::StdioStderr`].
     pub id: u64,
 }
 
-/// How a stdio program ended. Its group was killed when this is said.
+/// How a stdio program ended; `exit code 1` or `signal 9` in words. Its process group has been killed when this is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StdioEnd {
     /// Its exit code, unless a signal ended it.
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
+}
+
+impl fmt::Display for StdioEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.code, self.signal) {
+            (Some(code), _) => write!(f, "exit code {code}"),
+            (None, Some(signal)) => write!(f, "signal {signal}"),
+            (None, None) => f.write_str("its exit status is unknown"),
+        }
+    }
 }
 
 /// Bytes that follow, `None` if there are none to be had.
@@ -216,9 +226,9 @@ pub struct OutboundHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutboundKind {
-    /// Git smart HTTP.
+    /// Git smart HTTP, to the gateway.
     Git,
-    /// A web proxy client.
+    /// A web proxy client (CONNECT or plain HTTP).
     Web,
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use agentmine_guest::mux::{self, End, MuxStream};
 use agentmine_guest::protocol::{
-    Hello, JailReport, MAGIC, MAX_REQUEST, OutboundKind, Reply, Request, Used, VERSION, read_json,
-    write_json,
+    GuestReply, GuestRequest, Hello, JailReport, MAGIC, MAX_REQUEST, OutboundKind, Used, VERSION,
+    read_json, write_json,
 };
 use anyhow::{Context as _, Result};
 use tokio::net::unix::pipe;
@@ -173,12 +173,12 @@ fn duplicate(fd: std::io::Result<OwnedFd>) -> Result<OwnedFd> {
 }
 
 async fn answer(mut stream: MuxStream, state: Arc<State>) {
-    let Ok(request) = read_json::<Request, _>(&mut stream, MAX_REQUEST).await else {
+    let Ok(request) = read_json::<GuestRequest, _>(&mut stream, MAX_REQUEST).await else {
         return;
     };
     // An error here is a stream that the worker gave up: nobody is left to tell.
     let _ = match request {
-        Request::Run {
+        GuestRequest::Run {
             argv,
             cwd,
             env,
@@ -196,22 +196,24 @@ async fn answer(mut stream: MuxStream, state: Arc<State>) {
             };
             command::run(stream, order, &state).await
         }
-        Request::Stdio { argv, env } => stdio::run(stream, argv, env, &state).await,
-        Request::StdioStderr { id } => stdio::stderr(stream, id, &state).await,
-        Request::StdioEnded { id } => stdio::ended(stream, id, None, &state).await,
-        Request::StdioStop { id, grace_ms } => {
+        GuestRequest::Stdio { argv, env } => stdio::run(stream, argv, env, &state).await,
+        GuestRequest::StdioStderr { id } => stdio::stderr(stream, id, &state).await,
+        GuestRequest::StdioEnded { id } => stdio::ended(stream, id, None, &state).await,
+        GuestRequest::StdioStop { id, grace_ms } => {
             let grace = std::time::Duration::from_millis(grace_ms);
             stdio::ended(stream, id, Some(grace), &state).await
         }
-        Request::PutFile { path, mode, len } => files::put(stream, &path, mode, len, &state).await,
-        Request::GetFile { path, max } => files::get(stream, &path, max, &state).await,
-        Request::Snapshot { since, max_bundle } => {
+        GuestRequest::PutFile { path, mode, len } => {
+            files::put(stream, &path, mode, len, &state).await
+        }
+        GuestRequest::GetFile { path, max } => files::get(stream, &path, max, &state).await,
+        GuestRequest::Snapshot { since, max_bundle } => {
             snapshot::run(stream, since, max_bundle, &state).await
         }
-        Request::Restore { commit, bundles } => {
+        GuestRequest::Restore { commit, bundles } => {
             restore::run(stream, &commit, &bundles, &state).await
         }
-        Request::DiskUsed => {
+        GuestRequest::DiskUsed => {
             let bytes = state.disk.measure().await;
             reply(&mut stream, Ok(Used { bytes })).await
         }
@@ -224,8 +226,8 @@ pub(crate) async fn reply<T: serde::Serialize + Sync>(
     done: Result<T>,
 ) -> std::io::Result<()> {
     let reply = match done {
-        Ok(value) => Reply::Ok(value),
-        Err(err) => Reply::Err(format!("{err:#}").chars().take(4096).collect()),
+        Ok(value) => GuestReply::Ok(value),
+        Err(err) => GuestReply::Err(format!("{err:#}").chars().take(4096).collect()),
     };
     write_json(stream, &reply).await
 }

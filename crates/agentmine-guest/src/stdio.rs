@@ -1,11 +1,11 @@
 //! Stdio programs, such as MCP servers: the stream is their stdin and stdout.
 //!
-//! The end of the stream, or a [`Request::StdioStop`], closes stdin; a program that has not ended
+//! The end of the stream, or a [`GuestRequest::StdioStop`], closes stdin; a program that has not ended
 //! after the grace gets SIGTERM, after another SIGKILL, with its group and whatever else it started.
 //! When a program ends by itself, what is left of its group is killed too, and whoever asked how it
 //! ended is told after that.
 //!
-//! [`Request::StdioStop`]: agentmine_guest::protocol::Request::StdioStop
+//! [`GuestRequest::StdioStop`]: agentmine_guest::protocol::GuestRequest::StdioStop
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

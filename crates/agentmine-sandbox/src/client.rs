@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use agentmine_guest::mux::MuxStream;
 use agentmine_guest::protocol::{
-    self, Bytes, MAX_NOTE, MAX_REPLY, Reply, Request, RunDone, STDERR_RING, SnapshotDone, Started,
-    Used, encode_json, read_exactly, read_json, write_json,
+    Bytes, GuestReply, GuestRequest, MAX_NOTE, MAX_REPLY, RunDone, STDERR_RING, SnapshotDone,
+    Started, Used, encode_json, read_exactly, read_json, write_json,
 };
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
@@ -53,7 +53,7 @@ impl<C: Control> Running<C> {
     /// Payload and answer go at the same time: a guest may answer before it has read everything.
     async fn ask<T, F, A>(
         &self,
-        request: &Request,
+        request: &GuestRequest,
         payload: Vec<Vec<u8>>,
         limit: Duration,
         answer: F,
@@ -98,7 +98,7 @@ impl<C: Control> Running<C> {
     /// A request that is answered by one frame.
     async fn ask_short<T: DeserializeOwned>(
         &self,
-        request: &Request,
+        request: &GuestRequest,
         payload: Vec<Vec<u8>>,
         limit: Duration,
     ) -> Result<T, SandboxError> {
@@ -139,7 +139,7 @@ impl<C: Control> Sandbox for Running<C> {
                 "stdin is over {MAX_STDIN} bytes"
             )));
         }
-        let request = Request::Run {
+        let request = GuestRequest::Run {
             argv,
             cwd,
             env,
@@ -163,7 +163,7 @@ impl<C: Control> Sandbox for Running<C> {
         let exchange = async {
             let mut stream = self.tunnel.stream().await?;
             let asked = async {
-                write_json(&mut stream, &Request::Stdio { argv, env }).await?;
+                write_json(&mut stream, &GuestRequest::Stdio { argv, env }).await?;
                 reply::<Started>(&mut stream).await
             };
             let started = asked.await.map_err(|err| self.tunnel.error(&err))?;
@@ -178,7 +178,7 @@ impl<C: Control> Sandbox for Running<C> {
     }
 
     async fn stdio_stderr(&self, id: u64) -> Result<String, SandboxError> {
-        let request = Request::StdioStderr { id };
+        let request = GuestRequest::StdioStderr { id };
         let bytes = self.ask(&request, Vec::new(), SHORT, |reader| {
             bytes_answer(reader, STDERR_RING)
         });
@@ -189,30 +189,24 @@ impl<C: Control> Sandbox for Running<C> {
     async fn stdio_ended(&self, id: u64) -> Result<StdioEnd, SandboxError> {
         // As long as the program lives: the tunnel's own end is the limit.
         let answer = |mut reader| async move { reply(&mut reader).await };
-        let request = Request::StdioEnded { id };
-        let end: protocol::StdioEnd = self
-            .ask(&request, Vec::new(), Duration::MAX, answer)
-            .await?;
-        Ok(StdioEnd {
-            code: end.code,
-            signal: end.signal,
-        })
+        let request = GuestRequest::StdioEnded { id };
+        self.ask(&request, Vec::new(), Duration::MAX, answer).await
     }
 
     async fn stop_stdio(&self, id: u64, grace: Duration) -> Result<(), SandboxError> {
-        let request = Request::StdioStop {
+        let request = GuestRequest::StdioStop {
             id,
             grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
         };
         let limit = grace.saturating_mul(3).saturating_add(STOP_MARGIN);
-        let _: protocol::StdioEnd = self.ask_short(&request, Vec::new(), limit).await?;
+        let _: StdioEnd = self.ask_short(&request, Vec::new(), limit).await?;
         Ok(())
     }
 
     async fn put_file(&self, path: &str, content: Vec<u8>, mode: u32) -> Result<(), SandboxError> {
         paths::check(path)?;
         let len = content.len() as u64;
-        let request = Request::PutFile {
+        let request = GuestRequest::PutFile {
             path: path.to_owned(),
             mode,
             len,
@@ -222,7 +216,7 @@ impl<C: Control> Sandbox for Running<C> {
 
     async fn get_file(&self, path: &str, max: usize) -> Result<Option<Vec<u8>>, SandboxError> {
         paths::check(path)?;
-        let request = Request::GetFile {
+        let request = GuestRequest::GetFile {
             path: path.to_owned(),
             max: max as u64,
         };
@@ -238,7 +232,7 @@ impl<C: Control> Sandbox for Running<C> {
         max_bundle: usize,
     ) -> Result<Snapshot, SandboxError> {
         let since = since.map(str::to_owned);
-        let request = Request::Snapshot {
+        let request = GuestRequest::Snapshot {
             since,
             max_bundle: max_bundle as u64,
         };
@@ -249,7 +243,7 @@ impl<C: Control> Sandbox for Running<C> {
     }
 
     async fn restore(&self, bundles: Vec<Vec<u8>>, commit: &str) -> Result<(), SandboxError> {
-        let request = Request::Restore {
+        let request = GuestRequest::Restore {
             commit: commit.to_owned(),
             bundles: bundles.iter().map(|bundle| bundle.len() as u64).collect(),
         };
@@ -258,7 +252,7 @@ impl<C: Control> Sandbox for Running<C> {
 
     async fn disk_used(&self) -> Result<u64, SandboxError> {
         let used: Used = self
-            .ask_short(&Request::DiskUsed, Vec::new(), SHORT)
+            .ask_short(&GuestRequest::DiskUsed, Vec::new(), SHORT)
             .await?;
         Ok(used.bytes)
     }
@@ -287,7 +281,7 @@ impl<C: Control> Sandbox for Running<C> {
 /// Sends a request and its payload piece by piece; each is dropped before the next is taken.
 async fn send<W: AsyncWrite + Unpin>(
     writer: &mut W,
-    request: &Request,
+    request: &GuestRequest,
     payload: impl Iterator<Item = Vec<u8>>,
 ) -> io::Result<()> {
     writer.write_all(&encode_json(request)?).await?;
@@ -304,10 +298,12 @@ fn no_answer(limit: Duration) -> SandboxError {
 async fn reply<T: DeserializeOwned>(
     reader: &mut (impl AsyncRead + Unpin),
 ) -> io::Result<Result<T, String>> {
-    Ok(match read_json::<Reply<T>, _>(reader, MAX_REPLY).await? {
-        Reply::Ok(value) => Ok(value),
-        Reply::Err(why) => Err(why),
-    })
+    Ok(
+        match read_json::<GuestReply<T>, _>(reader, MAX_REPLY).await? {
+            GuestReply::Ok(value) => Ok(value),
+            GuestReply::Err(why) => Err(why),
+        },
+    )
 }
 
 async fn run_answer(
@@ -503,10 +499,10 @@ mod tests {
         let mut guest = mux::start(guest, End::Guest);
         let drip = async {
             let mut stream = guest.inbound.recv().await.unwrap();
-            read_json::<Request, _>(&mut stream, MAX_REQUEST)
+            read_json::<GuestRequest, _>(&mut stream, MAX_REQUEST)
                 .await
                 .unwrap();
-            let mut frame = encode_json(&Reply::Ok(Bytes { len: Some(1 << 20) })).unwrap();
+            let mut frame = encode_json(&GuestReply::Ok(Bytes { len: Some(1 << 20) })).unwrap();
             frame.resize(1 << 20, 0);
             for byte in frame {
                 tokio::time::sleep(SHORT / 10).await;
@@ -529,15 +525,15 @@ mod tests {
         let bundles: Vec<Vec<u8>> = (1..=3).map(|n| vec![n; 300_000]).collect();
         let serve = async {
             let mut stream = guest.inbound.recv().await.unwrap();
-            let asked: Request = read_json(&mut stream, MAX_REQUEST).await.unwrap();
-            let Request::Restore { commit, bundles } = asked else {
+            let asked: GuestRequest = read_json(&mut stream, MAX_REQUEST).await.unwrap();
+            let GuestRequest::Restore { commit, bundles } = asked else {
                 panic!("{asked:?}")
             };
             let mut got = Vec::new();
             for len in bundles {
                 got.push(read_exactly(&mut stream, len).await.unwrap());
             }
-            write_json(&mut stream, &Reply::Ok(())).await.unwrap();
+            write_json(&mut stream, &GuestReply::Ok(())).await.unwrap();
             (commit, got)
         };
         let (done, (commit, got)) = tokio::join!(sandbox.restore(bundles.clone(), "abc"), serve);
@@ -573,7 +569,7 @@ mod tests {
             }
         }
         let sent = AtomicUsize::new(0);
-        let request = Request::DiskUsed;
+        let request = GuestRequest::DiskUsed;
         let head = encode_json(&request).unwrap().len();
         let pieces = (0..3).map(|n| {
             assert_eq!(sent.load(Ordering::SeqCst), head + n * 1000);
@@ -585,7 +581,7 @@ mod tests {
 
     async fn frame(done: &RunDone, body: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        write_json(&mut bytes, &Reply::Ok(done)).await.unwrap();
+        write_json(&mut bytes, &GuestReply::Ok(done)).await.unwrap();
         bytes.extend(body);
         bytes
     }
@@ -616,7 +612,7 @@ mod tests {
             commit: "--upload-pack=x".into(),
             bundle_len: None,
         };
-        write_json(&mut bytes, &Reply::Ok(done)).await.unwrap();
+        write_json(&mut bytes, &GuestReply::Ok(done)).await.unwrap();
         assert!(snapshot_answer(bytes.as_slice(), 1).await.is_err());
     }
 }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_domain::{Epoch, TaskId};
+pub use agentmine_guest::protocol::{OutboundKind, StdioEnd};
 use agentmine_runtime::config::{self, CommandExecutor};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -96,15 +97,6 @@ pub struct CommandResult {
     pub duration: Duration,
 }
 
-/// What a connection out of the sandbox is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutboundKind {
-    /// Git smart HTTP, to the gateway.
-    Git,
-    /// A web proxy client (CONNECT or plain HTTP).
-    Web,
-}
-
 /// A byte stream.
 pub trait TunnelStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> TunnelStream for T {}
@@ -123,25 +115,6 @@ pub struct StdioProgram {
     pub stream: Box<dyn TunnelStream>,
     /// Names it in [`Sandbox::stdio_stderr`].
     pub id: u64,
-}
-
-/// How a stdio program ended; `exit code 1` or `signal 9` in words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StdioEnd {
-    /// Its exit code, unless a signal ended it.
-    pub code: Option<i32>,
-    /// The signal that ended it.
-    pub signal: Option<i32>,
-}
-
-impl std::fmt::Display for StdioEnd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.code, self.signal) {
-            (Some(code), _) => write!(f, "exit code {code}"),
-            (None, Some(signal)) => write!(f, "signal {signal}"),
-            (None, None) => f.write_str("it could not be seen how"),
-        }
-    }
 }
 
 /// A snapshot of the project's files.

@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::guarded::Guarded;
-use crate::{Outbound, OutboundKind, SandboxError};
+use crate::{Outbound, SandboxError};
 
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
 const HEADER_LIMIT: Duration = Duration::from_secs(10);
@@ -161,16 +161,17 @@ async fn accept(mut inbound: mpsc::Receiver<MuxStream>, outbound: mpsc::Sender<O
             let Ok(Ok(header)) = tokio::time::timeout(HEADER_LIMIT, header).await else {
                 return;
             };
-            let kind = match header.kind {
-                protocol::OutboundKind::Git => OutboundKind::Git,
-                protocol::OutboundKind::Web => OutboundKind::Web,
-            };
             let stream = Box::new(Guarded {
                 stream,
                 _guard: permit,
             });
             // Nobody takes connections any more: the stream is reset.
-            let _ = outbound.send(Outbound { kind, stream }).await;
+            let _ = outbound
+                .send(Outbound {
+                    kind: header.kind,
+                    stream,
+                })
+                .await;
         });
     }
 }
@@ -181,6 +182,7 @@ mod tests {
     use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
     use super::*;
+    use crate::OutboundKind;
 
     fn hello() -> Hello {
         Hello {
@@ -276,7 +278,7 @@ mod tests {
         }
         let mut stream = guest.opener.open().await.unwrap();
         let header = OutboundHeader {
-            kind: protocol::OutboundKind::Web,
+            kind: OutboundKind::Web,
         };
         write_json(&mut stream, &header).await.unwrap();
         assert_eq!(
@@ -296,7 +298,7 @@ mod tests {
         for _ in 0..MAX_INBOUND {
             let mut stream = guest.opener.open().await.unwrap();
             let header = OutboundHeader {
-                kind: protocol::OutboundKind::Git,
+                kind: OutboundKind::Git,
             };
             write_json(&mut stream, &header).await.unwrap();
             held.push((stream, tunnel.next_outbound().await.unwrap()));
@@ -309,7 +311,7 @@ mod tests {
         // The place is free again once the worker's end is dropped.
         let mut stream = guest.opener.open().await.unwrap();
         let header = OutboundHeader {
-            kind: protocol::OutboundKind::Git,
+            kind: OutboundKind::Git,
         };
         write_json(&mut stream, &header).await.unwrap();
         assert!(tunnel.next_outbound().await.is_some());

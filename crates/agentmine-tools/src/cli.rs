@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::host::{Roots, ShellOptions, ToolServer};
+use crate::host::{AllowedRoots, ShellOptions, ToolServer};
 
 /// Which of the programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Program {
     }
 
     fn server(self, options: Options) -> anyhow::Result<ToolServer> {
-        let roots = Roots::here(options.allowed)?;
+        let roots = AllowedRoots::here(options.allowed)?;
         Ok(match self {
             Self::FileRead => ToolServer::FileRead(roots),
             Self::FileWrite => ToolServer::FileWrite(roots),

@@ -26,14 +26,14 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The folders in which a server may work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Roots {
+pub struct AllowedRoots {
     /// Where relative paths start, and commands run.
     pub start: PathBuf,
     /// What else is allowed (`--allow-path`): folders.
     pub allowed: Vec<PathBuf>,
 }
 
-impl Roots {
+impl AllowedRoots {
     /// The current folder, and what else is allowed.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Roots {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellOptions {
     /// Where commands may run.
-    pub roots: Roots,
+    pub roots: AllowedRoots,
     /// After this a command is killed, with all it has started.
     pub timeout: Duration,
     /// Further commands that are refused, as words: `git push --force`.
@@ -62,7 +62,7 @@ pub struct ShellOptions {
 impl ShellOptions {
     /// The default policy in these folders.
     #[must_use]
-    pub fn new(roots: Roots) -> Self {
+    pub fn new(roots: AllowedRoots) -> Self {
         Self {
             roots,
             timeout: DEFAULT_TIMEOUT,
@@ -82,9 +82,9 @@ pub enum ToolServer {
         root: PathBuf,
     },
     /// The tool `file_read`.
-    FileRead(Roots),
+    FileRead(AllowedRoots),
     /// The tool `file_write`.
-    FileWrite(Roots),
+    FileWrite(AllowedRoots),
     /// The tool `shell_exec`.
     ShellExec(ShellOptions),
 }

@@ -6,9 +6,9 @@
 //!
 //! ```no_run
 //! # async fn run() -> anyhow::Result<()> {
-//! use agentmine_tools::{Roots, ToolServer};
+//! use agentmine_tools::{AllowedRoots, ToolServer};
 //!
-//! let roots = Roots::here(vec!["/srv/shared".into()])?;
+//! let roots = AllowedRoots::here(vec!["/srv/shared".into()])?;
 //! ToolServer::FileRead(roots).serve_stdio().await
 //! # }
 //! ```
@@ -41,7 +41,7 @@ mod shell_exec;
 #[cfg(feature = "servers")]
 mod sniff;
 
-pub use editor::{EditError, Editor, Reply};
+pub use editor::{EditError, Editor, ToolReply};
 #[cfg(feature = "servers")]
-pub use host::{Roots, ShellOptions, ToolServer};
+pub use host::{AllowedRoots, ShellOptions, ToolServer};
 pub use server::TextEditorServer;

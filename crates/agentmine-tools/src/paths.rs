@@ -18,7 +18,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::host::Roots;
+use crate::host::AllowedRoots;
 
 /// Longest path taken, in bytes.
 const MAX_PATH: usize = 4096;
@@ -80,7 +80,7 @@ impl OpenRoots {
     ///
     /// # Errors
     /// When one of them is not a folder that can be opened.
-    pub(crate) fn open(roots: &Roots) -> anyhow::Result<Self> {
+    pub(crate) fn open(roots: &AllowedRoots) -> anyhow::Result<Self> {
         let all = std::iter::once(&roots.start).chain(&roots.allowed);
         let roots = all.map(Root::open).collect::<anyhow::Result<_>>()?;
         Ok(Self { roots })

@@ -17,7 +17,7 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio_pipes;
 use serde_json::{Value, json};
 
-use crate::editor::{Editor, Reply};
+use crate::editor::{Editor, ToolReply};
 use crate::gate::{Full, Gate};
 
 /// The name that the server gives itself.
@@ -60,7 +60,7 @@ impl TextEditorServer {
         let mut editor = self.editor.lock().unwrap_or_else(PoisonError::into_inner);
         let reply = match editor.run(arguments) {
             Ok(reply) => reply,
-            Err(error) => Reply::failed(&error),
+            Err(error) => ToolReply::failed(&error),
         };
         into_result(&reply)
     }
@@ -113,7 +113,7 @@ fn unknown_tool(name: &str) -> ErrorData {
 }
 
 /// The envelope: one text block that holds JSON, the same as structured content, and `isError`.
-fn into_result(reply: &Reply) -> CallToolResult {
+fn into_result(reply: &ToolReply) -> CallToolResult {
     let value = serde_json::to_value(reply).unwrap_or(Value::Null);
     let text = vec![ContentBlock::text(value.to_string())];
     let mut result = if reply.success {

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use agentmine_tools::{Roots, ShellOptions, ToolServer};
+use agentmine_tools::{AllowedRoots, ShellOptions, ToolServer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -60,7 +60,7 @@ fn stateless(method: &str, mut params: Value) -> Value {
 #[tokio::test]
 async fn every_server_answers_in_both_eras() {
     let folder = tempfile::tempdir().unwrap();
-    let roots = Roots {
+    let roots = AllowedRoots {
         start: folder.path().to_owned(),
         allowed: Vec::new(),
     };

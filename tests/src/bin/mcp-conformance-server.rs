@@ -4,12 +4,12 @@
 
 use std::io::Write as _;
 
-use agentmine_tools::{Roots, ShellOptions, ToolServer};
+use agentmine_tools::{AllowedRoots, ShellOptions, ToolServer};
 use anyhow::bail;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let roots = Roots::here(Vec::new())?;
+    let roots = AllowedRoots::here(Vec::new())?;
     let which = std::env::args().nth(1).unwrap_or_default();
     let server = match which.as_str() {
         "text-editor" => ToolServer::TextEditor { root: roots.start },

@@ -37,7 +37,7 @@ const SNIPPET_CONTEXT: usize = 4;
 
 /// What a command did, as the model is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Reply {
+pub struct ToolReply {
     /// Whether it was done.
     pub success: bool,
     /// What was done, or what was wrong and what to do about it.
@@ -47,7 +47,7 @@ pub struct Reply {
     pub content: Option<String>,
 }
 
-impl Reply {
+impl ToolReply {
     /// The reply that tells an error.
     #[must_use]
     pub fn failed(error: &EditError) -> Self {
@@ -164,7 +164,7 @@ impl Editor {
     ///
     /// # Errors
     /// What the model is to be told.
-    pub fn run(&mut self, arguments: &Map<String, Value>) -> Result<Reply, EditError> {
+    pub fn run(&mut self, arguments: &Map<String, Value>) -> Result<ToolReply, EditError> {
         let (path, command) = command::parse(arguments)?;
         let path = path.as_str();
         match command {
@@ -176,7 +176,7 @@ impl Editor {
         }
     }
 
-    fn view(&self, path: &str, range: Option<Range>) -> Result<Reply, EditError> {
+    fn view(&self, path: &str, range: Option<Range>) -> Result<ToolReply, EditError> {
         match self.workspace.resolve(path)?.what {
             What::Directory(_) if range.is_some() => Err(EditError::Arguments(format!(
                 "{path} is a folder: view_range is for files only, leave it out"
@@ -184,14 +184,14 @@ impl Editor {
             What::Directory(dir) => {
                 let listing = listing::list(&dir).map_err(|source| io(path, source))?;
                 let message = format!("{path}: {}", listing.summary);
-                Ok(Reply::done(message, Some(listing.text)))
+                Ok(ToolReply::done(message, Some(listing.text)))
             }
             What::File(file) => view_file(path, &file.read(path)?.bytes, range),
             other => Err(unusable(path, other)),
         }
     }
 
-    fn create(&mut self, path: &str, text: &str) -> Result<Reply, EditError> {
+    fn create(&mut self, path: &str, text: &str) -> Result<ToolReply, EditError> {
         if text.len() > MAX_FILE {
             return Err(EditError::TooLarge { path: path.into() });
         }
@@ -209,7 +209,10 @@ impl Editor {
                     after: Fingerprint::of(text.as_bytes()),
                 });
                 let lines = text::line_count(text.as_bytes());
-                Ok(Reply::done(format!("created {path} ({lines} lines)"), None))
+                Ok(ToolReply::done(
+                    format!("created {path} ({lines} lines)"),
+                    None,
+                ))
             }
             What::Directory(_) | What::File(_) | What::Special(_) => {
                 Err(EditError::Exists(path.into()))
@@ -217,7 +220,7 @@ impl Editor {
         }
     }
 
-    fn replace(&mut self, path: &str, old: &str, new: &str) -> Result<Reply, EditError> {
+    fn replace(&mut self, path: &str, old: &str, new: &str) -> Result<ToolReply, EditError> {
         let (key, file) = self.file(path)?;
         let current = file.read(path)?;
         let edit = text::replace_once(&current.bytes, old.as_bytes(), new.as_bytes())
@@ -226,7 +229,7 @@ impl Editor {
         self.write(path, key, &file, current, edit, message)
     }
 
-    fn insert(&mut self, path: &str, line: usize, text: &str) -> Result<Reply, EditError> {
+    fn insert(&mut self, path: &str, line: usize, text: &str) -> Result<ToolReply, EditError> {
         let (key, file) = self.file(path)?;
         let current = file.read(path)?;
         let lines = text::line_count(&current.bytes);
@@ -242,7 +245,7 @@ impl Editor {
         self.write(path, key, &file, current, edit, message)
     }
 
-    fn undo(&mut self, path: &str) -> Result<Reply, EditError> {
+    fn undo(&mut self, path: &str) -> Result<ToolReply, EditError> {
         let found = self.workspace.resolve(path)?;
         let Some(change) = self.history.last(&found.key) else {
             return Err(EditError::CannotUndo(format!(
@@ -270,12 +273,12 @@ impl Editor {
         let reply = match &change.before {
             Before::Absent => {
                 file.remove(path)?;
-                Reply::done(format!("undone: {path} is removed again"), None)
+                ToolReply::done(format!("undone: {path} is removed again"), None)
             }
             Before::Content(bytes) => {
                 file.write(path, bytes, &current.stat)?;
                 let lines = text::line_count(bytes);
-                Reply::done(
+                ToolReply::done(
                     format!("undone: {path} is as before its last edit ({lines} lines)"),
                     None,
                 )
@@ -301,7 +304,7 @@ impl Editor {
         current: workspace::Content,
         edit: text::Edit,
         message: String,
-    ) -> Result<Reply, EditError> {
+    ) -> Result<ToolReply, EditError> {
         if edit.bytes.len() > MAX_FILE {
             return Err(EditError::TooLarge { path: path.into() });
         }
@@ -314,11 +317,11 @@ impl Editor {
         let first = edit.first_line.saturating_sub(SNIPPET_CONTEXT).max(1);
         let last = edit.first_line + edit.lines.saturating_sub(1) + SNIPPET_CONTEXT;
         let snippet = text::numbered(&edit.bytes, first, last, MAX_SNIPPET);
-        Ok(Reply::done(message, Some(snippet.text)))
+        Ok(ToolReply::done(message, Some(snippet.text)))
     }
 }
 
-fn view_file(path: &str, bytes: &[u8], range: Option<Range>) -> Result<Reply, EditError> {
+fn view_file(path: &str, bytes: &[u8], range: Option<Range>) -> Result<ToolReply, EditError> {
     let lines = text::line_count(bytes);
     let (first, last) = match range {
         None => (1, lines),
@@ -352,7 +355,7 @@ fn view_file(path: &str, bytes: &[u8], range: Option<Range>) -> Result<Reply, Ed
             "; it is not valid UTF-8: other bytes are shown as \u{fffd}, and edits keep them",
         );
     }
-    Ok(Reply::done(message, Some(view.text)))
+    Ok(ToolReply::done(message, Some(view.text)))
 }
 
 /// The error for what is not a file.

@@ -48,11 +48,11 @@ impl Fixture {
         fs::read(self.project(name)).unwrap()
     }
 
-    fn run(&mut self, arguments: Value) -> Result<Reply, EditError> {
+    fn run(&mut self, arguments: Value) -> Result<ToolReply, EditError> {
         self.editor.run(arguments.as_object().unwrap())
     }
 
-    fn ok(&mut self, arguments: Value) -> Reply {
+    fn ok(&mut self, arguments: Value) -> ToolReply {
         self.run(arguments).unwrap()
     }
 
@@ -60,23 +60,23 @@ impl Fixture {
         self.run(arguments).unwrap_err().to_string()
     }
 
-    fn replace(&mut self, path: &str, old: &str, new: &str) -> Result<Reply, EditError> {
+    fn replace(&mut self, path: &str, old: &str, new: &str) -> Result<ToolReply, EditError> {
         self.run(json!({"command": "str_replace", "path": path, "old_str": old, "new_str": new}))
     }
 
-    fn insert(&mut self, path: &str, line: i64, text: &str) -> Result<Reply, EditError> {
+    fn insert(&mut self, path: &str, line: i64, text: &str) -> Result<ToolReply, EditError> {
         self.run(json!({"command": "insert", "path": path, "insert_line": line, "new_str": text}))
     }
 
-    fn create(&mut self, path: &str, text: &str) -> Result<Reply, EditError> {
+    fn create(&mut self, path: &str, text: &str) -> Result<ToolReply, EditError> {
         self.run(json!({"command": "create", "path": path, "file_text": text}))
     }
 
-    fn view(&mut self, path: &str) -> Result<Reply, EditError> {
+    fn view(&mut self, path: &str) -> Result<ToolReply, EditError> {
         self.run(json!({"command": "view", "path": path}))
     }
 
-    fn undo(&mut self, path: &str) -> Result<Reply, EditError> {
+    fn undo(&mut self, path: &str) -> Result<ToolReply, EditError> {
         self.run(json!({"command": "undo_edit", "path": path}))
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::Roots;
+use crate::AllowedRoots;
 
 struct Fixture {
     outer: TempDir,
@@ -27,7 +27,7 @@ fn fixture() -> Fixture {
     fs::write(outer.path().join("outside/secret"), "TOPSECRET").unwrap();
     fs::write(root.join("a.txt"), "a").unwrap();
     fs::write(allowed.join("b.txt"), "b").unwrap();
-    let roots = Roots {
+    let roots = AllowedRoots {
         start: root.clone(),
         allowed: vec![allowed],
     };
@@ -87,7 +87,7 @@ fn nothing_outside_is_read() {
 
 #[test]
 fn files_of_the_kernel_are_refused_under_any_root() {
-    let roots = Roots {
+    let roots = AllowedRoots {
         start: "/".into(),
         allowed: Vec::new(),
     };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::Roots;
+use crate::AllowedRoots;
 
 struct Fixture {
     outer: TempDir,
@@ -22,7 +22,7 @@ fn fixture() -> Fixture {
     fs::create_dir(outer.path().join("outside")).unwrap();
     fs::create_dir(outer.path().join("allowed")).unwrap();
     fs::write(outer.path().join("outside/kept"), "kept").unwrap();
-    let roots = Roots {
+    let roots = AllowedRoots {
         start: root.clone(),
         allowed: vec![outer.path().join("allowed")],
     };

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::*;
-use crate::Roots;
+use crate::AllowedRoots;
 use crate::one_tool::OneToolServer;
 use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction};
 
@@ -59,7 +59,7 @@ struct Fixture {
 
 async fn fixture(era: Era, answer: Option<ElicitationAction>, timeout: Duration) -> Fixture {
     let root = tempfile::tempdir().unwrap();
-    let mut options = ShellOptions::new(Roots {
+    let mut options = ShellOptions::new(AllowedRoots {
         start: root.path().to_owned(),
         allowed: Vec::new(),
     });

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use agentmine_runtime::exit::{Exit, Failure};
-use agentmine_tools::{Roots, ShellOptions, ToolServer};
+use agentmine_tools::{AllowedRoots, ShellOptions, ToolServer};
 use anyhow::{Context as _, Result};
 
 use super::args::ServeTools;
@@ -53,13 +53,13 @@ fn server(what: ServeTools) -> Result<ToolServer> {
     })
 }
 
-fn roots(root: Option<PathBuf>, allowed: Vec<PathBuf>) -> Result<Roots> {
+fn roots(root: Option<PathBuf>, allowed: Vec<PathBuf>) -> Result<AllowedRoots> {
     let start = start(root)?;
     let allowed = allowed
         .iter()
         .map(|folder| opened(folder))
         .collect::<Result<_>>()?;
-    Ok(Roots { start, allowed })
+    Ok(AllowedRoots { start, allowed })
 }
 
 /// The folder that was named, else the current one. Some clients start servers in `/`: nobody means
