@@ -46,7 +46,7 @@ async fn a_container_that_cannot_be_made_ends_the_task_with_a_comment() {
     assert_eq!(task.state, TaskState::Ended(EndState::Failed));
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent failed"]);
     assert!(
-        said_on(&rig, number).contains("the sandbox could not be made"),
+        said_on(&rig, number).contains("the sandbox could not be created"),
         "{}",
         said_on(&rig, number)
     );

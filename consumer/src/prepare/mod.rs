@@ -15,7 +15,7 @@ use agentmine_agent::{Project, Start};
 use agentmine_domain::Lease;
 use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, PushFence, Upstream};
 use agentmine_mcp::config::RepositoryFile;
-use agentmine_sandbox::{SandboxError, SandboxSpec};
+use agentmine_sandbox::{SandboxError, SandboxRole, SandboxSpec};
 use agentmine_store::{Checkpoint, Store};
 use agentmine_trackers::{GitSource, Item};
 use async_trait::async_trait;
@@ -101,7 +101,7 @@ pub(crate) async fn prepare(
     let spec = SandboxSpec {
         task: ctx.task.id,
         epoch: ctx.lease.epoch,
-        role: "main".into(),
+        role: SandboxRole::Main,
         image: image.clone(),
     };
     let workspace = Workspace::start(ctx.deps.backend.as_ref(), &spec, gateway).await?;

@@ -46,7 +46,7 @@ impl Workspace {
 
     /// The remote's URL as the sandbox sees it.
     pub(crate) fn remote_url(&self) -> String {
-        let (git_port, _) = self.sandbox.ports();
+        let git_port = self.sandbox.ports().git;
         let path = self.gateway.remote_path().unwrap_or_default();
         format!("http://127.0.0.1:{git_port}{path}")
     }

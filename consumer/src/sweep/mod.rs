@@ -6,13 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{Epoch, WakeUp};
+use agentmine_domain::WakeUp;
 use agentmine_effects::Effects;
 use agentmine_queue::Queue;
-use agentmine_sandbox::FoundSandbox;
-use agentmine_store::{Publish, SandboxFate, SweepPolicy};
+use agentmine_sandbox::remove_stale;
+use agentmine_store::{Publish, SweepPolicy};
 use async_trait::async_trait;
-use chrono::Utc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -157,47 +156,13 @@ async fn report_ends(deps: Arc<ConsumerDeps>) {
     }
 }
 
-/// Removes sandboxes by what the store says of them; by age only where no row knows them; never
-/// while the store cannot be read.
+/// Removes sandboxes whose worker died or lost its lease.
 async fn remove_stale_sandboxes(deps: Arc<ConsumerDeps>) {
-    let found = match deps.backend.list().await {
-        Ok(found) => found,
-        Err(error) => {
-            tracing::debug!(%error, "sandboxes cannot be listed");
-            return;
-        }
-    };
-    let old =
-        Duration::from_secs(deps.config.command_executor.cleanup.stale_threshold_hours * 3600);
-    for sandbox in found {
-        if !is_stale(&deps, &sandbox, old).await {
-            continue;
-        }
-        match deps.backend.remove(&sandbox).await {
-            Ok(()) => tracing::warn!(sandbox.name, "a sandbox that was left behind is removed"),
-            Err(error) => {
-                tracing::warn!(sandbox.name, %error, "a sandbox that was left behind stays")
-            }
-        }
-    }
-}
-
-async fn is_stale(deps: &ConsumerDeps, sandbox: &FoundSandbox, old: Duration) -> bool {
-    let age = (Utc::now() - sandbox.created_at)
-        .to_std()
-        .unwrap_or_default();
-    let Some(task) = sandbox.task else {
-        return age >= old;
-    };
-    match deps
-        .store
-        .sandbox_fate(task, sandbox.epoch.unwrap_or(Epoch(0)))
-        .await
-    {
-        Ok(SandboxFate::Alive) => false,
-        Ok(SandboxFate::Dead) => true,
-        Ok(SandboxFate::Unknown) => age >= old,
-        Err(_) => false,
+    let hours = deps.config.command_executor.cleanup.stale_threshold_hours;
+    let max_age = Duration::from_secs(hours * 3600);
+    let fate = |task, epoch| deps.store.sandbox_fate(task, epoch);
+    if let Err(error) = remove_stale(deps.backend.as_ref(), max_age, fate).await {
+        tracing::debug!(%error, "sandboxes cannot be listed");
     }
 }
 

@@ -12,7 +12,7 @@ use agentmine_agent::{
 };
 use agentmine_gateway::facts::BareRepo;
 use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, TrafficEvent};
-use agentmine_sandbox::SandboxSpec;
+use agentmine_sandbox::{SandboxRole, SandboxSpec};
 use async_trait::async_trait;
 
 use crate::error::SessionError;
@@ -172,7 +172,7 @@ impl Measurer<'_> {
         let spec = SandboxSpec {
             task: ctx.task.id,
             epoch: ctx.lease.epoch,
-            role: "verify".into(),
+            role: SandboxRole::Verify,
             image: self.prepared.image.clone(),
         };
         let fresh = Workspace::start(ctx.deps.backend.as_ref(), &spec, gateway).await?;

@@ -1,4 +1,4 @@
-//! The static programs that go into every sandbox, inside this one.
+//! The static programs that go into every sandbox, embedded in this one.
 
 /// A program and its name.
 pub(crate) struct Program {
@@ -6,12 +6,14 @@ pub(crate) struct Program {
     pub(crate) bytes: &'static [u8],
 }
 
-/// Where they are found in a sandbox.
+/// Their folder in a sandbox.
 pub(crate) const FOLDER: &str = "/opt/agentmine/bin";
+/// The guest's file name.
+pub(crate) const GUEST: &str = "agentmine-guest";
 
 pub(crate) const PROGRAMS: [Program; 2] = [
     Program {
-        name: "agentmine-guest",
+        name: GUEST,
         bytes: include_bytes!(env!("AGENTMINE_GUEST")),
     },
     Program {

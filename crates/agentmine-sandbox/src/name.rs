@@ -1,33 +1,55 @@
 //! Names of sandboxes, the same on every backend.
 
+use std::fmt;
+
 use agentmine_domain::TaskId;
 
-use crate::SandboxSpec;
+use crate::backend::SandboxSpec;
 
-/// What every sandbox's name begins with.
-pub const PREFIX: &str = "coding-agent-exec-";
+/// The beginning of every sandbox's name.
+pub(crate) const PREFIX: &str = "coding-agent-exec-";
 
-/// `coding-agent-exec-{uuid}`, and `-{role}` where the role is not `main`.
-#[must_use]
-pub fn sandbox_name(spec: &SandboxSpec) -> String {
-    if spec.role == "main" {
-        format!("{PREFIX}{}", spec.task)
-    } else {
-        format!("{PREFIX}{}-{}", spec.task, spec.role)
+/// What a sandbox is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxRole {
+    /// The agent's own.
+    Main,
+    /// The project's checks on a fresh clone.
+    Verify,
+    /// MCP servers on the command line.
+    Mcp,
+    /// A trial start, to see whether sandboxes work on this machine.
+    Check,
+}
+
+impl SandboxRole {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+            Self::Verify => "verify",
+            Self::Mcp => "mcp",
+            Self::Check => "check",
+        }
     }
 }
 
-/// The task that a name tells of.
-pub(crate) fn task_of(name: &str) -> Option<TaskId> {
-    name.strip_prefix(PREFIX)?.get(..36)?.parse().ok()
+impl fmt::Display for SandboxRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
-/// Whether a role can stand in a name.
-pub(crate) fn is_valid_role(role: &str) -> bool {
-    (1..=32).contains(&role.len())
-        && role
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+/// `coding-agent-exec-{uuid}`, with `-{role}` where the role is not `main`.
+pub(crate) fn sandbox_name(spec: &SandboxSpec) -> String {
+    match spec.role {
+        SandboxRole::Main => format!("{PREFIX}{}", spec.task),
+        role => format!("{PREFIX}{}-{role}", spec.task),
+    }
+}
+
+/// The task in a sandbox's name.
+pub(crate) fn task_of(name: &str) -> Option<TaskId> {
+    name.strip_prefix(PREFIX)?.get(..36)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -37,16 +59,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_its_task() {
+    fn a_name_contains_its_task() {
         let task = TaskId::new();
         let mut spec = SandboxSpec {
             task,
             epoch: Epoch(1),
-            role: "main".into(),
+            role: SandboxRole::Main,
             image: None,
         };
         assert_eq!(task_of(&sandbox_name(&spec)), Some(task));
-        spec.role = "verify".into();
+        spec.role = SandboxRole::Verify;
         assert!(sandbox_name(&spec).ends_with("-verify"));
         assert_eq!(task_of(&sandbox_name(&spec)), Some(task));
         assert_eq!(task_of("coding-agent-exec-x"), None);

@@ -1,9 +1,9 @@
 //! The worker's end of the tunnel.
 //!
-//! Everything that arrives is hostile. The hello must come within [`HELLO_LIMIT`]; connections out of
-//! the sandbox are at most [`MAX_INBOUND`] at one time and must say what they are for within
-//! [`HEADER_LIMIT`]; one that breaks this is reset and the tunnel goes on. What breaks yamux itself ends
-//! the tunnel, and with it the sandbox.
+//! Everything that arrives is hostile. The hello must arrive within [`HELLO_LIMIT`]. There are at most
+//! [`MAX_INBOUND`] connections out of the sandbox at a time, and each must say what it is for within
+//! [`HEADER_LIMIT`]; one that violates this is reset and the tunnel continues. A violation of yamux itself
+//! ends the tunnel, and with it the sandbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::sync::{Mutex, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::guarded::Guarded;
-use crate::{Outbound, SandboxError};
+use crate::error::SandboxError;
+use crate::held_stream::HeldStream;
+use crate::sandbox::Outbound;
 
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
 const HEADER_LIMIT: Duration = Duration::from_secs(10);
@@ -25,7 +26,7 @@ const HEADER_LIMIT: Duration = Duration::from_secs(10);
 const MAX_INBOUND: usize = protocol::MAX_OUTBOUND + 28;
 const MAX_OUTBOUND_HEADER: usize = 1024;
 
-/// A tunnel that said a good hello.
+/// A tunnel whose guest sent a valid hello.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     pub(crate) hello: Hello,
@@ -52,7 +53,8 @@ impl Tunnel {
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let hello = tokio::time::timeout(HELLO_LIMIT, read_hello(&mut io)).await;
-        let hello = hello.map_err(|_| SandboxError::Gone("the guest said nothing".into()))??;
+        let hello = hello
+            .map_err(|_| SandboxError::Gone("the guest did not send its hello in time".into()))??;
         let Mux {
             opener,
             inbound,
@@ -89,7 +91,7 @@ impl Tunnel {
         self.outbound.lock().await.recv().await
     }
 
-    /// Resolves when the tunnel has ended.
+    /// Waits until the tunnel has ended. Returns the reason.
     pub(crate) async fn ended(&self) -> String {
         let mut ended = self.ended.clone();
         match ended.wait_for(Option::is_some).await {
@@ -98,7 +100,7 @@ impl Tunnel {
         }
     }
 
-    /// What an I/O error on one of the streams means.
+    /// The meaning of an I/O error on one of the streams.
     pub(crate) fn error(&self, err: &std::io::Error) -> SandboxError {
         if self.ended.borrow().is_none() && err.kind() == std::io::ErrorKind::InvalidData {
             SandboxError::Protocol(err.to_string())
@@ -118,7 +120,7 @@ async fn read_hello<T: AsyncRead + Unpin>(io: &mut T) -> Result<Hello, SandboxEr
     let read = io.take(MAGIC.len() as u64).read_to_end(&mut magic).await;
     read.map_err(|err| SandboxError::Gone(err.to_string()))?;
     if magic != MAGIC {
-        // An engine that cannot start the guest says so in its place.
+        // An engine that cannot start the guest writes its error in place of the hello.
         let mut rest = Vec::new();
         let mut more = io.take(400);
         let reading = more.read_to_end(&mut rest);
@@ -126,8 +128,8 @@ async fn read_hello<T: AsyncRead + Unpin>(io: &mut T) -> Result<Hello, SandboxEr
         magic.extend(rest);
         let text = String::from_utf8_lossy(&magic);
         return Err(match text.trim() {
-            "" => SandboxError::Gone("the guest ended before it said hello".into()),
-            text => SandboxError::Protocol(format!("instead of a guest's hello came {text:?}")),
+            "" => SandboxError::Gone("the guest ended before it sent its hello".into()),
+            text => SandboxError::Protocol(format!("expected the guest's hello, got {text:?}")),
         });
     }
     let protocol = |err: String| SandboxError::Protocol(format!("the guest's hello: {err}"));
@@ -147,12 +149,12 @@ async fn read_hello<T: AsyncRead + Unpin>(io: &mut T) -> Result<Hello, SandboxEr
     }
 }
 
-/// Takes the guest's streams until the tunnel ends.
+/// Accepts the guest's streams until the tunnel ends.
 async fn accept(mut inbound: mpsc::Receiver<MuxStream>, outbound: mpsc::Sender<Outbound>) {
     let permits = Arc::new(Semaphore::new(MAX_INBOUND));
     while let Some(mut stream) = inbound.recv().await {
         let Ok(permit) = permits.clone().try_acquire_owned() else {
-            // Too many: this one is reset by its drop.
+            // Too many: dropping the stream resets it.
             continue;
         };
         let outbound = outbound.clone();
@@ -161,28 +163,23 @@ async fn accept(mut inbound: mpsc::Receiver<MuxStream>, outbound: mpsc::Sender<O
             let Ok(Ok(header)) = tokio::time::timeout(HEADER_LIMIT, header).await else {
                 return;
             };
-            let stream = Box::new(Guarded {
+            let kind = header.kind;
+            let stream = Box::new(HeldStream {
                 stream,
-                _guard: permit,
+                _held: permit,
             });
-            // Nobody takes connections any more: the stream is reset.
-            let _ = outbound
-                .send(Outbound {
-                    kind: header.kind,
-                    stream,
-                })
-                .await;
+            // If nobody takes connections any more, the stream is reset.
+            let _ = outbound.send(Outbound { kind, stream }).await;
         });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use agentmine_guest::protocol::{JailReport, write_json};
+    use agentmine_guest::protocol::{JailReport, OutboundKind, write_json};
     use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
     use super::*;
-    use crate::OutboundKind;
 
     fn hello() -> Hello {
         Hello {
@@ -214,8 +211,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hello_that_is_none_is_refused() {
-        assert!(refused(b"").await.contains("before it said hello"));
+    async fn a_bad_hello_is_refused() {
+        assert!(refused(b"").await.contains("before it sent its hello"));
         let text = refused(b"OCI runtime exec failed: no such file").await;
         assert!(text.contains("OCI runtime exec failed"), "{text}");
         let mut huge = MAGIC.to_vec();
@@ -224,7 +221,7 @@ mod tests {
         let mut garbage = MAGIC.to_vec();
         garbage.extend([0, 0, 0, 3]);
         garbage.extend(b"{]}");
-        assert!(refused(&garbage).await.contains("broke the protocol"));
+        assert!(refused(&garbage).await.contains("violated the protocol"));
     }
 
     #[tokio::test]
@@ -261,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bad_outbound_header_is_dropped_and_the_tunnel_goes_on() {
+    async fn a_bad_outbound_header_is_dropped_and_the_tunnel_continues() {
         let (worker, mut guest) = tokio::io::duplex(1 << 20);
         guest.write_all(&MAGIC).await.unwrap();
         write_json(&mut guest, &hello()).await.unwrap();
@@ -308,7 +305,7 @@ mod tests {
         one_more.flush().await.unwrap();
         assert_eq!(one_more.read(&mut [0]).await.unwrap_or(0), 0);
         held.pop();
-        // The place is free again once the worker's end is dropped.
+        // There is room again once the worker's end is dropped.
         let mut stream = guest.opener.open().await.unwrap();
         let header = OutboundHeader {
             kind: OutboundKind::Git,

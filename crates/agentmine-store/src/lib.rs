@@ -18,8 +18,9 @@ mod sqlite;
 use std::time::Duration;
 
 use agentmine_domain::{
-    EffectKey, EndState, Epoch, ItemRef, Lease, NewTask, Phase, PublicStatus, Seq, Session,
-    SessionId, Step, StepKind, StepPayload, Task, TaskId, TaskNumber, Usage, WakeUp, WorkerId,
+    EffectKey, EndState, Epoch, ItemRef, Lease, NewTask, Phase, PublicStatus, SandboxFate, Seq,
+    Session, SessionId, Step, StepKind, StepPayload, Task, TaskId, TaskNumber, Usage, WakeUp,
+    WorkerId,
 };
 use async_trait::async_trait;
 use serde_json::Value;
@@ -159,17 +160,6 @@ pub struct SweepReport {
     pub failed: Vec<TaskId>,
     /// Queued rows that got another wake-up.
     pub rewoken: u64,
-}
-
-/// What the store says of a sandbox named for (task, epoch).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SandboxFate {
-    /// Its lease is the row's and still runs.
-    Alive,
-    /// Its task is over, queued, paused, or leased under another epoch, or the lease ran out.
-    Dead,
-    /// No row knows the task.
-    Unknown,
 }
 
 /// Where the relay hands each wake-up on. Implemented over the queue by the glue in producer and

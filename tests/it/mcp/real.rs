@@ -11,7 +11,7 @@ use agentmine_domain::{Epoch, TaskId};
 use agentmine_mcp::config::{Place, ServerConfig};
 use agentmine_mcp::{CallOptions, Era, Launchers, Manager, NoticeKind, ServerState, ToolOutput};
 use agentmine_runtime::config::{BackendKind, CommandExecutor};
-use agentmine_sandbox::{Command, Sandbox, SandboxSpec, from_config};
+use agentmine_sandbox::{Command, Sandbox, SandboxRole, SandboxSpec, from_config};
 use agentmine_tests::mcp::{Mark, installed, npm, pypi, server};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -98,7 +98,7 @@ async fn in_a_sandbox(backend: BackendKind) {
     let spec = SandboxSpec {
         task: TaskId::new(),
         epoch: Epoch(0),
-        role: "mcp".into(),
+        role: SandboxRole::Mcp,
         image: None,
     };
     let backend = from_config(&config).await.unwrap();

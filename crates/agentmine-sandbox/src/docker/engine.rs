@@ -1,4 +1,4 @@
-//! The engine's API, with a time limit and one more try on every call.
+//! The engine's API, with a time limit and one retry on every call.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use bollard::query_parameters::{
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
 
-use crate::SandboxError;
+use crate::error::SandboxError;
 
 const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
 const STOP_GRACE_SECONDS: i32 = 10;
@@ -26,7 +26,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Connects and agrees on a version of the API.
+    /// Connects and negotiates the version of the API.
     pub(crate) async fn connect(config: &config::Docker) -> Result<Self, SandboxError> {
         let host = config
             .host
@@ -35,8 +35,8 @@ impl Engine {
         let seconds = config.api_timeout_seconds.max(1);
         let unavailable = |err: Error| {
             SandboxError::Unavailable(format!(
-                "docker at {host}: {err}. hint: is the engine running, and is \
-                 command_executor.docker.host (or DOCKER_HOST) right?"
+                "docker at {host}: {err}. hint: check that the engine is running and that \
+                 command_executor.docker.host (or DOCKER_HOST) is correct"
             ))
         };
         let docker = match host.split_once("://") {
@@ -64,7 +64,7 @@ impl Engine {
         &self.docker
     }
 
-    /// Calls the API under the time limit, and once more if it did not answer.
+    /// Calls the API under the time limit, and once more if the engine did not answer.
     pub(crate) async fn call<T, F, Fut>(&self, what: &str, attempt: F) -> Result<T, SandboxError>
     where
         F: Fn(Docker) -> Fut,
@@ -95,7 +95,7 @@ impl Engine {
 
     fn error(&self, what: &str, err: &Error) -> SandboxError {
         match err {
-            // The name is taken, or the container is being removed: another worker is at it.
+            // The name is taken, or the container is being removed: another worker is working on it.
             Error::DockerResponseServerError {
                 status_code: 409,
                 message,
@@ -108,13 +108,13 @@ impl Engine {
     }
 
     pub(crate) async fn info(&self) -> Result<SystemInfo, SandboxError> {
-        self.call("asking what it can do", |docker| async move {
+        self.call("reading its capabilities", |docker| async move {
             docker.info().await
         })
         .await
     }
 
-    /// Stops, kills and removes a container with its volumes; none of that name is success.
+    /// Stops, kills and removes a container with its volumes. It is no error if there is none.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), SandboxError> {
         let mut last = None;
         for attempt in 0..REMOVE_TRIES {
@@ -128,7 +128,7 @@ impl Engine {
             .increment(1);
         let why = last.map_or_else(String::new, |err| err.to_string());
         Err(SandboxError::Unavailable(format!(
-            "the container {name} is left behind: {why}"
+            "the container {name} could not be removed: {why}"
         )))
     }
 
@@ -145,7 +145,7 @@ impl Engine {
             Err(err) if is_missing(&err) => return Ok(()),
             Err(err) => return Err(err),
         };
-        // A paused process does not hear the signal.
+        // A paused process does not receive the signal.
         if state.paused == Some(true) {
             let _ = self
                 .try_call(|docker| async move { docker.unpause_container(name).await })
@@ -156,7 +156,7 @@ impl Engine {
                 t: Some(STOP_GRACE_SECONDS),
                 signal: None,
             };
-            // What cannot be stopped is killed by the removal.
+            // A container that cannot be stopped is killed by the removal.
             let _ = self
                 .try_call(
                     |docker| async move { docker.stop_container(name, Some(options())).await },
@@ -188,7 +188,7 @@ fn is_missing(err: &Error) -> bool {
     )
 }
 
-/// Whether the engine did not answer, as against saying no.
+/// Whether the engine failed to answer, as opposed to refusing.
 fn is_transient(err: &Error) -> bool {
     match err {
         Error::DockerResponseServerError { status_code, .. } => *status_code == 503,
@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// An engine that knows one stopped container and fails the first `failures` removals of it.
+    /// An engine with one stopped container, whose first `failures` removals fail.
     async fn faulty(failures: u32, removals: Arc<AtomicU32>) -> Engine {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = format!("tcp://{}", listener.local_addr().unwrap());
@@ -265,13 +265,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_removal_that_fails_three_times_names_what_is_left() {
+    async fn a_removal_that_fails_three_times_names_the_container() {
         let removals = Arc::new(AtomicU32::new(0));
         let engine = faulty(9, Arc::clone(&removals)).await;
         let error = engine.remove("some").await.unwrap_err().to_string();
         assert_eq!(removals.load(Ordering::SeqCst), 3);
         assert!(
-            error.contains("some is left behind") && error.contains("busy"),
+            error.contains("some could not be removed") && error.contains("busy"),
             "{error}"
         );
     }

@@ -1,36 +1,37 @@
 //! Sandboxes as Docker containers.
 //!
-//! Nothing is bind-mounted and nothing assumes one file system with the engine: the programs go into an
+//! Nothing is bind-mounted, and the engine may be on another machine: the programs are copied into an
 //! anonymous volume as a tar stream before the start. The container's main process is an idle guest; the
-//! tunnel is one exec of the same program. A container outlives its worker: whoever sweeps removes it.
+//! tunnel is one exec of the same program. A container outlives its worker: [`crate::remove_stale`]
+//! removes it.
 
+mod container;
 mod engine;
-mod io;
+mod exec_io;
+mod image;
 mod profile;
 mod upload;
 
-pub(crate) use self::profile::parse_size;
-
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use agentmine_runtime::config::{CommandExecutor, Docker};
 use async_trait::async_trait;
 use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
 use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions};
 use chrono::DateTime;
-use futures::StreamExt as _;
 
+use self::container::Container;
 use self::engine::Engine;
+use self::image::Image;
 use self::profile::Profile;
-use crate::assets::FOLDER;
-use crate::client::{Control, Running};
-use crate::name::{PREFIX, is_valid_role, sandbox_name, task_of};
+use crate::backend::{Backend, FoundSandbox, SandboxSpec};
+use crate::client::Running;
+use crate::error::SandboxError;
+use crate::name::{PREFIX, sandbox_name, task_of};
+use crate::sandbox::Sandbox;
 use crate::tunnel::Tunnel;
-use crate::{Backend, FoundSandbox, Sandbox, SandboxError, SandboxSpec};
-
-const PULL_LIMIT: Duration = Duration::from_secs(900);
 
 /// Makes Docker containers.
 #[derive(Debug, Clone)]
@@ -41,11 +42,11 @@ pub struct DockerBackend {
 }
 
 impl DockerBackend {
-    /// Connects to the engine and reads what it can do.
+    /// Connects to the engine and reads its capabilities.
     ///
     /// # Errors
-    /// `Unavailable` when it does not answer, `Refused` when the configuration asks for what it does not
-    /// have.
+    /// `Unavailable` when it does not answer, `Refused` when the configuration asks for something it does
+    /// not have.
     pub async fn connect(config: &CommandExecutor) -> Result<Self, SandboxError> {
         let engine = Engine::connect(&config.docker).await?;
         let profile = Profile::new(&config.docker, &engine.info().await?)?;
@@ -56,15 +57,14 @@ impl DockerBackend {
         })
     }
 
-    /// Makes the container and gives its id. All that follows goes by the id: the name may pass to
-    /// the container of a later lease.
+    /// Creates the container and returns its id.
     async fn create_container(
         &self,
         spec: &SandboxSpec,
         name: &str,
     ) -> Result<(String, Image), SandboxError> {
         let image_name = spec.image.as_deref().unwrap_or(&self.config.base_image);
-        let image = self.engine.image(image_name).await?;
+        let image = image::find(&self.engine, image_name).await?;
         let body = self
             .profile
             .container(spec, image_name, image.read_only_root);
@@ -82,7 +82,7 @@ impl DockerBackend {
         Ok((created.id, image))
     }
 
-    /// From a container to the tunnel. The container is removed by the caller if this fails.
+    /// Starts a created container and opens the tunnel. The caller removes the container if this fails.
     async fn start_container(&self, id: &str, image: &Image) -> Result<Tunnel, SandboxError> {
         upload::programs(&self.engine, id, &self.profile, image.read_only_root).await?;
         self.engine
@@ -126,10 +126,10 @@ impl DockerBackend {
             .await?;
         match attached {
             StartExecResults::Attached { output, input } => {
-                Tunnel::open(io::ExecIo::new(output, input)).await
+                Tunnel::open(exec_io::ExecIo::new(output, input)).await
             }
             StartExecResults::Detached => Err(SandboxError::Unavailable(
-                "the engine detached the guest".into(),
+                "the engine did not attach to the guest".into(),
             )),
         }
     }
@@ -139,13 +139,12 @@ impl DockerBackend {
 impl Backend for DockerBackend {
     async fn check(&self) -> Result<(), SandboxError> {
         Profile::new(&self.config, &self.engine.info().await?)?;
-        self.engine.image(&self.config.base_image).await.map(drop)
+        image::find(&self.engine, &self.config.base_image)
+            .await
+            .map(drop)
     }
 
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {
-        if !is_valid_role(&spec.role) {
-            return Err(SandboxError::Refused(format!("{:?} is no role", spec.role)));
-        }
         let began = Instant::now();
         let name = sandbox_name(spec);
         self.engine.remove(&name).await?;
@@ -154,7 +153,7 @@ impl Backend for DockerBackend {
             Ok(tunnel) => tunnel,
             Err(err) => {
                 if let Err(left) = self.engine.remove(&id).await {
-                    tracing::warn!(sandbox.name = %name, error = %left, "a sandbox that failed to start is left behind");
+                    tracing::warn!(sandbox.name = %name, error = %left, "a sandbox that failed to start could not be removed");
                 }
                 return Err(err);
             }
@@ -192,7 +191,7 @@ impl Backend for DockerBackend {
     async fn remove(&self, found: &FoundSandbox) -> Result<(), SandboxError> {
         if !found.name.starts_with(PREFIX) || found.instance.is_empty() {
             return Err(SandboxError::Refused(format!(
-                "{:?} is no sandbox of ours",
+                "{:?} is not an AgentMine sandbox",
                 found.name
             )));
         }
@@ -200,7 +199,7 @@ impl Backend for DockerBackend {
     }
 }
 
-/// The engine's filter finds the prefix anywhere in a name; ours is at its start.
+/// The engine's filter matches the prefix anywhere in a name; here it must be at the start.
 fn found(container: bollard::models::ContainerSummary) -> Option<FoundSandbox> {
     let names = container.names.unwrap_or_default();
     let name = names
@@ -219,121 +218,4 @@ fn found(container: bollard::models::ContainerSummary) -> Option<FoundSandbox> {
         instance: container.id?,
         name,
     })
-}
-
-/// One container.
-struct Container {
-    name: String,
-    id: String,
-    engine: Engine,
-    warnings: Vec<String>,
-}
-
-#[async_trait]
-impl Control for Container {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
-    }
-
-    async fn pause(&self) -> Result<(), SandboxError> {
-        self.engine
-            .call("pausing the container", |docker| {
-                let id = self.id.clone();
-                async move { docker.pause_container(&id).await }
-            })
-            .await
-    }
-
-    async fn unpause(&self) -> Result<(), SandboxError> {
-        self.engine
-            .call("unpausing the container", |docker| {
-                let id = self.id.clone();
-                async move { docker.unpause_container(&id).await }
-            })
-            .await
-    }
-
-    async fn remove(&self) -> Result<(), SandboxError> {
-        self.engine.remove(&self.id).await
-    }
-}
-
-impl Engine {
-    /// The image, pulled once if it is not there.
-    async fn image(&self, name: &str) -> Result<Image, SandboxError> {
-        let inspect = || {
-            self.call("looking at the image", |docker| {
-                let name = name.to_owned();
-                async move { docker.inspect_image(&name).await }
-            })
-        };
-        let inspected = match inspect().await {
-            Ok(inspected) => inspected,
-            Err(SandboxError::Unavailable(why)) => return Err(SandboxError::Unavailable(why)),
-            Err(_) => {
-                self.pull(name).await?;
-                inspect().await?
-            }
-        };
-        let labels = inspected
-            .config
-            .and_then(|config| config.labels)
-            .unwrap_or_default();
-        let read_only_root = labels
-            .get("agentmine.readonly-root")
-            .is_some_and(|v| v == "true");
-        Ok(Image { read_only_root })
-    }
-
-    async fn pull(&self, name: &str) -> Result<(), SandboxError> {
-        tracing::info!(image = name, "pulling the sandbox image");
-        // Without a tag the engine would take every one of them.
-        let last = name.rsplit('/').next().unwrap_or(name);
-        let tagged = last.contains(':') || last.contains('@');
-        let options = bollard::query_parameters::CreateImageOptions {
-            from_image: Some(if tagged {
-                name.to_owned()
-            } else {
-                format!("{name}:latest")
-            }),
-            ..Default::default()
-        };
-        let docker = self.docker();
-        let mut progress = std::pin::pin!(docker.create_image(Some(options), None, None));
-        let mut failed = None;
-        let pulled = async {
-            while let Some(step) = progress.next().await {
-                let said = match step {
-                    Ok(info) => info.error_detail.and_then(|detail| detail.message),
-                    Err(err) => Some(err.to_string()),
-                };
-                failed = said.or(failed.take());
-            }
-        };
-        if tokio::time::timeout(PULL_LIMIT, pulled).await.is_err() {
-            failed = Some(format!("not done after {} s", PULL_LIMIT.as_secs()));
-        }
-        match failed {
-            None => Ok(()),
-            Some(why) => Err(SandboxError::Refused(format!(
-                "the image {name:?} is not there and could not be pulled: {why}. \
-                 hint: build it from docker/executor-default, or name another in \
-                 command_executor.docker.base_image"
-            ))),
-        }
-    }
-}
-
-/// What matters of an image.
-struct Image {
-    read_only_root: bool,
-}
-
-/// The guest's path in a container.
-fn guest_path() -> String {
-    format!("{FOLDER}/agentmine-guest")
 }

@@ -1,4 +1,4 @@
-//! What a container is allowed: ARCHITECTURE.md, "Container profile".
+//! The limits and rights of a container: ARCHITECTURE.md, "Container profile".
 
 use std::collections::HashMap;
 
@@ -8,10 +8,13 @@ use bollard::models::{
     MountVolumeOptions, ResourcesUlimits, SystemInfo,
 };
 
+use crate::assets::{FOLDER, GUEST};
+use crate::backend::SandboxSpec;
+use crate::error::SandboxError;
 use crate::name::sandbox_name;
-use crate::{SandboxError, SandboxSpec};
+use crate::size::parse_size;
 
-/// The configured limits, checked against what the engine has.
+/// The configured limits, checked against what the engine offers.
 #[derive(Debug)]
 pub(crate) struct Profile {
     pub(crate) uid: u64,
@@ -24,11 +27,10 @@ pub(crate) struct Profile {
     disk: Disk,
 }
 
-/// Who holds the disk limit.
+/// Who enforces the disk limit, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disk {
-    /// The storage driver, for the whole container; the guest's watch besides, since volumes are not
-    /// under it.
+    /// The storage driver, for the container's own layer, and the guest's watch for the volumes.
     Engine(u64),
     /// The guest's watch.
     Guest(u64),
@@ -42,7 +44,7 @@ impl Profile {
             .as_deref()
             .map(|wanted| check_runtime(wanted, info));
         let cpus = config.resources.cpu_limit.max(0.01);
-        // An engine refuses more cores than it has.
+        // An engine refuses more CPUs than it has.
         let cpus = info.ncpu.map_or(cpus, |has| cpus.min(has as f64));
         let disk = parse_size(&config.resources.disk_limit)?;
         let mut warnings = Vec::new();
@@ -69,7 +71,7 @@ impl Profile {
     pub(crate) fn guest_command(&self) -> Vec<String> {
         let (Disk::Engine(limit) | Disk::Guest(limit)) = self.disk;
         let limit = limit.to_string();
-        let guest = super::guest_path();
+        let guest = guest_path();
         [
             &guest,
             "serve",
@@ -92,20 +94,20 @@ impl Profile {
         let labels = [
             ("agentmine.task", spec.task.to_string()),
             ("agentmine.epoch", spec.epoch.to_string()),
-            ("agentmine.role", spec.role.clone()),
+            ("agentmine.role", spec.role.to_string()),
         ];
         ContainerCreateBody {
             hostname: Some("sandbox".into()),
             user: Some(format!("{}:{}", self.uid, self.gid)),
             image: Some(image.to_owned()),
-            entrypoint: Some(vec![super::guest_path()]),
+            entrypoint: Some(vec![guest_path()]),
             cmd: Some(vec!["idle".into()]),
             working_dir: Some("/workspace".into()),
             env: Some(vec![format!("AGENTMINE_SANDBOX={}", sandbox_name(spec))]),
             labels: Some(labels.map(|(key, value)| (key.to_owned(), value)).into()),
             stop_signal: Some("SIGTERM".into()),
             stop_timeout: Some(10),
-            // An image's health check would be one more process that nobody asked for.
+            // An image's health check would be an unexpected extra process.
             healthcheck: Some(HealthConfig {
                 test: Some(vec!["NONE".into()]),
                 ..HealthConfig::default()
@@ -126,8 +128,8 @@ impl Profile {
             memory: Some(self.memory),
             memory_swap: Some(self.memory),
             nano_cpus: Some(self.nano_cpus),
-            // The number of open files is lowered by the guest: raising a hard limit above the engine's
-            // own is refused on some machines.
+            // The guest lowers the number of open files: some machines refuse a hard limit above the
+            // engine's own.
             ulimits: Some(vec![ResourcesUlimits {
                 name: Some("core".into()),
                 soft: Some(0),
@@ -140,7 +142,7 @@ impl Profile {
             mounts: Some(vec![volume("/workspace"), volume("/opt/agentmine")]),
             readonly_rootfs: Some(read_only_root),
             tmpfs: read_only_root.then(|| {
-                // Engines give it the mode of the image's own folder, so the owner must be right.
+                // Engines give it the mode of the image's own folder, so its owner must be set.
                 let run = format!("rw,nosuid,nodev,size=16m,uid={},gid={}", self.uid, self.gid);
                 pairs(&[
                     ("/tmp", "rw,nosuid,nodev,exec,size=1g,mode=1777"),
@@ -157,7 +159,7 @@ impl Profile {
     }
 }
 
-/// An anonymous volume, empty at first, that goes with its container.
+/// An anonymous volume, initially empty, that is removed with its container.
 fn volume(target: &str) -> Mount {
     Mount {
         target: Some(target.to_owned()),
@@ -168,6 +170,10 @@ fn volume(target: &str) -> Mount {
         }),
         ..Mount::default()
     }
+}
+
+fn guest_path() -> String {
+    format!("{FOLDER}/{GUEST}")
 }
 
 fn pairs(pairs: &[(&str, &str)]) -> HashMap<String, String> {
@@ -182,30 +188,9 @@ fn parse_user(user: &str) -> Result<(u64, u64), SandboxError> {
     match (uid.parse(), gid.parse()) {
         (Ok(uid), Ok(gid)) if uid != 0 && gid != 0 => Ok((uid, gid)),
         _ => Err(SandboxError::Refused(format!(
-            "command_executor.docker.user is {user:?}; expected UID:GID as numbers, neither of them 0"
+            "command_executor.docker.user is {user:?}; expected UID:GID as numbers, neither of which is 0"
         ))),
     }
-}
-
-/// `4g` as bytes.
-pub(crate) fn parse_size(text: &str) -> Result<u64, SandboxError> {
-    let lower = text.trim().to_ascii_lowercase();
-    let lower = lower.trim_end_matches('b').trim_end_matches('i');
-    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &lower[digits.len()..] {
-        "" => Some(0),
-        "k" => Some(10),
-        "m" => Some(20),
-        "g" => Some(30),
-        "t" => Some(40),
-        _ => None,
-    };
-    let bytes = shift.and_then(|shift| digits.trim().parse::<u64>().ok()?.checked_mul(1 << shift));
-    bytes.filter(|&bytes| bytes > 0).ok_or_else(|| {
-        SandboxError::Refused(format!(
-            "{text:?} is not a size; expected one like 512m or 4g"
-        ))
-    })
 }
 
 fn check_runtime(wanted: &str, info: &SystemInfo) -> Result<String, SandboxError> {
@@ -216,13 +201,13 @@ fn check_runtime(wanted: &str, info: &SystemInfo) -> Result<String, SandboxError
     let mut names: Vec<String> = has.into_keys().collect();
     names.sort();
     Err(SandboxError::Refused(format!(
-        "the engine has no runtime {wanted:?}; it has {}. hint: install it, or change \
+        "the engine has no runtime {wanted:?}; available: {}. hint: install it, or change \
          command_executor.docker.runtime",
         names.join(", ")
     )))
 }
 
-/// Whether the storage driver takes a size for each container.
+/// Whether the storage driver supports a size per container.
 fn has_storage_quota(info: &SystemInfo) -> bool {
     let status = info.driver_status.clone().unwrap_or_default();
     let says = |key: &str, value: &str| {
@@ -231,8 +216,8 @@ fn has_storage_quota(info: &SystemInfo) -> bool {
             .any(|pair| matches!(pair.as_slice(), [k, v] if k == key && v == value))
     };
     match info.driver.as_deref() {
-        // Overlay on xfs takes a size only when mounted with project quotas, and not every engine tells
-        // of it: what is not certain is left to the guest.
+        // Overlay on xfs supports a size only when mounted with project quotas, and not every engine
+        // reports that: where it is uncertain, the guest enforces the limit.
         Some("btrfs" | "zfs") => true,
         Some("overlay2") => {
             says("Backing Filesystem", "xfs") && says("Supports project quota", "true")
@@ -246,16 +231,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_docker_reads_them() {
-        assert_eq!(parse_size("4g").unwrap(), 4 << 30);
-        assert_eq!(parse_size("512MiB").unwrap(), 512 << 20);
-        assert_eq!(parse_size("10").unwrap(), 10);
-        for bad in ["", "g", "4x", "-1g", "0", "99999999999t"] {
-            assert!(parse_size(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn root_and_names_are_refused_as_users() {
         assert_eq!(parse_user("1000:1001").unwrap(), (1000, 1001));
         for bad in ["0:0", "0", "1000:0", "root", "", "1000:"] {
@@ -264,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_runtime_is_refused_and_the_present_ones_named() {
+    fn a_missing_runtime_is_refused_and_the_available_ones_are_named() {
         let info = SystemInfo {
             runtimes: Some(HashMap::from([("runc".to_owned(), Default::default())])),
             ..SystemInfo::default()
@@ -274,6 +249,9 @@ mod tests {
             ..Default::default()
         };
         let err = Profile::new(&config, &info).unwrap_err().to_string();
-        assert!(err.contains("kata") && err.contains("it has runc"), "{err}");
+        assert!(
+            err.contains("kata") && err.contains("available: runc"),
+            "{err}"
+        );
     }
 }

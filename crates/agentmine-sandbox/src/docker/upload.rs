@@ -1,4 +1,4 @@
-//! Putting the folders and programs into a container's volumes, as a tar stream.
+//! Copying the folders and programs into a container's volumes, as a tar stream.
 
 use bollard::body_full;
 use bollard::query_parameters::UploadToContainerOptions;
@@ -6,10 +6,10 @@ use tar::{Builder, EntryType, Header};
 
 use super::engine::Engine;
 use super::profile::Profile;
-use crate::SandboxError;
 use crate::assets::PROGRAMS;
+use crate::error::SandboxError;
 
-/// Uploads before the start. A read-only root takes nothing but what goes straight into a volume.
+/// Uploads before the start. With a read-only root, only uploads directly into a volume are possible.
 pub(crate) async fn programs(
     engine: &Engine,
     container: &str,
@@ -45,7 +45,7 @@ async fn put(
         ..Default::default()
     };
     engine
-        .call("putting the guest into the container", |docker| {
+        .call("copying the guest into the container", |docker| {
             let (options, bytes) = (options.clone(), bytes.clone());
             async move {
                 docker
@@ -104,10 +104,7 @@ impl Archive {
     }
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the shape that map_err wants"
-)]
+#[expect(clippy::needless_pass_by_value, reason = "map_err passes it by value")]
 fn failed(err: std::io::Error) -> SandboxError {
     SandboxError::Refused(format!("packing the guest: {err}"))
 }

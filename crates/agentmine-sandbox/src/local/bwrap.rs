@@ -1,16 +1,16 @@
-//! bubblewrap: a root of read-only system folders in namespaces of its own.
+//! The jail with bubblewrap: a root of read-only system folders, in namespaces of its own.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::Inner;
+use super::setup::JailSetup;
+use crate::assets::{FOLDER, GUEST};
 
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
-const OWN: &str = "/opt/agentmine";
-/// Of the host's `/etc`, only what programs need to run and to check certificates. Never a folder that
-/// holds private keys too: a worker that runs as root is root in here as far as files go.
+/// The entries of the host's `/etc` that programs need to run and to verify certificates. Never a folder
+/// that also holds private keys: for files, a worker that runs as root is root in the jail too.
 const ETC: &[&str] = &[
     "alternatives",
     "ssl/certs",
@@ -46,9 +46,9 @@ const PASSWD: &str = "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n\
 const GROUP: &str = "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1 localhost sandbox\n::1 localhost\n";
 
-/// Whether bubblewrap works here, with the very flags of a sandbox.
-pub(super) async fn probe(inner: &Inner) -> Result<(), String> {
-    let mut command = base(inner);
+/// Whether bubblewrap works on this machine, with exactly the flags of a sandbox.
+pub(super) async fn probe(setup: &JailSetup) -> Result<(), String> {
+    let mut command = base(setup);
     command.args(["--", "/usr/bin/env", "true"]).env_clear();
     let mut command = tokio::process::Command::from(command);
     command
@@ -57,7 +57,7 @@ pub(super) async fn probe(inner: &Inner) -> Result<(), String> {
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let output = tokio::time::timeout(PROBE_LIMIT, command.output()).await;
-    let output = output.map_err(|_| "it does not end".to_owned())?;
+    let output = output.map_err(|_| "bwrap does not finish".to_owned())?;
     let output = output.map_err(|err| format!("bwrap: {err}"))?;
     if output.status.success() {
         return Ok(());
@@ -66,21 +66,21 @@ pub(super) async fn probe(inner: &Inner) -> Result<(), String> {
     Err(said
         .lines()
         .last()
-        .unwrap_or("it fails without a word")
+        .unwrap_or("bwrap failed without an error message")
         .to_owned())
 }
 
-/// The guest of a sandbox whose files lie in `workspace`.
-pub(super) fn guest(inner: &Inner, workspace: &Path) -> Command {
-    let mut command = base(inner);
+/// The guest of a sandbox whose files are in `workspace`.
+pub(super) fn guest(setup: &JailSetup, workspace: &Path) -> Command {
+    let mut command = base(setup);
     command.arg("--bind").arg(workspace).arg("/workspace");
     command.args(["--remount-ro", "/", "--chdir", "/workspace", "--"]);
-    command.arg(format!("{OWN}/bin/agentmine-guest"));
-    command.args(inner.guest_args("namespaces", Path::new("/workspace")));
+    command.arg(format!("{FOLDER}/{GUEST}"));
+    command.args(setup.guest_args("namespaces", Path::new("/workspace")));
     command
 }
 
-fn base(inner: &Inner) -> Command {
+fn base(setup: &JailSetup) -> Command {
     let mut command = Command::new(program());
     command.args([
         "--unshare-all",
@@ -112,16 +112,13 @@ fn base(inner: &Inner) -> Command {
     }
     command.args(["--proc", "/proc", "--dev", "/dev"]);
     for scratch in ["/tmp", "/dev/shm"] {
-        command.arg("--size").arg(inner.tmp_limit.to_string());
+        command.arg("--size").arg(setup.tmp_limit.to_string());
         command.args(["--tmpfs", scratch]);
     }
-    command.args(["--dir", "/run", "--dir", "/opt", "--dir", OWN]);
-    command
-        .arg("--ro-bind")
-        .arg(&inner.programs)
-        .arg(format!("{OWN}/bin"));
+    command.args(["--dir", "/run", "--dir", "/opt", "--dir", "/opt/agentmine"]);
+    command.arg("--ro-bind").arg(&setup.programs).arg(FOLDER);
     for (name, content) in [("passwd", PASSWD), ("group", GROUP), ("hosts", HOSTS)] {
-        let made = inner.programs.join(format!("etc-{name}"));
+        let made = setup.programs.join(format!("etc-{name}"));
         if made.exists() || write(&made, content).is_ok() {
             command
                 .arg("--ro-bind")
@@ -129,7 +126,7 @@ fn base(inner: &Inner) -> Command {
                 .arg(Path::new("/etc").join(name));
         }
     }
-    for folder in inner.read_only.iter().chain(&inner.toolchains.folders) {
+    for folder in setup.read_only() {
         if !folder.starts_with("/usr") {
             command.arg("--ro-bind-try").arg(folder).arg(folder);
         }
@@ -143,8 +140,8 @@ fn write(path: &Path, content: &str) -> std::io::Result<()> {
     std::fs::rename(temporary, path)
 }
 
-/// The first on the worker's path, by its full name, since the sandbox's start clears the
-/// environment that would find it.
+/// The first `bwrap` on the worker's path. By its full name: the start of a sandbox clears the environment
+/// that would be searched.
 fn program() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -160,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_private_key_is_below_what_is_shown() {
+    fn no_private_key_is_in_a_visible_folder() {
         for key in [
             "ssl/private/server.key",
             "pki/tls/private/server.key",

@@ -1,4 +1,4 @@
-//! The processes of a local sandbox, seen from outside.
+//! The processes of a jail, controlled from outside.
 
 use std::io;
 use std::sync::OnceLock;
@@ -10,19 +10,19 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, ChildStderr};
 use tokio::sync::oneshot;
 
-use crate::SandboxError;
+use crate::error::SandboxError;
 
 const STDERR_KEPT: usize = 4096;
 
-/// A process that cannot be confused with a later one of the same number.
+/// A process, distinguished from a later one with the same pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pid: i32,
-    /// Clock ticks since the machine's start.
+    /// Clock ticks from the machine's boot to the start of the process.
     started: u64,
 }
 
-/// The identity of a process that runs.
+/// The identity of a running process.
 pub(crate) fn identity(pid: Option<u32>) -> Option<Identity> {
     let pid = i32::try_from(pid?).ok()?;
     Some(Identity {
@@ -36,13 +36,13 @@ impl Identity {
         start_time(self.pid) == Some(self.started)
     }
 
-    /// Kills the process and all below it, and waits a little for their end.
+    /// Kills the process and all its descendants, and waits briefly for their end.
     pub(crate) async fn kill_tree(self) {
         for _ in 0..100 {
             if !self.is_alive() {
                 return;
             }
-            // From the bottom: what is killed first cannot hand on its children unseen.
+            // Descendants first: an orphan would no longer be found.
             for pid in self.tree().into_iter().rev() {
                 signal(pid, libc::SIGKILL);
             }
@@ -50,8 +50,8 @@ impl Identity {
         }
     }
 
-    /// Stops the process and all below it. Repeats until a round finds no new one: what is stopped
-    /// cannot fork.
+    /// Stops the process and all its descendants. Repeats until a round finds no new one: a stopped
+    /// process cannot fork.
     pub(crate) fn stop_tree(self) -> Result<(), SandboxError> {
         let mut stopped = Vec::new();
         for _ in 0..50 {
@@ -69,16 +69,15 @@ impl Identity {
             stopped.extend(running);
         }
         Err(SandboxError::Failed(
-            "the sandbox starts processes faster than they are paused".into(),
+            "the sandbox starts processes faster than they can be paused".into(),
         ))
     }
 
-    /// Lets all of them go on.
-    pub(crate) fn continue_tree(self) -> Result<(), SandboxError> {
+    /// Lets all of them continue.
+    pub(crate) fn continue_tree(self) {
         for pid in self.tree() {
             signal(pid, libc::SIGCONT);
         }
-        Ok(())
     }
 
     fn tree(self) -> Vec<i32> {
@@ -111,10 +110,10 @@ fn children(pid: i32) -> Vec<i32> {
     found
 }
 
-/// Field 22 of `/proc/PID/stat`; `None` for a process that is gone or only waits to be collected.
+/// Field 22 of `/proc/PID/stat`; `None` for a process that is gone or a zombie.
 fn start_time(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before it may hold anything, brackets too.
+    // The name before it may contain anything, even parentheses.
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?;
@@ -135,8 +134,8 @@ type SpawnRequest = (
     oneshot::Sender<io::Result<Child>>,
 );
 
-/// Starts a process from a thread that lives as long as the worker: bubblewrap's `--die-with-parent`
-/// means the thread that started it, and a runtime's threads come and go.
+/// Starts a process from a thread that lives as long as the worker: bubblewrap's `--die-with-parent` acts
+/// when the thread that started it ends, and a runtime's threads come and go.
 pub(crate) async fn spawn(command: std::process::Command) -> Result<Child, SandboxError> {
     static SPAWNER: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
@@ -145,7 +144,7 @@ pub(crate) async fn spawn(command: std::process::Command) -> Result<Child, Sandb
             for (command, runtime, reply) in rx {
                 let _entered = runtime.enter();
                 let mut command = tokio::process::Command::from(command);
-                // Whoever asked may be gone: the child is then killed by its drop.
+                // If the caller is gone, dropping the child kills it.
                 let _ = reply.send(command.kill_on_drop(true).spawn());
             }
         });
@@ -162,11 +161,11 @@ pub(crate) async fn spawn(command: std::process::Command) -> Result<Child, Sandb
     child.map_err(|err| failed(err.to_string()))
 }
 
-/// What a jail says on stderr, the last part only.
+/// The last part of a jail's stderr.
 pub(crate) struct Stderr(tokio::task::JoinHandle<Vec<u8>>);
 
 impl Stderr {
-    /// After the jail's end.
+    /// To be called after the jail has ended.
     pub(crate) async fn text(self) -> String {
         let said = tokio::time::timeout(Duration::from_secs(1), self.0).await;
         let said = said.ok().and_then(Result::ok).unwrap_or_default();

@@ -1,15 +1,15 @@
-//! The static programs on the worker's own disk, for the jails to see.
+//! The static programs on the worker's own disk, where the jails can see them.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::SandboxError;
 use crate::assets::PROGRAMS;
+use crate::error::SandboxError;
 
-/// Writes the programs into a folder named by their content, unless they are there. Any number of
-/// workers may do this at once: each file appears whole by a rename.
+/// Writes the programs into a folder named after their content, unless they are already there. Any number
+/// of workers may do this at once: each file appears whole, by a rename.
 pub(crate) fn install(state_dir: &Path) -> Result<PathBuf, SandboxError> {
     let mut hasher = DefaultHasher::new();
     for program in PROGRAMS {

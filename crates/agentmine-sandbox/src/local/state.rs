@@ -1,4 +1,4 @@
-//! The folder of each local sandbox: its workspace, and a record for whoever removes it.
+//! The folder of each jail: its workspace, and a record for whoever removes it.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -10,24 +10,25 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::process::Identity;
+use crate::backend::SandboxSpec;
+use crate::error::SandboxError;
 use crate::name::PREFIX;
-use crate::{SandboxError, SandboxSpec};
 
 const RECORD: &str = "sandbox.json";
 const TRIES: u32 = 3;
 
-/// What is known of a sandbox, beside its workspace.
+/// The record of a jail, next to its workspace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) task: Option<TaskId>,
     pub(crate) epoch: Option<Epoch>,
     pub(crate) created_at: DateTime<Utc>,
-    /// The process whose end ends the sandbox.
+    /// The process whose end ends the jail.
     pub(crate) process: Option<Identity>,
 }
 
 impl Record {
-    /// What tells this sandbox from another of the same name.
+    /// Distinguishes this jail from another of the same name.
     pub(crate) fn instance(&self) -> String {
         self.created_at.to_rfc3339()
     }
@@ -40,7 +41,7 @@ impl Record {
     }
 }
 
-/// Makes the folder that holds all sandboxes, for this user alone, and finds its real path.
+/// Creates the folder of all jails, for this user only, and returns its real path.
 pub(crate) fn prepare(state_dir: &Path) -> Result<PathBuf, SandboxError> {
     let made = std::fs::DirBuilder::new()
         .recursive(true)
@@ -50,7 +51,7 @@ pub(crate) fn prepare(state_dir: &Path) -> Result<PathBuf, SandboxError> {
         .map_err(|err| refused(state_dir, &err))
 }
 
-/// Makes a sandbox's folders.
+/// Creates a jail's folders.
 pub(crate) fn create(
     state_dir: &Path,
     name: &str,
@@ -70,7 +71,7 @@ pub(crate) fn create(
     Ok((folder, record))
 }
 
-/// Every sandbox under the folder. One whose record cannot be read is as old as its folder.
+/// Every jail under the folder. One whose record cannot be read counts as old as its folder.
 pub(crate) fn list(state_dir: &Path) -> Result<Vec<(String, Record)>, SandboxError> {
     let entries = std::fs::read_dir(state_dir)
         .map_err(|err| SandboxError::Unavailable(format!("{}: {err}", state_dir.display())))?;
@@ -96,8 +97,8 @@ pub(crate) fn list(state_dir: &Path) -> Result<Vec<(String, Record)>, SandboxErr
     Ok(found)
 }
 
-/// Removes this very sandbox; one that has taken its name since is left alone. A record that cannot
-/// be read tells nothing, so that folder is removed by its name.
+/// Removes exactly this jail; one that has taken its name since is left alone. If the record cannot be
+/// read, the folder is removed by its name.
 pub(crate) async fn remove_instance(
     state_dir: &Path,
     name: &str,
@@ -109,7 +110,7 @@ pub(crate) async fn remove_instance(
     }
 }
 
-/// Ends a sandbox's processes and deletes its folder; none of that name is success.
+/// Ends a jail's processes and deletes its folder. It is no error if there is none.
 pub(crate) async fn remove(state_dir: &Path, name: &str) -> Result<(), SandboxError> {
     let folder = state_dir.join(name);
     if !folder.exists() {
@@ -132,7 +133,7 @@ pub(crate) async fn remove(state_dir: &Path, name: &str) -> Result<(), SandboxEr
         .increment(1);
     let why = last.map_or_else(String::new, |err| err.to_string());
     Err(SandboxError::Unavailable(format!(
-        "{} is left behind: {why}",
+        "{} could not be removed: {why}",
         folder.display()
     )))
 }
@@ -141,12 +142,12 @@ fn read(folder: &Path) -> Option<Record> {
     serde_json::from_slice(&std::fs::read(folder.join(RECORD)).ok()?).ok()
 }
 
-/// Deletes the workspace first, so that a failure leaves the record for the next try.
+/// Deletes the workspace first: after a failure the record is still there for the next try.
 fn delete(folder: &Path) -> io::Result<()> {
     let workspace = folder.join("workspace");
     match std::fs::remove_dir_all(&workspace) {
         Err(err) if err.kind() == io::ErrorKind::PermissionDenied => {
-            // Package managers leave folders that not even their owner may write.
+            // Package managers leave folders that even their owner cannot write to.
             open_folders(&workspace);
             std::fs::remove_dir_all(&workspace)?;
         }
@@ -159,8 +160,8 @@ fn delete(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives the owner all rights on every folder. Links are not followed. The sandbox's processes are dead
-/// by now, so nothing changes under it.
+/// Gives the owner all rights on every folder. Links are not followed. The jail's processes have ended, so
+/// nothing changes meanwhile.
 fn open_folders(folder: &Path) {
     let _ = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700));
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_folder_without_rights_is_deleted_all_the_same() {
+    async fn a_folder_without_rights_is_deleted_too() {
         let state = tempfile::tempdir().unwrap();
         let name = format!("{PREFIX}x");
         let deep = state.path().join(&name).join("workspace/a/b");

@@ -1,9 +1,9 @@
-//! Toolchains in the user's home folder that a jail may read. Never the whole home folder, and never
-//! what holds credentials.
+//! Toolchains in the user's home folder that a jail may read. Never the whole home folder, and never a
+//! folder that holds credentials.
 
 use std::path::{Path, PathBuf};
 
-/// What was found.
+/// The toolchains of the user.
 #[derive(Debug, Default)]
 pub(crate) struct Toolchains {
     pub(crate) folders: Vec<PathBuf>,
@@ -27,25 +27,25 @@ pub(crate) fn find() -> Toolchains {
             .filter(|p| p.is_absolute());
         named.unwrap_or_else(|| home.join(default))
     };
-    found.add(folder("CARGO_HOME", ".cargo").join("bin"), "", None);
-    found.add(folder("RUSTUP_HOME", ".rustup"), "-", Some("RUSTUP_HOME"));
+    found.add(folder("CARGO_HOME", ".cargo").join("bin"), Some(""), None);
+    found.add(folder("RUSTUP_HOME", ".rustup"), None, Some("RUSTUP_HOME"));
     let pyenv = folder("PYENV_ROOT", ".pyenv");
     found
         .bins
         .extend(Some(pyenv.join("shims")).filter(|shims| shims.is_dir()));
-    found.add(pyenv, "bin", Some("PYENV_ROOT"));
+    found.add(pyenv, Some("bin"), Some("PYENV_ROOT"));
     let nvm = folder("NVM_DIR", ".nvm");
     if let Some(node) = newest(&nvm.join("versions/node")) {
-        found.add(node, "bin", None);
+        found.add(node, Some("bin"), None);
     }
-    found.add(home.join("go/bin"), "", None);
-    found.add(PathBuf::from("/usr/local/go"), "bin", None);
+    found.add(home.join("go/bin"), Some(""), None);
+    found.add(PathBuf::from("/usr/local/go"), Some("bin"), None);
     found
 }
 
 impl Toolchains {
-    /// `bin`: the folder in it for the search path; `-` is none.
-    fn add(&mut self, folder: PathBuf, bin: &str, variable: Option<&str>) {
+    /// `bin`: the folder in it that goes on the search path.
+    fn add(&mut self, folder: PathBuf, bin: Option<&str>, variable: Option<&str>) {
         if !folder.is_dir() {
             return;
         }
@@ -53,13 +53,13 @@ impl Toolchains {
             self.env
                 .push((variable.to_owned(), folder.display().to_string()));
         }
-        if bin != "-" {
+        if let Some(bin) = bin {
             self.bins.push(folder.join(bin));
         }
         self.folders.push(folder);
     }
 
-    /// The search path: toolchains, then what the configuration names, then the system.
+    /// The search path: toolchains, then configured folders, then the system.
     pub(crate) fn path(&self, read_only: &[PathBuf]) -> String {
         let named = read_only
             .iter()

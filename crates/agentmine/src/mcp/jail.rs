@@ -15,7 +15,9 @@ use agentmine_domain::{Epoch, TaskId};
 use agentmine_gateway::{Gateway, GatewayConfig, GitAccess};
 use agentmine_mcp::Launcher;
 use agentmine_runtime::config::{self, Config, Sources};
-use agentmine_sandbox::{Backend as _, Command, LocalBackend, Sandbox, SandboxSpec, local};
+use agentmine_sandbox::{
+    Backend as _, Command, LocalBackend, Sandbox, SandboxRole, SandboxSpec, local,
+};
 use anyhow::{Context as _, Result, ensure};
 
 use super::files;
@@ -51,7 +53,7 @@ impl Jail {
         let spec = SandboxSpec {
             task: TaskId::new(),
             epoch: Epoch(0),
-            role: "mcp".into(),
+            role: SandboxRole::Mcp,
             image: None,
         };
         let made = tokio::select! {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::Backend;
-use crate::fleet::sandbox;
+use crate::fleet::{put_file, sandbox};
 use crate::table::{Samples, Table};
 
 const FILE: &str = "/workspace/project/bench.txt";
@@ -32,7 +32,7 @@ async fn measure(sandbox: Arc<dyn Sandbox>, rounds: u32) -> anyhow::Result<Table
     let text: String = (0..40)
         .map(|n| format!("line {n} of a small file\n"))
         .collect();
-    sandbox.put_file(FILE, text.into_bytes(), 0o644).await?;
+    put_file(sandbox, FILE, text.into_bytes()).await?;
     let echo = echo(sandbox, rounds).await?;
     let program = start(sandbox, "mcp-server-text-editor").await?;
     let client = Client::connect("text-editor", program, &ConnectOptions::default()).await?;

@@ -1,6 +1,7 @@
 //! Shared by the benchmarks of whole sessions: a forge, a store, an in-process queue, and the real
 //! consumer on top of them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use agentmine_domain::{Epoch, NewTask, Priority, TaskId};
 use agentmine_llm::Model;
 use agentmine_runtime::config::{self, CommandExecutor, Config, Secret};
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_sandbox::{Sandbox, SandboxSpec, from_config};
+use agentmine_sandbox::{Command, Sandbox, SandboxRole, SandboxSpec, from_config};
 use agentmine_store::{Enqueued, Store};
 use agentmine_tests::forge::{DEMO, Forge, write_demo};
 use agentmine_trackers::{GitHubTracker, Tracker};
@@ -122,11 +123,32 @@ pub(crate) async fn sandbox(backend: Backend) -> anyhow::Result<Arc<dyn Sandbox>
     let spec = SandboxSpec {
         task: TaskId::new(),
         epoch: Epoch(0),
-        role: "bench".into(),
+        role: SandboxRole::Main,
         image: None,
     };
     let backend = from_config(&executor(backend)).await?;
     Ok(Arc::from(backend.start(&spec).await?))
+}
+
+/// Writes a file in a sandbox.
+pub(crate) async fn put_file(
+    sandbox: &dyn Sandbox,
+    path: &str,
+    content: Vec<u8>,
+) -> anyhow::Result<()> {
+    let command = Command {
+        argv: ["/bin/sh", "-c", "cat > \"$0\"", path]
+            .map(String::from)
+            .into(),
+        cwd: "/workspace/project".into(),
+        env: BTreeMap::new(),
+        stdin: content,
+        timeout: Duration::from_secs(10),
+        max_output: 1000,
+    };
+    let done = sandbox.run(command).await?;
+    anyhow::ensure!(done.exit_code == 0, "{path} could not be written");
+    Ok(())
 }
 
 /// A separate database on a Postgres server.

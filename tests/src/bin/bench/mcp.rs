@@ -23,7 +23,7 @@ use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
 use crate::Backend;
-use crate::fleet::sandbox;
+use crate::fleet::{put_file, sandbox};
 use crate::table::{Samples, Table};
 
 const EDITOR: &str = "mcp-server-text-editor";
@@ -217,13 +217,8 @@ async fn round_trips(
     let manager = worker.manager(1).await?;
     let mut inside = Vec::new();
     for (backend, sandbox) in sandboxes {
-        sandbox
-            .put_file(
-                "/workspace/project/small.txt",
-                lines(40).into_bytes(),
-                0o644,
-            )
-            .await?;
+        let small = "/workspace/project/small.txt";
+        put_file(sandbox.as_ref(), small, lines(40).into_bytes()).await?;
         inside.push((
             place(*backend),
             managed_in(sandbox).await?,

@@ -5,8 +5,8 @@ use std::future::pending;
 use std::time::Duration;
 
 use agentmine_sandbox::{
-    Backend, Command, CommandResult, FoundSandbox, Outbound, Sandbox, SandboxError, SandboxSpec,
-    Snapshot, StdioProgram,
+    Backend, Command, CommandResult, FoundSandbox, GuestPorts, Outbound, Sandbox, SandboxError,
+    SandboxSpec, Snapshot, StdioEnd, StdioProgram,
 };
 use async_trait::async_trait;
 
@@ -40,8 +40,8 @@ impl Sandbox for Still {
     fn name(&self) -> &str {
         "still"
     }
-    fn ports(&self) -> (u16, u16) {
-        (1, 2)
+    fn ports(&self) -> GuestPorts {
+        GuestPorts { git: 1, web: 2 }
     }
     fn warnings(&self) -> Vec<String> {
         Vec::new()
@@ -66,7 +66,10 @@ impl Sandbox for Still {
     async fn stdio_stderr(&self, _id: u64) -> Result<String, SandboxError> {
         Ok(String::new())
     }
-    async fn put_file(&self, _: &str, _: Vec<u8>, _: u32) -> Result<(), SandboxError> {
+    async fn stdio_ended(&self, _id: u64) -> Result<StdioEnd, SandboxError> {
+        pending().await
+    }
+    async fn stop_stdio(&self, _id: u64, _grace: Duration) -> Result<(), SandboxError> {
         Ok(())
     }
     async fn get_file(&self, _: &str, _: usize) -> Result<Option<Vec<u8>>, SandboxError> {
@@ -80,9 +83,6 @@ impl Sandbox for Still {
     }
     async fn restore(&self, _: Vec<Vec<u8>>, _: &str) -> Result<(), SandboxError> {
         Ok(())
-    }
-    async fn disk_used(&self) -> Result<u64, SandboxError> {
-        Ok(0)
     }
     async fn next_outbound(&self) -> Option<Outbound> {
         pending().await

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use agentmine_sandbox::{
-    Backend, Command, CommandResult, FoundSandbox, Outbound, Sandbox, SandboxError, SandboxSpec,
-    Snapshot, StdioProgram,
+    Backend, Command, CommandResult, FoundSandbox, GuestPorts, Outbound, Sandbox, SandboxError,
+    SandboxSpec, Snapshot, StdioEnd, StdioProgram,
 };
 use async_trait::async_trait;
 
@@ -88,7 +88,7 @@ impl Sandbox for TimedSandbox {
     fn name(&self) -> &str {
         self.inner.name()
     }
-    fn ports(&self) -> (u16, u16) {
+    fn ports(&self) -> GuestPorts {
         self.inner.ports()
     }
     fn warnings(&self) -> Vec<String> {
@@ -117,10 +117,11 @@ impl Sandbox for TimedSandbox {
     async fn stdio_stderr(&self, id: u64) -> Result<String, SandboxError> {
         self.inner.stdio_stderr(id).await
     }
-    async fn put_file(&self, path: &str, content: Vec<u8>, mode: u32) -> Result<(), SandboxError> {
-        self.clock
-            .time(other, self.inner.put_file(path, content, mode))
-            .await
+    async fn stdio_ended(&self, id: u64) -> Result<StdioEnd, SandboxError> {
+        self.inner.stdio_ended(id).await
+    }
+    async fn stop_stdio(&self, id: u64, grace: Duration) -> Result<(), SandboxError> {
+        self.inner.stop_stdio(id, grace).await
     }
     async fn get_file(&self, path: &str, max: usize) -> Result<Option<Vec<u8>>, SandboxError> {
         self.clock.time(other, self.inner.get_file(path, max)).await
@@ -134,9 +135,6 @@ impl Sandbox for TimedSandbox {
         self.clock
             .time(other, self.inner.restore(bundles, commit))
             .await
-    }
-    async fn disk_used(&self) -> Result<u64, SandboxError> {
-        self.inner.disk_used().await
     }
     async fn next_outbound(&self) -> Option<Outbound> {
         self.inner.next_outbound().await

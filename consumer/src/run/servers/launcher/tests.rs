@@ -6,7 +6,7 @@ use std::time::Instant;
 use agentmine_domain::{Epoch, TaskId};
 use agentmine_mcp::config::{Capabilities, Origin, Owner, Place};
 use agentmine_runtime::config::{CommandExecutor, Secret};
-use agentmine_sandbox::{Backend as _, LocalBackend, SandboxSpec};
+use agentmine_sandbox::{Backend as _, LocalBackend, SandboxRole, SandboxSpec};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -18,7 +18,7 @@ async fn sandbox() -> (Arc<dyn Sandbox>, TempDir) {
     let spec = SandboxSpec {
         task: TaskId::new(),
         epoch: Epoch(1),
-        role: "main".into(),
+        role: SandboxRole::Main,
         image: None,
     };
     (Arc::from(backend.start(&spec).await.unwrap()), state)

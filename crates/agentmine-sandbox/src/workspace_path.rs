@@ -1,7 +1,7 @@
-//! Paths that the worker asks for: inside `/workspace`, by their text alone. The guest checks again with
-//! links resolved.
+//! Paths in requests of the worker. They must be under `/workspace` by their text; the guest checks again
+//! with symbolic links resolved.
 
-use crate::SandboxError;
+use crate::error::SandboxError;
 
 /// Checks that a path stays under `/workspace`.
 pub(crate) fn check(path: &str) -> Result<(), SandboxError> {

@@ -1,4 +1,4 @@
-//! A stream that holds something until it is dropped.
+//! A stream that holds a value, for example a permit, until it is dropped.
 
 use std::io;
 use std::pin::Pin;
@@ -6,13 +6,13 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream and what must live as long.
-pub(crate) struct Guarded<S, G> {
+/// A stream, and a value that is dropped with it.
+pub(crate) struct HeldStream<S, H> {
     pub(crate) stream: S,
-    pub(crate) _guard: G,
+    pub(crate) _held: H,
 }
 
-impl<S: AsyncRead + Unpin, G: Unpin> AsyncRead for Guarded<S, G> {
+impl<S: AsyncRead + Unpin, H: Unpin> AsyncRead for HeldStream<S, H> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -22,7 +22,7 @@ impl<S: AsyncRead + Unpin, G: Unpin> AsyncRead for Guarded<S, G> {
     }
 }
 
-impl<S: AsyncWrite + Unpin, G: Unpin> AsyncWrite for Guarded<S, G> {
+impl<S: AsyncWrite + Unpin, H: Unpin> AsyncWrite for HeldStream<S, H> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! The guest's stdin and stdout, out of the engine's stream for an exec.
+//! The guest's stdin and stdout, from the engine's stream of an exec.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +16,7 @@ const STDERR_KEPT: usize = 2048;
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
 type Input = Pin<Box<dyn AsyncWrite + Send>>;
 
-/// Both directions of an exec. What it writes to stderr is logged at its end, the last part only.
+/// Both directions of an exec. The last part of its stderr is logged when it ends.
 pub(crate) struct ExecIo {
     output: Output,
     input: Input,
@@ -45,7 +45,7 @@ impl Drop for ExecIo {
     fn drop(&mut self) {
         if !self.stderr.is_empty() {
             let text = String::from_utf8_lossy(self.stderr.make_contiguous()).into_owned();
-            tracing::debug!(guest.stderr = %text.trim(), "a guest ended");
+            tracing::debug!(guest.stderr = %text.trim(), "a guest ended and left output on stderr");
         }
     }
 }

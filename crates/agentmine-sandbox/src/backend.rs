@@ -1,0 +1,53 @@
+//! A way of making sandboxes.
+
+use agentmine_domain::{Epoch, TaskId};
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use crate::error::SandboxError;
+use crate::name::SandboxRole;
+use crate::sandbox::Sandbox;
+
+/// What to create.
+#[derive(Debug, Clone)]
+pub struct SandboxSpec {
+    /// For the name and labels.
+    pub task: TaskId,
+    /// For the labels.
+    pub epoch: Epoch,
+    /// What it is for. Each role of a task has its own sandbox.
+    pub role: SandboxRole,
+    /// Replaces the configured image (Docker only).
+    pub image: Option<String>,
+}
+
+/// A sandbox found on the engine, perhaps left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundSandbox {
+    /// Its name.
+    pub name: String,
+    /// Distinguishes it from an earlier or later one of the same name: Docker's container id, or the
+    /// time of creation.
+    pub instance: String,
+    /// From its labels, or its name.
+    pub task: Option<TaskId>,
+    /// From its labels.
+    pub epoch: Option<Epoch>,
+    /// When it was created.
+    pub created_at: DateTime<Utc>,
+}
+
+/// A way of making sandboxes.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// Checks that the engine answers and has what the configuration names (image, runtime). The error
+    /// says what is missing and what to do about it.
+    async fn check(&self) -> Result<(), SandboxError>;
+    /// Creates and starts one; an existing one of the same name is removed first.
+    async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError>;
+    /// Every AgentMine sandbox on the engine.
+    async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError>;
+    /// Removes exactly this one, as [`Sandbox::remove`] does; another that has taken its name since is
+    /// left alone.
+    async fn remove(&self, found: &FoundSandbox) -> Result<(), SandboxError>;
+}

@@ -1,0 +1,114 @@
+//! Files and snapshots.
+
+use super::*;
+
+contract![
+    files_are_read_under_the_workspace_only,
+    a_snapshot_restores_files_and_commits_elsewhere,
+];
+
+async fn files_are_read_under_the_workspace_only(bench: Bench) {
+    let sandbox = bench.start().await;
+    let content: Vec<u8> = (0..=255).cycle().take(1_000_000).collect();
+    let path = "/workspace/project/a/b.sh";
+    let mut write = shell("mkdir a; cat > a/b.sh");
+    write.stdin = content.clone();
+    assert_eq!(sandbox.run(write).await.unwrap().exit_code, 0);
+    assert_eq!(
+        sandbox.get_file(path, 1_000_000).await.unwrap().unwrap(),
+        content
+    );
+    assert!(matches!(
+        sandbox.get_file(path, 999).await,
+        Err(SandboxError::Failed(_))
+    ));
+    assert_eq!(
+        sandbox
+            .get_file("/workspace/project/none", 10)
+            .await
+            .unwrap(),
+        None
+    );
+    sandbox
+        .output("ln -s /etc etc; ln -s /etc/passwd passwd; mkfifo pipe")
+        .await;
+    for path in [
+        "/etc/passwd",
+        "/workspace/../etc/passwd",
+        "/workspace/project/etc/passwd",
+        "/workspace/project/passwd",
+        "/workspace/project/pipe",
+    ] {
+        let err = sandbox.get_file(path, 10_000).await.unwrap_err();
+        assert!(matches!(err, SandboxError::Failed(_)), "{path}: {err}");
+    }
+    sandbox.remove().await.unwrap();
+}
+
+const REPOSITORY: &str = "git init -q -b main . && git config user.name a && git config user.email a@b \
+     && echo '*.log' > .gitignore && echo one > kept && echo two > removed && mkdir d && echo x > d/f \
+     && GIT_COMMITTER_DATE=@1700000000+0000 GIT_AUTHOR_DATE=@1700000000+0000 sh -c 'git add . && git commit -q -m base' \
+     && git update-ref refs/remotes/origin/main HEAD";
+
+async fn a_snapshot_restores_files_and_commits_elsewhere(bench: Bench) {
+    let first = bench.start().await;
+    first.output(REPOSITORY).await;
+    let none = first.snapshot(None, 1 << 20).await.unwrap();
+    first
+        .output(
+            "git checkout -q -b work && echo new > added && git add added && git commit -qm mine",
+        )
+        .await;
+    first
+        .output("rm removed && echo changed > kept && echo u > 'un tracked' && echo l > x.log")
+        .await;
+    first
+        .output("printf '\\0\\377' > binary && chmod +x d/f && ln -s kept link")
+        .await;
+    let status = first
+        .output("git status --porcelain; cat .git/index | sha256sum")
+        .await;
+    let one = first.snapshot(Some(&none.commit), 1 << 20).await.unwrap();
+    assert_eq!(
+        first
+            .output("git status --porcelain; cat .git/index | sha256sum")
+            .await,
+        status
+    );
+    let same = first.snapshot(Some(&one.commit), 1 << 20).await.unwrap();
+    assert_eq!(
+        (same.commit.as_str(), same.bundle),
+        (one.commit.as_str(), None)
+    );
+    first
+        .output("echo more >> 'un tracked'; git commit -qam second")
+        .await;
+    let tiny = first.snapshot(Some(&one.commit), 10).await.unwrap_err();
+    assert!(tiny.to_string().contains("cap is 10"), "{tiny}");
+    let two = first.snapshot(Some(&one.commit), 1 << 20).await.unwrap();
+    let state = "git symbolic-ref HEAD; git rev-parse HEAD; git status --porcelain; \
+         find . -path ./.git -prune -o -type f ! -name '*.log' -print0 | sort -z | xargs -0 sha256sum; \
+         stat -c %a d/f; readlink link";
+    let wanted = first.output(state).await;
+    first.remove().await.unwrap();
+
+    let second = bench.start().await;
+    second.output(REPOSITORY).await;
+    second.output("echo leftover > leftover").await;
+    let bundles: Vec<Vec<u8>> = [none.bundle, one.bundle, two.bundle]
+        .into_iter()
+        .flatten()
+        .collect();
+    second.restore(bundles.clone(), &two.commit).await.unwrap();
+    assert_eq!(second.output(state).await, wanted);
+    let again = second.snapshot(Some(&two.commit), 1 << 20).await.unwrap();
+    assert_eq!((again.commit, again.bundle), (two.commit.clone(), None));
+    let wrong = second.restore(bundles, &"0".repeat(40)).await.unwrap_err();
+    assert!(matches!(wrong, SandboxError::Failed(_)), "{wrong}");
+    let garbage = second
+        .restore(vec![b"garbage".to_vec()], &two.commit)
+        .await
+        .unwrap_err();
+    assert!(matches!(garbage, SandboxError::Failed(_)), "{garbage}");
+    second.remove().await.unwrap();
+}

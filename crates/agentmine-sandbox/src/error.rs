@@ -1,0 +1,36 @@
+//! Errors of sandboxes.
+
+use agentmine_domain::Blame;
+
+/// Why a sandbox did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// The engine cannot be reached.
+    #[error("the sandbox engine is unavailable: {0}")]
+    Unavailable(String),
+    /// The engine refused: no such image, no such runtime, no resources.
+    #[error("the sandbox could not be created: {0}")]
+    Refused(String),
+    /// The guest or the tunnel ended: the sandbox is gone.
+    #[error("the sandbox is gone: {0}")]
+    Gone(String),
+    /// The guest answered what the protocol does not allow.
+    #[error("the sandbox violated the protocol: {0}")]
+    Protocol(String),
+    /// The guest could not do it; the sandbox still runs.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl SandboxError {
+    /// Whose fault it is. A sandbox that ended, ran out of memory or sent nonsense did so because of
+    /// what the task ran in it.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Unavailable(_) => Blame::OUTAGE,
+            Self::Refused(_) => Blame::Ours,
+            Self::Gone(_) | Self::Protocol(_) | Self::Failed(_) => Blame::Task,
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! One running jail.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use tokio::process::Child;
+
+use super::process::Identity;
+use super::state::{self, Record};
+use crate::client::Control;
+use crate::error::SandboxError;
+
+/// One running jail.
+pub(super) struct LocalControl {
+    name: String,
+    state_dir: PathBuf,
+    warnings: Vec<String>,
+    record: Record,
+    /// Killed when dropped; the removal takes it.
+    child: Mutex<Option<Child>>,
+}
+
+impl LocalControl {
+    pub(super) fn new(
+        name: String,
+        state_dir: PathBuf,
+        warnings: Vec<String>,
+        record: Record,
+        child: Child,
+    ) -> Self {
+        Self {
+            name,
+            state_dir,
+            warnings,
+            record,
+            child: Mutex::new(Some(child)),
+        }
+    }
+}
+
+#[async_trait]
+impl Control for LocalControl {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+
+    async fn pause(&self) -> Result<(), SandboxError> {
+        self.record.process.map_or(Ok(()), Identity::stop_tree)
+    }
+
+    async fn unpause(&self) -> Result<(), SandboxError> {
+        if let Some(process) = self.record.process {
+            process.continue_tree();
+        }
+        Ok(())
+    }
+
+    async fn remove(&self) -> Result<(), SandboxError> {
+        let child = self
+            .child
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(process) = self.record.process {
+            process.kill_tree().await;
+        }
+        if let Some(mut child) = child {
+            let _ = child.kill().await;
+        }
+        state::remove_instance(&self.state_dir, &self.name, &self.record.instance()).await
+    }
+}

@@ -1,0 +1,79 @@
+//! What every jail on this machine is started with.
+
+use std::path::{Path, PathBuf};
+
+use agentmine_runtime::config::CommandExecutor;
+
+use super::toolchains::{self, Toolchains};
+use crate::assets::GUEST;
+use crate::error::SandboxError;
+use crate::size::parse_size;
+
+/// Upper limit of the jail's own temporary folders, in bytes.
+const MAX_TMP: u64 = 1 << 30;
+
+/// What every jail on this machine is started with.
+#[derive(Debug)]
+pub(super) struct JailSetup {
+    /// The folder of the static programs on this machine.
+    pub(super) programs: PathBuf,
+    /// Upper limit of each temporary folder in the jail, in bytes.
+    pub(super) tmp_limit: u64,
+    configured: Vec<PathBuf>,
+    toolchains: Toolchains,
+    disk_limit: u64,
+    max_processes: i64,
+}
+
+impl JailSetup {
+    pub(super) fn new(config: &CommandExecutor, programs: PathBuf) -> Result<Self, SandboxError> {
+        let disk_limit = parse_size(&config.docker.resources.disk_limit)?;
+        Ok(Self {
+            programs,
+            tmp_limit: disk_limit.min(MAX_TMP),
+            configured: config.local.read_only.clone(),
+            toolchains: toolchains::find(),
+            disk_limit,
+            max_processes: config.docker.pids_limit.max(0),
+        })
+    }
+
+    /// Folders of the user's that a jail may read.
+    pub(super) fn read_only(&self) -> impl Iterator<Item = &PathBuf> {
+        self.configured.iter().chain(&self.toolchains.folders)
+    }
+
+    /// The command line of a guest.
+    pub(super) fn guest_args(&self, confinement: &str, root: &Path) -> Vec<String> {
+        let mut args = vec![
+            "serve".to_owned(),
+            "--confine".into(),
+            confinement.into(),
+            "--root".into(),
+            root.to_string_lossy().into_owned(),
+            "--disk-limit".into(),
+            self.disk_limit.to_string(),
+            "--max-processes".into(),
+            self.max_processes.to_string(),
+            "--path".into(),
+            self.toolchains.path(&self.configured),
+        ];
+        for (key, value) in &self.toolchains.env {
+            args.extend(["--env".to_owned(), format!("{key}={value}")]);
+        }
+        args
+    }
+
+    /// A guest without namespaces, under a supervisor that outlives it.
+    pub(super) fn guest_alone(&self, workspace: &Path) -> std::process::Command {
+        let mut command = std::process::Command::new(self.programs.join(GUEST));
+        command
+            .arg("supervise")
+            .args(self.guest_args("alone", workspace));
+        for folder in self.read_only() {
+            command.arg("--read-only").arg(folder);
+        }
+        command.current_dir(workspace);
+        command
+    }
+}

@@ -1,0 +1,136 @@
+//! A running sandbox, as the worker uses it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use agentmine_guest::protocol::{OutboundKind, StdioEnd};
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::error::SandboxError;
+
+/// A command to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// Program and arguments. A shell line is `["/bin/sh", "-c", line]`.
+    pub argv: Vec<String>,
+    /// The working folder; absolute, or relative to `/workspace/project`.
+    pub cwd: String,
+    /// Added to the sandbox's own environment.
+    pub env: BTreeMap<String, String>,
+    /// Written to stdin, which is then closed.
+    pub stdin: Vec<u8>,
+    /// After this the whole process group is killed.
+    pub timeout: Duration,
+    /// Bytes kept of stdout and of stderr, each: the first and the last half.
+    pub max_output: usize,
+}
+
+/// The result of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandResult {
+    /// Exit code; 128 + signal number if a signal ended it; 124 at the time limit.
+    pub exit_code: i32,
+    /// Captured output. The text itself says where it was truncated.
+    pub stdout: Vec<u8>,
+    /// Captured error output, likewise.
+    pub stderr: Vec<u8>,
+    /// Whether any output was truncated.
+    pub truncated: bool,
+    /// Whether the time limit ended it.
+    pub timed_out: bool,
+    /// How long it ran.
+    pub duration: Duration,
+}
+
+/// The bytes of one connection or program, in both directions.
+pub trait TunnelStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> TunnelStream for T {}
+
+/// A connection out of the sandbox.
+pub struct Outbound {
+    /// What it is for.
+    pub kind: OutboundKind,
+    /// The bytes.
+    pub stream: Box<dyn TunnelStream>,
+}
+
+/// A stdio program running in the sandbox, e.g. an MCP server.
+pub struct StdioProgram {
+    /// Its stdin and stdout.
+    pub stream: Box<dyn TunnelStream>,
+    /// Identifies it in the `stdio` methods of [`Sandbox`].
+    pub id: u64,
+}
+
+/// A snapshot of the project's files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The snapshot commit's hash.
+    pub commit: String,
+    /// A git bundle of what is new since the previous snapshot; `None` when nothing changed.
+    pub bundle: Option<Vec<u8>>,
+}
+
+/// Ports of the guest's listeners on 127.0.0.1 inside the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestPorts {
+    /// Git smart HTTP.
+    pub git: u16,
+    /// Web proxy.
+    pub web: u16,
+}
+
+/// A running sandbox.
+#[async_trait]
+pub trait Sandbox: Send + Sync + 'static {
+    /// `coding-agent-exec-{uuid}`, or with the role at its end.
+    fn name(&self) -> &str;
+    /// The guest's ports.
+    fn ports(&self) -> GuestPorts;
+    /// What a person should know about this sandbox, e.g. that the jail is the weaker one.
+    fn warnings(&self) -> Vec<String>;
+    /// The real path of `/workspace` inside. It differs only in the jail without namespaces; paths given
+    /// to these methods may begin with `/workspace` there too, but those in a command's text may not.
+    fn workspace_root(&self) -> &str {
+        "/workspace"
+    }
+    /// Runs a command to its end. Dropping the future kills the process group.
+    async fn run(&self, command: Command) -> Result<CommandResult, SandboxError>;
+    /// Starts a stdio program in the project's folder. Dropping the stream closes its stdin; two
+    /// seconds later its group gets SIGTERM, two more seconds later SIGKILL.
+    async fn start_stdio(
+        &self,
+        argv: Vec<String>,
+        env: BTreeMap<String, String>,
+    ) -> Result<StdioProgram, SandboxError>;
+    /// The last 64 KiB of a stdio program's stderr.
+    async fn stdio_stderr(&self, id: u64) -> Result<String, SandboxError>;
+    /// Waits until a stdio program has ended and its group was killed. Returns how it ended.
+    async fn stdio_ended(&self, id: u64) -> Result<StdioEnd, SandboxError>;
+    /// Ends a stdio program: stdin is closed, after `grace` its group gets SIGTERM, after another
+    /// `grace` SIGKILL, with everything it started. Returns when all of it has ended.
+    async fn stop_stdio(&self, id: u64, grace: Duration) -> Result<(), SandboxError>;
+    /// Reads a file of at most `max` bytes under `/workspace`; `None` if it does not exist.
+    async fn get_file(&self, path: &str, max: usize) -> Result<Option<Vec<u8>>, SandboxError>;
+    /// Takes a snapshot of `/workspace/project` on a hidden ref. `since` is the commit of the previous
+    /// one.
+    async fn snapshot(
+        &self,
+        since: Option<&str>,
+        max_bundle: usize,
+    ) -> Result<Snapshot, SandboxError>;
+    /// Applies the bundles of snapshots, in order, and checks out the files of the last.
+    async fn restore(&self, bundles: Vec<Vec<u8>>, commit: &str) -> Result<(), SandboxError>;
+    /// The next connection out; `None` when the sandbox is gone. Called by one task.
+    async fn next_outbound(&self) -> Option<Outbound>;
+    /// Waits until the sandbox is gone by itself. Returns the reason.
+    async fn gone(&self) -> String;
+    /// Freezes every process in it.
+    async fn pause(&self) -> Result<(), SandboxError>;
+    /// Lets them continue.
+    async fn unpause(&self) -> Result<(), SandboxError>;
+    /// Stops (10 s grace), kills and removes it with its volumes, in up to three tries. The error names
+    /// what is left behind.
+    async fn remove(&self) -> Result<(), SandboxError>;
+}

@@ -1,0 +1,184 @@
+//! Removal of stale sandboxes: those whose worker died or lost its lease.
+//!
+//! A reconciler: it looks at what is there, and may run anywhere, any number of times, at the same time
+//! as others. What the store knows of a sandbox's lease decides; age decides only where no row knows the
+//! task; and nothing is removed while the store cannot be read. A sandbox of the same name that was
+//! created after the list was read is another instance, and is left alone.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::time::Duration;
+
+use agentmine_domain::{Epoch, SandboxFate, TaskId};
+use chrono::Utc;
+
+use crate::backend::{Backend, FoundSandbox};
+use crate::error::SandboxError;
+
+/// Removes stale sandboxes. `fate` asks the store about the lease of one sandbox. A sandbox that cannot
+/// be removed now is logged, and left for the next round.
+///
+/// # Errors
+/// When the sandboxes cannot be listed.
+pub async fn remove_stale<F, A, E>(
+    backend: &dyn Backend,
+    max_age: Duration,
+    fate: F,
+) -> Result<(), SandboxError>
+where
+    F: Fn(TaskId, Epoch) -> A,
+    A: Future<Output = Result<SandboxFate, E>>,
+    E: Display,
+{
+    for found in backend.list().await? {
+        let known = match found.task {
+            None => SandboxFate::Unknown,
+            Some(task) => match fate(task, found.epoch.unwrap_or(Epoch(0))).await {
+                Ok(known) => known,
+                Err(error) => {
+                    tracing::warn!(sandbox.name = found.name, %error, "the store cannot be read, so the sandbox is kept");
+                    continue;
+                }
+            },
+        };
+        if !is_stale(&found, known, max_age) {
+            continue;
+        }
+        match backend.remove(&found).await {
+            Ok(()) => tracing::info!(sandbox.name = found.name, "removed a stale sandbox"),
+            Err(error) => {
+                tracing::warn!(sandbox.name = found.name, %error, "a stale sandbox could not be removed");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_stale(found: &FoundSandbox, fate: SandboxFate, max_age: Duration) -> bool {
+    match fate {
+        SandboxFate::Alive => false,
+        SandboxFate::Dead => true,
+        SandboxFate::Unknown => (Utc::now() - found.created_at)
+            .to_std()
+            .is_ok_and(|age| age >= max_age),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::backend::SandboxSpec;
+    use crate::sandbox::Sandbox;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    /// An engine with sandboxes that only exist in its list.
+    #[derive(Default)]
+    struct Engine {
+        sandboxes: Mutex<Vec<FoundSandbox>>,
+        /// Removals of this one fail.
+        stuck: Option<&'static str>,
+    }
+
+    #[async_trait]
+    impl Backend for Engine {
+        async fn check(&self) -> Result<(), SandboxError> {
+            Ok(())
+        }
+        async fn start(&self, _: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {
+            Err(SandboxError::Refused("this engine starts nothing".into()))
+        }
+        async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
+            Ok(self.sandboxes.lock().unwrap().clone())
+        }
+        async fn remove(&self, found: &FoundSandbox) -> Result<(), SandboxError> {
+            if self.stuck == Some(found.name.as_str()) {
+                return Err(SandboxError::Unavailable("busy".into()));
+            }
+            let mut all = self.sandboxes.lock().unwrap();
+            all.retain(|it| it.instance != found.instance);
+            Ok(())
+        }
+    }
+
+    impl Engine {
+        /// Sandboxes by name, with their task and age.
+        fn with(sandboxes: &[(&str, Option<TaskId>, Duration)]) -> Self {
+            let found = sandboxes.iter().map(|&(name, task, age)| FoundSandbox {
+                name: name.into(),
+                instance: name.into(),
+                task,
+                epoch: Some(Epoch(1)),
+                created_at: Utc::now() - age,
+            });
+            Self {
+                sandboxes: Mutex::new(found.collect()),
+                stuck: None,
+            }
+        }
+
+        async fn names_after(
+            &self,
+            fate: impl Fn(TaskId) -> Result<SandboxFate, String>,
+        ) -> Vec<String> {
+            let asked = |task, epoch| {
+                assert_eq!(epoch, Epoch(1));
+                std::future::ready(fate(task))
+            };
+            remove_stale(self, DAY, asked).await.unwrap();
+            let all = self.sandboxes.lock().unwrap();
+            all.iter().map(|found| found.name.clone()).collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn the_lease_decides_and_age_does_not() {
+        let (alive, dead) = (TaskId::new(), TaskId::new());
+        let engine = Engine::with(&[
+            ("old and alive", Some(alive), 10 * DAY),
+            ("young and dead", Some(dead), Duration::ZERO),
+        ]);
+        let kept = engine.names_after(|task| {
+            Ok(if task == alive {
+                SandboxFate::Alive
+            } else {
+                SandboxFate::Dead
+            })
+        });
+        assert_eq!(kept.await, ["old and alive"]);
+    }
+
+    #[tokio::test]
+    async fn where_no_row_knows_the_task_age_decides() {
+        let engine = Engine::with(&[
+            ("old", Some(TaskId::new()), 2 * DAY),
+            ("young", Some(TaskId::new()), DAY / 2),
+            ("old without a task", None, 2 * DAY),
+            ("young without a task", None, DAY / 2),
+        ]);
+        let kept = engine.names_after(|_| Ok(SandboxFate::Unknown)).await;
+        assert_eq!(kept, ["young", "young without a task"]);
+    }
+
+    #[tokio::test]
+    async fn nothing_with_a_task_is_removed_while_the_store_cannot_be_read() {
+        let engine = Engine::with(&[("old", Some(TaskId::new()), 10 * DAY)]);
+        let kept = engine.names_after(|_| Err("no connection".into())).await;
+        assert_eq!(kept, ["old"]);
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_removed_does_not_hold_up_the_rest() {
+        let mut engine = Engine::with(&[
+            ("stuck", Some(TaskId::new()), DAY),
+            ("next", Some(TaskId::new()), DAY),
+        ]);
+        engine.stuck = Some("stuck");
+        let kept = engine.names_after(|_| Ok(SandboxFate::Dead)).await;
+        assert_eq!(kept, ["stuck"]);
+    }
+}
