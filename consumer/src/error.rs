@@ -4,6 +4,7 @@
 
 use agentmine_agent::AgentError;
 use agentmine_agent::journal::JournalError;
+use agentmine_domain::Blame;
 use agentmine_effects::EffectError;
 use agentmine_gateway::facts::FactsError;
 use agentmine_llm::LlmError;
@@ -105,6 +106,36 @@ impl From<AgentError<SessionError>> for SessionError {
 }
 
 impl SessionError {
+    /// Whose fault it is, and until when.
+    pub(crate) fn blame(&self) -> Blame {
+        match self {
+            Self::Store(error) | Self::Effect(EffectError::Store(error)) => store_blame(error),
+            Self::Tracker(error) | Self::Effect(EffectError::Tracker(error)) => error.blame(),
+            Self::Model(error) => error.blame(),
+            Self::Facts(error) => facts_blame(error),
+            Self::Freeze(error)
+            | Self::Workspace(WorkspaceError::Start(error) | WorkspaceError::Command(error)) => {
+                error.blame()
+            }
+            // Git could not clone: its host is away, or the branch is odd; the text does not say which.
+            Self::Workspace(WorkspaceError::Clone { .. }) | Self::Interrupted(_) => Blame::OUTAGE,
+            Self::Workspace(WorkspaceError::Unauthorized { .. })
+            | Self::Effect(EffectError::Record { .. })
+            | Self::Journal(_)
+            | Self::Encode(_)
+            | Self::Gateway(_)
+            | Self::BareRepo(_)
+            | Self::Checkpoint(_)
+            | Self::Panicked(_) => Blame::Ours,
+            Self::Workspace(WorkspaceError::Git { .. } | WorkspaceError::NoSuchBranch { .. })
+            | Self::SandboxGone(_)
+            | Self::ItemClosed
+            | Self::NoBranchOfItsOwn(_)
+            | Self::BranchMoved
+            | Self::NoResult(_) => Blame::Task,
+        }
+    }
+
     /// Whether it says that the store is away, and nothing else.
     pub(crate) fn is_store_away(&self) -> bool {
         matches!(
@@ -131,5 +162,20 @@ impl SessionError {
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned());
         Self::Panicked(text.unwrap_or_else(|| "no message".into()))
+    }
+}
+
+fn store_blame(error: &StoreError) -> Blame {
+    match error {
+        StoreError::Fenced(_) | StoreError::Unavailable(_) => Blame::OUTAGE,
+        StoreError::Fault(_) => Blame::Ours,
+    }
+}
+
+fn facts_blame(error: &FactsError) -> Blame {
+    match error {
+        FactsError::Auth(_) | FactsError::Git(_) => Blame::Ours,
+        FactsError::NotFound(_) => Blame::Task,
+        FactsError::Network(_) => Blame::OUTAGE,
     }
 }

@@ -5,12 +5,16 @@ use std::time::Duration;
 use agentmine_domain::{EndState, TaskLabel};
 use agentmine_effects::EffectError;
 use agentmine_store::{Attempt, Claim, LeaseEnd};
+use chrono::{DateTime, Utc};
 
 use super::context::SessionContext;
 use super::deps::ConsumerDeps;
 use super::verdict::Verdict;
 use crate::record::live::Progress;
 use crate::report::Report;
+
+/// The longest wait that another side's word is taken for.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// How a session ended.
 pub(crate) enum Ending {
@@ -57,8 +61,10 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
             reported(ctx.effects.label(TaskLabel::Paused).await);
             LeaseEnd::Pause { reason }
         }
-        Ending::Error(Verdict::Retry(reason)) if attempts_are_left(ctx) => retry(ctx, reason).await,
-        Ending::Error(Verdict::Retry(reason) | Verdict::Fail(reason)) => {
+        Ending::Error(Verdict::Retry { reason, until }) if attempts_are_left(ctx) => {
+            retry(ctx, reason, until).await
+        }
+        Ending::Error(Verdict::Retry { reason, .. } | Verdict::Fail(reason)) => {
             tracing::error!(reason, "the task failed");
             let _ = ctx.note(&format!("the task failed: {reason}")).await;
             let session = ctx.session_name();
@@ -74,7 +80,7 @@ fn attempts_are_left(ctx: &SessionContext) -> bool {
     ctx.task.attempt < ctx.deps.config.consumer.max_attempts
 }
 
-async fn retry(ctx: &SessionContext, reason: String) -> LeaseEnd {
+async fn retry(ctx: &SessionContext, reason: String, until: Option<DateTime<Utc>>) -> LeaseEnd {
     tracing::warn!(
         reason,
         attempt = ctx.task.attempt,
@@ -84,7 +90,7 @@ async fn retry(ctx: &SessionContext, reason: String) -> LeaseEnd {
     let _ = ctx.note(&note).await;
     LeaseEnd::Release {
         reason,
-        delay: retry_delay(ctx),
+        delay: retry_delay(ctx).max(time_left(until)),
         attempt: Attempt::Charged,
     }
 }
@@ -93,6 +99,12 @@ fn retry_delay(ctx: &SessionContext) -> Duration {
     let ladder = &ctx.deps.config.queue.retry_seconds;
     let step = (ctx.task.attempt.max(1) as usize - 1).min(ladder.len().saturating_sub(1));
     Duration::from_secs(ladder.get(step).copied().unwrap_or(5))
+}
+
+/// Time until then, at most [`LONGEST_WAIT`].
+fn time_left(until: Option<DateTime<Utc>>) -> Duration {
+    let left = until.and_then(|until| (until - Utc::now()).to_std().ok());
+    left.unwrap_or_default().min(LONGEST_WAIT)
 }
 
 fn over(state: EndState, reason: &str) -> LeaseEnd {

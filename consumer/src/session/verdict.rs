@@ -4,8 +4,7 @@ use agentmine_effects::{EffectError, is_final};
 use agentmine_gateway::facts::FactsError;
 use agentmine_llm::LlmError;
 use agentmine_sandbox::SandboxError;
-use agentmine_store::StoreError;
-use agentmine_trackers::TrackerError;
+use chrono::{DateTime, Utc};
 
 use crate::error::{Interrupt, SessionError, WorkspaceError};
 
@@ -17,7 +16,12 @@ pub(crate) enum Verdict {
     /// Queued again at once; the attempt does not count.
     GiveBack,
     /// Queued again with a delay while attempts are left, failed after the last one.
-    Retry(String),
+    Retry {
+        /// Why.
+        reason: String,
+        /// When the other side said that it can be asked again.
+        until: Option<DateTime<Utc>>,
+    },
     /// Failed; trying again is no use.
     Fail(String),
     /// Stopped by a person.
@@ -32,7 +36,7 @@ impl Verdict {
         match self {
             Self::Abandon => "lease_lost",
             Self::GiveBack => "drained",
-            Self::Retry(_) => "retry",
+            Self::Retry { .. } => "retry",
             Self::Fail(_) => "failed",
             Self::Stop(_) => "stopped",
             Self::Pause(_) => "paused",
@@ -43,33 +47,21 @@ impl Verdict {
 /// Decides.
 pub(crate) fn verdict(error: &SessionError) -> Verdict {
     match error {
-        SessionError::Interrupted(interrupt) => of_interrupt(interrupt),
-        SessionError::Store(error) | SessionError::Effect(EffectError::Store(error)) => {
-            of_store(error)
-        }
-        SessionError::Tracker(error) | SessionError::Effect(EffectError::Tracker(error)) => {
-            of_tracker(error)
-        }
-        SessionError::Model(error) => of_model(error),
-        SessionError::Facts(error) => of_facts(error),
-        SessionError::Workspace(error) => of_workspace(error),
+        SessionError::Interrupted(interrupt) => obey(interrupt),
         SessionError::ItemClosed => Verdict::Stop(error.to_string()),
-        SessionError::Effect(EffectError::Record { .. })
-        | SessionError::Journal(_)
-        | SessionError::Encode(_)
-        | SessionError::Gateway(_)
-        | SessionError::Checkpoint(_)
-        | SessionError::NoBranchOfItsOwn(_)
-        | SessionError::NoResult(_) => Verdict::Fail(error.to_string()),
-        SessionError::Freeze(_)
-        | SessionError::BareRepo(_)
-        | SessionError::SandboxGone(_)
-        | SessionError::BranchMoved
-        | SessionError::Panicked(_) => Verdict::Retry(error.to_string()),
+        _ if error.is_lease_lost() => Verdict::Abandon,
+        SessionError::Model(LlmError::Refused { status: 404, .. }) => Verdict::Fail(format!(
+            "{error}. hint: check that model.base_url ends in /v1 and that the API has a model of this name"
+        )),
+        _ if is_hopeless(error) => Verdict::Fail(error.to_string()),
+        _ => Verdict::Retry {
+            reason: error.to_string(),
+            until: error.blame().until(),
+        },
     }
 }
 
-fn of_interrupt(interrupt: &Interrupt) -> Verdict {
+fn obey(interrupt: &Interrupt) -> Verdict {
     match interrupt {
         Interrupt::Stopped(reason) => Verdict::Stop(reason.clone()),
         Interrupt::Paused(reason) => Verdict::Pause(reason.clone()),
@@ -78,67 +70,62 @@ fn of_interrupt(interrupt: &Interrupt) -> Verdict {
     }
 }
 
-fn of_store(error: &StoreError) -> Verdict {
+/// Whether another attempt would fail too. spec 001 §8.1: a refusal is final; an absent engine or network
+/// may come back.
+fn is_hopeless(error: &SessionError) -> bool {
     match error {
-        StoreError::Fenced(_) => Verdict::Abandon,
-        StoreError::Unavailable(_) | StoreError::Fault(_) => Verdict::Retry(error.to_string()),
-    }
-}
-
-fn of_tracker(error: &TrackerError) -> Verdict {
-    if is_final(error) {
-        Verdict::Fail(error.to_string())
-    } else {
-        Verdict::Retry(error.to_string())
-    }
-}
-
-fn of_model(error: &LlmError) -> Verdict {
-    match error {
-        LlmError::Unavailable { .. } | LlmError::Protocol(_) => Verdict::Retry(error.to_string()),
-        LlmError::Refused { status: 404, .. } => Verdict::Fail(format!(
-            "{error}. hint: check that model.base_url ends in /v1 and that the API has a model of this name"
-        )),
-        LlmError::Refused { .. }
-        | LlmError::Unauthorized { .. }
-        | LlmError::ContextTooLong(_)
-        | LlmError::Replay(_) => Verdict::Fail(error.to_string()),
-    }
-}
-
-fn of_facts(error: &FactsError) -> Verdict {
-    match error {
-        FactsError::Auth(_) | FactsError::NotFound(_) => Verdict::Fail(error.to_string()),
-        FactsError::Network(_) | FactsError::Git(_) => Verdict::Retry(error.to_string()),
-    }
-}
-
-/// spec 001 §8.1: a refusal is final; an absent engine or network may come back.
-fn of_workspace(error: &WorkspaceError) -> Verdict {
-    match error {
-        WorkspaceError::Start(SandboxError::Refused(_))
-        | WorkspaceError::Unauthorized { .. }
-        | WorkspaceError::NoSuchBranch { .. } => Verdict::Fail(error.to_string()),
-        WorkspaceError::Start(
-            SandboxError::Unavailable(_)
-            | SandboxError::Gone(_)
-            | SandboxError::Protocol(_)
-            | SandboxError::Failed(_),
-        )
-        | WorkspaceError::Command(_)
-        | WorkspaceError::Git { .. }
-        | WorkspaceError::Clone { .. } => Verdict::Retry(error.to_string()),
+        SessionError::Tracker(error) | SessionError::Effect(EffectError::Tracker(error)) => {
+            is_final(error)
+        }
+        SessionError::Model(error) => match error {
+            LlmError::Unavailable { .. } | LlmError::Protocol(_) => false,
+            LlmError::Refused { .. }
+            | LlmError::Unauthorized { .. }
+            | LlmError::ContextTooLong(_)
+            | LlmError::Replay(_) => true,
+        },
+        SessionError::Facts(error) => match error {
+            FactsError::Auth(_) | FactsError::NotFound(_) => true,
+            FactsError::Network(_) | FactsError::Git(_) => false,
+        },
+        SessionError::Workspace(error) => match error {
+            WorkspaceError::Start(SandboxError::Refused(_))
+            | WorkspaceError::Unauthorized { .. }
+            | WorkspaceError::NoSuchBranch { .. } => true,
+            WorkspaceError::Start(_)
+            | WorkspaceError::Command(_)
+            | WorkspaceError::Git { .. }
+            | WorkspaceError::Clone { .. } => false,
+        },
+        SessionError::Effect(EffectError::Record { .. })
+        | SessionError::Journal(_)
+        | SessionError::Encode(_)
+        | SessionError::Gateway(_)
+        | SessionError::Checkpoint(_)
+        | SessionError::NoBranchOfItsOwn(_)
+        | SessionError::ItemClosed
+        | SessionError::NoResult(_) => true,
+        SessionError::Interrupted(_)
+        | SessionError::Store(_)
+        | SessionError::Effect(EffectError::Store(_))
+        | SessionError::Freeze(_)
+        | SessionError::BareRepo(_)
+        | SessionError::SandboxGone(_)
+        | SessionError::BranchMoved
+        | SessionError::Panicked(_) => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use agentmine_domain::{TaskId, TrackerKind};
+    use agentmine_store::StoreError;
+    use agentmine_trackers::TrackerError;
 
     use super::*;
 
     fn is_retry(error: impl Into<SessionError>) -> bool {
-        matches!(verdict(&error.into()), Verdict::Retry(_))
+        matches!(verdict(&error.into()), Verdict::Retry { .. })
     }
 
     fn is_fail(error: impl Into<SessionError>) -> bool {
@@ -206,5 +193,18 @@ mod tests {
         assert!(is_retry(SessionError::Panicked(
             "index out of bounds".into()
         )));
+    }
+
+    #[test]
+    fn a_rate_limit_is_waited_for_until_its_stated_end() {
+        let until = Utc::now() + chrono::Duration::minutes(20);
+        let limited = TrackerError::RateLimited {
+            tracker: TrackerKind::GitHub,
+            until,
+        };
+        let Verdict::Retry { until: seen, .. } = verdict(&limited.into()) else {
+            panic!("not retried");
+        };
+        assert_eq!(seen, Some(until));
     }
 }

@@ -21,4 +21,13 @@ pub enum Blame {
 impl Blame {
     /// The world's, with no known end.
     pub const OUTAGE: Self = Self::World { until: None };
+
+    /// When it can be tried again, if the other side said so.
+    #[must_use]
+    pub fn until(self) -> Option<DateTime<Utc>> {
+        match self {
+            Self::World { until } => until,
+            Self::Task | Self::Ours => None,
+        }
+    }
 }
