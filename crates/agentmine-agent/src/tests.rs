@@ -677,3 +677,43 @@ async fn an_empty_and_a_cut_reply_are_answered_each_in_its_own_way() {
     assert!(said[1].starts_with("Your reply was cut off"), "{said:?}");
     assert!(run.tools.called.lock().unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_run_that_ran_out_of_budget_keeps_the_models_last_words() {
+    let talking = ModelReply {
+        text: "Half of it is done.".into(),
+        ..calls(&["1"])
+    };
+    let mut run = Run::of(vec![talking, calls(&["2"])]);
+    run.budget.steps = 2;
+    let outcome = run.go().await.unwrap();
+    assert_eq!(outcome.words, "Half of it is done.");
+}
+
+#[test]
+fn lists_of_just_the_allowed_length_are_not_cut() {
+    let file = |n: u32| ChangedFile {
+        path: format!("f{n}"),
+        added: Some(1),
+        removed: Some(0),
+    };
+    let web = |n: u32| WebRequest {
+        host: format!("h{n}:443"),
+        count: 1,
+        refused: None,
+    };
+    let outcome = RunOutcome {
+        facts: Facts {
+            files: (0..50).map(file).collect(),
+            web: (0..50).map(web).collect(),
+            ..good()
+        },
+        missing: None,
+        words: String::new(),
+        usage: Usage::default(),
+        rounds: 1,
+    };
+    let body = pull_request("T", 7, "1", &outcome).body;
+    assert!(body.contains("`f49`") && body.contains("`h49:443`"), "{body}");
+    assert!(!body.contains(" more"), "{body}");
+}

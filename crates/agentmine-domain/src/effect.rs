@@ -142,4 +142,14 @@ mod tests {
         assert_ne!(paused(1), EffectKey::label(TaskLabel::Done, Epoch(1)));
         assert_ne!(EffectKey::pull_request("a"), EffectKey::pull_request("b"));
     }
+
+    #[test]
+    fn a_key_names_its_kind_its_name_and_its_epoch() {
+        let label = EffectKey::label(TaskLabel::Done, Epoch(3));
+        assert_eq!((label.kind(), label.key()), (EffectKind::Label, "done"));
+        assert_eq!(label.to_string(), "label done of epoch 3");
+        let pull = EffectKey::pull_request("agentmine/issue-7");
+        assert_eq!(pull.key(), "agentmine/issue-7");
+        assert_eq!(pull.to_string(), "pull_request agentmine/issue-7");
+    }
 }

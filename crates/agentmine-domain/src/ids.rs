@@ -147,4 +147,9 @@ mod tests {
     fn tasks_made_in_one_millisecond_have_different_short_ids() {
         assert_ne!(TaskId::new().short(), TaskId::new().short());
     }
+
+    #[test]
+    fn a_worker_is_shown_by_its_name() {
+        assert_eq!(WorkerId("host/1/0".into()).to_string(), "host/1/0");
+    }
 }
