@@ -714,6 +714,9 @@ fn lists_of_just_the_allowed_length_are_not_cut() {
         rounds: 1,
     };
     let body = pull_request("T", 7, "1", &outcome).body;
-    assert!(body.contains("`f49`") && body.contains("`h49:443`"), "{body}");
+    assert!(
+        body.contains("`f49`") && body.contains("`h49:443`"),
+        "{body}"
+    );
     assert!(!body.contains(" more"), "{body}");
 }
