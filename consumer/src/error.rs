@@ -1,6 +1,7 @@
 //! Why a session ends before its task is done.
 //!
-//! The stages return these as they come; `session::verdict` alone decides what each means for the task.
+//! The stages return these errors unchanged; only `session::verdict` decides what each means for the
+//! task.
 
 use agentmine_agent::AgentError;
 use agentmine_agent::journal::JournalError;
@@ -12,7 +13,7 @@ use agentmine_sandbox::SandboxError;
 use agentmine_store::StoreError;
 use agentmine_trackers::TrackerError;
 
-/// The session is asked to end, or has lost its task.
+/// The session was requested to end, or has lost its lease.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Interrupt {
     /// A stop request.
@@ -21,7 +22,8 @@ pub(crate) enum Interrupt {
     /// A pause request.
     #[error("paused: {0}")]
     Paused(String),
-    /// The lease is gone; another worker has the task or will. No write and no effect may follow.
+    /// The lease is lost; another worker has the task or will claim it. No write and no effect may
+    /// follow.
     #[error("the lease is no longer held")]
     LeaseLost,
     /// The worker is shutting down.
@@ -50,33 +52,34 @@ pub(crate) enum SessionError {
     Facts(#[from] FactsError),
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
-    /// The sandbox can neither be frozen nor released.
-    #[error("the agent's sandbox could not be frozen while its result is measured: {0}")]
+    /// The sandbox could not be frozen or released.
+    #[error("the agent's sandbox could not be frozen for the measurement: {0}")]
     Freeze(SandboxError),
     #[error("the gateway could not be set up: {0:#}")]
     Gateway(anyhow::Error),
-    /// The worker's own repository for measuring could not be made: its disk is full, or git is missing.
+    /// The worker's bare repository for measuring could not be created: the disk is full, or git is
+    /// missing.
     #[error("{0:#}")]
     BareRepo(anyhow::Error),
-    /// The sandbox is no use any more.
+    /// The sandbox can no longer be used.
     #[error("{0}")]
     SandboxGone(String),
     #[error("a checkpoint cannot be read: {0:#}")]
     Checkpoint(anyhow::Error),
     #[error("the item was closed before the work began")]
     ItemClosed,
-    #[error("the work would go to the branch {0:?} itself; expected a branch of its own")]
-    NoBranchOfItsOwn(String),
-    #[error("the branch moved while or after it was measured")]
+    #[error("the work would be pushed to the branch {0:?}; expected a separate branch")]
+    NotASeparateBranch(String),
+    #[error("the branch moved during or after the measurement")]
     BranchMoved,
-    /// There is nothing to open a pull request for.
+    /// Nothing was pushed, so there is no pull request to open.
     #[error("no result: {0}")]
     NoResult(String),
     #[error("the worker panicked: {0}")]
     Panicked(String),
 }
 
-/// What went wrong in a sandbox with a clone in it.
+/// An error in a sandbox with a clone of the repository.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkspaceError {
     #[error("the sandbox could not be started: {0}")]
@@ -117,7 +120,7 @@ impl SessionError {
             | Self::Workspace(WorkspaceError::Start(error) | WorkspaceError::Command(error)) => {
                 error.blame()
             }
-            // Git could not clone: its host is away, or the branch is odd; the text does not say which.
+            // Git could not clone: either its host is unavailable or the branch is faulty.
             Self::Workspace(WorkspaceError::Clone { .. }) | Self::Interrupted(_) => Blame::OUTAGE,
             Self::Workspace(WorkspaceError::Unauthorized { .. })
             | Self::Effect(EffectError::Record { .. })
@@ -130,14 +133,14 @@ impl SessionError {
             Self::Workspace(WorkspaceError::Git { .. } | WorkspaceError::NoSuchBranch { .. })
             | Self::SandboxGone(_)
             | Self::ItemClosed
-            | Self::NoBranchOfItsOwn(_)
+            | Self::NotASeparateBranch(_)
             | Self::BranchMoved
             | Self::NoResult(_) => Blame::Task,
         }
     }
 
-    /// Whether it says that the store is away, and nothing else.
-    pub(crate) fn is_store_away(&self) -> bool {
+    /// Whether the store is unavailable.
+    pub(crate) fn is_store_unavailable(&self) -> bool {
         matches!(
             self,
             Self::Store(StoreError::Unavailable(_))
@@ -145,7 +148,7 @@ impl SessionError {
         )
     }
 
-    /// Whether it says that the lease is another's.
+    /// Whether the lease is lost.
     pub(crate) fn is_lease_lost(&self) -> bool {
         matches!(
             self,
@@ -155,7 +158,7 @@ impl SessionError {
         )
     }
 
-    /// The text of a panic.
+    /// The error for a panic, with its message.
     pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic
             .downcast_ref::<&str>()

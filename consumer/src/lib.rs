@@ -1,9 +1,9 @@
-//! The consumer: claims tasks, prepares a sandbox for each, runs the agent in it, has the result
-//! measured, and reports.
+//! The consumer: claims tasks, prepares a sandbox for each, runs the agent in it, measures the result,
+//! and reports.
 //!
-//! A slot holds no message while it works: it takes one, claims the row, acknowledges, and only then
-//! begins (ARCHITECTURE.md). What a session does to the outside world goes through effects, each of
-//! which happens once; what it records goes to the journal under its lease.
+//! A slot holds no message while it works: it takes one, claims the row, acknowledges the message, and
+//! only then begins (ARCHITECTURE.md). A session writes to the outside world only through effects, each
+//! of which happens once, and records its steps in the journal under its lease.
 
 mod claim;
 mod error;
@@ -28,17 +28,17 @@ pub use run::servers::launcher::SandboxLauncher;
 pub use session::deps::ConsumerDeps;
 pub use wiring::{ConsumerArgs, connect, main};
 
-/// How long to go on.
+/// When a consumer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsumerMode {
-    /// Until nothing is waiting.
+    /// When no task is waiting.
     Once,
-    /// Until told to stop.
+    /// On shutdown.
     Continuous,
 }
 
-/// Runs `config.consumer.concurrency` slots and the background work until the mode or `stop` ends
-/// it. Returns how many sessions were run.
+/// Runs `config.consumer.concurrency` slots and the background work until `mode` or `stop` ends them.
+/// Returns the number of sessions.
 pub async fn run(deps: Arc<ConsumerDeps>, mode: ConsumerMode, stop: Shutdown) -> u64 {
     metrics::describe();
     let sweep = sweep::start(&deps);
@@ -55,7 +55,7 @@ pub async fn run(deps: Arc<ConsumerDeps>, mode: ConsumerMode, stop: Shutdown) ->
     while let Some(ended) = slots.join_next().await {
         match ended {
             Ok(count) => sessions += count,
-            Err(error) => tracing::error!(%error, "a slot ended by itself"),
+            Err(error) => tracing::error!(%error, "a slot ended unexpectedly"),
         }
     }
     sweep.stop().await;

@@ -1,22 +1,19 @@
-//! The metrics that a consumer moves.
+//! The consumer's metrics.
 
 /// Describes them for `/metrics`. May be called again.
 pub(crate) fn describe() {
     metrics::describe_gauge!(
         "agentmine_sessions_running",
-        "Sessions that run in this process now."
+        "Sessions currently running in this process."
     );
     metrics::describe_histogram!(
         "agentmine_session_duration_seconds",
-        "How long sessions took."
+        "Duration of sessions."
     );
-    metrics::describe_gauge!(
-        "agentmine_tasks",
-        "Tasks by state, as the store counts them."
-    );
+    metrics::describe_gauge!("agentmine_tasks", "Tasks in the store, by state.");
     metrics::describe_counter!(
         "agentmine_lease_silences_total",
-        "Sessions frozen because the store did not answer."
+        "Sessions paused because the store did not answer."
     );
     metrics::describe_counter!(
         "agentmine_checkpoint_bytes_total",

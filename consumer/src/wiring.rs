@@ -1,4 +1,4 @@
-//! From configuration to a consumer that can run.
+//! Builds a consumer from its configuration.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,18 +24,19 @@ pub struct ConsumerArgs {
     /// Configuration file [default: ./config.yaml, then ~/.config/agentmine/config.yaml]
     #[arg(long, short, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Work until nothing waits, then end
+    /// Exit when no task is waiting
     #[arg(long, conflicts_with = "continuous")]
     pub once: bool,
-    /// Work until told to stop (the default)
+    /// Keep waiting for tasks until stopped (the default)
     #[arg(long)]
     pub continuous: bool,
 }
 
-/// Loads, connects, serves, works, drains.
+/// Runs the consumer's process: loads the configuration, connects, serves `/ready` and `/metrics`,
+/// works, and drains on shutdown.
 ///
 /// # Errors
-/// A wrong configuration, or a service without which no work can begin.
+/// Returns an error if the configuration is invalid or a required service is unavailable.
 pub async fn main(args: ConsumerArgs) -> Result<()> {
     tls::install_default_provider();
     let config = config::load(&Sources::from_process(args.config))?;
@@ -65,10 +66,11 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
     Ok(())
 }
 
-/// Connects everything that `config` names.
+/// Connects to everything that `config` names.
 ///
 /// # Errors
-/// What is missing, with what to do about it. An absent broker is none: rows are polled meanwhile.
+/// Returns an error, with a hint, if something is missing. An unavailable broker is not an error: rows
+/// are polled meanwhile.
 pub async fn connect(config: Config) -> Result<ConsumerDeps> {
     let trackers = agentmine_trackers::from_config(&config.trackers).context("trackers")?;
     if trackers.is_empty() {
@@ -102,7 +104,7 @@ pub async fn connect(config: Config) -> Result<ConsumerDeps> {
     })
 }
 
-/// What has to work for this process to be ready.
+/// The readiness checks of this process.
 fn health(deps: &Arc<ConsumerDeps>) -> Health {
     let health = Health::new();
     let (store, queue, backend) = (

@@ -1,4 +1,4 @@
-//! The sandboxes of a session, which stand still while their result is measured or the store is silent.
+//! Freezes a session's sandboxes while the result is measured or while the store does not answer.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ pub(crate) struct Freezer(Mutex<State>);
 #[derive(Default)]
 struct State {
     sandboxes: Vec<(Arc<dyn Sandbox>, Hold)>,
-    silent: bool,
+    store_silent: bool,
 }
 
-/// Whether the result of a sandbox's work is being measured.
+/// Whether a sandbox is frozen because its result is being measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hold {
     Held,
@@ -23,28 +23,28 @@ enum Hold {
 }
 
 impl Freezer {
-    /// Takes a sandbox in.
+    /// Adds a sandbox.
     pub(crate) async fn add(&self, sandbox: Arc<dyn Sandbox>) {
         self.0.lock().await.sandboxes.push((sandbox, Hold::Free));
     }
 
-    /// Lets go of a sandbox that is about to be removed; `None` if it is not here.
+    /// Takes out a sandbox that is about to be removed; `None` if there is no such sandbox.
     pub(crate) async fn take(&self, name: &str) -> Option<Arc<dyn Sandbox>> {
         let mut state = self.0.lock().await;
         let at = state.sandboxes.iter().position(|(s, _)| s.name() == name)?;
         Some(state.sandboxes.remove(at).0)
     }
 
-    /// Lets go of all.
+    /// Takes out all sandboxes.
     pub(crate) async fn take_all(&self) -> Vec<Arc<dyn Sandbox>> {
         let all = std::mem::take(&mut self.0.lock().await.sandboxes);
         all.into_iter().map(|(sandbox, _)| sandbox).collect()
     }
 
-    /// Freezes a sandbox until it is released, whatever the store does meanwhile.
+    /// Freezes a sandbox until it is released, even if the store answers again meanwhile.
     pub(crate) async fn hold(&self, name: &str) -> Result<(), SandboxError> {
         let mut state = self.0.lock().await;
-        let silent = state.silent;
+        let silent = state.store_silent;
         for (sandbox, hold) in state.sandboxes.iter_mut().filter(|(s, _)| s.name() == name) {
             if *hold == Hold::Free && !silent {
                 sandbox.pause().await?;
@@ -54,10 +54,10 @@ impl Freezer {
         Ok(())
     }
 
-    /// Lets a held sandbox continue, unless the store is silent.
+    /// Unfreezes a held sandbox, unless the store is silent.
     pub(crate) async fn release(&self, name: &str) -> Result<(), SandboxError> {
         let mut state = self.0.lock().await;
-        let silent = state.silent;
+        let silent = state.store_silent;
         for (sandbox, hold) in state.sandboxes.iter_mut().filter(|(s, _)| s.name() == name) {
             if *hold == Hold::Held && !silent {
                 sandbox.unpause().await?;
@@ -67,24 +67,24 @@ impl Freezer {
         Ok(())
     }
 
-    /// The store is silent: freezes all that is not held already.
+    /// The store does not answer: freezes every sandbox that is not held already.
     pub(super) async fn freeze(&self) {
         let mut state = self.0.lock().await;
-        state.silent = true;
+        state.store_silent = true;
         for sandbox in state.free() {
             if let Err(error) = sandbox.pause().await {
-                tracing::warn!(sandbox.name = sandbox.name(), %error, "could not be paused");
+                tracing::warn!(sandbox.name = sandbox.name(), %error, "the sandbox could not be paused");
             }
         }
     }
 
-    /// The store answers again.
+    /// The store answers again: unfreezes every sandbox that is not held.
     pub(super) async fn thaw(&self) {
         let mut state = self.0.lock().await;
-        state.silent = false;
+        state.store_silent = false;
         for sandbox in state.free() {
             if let Err(error) = sandbox.unpause().await {
-                tracing::warn!(sandbox.name = sandbox.name(), %error, "could not be resumed");
+                tracing::warn!(sandbox.name = sandbox.name(), %error, "the sandbox could not be resumed");
             }
         }
     }

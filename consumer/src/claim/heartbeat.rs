@@ -1,4 +1,4 @@
-//! Keeps a lease: a heartbeat on a connection of its own, and the requests that it brings back.
+//! The lease heartbeat: extends the lease on a dedicated connection and returns stop and pause requests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::freeze::Freezer;
 use crate::error::{Interrupt, SessionError};
 
-/// How the lease stands.
+/// The state of the lease as of the last heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
     Held,
@@ -23,14 +23,14 @@ enum Status {
     Lost,
 }
 
-/// A running heartbeat. Dropping it ends the heartbeat; the lease then runs out by itself.
+/// A running heartbeat. Dropping it stops the heartbeat, and the lease then expires.
 pub(crate) struct Heartbeat {
     status: watch::Receiver<Status>,
     killed: CancellationToken,
-    beats: JoinHandle<()>,
+    task: JoinHandle<()>,
 }
 
-/// How often and how long.
+/// The interval of the heartbeat, the extension of the lease, and the tolerated silence of the store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rhythm {
     every: Duration,
@@ -49,7 +49,7 @@ impl Rhythm {
 }
 
 impl Heartbeat {
-    /// Starts it. While the store is silent, the sandboxes in `freezer` stand still.
+    /// Starts the heartbeat. While the store does not answer, the sandboxes in `freezer` are frozen.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         lease: Lease,
@@ -58,11 +58,11 @@ impl Heartbeat {
         killed: CancellationToken,
     ) -> Self {
         let (sender, status) = watch::channel(Status::Held);
-        let beats = tokio::spawn(beat(store, lease, rhythm, sender, freezer));
+        let task = tokio::spawn(send_heartbeats(store, lease, rhythm, sender, freezer));
         Self {
             status,
             killed,
-            beats,
+            task,
         }
     }
 
@@ -72,8 +72,8 @@ impl Heartbeat {
         tokio::select! {
             biased;
             changed = status.wait_for(|s| *s != Status::Held) => match changed.map(|s| *s) {
-                Ok(Status::StopRequested) => Interrupt::Stopped("somebody stopped the task".into()),
-                Ok(Status::PauseRequested) => Interrupt::Paused("somebody set the task aside".into()),
+                Ok(Status::StopRequested) => Interrupt::Stopped("a person stopped the task".into()),
+                Ok(Status::PauseRequested) => Interrupt::Paused("a person paused the task".into()),
                 // The heartbeat ends only with the lease.
                 Ok(Status::Lost | Status::Held) | Err(_) => Interrupt::LeaseLost,
             },
@@ -81,12 +81,12 @@ impl Heartbeat {
         }
     }
 
-    /// Whether the lease is known to be gone.
+    /// Whether the lease is known to be lost.
     pub(crate) fn lost(&self) -> bool {
         *self.status.borrow() == Status::Lost
     }
 
-    /// Does `work`, unless the session has to end first.
+    /// Runs `work`, unless the session has to end first.
     pub(crate) async fn unless_interrupted<T>(
         &self,
         work: impl Future<Output = Result<T, SessionError>>,
@@ -98,9 +98,8 @@ impl Heartbeat {
         }
     }
 
-    /// Repeats a call of the store while the store is away and the session goes on. This is the one
-    /// place where a session waits for the store; the store itself repeats only what failed for an
-    /// instant.
+    /// Retries a call to the store while the store is unavailable and the session continues. This is
+    /// the only place where a session waits for the store; the store itself retries only brief failures.
     pub(crate) async fn patiently<T, E, F>(
         &self,
         mut call: impl FnMut() -> F,
@@ -115,10 +114,10 @@ impl Heartbeat {
                 Ok(done) => return Ok(done),
                 Err(error) => error.into(),
             };
-            if !error.is_store_away() {
+            if !error.is_store_unavailable() {
                 return Err(error);
             }
-            tracing::debug!(%error, "the store is away; the session waits");
+            tracing::debug!(%error, "the store is unavailable; the session waits");
             tokio::select! {
                 biased;
                 interrupt = self.interrupted() => return Err(interrupt.into()),
@@ -130,11 +129,11 @@ impl Heartbeat {
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        self.beats.abort();
+        self.task.abort();
     }
 }
 
-async fn beat(
+async fn send_heartbeats(
     store: Arc<dyn Store>,
     lease: Lease,
     rhythm: Rhythm,
@@ -147,12 +146,10 @@ async fn beat(
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        let beat = store.heartbeat(&lease, rhythm.extend);
-        let answer = match tokio::time::timeout(rhythm.every, beat).await {
+        let heartbeat = store.heartbeat(&lease, rhythm.extend);
+        let answer = match tokio::time::timeout(rhythm.every, heartbeat).await {
             Ok(answer) => answer,
-            Err(_) => Err(StoreError::Unavailable(
-                "the heartbeat had no answer".into(),
-            )),
+            Err(_) => Err(StoreError::Unavailable("the heartbeat timed out".into())),
         };
         match answer {
             Ok(request) => {

@@ -1,4 +1,4 @@
-//! Taking a task: a slot waits for a wake-up and claims the row; the heartbeat keeps the lease.
+//! Claiming a task: a slot waits for a wake-up and claims the row; the heartbeat extends the lease.
 
 pub(crate) mod freeze;
 pub(crate) mod heartbeat;

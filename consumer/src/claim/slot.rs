@@ -1,4 +1,4 @@
-//! One slot: wait for a wake-up, claim the row, acknowledge, run the session; again.
+//! One slot: waits for a wake-up, claims the row, acknowledges the message, runs the session, repeats.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,15 @@ use uuid::Uuid;
 use crate::session::deps::ConsumerDeps;
 use crate::{ConsumerMode, session};
 
-/// How long one wait for a message may last before the rows are looked at.
+/// How long to wait for a message before polling the rows.
 const WAIT: Duration = Duration::from_secs(5);
-/// In `--once`, how long an empty queue is waited for.
+/// With `--once`, how long to wait for a message in an empty queue.
 const LAST_WAIT: Duration = Duration::from_millis(300);
-/// Rows that waited so long are taken without a message: the broker is down or was wiped.
+/// Rows that have waited this long are claimed without a message: the broker is down or lost it.
 const OLD: Duration = Duration::from_secs(10);
 
-/// Runs until told to stop, or in [`ConsumerMode::Once`] until nothing waits. Returns the number of sessions.
+/// Runs until `stop`, or in [`ConsumerMode::Once`] until no task is waiting. Returns the number of
+/// sessions.
 pub(crate) async fn run(
     deps: Arc<ConsumerDeps>,
     index: usize,
@@ -38,10 +39,10 @@ pub(crate) async fn run(
                 session::run(Arc::clone(&deps), *claim, stop.clone()).await;
                 sessions += 1;
             }
-            Next::Taken => backoff.reset(),
+            Next::Skipped => backoff.reset(),
             Next::Nothing if mode == ConsumerMode::Once => break,
             Next::Nothing => {}
-            Next::Trouble => {
+            Next::Unavailable => {
                 tokio::select! {
                     () = draining.clone().cancelled_owned() => {}
                     () = tokio::time::sleep(backoff.delay()) => {}
@@ -53,14 +54,14 @@ pub(crate) async fn run(
 }
 
 enum Next {
-    /// A row is ours.
+    /// A row was claimed.
     Claimed(Box<Claim>),
-    /// There was a message, but its row was somebody else's or over.
-    Taken,
-    /// Nothing waits.
+    /// There was a message, but no row to claim: another worker has it, or the task has ended.
+    Skipped,
+    /// No task is waiting.
     Nothing,
-    /// Broker and store are both no help now.
-    Trouble,
+    /// The broker or the store is unavailable.
+    Unavailable,
 }
 
 async fn next(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: &Shutdown) -> Next {
@@ -79,62 +80,62 @@ async fn next(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
         Ok(Some(delivery)) => on_message(deps, worker, delivery).await,
         Ok(None) => poll(deps, worker, mode).await,
         Err(error) => {
-            tracing::debug!(%error, "no message; looking at the rows");
+            tracing::debug!(%error, "no message from the queue; polling the rows");
             match poll(deps, worker, mode).await {
-                Next::Nothing if mode == ConsumerMode::Continuous => Next::Trouble,
+                Next::Nothing if mode == ConsumerMode::Continuous => Next::Unavailable,
                 other => other,
             }
         }
     }
 }
 
-/// Claims the row a message names, then acknowledges it, whatever the row said.
+/// Claims the row that a message names, then acknowledges the message whether or not it was claimed.
 async fn on_message(deps: &ConsumerDeps, worker: &WorkerId, delivery: Box<dyn Delivery>) -> Next {
     let task = match delivery.wake_up() {
         Ok(wake_up) => wake_up.task,
         Err(reason) => {
             tracing::warn!(
                 reason,
-                "a message that is no wake-up goes to the dead-letter queue"
+                "a message is not a wake-up and goes to the dead-letter queue"
             );
             if let Err(error) = delivery.dead_letter(&reason).await {
-                tracing::warn!(%error, "it could not be dead-lettered and will come again");
+                tracing::warn!(%error, "the message could not be dead-lettered and will be redelivered");
             }
-            return Next::Taken;
+            return Next::Skipped;
         }
     };
-    match ours(deps, task).await {
+    match is_served_here(deps, task).await {
         Ok(true) => {}
         Ok(false) => {
-            // Left to a consumer that has the tracker: the sweep wakes the row again.
+            // Left to a consumer with that tracker: the sweep sends another wake-up.
             let _ = delivery.ack().await;
-            return Next::Taken;
+            return Next::Skipped;
         }
         Err(error) => {
             tracing::warn!(task.id = %task, %error, "the row cannot be read; the message goes to the retry ladder");
             let _ = delivery.retry_later(0).await;
-            return Next::Trouble;
+            return Next::Unavailable;
         }
     }
     match claim(deps, task, worker).await {
         Ok(claim) => {
-            // A failed ack brings the message again; the row then says that it is taken.
+            // After a failed ack the message is redelivered; the row is then already claimed.
             if let Err(error) = delivery.ack().await {
                 tracing::debug!(task.id = %task, %error, "ack failed");
             }
-            claim.map_or(Next::Taken, |claim| Next::Claimed(Box::new(claim)))
+            claim.map_or(Next::Skipped, |claim| Next::Claimed(Box::new(claim)))
         }
         Err(error) => {
             tracing::warn!(task.id = %task, %error, "claim failed; the message goes to the retry ladder");
             if let Err(error) = delivery.retry_later(0).await {
-                tracing::debug!(task.id = %task, %error, "the broker will deliver it again");
+                tracing::debug!(task.id = %task, %error, "the message was not sent to the retry ladder; the broker will redeliver it");
             }
-            Next::Trouble
+            Next::Unavailable
         }
     }
 }
 
-/// Looks at the rows themselves.
+/// Claims a waiting row without a message.
 async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode) -> Next {
     let older_than = match mode {
         ConsumerMode::Once => Duration::ZERO,
@@ -144,11 +145,11 @@ async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode) -> Nex
         Ok(rows) => rows,
         Err(error) => {
             tracing::warn!(%error, "the rows cannot be read");
-            return Next::Trouble;
+            return Next::Unavailable;
         }
     };
     for task in rows {
-        if !matches!(ours(deps, task).await, Ok(true)) {
+        if !matches!(is_served_here(deps, task).await, Ok(true)) {
             continue;
         }
         match claim(deps, task, worker).await {
@@ -156,21 +157,21 @@ async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode) -> Nex
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(task.id = %task, %error, "claim failed");
-                return Next::Trouble;
+                return Next::Unavailable;
             }
         }
     }
     Next::Nothing
 }
 
-/// Whether this consumer has the tracker of the task; one of another tracker is left to others.
-async fn ours(deps: &ConsumerDeps, task: TaskId) -> Result<bool, StoreError> {
+/// Whether this consumer is configured for the task's tracker; other tasks are left to other consumers.
+async fn is_served_here(deps: &ConsumerDeps, task: TaskId) -> Result<bool, StoreError> {
     let task = deps.store.task(task).await?;
     Ok(task.is_none_or(|task| deps.tracker_of(&task).is_some()))
 }
 
-/// One claim. The store repeats it where the outcome of the commit is unknown; the nonce makes the
-/// second try find the claim of the first.
+/// Claims a row. If the outcome of the commit is unknown the store retries; the nonce lets the second
+/// try find the claim of the first.
 async fn claim(
     deps: &ConsumerDeps,
     task: TaskId,
@@ -184,7 +185,7 @@ async fn claim(
         .await
 }
 
-/// `host/pid/slot`, with a random part: a restarted container has the same host name and pid.
+/// `host/pid/slot` with a random part, since a restarted container has the same host name and pid.
 fn worker_id(index: usize) -> WorkerId {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let salt = &Uuid::new_v4().simple().to_string()[..6];

@@ -1,24 +1,23 @@
-//! Which branch is worked on.
+//! The work branch of a task and its target branch.
 
 use agentmine_domain::Task;
 use agentmine_trackers::{Item, Repository};
 
 use crate::error::SessionError;
 
-/// Which branch is worked on, and which it comes from.
+/// The branch that the agent works on, and the branch it starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WorkBranches {
-    /// The one branch that may be pushed to.
+    /// The only branch that may be pushed to.
     pub(crate) work: String,
-    /// Where a pull request would go.
+    /// The target branch of the pull request.
     pub(crate) target: String,
-    /// Whether a pull request has to be opened; not for a task that is one.
+    /// Whether to open a pull request; false if the item is itself one.
     pub(crate) opens_pull_request: bool,
 }
 
 impl WorkBranches {
-    /// An issue gets a branch of its own from the default branch; a pull request is worked on where
-    /// it is.
+    /// An issue gets a new branch from the default branch; a pull request keeps its source branch.
     pub(crate) fn of(task: &Task, item: &Item, repository: &Repository) -> Self {
         match &item.branches {
             Some(branches) => Self {
@@ -34,15 +33,15 @@ impl WorkBranches {
         }
     }
 
-    /// The branch that others build on is never worked on, whatever a tracker says.
+    /// Refuses to work on the default or the target branch, whatever the tracker returned.
     pub(super) fn check(&self, repository: &Repository) -> Result<(), SessionError> {
         if self.work == repository.default_branch || self.work == self.target {
-            return Err(SessionError::NoBranchOfItsOwn(self.work.clone()));
+            return Err(SessionError::NotASeparateBranch(self.work.clone()));
         }
         Ok(())
     }
 
-    /// Where the clone starts.
+    /// The branch to clone.
     pub(super) fn start(&self) -> &str {
         if self.opens_pull_request {
             &self.target

@@ -1,4 +1,4 @@
-//! The clone of the repository, on the branch that is worked on.
+//! Clones the repository and checks out the work branch.
 
 use agentmine_agent::Start;
 use agentmine_agent::journal::Entry;
@@ -10,8 +10,8 @@ use super::workspace::Workspace;
 use crate::error::SessionError;
 use crate::session::context::SessionContext;
 
-/// Clones, checks the work branch out, and settles the start: the recorded one where an earlier
-/// attempt's work is continued, else what the clone shows before that work is fetched.
+/// Clones, checks out the work branch, and determines the start: the recorded one if the work of an
+/// earlier attempt is continued, otherwise the one read from the clone before that work is fetched.
 pub(super) async fn clone(
     ctx: &SessionContext,
     workspace: &Workspace,
@@ -27,8 +27,8 @@ pub(super) async fn clone(
         .await?;
     let pushed =
         branches.opens_pull_request && fetch_pushed(ctx, workspace, &branches.work, depth).await?;
-    let goes_on = resumes || pushed || !branches.opens_pull_request;
-    let start = match recorded.filter(|_| goes_on) {
+    let continues = resumes || pushed || !branches.opens_pull_request;
+    let start = match recorded.filter(|_| continues) {
         Some(start) => start,
         None => {
             let install = options.auto_install_deps;
@@ -61,7 +61,7 @@ pub(super) async fn clone(
     Ok(start)
 }
 
-/// Settings of the clone, for all of the agent's work in it.
+/// Git settings of the clone.
 fn settings(agent: &Agent) -> Vec<String> {
     vec![
         format!("user.name={}", agent.git_user_name),
@@ -72,7 +72,8 @@ fn settings(agent: &Agent) -> Vec<String> {
     ]
 }
 
-/// An earlier attempt may have pushed already: the work goes on from there, not beside it.
+/// Fetches what an earlier attempt pushed, so that the work continues from there. Returns whether
+/// there was anything.
 async fn fetch_pushed(
     ctx: &SessionContext,
     workspace: &Workspace,
@@ -90,8 +91,8 @@ async fn fetch_pushed(
     Ok(workspace.git(&args).await?.exit_code == 0)
 }
 
-/// For a pull request: the target branch is fetched, deep enough that the merge base is there, so
-/// that the difference can be looked at (spec 001 §4.2). Unrelated histories have none.
+/// Fetches the target branch of a pull request deeply enough to include the merge base, so that the
+/// agent can see the diff (spec 001 §4.2). Unrelated histories have no merge base.
 async fn reach_merge_base(
     workspace: &Workspace,
     target: &str,
@@ -108,7 +109,7 @@ async fn reach_merge_base(
         if found.exit_code == 0 || !shallow {
             return Ok(());
         }
-        // Both branches; deepening fails, without harm, where nothing is shallow any more.
+        // Deepens both branches. Fails harmlessly if the clone is no longer shallow.
         workspace
             .git(&[
                 "fetch",

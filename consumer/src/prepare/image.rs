@@ -1,10 +1,10 @@
-//! The image that a repository asks for.
+//! The sandbox image that a repository requests.
 
 use super::project::{PROJECT_FILE, ProjectFile};
 use crate::error::SessionError;
 use crate::session::context::SessionContext;
 
-/// The image that the repository asks for, if the operator allows it.
+/// The image that the repository requests, if the operator allows it.
 pub(super) async fn chosen_image(
     ctx: &SessionContext,
     branch: &str,
@@ -30,6 +30,6 @@ pub(super) async fn chosen_image(
     if fits {
         return Ok(Some(image));
     }
-    ctx.note(&format!("the repository asks for an image that command_executor.docker.allowed_images does not list; the configured one is used: {image:.100}")).await?;
+    ctx.note(&format!("the repository requests an image that is not in command_executor.docker.allowed_images, so the configured one is used: {image:.100}")).await?;
     Ok(None)
 }

@@ -1,4 +1,4 @@
-//! From a claimed task to a sandbox in which the agent can begin (spec 001 §4, §5).
+//! Prepares the sandbox for a claimed task: clone, dependencies, restored files (spec 001 §4, §5).
 
 mod branches;
 mod clone;
@@ -27,14 +27,14 @@ use branches::WorkBranches;
 use clone::clone;
 use image::chosen_image;
 use servers_file::{Base, repository_file};
-use workspace::{Workspace, said};
+use workspace::{Workspace, output_tail};
 
-/// Most bytes of one push.
+/// Maximum size in bytes of one push.
 const MAX_PUSH: u64 = 512 * 1024 * 1024;
-/// All of the set-up.
+/// Time limit for all set-up commands together.
 pub(crate) const SETUP_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// A sandbox in which the agent can begin.
+/// A sandbox that is ready for the agent.
 pub(crate) struct Prepared {
     pub(crate) workspace: Workspace,
     pub(crate) project: Project,
@@ -42,22 +42,22 @@ pub(crate) struct Prepared {
     pub(crate) base: String,
     pub(crate) upstream: Upstream,
     pub(crate) image: Option<String>,
-    /// The snapshot that the files were restored to.
+    /// The snapshot that the files were restored from.
     pub(crate) restored: Option<Restored>,
-    /// The repository's own MCP servers, as of `base`.
+    /// The repository's MCP configuration file at `base`.
     pub(crate) repository_servers: Option<RepositoryFile>,
 }
 
-/// A snapshot that the files were put back to.
+/// A snapshot that the files were restored from.
 #[derive(Debug, Clone)]
 pub(crate) struct Restored {
     /// The snapshot commit.
     pub(crate) commit: String,
-    /// Bytes of all bundles that it took.
+    /// Total size in bytes of its bundles.
     pub(crate) total: usize,
 }
 
-/// The store decides before each push.
+/// Checks the lease in the store before each push.
 struct LeaseFence {
     store: Arc<dyn Store>,
     lease: Lease,
@@ -73,7 +73,7 @@ impl PushFence for LeaseFence {
     }
 }
 
-/// Makes the sandbox, clones, installs, restores.
+/// Starts the sandbox, clones, restores the files of a checkpoint, and installs dependencies.
 pub(crate) async fn prepare(
     ctx: &SessionContext,
     item: &Item,
@@ -111,13 +111,13 @@ pub(crate) async fn prepare(
     }
     let resumes = !checkpoints.is_empty();
     let cloned = clone(ctx, &workspace, &branches, recorded.clone(), resumes).await?;
-    let place = match recorded {
+    let origin = match recorded {
         Some(recorded) if recorded.base == cloned.base => Base::Recorded,
         _ => Base::Cloned,
     };
     let Start { base, project } = cloned;
-    // Before the agent's files are there: nothing of its own decides what is read.
-    let repository_servers = repository_file(ctx, &workspace, &base, place).await?;
+    // Read before the agent's files are restored, so that they cannot influence it.
+    let repository_servers = repository_file(ctx, &workspace, &base, origin).await?;
     let restored = restore(ctx, &workspace, checkpoints).await?;
     install(ctx, &workspace, &project).await?;
     Ok(Prepared {
@@ -132,7 +132,7 @@ pub(crate) async fn prepare(
     })
 }
 
-/// Where the gateway takes the repository from.
+/// The gateway's upstream for a tracker's git source.
 fn upstream(source: GitSource) -> Upstream {
     match source {
         GitSource::Http {
@@ -148,7 +148,7 @@ fn upstream(source: GitSource) -> Upstream {
     }
 }
 
-/// Puts the files of the newest checkpoint back.
+/// Restores the files of the newest checkpoint.
 async fn restore(
     ctx: &SessionContext,
     workspace: &Workspace,
@@ -166,7 +166,7 @@ async fn restore(
     let total = bundles.iter().map(Vec::len).sum();
     match workspace.sandbox.restore(bundles, &commit).await {
         Ok(()) => {
-            ctx.note(&format!("resumed: the files are those of step {seq}"))
+            ctx.note(&format!("resumed with the files of step {seq}"))
                 .await?;
             Ok(Some(Restored { commit, total }))
         }
@@ -181,7 +181,7 @@ async fn restore(
     }
 }
 
-/// Installs dependencies. A failure is noted and not fatal: the agent may fix it.
+/// Installs dependencies. A failure is recorded as a note and is not fatal: the agent may fix it.
 async fn install(
     ctx: &SessionContext,
     workspace: &Workspace,
@@ -192,14 +192,14 @@ async fn install(
         let left = SETUP_TIMEOUT.saturating_sub(begun.elapsed());
         if left.is_zero() {
             return ctx
-                .note(&format!("set-up: no time was left for `{line}`"))
+                .note(&format!("set-up: time limit reached before `{line}`"))
                 .await;
         }
         let done = workspace.shell(line, left, 16 * 1024).await?;
         let note = if done.exit_code == 0 {
-            format!("set-up: `{line}` in {} ms", done.duration.as_millis())
+            format!("set-up: `{line}` took {} ms", done.duration.as_millis())
         } else {
-            format!("set-up failed: `{line}`: {}", said(&done))
+            format!("set-up failed: `{line}`: {}", output_tail(&done))
         };
         ctx.note(&note).await?;
     }

@@ -1,6 +1,7 @@
-//! What a repository says of itself: its own settings, its checks, how its dependencies are
-//! installed. All of it is read before the agent begins, and all of it is hostile: it names shell
-//! lines that run in the sandbox, and nothing else.
+//! The repository's settings: its image, its checks, and how its dependencies are installed.
+//!
+//! They are read before the agent begins and are untrusted: apart from the image, which the operator
+//! has to allow, they only contain shell commands that run in the sandbox.
 
 use std::time::Duration;
 
@@ -11,15 +12,15 @@ use serde::Deserialize;
 use super::workspace::{PROJECT, Workspace};
 use crate::error::WorkspaceError;
 
-/// Settings of the repository's own, `.agentmine/config.yaml`.
+/// The repository's settings file, `.agentmine/config.yaml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ProjectFile {
     /// The image to run in, if the operator allows it.
     pub(crate) image: Option<String>,
-    /// Shell lines that must pass.
+    /// Shell commands that must succeed.
     pub(crate) checks: Vec<String>,
-    /// Shell lines that prepare a fresh clone, instead of what the files suggest.
+    /// Shell commands that prepare a fresh clone, instead of those derived from the project's files.
     pub(crate) setup: Option<Vec<String>>,
 }
 
@@ -29,7 +30,7 @@ const MAX_LINES: usize = 20;
 const MAX_LINE: usize = 2_000;
 
 impl ProjectFile {
-    /// Reads the text of the file.
+    /// Parses the text of the file.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let file: Self =
             serde_saphyr::from_str(text).map_err(|e| format!("{PROJECT_FILE}: {e}"))?;
@@ -39,7 +40,7 @@ impl ProjectFile {
         ] {
             if lines.len() > MAX_LINES || lines.iter().any(|line| line.len() > MAX_LINE) {
                 return Err(format!(
-                    "{PROJECT_FILE}: `{key}` may hold {MAX_LINES} lines of {MAX_LINE} bytes each"
+                    "{PROJECT_FILE}: `{key}` is too long; expected at most {MAX_LINES} lines of at most {MAX_LINE} bytes"
                 ));
             }
         }
@@ -47,7 +48,7 @@ impl ProjectFile {
     }
 }
 
-/// Reads the clone in `workspace`. `configured` checks come first of all.
+/// Inspects the clone in `workspace`. `configured` checks take precedence.
 pub(crate) async fn inspect(
     workspace: &Workspace,
     configured: &[String],
@@ -83,7 +84,7 @@ pub(crate) async fn inspect(
     Ok(project)
 }
 
-/// The command that each kind of project installs its dependencies with (spec 001 §5.3).
+/// The commands that install a project's dependencies, chosen by its files (spec 001 §5.3).
 fn setup_for(names: &[&str]) -> Vec<String> {
     let has = |name: &str| names.contains(&name);
     let mut lines = Vec::new();
@@ -173,9 +174,9 @@ async fn read(workspace: &Workspace, path: &str) -> Result<Option<Vec<u8>>, Work
         .await
     {
         Ok(bytes) => Ok(bytes),
-        // Too large, a folder, a link out of the project: as good as absent.
+        // Too large, a folder, or a link out of the project: treated as missing.
         Err(SandboxError::Failed(reason)) => {
-            tracing::debug!(reason, "a project file was not read");
+            tracing::debug!(reason, "a project file could not be read");
             Ok(None)
         }
         Err(error) => Err(WorkspaceError::Command(error)),
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_project_is_set_up_by_its_own_tool() {
+    fn each_kind_of_project_is_set_up_with_its_tool() {
         assert_eq!(
             setup_for(&["package.json", "yarn.lock"]),
             ["yarn install --frozen-lockfile"]
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_that_npm_init_writes_is_no_check() {
+    fn the_test_script_from_npm_init_is_not_a_check() {
         assert_eq!(
             npm_test(br#"{"scripts":{"test":"echo \"Error: no test specified\" && exit 1"}}"#),
             None

@@ -1,7 +1,7 @@
-//! The repository's own `.agentmine/mcp_config.json`, as it is at the commit that the work begins from.
+//! The repository's `.agentmine/mcp_config.json` at the base commit.
 //!
-//! It is read through git and before the agent begins, never from files that an agent may have
-//! changed: what a push of the agent's own adds to the file starts nothing in its next session.
+//! It is read through git before the agent begins, never from files that an agent may have changed:
+//! servers that the agent adds to the file and pushes are not started in its next session.
 
 use agentmine_mcp::config::{MAX_FILE, PROJECT_FILE, RepositoryFile};
 
@@ -9,16 +9,17 @@ use super::workspace::Workspace;
 use crate::error::{SessionError, WorkspaceError};
 use crate::session::context::SessionContext;
 
-/// Whether the commit is known to be in the clone.
+/// Where the base commit comes from, and so whether the clone is sure to contain it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Base {
-    /// It is what was cloned.
+    /// It is the commit that was cloned.
     Cloned,
-    /// It was recorded by an earlier session, and the branch may have moved on.
+    /// It was recorded by an earlier session; the branch may have moved since.
     Recorded,
 }
 
-/// Reads the file at `commit`; `None` where there is none, or servers of repositories are not wanted.
+/// Reads the file at `commit`. `None` if it does not exist, or if repository-configured servers are
+/// disabled.
 pub(super) async fn repository_file(
     ctx: &SessionContext,
     workspace: &Workspace,
@@ -31,7 +32,7 @@ pub(super) async fn repository_file(
     }
     if base == Base::Recorded && !fetched(workspace, commit).await? {
         ctx.note(&format!(
-            "the repository's own MCP servers are not started: the commit that the work began from cannot be had any more: {commit:.40}"
+            "repository-configured MCP servers are not started: the base commit is no longer available: {commit:.40}"
         ))
         .await?;
         return Ok(None);
@@ -43,7 +44,7 @@ pub(super) async fn repository_file(
     }
     if done.truncated || done.stdout.len() > MAX_FILE {
         ctx.note(&format!(
-            "the repository's own MCP servers are not started: {PROJECT_FILE} has over {MAX_FILE} bytes"
+            "repository-configured MCP servers are not started: {PROJECT_FILE} is larger than {MAX_FILE} bytes"
         ))
         .await?;
         return Ok(None);
@@ -54,10 +55,10 @@ pub(super) async fn repository_file(
     }))
 }
 
-/// Whether the commit is there, or can be had.
+/// Whether the clone contains the commit, which is fetched if necessary.
 async fn fetched(workspace: &Workspace, commit: &str) -> Result<bool, WorkspaceError> {
-    let there = format!("{commit}^{{commit}}");
-    if workspace.git(&["cat-file", "-e", &there]).await?.exit_code == 0 {
+    let object = format!("{commit}^{{commit}}");
+    if workspace.git(&["cat-file", "-e", &object]).await?.exit_code == 0 {
         return Ok(true);
     }
     let fetch = [

@@ -1,4 +1,4 @@
-//! Traffic out of a sandbox: each connection of its tunnel is handed to the gateway.
+//! Outbound traffic of a sandbox: each connection in its tunnel is handed to the gateway.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use agentmine_gateway::Gateway;
 use agentmine_sandbox::{OutboundKind, Sandbox};
 use tokio::task::JoinSet;
 
-/// Connections out of one sandbox at once; more wait.
+/// Maximum number of concurrent connections out of one sandbox; further ones wait.
 const MAX_CONNECTIONS: usize = 256;
 
-/// The traffic of one sandbox. All its connections are closed when this is dropped.
+/// The outbound traffic of one sandbox. Dropping it closes all connections.
 #[derive(Debug)]
 pub struct Traffic(JoinSet<()>);
 
@@ -22,7 +22,7 @@ impl Traffic {
         Self(task)
     }
 
-    /// Closes all connections, and returns when nothing serves them any more.
+    /// Closes all connections and waits until the tasks that serve them have ended.
     pub async fn stop(mut self) {
         self.0.shutdown().await;
     }

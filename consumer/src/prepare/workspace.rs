@@ -1,7 +1,6 @@
-//! A sandbox with the gateway behind it and a clone of the repository in it.
+//! A sandbox with a gateway and a clone of the repository.
 //!
-//! Used twice: for the agent's own sandbox, and for the fresh one in which the pushed commit is
-//! checked.
+//! Used twice: for the agent's sandbox, and for the fresh one in which the pushed commit is checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +12,14 @@ use agentmine_sandbox::{Backend, Command, CommandResult, Sandbox, SandboxSpec};
 use super::traffic::Traffic;
 use crate::error::WorkspaceError;
 
-/// Where the project is in every sandbox.
+/// The project's folder in every sandbox.
 pub(crate) const PROJECT: &str = "/workspace/project";
-/// One git command of ours; large repositories take their time.
+/// Time limit for one git command of the worker; large repositories take long.
 const GIT_TIMEOUT: Duration = Duration::from_secs(1800);
-/// Output of our own commands that is read.
+/// Maximum size in bytes of the output of one git command of the worker.
 const GIT_OUTPUT: usize = 256 * 1024;
 
-/// A sandbox whose traffic is served.
+/// A sandbox whose outbound traffic is served.
 pub(crate) struct Workspace {
     pub(crate) sandbox: Arc<dyn Sandbox>,
     pub(crate) gateway: Gateway,
@@ -28,7 +27,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Starts a sandbox and serves what goes out of it.
+    /// Starts a sandbox and serves its outbound traffic.
     pub(crate) async fn start(
         backend: &dyn Backend,
         spec: &SandboxSpec,
@@ -51,7 +50,7 @@ impl Workspace {
         format!("http://127.0.0.1:{git_port}{path}")
     }
 
-    /// Runs a git command in the project. A non-zero exit code is the caller's to judge.
+    /// Runs a git command in the project. A non-zero exit code is not an error here.
     pub(crate) async fn git(&self, args: &[&str]) -> Result<CommandResult, WorkspaceError> {
         self.git_in(PROJECT, args).await
     }
@@ -66,7 +65,7 @@ impl Workspace {
         self.run(argv, cwd, GIT_TIMEOUT, GIT_OUTPUT).await
     }
 
-    /// Runs a git command that has to succeed; gives its trimmed stdout.
+    /// Runs a git command that has to succeed; returns its trimmed stdout.
     pub(crate) async fn git_ok(&self, args: &[&str]) -> Result<String, WorkspaceError> {
         let done = self.git(args).await?;
         if done.exit_code == 0 {
@@ -74,11 +73,11 @@ impl Workspace {
         }
         Err(WorkspaceError::Git {
             command: args.first().copied().unwrap_or_default().to_owned(),
-            output: said(&done),
+            output: output_tail(&done),
         })
     }
 
-    /// Runs a shell line in the project.
+    /// Runs a shell command in the project.
     pub(crate) async fn shell(
         &self,
         line: &str,
@@ -116,7 +115,7 @@ impl Workspace {
     }
 
     /// Clones `branch` into the project folder (spec 001 §4). The credentials stay on the worker.
-    /// `settings` (`key=value`) become the clone's own.
+    /// `settings` (`key=value`) are written to the clone's configuration.
     pub(crate) async fn clone_branch(
         &self,
         branch: &str,
@@ -140,17 +139,17 @@ impl Workspace {
         if let Some(depth) = &depth {
             args.extend(["--depth", depth, "--single-branch"]);
         }
-        // Relative: the root of the weaker jail is another, and git is told nothing of that.
+        // A relative path, because the jail without namespaces has a different root.
         args.extend([url.as_str(), "project"]);
         let done = self.git_in("/workspace", &args).await?;
         if done.exit_code == 0 {
             return Ok(());
         }
-        Err(self.clone_error(branch, said(&done)))
+        Err(self.clone_error(branch, output_tail(&done)))
     }
 
-    /// What a failed clone means (spec 001 §8.1): refused credentials and a missing repository or
-    /// branch are final, a network failure may pass.
+    /// Classifies a failed clone (spec 001 §8.1): refused credentials and a missing repository or
+    /// branch are final, a network failure may be temporary.
     fn clone_error(&self, branch: &str, output: String) -> WorkspaceError {
         if let Err(error) = self.authorized("the repository could not be cloned") {
             return error;
@@ -165,7 +164,7 @@ impl Workspace {
         }
     }
 
-    /// Whether the tracker has accepted the worker's credentials so far.
+    /// Fails if the tracker has refused the worker's credentials.
     pub(crate) fn authorized(&self, during: &'static str) -> Result<(), WorkspaceError> {
         match self.gateway.auth_refused() {
             Some(status) => Err(WorkspaceError::Unauthorized { during, status }),
@@ -174,8 +173,8 @@ impl Workspace {
     }
 }
 
-/// What a command said, for a message: the end of its stderr.
-pub(crate) fn said(done: &CommandResult) -> String {
+/// The end of a command's output for an error message: its stderr, or else its stdout.
+pub(crate) fn output_tail(done: &CommandResult) -> String {
     let text = String::from_utf8_lossy(if done.stderr.is_empty() {
         &done.stdout
     } else {

@@ -1,7 +1,8 @@
-//! Snapshots of the project's files, after each call that may have changed them.
+//! Snapshots of the project's files, taken after each call that may have changed them.
 //!
-//! A call's snapshot is in the store before its result is recorded. Killed in between, the files are
-//! those after the call and the journal says that its outcome is unknown; never the other way round.
+//! A call's snapshot is stored before its result is recorded. If the worker is killed in between, the
+//! restored files are those after the call while the journal records its outcome as unknown; never the
+//! other way round.
 
 use std::sync::Arc;
 
@@ -12,9 +13,10 @@ use tokio::sync::Mutex;
 
 use crate::error::SessionError;
 
-/// Bytes of one bundle, uncompressed. A larger one is not kept.
+/// Maximum size in bytes of one uncompressed bundle. A larger one is not stored.
 const MAX_BUNDLE: usize = 64 * 1024 * 1024;
-/// Bytes of all bundles of a session, uncompressed: what a resuming worker has to hold.
+/// Maximum total size in bytes of a session's uncompressed bundles, all of which a resuming worker
+/// holds in memory.
 const MAX_TOTAL: usize = 256 * 1024 * 1024;
 
 /// The checkpoints of one session.
@@ -31,7 +33,7 @@ struct Newest {
 }
 
 impl Checkpoints {
-    /// `since`: the snapshot that the sandbox was restored to; `total`: the bytes that took.
+    /// `since` is the snapshot that the sandbox was restored from, `total` the size of its bundles.
     pub(crate) fn new(
         sandbox: Arc<dyn Sandbox>,
         store: Arc<dyn Store>,
@@ -50,11 +52,11 @@ impl Checkpoints {
         }
     }
 
-    /// Takes a snapshot and stores what is new, under the number of the step that comes next. `Some`
-    /// is a note for the transcript.
+    /// Takes a snapshot and stores what has changed, under the number of the next step. A returned
+    /// text is a note for the transcript.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// Returns an error if the sandbox is gone.
     pub(crate) async fn take(&self, next: Seq) -> Result<Option<String>, SessionError> {
         let mut newest = self.newest.lock().await;
         let room = MAX_BUNDLE.min(MAX_TOTAL.saturating_sub(newest.total));
@@ -63,7 +65,7 @@ impl Checkpoints {
         }
         let snapshot = match self.sandbox.snapshot(newest.commit.as_deref(), room).await {
             Ok(snapshot) => snapshot,
-            // The agent may have left the repository in any state; its work goes on without.
+            // The agent may have left the repository in any state; it continues without a checkpoint.
             Err(SandboxError::Failed(reason)) => {
                 return Ok(Some(format!("no checkpoint was taken: {reason}")));
             }
@@ -91,15 +93,15 @@ impl Checkpoints {
                 newest.total += size;
                 Ok(None)
             }
-            // The record of the result is refused next, and ends the session.
+            // Recording the result is refused next, which ends the session.
             Err(StoreError::Fenced(_)) => Ok(None),
-            // The next snapshot is then taken since the one before this.
+            // The next snapshot is then relative to the previous one.
             Err(error) => Ok(Some(format!("a checkpoint was not stored: {error}"))),
         }
     }
 }
 
-/// Undoes the compression of stored bundles, with a bound.
+/// Decompresses a stored bundle, up to the size limit.
 pub(crate) fn unpack(bundle: &[u8]) -> anyhow::Result<Vec<u8>> {
     use std::io::Read as _;
     let mut out = Vec::new();

@@ -1,7 +1,7 @@
 //! Appends to the journal under the lease.
 //!
-//! An entry is in the store before the next thing begins. While the store is away the journal waits;
-//! the wait ends with the store's answer or with the session.
+//! An entry is stored before anything else begins. While the store is unavailable the journal waits,
+//! until the store answers or the session ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,12 +40,12 @@ impl SessionJournal {
         }
     }
 
-    /// The number that the next step will get. Only after the first one was appended.
+    /// The number of the next step. Correct only after the first one was appended.
     pub(crate) async fn next_seq(&self) -> Seq {
         Seq(self.newest.lock().await.0 + 1)
     }
 
-    /// Appends an entry, without secrets. A phase is also shown in the task's row.
+    /// Redacts and appends an entry. A phase is also stored in the task's row.
     pub(crate) async fn append(&self, entry: Entry, took: Duration) -> Result<(), SessionError> {
         let redactor = &self.redactor;
         let entry = entry.redacted(&|text| redactor.redact(text));

@@ -1,4 +1,4 @@
-//! What a person sees of a running session.
+//! The live view of a running session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::journal::millis;
 use super::redact::Redactor;
 
-/// Something happened in a session.
+/// An event in a session.
 #[derive(Debug, Clone)]
 pub enum Progress {
     /// A session began.
@@ -27,7 +27,7 @@ pub enum Progress {
     ToolBegan {
         /// The tool.
         name: String,
-        /// What it is called for, on one line.
+        /// A one-line summary of the arguments.
         summary: String,
     },
     /// A tool call ended.
@@ -41,12 +41,12 @@ pub enum Progress {
     },
     /// The model replied.
     Reply {
-        /// What it said; may be empty.
+        /// The text; may be empty.
         text: String,
         /// What the reply cost.
         usage: Usage,
     },
-    /// Something worth a line.
+    /// A note in the transcript.
     Note(String),
     /// The result was measured.
     Facts(Box<Facts>),
@@ -54,14 +54,14 @@ pub enum Progress {
     Ended {
         /// The task, as it is now.
         task: Box<Task>,
-        /// How the task ended, if it is over.
+        /// How the task ended; `None` if it has not.
         end: Option<EndState>,
         /// Why.
         reason: Option<String>,
     },
 }
 
-/// Sends progress to whoever watches. A watcher sees no more than a reader of the transcript.
+/// Sends progress to a watcher, redacted like the transcript.
 pub(crate) struct LiveView {
     watch: Option<UnboundedSender<Progress>>,
     redactor: Arc<Redactor>,
@@ -72,11 +72,11 @@ impl LiveView {
         Self { watch, redactor }
     }
 
-    /// Shows it, without secrets.
+    /// Redacts and shows an event.
     pub(crate) fn show(&self, progress: Progress) {
         if let Some(watch) = &self.watch {
             let redactor = &self.redactor;
-            // A watcher that has gone away is no fault of the session.
+            // A watcher that has disconnected is not an error.
             let _ = watch.send(progress.redacted(&|text| redactor.redact(text)));
         }
     }
@@ -87,7 +87,7 @@ impl LiveView {
         }
     }
 
-    /// What is shown of an entry.
+    /// The event that shows an entry, if it is shown.
     pub(crate) fn of(entry: &Entry, took: Duration) -> Option<Progress> {
         match entry {
             Entry::Phase { phase } => Some(Progress::Phase(*phase)),

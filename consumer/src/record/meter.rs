@@ -1,4 +1,4 @@
-//! What the task has used so far, earlier sessions included.
+//! The task's usage so far, including earlier sessions.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use crate::claim::heartbeat::Heartbeat;
 use crate::error::SessionError;
 
-/// Adds up what is used and keeps the session's row up to date.
+/// Adds up the usage and keeps the session's row up to date.
 pub(crate) struct UsageMeter {
     store: Arc<dyn Store>,
     lease: Lease,
@@ -20,7 +20,7 @@ pub(crate) struct UsageMeter {
 }
 
 impl UsageMeter {
-    /// `used` is what earlier sessions of the task have used.
+    /// `used` is the usage of the task's earlier sessions.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         lease: Lease,
@@ -42,8 +42,8 @@ impl UsageMeter {
         *self.total.lock().await
     }
 
-    /// Counts what an entry used. The row is written when the model was used; tool calls alone are
-    /// written with the next reply.
+    /// Adds the usage of an entry. The row is updated after model calls; tool calls are written with
+    /// the next model reply.
     pub(crate) async fn count(&self, used: Usage) -> Result<(), SessionError> {
         let total = {
             let mut total = self.total.lock().await;

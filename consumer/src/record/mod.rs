@@ -1,4 +1,4 @@
-//! What is recorded of a session: its steps, its files, its usage, and what a person sees of it.
+//! Records a session: its steps, checkpoints, usage, and the live view.
 
 pub(crate) mod checkpoint;
 pub(crate) mod journal;

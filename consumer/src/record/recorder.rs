@@ -1,4 +1,4 @@
-//! The agent's journal: records, meters and shows each entry, in this order.
+//! The agent's journal: appends, meters and shows each entry, in this order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// What the task has used so far.
+    /// The task's usage so far.
     pub(crate) async fn used(&self) -> Usage {
         self.meter.total().await
     }

@@ -1,21 +1,21 @@
-//! Keeps secrets out of everything that is recorded, shown, or sent to the model.
+//! Redacts secrets from everything that is recorded, shown, or sent to the model.
 
 use std::cmp::Reverse;
 
 use agentmine_runtime::config::Secret;
 
-/// Bytes of the shortest secret that is looked for: a shorter one would be found in ordinary words.
+/// Minimum length in bytes of a secret; shorter ones would match ordinary words.
 const MIN_SECRET: usize = 8;
 
-/// Replaces secrets in texts. Apply it before a text is cut: half a secret is not found any more.
+/// Replaces secrets in texts. Apply it before a text is truncated: a cut secret would not be found.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Redactor {
-    /// Longest first: one may be part of another.
+    /// Longest first, because one may be part of another.
     secrets: Vec<Secret>,
 }
 
 impl Redactor {
-    /// Of these secrets.
+    /// A redactor for these secrets.
     pub(crate) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
         let mut secrets: Vec<Secret> = secrets
             .into_iter()
@@ -25,7 +25,7 @@ impl Redactor {
         Self { secrets }
     }
 
-    /// The text with `***` in the place of each secret.
+    /// Replaces each secret in the text with `***`.
     pub(crate) fn redact(&self, mut text: String) -> String {
         for secret in self.secrets.iter().map(Secret::expose) {
             if text.contains(secret) {
@@ -35,7 +35,7 @@ impl Redactor {
         text
     }
 
-    /// Whether nothing of `secrets` would be left in a redacted text.
+    /// Whether all of `secrets` would be redacted.
     pub(crate) fn covers(&self, secrets: &[Secret]) -> bool {
         let known = |secret: &str| self.secrets.iter().any(|known| known.expose() == secret);
         secrets
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_replaced_wherever_it_is() {
+    fn a_secret_is_replaced_wherever_it_occurs() {
         let redactor = redactor(&["canary-token", "short"]);
         assert_eq!(
             redactor.redact("canary-token, short canary-tokens".into()),

@@ -1,7 +1,7 @@
-//! Which values of an operator's MCP entry are secret.
+//! Detects which values of an operator's MCP entry are secret.
 //!
-//! A value is secret by its name, by its place (a password or the query of a URL), or by its looks.
-//! What looks like a plain word, a path or a type is left alone: it would be cut out of results too.
+//! A value is recognized by its name, by its position (a password or the query of a URL), or by its
+//! form. Plain words, paths and types are not redacted, since they also occur in results.
 //! Accepted: a short password under a name that does not suggest one is not recognized.
 
 use std::cmp::Reverse;
@@ -11,7 +11,7 @@ use agentmine_mcp::config::{Transport, load};
 use agentmine_runtime::config::{Config, Secret};
 use url::Url;
 
-/// Parts of names, between `_` or `-`, that say that the value is secret.
+/// Parts of names, separated by `_` or `-`, that mark the value as secret.
 const WORDS: [&str; 11] = [
     "TOKEN",
     "KEY",
@@ -25,13 +25,13 @@ const WORDS: [&str; 11] = [
     "AUTHORIZATION",
     "SIGNATURE",
 ];
-/// Those that say so at the end of a name too: `APITOKEN`, `PGPASS`.
+/// How many of them also count as the end of a part: `APITOKEN`, `PGPASS`.
 const ENDINGS: usize = 6;
-/// Ends of names whose values are addresses, which may hold credentials.
-const PLACES: [&str; 5] = ["URL", "URI", "DSN", "CONNECTION_STRING", "CONNECTIONSTRING"];
-/// Bytes from which on a value may be secret by its looks alone.
+/// Endings of names whose values are addresses, which may contain credentials.
+const ADDRESSES: [&str; 5] = ["URL", "URI", "DSN", "CONNECTION_STRING", "CONNECTIONSTRING"];
+/// Minimum length in bytes of a value that is recognized by its form alone.
 const MIN_LOOKS: usize = 16;
-/// A run of letters and digits that is longer than in words and version numbers.
+/// Minimum length of a run of letters and digits that is not a word or a version number.
 const RUN: usize = 12;
 
 /// The secrets of the operator's MCP servers.
@@ -47,7 +47,7 @@ pub(crate) fn operator_secrets(config: &Config) -> Vec<Secret> {
         .collect()
 }
 
-/// All secrets of an entry, longest first: one may be part of another.
+/// All secrets of an entry, longest first, because one may be part of another.
 pub(crate) fn secrets(transport: &Transport) -> Vec<Secret> {
     let mut found = BTreeSet::new();
     match transport {
@@ -68,7 +68,7 @@ pub(crate) fn secrets(transport: &Transport) -> Vec<Secret> {
     found.into_iter().map(Secret::new).collect()
 }
 
-/// Whether a value is secret whatever its name: long, and of random letters and digits.
+/// Whether a value looks like a secret, whatever its name: long, with a run of letters and digits.
 pub(crate) fn looks_secret(value: &str) -> bool {
     let random = |run: &str| {
         run.len() >= RUN
@@ -84,18 +84,18 @@ pub(crate) fn looks_secret(value: &str) -> bool {
 
 fn take(name: &str, value: &str, found: &mut BTreeSet<String>) {
     let name = name.to_uppercase().replace('-', "_");
-    let place = PLACES.iter().any(|end| name.ends_with(end));
+    let is_address = ADDRESSES.iter().any(|end| name.ends_with(end));
     let url = Url::parse(value).ok().filter(|_| value.contains("://"));
     if let Some(url) = &url {
         take_url(url, found);
-    } else if place {
+    } else if is_address {
         take_connection(value, found);
     }
-    // The shell's own variables of that name are folders.
+    // The shell's variables of that name are folders.
     let folder = matches!(name.as_str(), "PWD" | "OLDPWD") && value.starts_with('/');
-    if is_secret_name(&name) && !folder && !(place && url.is_some()) {
+    if is_secret_name(&name) && !folder && !(is_address && url.is_some()) {
         found.insert(value.to_owned());
-        // `Bearer TOKEN` and `a=SECRET; b=SECRET`: each alone is no less secret.
+        // `Bearer TOKEN` and `a=SECRET; b=SECRET`: each part alone is also secret.
         let words = value.split([' ', ';', '\n']).map(|word| {
             let word = word.trim();
             match word.split_once('=') {
@@ -109,7 +109,7 @@ fn take(name: &str, value: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Who logs in, the query's values, and parts of the path that look it.
+/// The credentials, the query's values, and parts of the path that look like secrets.
 fn take_url(url: &Url, found: &mut BTreeSet<String>) {
     let user = url.username();
     if let Some(password) = url.password() {
@@ -129,7 +129,7 @@ fn take_url(url: &Url, found: &mut BTreeSet<String>) {
     }
 }
 
-/// As it stands in a URL, and what it stands for.
+/// A value in its URL-encoded and its decoded form.
 fn take_encoded(text: &str, found: &mut BTreeSet<String>) {
     if text.is_empty() {
         return;
@@ -140,7 +140,7 @@ fn take_encoded(text: &str, found: &mut BTreeSet<String>) {
     found.extend(plain.map(|(_, value)| value.into_owned()));
 }
 
-/// `host=h password=p`, `Server=h;Pwd=p`, `user:p@tcp(h)/db`.
+/// Passwords in connection strings: `host=h password=p`, `Server=h;Pwd=p`, `user:p@tcp(h)/db`.
 fn take_connection(value: &str, found: &mut BTreeSet<String>) {
     for pair in value.split([';', ' ']) {
         if let Some((name, value)) = pair.split_once('=')
@@ -157,14 +157,14 @@ fn take_connection(value: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// `name` in capitals, with `_` between its parts.
+/// Whether a name suggests a secret; `name` is in capitals, with `_` between its parts.
 fn is_secret_name(name: &str) -> bool {
     name.split('_').any(|part| WORDS.contains(&part))
         || WORDS[..ENDINGS].iter().any(|word| name.ends_with(word))
         || name.contains("PASSWORD")
 }
 
-/// A word, a type, a path, a number: nothing that anybody would guess at length.
+/// Whether a text is a word, a type, a path or a number rather than a secret.
 fn is_plain(text: &str) -> bool {
     let letters = text
         .bytes()
@@ -172,7 +172,7 @@ fn is_plain(text: &str) -> bool {
     letters && !mixed(text) || text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Capitals within words, as words do not have them.
+/// Whether a text has capitals within words, as ordinary words do not.
 fn mixed(text: &str) -> bool {
     let pairs = text.as_bytes().windows(2);
     let within = pairs.filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_values_are_left_in_results() {
+    fn plain_values_are_not_secrets() {
         let plain = [
             ("Accept", "application/json"),
             ("Content-Type", "application/vnd.github.v3+json"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_known_by_name_and_by_looks() {
+    fn secrets_are_recognized_by_name_and_by_form() {
         assert_eq!(
             of(&[("Authorization", "Bearer hunter-two")]),
             ["Bearer hunter-two"]
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_address_the_password_and_the_query_are_secret() {
+    fn the_password_and_the_query_of_an_address_are_secret() {
         let address =
             "postgres://reader:p%40ssw0rd1@db.example/shop?sslmode=require&api_key=letmeinplease";
         assert_eq!(
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_entry_the_secret_values_are_known_and_the_others_are_not() {
+    fn only_the_secret_values_of_an_entry_are_found() {
         let text = r#"{"mcpServers":{
             "a":{"command":["x"],"env":{"API_KEY":"k1","GITHUB_PAT":"k2","ROOT":"/srv","MONKEYS":"3","APITOKEN":"k3"}},
             "b":{"url":"https://b.example/","headers":{"Authorization":"Bearer k4"}}

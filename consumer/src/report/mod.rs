@@ -1,4 +1,4 @@
-//! From a measured result to a pull request that reports it.
+//! Opens the pull request for a measured result, and reports on the item.
 
 use agentmine_agent::{RunOutcome, pull_request};
 use agentmine_domain::TaskLabel;
@@ -10,14 +10,14 @@ use crate::prepare::Prepared;
 use crate::session::context::SessionContext;
 use crate::verify::measure::Measurer;
 
-/// How a session ended well.
+/// What a session with a result reported.
 pub(crate) struct Report {
     pub(crate) url: Option<String>,
     pub(crate) missing: Option<String>,
 }
 
-/// Opens the pull request and reports on the item. Once it is open the result is decided: a report that
-/// fails then is left to the sweep.
+/// Opens the pull request and reports on the item. Once it is open, the outcome is decided: if the
+/// report then fails, the sweep repeats it.
 pub(crate) async fn report(
     ctx: &SessionContext,
     item: &Item,
@@ -59,13 +59,15 @@ pub(crate) async fn report(
     decided(reported, report)
 }
 
-/// Nothing was pushed: the reason, with the agent's last words.
+/// The error for a session that pushed nothing: the reason, with the agent's last message.
 fn no_result(outcome: &RunOutcome) -> SessionError {
     let missing = outcome.missing.as_deref();
     let why = missing.unwrap_or("nothing was pushed");
     match outcome.words.trim() {
         "" => SessionError::NoResult(why.to_owned()),
-        words => SessionError::NoResult(format!("{why}\nThe agent said:\n{words:.1500}")),
+        words => {
+            SessionError::NoResult(format!("{why}\nLast message of the agent:\n{words:.1500}"))
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The end of a session: what is reported to the tracker, and what becomes of the row.
+//! The end of a session: the report to the tracker, and the final write to the task's row.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ impl Ending {
     }
 }
 
-/// Reports how it ended and closes the lease. After a failure here the lease runs out; the next attempt
-/// then finds the effects that were done.
+/// Reports how the session ended and closes the lease. If this fails, the lease expires, and the next
+/// attempt finds the effects that are already done.
 pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
     let end = match ending {
         Ending::Result(report) => LeaseEnd::Finish {
@@ -54,11 +54,11 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
         },
         Ending::Error(Verdict::Stop(reason)) => {
             let session = ctx.session_name();
-            reported(ctx.effects.report_stopped(&reason, &session).await);
-            over(EndState::Stopped, &reason)
+            log_unreported(ctx.effects.report_stopped(&reason, &session).await);
+            finish(EndState::Stopped, &reason)
         }
         Ending::Error(Verdict::Pause(reason)) => {
-            reported(ctx.effects.label(TaskLabel::Paused).await);
+            log_unreported(ctx.effects.label(TaskLabel::Paused).await);
             LeaseEnd::Pause { reason }
         }
         Ending::Error(Verdict::Retry { reason, until }) if attempts_are_left(ctx) => {
@@ -68,8 +68,8 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
             tracing::error!(reason, "the task failed");
             let _ = ctx.note(&format!("the task failed: {reason}")).await;
             let session = ctx.session_name();
-            reported(ctx.effects.report_failed(&reason, &session).await);
-            over(EndState::Failed, &reason)
+            log_unreported(ctx.effects.report_failed(&reason, &session).await);
+            finish(EndState::Failed, &reason)
         }
     };
     end_lease(ctx, &end).await;
@@ -84,9 +84,9 @@ async fn retry(ctx: &SessionContext, reason: String, until: Option<DateTime<Utc>
     tracing::warn!(
         reason,
         attempt = ctx.task.attempt,
-        "the session failed and will be tried again"
+        "the session failed and will be retried"
     );
-    let note = format!("the session ended and will be tried again: {reason}");
+    let note = format!("the session failed and will be retried: {reason}");
     let _ = ctx.note(&note).await;
     LeaseEnd::Release {
         reason,
@@ -101,13 +101,13 @@ fn retry_delay(ctx: &SessionContext) -> Duration {
     Duration::from_secs(ladder.get(step).copied().unwrap_or(5))
 }
 
-/// Time until then, at most [`LONGEST_WAIT`].
+/// The time until `until`, at most [`LONGEST_WAIT`].
 fn time_left(until: Option<DateTime<Utc>>) -> Duration {
     let left = until.and_then(|until| (until - Utc::now()).to_std().ok());
     left.unwrap_or_default().min(LONGEST_WAIT)
 }
 
-fn over(state: EndState, reason: &str) -> LeaseEnd {
+fn finish(state: EndState, reason: &str) -> LeaseEnd {
     LeaseEnd::Finish {
         state,
         reason: Some(reason.to_owned()),
@@ -115,7 +115,7 @@ fn over(state: EndState, reason: &str) -> LeaseEnd {
     }
 }
 
-fn reported(report: Result<(), EffectError>) {
+fn log_unreported(report: Result<(), EffectError>) {
     if let Err(error) = report {
         tracing::warn!(%error, "the end of the task was not reported; the sweep will report it");
     }
@@ -127,7 +127,7 @@ async fn end_lease(ctx: &SessionContext, end: &LeaseEnd) {
         .patiently(|| ctx.deps.store.end_lease(&ctx.lease, end))
         .await;
     if let Err(error) = closed {
-        tracing::error!(%error, "the lease could not be closed and will run out");
+        tracing::error!(%error, "the lease could not be closed and will expire");
     }
 }
 
@@ -146,7 +146,7 @@ async fn show(ctx: &SessionContext, end: &LeaseEnd) {
     });
 }
 
-/// A task of a tracker that this process is not configured for goes back; another may have it.
+/// Gives back a task whose tracker is not configured here; another consumer may have it.
 pub(crate) async fn refuse_foreign(deps: &ConsumerDeps, claim: &Claim) {
     let item = &claim.task.item;
     let reason = format!(
@@ -160,6 +160,6 @@ pub(crate) async fn refuse_foreign(deps: &ConsumerDeps, claim: &Claim) {
         attempt: Attempt::Charged,
     };
     if let Err(error) = deps.store.end_lease(&claim.lease, &end).await {
-        tracing::error!(%error, "the lease could not be closed and will run out");
+        tracing::error!(%error, "the lease could not be closed and will expire");
     }
 }

@@ -1,4 +1,4 @@
-//! What all stages of one session share, built whole before the first of them begins.
+//! State shared by all stages of one session, built completely before the first stage begins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::record::recorder::Recorder;
 use crate::record::redact::Redactor;
 use crate::record::secret::operator_secrets;
 
-/// What all stages of one session share.
+/// State shared by all stages of one session.
 pub(crate) struct SessionContext {
     pub(crate) deps: Arc<ConsumerDeps>,
     pub(crate) task: Task,
@@ -81,7 +81,7 @@ impl SessionContext {
         }
     }
 
-    /// The journal for the agent; `used` is what earlier sessions of the task have used.
+    /// The journal for the agent; `used` is the usage of the task's earlier sessions.
     pub(crate) fn recorder(&self, used: Usage) -> Recorder {
         Recorder {
             journal: Arc::clone(&self.journal),
@@ -97,12 +97,12 @@ impl SessionContext {
         }
     }
 
-    /// As people see it: `12`.
+    /// The session's number as shown to people: `12`.
     pub(crate) fn session_name(&self) -> String {
         self.lease.session.to_string()
     }
 
-    /// Records an entry that took no time.
+    /// Records an entry without a duration.
     pub(crate) async fn record(&self, entry: Entry) -> Result<(), SessionError> {
         let progress = LiveView::of(&entry, Duration::ZERO);
         self.journal.append(entry, Duration::ZERO).await?;
@@ -110,7 +110,7 @@ impl SessionContext {
         Ok(())
     }
 
-    /// Records a line for a reader of the transcript.
+    /// Records a note in the transcript.
     pub(crate) async fn note(&self, text: &str) -> Result<(), SessionError> {
         self.record(Entry::note(text)).await
     }
@@ -120,13 +120,13 @@ impl SessionContext {
         self.record(Entry::Phase { phase }).await
     }
 
-    /// Writes the comment on the item.
+    /// Posts or updates the comment on the item.
     pub(crate) async fn comment(&self, body: &str) -> Result<(), SessionError> {
         let write = || self.effects.comment(body);
         self.heartbeat.patiently(write).await
     }
 
-    /// Removes one sandbox now.
+    /// Removes one sandbox before the session ends.
     pub(crate) async fn discard(&self, name: &str) {
         if let Some(sandbox) = self.freezer.take(name).await {
             self.remove(sandbox).await;
@@ -140,7 +140,7 @@ impl SessionContext {
         }
     }
 
-    /// spec 001 §8.1: the backend makes three attempts; what is left then is the sweep's.
+    /// Removes a sandbox. The backend tries three times (spec 001 §8.1); after that the sweep does.
     async fn remove(&self, sandbox: Arc<dyn Sandbox>) {
         if let Err(error) = sandbox.remove().await {
             metrics::counter!("agentmine_sandboxes_left_total").increment(1);

@@ -1,4 +1,4 @@
-//! What a consumer works with.
+//! The dependencies of a consumer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,33 +14,33 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::record::live::Progress;
 
-/// What a consumer works with.
+/// The dependencies of a consumer.
 pub struct ConsumerDeps {
     /// Configuration, already validated.
     pub config: Config,
     /// The database.
     pub store: Arc<dyn Store>,
-    /// The database again, on a connection that only heartbeats use.
+    /// The database on a connection that only heartbeats use.
     pub heartbeat: Arc<dyn Store>,
     /// The wake-up queue.
     pub queue: Arc<dyn Queue>,
-    /// The trackers whose tasks may be worked on.
+    /// The trackers whose tasks this consumer works on.
     pub trackers: Vec<Arc<dyn Tracker>>,
-    /// Makes sandboxes.
+    /// Creates sandboxes.
     pub backend: Arc<dyn Backend>,
     /// The model.
     pub model: Arc<dyn Model>,
-    /// Receives the progress of sessions, for a person who watches.
+    /// Receives the progress of sessions for the live view.
     pub watch: Option<UnboundedSender<Progress>>,
 }
 
 impl ConsumerDeps {
-    /// The tracker of a task's item; `None` where this consumer is not configured for it.
+    /// The tracker of a task's item; `None` if this consumer is not configured for it.
     pub(crate) fn tracker_of(&self, task: &Task) -> Option<Arc<dyn Tracker>> {
         self.trackers.iter().find(|t| t.serves(&task.item)).cloned()
     }
 
-    /// What one task may use.
+    /// The budget of one task.
     pub(crate) fn budget(&self) -> Budget {
         let agent = &self.config.agent;
         Budget {

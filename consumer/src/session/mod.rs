@@ -1,8 +1,8 @@
 //! One session: prepare, run the agent, report, close the lease, remove the sandboxes.
 //!
-//! Whatever goes wrong inside, a panic included, is handled here, once: [`verdict`] decides what it means
-//! for the task, [`close`] reports that and closes the lease. Once the lease is lost nothing is reported
-//! or written any more; only the sandboxes are removed.
+//! Every error, including a panic, is handled once, here: [`verdict`] decides what it means for the
+//! task, [`close`] reports that and closes the lease. After the lease is lost nothing is reported or
+//! written; only the sandboxes are removed.
 
 pub(crate) mod close;
 pub(crate) mod context;
@@ -34,7 +34,7 @@ use context::SessionContext;
 use deps::ConsumerDeps;
 use verdict::verdict;
 
-/// Runs the session of a claim to its end, whatever that is.
+/// Runs the session of a claim until it ends.
 pub(crate) async fn run(deps: Arc<ConsumerDeps>, claim: Claim, stop: Shutdown) {
     let span = tracing::info_span!(
         "session",
@@ -65,7 +65,7 @@ async fn run_in_span(deps: Arc<ConsumerDeps>, claim: Claim, stop: Shutdown) {
         Ok(Err(error)) => Ending::Error(verdict(&error)),
         Err(panic) => Ending::Error(verdict(&SessionError::panicked(&*panic))),
     };
-    // The agent's processes end before the row says that the task is over.
+    // The agent's processes end before the row is closed.
     ctx.remove_sandboxes().await;
     let end = ending.as_str();
     close(&ctx, ending).await;
@@ -123,7 +123,7 @@ async fn open_item(ctx: &SessionContext) -> Result<Item, SessionError> {
     }
 }
 
-/// Shows on the item that work is under way.
+/// Reports on the item that work has started.
 async fn announce(ctx: &SessionContext, item: &Item) -> Result<(), SessionError> {
     let labels = &ctx.deps.config.labels;
     if !item.labels.contains(&labels.processing) || item.labels.contains(&labels.request) {

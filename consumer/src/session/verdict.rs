@@ -1,4 +1,4 @@
-//! What an error means for the task: the one place that decides it.
+//! The one place that decides what an error means for the task.
 
 use agentmine_effects::{EffectError, is_final};
 use agentmine_gateway::facts::FactsError;
@@ -8,25 +8,25 @@ use chrono::{DateTime, Utc};
 
 use crate::error::{Interrupt, SessionError, WorkspaceError};
 
-/// What becomes of a task whose session ended with an error.
+/// What happens to a task whose session ended with an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The lease is another's: nothing at all is written.
+    /// The lease is lost: nothing is written.
     Abandon,
-    /// Queued again at once; the attempt does not count.
+    /// Queued again immediately; the attempt does not count.
     GiveBack,
-    /// Queued again with a delay while attempts are left, failed after the last one.
+    /// Queued again with a delay if attempts are left, otherwise failed.
     Retry {
         /// Why.
         reason: String,
-        /// When the other side said that it can be asked again.
+        /// When the external service accepts requests again, if it said so.
         until: Option<DateTime<Utc>>,
     },
-    /// Failed; trying again is no use.
+    /// Failed; a retry would not help.
     Fail(String),
     /// Stopped by a person.
     Stop(String),
-    /// Set aside by a person.
+    /// Paused by a person.
     Pause(String),
 }
 
@@ -44,16 +44,16 @@ impl Verdict {
     }
 }
 
-/// Decides.
+/// Decides what an error means for the task.
 pub(crate) fn verdict(error: &SessionError) -> Verdict {
     match error {
-        SessionError::Interrupted(interrupt) => obey(interrupt),
+        SessionError::Interrupted(interrupt) => of_interrupt(interrupt),
         SessionError::ItemClosed => Verdict::Stop(error.to_string()),
         _ if error.is_lease_lost() => Verdict::Abandon,
         SessionError::Model(LlmError::Refused { status: 404, .. }) => Verdict::Fail(format!(
             "{error}. hint: check that model.base_url ends in /v1 and that the API has a model of this name"
         )),
-        _ if is_hopeless(error) => Verdict::Fail(error.to_string()),
+        _ if is_permanent(error) => Verdict::Fail(error.to_string()),
         _ => Verdict::Retry {
             reason: error.to_string(),
             until: error.blame().until(),
@@ -61,7 +61,7 @@ pub(crate) fn verdict(error: &SessionError) -> Verdict {
     }
 }
 
-fn obey(interrupt: &Interrupt) -> Verdict {
+fn of_interrupt(interrupt: &Interrupt) -> Verdict {
     match interrupt {
         Interrupt::Stopped(reason) => Verdict::Stop(reason.clone()),
         Interrupt::Paused(reason) => Verdict::Pause(reason.clone()),
@@ -70,9 +70,9 @@ fn obey(interrupt: &Interrupt) -> Verdict {
     }
 }
 
-/// Whether another attempt would fail too. spec 001 §8.1: a refusal is final; an absent engine or network
-/// may come back.
-fn is_hopeless(error: &SessionError) -> bool {
+/// Whether another attempt would fail too. A refusal is final; an unavailable engine or network may come
+/// back (spec 001 §8.1).
+fn is_permanent(error: &SessionError) -> bool {
     match error {
         SessionError::Tracker(error) | SessionError::Effect(EffectError::Tracker(error)) => {
             is_final(error)
@@ -102,7 +102,7 @@ fn is_hopeless(error: &SessionError) -> bool {
         | SessionError::Encode(_)
         | SessionError::Gateway(_)
         | SessionError::Checkpoint(_)
-        | SessionError::NoBranchOfItsOwn(_)
+        | SessionError::NotASeparateBranch(_)
         | SessionError::ItemClosed
         | SessionError::NoResult(_) => true,
         SessionError::Interrupted(_)
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unavailable_model_is_tried_again_and_refused_credentials_are_not() {
+    fn an_unavailable_model_is_retried_and_a_refused_request_is_not() {
         assert!(is_retry(SessionError::Model(LlmError::Unavailable {
             tries: 5,
             detail: "503".into(),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_people_are_obeyed_as_they_are() {
+    fn stop_and_pause_requests_keep_their_reason() {
         assert_eq!(
             verdict(&Interrupt::Stopped("enough".into()).into()),
             Verdict::Stop("enough".into())

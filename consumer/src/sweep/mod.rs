@@ -1,7 +1,7 @@
-//! What runs beside the slots: the relay of the outbox, the sweep, the dead-letter queue.
+//! Background work beside the slots: the outbox relay, the sweep, reports, stale sandboxes, dead letters.
 //!
-//! Each is a reconciler: it takes no input, looks at what is, and may run anywhere any number of
-//! times.
+//! Each job is an idempotent reconciler: it takes no input, acts on the current state, and may run in
+//! any number of processes at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::session::deps::ConsumerDeps;
 
-/// How long the last relay may take.
+/// Time limit for the last relay.
 const LAST_RELAY: Duration = Duration::from_secs(5);
-/// How often the outbox is looked at.
+/// Interval of the outbox relay.
 const RELAY_EVERY: Duration = Duration::from_millis(500);
-/// A worker reports the end itself; after this time it has not.
+/// Normally the worker reports the end of its task; after this time the sweep does.
 const REPORT_AFTER: Duration = Duration::from_secs(2);
 
 /// The running background work.
@@ -31,14 +31,14 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Ends it, after one last relay: what the slots gave back is to be announced.
+    /// Stops it after one last relay, which announces the tasks that the slots gave back.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-/// Starts it. It outlives the drain and ends with [`Background::stop`].
+/// Starts the background work. It continues during the drain and ends with [`Background::stop`].
 pub(crate) fn start(deps: &Arc<ConsumerDeps>) -> Background {
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
@@ -80,10 +80,10 @@ async fn every<F: Future<Output = ()>>(
             work(Arc::clone(&deps)).await;
         }
     };
-    // A reconciler may be cut off anywhere: the next one sees what is left.
+    // A reconciler may be cancelled anywhere: the next run continues from the current state.
     stop.run_until_cancelled(forever).await;
     if period == RELAY_EVERY {
-        // What the slots gave back on their way out.
+        // Announces the tasks that the slots gave back during the drain.
         let _ = tokio::time::timeout(LAST_RELAY, work(deps)).await;
     }
 }
@@ -103,7 +103,7 @@ async fn relay(deps: Arc<ConsumerDeps>) {
         .relay_outbox(100, &ToQueue(deps.queue.as_ref()))
         .await
     {
-        tracing::debug!(%error, "the outbox waits");
+        tracing::debug!(%error, "the outbox could not be relayed");
     }
 }
 
@@ -116,10 +116,10 @@ async fn sweep(deps: Arc<ConsumerDeps>) {
     match deps.store.sweep(&policy).await {
         Ok(report) => {
             for task in &report.requeued {
-                tracing::warn!(task.id = %task, "a lease ran out; the task is queued again");
+                tracing::warn!(task.id = %task, "a lease expired; the task is queued again");
             }
             for task in report.failed {
-                tracing::error!(task.id = %task, "a lease ran out for the last time; the task failed");
+                tracing::error!(task.id = %task, "a lease expired and the task ran out of attempts; it failed");
             }
         }
         Err(error) => tracing::warn!(%error, "the sweep failed"),
@@ -135,12 +135,12 @@ async fn count_tasks(deps: &ConsumerDeps) {
     }
 }
 
-/// Reports the ends that no worker has reported: it died, or the tracker was away.
+/// Reports ended tasks that are not yet reported: the worker died, or the tracker was unavailable.
 async fn report_ends(deps: Arc<ConsumerDeps>) {
     let unreported = match deps.store.unreported(REPORT_AFTER, 50).await {
         Ok(unreported) => unreported,
         Err(error) => {
-            tracing::debug!(%error, "ends that are not yet reported cannot be read");
+            tracing::debug!(%error, "tasks that are not yet reported cannot be read");
             return;
         }
     };
@@ -151,7 +151,7 @@ async fn report_ends(deps: Arc<ConsumerDeps>) {
         let (id, labels) = (task.id, deps.config.labels.clone());
         let effects = Effects::of_reconciler(Arc::clone(&deps.store), tracker, labels, task);
         if let Err(error) = effects.report_end().await {
-            tracing::warn!(task.id = %id, %error, "the end of the task was not reported; the next round tries again");
+            tracing::warn!(task.id = %id, %error, "the end of the task was not reported; the next sweep tries again");
         }
     }
 }

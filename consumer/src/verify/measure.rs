@@ -1,8 +1,8 @@
 //! Measures the result: what was pushed, what it changes, and whether the project's checks pass on
-//! a fresh clone of it in a fresh sandbox.
+//! a fresh clone in a fresh sandbox.
 //!
-//! Nothing that the agent touched takes part: its sandbox is frozen meanwhile, so that nothing it
-//! left running can push again, and the checks run where it never was.
+//! The agent cannot influence the measurement: its sandbox is frozen meanwhile, so that no process it
+//! left running can push again, and the checks run in a sandbox that it never had access to.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,17 +16,17 @@ use agentmine_sandbox::{SandboxRole, SandboxSpec};
 use async_trait::async_trait;
 
 use crate::error::SessionError;
-use crate::prepare::workspace::{Workspace, said};
+use crate::prepare::workspace::{Workspace, output_tail};
 use crate::prepare::{Prepared, SETUP_TIMEOUT};
 use crate::record::journal::millis;
 use crate::run::result::cap_middle;
 use crate::session::context::SessionContext;
 
-/// What is kept of a check's output, head and tail.
+/// Maximum size in bytes of a check's output; a longer one keeps its head and tail.
 const CHECK_OUTPUT: usize = 6 * 1024;
-/// Installed or built files that no commit of the worker's takes up, even unignored.
+/// Installed or built files that the worker never commits, even if they are not ignored.
 const NEVER_COMMITTED: &str = "':(exclude,glob)**/node_modules/**' ':(exclude,glob)**/__pycache__/**' ':(exclude,glob)**/.venv/**' ':(exclude,glob)**/target/debug/**'";
-/// Paths that decide what runs elsewhere.
+/// Paths of files that control CI, code ownership or agents.
 const PROTECTED: [&str; 8] = [
     ".github/workflows/",
     ".gitlab-ci.yml",
@@ -38,7 +38,7 @@ const PROTECTED: [&str; 8] = [
     ".cursorrules",
 ];
 
-/// Measures for one session.
+/// Measures the result of one session.
 pub(crate) struct Measurer<'a> {
     pub(crate) ctx: &'a SessionContext,
     pub(crate) prepared: &'a Prepared,
@@ -49,9 +49,9 @@ pub(crate) struct Measurer<'a> {
 impl Gather<SessionError> for Measurer<'_> {
     async fn facts(&self) -> Result<Facts, SessionError> {
         let push_error = self.publish().await?;
-        self.still().await?;
+        self.seal_and_freeze().await?;
         let facts = self.measure(push_error).await?;
-        // A result that is enough stays frozen; only work that continues is released.
+        // After a sufficient result the sandbox stays frozen; it is released only if work continues.
         if judge(&facts) != Verdict::Enough {
             self.prepared.workspace.gateway.unseal();
             let freezer = &self.ctx.freezer;
@@ -73,36 +73,35 @@ impl Measurer<'_> {
         BareRepo::new(self.prepared.upstream.clone()).map_err(SessionError::BareRepo)
     }
 
-    /// Lets nothing be pushed any more, waits for a push under way, and freezes the agent's sandbox.
-    async fn still(&self) -> Result<(), SessionError> {
+    /// Refuses new pushes, waits for a push in progress, and freezes the agent's sandbox.
+    async fn seal_and_freeze(&self) -> Result<(), SessionError> {
         self.prepared.workspace.gateway.seal().await;
         let held = self.ctx.freezer.hold(self.name()).await;
         held.map_err(SessionError::Freeze)
     }
 
-    /// Whether the branch is still at the commit that was measured; from here on it stays there, as
-    /// far as the sandbox goes.
+    /// Whether the branch is still at the measured commit. The sandbox cannot move it after this.
     pub(crate) async fn still_at(&self, head: &str) -> Result<bool, SessionError> {
-        self.still().await?;
+        self.seal_and_freeze().await?;
         let bare = self.bare()?;
         let now = bare.resolve(&self.prepared.branches.work).await?;
         Ok(now.as_deref() == Some(head))
     }
 
-    /// Commits what was left uncommitted, and pushes what was not pushed. `Some`: why it could not.
+    /// Commits uncommitted changes and pushes unpushed commits. Returns the reason if that failed.
     async fn publish(&self) -> Result<Option<String>, SessionError> {
         let workspace = &self.prepared.workspace;
         let message = format!("{:.72}", self.title.replace('\'', ""));
         let commit = format!(
             "if [ -n \"$(git diff --name-only --diff-filter=U)\" ] || [ -e .git/MERGE_HEAD ] || [ -d .git/rebase-merge ] || [ -d .git/rebase-apply ]; then \
-             echo 'a merge or rebase was left unfinished' >&2; exit 3; fi; \
+             echo 'a merge or rebase is unfinished' >&2; exit 3; fi; \
              git add -A -- . {NEVER_COMMITTED} && {{ git diff --cached --quiet || git commit --quiet --no-verify -m '{message}'; }} && git rev-parse HEAD"
         );
         let done = workspace
             .shell(&commit, Duration::from_secs(300), 16 * 1024)
             .await?;
         if done.exit_code != 0 {
-            return Ok(Some(said(&done)));
+            return Ok(Some(output_tail(&done)));
         }
         let head = String::from_utf8_lossy(&done.stdout).trim().to_owned();
         let pushed = workspace.gateway.pushed_head();
@@ -116,7 +115,7 @@ impl Measurer<'_> {
             .git(&["push", "--quiet", "--no-verify", "origin", &refspec])
             .await?;
         workspace.authorized("git push")?;
-        Ok((done.exit_code != 0).then(|| said(&done)))
+        Ok((done.exit_code != 0).then(|| output_tail(&done)))
     }
 
     async fn measure(&self, push_error: Option<String>) -> Result<Facts, SessionError> {
@@ -209,7 +208,7 @@ impl Measurer<'_> {
     }
 }
 
-/// What was asked of the web so far.
+/// The web requests so far, counted by host and outcome.
 fn web(gateway: &Gateway) -> Vec<WebRequest> {
     let mut seen: Vec<WebRequest> = Vec::new();
     for event in gateway.events() {
@@ -243,14 +242,14 @@ fn as_check(line: &str, done: &agentmine_sandbox::CommandResult, guessed: bool) 
     let mut output = String::from_utf8_lossy(&done.stdout).into_owned();
     output.push_str(&String::from_utf8_lossy(&done.stderr));
     if done.timed_out {
-        output.push_str("\nkilled at its time limit");
+        output.push_str("\nkilled: time limit exceeded");
     }
     Check {
         command: line.to_owned(),
         exit_code: done.exit_code,
         output: cap_middle(output, CHECK_OUTPUT),
         duration_ms: millis(done.duration),
-        // The shell's own codes for what cannot be executed and what is not there.
+        // The shell's exit codes for "cannot execute" and "not found".
         could_not_run: guessed && matches!(done.exit_code, 126 | 127),
     }
 }

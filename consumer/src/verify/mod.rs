@@ -1,3 +1,3 @@
-//! Verification of the result by facts.
+//! Verifies the result by measuring it.
 
 pub(crate) mod measure;
