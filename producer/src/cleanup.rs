@@ -1,4 +1,4 @@
-//! Removes sandboxes that were left behind (spec 001 §7.4).
+//! Removes stale sandboxes (spec 001 §7.4).
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use agentmine_sandbox::remove_stale;
 
 use crate::ProducerDeps;
 
-/// One pass. What fails is logged and left for the next pass.
-pub(crate) async fn clear(deps: &ProducerDeps) {
+/// One pass. Failures are logged and left to the next pass.
+pub(crate) async fn remove_stale_sandboxes(deps: &ProducerDeps) {
     let Some(backend) = &deps.backend else { return };
     let hours = deps.config.command_executor.cleanup.stale_threshold_hours;
     let max_age = Duration::from_secs(hours * 3600);
     let fate = |task, epoch| deps.store.sandbox_fate(task, epoch);
     if let Err(error) = remove_stale(backend.as_ref(), max_age, fate).await {
-        tracing::warn!(%error, "sandboxes cannot be listed; hint: set producer.cleanup to false if there is no engine here");
+        tracing::warn!(%error, "sandboxes cannot be listed; hint: set producer.cleanup to false if there is no container engine here");
     }
 }

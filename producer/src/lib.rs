@@ -1,9 +1,9 @@
-//! The producer: scans trackers, records a task for each item that asks for work, announces it on
-//! the queue, and clears what was left behind.
+//! The producer: scans trackers, records a task for each item that requests work, announces it on the
+//! queue, and removes stale sandboxes.
 //!
-//! Any number may run. The row and its outbox entry are made in one transaction; the announcement
-//! is confirmed before the item's label moves, so a producer killed anywhere leaves either nothing
-//! or a task that will be announced by another.
+//! Any number of producers may run. The row and its outbox entry are written in one transaction, and
+//! the announcement is confirmed before the item's label changes. A producer that is killed anywhere
+//! leaves either nothing or a task that another process will announce.
 
 mod cleanup;
 mod scan;
@@ -22,7 +22,7 @@ use agentmine_trackers::Tracker;
 pub use scan::{Scan, scan};
 pub use wiring::{ProducerArgs, connect, main};
 
-/// What a producer works with.
+/// The dependencies of a producer.
 pub struct ProducerDeps {
     /// Configuration, already validated.
     pub config: Config,
@@ -32,30 +32,30 @@ pub struct ProducerDeps {
     pub queue: Arc<dyn Queue>,
     /// The trackers to scan.
     pub trackers: Vec<Arc<dyn Tracker>>,
-    /// The engine whose left-over sandboxes are cleared; `None` where `producer.cleanup` is off.
+    /// The backend whose stale sandboxes are removed; `None` if `producer.cleanup` is false.
     pub backend: Option<Arc<dyn Backend>>,
 }
 
-/// How long to go on.
+/// When a producer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProducerMode {
-    /// One scan.
+    /// After one scan.
     Once,
-    /// A scan every `producer.interval_seconds` until told to stop.
+    /// On shutdown; it scans every `producer.interval_seconds`.
     Continuous,
 }
 
-/// Clears stale sandboxes, scans, and in [`ProducerMode::Continuous`] goes on at both intervals. Returns
-/// what the scans found; an error only where the one scan of [`ProducerMode::Once`] failed.
+/// Removes stale sandboxes and scans; in [`ProducerMode::Continuous`] repeats both at their intervals.
+/// Returns the totals of the scans.
 ///
 /// # Errors
-/// The first tracker, store or queue that failed in [`ProducerMode::Once`].
+/// In [`ProducerMode::Once`], returns the first error of a tracker, the store or the queue.
 pub async fn run(
     deps: Arc<ProducerDeps>,
     mode: ProducerMode,
     stop: Shutdown,
 ) -> anyhow::Result<Scan> {
-    cleanup::clear(&deps).await;
+    cleanup::remove_stale_sandboxes(&deps).await;
     if mode == ProducerMode::Once {
         return scan(&deps).await;
     }
@@ -70,12 +70,11 @@ pub async fn run(
     loop {
         tokio::select! {
             () = draining.cancelled() => return Ok(total),
-            _ = cleanups.tick() => cleanup::clear(&deps).await,
-            // A scan is not cut off in the middle: it is short, and each of its parts is safe to
-            // repeat.
+            _ = cleanups.tick() => cleanup::remove_stale_sandboxes(&deps).await,
+            // A scan is short and is not cancelled.
             _ = scans.tick() => match scan(&deps).await {
                 Ok(found) => total += found,
-                Err(error) => tracing::error!(error = format!("{error:#}"), "the scan failed; the next one tries again"),
+                Err(error) => tracing::error!(error = format!("{error:#}"), "the scan failed; the next scan tries again"),
             },
         }
     }

@@ -1,4 +1,4 @@
-//! One scan: find, record, announce, label.
+//! One scan: finds items, records tasks, announces them, sets labels.
 
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use async_trait::async_trait;
 
 use crate::ProducerDeps;
 
-/// What scans found.
+/// Totals of one or more scans.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// Items that ask for work.
+    /// Items that request work.
     pub found: u64,
-    /// Tasks that were recorded.
+    /// Tasks that were newly recorded.
     pub enqueued: u64,
-    /// Wake-ups that were announced.
+    /// Wake-ups that were published.
     pub announced: u64,
 }
 
@@ -46,10 +46,10 @@ impl Publish for ToQueue<'_> {
     }
 }
 
-/// Scans every tracker once. A tracker that fails does not keep the others from being scanned.
+/// Scans every tracker once. If one fails, the others are still scanned.
 ///
 /// # Errors
-/// The first failure, after all was done that could be.
+/// Returns the first error, after everything else was done.
 pub async fn scan(deps: &ProducerDeps) -> Result<Scan> {
     metrics::describe_counter!("agentmine_scans_total", "Scans, by result.");
     let mut scan = Scan::default();
@@ -85,12 +85,12 @@ fn keep_first(slot: &mut Option<anyhow::Error>, error: anyhow::Error) {
         None => *slot = Some(error),
         Some(_) => tracing::warn!(
             error = format!("{error:#}"),
-            "a further failure of this scan"
+            "another error in the same scan"
         ),
     }
 }
 
-/// Records a task for each item that asks for work.
+/// Records a task for each item that requests work.
 async fn record(
     deps: &ProducerDeps,
     tracker: &Arc<dyn Tracker>,
@@ -129,12 +129,12 @@ async fn record(
     Ok(tasks)
 }
 
-/// Announces what is due, this scan's tasks and what an earlier one could not.
+/// Announces all pending tasks, including those that an earlier scan could not announce.
 async fn announce(deps: &ProducerDeps) -> Result<u64> {
     let mut total = 0;
     loop {
         let sent = deps.store.relay_outbox(100, &ToQueue(deps.queue.as_ref())).await.context(
-            "the tasks are recorded but could not be announced; they will be, by the next scan or by a consumer",
+            "the tasks are recorded but could not be announced; the next scan or a consumer will announce them",
         )?;
         total += sent;
         if sent < 100 {
@@ -143,12 +143,12 @@ async fn announce(deps: &ProducerDeps) -> Result<u64> {
     }
 }
 
-/// Moves the item's label, once, while the task waits.
+/// Sets the item's label once, while the task is queued.
 async fn label(deps: &ProducerDeps, tracker: Arc<dyn Tracker>, task: Task) -> Result<()> {
     let (item, labels) = (task.item.clone(), deps.config.labels.clone());
     let effects = Effects::of_reconciler(Arc::clone(&deps.store), tracker, labels, task);
     effects
         .label_queued()
         .await
-        .with_context(|| format!("the labels of {item} could not be moved"))
+        .with_context(|| format!("the labels of {item} could not be changed"))
 }

@@ -1,4 +1,4 @@
-//! From configuration to a producer that can run.
+//! Builds a producer from its configuration.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,18 +25,20 @@ pub struct ProducerArgs {
     /// Configuration file [default: ./config.yaml, then ~/.config/agentmine/config.yaml]
     #[arg(long, short, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Scan once, then end
+    /// Scan once, then exit
     #[arg(long, conflicts_with = "continuous")]
     pub once: bool,
-    /// Scan at `producer.interval_seconds` until told to stop (the default)
+    /// Scan every `producer.interval_seconds` until stopped (the default)
     #[arg(long)]
     pub continuous: bool,
 }
 
-/// Loads, connects, serves, scans, drains.
+/// Runs the producer's process: loads the configuration, connects, serves `/ready` and `/metrics`,
+/// scans, and drains on shutdown.
 ///
 /// # Errors
-/// A wrong configuration, a missing service, or a failed scan with `--once`.
+/// Returns an error if the configuration is invalid, a required service is unavailable, or the scan of
+/// `--once` failed.
 pub async fn main(args: ProducerArgs) -> Result<()> {
     tls::install_default_provider();
     let config = config::load(&Sources::from_process(args.config))?;
@@ -58,11 +60,11 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
     done.map(|_| ())
 }
 
-/// Connects everything that `config` names.
+/// Connects to everything that `config` names.
 ///
 /// # Errors
-/// What is missing, with what to do about it. An absent broker is none: tasks are recorded and
-/// announced when it is back.
+/// Returns an error, with a hint, if something is missing. An unavailable broker is not an error: tasks
+/// are recorded, and announced when it is available again.
 pub async fn connect(config: Config) -> Result<ProducerDeps> {
     let trackers = agentmine_trackers::from_config(&config.trackers).context("trackers")?;
     if trackers.is_empty() {
@@ -80,7 +82,7 @@ pub async fn connect(config: Config) -> Result<ProducerDeps> {
         true => match agentmine_sandbox::from_config(&config.command_executor).await {
             Ok(backend) => Some(backend),
             Err(error) => {
-                tracing::warn!(%error, "left-over sandboxes are not cleared by this producer");
+                tracing::warn!(%error, "this producer does not remove stale sandboxes");
                 None
             }
         },
@@ -94,7 +96,7 @@ pub async fn connect(config: Config) -> Result<ProducerDeps> {
     })
 }
 
-/// What has to work for this process to be ready.
+/// The readiness checks of this process.
 fn health(deps: &Arc<ProducerDeps>) -> Health {
     let health = Health::new();
     let (store, queue) = (Arc::clone(&deps.store), Arc::clone(&deps.queue));

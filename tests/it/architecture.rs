@@ -1,4 +1,4 @@
-//! Who may depend on whom (ARCHITECTURE.md).
+//! The allowed dependencies between crates (ARCHITECTURE.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,7 +81,7 @@ const FENCED: [(&str, &[&str]); 6] = [
 ];
 
 #[test]
-fn dependencies_point_the_way_the_architecture_says() {
+fn dependencies_follow_the_architecture() {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
     let metadata = cargo_metadata::MetadataCommand::new()
         .manifest_path(manifest)
@@ -118,7 +118,7 @@ fn dependencies_point_the_way_the_architecture_says() {
             }
         }
         if !allowed.contains_key(name) && !["agentmine", "agentmine-tests"].contains(&name) {
-            faults.push(format!("{name} has no rule here"));
+            faults.push(format!("{name} has no rule"));
         }
     }
     assert_eq!(faults, Vec::<String>::new());

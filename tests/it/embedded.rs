@@ -63,7 +63,7 @@ fn demo_ends_within_ten_seconds_with_a_branch_a_diff_and_a_transcript() {
 }
 
 #[test]
-fn demo_works_in_the_weaker_jail_and_says_so() {
+fn demo_works_in_the_weaker_jail_and_reports_it() {
     let home = tempfile::tempdir().unwrap();
     // A bubblewrap that does not work, before the real one.
     let broken = home.path().join("bin");
@@ -87,7 +87,7 @@ fn demo_works_in_the_weaker_jail_and_says_so() {
 }
 
 #[test]
-fn an_empty_issue_is_refused_before_a_model_is_asked() {
+fn an_empty_issue_is_refused_before_a_model_call() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("empty.md"), "\n").unwrap();
     let output = agentmine(
@@ -107,7 +107,7 @@ fn an_empty_issue_is_refused_before_a_model_is_asked() {
 }
 
 #[test]
-fn config_check_tells_what_a_fleet_could_not_start_with() {
+fn config_check_reports_what_keeps_a_fleet_from_starting() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(
         home.path().join("config.yaml"),
@@ -205,7 +205,7 @@ async fn run_works_on_the_users_own_repository_with_a_configured_model() {
 }
 
 #[test]
-fn what_is_missing_is_reported_with_its_exit_code() {
+fn missing_things_are_reported_with_their_exit_code() {
     let home = tempfile::tempdir().unwrap();
     for (args, code, part) in [
         (&["session", "show", "9"][..], 5, "there is no session 9"),

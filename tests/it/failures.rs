@@ -21,14 +21,14 @@ async fn one_issue(rig: &Rig) -> u64 {
     number
 }
 
-fn said_on(rig: &Rig, number: u64) -> String {
+fn comments_on(rig: &Rig, number: u64) -> String {
     let comments = rig.forge.comments(DEMO, number);
     assert_eq!(comments.len(), 1, "{comments:#?}");
     comments[0].body.clone()
 }
 
 #[tokio::test]
-async fn a_container_that_cannot_be_made_ends_the_task_with_a_comment() {
+async fn a_container_that_cannot_be_created_ends_the_task_with_a_comment() {
     let mut rig = Rig::new(solves_demo()).await;
     rig.forge.commit(DEMO, "main", "main", |dir| {
         std::fs::write(
@@ -46,9 +46,9 @@ async fn a_container_that_cannot_be_made_ends_the_task_with_a_comment() {
     assert_eq!(task.state, TaskState::Ended(EndState::Failed));
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent failed"]);
     assert!(
-        said_on(&rig, number).contains("the sandbox could not be created"),
+        comments_on(&rig, number).contains("the sandbox could not be created"),
         "{}",
-        said_on(&rig, number)
+        comments_on(&rig, number)
     );
 }
 
@@ -87,16 +87,16 @@ async fn a_clone_that_fails_ends_the_task_with_a_comment_and_leaves_no_sandbox()
         "{:?}",
         task.reason
     );
-    let said = said_on(&rig, number);
+    let comments = comments_on(&rig, number);
     assert!(
-        said.contains("could not be cloned") && said.contains("credentials"),
-        "{said}"
+        comments.contains("could not be cloned") && comments.contains("credentials"),
+        "{comments}"
     );
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent failed"]);
 }
 
 #[tokio::test]
-async fn an_editor_that_does_not_start_is_reported_and_the_work_goes_on_without_it() {
+async fn an_editor_that_does_not_start_is_reported_and_the_session_continues_without_it() {
     let scenario = Scenario::new("without an editor").replies([
         edit_view("greet.sh"),
         shell("sed -i 's/name=\"\"/name=\"${1:-world}\"/' greet.sh && sh test.sh"),
@@ -110,8 +110,8 @@ async fn an_editor_that_does_not_start_is_reported_and_the_work_goes_on_without_
     rig.model.hold_at(1);
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
-    let said = said_on(&rig, number);
-    assert!(said.contains("continues without it"), "{said}");
+    let comments = comments_on(&rig, number);
+    assert!(comments.contains("continues without it"), "{comments}");
     rig.model.release();
     let (status, log) = consumer.end().await;
     assert!(status.success(), "{log}");
@@ -129,7 +129,7 @@ async fn an_editor_that_does_not_start_is_reported_and_the_work_goes_on_without_
 }
 
 #[tokio::test]
-async fn a_tool_error_goes_to_the_model_and_the_work_goes_on() {
+async fn a_tool_error_goes_to_the_model_and_the_session_continues() {
     let scenario = Scenario::new("clumsy").replies([
         edit_view("absent.txt"),
         edit_replace("greet.sh", "no such text", "x"),
@@ -198,13 +198,13 @@ async fn credentials_that_expire_before_the_push_end_the_task_with_a_comment() {
         "{:?}",
         task.reason
     );
-    let said = said_on(&rig, number);
-    assert!(said.contains("credentials"), "{said}");
+    let comments = comments_on(&rig, number);
+    assert!(comments.contains("credentials"), "{comments}");
     assert!(rig.forge.pulls(DEMO).is_empty());
 }
 
 #[tokio::test]
-async fn a_conflict_is_the_models_to_resolve() {
+async fn a_conflict_is_resolved_by_the_model() {
     let scenario = Scenario::new("meets a conflict").replies([
         edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
         commit_and_push("Greet the person named"),
@@ -243,7 +243,7 @@ async fn a_conflict_is_the_models_to_resolve() {
 }
 
 #[tokio::test]
-async fn a_model_that_is_gone_is_waited_for_and_then_the_task_fails_with_a_comment() {
+async fn an_unavailable_model_is_retried_and_then_the_task_fails_with_a_comment() {
     let mut rig = Rig::local(solves_demo()).await;
     rig.config["model"]["base_url"] = "http://127.0.0.1:9/v1".into();
     rig.config["model"]["max_tries"] = 1.into();
@@ -259,16 +259,16 @@ async fn a_model_that_is_gone_is_waited_for_and_then_the_task_fails_with_a_comme
         (TaskState::Ended(EndState::Failed), 2)
     );
     assert!(
-        said_on(&rig, number).contains("model API is unavailable"),
+        comments_on(&rig, number).contains("model API is unavailable"),
         "{}",
-        said_on(&rig, number)
+        comments_on(&rig, number)
     );
     let ends: Vec<_> = rig.sessions().await.iter().map(|s| s.end).collect();
     assert_eq!(ends, [Some(SessionEnd::Failed), Some(SessionEnd::Released)]);
 }
 
 #[tokio::test]
-async fn a_lost_answer_does_not_open_a_second_pull_request() {
+async fn a_lost_response_does_not_open_a_second_pull_request() {
     let rig = Rig::local(solves_demo()).await;
     one_issue(&rig).await;
     rig.forge.inject(
@@ -316,7 +316,7 @@ async fn every_fault_of_a_configuration_is_reported_at_once_with_exit_code_3() {
 }
 
 #[tokio::test]
-async fn an_end_that_was_not_reported_is_reported_by_the_sweep() {
+async fn an_unreported_end_is_reported_by_the_sweep() {
     let rig = Rig::local(solves_demo()).await;
     let number = one_issue(&rig).await;
     // Every write of the last step fails: the comment that links the pull request, the label.

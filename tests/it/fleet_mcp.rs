@@ -125,12 +125,12 @@ fn offered(rig: &Rig, request: usize) -> Vec<String> {
         .collect()
 }
 
-fn lives(pid: i32) -> bool {
+fn is_running(pid: i32) -> bool {
     std::path::Path::new(&format!("/proc/{pid}")).exists()
 }
 
 #[tokio::test]
-async fn an_operators_server_is_offered_called_and_gone_with_the_session() {
+async fn an_operator_configured_server_is_offered_called_and_ends_with_the_session() {
     let scenario = first([
         probe("echo", "hello"),
         call("probe:where", json!({})),
@@ -174,7 +174,7 @@ async fn an_operators_server_is_offered_called_and_gone_with_the_session() {
 
     let pids = rig.started();
     assert_eq!(pids.len(), 1);
-    assert!(!lives(pids[0]), "{pids:?} is left");
+    assert!(!is_running(pids[0]), "{pids:?} is left");
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn a_sandboxed_server_sees_the_workspace_and_not_the_worker() {
     assert_eq!(place["cwd"], "/workspace/project");
     assert_eq!(
         place["token"], "***",
-        "the operator set it, and nobody else may see it"
+        "the variable is set, and redacted in the result"
     );
     assert!(!marker.exists(), "it wrote on the host");
     // Its changes to files are kept, as a command's would be.
@@ -223,7 +223,7 @@ async fn a_sandboxed_server_sees_the_workspace_and_not_the_worker() {
 }
 
 #[tokio::test]
-async fn a_repositorys_server_runs_in_the_sandbox_and_gets_nothing_of_the_operators() {
+async fn a_repository_configured_server_runs_in_the_sandbox_without_operator_secrets() {
     let marker = std::env::temp_dir().join(format!("agentmine-{}", uuid::Uuid::new_v4()));
     let scenario = first([probe("where", marker.to_str().unwrap())]);
     let mut rig = Rig::local(scenario).await;
@@ -261,7 +261,7 @@ async fn a_repositorys_server_runs_in_the_sandbox_and_gets_nothing_of_the_operat
 }
 
 #[tokio::test]
-async fn a_repository_that_takes_an_operators_name_gets_its_own_environment_alone() {
+async fn a_repository_server_with_an_operators_name_gets_only_its_own_environment() {
     let marker = std::env::temp_dir().join(format!("agentmine-{}", uuid::Uuid::new_v4()));
     let scenario = first([probe("where", marker.to_str().unwrap())]);
     let mut rig = Rig::local(scenario).await;
@@ -288,7 +288,7 @@ async fn a_repository_that_takes_an_operators_name_gets_its_own_environment_alon
 }
 
 #[tokio::test]
-async fn what_an_agent_adds_to_the_repositorys_file_starts_nothing_on_resume() {
+async fn servers_that_an_agent_adds_to_the_repository_are_not_started_on_resume() {
     let file = json!({ "mcpServers": {
         "probe": { "command": ["python3", "tools/probe.py"] },
         "added": { "command": ["python3", "tools/probe.py"] }
@@ -338,7 +338,7 @@ async fn what_an_agent_adds_to_the_repositorys_file_starts_nothing_on_resume() {
 }
 
 #[tokio::test]
-async fn servers_of_repositories_can_be_switched_off() {
+async fn repository_configured_servers_can_be_disabled() {
     let mut rig = Rig::local(first([])).await;
     rig.config["mcp"]["repository_servers"] = false.into();
     in_repository(
@@ -362,7 +362,7 @@ fn kill_editor() -> Answer {
 }
 
 #[tokio::test]
-async fn a_killed_editor_comes_back_once() {
+async fn a_killed_editor_is_restarted_once() {
     let rig = Rig::local(first([kill_editor(), edit_view("greet.sh")])).await;
     issue(&rig).await;
     let (task, _) = done(&rig).await;
@@ -381,7 +381,7 @@ async fn a_killed_editor_comes_back_once() {
 }
 
 #[tokio::test]
-async fn an_editor_that_is_killed_twice_is_reported_and_the_work_goes_on_without_it() {
+async fn an_editor_that_is_killed_twice_is_reported_and_the_session_continues_without_it() {
     let scenario = Scenario::new("kills its editor").replies([
         kill_editor(),
         edit_view("greet.sh"),
@@ -417,7 +417,7 @@ async fn an_editor_that_is_killed_twice_is_reported_and_the_work_goes_on_without
 }
 
 #[tokio::test]
-async fn a_server_crash_is_reported_to_the_model_and_the_task_ends_well() {
+async fn a_server_crash_is_reported_to_the_model_and_the_task_succeeds() {
     let mut rig = Rig::local(first([probe("crash", ""), probe("echo", "again")])).await;
     let server = rig.on_worker();
     rig.servers(json!({ "probe": server }));
@@ -434,11 +434,11 @@ async fn a_server_crash_is_reported_to_the_model_and_the_task_ends_well() {
     );
     let pids = rig.started();
     assert_eq!(pids.len(), 2);
-    assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
+    assert!(pids.iter().all(|pid| !is_running(*pid)), "{pids:?}");
 }
 
 #[tokio::test]
-async fn servers_of_the_forges_are_withheld_beside_the_editor_and_only_there() {
+async fn forge_servers_are_withheld_only_while_the_editor_is_on() {
     for editor in [true, false] {
         let scenario = Scenario::new("by shell").replies([
             shell("sed -i 's/name=\"\"/name=\"${1:-world}\"/' greet.sh && sh test.sh"),
@@ -464,7 +464,7 @@ async fn servers_of_the_forges_are_withheld_beside_the_editor_and_only_there() {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_taken_back_is_offered_no_more() {
+async fn a_withdrawn_tool_is_no_longer_offered() {
     let mut rig = Rig::local(first([
         probe("shrink", ""),
         probe("echo", "still?"),
@@ -494,7 +494,7 @@ async fn a_tool_that_is_taken_back_is_offered_no_more() {
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_ends_with_the_session_and_leaves_nothing() {
+async fn a_hanging_call_ends_with_the_session_and_leaves_no_process() {
     let mut rig = Rig::local(first([probe("hang", "")])).await;
     let mut server = rig.on_worker();
     server["timeoutSeconds"] = 300.into();
@@ -512,13 +512,13 @@ async fn a_call_that_hangs_ends_with_the_session_and_leaves_nothing() {
         })
         .await;
     let pids = rig.started();
-    assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
+    assert!(pids.iter().all(|pid| !is_running(*pid)), "{pids:?}");
     consumer.terminate();
     assert!(consumer.end().await.0.success());
 }
 
 #[tokio::test]
-async fn what_a_server_asks_of_the_model_is_limited_and_counted() {
+async fn sampling_requests_are_limited_and_counted() {
     let answers = [
         probe("ask", "sampled: one"),
         probe("ask", "sampled: two"),

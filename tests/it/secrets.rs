@@ -50,7 +50,7 @@ async fn contains(haystack: &tempfile::NamedTempFile, needle: &str) -> bool {
 }
 
 #[tokio::test]
-async fn credential_never_enters_container() {
+async fn credential_never_enters_the_container() {
     let mut rig = Rig::new(solves_demo()).await;
     rig.config["model"]["api_key"] = "sk-canary-of-the-model".into();
     rig.config["log"]["level"] = "trace".into();
@@ -283,7 +283,7 @@ async fn sandbox_has_no_network_but_the_gateway() {
 }
 
 #[tokio::test]
-async fn checks_are_those_of_the_start_and_not_those_that_the_agent_pushed() {
+async fn checks_are_read_before_the_agent_begins_and_not_from_its_commits() {
     let scenario = Scenario::new("grades itself").replies([
         shell(
             "echo 'checks: [\"true\"]' > .agentmine/config.yaml && echo '# better' >> greet.sh && \
@@ -312,7 +312,7 @@ async fn checks_are_those_of_the_start_and_not_those_that_the_agent_pushed() {
 }
 
 #[tokio::test]
-async fn nothing_left_running_can_push_once_the_result_is_measured() {
+async fn a_background_process_cannot_push_after_the_measurement() {
     use agentmine_tests::model::{commit_and_push, edit_replace};
     let scenario = Scenario::new("pushes behind its back").replies([
         edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
@@ -345,7 +345,7 @@ async fn nothing_left_running_can_push_once_the_result_is_measured() {
     let pull = &rig.forge.pulls(DEMO)[0];
     assert!(
         pull.body.contains(&format!("Commit `{}`", pull.head_sha)),
-        "the pull request describes another commit than its head: {} {}",
+        "the pull request reports on a commit that is not its head: {} {}",
         pull.head_sha,
         pull.body
     );

@@ -82,7 +82,7 @@ async fn issue_becomes_pull_request() {
 }
 
 #[tokio::test]
-async fn a_second_scan_of_the_same_label_makes_no_second_task() {
+async fn a_second_scan_of_the_same_label_creates_no_second_task() {
     let rig = Rig::local(solves_demo()).await;
     let number = rig.forge.add_issue(
         DEMO,
@@ -303,7 +303,7 @@ async fn a_task_still_running_at_the_drain_deadline_is_given_back_and_does_not_c
 }
 
 #[tokio::test]
-async fn work_that_does_not_pass_its_checks_goes_back_to_the_model_with_their_output() {
+async fn failing_checks_are_returned_to_the_model_with_their_output() {
     let scenario = Scenario::new("too early").replies([
         edit_replace("greet.sh", "name=\"\"", "name=\"$1\""),
         commit_and_push("Greet the argument"),
@@ -330,14 +330,14 @@ async fn work_that_does_not_pass_its_checks_goes_back_to_the_model_with_their_ou
     );
     let transcript = rig.transcript(&task).await;
     assert!(
-        transcript.contains("`sh test.sh` ended with exit code 1"),
+        transcript.contains("`sh test.sh` failed with exit code 1"),
         "{transcript}"
     );
     assert!(!rig.forge.pulls(DEMO)[0].draft);
 }
 
 #[tokio::test]
-async fn work_that_was_left_uncommitted_is_committed_and_pushed_by_the_worker() {
+async fn uncommitted_work_is_committed_and_pushed_by_the_worker() {
     let scenario = Scenario::new("forgets git").replies([
         edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
         say("Done."),
@@ -356,7 +356,7 @@ async fn work_that_was_left_uncommitted_is_committed_and_pushed_by_the_worker() 
 }
 
 #[tokio::test]
-async fn a_labelled_pull_request_is_worked_on_where_it_is() {
+async fn a_labelled_pull_request_is_worked_on_in_its_branch() {
     let rig = Rig::local(solves_demo()).await;
     rig.forge.commit(DEMO, "feature", "main", |dir| {
         std::fs::write(dir.join("more.txt"), "more\n").unwrap()
@@ -444,7 +444,7 @@ async fn tasks_are_found_and_done_while_the_broker_is_down() {
     let (status, log) = rig.spawn("producer", &["--once"]).end().await;
     assert!(
         !status.success(),
-        "a producer that could not announce said nothing of it"
+        "a producer that could not announce did not report it"
     );
     assert!(log.contains("could not be announced"), "{log}");
     assert_eq!(rig.tasks().await.len(), 1, "the task was lost");

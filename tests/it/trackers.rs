@@ -198,7 +198,7 @@ fn new_pull(head: &str) -> NewPullRequest {
     }
 }
 
-async fn only_open_labelled_issues_ask_for_work(world: &dyn World) {
+async fn only_open_labelled_issues_request_work(world: &dyn World) {
     let asked = world.add_issue("Asked", &["bug", LABEL]);
     world.add_issue("Not asked", &["bug"]);
     let closed = world.add_issue("Closed", &[LABEL]);
@@ -218,7 +218,7 @@ async fn only_open_labelled_issues_ask_for_work(world: &dyn World) {
     assert_eq!(item.branches, None);
 }
 
-async fn a_trigger_holds_until_the_label_is_put_on_again(world: &dyn World) {
+async fn a_trigger_is_valid_until_the_label_is_set_again(world: &dyn World) {
     let number = world.add_issue("Asked", &[LABEL]);
     let tracker = world.tracker();
     let first = tracker.candidates(LABEL).await.unwrap().remove(0);
@@ -234,7 +234,7 @@ async fn a_trigger_holds_until_the_label_is_put_on_again(world: &dyn World) {
     assert_ne!(second.trigger, first.trigger);
 }
 
-async fn labels_move_and_others_stay(world: &dyn World) {
+async fn labels_change_and_others_stay(world: &dyn World) {
     world.add_issue("Asked", &["bug", LABEL]);
     let tracker = world.tracker();
     let item = tracker.candidates(LABEL).await.unwrap().remove(0).item;
@@ -321,7 +321,7 @@ async fn a_pull_request_is_opened_once_for_a_branch(world: &dyn World) {
     );
 }
 
-async fn files_are_read_at_a_branch(world: &dyn World) {
+async fn files_are_read_from_a_branch(world: &dyn World) {
     world.add_issue("Asked", &[LABEL]);
     let tracker = world.tracker();
     let item = tracker.candidates(LABEL).await.unwrap().remove(0).item;
@@ -395,18 +395,18 @@ macro_rules! contract {
 }
 
 contract!(
-    only_open_labelled_issues_ask_for_work,
-    a_trigger_holds_until_the_label_is_put_on_again,
-    labels_move_and_others_stay,
+    only_open_labelled_issues_request_work,
+    a_trigger_is_valid_until_the_label_is_set_again,
+    labels_change_and_others_stay,
     a_marked_comment_is_written_once_and_edited,
     a_pull_request_is_opened_once_for_a_branch,
-    files_are_read_at_a_branch,
+    files_are_read_from_a_branch,
     an_unknown_item_is_not_found,
     a_marker_that_could_break_out_is_refused,
 );
 
 #[tokio::test]
-async fn a_comment_whose_answer_was_lost_is_there_once() {
+async fn a_comment_whose_response_was_lost_is_posted_once() {
     let world = OnForge::new().await;
     let item = world.issue().await;
     world
@@ -430,7 +430,7 @@ async fn a_comment_whose_answer_was_lost_is_there_once() {
 }
 
 #[tokio::test]
-async fn a_pull_request_whose_answer_was_lost_is_there_once() {
+async fn a_pull_request_whose_response_was_lost_is_opened_once() {
     let world = OnForge::new().await;
     let item = world.issue().await;
     world.branch("x");
@@ -458,7 +458,7 @@ async fn a_pull_request_whose_answer_was_lost_is_there_once() {
 }
 
 #[tokio::test]
-async fn a_dropped_connection_is_tried_again() {
+async fn a_dropped_connection_is_retried() {
     let world = OnForge::new().await;
     let item = world.issue().await;
     world.forge.inject(Fault::on("GET", "/issues/1?*").times(2));
@@ -491,7 +491,7 @@ async fn drafts_fall_back_where_they_are_refused() {
 }
 
 #[tokio::test]
-async fn an_empty_branch_is_refused_in_the_forges_words() {
+async fn an_empty_branch_is_refused_with_the_forges_message() {
     let world = OnForge::new().await;
     let item = world.issue().await;
     let error = world
@@ -608,7 +608,7 @@ async fn an_exhausted_rate_limit_is_reported() {
 }
 
 #[tokio::test]
-async fn an_apps_token_knows_its_own_comments() {
+async fn an_app_token_recognizes_its_own_comments() {
     let world = OnForge::new().await;
     world.forge.add_account("ghs_app", "miner[bot]", true);
     let config = config::GitHub {
@@ -634,7 +634,7 @@ fn authorization(token: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_forge_serves_git_to_who_may_and_follows_pushes() {
+async fn the_forge_serves_git_with_authorization_and_follows_pushes() {
     let world = OnForge::new().await;
     let item = world.issue().await;
     let GitSource::Http {
@@ -708,7 +708,7 @@ async fn the_forge_serves_git_to_who_may_and_follows_pushes() {
 }
 
 #[tokio::test]
-async fn the_forge_notices_a_token_in_an_address() {
+async fn the_forge_detects_a_token_in_a_url() {
     let world = OnForge::new().await;
     let url = format!(
         "{}user?access_token={}",
@@ -721,7 +721,7 @@ async fn the_forge_notices_a_token_in_an_address() {
 }
 
 #[tokio::test]
-async fn the_forges_page_shows_text_and_no_markup_of_others() {
+async fn the_forges_page_escapes_untrusted_markup() {
     let world = OnForge::new().await;
     world.add_issue("<script>alert(1)</script>", &[]);
     let page = reqwest::get(world.forge.html_url())

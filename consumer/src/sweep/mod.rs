@@ -166,14 +166,15 @@ async fn remove_stale_sandboxes(deps: Arc<ConsumerDeps>) {
     }
 }
 
-/// A dead letter fails its row if the row ran out of attempts; else the sweep wakes the row again.
+/// Handles dead letters: fails the task if it ran out of attempts; otherwise the sweep sends another
+/// wake-up.
 async fn handle_dead_letters(deps: Arc<ConsumerDeps>) {
     while let Ok(Some((delivery, reason))) = deps.queue.next_dead().await {
         if let Ok(wake_up) = delivery.wake_up() {
             let id = wake_up.task;
             let out_of_attempts = match deps.store.task(id).await {
                 Ok(task) => task.is_some_and(|t| t.attempt >= deps.config.consumer.max_attempts),
-                // It stays in the queue for the next round.
+                // The message stays in the queue for the next run.
                 Err(_) => return,
             };
             let reason = format!("its wake-ups were dead-lettered: {reason}");

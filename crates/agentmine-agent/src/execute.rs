@@ -12,19 +12,19 @@ use crate::journal::{CallResult, Entry};
 use crate::prompt::Prompt;
 use crate::seam::{AgentError, Journal, Tools};
 
-/// When to stop although the model would go on.
+/// Limits that stop the loop although the model would continue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RunLimits {
-    /// What the task may use.
+    /// The task's budget.
     pub budget: Budget,
-    /// The same call with the same result so often in a row: stuck.
+    /// Consecutive identical calls with identical results after which the agent counts as stuck.
     pub same_call: u32,
-    /// Replies in a row that ask for nothing and say nothing (or were cut) before it ends.
+    /// Consecutive empty or truncated replies after which the agent counts as stuck.
     pub empty_replies: u32,
 }
 
 impl RunLimits {
-    /// The defaults around a budget: stuck after three, three useless replies.
+    /// The default limits with a budget.
     #[must_use]
     pub fn new(budget: Budget) -> Self {
         Self {
@@ -38,15 +38,15 @@ impl RunLimits {
 /// How a run of the loop ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finished {
-    /// The model says that it is done; its words.
+    /// The model ended its turn with this message.
     Said(String),
     /// A limit of the budget was reached.
     Budget(String),
-    /// It repeats itself.
+    /// The agent makes no progress.
     Stuck(String),
 }
 
-/// What one task's loop works on.
+/// One run of the tool loop.
 pub(crate) struct Execution<'a, E> {
     pub(crate) model: &'a dyn Model,
     pub(crate) tools: &'a dyn Tools<E>,
@@ -58,28 +58,28 @@ pub(crate) struct Execution<'a, E> {
     pub(crate) watch: Option<&'a UnboundedSender<Delta>>,
 }
 
-/// The answer to a request to the model.
+/// The outcome of a model call.
 enum Answer {
     Reply(ModelReply),
-    /// The conversation no longer fits; why, in words.
+    /// The conversation no longer fits into the model's context; the reason.
     Full(String),
 }
 
 const EMPTY: &str =
-    "Your reply was empty. Call a tool, or say that you are done and what you changed.";
-const CUT: &str = "Your reply was cut off at the output limit. Go on in smaller pieces: one tool call at a time, with shorter text.";
-const INTERRUPTED: &str = "interrupted, outcome unknown: the worker was replaced while this call ran. Look at the state of things before you repeat it.";
+    "Your reply was empty. Call a tool, or state that you are done and what you changed.";
+const CUT: &str = "Your reply was cut off at the output limit. Continue in smaller steps: one tool call at a time, with shorter text.";
+const INTERRUPTED: &str = "interrupted, outcome unknown: the worker was replaced while this call ran. Check the current state before you repeat the call.";
 
 impl<E> Execution<'_, E> {
     /// Runs until the model is done, a limit is reached, or the session has to end.
-    /// `news` goes to the model first.
-    pub(crate) async fn run(&mut self, news: Option<&str>) -> Result<Finished, AgentError<E>> {
+    /// `notice` is sent to the model first.
+    pub(crate) async fn run(&mut self, notice: Option<&str>) -> Result<Finished, AgentError<E>> {
         self.close_interrupted_calls().await?;
-        if let Some(news) = news {
-            self.say(news).await?;
+        if let Some(notice) = notice {
+            self.send(notice).await?;
         }
         let mut repeats = Repeats::default();
-        let mut useless = 0;
+        let mut empty_replies = 0;
         loop {
             self.refresh().await?;
             if let Some(limit) = self
@@ -96,14 +96,14 @@ impl<E> Execution<'_, E> {
             if reply.stop == Stop::Length
                 || (reply.calls.is_empty() && reply.text.trim().is_empty())
             {
-                useless += 1;
-                if useless >= self.limits.empty_replies {
+                empty_replies += 1;
+                if empty_replies >= self.limits.empty_replies {
                     return Ok(Finished::Stuck(format!(
-                        "{useless} empty or cut replies in a row"
+                        "{empty_replies} empty or truncated replies in a row"
                     )));
                 }
                 self.refuse_cut_calls(&reply).await?;
-                self.say(if reply.stop == Stop::Length {
+                self.send(if reply.stop == Stop::Length {
                     CUT
                 } else {
                     EMPTY
@@ -111,13 +111,13 @@ impl<E> Execution<'_, E> {
                 .await?;
                 continue;
             }
-            useless = 0;
+            empty_replies = 0;
             if reply.calls.is_empty() {
                 return Ok(Finished::Said(reply.text));
             }
             for call in &reply.calls {
-                let told = self.call(call).await?;
-                if repeats.count(call, &told) >= self.limits.same_call {
+                let result = self.call(call).await?;
+                if repeats.count(call, &result) >= self.limits.same_call {
                     let name = &call.name;
                     self.close_interrupted_calls().await?;
                     return Ok(Finished::Stuck(format!(
@@ -129,7 +129,7 @@ impl<E> Execution<'_, E> {
         }
     }
 
-    /// Takes in changes of the tools since the last model call.
+    /// Refreshes the tools before a model call.
     async fn refresh(&mut self) -> Result<(), E> {
         tokio::select! {
             biased;
@@ -155,7 +155,7 @@ impl<E> Execution<'_, E> {
         };
         let (reply, mut used) = match answer {
             Ok(answer) => answer,
-            // What was done so far is measured and reported, as with any other limit.
+            // The work so far is measured and reported, as with any other limit.
             Err(error @ LlmError::ContextTooLong(_)) => return Ok(Answer::Full(error.to_string())),
             Err(error) => return Err(AgentError::Model(error)),
         };
@@ -169,7 +169,7 @@ impl<E> Execution<'_, E> {
         Ok(Answer::Reply(reply))
     }
 
-    /// One tool call; its result, recorded before it returns.
+    /// One tool call. Its result is recorded before it is returned.
     async fn call(&mut self, call: &ToolCall) -> Result<String, E> {
         let begun = Instant::now();
         let result = tokio::select! {
@@ -200,15 +200,16 @@ impl<E> Execution<'_, E> {
         self.append(Entry::ToolResult { result }, took).await
     }
 
-    async fn say(&mut self, text: &str) -> Result<(), E> {
-        say(self.journal, self.history, Prompt::user(text)).await
+    async fn send(&mut self, text: &str) -> Result<(), E> {
+        send(self.journal, self.history, Prompt::user(text)).await
     }
 
     async fn append(&mut self, entry: Entry, took: Duration) -> Result<(), E> {
         append(self.journal, self.history, entry, took).await
     }
 
-    /// A call without a recorded result is never run again silently: the model is told.
+    /// Records an error result for each call without one: an interrupted call is never repeated
+    /// silently.
     async fn close_interrupted_calls(&mut self) -> Result<(), E> {
         for call in self.history.open_calls() {
             self.answer(&call, INTERRUPTED.to_owned(), true, Duration::ZERO)
@@ -217,8 +218,8 @@ impl<E> Execution<'_, E> {
         Ok(())
     }
 
-    /// The arguments of a cut reply are not to be trusted, so none of its calls is run. Each still
-    /// gets a result, since model APIs refuse a call without one.
+    /// The arguments in a truncated reply may be incomplete, so none of its calls is run. Each gets an
+    /// error result, since model APIs require one for every call.
     async fn refuse_cut_calls(&mut self, reply: &ModelReply) -> Result<(), E> {
         for call in &reply.calls {
             let text = "not run: the reply was cut off at the output limit".to_owned();
@@ -228,7 +229,7 @@ impl<E> Execution<'_, E> {
     }
 }
 
-/// Counts how often the newest call came in a row with the newest result.
+/// Counts consecutive identical calls with identical results.
 #[derive(Default)]
 struct Repeats {
     last: Option<[u8; 32]>,
@@ -253,8 +254,8 @@ impl Repeats {
     }
 }
 
-/// Says something to the model.
-pub(crate) async fn say<E>(
+/// Sends a prompt to the model: records it and adds it to the conversation.
+pub(crate) async fn send<E>(
     journal: &dyn Journal<E>,
     history: &mut History,
     prompt: Prompt,
@@ -262,7 +263,7 @@ pub(crate) async fn say<E>(
     append(journal, history, prompt.into(), Duration::ZERO).await
 }
 
-/// Records an entry, then takes its message into the conversation.
+/// Records an entry, then adds its message to the conversation.
 async fn append<E>(
     journal: &dyn Journal<E>,
     history: &mut History,

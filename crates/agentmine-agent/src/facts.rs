@@ -1,32 +1,32 @@
-//! What the worker measured of the result.
+//! The facts that the worker measured about the result.
 
 use serde::{Deserialize, Serialize};
 
-/// What was measured on the pushed commit. Nothing here is the model's word.
+/// Facts measured on the pushed commit. None of them comes from the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The branch's commit on the remote; `None` when nothing was pushed.
+    /// The branch's commit on the remote; `None` if nothing was pushed.
     pub head: Option<String>,
-    /// The commit that the work began from.
+    /// The base commit that the work began from.
     pub base: String,
-    /// Why the last push did not go through, if it did not.
+    /// Why the last push failed, if it did.
     pub push_error: Option<String>,
     /// Changed files between base and head.
     pub files: Vec<ChangedFile>,
     /// The project's checks, run on a fresh clone of the pushed commit.
     pub checks: Vec<Check>,
-    /// Where the checks come from: configuration, the repository's own file, or a guess by its files.
+    /// Where the checks come from: the configuration, the repository's settings file, or a guess.
     pub checks_from: String,
     /// Placeholders in added lines, as `file:line text`.
     pub placeholders: Vec<String>,
-    /// Changed files that decide what runs elsewhere: workflows, owners, agent rules.
+    /// Changed files that control CI, code ownership or agents.
     pub protected: Vec<String>,
-    /// What was asked of the web, allowed or refused.
+    /// Web requests, allowed or refused.
     pub web: Vec<WebRequest>,
-    /// Web requests that are not in the list because it was full.
+    /// Number of web requests that did not fit into the list.
     #[serde(default)]
     pub web_dropped: u64,
-    /// The difference was too large to be looked through whole.
+    /// Whether the diff was too large to be checked completely.
     #[serde(default)]
     pub diff_cut: bool,
 }
@@ -45,27 +45,27 @@ pub struct ChangedFile {
 /// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// The shell line.
+    /// The shell command.
     pub command: String,
     /// Its exit code.
     pub exit_code: i32,
-    /// The end of what it printed.
+    /// The head and tail of its output.
     pub output: String,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
-    /// It was only guessed, and the sandbox has not what it takes: no verdict on the work.
+    /// Whether it was guessed and its program is missing in the sandbox; it then does not count.
     #[serde(default)]
     pub could_not_run: bool,
 }
 
-/// A host that was asked for, and how often.
+/// Web requests to one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebRequest {
     /// `host:port`.
     pub host: String,
-    /// How often.
+    /// Number of requests.
     pub count: u64,
-    /// Why it was refused; `None` when it was let through.
+    /// Why they were refused; `None` if they were allowed.
     pub refused: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The conversation: appended to, never rewritten, and rebuilt from the journal on resume.
+//! The conversation: append-only, and rebuilt from the journal on resume.
 
 use agentmine_domain::Usage;
 use agentmine_llm::{Message, ModelReply, ToolCall};
@@ -12,7 +12,7 @@ pub struct History {
 }
 
 impl History {
-    /// Rebuilds the conversation from the journal, with what was used.
+    /// Rebuilds the conversation and the usage from the journal.
     #[must_use]
     pub fn replay(entries: &[Entry]) -> (Self, Usage) {
         let mut usage = Usage::default();
@@ -29,12 +29,12 @@ impl History {
         &self.messages
     }
 
-    /// Appends.
+    /// Appends a message.
     pub fn push(&mut self, message: Message) {
         self.messages.push(message);
     }
 
-    /// The newest reply, if the conversation waits for nothing but the worker's next move.
+    /// The model's newest reply, if it is the last message of the conversation.
     #[must_use]
     pub fn last_reply(&self) -> Option<&ModelReply> {
         match self.messages.last() {
@@ -43,7 +43,7 @@ impl History {
         }
     }
 
-    /// Calls of the newest reply that have no result: they were interrupted.
+    /// Calls of the newest reply without a result: they were interrupted.
     #[must_use]
     pub fn open_calls(&self) -> Vec<ToolCall> {
         let Some(at) = self

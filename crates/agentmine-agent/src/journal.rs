@@ -1,9 +1,9 @@
-//! The journal: everything that is recorded of a task, as one type with its encoding.
+//! The journal: everything that is recorded about a task, as one type with its encoding.
 //!
-//! A worker appends an [`Entry`] before the next thing begins. The history of a resumed conversation,
-//! the start of the work, and the transcript that people read are all decoded from the same entries.
+//! A worker appends an [`Entry`] before anything else begins. The history of a resumed conversation,
+//! the start of the work, and the transcript are all decoded from the same entries.
 //! The encoding is tagged and versioned; `testdata/journal.json` holds every variant as it is stored.
-//! A step that cannot be decoded is an error that names the step: nothing is guessed or left out.
+//! A step that cannot be decoded is an error that names the step; nothing is guessed or skipped.
 
 use agentmine_domain::{Phase, Seq, Step, StepKind, StepPayload, Usage};
 use agentmine_llm::{Message, ModelReply};
@@ -12,27 +12,27 @@ use serde::{Deserialize, Serialize};
 use crate::facts::Facts;
 use crate::start::Start;
 
-/// The version of the encoding that this program writes. Version 0 had no tag and no version; its
-/// steps are still read.
+/// The version of the encoding that this program writes. Version 0, without tag and version, can still
+/// be read.
 const VERSION: u32 = 1;
 
-/// Something that is recorded.
+/// One entry of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Entry {
     /// A phase began.
     Phase {
-        /// Which.
+        /// Which phase.
         phase: Phase,
     },
-    /// What was settled before the agent began.
+    /// The start, determined before the agent begins.
     Start {
         /// The base commit and the project's checks.
         start: Start,
     },
-    /// A message of the worker to the model.
+    /// A message from the worker to the model.
     Prompt {
-        /// On whose behalf.
+        /// The role of the message.
         role: PromptRole,
         /// The text.
         text: String,
@@ -41,7 +41,7 @@ pub enum Entry {
     ModelReply {
         /// Text and tool calls.
         reply: ModelReply,
-        /// What the reply cost.
+        /// The usage of this reply.
         usage: Usage,
     },
     /// The result of one tool call.
@@ -49,26 +49,26 @@ pub enum Entry {
         /// The result, as the model sees it.
         result: CallResult,
     },
-    /// What was measured.
+    /// The result of a measurement.
     Facts {
-        /// On the pushed commit.
+        /// The facts.
         facts: Facts,
     },
-    /// Use of the model by something other than the loop: a server's sampling request.
+    /// Use of the model outside of the loop: a server's sampling request.
     ModelUse {
-        /// By what, for a reader of the transcript.
+        /// A description for the transcript.
         text: String,
-        /// What it cost.
+        /// The usage.
         usage: Usage,
     },
-    /// Something that a reader of the transcript should know.
+    /// A note for readers of the transcript.
     Note {
         /// The text.
         text: String,
     },
 }
 
-/// On whose behalf the worker speaks to the model.
+/// The role of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptRole {
@@ -97,7 +97,7 @@ pub struct CallResult {
 pub struct JournalError {
     /// Which step.
     pub seq: Seq,
-    /// What it should record.
+    /// The kind of the step.
     pub kind: StepKind,
     problem: Problem,
 }
@@ -106,11 +106,11 @@ pub struct JournalError {
 enum Problem {
     #[error("{0}")]
     Shape(#[from] serde_json::Error),
-    #[error("it was written in version {0}, and this program reads up to {VERSION}")]
+    #[error("it has version {0}, but this program only supports versions up to {VERSION}")]
     Version(u32),
-    #[error("it is recorded as {0}")]
+    #[error("its content is of the kind {0}")]
     Kind(StepKind),
-    #[error("a reply without its usage")]
+    #[error("the usage of the reply is missing")]
     NoUsage,
 }
 
@@ -120,7 +120,7 @@ impl Entry {
         Self::Note { text: text.into() }
     }
 
-    /// What kind of step records it.
+    /// The kind of step that records this entry.
     #[must_use]
     pub fn kind(&self) -> StepKind {
         match self {
@@ -133,10 +133,10 @@ impl Entry {
         }
     }
 
-    /// Encodes it for the store.
+    /// Encodes the entry for the store.
     ///
     /// # Errors
-    /// Never for the variants of this version; an error is a fault of this program.
+    /// Does not fail for the variants of this version; an error would be a bug.
     pub fn encode(&self) -> serde_json::Result<StepPayload> {
         #[derive(Serialize)]
         struct Stored<'a> {
@@ -153,8 +153,8 @@ impl Entry {
     /// Decodes a step.
     ///
     /// # Errors
-    /// When the step was written by a newer version, is damaged, or records something else than its
-    /// kind says.
+    /// Returns an error if the step was written by a newer version, is damaged, or does not match its
+    /// kind.
     pub fn decode(step: &Step) -> Result<Self, JournalError> {
         decode(step).map_err(|problem| JournalError {
             seq: step.seq,
@@ -163,7 +163,7 @@ impl Entry {
         })
     }
 
-    /// What it adds to the conversation.
+    /// The message that the entry adds to the conversation.
     #[must_use]
     pub fn message(&self) -> Option<Message> {
         match self {
@@ -189,7 +189,7 @@ impl Entry {
         }
     }
 
-    /// What it adds to what the task has used.
+    /// The usage that the entry adds to the task's total.
     #[must_use]
     pub fn usage(&self) -> Usage {
         match self {
@@ -206,7 +206,7 @@ impl Entry {
         }
     }
 
-    /// The same entry with `redact` applied to every text that comes from outside of this program.
+    /// The same entry with `redact` applied to every text.
     #[must_use]
     pub fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
         match self {
@@ -257,12 +257,12 @@ impl CallResult {
 /// Decodes a task's whole journal.
 ///
 /// # Errors
-/// For the first step that cannot be decoded.
+/// Returns an error for the first step that cannot be decoded.
 pub fn decode_all(steps: &[Step]) -> Result<Vec<Entry>, JournalError> {
     steps.iter().map(Entry::decode).collect()
 }
 
-/// What the work is measured from: the newest recorded start.
+/// The newest recorded start.
 #[must_use]
 pub fn newest_start(entries: &[Entry]) -> Option<&Start> {
     entries.iter().rev().find_map(|entry| match entry {
@@ -294,7 +294,7 @@ fn decode(step: &Step) -> Result<Entry, Problem> {
     }
 }
 
-/// The content of a step of version 0, which had no tag: told by its fields.
+/// The content of a step of version 0, which had no tag; its fields distinguish the variants.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Version0 {

@@ -1,10 +1,10 @@
-//! The agent: works with tools until the task is done, has the result measured, and continues if the
-//! measurement asks for it.
+//! The agent: works with tools until the task is done, measures the result, and continues if the
+//! result is not sufficient.
 //!
-//! The loop knows no sandbox, broker, database or tracker. It owns three narrow traits: [`Tools`]
-//! (call a tool), [`Journal`] (record an entry) and [`Gather`] (measure the result); the worker
-//! implements them, with an error type of its own that the loop passes through. Every entry is recorded
-//! before the next thing begins, so that another worker can continue from the last one.
+//! The loop has no access to a sandbox, broker, database or tracker. It defines three narrow traits:
+//! [`Tools`] (call a tool), [`Journal`] (record an entry) and [`Gather`] (measure the result). The worker
+//! implements them with its own error type, which the loop passes through. Every entry is recorded
+//! before anything else begins, so that another worker can continue from the last one.
 
 mod execute;
 mod facts;

@@ -1,18 +1,18 @@
-//! The prompts, from files under version control (`prompts/`).
+//! The prompts, rendered from the templates in `prompts/`.
 
 use crate::journal::{Entry, PromptRole};
 
-/// A message of the worker to the model.
+/// A message from the worker to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompt {
-    /// On whose behalf.
+    /// The role of the message.
     pub role: PromptRole,
     /// The text.
     pub text: String,
 }
 
 impl Prompt {
-    /// In the name of the user: the task, a correction, news.
+    /// A user message: the task, a correction, or a notice.
     pub fn user(text: impl Into<String>) -> Self {
         Self {
             role: PromptRole::User,
@@ -27,16 +27,16 @@ impl From<Prompt> for Entry {
     }
 }
 
-/// Whether the text editor is on offer.
+/// Whether the text editor is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextEditor {
-    /// It is, with its section of the prompt.
+    /// Available, and described in the system prompt.
     Offered,
-    /// It is off, or did not start.
+    /// Disabled, or it did not start.
     Absent,
 }
 
-/// What the prompts are made of.
+/// The input of the prompts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Brief {
     /// The item's title.
@@ -47,26 +47,26 @@ pub struct Brief {
     pub kind: String,
     /// The item's number.
     pub number: u64,
-    /// Where the repository is, e.g. `owner/name`.
+    /// The repository's path, e.g. `owner/name`.
     pub repository: String,
     /// Who opened the item.
     pub author: String,
     /// The branch to work on.
     pub branch: String,
-    /// Where `/workspace` is for the model; another path only in the jail without namespaces.
+    /// The path of `/workspace` as the model sees it; differs only in the jail without namespaces.
     pub workspace: String,
-    /// Seconds that a command may take; `None` where the command tool is off.
+    /// Time limit of a command in seconds; `None` if the command tool is disabled.
     pub command_timeout: Option<u64>,
-    /// Programs that are refused.
+    /// Denied programs.
     pub denied_commands: Vec<String>,
-    /// Whether the text editor is on offer.
+    /// Whether the text editor is available.
     pub text_editor: TextEditor,
 }
 
 const MAX_BODY: usize = 64 * 1024;
 
-/// The system prompt: who, the command tool, the text editor with the git workflow (spec 000 §7.3:
-/// right behind the command tool, right before the rules), the rules.
+/// The system prompt: introduction, command tool, text editor with the git workflow, and rules, in the
+/// order that spec 000 §7.3 requires.
 #[must_use]
 pub fn system_prompt(brief: &Brief) -> Prompt {
     let mut sections = vec![include_str!("../prompts/system_prompt.txt").to_owned()];
@@ -94,7 +94,7 @@ pub fn system_prompt(brief: &Brief) -> Prompt {
     }
 }
 
-/// The task, as the model is told it.
+/// The prompt that describes the task.
 #[must_use]
 pub fn task_prompt(brief: &Brief) -> Prompt {
     // One pass over the template, so that a placeholder in the issue's text stays text.
@@ -121,12 +121,12 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
     Prompt::user(text)
 }
 
-/// What the worker says when a round was not enough.
+/// The prompt after a round whose result was not sufficient.
 #[must_use]
 pub fn correction(why: &str) -> Prompt {
     Prompt::user(format!(
         "Your work was measured on the pushed commit. It is not done yet:\n\n{why}\n\n\
-             Go on: find the cause, fix it, commit and push. Then say what you changed."
+             Continue: find the cause, fix it, commit and push. Then summarize what you changed."
     ))
 }
 
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_editor_section_stands_between_the_command_tool_and_the_rules() {
+    fn the_editor_section_is_between_the_command_tool_and_the_rules() {
         let message = system_prompt(&brief());
         let headings: Vec<&str> = message
             .text
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_off_is_not_described() {
+    fn a_disabled_tool_is_not_described() {
         let mut brief = brief();
         brief.command_timeout = None;
         brief.text_editor = TextEditor::Absent;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_body_is_cut_between_two_characters() {
+    fn a_long_body_is_truncated_between_two_characters() {
         let mut brief = brief();
         brief.body = "a".to_owned() + &"ä".repeat(40_000);
         let text = task_prompt(&brief).text;

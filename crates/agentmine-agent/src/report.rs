@@ -1,4 +1,4 @@
-//! The pull request, rendered from facts.
+//! Renders the pull request's text from the facts.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ pub struct PullRequestText {
     pub title: String,
     /// Body, Markdown.
     pub body: String,
-    /// A partial result is opened as a draft.
+    /// Whether to open it as a draft: the result is partial.
     pub draft: bool,
 }
 
@@ -22,7 +22,7 @@ const MAX_TITLE: usize = 200;
 const MAX_WORDS: usize = 8_000;
 const MAX_ROWS: usize = 50;
 
-/// Renders the pull request. What was measured is kept apart from what the model says.
+/// Renders the pull request. Measured facts and the model's text are in separate sections.
 #[must_use]
 pub fn pull_request(
     title: &str,
@@ -33,7 +33,7 @@ pub fn pull_request(
     let mut body = String::new();
     let _ = writeln!(body, "{}\n", closing_line(number, outcome));
     if outcome.missing.is_some() {
-        body.push_str("> [!WARNING]\n> **Partial result.** See \"Not done\" at the end.\n\n");
+        body.push_str("> [!WARNING]\n> **Partial result.** See \"Not done\" below.\n\n");
     }
     let words = cap(outcome.words.trim(), MAX_WORDS);
     if !words.is_empty() {
@@ -87,7 +87,7 @@ fn evidence(facts: &Facts) -> String {
 
 fn checks(out: &mut String, facts: &Facts) {
     if facts.checks.is_empty() {
-        out.push_str("No checks are known for this repository, so none were run. Name them in `.agentmine/config.yaml` (`checks:`).\n\n");
+        out.push_str("No checks are known for this repository, so none were run. Add them to `.agentmine/config.yaml` (`checks:`).\n\n");
         return;
     }
     let _ = writeln!(
@@ -98,7 +98,7 @@ fn checks(out: &mut String, facts: &Facts) {
     for check in &facts.checks {
         let (command, code) = (cell(&check.command), check.exit_code);
         let _ = if check.could_not_run {
-            writeln!(out, "| `{command}` | could not be run here ({code}) | |")
+            writeln!(out, "| `{command}` | could not run ({code}) | |")
         } else {
             let seconds = check.duration_ms as f64 / 1000.0;
             writeln!(out, "| `{command}` | {code} | {seconds:.1} s |")
@@ -123,7 +123,9 @@ fn protected(out: &mut String, paths: &[String]) {
     if paths.is_empty() {
         return;
     }
-    out.push_str("\n**Changed files that decide what runs elsewhere; review them first:**\n");
+    out.push_str(
+        "\n**Changed files that control CI, code ownership or agents; review them first:**\n",
+    );
     for path in paths.iter().take(MAX_ROWS) {
         let _ = writeln!(out, "- `{}`", cell(path));
     }

@@ -6,7 +6,7 @@ use agentmine_domain::{Phase, Usage};
 use agentmine_llm::{Delta, Message, Model};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::execute::{Execution, Finished, RunLimits, say};
+use crate::execute::{Execution, Finished, RunLimits, send};
 use crate::facts::Facts;
 use crate::history::History;
 use crate::journal::Entry;
@@ -14,40 +14,40 @@ use crate::prompt::{Brief, correction, system_prompt, task_prompt};
 use crate::seam::{AgentError, Gather, Journal, Tools};
 use crate::verify::{Verdict, judge};
 
-/// Everything that a run of the agent works with. `E` is the worker's own error.
+/// Everything that a run of the agent needs. `E` is the worker's error type.
 pub struct Agent<'a, E> {
     /// The model.
     pub model: &'a dyn Model,
-    /// The tools on offer.
+    /// The tools.
     pub tools: &'a dyn Tools<E>,
     /// Where steps are recorded.
     pub journal: &'a dyn Journal<E>,
-    /// What measures the result.
+    /// Measures the result.
     pub gather: &'a dyn Gather<E>,
     /// When to stop.
     pub limits: RunLimits,
-    /// Rounds of work and measurement.
+    /// Maximum number of rounds of work and measurement.
     pub max_rounds: u32,
-    /// What the prompts are made of.
+    /// The input of the prompts.
     pub brief: &'a Brief,
-    /// The message to the model when another worker takes the conversation up again.
+    /// The message to the model when this worker continues another worker's conversation.
     pub resumed: &'a str,
-    /// Receives pieces of replies as they are streamed: for `agentmine session logs -f`.
+    /// Receives streamed deltas of replies, for `agentmine session logs -f`.
     pub watch: Option<&'a UnboundedSender<Delta>>,
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunOutcome {
     /// The facts of the last measurement.
     pub facts: Facts,
     /// What is missing, if the result is only partial.
     pub missing: Option<String>,
-    /// What the model said of its work. A claim.
+    /// The model's last message: a claim, not a fact.
     pub words: String,
-    /// What was used, earlier sessions of the task included.
+    /// The usage, including earlier sessions of the task.
     pub usage: Usage,
-    /// Rounds that were run here.
+    /// The number of rounds in this session.
     pub rounds: u32,
 }
 
@@ -55,7 +55,7 @@ impl<E> Agent<'_, E> {
     /// Runs the agent on a fresh or resumed conversation.
     ///
     /// # Errors
-    /// The session ends before its task is over.
+    /// Returns an error if the session has to end without an outcome.
     pub async fn run(
         &self,
         mut history: History,
@@ -65,19 +65,19 @@ impl<E> Agent<'_, E> {
         // If the worker was killed between the two opening prompts, the second is still missing.
         let opening = [system_prompt(self.brief), task_prompt(self.brief)];
         let begun = history.messages().len();
-        let mut news = (begun >= opening.len()).then_some(self.resumed);
+        let mut notice = (begun >= opening.len()).then_some(self.resumed);
         for prompt in opening.into_iter().skip(begun) {
-            say(self.journal, &mut history, prompt).await?;
+            send(self.journal, &mut history, prompt).await?;
         }
-        // A resumed conversation may end with the model's last word: then measurement comes next.
-        let mut said = history
+        // A resumed conversation may end with the model's final message: then measurement is next.
+        let mut final_message = history
             .last_reply()
             .filter(|r| r.calls.is_empty())
             .map(|r| r.text.clone());
         let mut round = 0;
         loop {
             round += 1;
-            let finished = match said.take() {
+            let finished = match final_message.take() {
                 Some(words) => Finished::Said(words),
                 None => {
                     self.begin(Phase::Running).await?;
@@ -91,7 +91,7 @@ impl<E> Agent<'_, E> {
                         started,
                         watch: self.watch,
                     };
-                    execution.run(news.take()).await?
+                    execution.run(notice.take()).await?
                 }
             };
             self.begin(Phase::Verifying).await?;
@@ -100,7 +100,7 @@ impl<E> Agent<'_, E> {
             let missing = match judge(&facts) {
                 Verdict::Enough => stopped,
                 Verdict::NotEnough(why) if stopped.is_none() && round < self.max_rounds => {
-                    say(self.journal, &mut history, correction(&why)).await?;
+                    send(self.journal, &mut history, correction(&why)).await?;
                     continue;
                 }
                 Verdict::NotEnough(why) => Some(match stopped {
@@ -138,7 +138,7 @@ impl<E> Agent<'_, E> {
     }
 }
 
-/// What the model said at the end, and why it was stopped if it was.
+/// The model's last message, and why it was stopped if it was.
 fn words_of(finished: Finished, history: &History) -> (String, Option<String>) {
     let stopped = match finished {
         Finished::Said(words) => return (words, None),
@@ -148,7 +148,7 @@ fn words_of(finished: Finished, history: &History) -> (String, Option<String>) {
     (last_words(history), Some(stopped))
 }
 
-/// The newest text that the model wrote.
+/// The newest non-empty text of the model.
 fn last_words(history: &History) -> String {
     history
         .messages()

@@ -1,12 +1,12 @@
-//! What was settled before the agent began.
+//! The start of the work: the base commit and the project's set-up and checks.
 
 use serde::{Deserialize, Serialize};
 
-/// What the work is measured from and by. Recorded before the agent begins, so that no later attempt
-/// takes it from what the agent has pushed meanwhile.
+/// The base commit and the checks that the work is measured against. Recorded before the agent begins,
+/// so that a later attempt does not read them from commits that the agent has pushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// The commit that the work begins from.
+    /// The base commit.
     pub base: String,
     /// How the repository is set up and checked.
     pub project: Project,
@@ -15,15 +15,15 @@ pub struct Start {
 /// How a repository is set up and checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Project {
-    /// Shell lines that prepare a fresh clone.
+    /// Shell commands that prepare a fresh clone.
     pub setup: Vec<String>,
-    /// Shell lines that must pass.
+    /// Shell commands that must succeed.
     pub checks: Vec<String>,
     /// Where the checks come from.
     pub checks_from: String,
-    /// Nobody named the checks: one whose tools are missing in the sandbox is no verdict on the work.
+    /// Whether the checks were guessed: one whose program is missing in the sandbox does not count.
     pub guessed: bool,
-    /// Why the repository's own file was not used.
+    /// Why the repository's settings file was not used.
     pub warning: Option<String>,
 }
 

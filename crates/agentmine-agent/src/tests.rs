@@ -1,5 +1,4 @@
-//! The loop through its public door: a model that says what the test wants, tools and a journal in
-//! memory.
+//! Tests of the loop through its public interface: a scripted model, and tools and a journal in memory.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -16,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::journal::{Entry, decode_all};
 use crate::*;
 
-/// Replies in order; keeps what it was asked.
+/// Replies in order, and records the requests.
 struct Scripted {
     replies: Mutex<VecDeque<Result<ModelReply, LlmError>>>,
     asked: Mutex<Vec<Vec<Message>>>,
@@ -68,12 +67,12 @@ impl Model for Scripted {
     }
 }
 
-/// Answers `ok`, or what the test says; keeps what was called.
+/// Returns `ok` or the configured fault, and records the calls.
 #[derive(Default)]
 struct Bench {
     called: Mutex<Vec<String>>,
     fault: Option<End>,
-    /// What each refresh and each call used of the model.
+    /// The use of the model by each call.
     uses: Usage,
     refreshed: Mutex<u32>,
     used: Mutex<Usage>,
@@ -117,7 +116,7 @@ impl Tools<End> for Bench {
 #[error("{0}")]
 struct End(&'static str);
 
-/// Keeps steps as the worker's journal would, in their stored form.
+/// Keeps steps in their stored form, like the worker's journal.
 #[derive(Default)]
 struct Memory {
     steps: Mutex<Vec<Step>>,
@@ -162,7 +161,7 @@ impl Journal<End> for Memory {
     }
 }
 
-/// Facts in order; the last one again and again.
+/// Returns facts in order, and then the last ones repeatedly.
 struct Measured(Mutex<VecDeque<Facts>>);
 
 #[async_trait]
@@ -318,8 +317,8 @@ async fn nothing_runs_when_the_reply_could_not_be_journaled() {
 }
 
 #[tokio::test]
-async fn failing_checks_send_it_back_to_work_with_their_output() {
-    let mut run = Run::of(vec![says("done"), says("mended")]);
+async fn failing_checks_are_returned_to_the_model_with_their_output() {
+    let mut run = Run::of(vec![says("done"), says("fixed")]);
     run.facts = vec![bad(), good()];
     let outcome = run.go().await.unwrap();
     assert_eq!((outcome.missing, outcome.rounds), (None, 2));
@@ -327,7 +326,7 @@ async fn failing_checks_send_it_back_to_work_with_their_output() {
         panic!()
     };
     assert!(
-        text.contains("`make test` ended with exit code 2") && text.contains("boom"),
+        text.contains("`make test` failed with exit code 2") && text.contains("boom"),
         "{text}"
     );
 }
@@ -343,16 +342,19 @@ async fn after_the_last_round_the_result_is_partial_and_says_so() {
 }
 
 #[tokio::test]
-async fn an_empty_reply_is_asked_again_and_three_are_stuck() {
+async fn an_empty_reply_is_retried_and_three_are_stuck() {
     let run = Run::of(vec![says(""), says("done")]);
     assert_eq!(run.go().await.unwrap().missing, None);
     let run = Run::of(vec![says(""), says(" "), says("")]);
     let missing = run.go().await.unwrap().missing.unwrap();
-    assert!(missing.contains("3 empty or cut replies"), "{missing}");
+    assert!(
+        missing.contains("3 empty or truncated replies"),
+        "{missing}"
+    );
 }
 
 #[tokio::test]
-async fn calls_of_a_cut_reply_are_not_run_but_answered() {
+async fn calls_of_a_truncated_reply_get_an_error_and_are_not_run() {
     let cut = ModelReply {
         stop: Stop::Length,
         ..calls(&["1"])
@@ -393,7 +395,7 @@ async fn limits_are_checked_before_each_model_call() {
 }
 
 #[tokio::test]
-async fn a_stop_request_ends_the_session_before_the_model_is_asked() {
+async fn a_stop_request_ends_the_session_before_the_model_is_called() {
     let mut run = Run::of(vec![says("never")]);
     run.journal.interrupt = Some(End("stop"));
     assert_eq!(ended(&run).await, End("stop"));
@@ -408,7 +410,7 @@ async fn a_workers_error_in_a_tool_ends_the_session() {
 }
 
 #[tokio::test]
-async fn a_model_without_a_reply_ends_the_session_with_its_error() {
+async fn a_failed_model_call_ends_the_session_with_its_error() {
     let run = Run::of(Vec::new());
     run.model
         .replies
@@ -423,8 +425,8 @@ async fn a_model_without_a_reply_ends_the_session_with_its_error() {
 }
 
 #[tokio::test]
-async fn a_resumed_session_goes_on_and_tells_the_model_of_the_interrupted_call() {
-    let first = Run::of(vec![calls(&["1", "2"]), says("never asked")]);
+async fn a_resumed_session_continues_and_reports_the_interrupted_call_to_the_model() {
+    let first = Run::of(vec![calls(&["1", "2"]), says("never sent")]);
     first.go().await.unwrap();
     // Killed between the two calls: the second has no result.
     let steps: Vec<Step> = first.journal.steps().into_iter().take(5).collect();
@@ -453,12 +455,12 @@ async fn a_resumed_session_goes_on_and_tells_the_model_of_the_interrupted_call()
     assert!(matches!(asked.last(), Some(Message::User { text }) if text.contains("replaced")));
     assert_eq!(
         outcome.usage.model_calls, 2,
-        "what the first session used counts"
+        "the usage of the first session counts"
     );
 }
 
 #[tokio::test]
-async fn a_session_resumed_behind_the_last_word_measures_without_asking_again() {
+async fn a_session_resumed_after_the_final_message_measures_without_a_model_call() {
     let first = Run::of(vec![says("done")]);
     first.go().await.unwrap();
     let steps = first.journal.steps();
@@ -468,7 +470,7 @@ async fn a_session_resumed_behind_the_last_word_measures_without_asking_again() 
 }
 
 #[tokio::test]
-async fn the_conversation_only_grows_so_that_prompt_caching_works() {
+async fn the_conversation_is_append_only_for_prompt_caching() {
     let run = Run::of(vec![calls(&["1"]), calls(&["2"]), says(""), says("done")]);
     run.go().await.unwrap();
     for pair in run.model.asked().windows(2) {
@@ -477,7 +479,7 @@ async fn the_conversation_only_grows_so_that_prompt_caching_works() {
 }
 
 #[test]
-fn the_models_words_cannot_close_issues_ping_people_or_forge_markers() {
+fn text_of_the_model_cannot_close_issues_mention_people_or_forge_markers() {
     let outcome = RunOutcome {
         facts: good(),
         missing: None,
@@ -517,7 +519,7 @@ fn output_in_a_pull_request_cannot_leave_its_code_block() {
 }
 
 #[tokio::test]
-async fn a_full_context_ends_with_what_was_done_so_far() {
+async fn a_full_context_ends_with_the_work_so_far() {
     let run = Run::of(vec![calls(&["1"])]);
     let full = LlmError::ContextTooLong("128k".into());
     run.model.replies.lock().unwrap().push_back(Err(full));
@@ -526,7 +528,7 @@ async fn a_full_context_ends_with_what_was_done_so_far() {
 }
 
 #[tokio::test]
-async fn a_session_killed_between_the_opening_prompts_still_tells_the_task() {
+async fn a_session_killed_between_the_opening_prompts_still_sends_the_task() {
     let first = Run::of(vec![says("done")]);
     first.go().await.unwrap();
     let second = Run::of(vec![says("done")]);
@@ -535,14 +537,14 @@ async fn a_session_killed_between_the_opening_prompts_still_tells_the_task() {
 }
 
 #[test]
-fn a_guessed_check_that_cannot_be_run_is_no_verdict() {
+fn a_guessed_check_that_cannot_run_does_not_count() {
     let mut facts = bad();
     facts.checks[0].could_not_run = true;
     assert_eq!(judge(&facts), Verdict::Enough);
 }
 
 #[tokio::test]
-async fn the_offer_is_refreshed_before_each_model_call_and_only_then() {
+async fn tools_are_refreshed_only_before_each_model_call() {
     let run = Run::of(vec![calls(&["1", "2"]), says("done")]);
     run.go().await.unwrap();
     let offered = run.model.offered.lock().unwrap().clone();
@@ -550,8 +552,8 @@ async fn the_offer_is_refreshed_before_each_model_call_and_only_then() {
 }
 
 #[tokio::test]
-async fn what_tools_use_of_the_model_counts_against_the_budget() {
-    let mut run = Run::of(vec![calls(&["1"]), says("not asked any more")]);
+async fn use_of_the_model_by_tools_counts_against_the_budget() {
+    let mut run = Run::of(vec![calls(&["1"]), says("never sent")]);
     run.tools.uses = Usage {
         model_calls: 1,
         cost_micros: 700,
@@ -565,14 +567,14 @@ async fn what_tools_use_of_the_model_counts_against_the_budget() {
 }
 
 #[test]
-fn what_tools_used_of_the_model_is_known_on_resume() {
+fn use_of_the_model_by_tools_is_restored_on_resume() {
     let used = Usage {
         model_calls: 1,
         output_tokens: 5,
         ..Usage::default()
     };
     let entry = Entry::ModelUse {
-        text: "a server asked the model".into(),
+        text: "a server called the model".into(),
         usage: used,
     };
     let (history, usage) = History::replay(&[entry]);
@@ -581,7 +583,7 @@ fn what_tools_used_of_the_model_is_known_on_resume() {
 }
 
 #[test]
-fn a_pull_request_shows_the_facts_and_apart_from_them_the_models_words() {
+fn a_pull_request_separates_the_facts_from_the_text_of_the_model() {
     let web = |host: &str, refused: Option<&str>| WebRequest {
         host: host.into(),
         count: 2,
@@ -624,7 +626,7 @@ fn a_pull_request_shows_the_facts_and_apart_from_them_the_models_words() {
 }
 
 #[test]
-fn long_lists_in_a_pull_request_are_cut_and_counted() {
+fn long_lists_in_a_pull_request_are_truncated_and_counted() {
     let files = (0..53).map(|n| ChangedFile {
         path: format!("f{n}"),
         added: Some(1),
@@ -652,12 +654,12 @@ fn long_lists_in_a_pull_request_are_cut_and_counted() {
     assert!(text.body.contains("| … and 3 more"), "{}", text.body);
     assert!(text.body.contains("\n… and 2 more"), "{}", text.body);
     assert!(text.body.contains("No checks are known"));
-    assert!(!text.body.contains("Changed files that decide"));
+    assert!(!text.body.contains("Changed files that control"));
     assert!(!text.body.contains(&"w".repeat(8_001)));
 }
 
 #[tokio::test]
-async fn an_empty_and_a_cut_reply_are_answered_each_in_its_own_way() {
+async fn empty_and_truncated_replies_get_different_prompts() {
     let cut = ModelReply {
         stop: Stop::Length,
         ..calls(&["1"])
@@ -665,7 +667,7 @@ async fn an_empty_and_a_cut_reply_are_answered_each_in_its_own_way() {
     let run = Run::of(vec![says(" "), cut, says("done")]);
     run.go().await.unwrap();
     let last = run.model.asked().pop().unwrap();
-    let said: Vec<&str> = last
+    let prompts: Vec<&str> = last
         .iter()
         .filter_map(|message| match message {
             Message::User { text } => Some(text.as_str()),
@@ -673,8 +675,14 @@ async fn an_empty_and_a_cut_reply_are_answered_each_in_its_own_way() {
         })
         .skip(1)
         .collect();
-    assert!(said[0].starts_with("Your reply was empty"), "{said:?}");
-    assert!(said[1].starts_with("Your reply was cut off"), "{said:?}");
+    assert!(
+        prompts[0].starts_with("Your reply was empty"),
+        "{prompts:?}"
+    );
+    assert!(
+        prompts[1].starts_with("Your reply was cut off"),
+        "{prompts:?}"
+    );
     assert!(run.tools.called.lock().unwrap().is_empty());
 }
 

@@ -1,17 +1,17 @@
-//! Whether the facts are enough for "done".
+//! Decides whether the facts are sufficient for "done".
 
 use crate::facts::Facts;
 
-/// Whether the facts are enough for "done".
+/// Whether the facts are sufficient for "done".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// They are.
+    /// They are sufficient.
     Enough,
-    /// They are not: what is missing, one line each.
+    /// They are not; the text lists what is missing.
     NotEnough(String),
 }
 
-/// Judges the facts: a pushed commit that changes something, checks that pass, no placeholders.
+/// Judges the facts. Sufficient is a pushed commit with changes, passing checks and no placeholders.
 #[must_use]
 pub fn judge(facts: &Facts) -> Verdict {
     let mut missing = Vec::new();
@@ -29,7 +29,7 @@ pub fn judge(facts: &Facts) -> Verdict {
         .filter(|c| c.exit_code != 0 && !c.could_not_run)
     {
         missing.push(format!(
-            "- `{}` ended with exit code {} on the pushed commit:\n{}",
+            "- `{}` failed with exit code {} on the pushed commit:\n{}",
             check.command,
             check.exit_code,
             indent(&check.output)
@@ -39,7 +39,7 @@ pub fn judge(facts: &Facts) -> Verdict {
         missing.push(format!("- a placeholder was added: {place}"));
     }
     if facts.diff_cut {
-        missing.push("- the difference is too large to be looked through".to_owned());
+        missing.push("- the diff is too large to be checked completely".to_owned());
     }
     if missing.is_empty() {
         Verdict::Enough
@@ -55,9 +55,9 @@ fn indent(text: &str) -> String {
         .join("\n")
 }
 
-/// Finds lines that mark unfinished work, among added lines given as (path, line number, text).
+/// Finds added lines that mark unfinished work. Lines are given as (path, line number, text).
 pub fn placeholders<'a>(added: impl Iterator<Item = (&'a str, u64, &'a str)>) -> Vec<String> {
-    // Only what says outright that code is missing; a plain TODO is a project's own habit.
+    // Only signs that code is missing; a plain TODO may be a convention of the project.
     const SIGNS: [&str; 9] = [
         "todo!(",
         "unimplemented!(",
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn every_lack_is_told_at_once() {
+    fn all_missing_parts_are_reported_together() {
         let mut facts = good();
         facts.checks[0].exit_code = 1;
         facts.checks[0].output = "expected Hello".into();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_found_in_added_lines_only_where_code_is_missing() {
+    fn placeholders_are_lines_where_code_is_missing() {
         let lines = [
             ("src/a.rs", 3, "    todo!(\"later\")"),
             ("src/b.py", 9, "    raise NotImplementedError"),

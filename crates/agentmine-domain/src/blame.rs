@@ -2,24 +2,24 @@
 
 use chrono::{DateTime, Utc};
 
-/// Whose fault an error is. An error says this of itself; what it means for the task (try again,
-/// fail, give back) is decided in one place, by the consumer.
+/// Whose fault an error is. Each error type reports it; the consumer alone decides what it means for
+/// the task (retry, fail, give back).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
     /// The task itself: its repository, its instructions, its permissions, or what the agent did.
     Task,
-    /// Something outside that is away or overloaded: a model API, a tracker, a git host, the engine,
-    /// the store.
+    /// An external service is unavailable or overloaded: a model API, a tracker, a git host, the
+    /// container engine, the store.
     World {
-        /// When the other side said that it can be asked again.
+        /// When the service accepts requests again, if it said so.
         until: Option<DateTime<Utc>>,
     },
-    /// A fault of this program or of its configuration.
+    /// A bug in this program or an error in its configuration.
     Ours,
 }
 
 impl Blame {
-    /// The world's, with no known end.
+    /// An outage without a known end.
     pub const OUTAGE: Self = Self::World { until: None };
 
     /// When it can be tried again, if the other side said so.

@@ -1,11 +1,11 @@
-//! What a session may use, and what it has used.
+//! The budget of a task, and its usage.
 
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The limits of one task. `None` is no limit.
+/// The limits of one task. `None` means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
     /// Model calls.
@@ -19,11 +19,11 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Which limit `used` has reached, in words; `None` when there is room for one more model call.
+    /// Describes the limit that `used` has reached; `None` if one more model call is allowed.
     #[must_use]
     pub fn exceeded(&self, used: &Usage, elapsed: Duration) -> Option<String> {
         if used.model_calls >= self.steps {
-            return Some(format!("{} model calls, the limit", self.steps));
+            return Some(format!("limit of {} model calls reached", self.steps));
         }
         if let Some(limit) = self.tokens
             && used.total_tokens() >= limit
@@ -42,7 +42,7 @@ impl Budget {
         }
         if elapsed >= self.wall_time {
             return Some(format!(
-                "{} s of wall time, the limit",
+                "limit of {} s of wall time reached",
                 self.wall_time.as_secs()
             ));
         }
@@ -50,15 +50,15 @@ impl Budget {
     }
 }
 
-/// What was used.
+/// Resources used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// Calls of the model that gave a reply.
+    /// Model calls that returned a reply.
     pub model_calls: u32,
-    /// Calls of tools.
+    /// Tool calls.
     pub tool_calls: u32,
-    /// Tokens sent, cached ones included.
+    /// Tokens sent, including cached ones.
     pub input_tokens: u64,
     /// Tokens sent that the provider had cached.
     pub cached_tokens: u64,
@@ -69,7 +69,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Input and output together.
+    /// Input and output tokens together.
     #[must_use]
     pub fn total_tokens(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
@@ -107,7 +107,7 @@ mod tests {
     };
 
     #[test]
-    fn the_first_limit_reached_is_told() {
+    fn the_first_limit_reached_is_reported() {
         let fresh = Usage::default();
         assert_eq!(BUDGET.exceeded(&fresh, Duration::ZERO), None);
         let calls = Usage {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_just_not_reached_is_none() {
+    fn usage_just_below_every_limit_is_allowed() {
         let below = Usage {
             model_calls: 2,
             input_tokens: 50,

@@ -12,34 +12,34 @@ use crate::task::{EndState, TaskState};
 named!(
     /// The kind of an effect.
     EffectKind, "effect" {
-        /// The item's label is moved.
+        /// Changes the item's label.
         Label = "label",
-        /// A comment is written or edited.
+        /// Posts or edits a comment.
         Comment = "comment",
-        /// A pull request is opened.
+        /// Opens a pull request.
         PullRequest = "pull_request",
     }
 );
 
 named!(
-    /// Which of the fleet's labels an item carries. The trackers' own names for them are configured.
+    /// The labels that the fleet sets on an item. Their names on the tracker are configurable.
     TaskLabel, "label" {
         /// The task is queued or leased.
         Processing = "processing",
-        /// The task ended well.
+        /// The task ended with a result.
         Done = "done",
         /// The task is paused.
         Paused = "paused",
-        /// The task was stopped on request.
+        /// The task was stopped.
         Stopped = "stopped",
-        /// The task ended badly.
+        /// The task failed.
         Failed = "failed",
     }
 );
 
 impl TaskLabel {
-    /// The label of a task in this state. A state that is over or paused has the same name as its
-    /// label; the store's search for unreported tasks relies on that.
+    /// The label of a task in this state. Final states and `paused` have the same name as their label;
+    /// the store's search for tasks that are not yet reported relies on that.
     #[must_use]
     pub fn of(state: TaskState) -> Self {
         match state {
@@ -52,8 +52,8 @@ impl TaskLabel {
     }
 }
 
-/// The identity of one effect of a task: `(task, kind, key, epoch)` is unique in the store. Made only by
-/// the constructors, so that every process that writes or looks for an effect names it alike.
+/// The identity of one effect of a task: `(task, kind, key, epoch)` is unique in the store. Created only
+/// by the constructors, so that all processes use the same key for the same effect.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EffectKey {
     kind: EffectKind,
@@ -62,7 +62,7 @@ pub struct EffectKey {
 }
 
 impl EffectKey {
-    /// A label move. A task can be paused and resumed, so the same label may be due once per epoch.
+    /// A label change. A task can be paused and resumed, so the same label may be set once per epoch.
     #[must_use]
     pub fn label(label: TaskLabel, epoch: Epoch) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl EffectKey {
         }
     }
 
-    /// The task's one progress comment, which is edited in place.
+    /// The task's progress comment, which is edited in place.
     #[must_use]
     pub fn progress_comment() -> Self {
         Self::once_per_task(EffectKind::Comment, "progress")
@@ -98,13 +98,13 @@ impl EffectKey {
         self.kind
     }
 
-    /// Which one of its kind.
+    /// Identifies the effect within its kind.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The epoch it belongs to; 0 where an effect happens once in the life of a task.
+    /// The epoch it belongs to; 0 if the effect happens once per task.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_of_a_task_at_rest_has_the_name_of_its_state() {
+    fn the_label_of_an_unleased_task_has_the_name_of_its_state() {
         let at_rest = EndState::ALL.iter().map(|end| TaskState::Ended(*end));
         for state in at_rest.chain([TaskState::Paused]) {
             assert_eq!(TaskLabel::of(state).as_str(), state.as_str());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn one_label_is_due_again_in_the_next_epoch() {
+    fn a_label_can_be_set_again_in_the_next_epoch() {
         let paused = |epoch| EffectKey::label(TaskLabel::Paused, Epoch(epoch));
         assert_eq!(paused(1), paused(1));
         assert_ne!(paused(1), paused(2));

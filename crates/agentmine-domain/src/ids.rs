@@ -1,4 +1,4 @@
-//! One type for each kind of id, so that they cannot be mixed up.
+//! One type for each kind of id, so that they cannot be confused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A string that is not an id of the kind that was asked for.
+/// A string that is not a valid id of the expected kind.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{input:?} is not a {what}; expected {expected}")]
 pub struct ParseIdError {
@@ -46,12 +46,12 @@ macro_rules! number_id {
 }
 
 number_id!(
-    /// A task's number, for people: small, dense, given by the store.
+    /// A task's number, for people: small and assigned by the store.
     TaskNumber,
     "task number"
 );
 number_id!(
-    /// A session's number, given by the store.
+    /// A session's number, assigned by the store.
     SessionId,
     "session id"
 );
@@ -61,7 +61,7 @@ number_id!(
     "epoch"
 );
 number_id!(
-    /// The place of a step in a task's journal, from 1.
+    /// The position of a step in a task's journal, from 1.
     Seq,
     "step number"
 );
@@ -72,15 +72,15 @@ number_id!(
 pub struct TaskId(pub Uuid);
 
 impl TaskId {
-    /// A new id whose order is the order of creation (UUID version 7).
+    /// A new id; ids sort by time of creation (UUID version 7).
     #[must_use]
     pub fn new() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// Eight hex digits that tell tasks of one item apart in a branch name.
+    /// Eight hex digits that distinguish the tasks of one item in branch names.
     ///
-    /// They are the last ones: the first digits of a version 7 UUID are its clock.
+    /// They are the last digits, since the first digits of a version 7 UUID are a timestamp.
     #[must_use]
     pub fn short(&self) -> String {
         let hex = self.0.simple().to_string();
@@ -128,13 +128,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_may_be_written_as_on_the_tracker() {
+    fn a_number_may_be_prefixed_as_on_the_tracker() {
         assert_eq!("#12".parse(), Ok(TaskNumber(12)));
         assert_eq!("12".parse(), Ok(TaskNumber(12)));
     }
 
     #[test]
-    fn a_bad_number_says_what_was_seen_and_expected() {
+    fn the_error_for_an_invalid_number_names_input_and_expectation() {
         let err = "twelve".parse::<SessionId>().unwrap_err();
         assert_eq!(
             err.to_string(),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_made_in_one_millisecond_have_different_short_ids() {
+    fn tasks_created_in_one_millisecond_have_different_short_ids() {
         assert_ne!(TaskId::new().short(), TaskId::new().short());
     }
 

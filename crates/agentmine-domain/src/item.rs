@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::UnknownName;
 
-/// Which adapter speaks for a tracker.
+/// The kind of a tracker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrackerKind {
@@ -83,21 +83,21 @@ impl FromStr for ItemKind {
     }
 }
 
-/// Names one item of one tracker for good: a repository's numeric id survives rename and transfer.
+/// The permanent identity of an item: a repository's numeric id does not change on rename or transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ItemRef {
-    /// Which adapter.
+    /// The kind of tracker.
     pub tracker: TrackerKind,
     /// The tracker's host, e.g. `github.com`; `localhost` for a local folder.
     pub host: String,
-    /// The tracker's own id of the repository (a number on GitHub and GitLab, a digest of the path
-    /// on a local folder).
+    /// The tracker's id of the repository (a number on GitHub and GitLab, a digest of the path for a
+    /// local folder).
     pub repo_id: String,
-    /// Where the repository is now, e.g. `owner/name`. Not part of the identity.
+    /// The repository's current path, e.g. `owner/name`. Not part of the identity.
     pub repo_path: String,
     /// Issue or pull request.
     pub kind: ItemKind,
-    /// The number people see.
+    /// The item's number on the tracker.
     pub number: u64,
 }
 
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn trackers_and_kinds_read_back_by_name() {
+    fn tracker_and_item_kinds_are_parsed_from_their_names() {
         for kind in [TrackerKind::GitHub, TrackerKind::GitLab, TrackerKind::Local] {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_is_shown_as_people_write_it() {
+    fn an_item_is_displayed_as_path_and_number() {
         let item = ItemRef {
             tracker: TrackerKind::GitLab,
             host: "gitlab.example".into(),

@@ -1,7 +1,7 @@
-//! The words of AgentMine as types: what a task is, what states it passes through, what is recorded.
+//! The domain types of AgentMine: tasks and their states, sessions, steps, effects, budgets.
 //!
-//! Nothing here does I/O and nothing knows of an adapter. Wire, row and API shapes live at the
-//! boundaries and become these types there.
+//! This crate does no I/O and has no knowledge of adapters. Wire, row and API types are defined at the
+//! boundaries and converted to these types there.
 
 mod blame;
 mod budget;

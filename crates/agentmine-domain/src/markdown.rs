@@ -1,6 +1,6 @@
-//! Foreign texts (of a model, a command, a repository) in Markdown that a forge renders.
+//! Embeds untrusted texts (from a model, a command, a repository) in Markdown that a forge renders.
 
-/// A foreign text as a code block that the text cannot end.
+/// An untrusted text as a code block that the text cannot close.
 #[must_use]
 pub fn fenced(text: &str) -> String {
     let text = text.trim();
@@ -14,7 +14,8 @@ pub fn fenced(text: &str) -> String {
     format!("{fence}text\n{text}\n{fence}")
 }
 
-/// A foreign text that cannot close other issues, mention people, show images or forge our markers.
+/// An untrusted text, changed so that it cannot close issues, mention people, show images or forge
+/// AgentMine's markers.
 #[must_use]
 pub fn neutralized(text: &str) -> String {
     text.replace('<', "&lt;")
@@ -31,7 +32,7 @@ pub fn neutralized(text: &str) -> String {
         .join("\n")
 }
 
-/// `#` at the start of a line is a heading, not an issue number: it is restored.
+/// Restores `#` at the start of a line, where it marks a heading and not an issue number.
 fn restore_heading(line: &str) -> String {
     let bare = line.replace("#\u{200b}", "#");
     let hashes = bare.chars().take_while(|c| *c == '#').count();
@@ -43,7 +44,7 @@ fn restore_heading(line: &str) -> String {
     }
 }
 
-/// A foreign text for a table's cell or a code span; at most 200 characters.
+/// An untrusted text for a table cell or a code span; at most 200 characters.
 #[must_use]
 pub fn cell(text: &str) -> String {
     cap(text, 200)
@@ -52,7 +53,7 @@ pub fn cell(text: &str) -> String {
         .replace('`', "'")
 }
 
-/// At most `max` characters of a text; a cut ends in `…`.
+/// The first `max` characters of a text; `…` marks a truncated one.
 #[must_use]
 pub fn cap(text: &str, max: usize) -> String {
     if text.chars().count() <= max {
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_mentions_closes_and_embeds_nothing() {
+    fn untrusted_text_cannot_mention_close_or_embed() {
         let text = "<b> ![x](y) @me #1 GH-2 /issues/3 /pull/4 /merge_requests/5";
         assert_eq!(
             neutralized(text),
@@ -91,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_ends_neither_its_row_nor_its_code_span() {
+    fn a_cell_cannot_close_its_row_or_its_code_span() {
         assert_eq!(cell("a|b`c\nd\re"), "a\\|b'c d e");
         assert_eq!(cell(&"x".repeat(300)).chars().count(), 201);
     }
 
     #[test]
-    fn a_cut_is_marked() {
+    fn a_truncated_text_is_marked() {
         assert_eq!(cap("äöü", 3), "äöü");
         assert_eq!(cap("äöüß", 3), "äöü…");
     }

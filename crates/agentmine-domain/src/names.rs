@@ -1,6 +1,6 @@
-//! Enums whose variants have one stable name each, in rows, messages and logs.
+//! Enums whose variants each have one stable name in rows, messages and logs.
 
-/// A name in a row or message that is none of the known ones.
+/// An unknown name in a row or message.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("unknown {what} {seen:?}")]
 pub struct UnknownName {
@@ -25,7 +25,7 @@ macro_rules! named {
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant,)+ }
 
         impl $name {
-            /// Every variant, in order.
+            /// All variants, in order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The stable name in rows, messages and logs.

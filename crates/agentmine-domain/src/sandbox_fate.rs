@@ -1,12 +1,12 @@
-//! What is known of a sandbox by the lease it belongs to.
+//! Whether a sandbox is still in use, according to its lease.
 
-/// What the store knows of a sandbox that was started for a task under an epoch.
+/// Whether a sandbox that was started for a task under an epoch is still in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxFate {
-    /// Its lease is the current one, and has not run out.
+    /// Its lease is the current one and has not expired.
     Alive,
-    /// Its task is over, queued, paused or leased under another epoch, or the lease has run out.
+    /// Its task has ended, is queued, paused or leased under another epoch, or the lease has expired.
     Dead,
-    /// No row knows the task.
+    /// There is no row for the task.
     Unknown,
 }

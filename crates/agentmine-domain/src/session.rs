@@ -10,19 +10,19 @@ use std::fmt;
 use std::str::FromStr;
 
 named!(
-    /// How a session ended. A task may go on after any of these but `done`, `failed` and `stopped`.
+    /// How a session ended. The task may continue, except after `done`, `failed` and `stopped`.
     SessionEnd, "session end" {
-        /// The task ended well.
+        /// The task ended with a result.
         Done = "done",
-        /// The task ended badly.
+        /// The task failed.
         Failed = "failed",
-        /// The task was stopped by somebody.
+        /// A person stopped the task.
         Stopped = "stopped",
-        /// The task was set aside by somebody.
+        /// A person paused the task.
         Paused = "paused",
-        /// The worker gave the task back, to be taken up again.
+        /// The worker gave the task back to the queue.
         Released = "released",
-        /// The lease ran out: the worker died or lost the store.
+        /// The lease expired: the worker died or lost the store.
         Expired = "expired",
     }
 );
@@ -30,7 +30,7 @@ named!(
 /// One worker's run of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Session {
-    /// Its number.
+    /// The session's number.
     pub id: SessionId,
     /// The task it ran.
     pub task: TaskId,
@@ -38,7 +38,7 @@ pub struct Session {
     pub task_number: TaskNumber,
     /// The lease's epoch.
     pub epoch: Epoch,
-    /// Who ran it.
+    /// The worker that ran it.
     pub worker: WorkerId,
     /// The model's name.
     pub model: Option<String>,
@@ -48,8 +48,8 @@ pub struct Session {
     pub ended_at: Option<DateTime<Utc>>,
     /// How it ended; `None` while it runs.
     pub end: Option<SessionEnd>,
-    /// In words: why.
+    /// Why it ended.
     pub reason: Option<String>,
-    /// What it used.
+    /// Its usage.
     pub usage: Usage,
 }

@@ -1,4 +1,4 @@
-//! The journal's rows: what happened in a session, in order, never rewritten.
+//! The rows of the journal: the events of a session, in order and append-only.
 
 use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
@@ -15,22 +15,22 @@ named!(
     StepKind, "step kind" {
         /// The text that opened or continued the conversation: the task, a correction.
         Prompt = "prompt",
-        /// A reply of the model, with the calls it asks for. A call in it without a later
-        /// `tool_result` was interrupted: its outcome is unknown.
+        /// A reply of the model with its tool calls. A call without a later `tool_result` was
+        /// interrupted, and its outcome is unknown.
         ModelReply = "model_reply",
         /// The result of one tool call.
         ToolResult = "tool_result",
         /// A phase began.
         Phase = "phase",
-        /// A fact that the worker measured: the start of the work, a check's exit code.
+        /// A fact that the worker recorded: the start of the work, the result of a measurement.
         Fact = "fact",
-        /// Something a reader of the transcript should know.
+        /// A note for readers of the transcript.
         Note = "note",
     }
 );
 
-/// The encoded content of a step. Its one reader and writer is the journal's type,
-/// `agentmine_agent::journal::Entry`; everything else passes it on unread.
+/// The encoded content of a step. Only `agentmine_agent::journal::Entry` encodes and decodes it;
+/// everything else passes it on unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StepPayload(Value);
@@ -39,7 +39,7 @@ impl StepPayload {
     /// Encodes a value as JSON.
     ///
     /// # Errors
-    /// When the value has no JSON form (a map with keys that are not strings).
+    /// Returns an error if the value cannot be JSON (a map with keys that are not strings).
     pub fn encode(value: &impl Serialize) -> serde_json::Result<Self> {
         serde_json::to_value(value).map(Self)
     }
@@ -47,7 +47,7 @@ impl StepPayload {
     /// Decodes the value.
     ///
     /// # Errors
-    /// When the JSON is not of this shape.
+    /// Returns an error if the JSON does not match `T`.
     pub fn decode<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         T::deserialize(&self.0)
     }
@@ -70,11 +70,11 @@ impl FromStr for StepPayload {
 /// One recorded event of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Its place in the task's journal, from 1, over all sessions of the task.
+    /// The position in the task's journal, from 1, across all sessions of the task.
     pub seq: Seq,
-    /// Under which lease it was recorded.
+    /// The epoch of the lease under which it was recorded.
     pub epoch: Epoch,
-    /// What it records.
+    /// The kind.
     pub kind: StepKind,
     /// The content.
     pub payload: StepPayload,
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_survives_its_text_form() {
+    fn a_payload_survives_serialization_as_text() {
         let payload = StepPayload::encode(&[("a\u{0}", 1.5)]).unwrap();
         let read: StepPayload = payload.to_string().parse().unwrap();
         assert_eq!(read, payload);

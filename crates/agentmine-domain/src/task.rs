@@ -1,4 +1,4 @@
-//! A task and the states it passes through.
+//! A task and its states.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,9 +13,9 @@ use crate::names::{UnknownName, named};
 named!(
     /// What the worker that holds a lease is doing.
     Phase, "phase" {
-        /// Making the sandbox and cloning into it.
+        /// Starting the sandbox and cloning into it.
         Preparing = "preparing",
-        /// The model's tool loop.
+        /// Running the model's tool loop.
         Running = "running",
         /// Gathering facts on the pushed commit.
         Verifying = "verifying",
@@ -25,63 +25,63 @@ named!(
 );
 
 named!(
-    /// How a task ended. No state follows one of these.
+    /// How a task ended. These states are final.
     EndState, "end state" {
-        /// The result stands, as measured.
+        /// There is a measured result.
         Done = "done",
-        /// It could not be done; the reason is in the row.
+        /// The task failed; the reason is in the row.
         Failed = "failed",
-        /// Somebody stopped it.
+        /// A person stopped the task.
         Stopped = "stopped",
     }
 );
 
 named!(
-    /// Which of the queues, one per class, carries a task's wake-ups.
+    /// The priority of a task. Each priority has its own queue of wake-ups.
     Priority, "priority" {
-        /// When nothing else waits.
+        /// After all others.
         Low = "low",
         /// The default.
         Medium = "medium",
         /// Before medium.
         High = "high",
-        /// Before all else.
+        /// Before all others.
         Critical = "critical",
     }
 );
 
 named!(
-    /// A task's state in the words that editors and people see.
+    /// A task's status as shown to editors and people.
     PublicStatus, "status" {
         /// Waiting for a worker.
         Open = "open",
         /// Leased or paused.
         InProgress = "in_progress",
-        /// Ended well.
+        /// Ended with a result.
         Done = "done",
-        /// Ended badly.
+        /// Failed.
         Failed = "failed",
-        /// Stopped by somebody.
+        /// Stopped by a person.
         Cancelled = "cancelled",
     }
 );
 
-/// Where a task stands. Derived from the row's few facts.
+/// The state of a task, derived from its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "state", content = "detail", rename_all = "snake_case")]
 pub enum TaskState {
     /// Waiting for a worker.
     Queued,
-    /// A worker has it.
+    /// A worker holds a lease on it.
     Leased(Phase),
-    /// Set aside by a person; its sandbox is gone, its checkpoints are not.
+    /// Paused by a person; its sandbox is removed, its checkpoints are kept.
     Paused,
-    /// Over.
+    /// The task has ended.
     Ended(EndState),
 }
 
 impl TaskState {
-    /// The state in the words that editors and people see (spec 003, `task_list`).
+    /// The status as shown to editors and people (spec 003, `task_list`).
     #[must_use]
     pub fn public(self) -> PublicStatus {
         match self {
@@ -93,7 +93,7 @@ impl TaskState {
         }
     }
 
-    /// The name of the state alone: `queued`, `leased`, `paused`, `done`, `failed` or `stopped`.
+    /// The name of the state without the phase: `queued`, `leased`, `paused`, `done`, `failed` or `stopped`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -114,24 +114,24 @@ impl fmt::Display for TaskState {
     }
 }
 
-/// What a producer asks the store to record.
+/// A task that a producer asks the store to record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTask {
     /// The item the task is about.
     pub item: ItemRef,
-    /// What set it off, as the tracker identifies it: a label event's id, a file's digest. The same
-    /// trigger never makes a second task, however old the scan that reports it.
+    /// The event that triggered the task: the id of a label event, or the digest of a file. The same
+    /// trigger never creates a second task, even if it is reported by an outdated scan.
     pub trigger: String,
     /// The item's title when it was found.
     pub title: String,
-    /// Where a person reads the item.
+    /// The item's web address.
     pub url: String,
-    /// Which queue.
+    /// The priority.
     pub priority: Priority,
 }
 
 impl NewTask {
-    /// `tracker|host|repo id|kind|number|trigger`.
+    /// The deduplication key: `tracker|host|repo id|kind|number|trigger`.
     #[must_use]
     pub fn dedup_key(&self) -> String {
         format!("{}|{}", self.item.key(), self.trigger)
@@ -141,33 +141,33 @@ impl NewTask {
 /// One piece of work from a tracker item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Task {
-    /// Identity; names the container.
+    /// The id, which also names the container.
     pub id: TaskId,
     /// The number for people.
     pub number: TaskNumber,
-    /// What it is about.
+    /// The item that it is about.
     pub item: ItemRef,
-    /// What set it off.
+    /// The event that triggered it.
     pub trigger: String,
     /// The item's title when it was found.
     pub title: String,
-    /// Where a person reads the item.
+    /// The item's web address.
     pub url: String,
-    /// Which queue.
+    /// The priority.
     pub priority: Priority,
-    /// Where it stands.
+    /// The state.
     pub state: TaskState,
     /// The epoch of the newest lease; 0 before the first.
     pub epoch: Epoch,
-    /// How many leases began. A lease that was given back in good order does not count.
+    /// The number of attempts. A lease that a worker gave back on shutdown does not count.
     pub attempt: u32,
-    /// Who holds or held the newest lease.
+    /// The worker that holds or held the newest lease.
     pub owner: Option<WorkerId>,
-    /// Until when the lease holds, by the store's clock.
+    /// When the lease expires, by the store's clock.
     pub lease_until: Option<DateTime<Utc>>,
-    /// Why it failed, stopped or is paused, in words.
+    /// Why it failed, was stopped, or is paused.
     pub reason: Option<String>,
-    /// Where the pull request is, once there is one.
+    /// The pull request's web address, once there is one.
     pub pull_request_url: Option<String>,
     /// When it was recorded.
     pub created_at: DateTime<Utc>,
@@ -176,7 +176,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// The one branch this task may push to. Deterministic, so that every attempt finds it again.
+    /// The only branch that this task may push to. It is the same for every attempt.
     #[must_use]
     pub fn branch(&self) -> String {
         let kind = match self.item.kind {
@@ -193,26 +193,26 @@ impl Task {
     }
 }
 
-/// Proof that a worker held the task when the store last answered. Every write to the store and
-/// every effect takes one, and is refused when its epoch is no longer the row's.
+/// Proof that a worker held the task when the store last answered. Every write of a session to the
+/// store requires one, and is refused if its epoch is no longer the row's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// The task.
     pub task: TaskId,
     /// The session that this lease began.
     pub session: SessionId,
-    /// The epoch it was given.
+    /// The epoch of the lease.
     pub epoch: Epoch,
-    /// Who holds it.
+    /// The worker that holds it.
     pub worker: WorkerId,
 }
 
-/// The message on the queue. It carries no state: the row is the task.
+/// A message in the queue. It carries no state, which is in the task's row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeUp {
-    /// Which row to look at.
+    /// The task to claim.
     pub task: TaskId,
-    /// Which queue it travels on.
+    /// The task's priority, which selects the queue.
     pub priority: Priority,
 }
 
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_reads_back() {
+    fn every_name_is_parsed_to_its_variant() {
         for p in Phase::ALL {
             assert_eq!(p.as_str().parse(), Ok(*p));
         }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_task_is_in_progress_to_people() {
+    fn a_paused_task_is_shown_as_in_progress() {
         assert_eq!(TaskState::Paused.public(), PublicStatus::InProgress);
         assert_eq!(
             TaskState::Ended(EndState::Stopped).public(),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_names_its_branch_and_its_container() {
+    fn branch_and_container_are_named_after_the_task() {
         let issue = task(ItemKind::Issue);
         assert_eq!(issue.branch(), "agentmine/issue-7-deadbeef");
         assert_eq!(
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dedup_key_is_of_item_and_trigger() {
+    fn the_dedup_key_consists_of_item_and_trigger() {
         let Task {
             item,
             trigger,

@@ -1,28 +1,28 @@
-//! Why an effect did not happen.
+//! Errors of effects.
 
 use agentmine_store::StoreError;
 use agentmine_trackers::TrackerError;
 
-/// Why an effect did not happen, or is not known to have happened. It may be tried again in whole.
+/// An effect failed, or its outcome is unknown. The whole effect may be retried.
 #[derive(Debug, thiserror::Error)]
 pub enum EffectError {
-    /// It could not be recorded, or the lease is lost.
+    /// The effect could not be recorded, or the lease is lost.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The tracker could not be written to.
+    /// The tracker could not be read or written.
     #[error(transparent)]
     Tracker(#[from] TrackerError),
-    /// What was recorded of it cannot be read.
+    /// The record of an earlier execution cannot be read.
     #[error("the record of {effect} cannot be read: {detail}")]
     Record {
         /// Which effect.
         effect: String,
-        /// What is wrong with it.
+        /// The decoding error.
         detail: serde_json::Error,
     },
 }
 
-/// Whether trying the same again is no use.
+/// Whether the error is permanent, so that a retry would not help.
 #[must_use]
 pub fn is_final(error: &TrackerError) -> bool {
     match error {

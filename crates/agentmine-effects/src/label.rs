@@ -1,4 +1,4 @@
-//! The label that shows on the item where its task is.
+//! The label that shows the state of the task on its item.
 
 use std::slice::from_ref;
 
@@ -10,11 +10,11 @@ use serde_json::Value;
 use crate::{EffectError, Effects};
 
 impl Effects {
-    /// Makes this the only one of our labels on the item. A task may be paused and resumed, so the
-    /// effect is keyed by the epoch too.
+    /// Replaces the fleet's labels on the item with this one. A task may be paused and resumed, so the
+    /// effect's key includes the epoch.
     ///
     /// # Errors
-    /// Of the store or the tracker.
+    /// Returns errors of the store and the tracker.
     pub async fn label(&self, label: TaskLabel) -> Result<(), EffectError> {
         let key = EffectKey::label(label, self.task.epoch);
         if let EffectState::Done(_) = self.begin(&key).await? {
@@ -24,10 +24,10 @@ impl Effects {
         self.done(&key, &Value::Null).await
     }
 
-    /// Moves the label of a task that no worker has claimed yet; later labels belong to the worker.
+    /// Sets the label of a task that no worker has claimed yet; later labels are the worker's.
     ///
     /// # Errors
-    /// Of the store or the tracker.
+    /// Returns errors of the store and the tracker.
     pub async fn label_queued(&self) -> Result<(), EffectError> {
         if self.task.state != TaskState::Queued || self.task.epoch.0 != 0 {
             return Ok(());
@@ -36,11 +36,11 @@ impl Effects {
         if let EffectState::Done(_) = self.begin(&key).await? {
             return Ok(());
         }
-        // A worker may have claimed and finished the task meanwhile: read it again, as late as possible.
+        // A worker may have claimed and finished the task meanwhile, so read it as late as possible.
         if self.state_now().await? == Some(TaskState::Queued) {
             self.set(TaskLabel::Processing).await?;
         }
-        // While the write was under way the task may have ended, and the worker's label is the last word.
+        // The task may have ended during the write; the worker's label then takes precedence.
         match self.state_now().await? {
             Some(TaskState::Ended(_) | TaskState::Paused) => {
                 let processing = from_ref(name(TaskLabel::Processing, &self.labels));
@@ -58,7 +58,7 @@ impl Effects {
         Ok(task.map(|task| task.state))
     }
 
-    /// The one label move.
+    /// Sets this label and removes the others. All label changes go through here.
     async fn set(&self, label: TaskLabel) -> Result<(), EffectError> {
         let add = name(label, &self.labels);
         let Labels {

@@ -1,11 +1,12 @@
-//! Every write to a tracker, once: labels, the progress comment, the pull request.
+//! Writes to a tracker, each of which happens once: labels, the progress comment, the pull request.
 //!
-//! Producer, consumer and sweep all write through [`Effects`], and nobody else writes to a tracker. Each
+//! Producer, consumer and sweep all write through [`Effects`]; nothing else writes to a tracker. Each
 //! write is an effect: its intent is recorded under a key that is unique within the task, then the
-//! outside world is looked at and written to, then the effect is recorded as done. Killed anywhere in
-//! between, the next caller looks before it acts. With a lease, recording the intent is fenced.
+//! tracker is read and written, then the effect is recorded as done. If the process is killed in
+//! between, the next caller reads the tracker before it writes. With a lease, recording the intent is
+//! fenced.
 //!
-//! Accepted: a tracker that applies a write and does not show it afterwards gets it twice.
+//! Accepted: if a tracker applies a write but does not show it afterwards, the write is repeated.
 
 mod error;
 mod label;
@@ -34,7 +35,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// For the worker that holds `lease`: no effect begins once the lease is another's.
+    /// For the worker that holds `lease`: no effect begins after the lease is lost.
     pub fn of_session(
         store: Arc<dyn Store>,
         tracker: Arc<dyn Tracker>,
@@ -48,7 +49,7 @@ impl Effects {
         }
     }
 
-    /// For a producer or a sweep, which hold no lease: `task` is as it was just read.
+    /// For a producer or a sweep, which hold no lease. `task` should have been read just before.
     pub fn of_reconciler(
         store: Arc<dyn Store>,
         tracker: Arc<dyn Tracker>,
@@ -64,16 +65,16 @@ impl Effects {
         }
     }
 
-    /// The tracker, for reading.
+    /// The tracker, for reads.
     #[must_use]
     pub fn tracker(&self) -> &dyn Tracker {
         self.tracker.as_ref()
     }
 
-    /// Writes the task's one comment, edited in place.
+    /// Posts the task's progress comment, or edits it in place.
     ///
     /// # Errors
-    /// Of the store or the tracker.
+    /// Returns errors of the store and the tracker.
     pub async fn comment(&self, body: &str) -> Result<(), EffectError> {
         let key = EffectKey::progress_comment();
         self.begin(&key).await?;
@@ -84,7 +85,7 @@ impl Effects {
         self.done(&key, &Value::Null).await
     }
 
-    /// Records the intent, or returns how far the effect has come.
+    /// Records the intent, and returns the state of the effect.
     async fn begin(&self, key: &EffectKey) -> Result<EffectState, EffectError> {
         let lease = self.lease.as_ref();
         Ok(self.store.effect_begin(self.task.id, lease, key).await?)

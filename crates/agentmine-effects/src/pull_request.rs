@@ -1,4 +1,4 @@
-//! The pull request.
+//! Opens and updates the pull request.
 
 use agentmine_domain::EffectKey;
 use agentmine_store::EffectState;
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EffectError, Effects};
 
-/// What is recorded of an opened pull request.
+/// The record of an opened pull request.
 #[derive(Serialize, Deserialize)]
 struct Opened {
     number: u64,
     url: String,
-    /// The commit whose measurement its text reports.
+    /// The commit that its text reports on.
     commit: String,
 }
 
 impl Effects {
-    /// Opens the pull request, or finds the one that an earlier attempt opened; then its text is
-    /// updated to report what was measured of `commit`.
+    /// Opens the pull request. If an earlier attempt already opened it, updates its text unless it
+    /// already reports on `commit`.
     ///
     /// # Errors
-    /// Of the store or the tracker.
+    /// Returns errors of the store and the tracker.
     pub async fn pull_request(
         &self,
         new: &NewPullRequest,

@@ -1,4 +1,4 @@
-//! Reports of how a task ended. Each may be repeated.
+//! Reports how a task ended. Every report may be repeated.
 
 use agentmine_domain::{EffectKey, TaskLabel, TaskState};
 use serde_json::Value;
@@ -6,14 +6,14 @@ use serde_json::Value;
 use crate::text::{failure_comment, result_comment, stopped_comment};
 use crate::{EffectError, Effects, is_final};
 
-/// In the place of a session's number, in reports that no session makes.
+/// Replaces the session's number in reports that no session makes.
 const NO_SESSION: &str = "ended";
 
 impl Effects {
-    /// Reports a result; `missing` where it is only partial.
+    /// Reports a result; `missing` is set if it is partial.
     ///
     /// # Errors
-    /// Of the store or the tracker.
+    /// Returns errors of the store and the tracker.
     pub async fn report_done(
         &self,
         url: &str,
@@ -24,29 +24,29 @@ impl Effects {
         self.label(TaskLabel::Done).await
     }
 
-    /// Reports that the task could not be done.
+    /// Reports that the task failed.
     ///
     /// # Errors
-    /// Of the store or the tracker.
+    /// Returns errors of the store and the tracker.
     pub async fn report_failed(&self, reason: &str, session: &str) -> Result<(), EffectError> {
         self.comment(&failure_comment(reason, session)).await?;
         self.label(TaskLabel::Failed).await
     }
 
-    /// Reports that a person stopped the task.
+    /// Reports that the task was stopped.
     ///
     /// # Errors
-    /// Of the store or the tracker.
+    /// Returns errors of the store and the tracker.
     pub async fn report_stopped(&self, reason: &str, session: &str) -> Result<(), EffectError> {
         self.comment(&stopped_comment(reason, session)).await?;
         self.label(TaskLabel::Stopped).await
     }
 
-    /// Reports what the row says, for a task that no worker holds. What the tracker refuses for good
-    /// is given up: it is recorded as done, so that it is not tried for ever.
+    /// Reports the state in the task's row, for a task that no worker holds. If the tracker refuses the
+    /// report permanently, it is recorded as done so that it is not retried forever.
     ///
     /// # Errors
-    /// Of the store, or a passing one of the tracker.
+    /// Returns errors of the store and temporary errors of the tracker.
     pub async fn report_end(&self) -> Result<(), EffectError> {
         let label = match self.task.state {
             TaskState::Queued | TaskState::Leased(_) => return Ok(()),

@@ -1,4 +1,4 @@
-//! Effects over a real store and a tracker in memory that keeps what was written to it.
+//! Tests of effects with a real store and a tracker in memory.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use uuid::Uuid;
 
 use super::*;
 
-/// What the tracker holds, and how often it was written to.
+/// The content of the tracker, and the number of writes.
 #[derive(Debug, Default)]
 struct Forge {
     labels: Vec<String>,
     comments: Vec<(String, String)>,
     pulls: Vec<(PullRequest, NewPullRequest)>,
     writes: u32,
-    /// Answers of the next writes, instead of doing them.
+    /// Errors that the next writes return.
     refusals: Vec<TrackerError>,
 }
 
@@ -161,7 +161,7 @@ struct World {
 }
 
 impl World {
-    /// A queued task whose item carries the request label and one of somebody else's.
+    /// A queued task whose item has the request label and one foreign label.
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("store.db").display());
@@ -208,7 +208,7 @@ impl World {
         self.store.end_lease(&claim.lease, &end).await.unwrap();
     }
 
-    /// As a producer or sweep that read the task just now.
+    /// Effects of a producer or sweep that has just read the task.
     async fn reconciler(&self) -> Effects {
         let task = self.store.task(self.task.id).await.unwrap().unwrap();
         self.reconciler_of(task)
@@ -248,7 +248,7 @@ impl World {
     }
 }
 
-fn over(state: EndState, reason: &str) -> LeaseEnd {
+fn finish(state: EndState, reason: &str) -> LeaseEnd {
     LeaseEnd::Finish {
         state,
         reason: Some(reason.into()),
@@ -282,7 +282,7 @@ fn pull(title: &str) -> NewPullRequest {
 }
 
 #[tokio::test]
-async fn a_label_replaces_all_others_of_ours_and_leaves_those_of_people() {
+async fn a_label_replaces_the_fleets_labels_and_keeps_foreign_ones() {
     let world = World::new().await;
     let effects = world.session(world.claim().await);
     for label in TaskLabel::ALL {
@@ -315,7 +315,7 @@ async fn a_label_is_moved_once_in_each_epoch() {
 }
 
 #[tokio::test]
-async fn a_label_that_the_tracker_did_not_take_is_moved_by_the_next_call() {
+async fn a_label_that_failed_is_set_by_the_next_call() {
     let world = World::new().await;
     let effects = world.session(world.claim().await);
     world.tracker.forge().refusals.push(unavailable());
@@ -329,7 +329,7 @@ async fn a_label_that_the_tracker_did_not_take_is_moved_by_the_next_call() {
 async fn no_effect_begins_under_a_lost_lease() {
     let world = World::new().await;
     let claim = world.claim().await;
-    let release = over(EndState::Stopped, "enough");
+    let release = finish(EndState::Stopped, "enough");
     world.store.end_lease(&claim.lease, &release).await.unwrap();
     let effects = world.session(claim);
     let fenced = |error: EffectError| matches!(error, EffectError::Store(StoreError::Fenced(_)));
@@ -342,7 +342,7 @@ async fn no_effect_begins_under_a_lost_lease() {
 }
 
 #[tokio::test]
-async fn a_queued_task_is_labelled_once_and_a_claimed_one_is_its_workers() {
+async fn a_queued_task_is_labelled_once_and_a_claimed_one_is_not() {
     let world = World::new().await;
     let effects = world.reconciler().await;
     effects.label_queued().await.unwrap();
@@ -360,7 +360,7 @@ async fn a_queued_task_is_labelled_once_and_a_claimed_one_is_its_workers() {
 async fn a_task_that_ended_since_it_was_read_does_not_stay_labelled_as_processing() {
     let world = World::new().await;
     let read_before = world.reconciler().await;
-    world.end(over(EndState::Done, "")).await;
+    world.end(finish(EndState::Done, "")).await;
     world
         .tracker
         .forge()
@@ -371,7 +371,7 @@ async fn a_task_that_ended_since_it_was_read_does_not_stay_labelled_as_processin
 }
 
 #[tokio::test]
-async fn a_task_that_was_claimed_since_it_was_read_keeps_its_workers_label() {
+async fn a_task_that_was_claimed_since_it_was_read_keeps_the_label_of_its_worker() {
     let world = World::new().await;
     let read_before = world.reconciler().await;
     let worker = world.session(world.claim().await);
@@ -391,7 +391,7 @@ async fn the_comment_is_edited_in_place() {
 }
 
 #[tokio::test]
-async fn a_pull_request_whose_answer_was_lost_is_found_and_not_opened_again() {
+async fn a_pull_request_whose_response_was_lost_is_not_opened_again() {
     let world = World::new().await;
     let effects = world.session(world.claim().await);
     // The first attempt was killed between the tracker's write and the record of it.
@@ -414,7 +414,7 @@ async fn a_pull_request_whose_answer_was_lost_is_found_and_not_opened_again() {
 }
 
 #[tokio::test]
-async fn a_pull_request_is_updated_for_another_commit_only_and_only_while_it_is_open() {
+async fn an_open_pull_request_is_updated_only_for_another_commit() {
     let world = World::new().await;
     let effects = world.session(world.claim().await);
     effects
@@ -449,16 +449,16 @@ async fn each_end_is_reported_with_its_comment_and_label() {
         reason: missing.map(str::to_owned),
         pull_request_url: Some("https://forge.example/pull/1".into()),
     };
-    for (end, label, says) in [
-        (done(None), &labels.done, "opened a pull request; it lists"),
+    for (end, label, text) in [
+        (done(None), &labels.done, "with the measured results"),
         (done(Some("partial: x")), &labels.done, "partial result"),
         (
-            over(EndState::Failed, "no disk"),
+            finish(EndState::Failed, "no disk"),
             &labels.failed,
             "```text\nno disk\n```",
         ),
         (
-            over(EndState::Stopped, "enough"),
+            finish(EndState::Stopped, "enough"),
             &labels.stopped,
             "stopped: enough.",
         ),
@@ -466,7 +466,7 @@ async fn each_end_is_reported_with_its_comment_and_label() {
         let world = World::new().await;
         world.end(end).await;
         world.reconciler().await.report_end().await.unwrap();
-        assert!(world.comment().contains(says), "{}", world.comment());
+        assert!(world.comment().contains(text), "{}", world.comment());
         assert!(
             world
                 .comment()
@@ -479,7 +479,7 @@ async fn each_end_is_reported_with_its_comment_and_label() {
 }
 
 #[tokio::test]
-async fn a_pause_is_reported_by_its_label_and_a_queued_task_not_at_all() {
+async fn a_pause_is_reported_by_its_label_and_a_queued_task_is_not_reported() {
     let world = World::new().await;
     world.reconciler().await.report_end().await.unwrap();
     assert_eq!(world.writes(), 0);
@@ -494,23 +494,25 @@ async fn a_pause_is_reported_by_its_label_and_a_queued_task_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_report_that_the_tracker_refuses_for_good_is_given_up_and_a_passing_failure_is_not() {
+async fn a_refused_report_is_given_up_and_a_temporary_failure_is_retried() {
     let world = World::new().await;
-    world.end(over(EndState::Failed, "no disk")).await;
+    world.end(finish(EndState::Failed, "no disk")).await;
     world.tracker.forge().refusals.push(unavailable());
     world.reconciler().await.report_end().await.unwrap_err();
     let left = world.store.unreported(Duration::ZERO, 10).await.unwrap();
-    assert_eq!(left.len(), 1, "it is tried again");
+    assert_eq!(left.len(), 1, "it is retried");
     world.tracker.forge().refusals.push(refused());
     world.reconciler().await.report_end().await.unwrap();
     let left = world.store.unreported(Duration::ZERO, 10).await.unwrap();
-    assert_eq!(left, [], "it is not tried for ever");
+    assert_eq!(left, [], "it is not retried forever");
 }
 
 #[tokio::test]
-async fn a_long_reason_is_cut_in_the_comment() {
+async fn a_long_reason_is_truncated_in_the_comment() {
     let world = World::new().await;
-    world.end(over(EndState::Failed, &"x".repeat(20_000))).await;
+    world
+        .end(finish(EndState::Failed, &"x".repeat(20_000)))
+        .await;
     world.reconciler().await.report_end().await.unwrap();
     let comment = world.comment();
     assert!(comment.len() < 9_000 && comment.contains('…'));

@@ -2,28 +2,28 @@
 
 use agentmine_domain::markdown::{cap, fenced};
 
-/// Characters of a reason in a comment.
+/// Maximum number of characters of a reason in a comment.
 const MAX_REASON: usize = 8_000;
 
-/// The one comment on the item, edited in place as the task goes on. `session` is its number, or a
-/// word for the time after the last one.
+/// The progress comment on the item, which is edited in place. `session` is the session's number, or
+/// `ended` after the last session.
 #[must_use]
 pub fn progress_comment(text: &str, session: &str) -> String {
     format!("{text}\n\n<sub>AgentMine, session {session}</sub>")
 }
 
-/// The comment for a result; `missing` where it is only partial.
+/// The comment for a result; `missing` is set if it is partial.
 pub(crate) fn result_comment(url: &str, missing: Option<&str>, session: &str) -> String {
     let text = match missing {
         Some(_) => format!(
-            "AgentMine opened a pull request with a partial result; see \"Not done\" there: {url}"
+            "AgentMine opened a pull request with a partial result; see \"Not done\" in it: {url}"
         ),
-        None => format!("AgentMine opened a pull request; it lists what was measured: {url}"),
+        None => format!("AgentMine opened a pull request with the measured results: {url}"),
     };
     progress_comment(&text, session)
 }
 
-/// The comment for a task that could not be done.
+/// The comment for a failed task.
 pub(crate) fn failure_comment(reason: &str, session: &str) -> String {
     let text = format!(
         "AgentMine could not finish this task:\n\n{}",
@@ -32,7 +32,7 @@ pub(crate) fn failure_comment(reason: &str, session: &str) -> String {
     progress_comment(&text, session)
 }
 
-/// The comment for a task that a person stopped.
+/// The comment for a stopped task.
 pub(crate) fn stopped_comment(reason: &str, session: &str) -> String {
     progress_comment(&format!("AgentMine stopped: {reason}."), session)
 }

@@ -65,7 +65,7 @@ fn assert_has(shown: &str, parts: &[&str]) {
 }
 
 #[test]
-fn list_tells_every_entry_and_where_the_faulty_one_is() {
+fn list_shows_every_entry_and_the_place_of_the_faulty_one() {
     let home = home();
     let list = shown(home.path(), &["list"], 0);
     assert_has(
@@ -87,7 +87,7 @@ fn list_tells_every_entry_and_where_the_faulty_one_is() {
 }
 
 #[test]
-fn doctor_tells_what_works_and_why_the_other_does_not() {
+fn doctor_shows_which_servers_work_and_why_one_does_not() {
     let home = home();
     let healthy = shown(home.path(), &["doctor", "everything"], 0);
     assert_has(&healthy, &["everything", "2025-11-25", "13 tools"]);
@@ -100,7 +100,7 @@ fn doctor_tells_what_works_and_why_the_other_does_not() {
 }
 
 #[test]
-fn tools_are_called_and_resources_read_and_prompts_got() {
+fn tools_resources_and_prompts_can_be_used() {
     let home = home();
     let home = home.path();
     assert_has(
@@ -132,7 +132,7 @@ fn tools_are_called_and_resources_read_and_prompts_got() {
 }
 
 #[test]
-fn a_call_that_fails_says_so_by_its_exit_code() {
+fn a_failed_call_has_its_own_exit_code() {
     let home = home();
     let home = home.path();
     let wrong_zone =

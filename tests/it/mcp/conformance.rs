@@ -86,7 +86,7 @@ async fn suite(side: &str, what: &str, revision: &str, args: [&str; 2]) {
         .output()
         .await
         .unwrap();
-    let said = format!(
+    let report = format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
@@ -95,13 +95,13 @@ async fn suite(side: &str, what: &str, revision: &str, args: [&str; 2]) {
     let requirements = package.join(format!("requirements/{revision}.yaml"));
     let [requirements, baseline] =
         [requirements, baseline].map(|path| std::fs::read_to_string(path).unwrap());
-    let figures = Figures::of(&said, &requirements, &baseline);
+    let figures = Figures::of(&report, &requirements, &baseline);
     #[expect(clippy::print_stdout, reason = "these figures are what the run is for")]
     {
         println!("{revision} {what:<12} {figures}");
     }
-    assert!(output.status.success(), "{said}");
-    assert!(figures.passed > 0, "{said}");
+    assert!(output.status.success(), "{report}");
+    assert!(figures.passed > 0, "{report}");
 }
 
 #[derive(Debug, Default)]
@@ -114,9 +114,9 @@ struct Figures {
 impl Figures {
     /// Read from the suite's summary, by scenario. Scenarios that a revision does not score (named
     /// `scenario: NAME`) are left out.
-    fn of(said: &str, requirements: &str, baseline: &str) -> Self {
+    fn of(report: &str, requirements: &str, baseline: &str) -> Self {
         let mut figures = Self::default();
-        let summary = said.split("SUMMARY").nth(1).unwrap_or_default();
+        let summary = report.split("SUMMARY").nth(1).unwrap_or_default();
         for line in summary.lines() {
             let marked = line
                 .split_once(": ")

@@ -28,22 +28,22 @@ const MAX_GROWTH_KIB: u64 = 128 * 1024;
 /// The required outcome of a mode.
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
-    /// It never becomes ready: one of these codes, and these words.
+    /// It never becomes ready: one of these codes and this text.
     NeverReady(&'static [&'static str], &'static str),
     /// It may become ready; if it does, `echo` works.
     Either(fn(&Manager)),
     /// Both tools work.
     Works,
-    /// `fault` returns these words.
-    Says(&'static str),
-    /// `fault` returns an error with these words.
-    SaysError(&'static str),
-    /// `fault` fails with one of these codes and these words; what follows then.
+    /// `fault` returns this text.
+    Returns(&'static str),
+    /// `fault` returns an error with this text.
+    ReturnsError(&'static str),
+    /// `fault` fails with one of these codes and this text; then `After` applies.
     Fails(&'static [&'static str], &'static str, After),
     /// `fault` succeeds or fails within the limit. Afterwards, `echo` works.
     Ends,
     /// Has a separate test.
-    Own,
+    Separate,
 }
 
 /// What happens to a server whose call has failed.
@@ -71,7 +71,7 @@ macro_rules! modes {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                hold_to($mode, $outcome).await;
+                run_mode($mode, $outcome).await;
             }
         )*
     };
@@ -103,47 +103,47 @@ modes! {
     crlf: "crlf" => Outcome::Works,
     bom: "bom" => Outcome::Works,
     deep_nesting: "deep-nesting" => Outcome::Fails(ENDED, "within each other", After::Restarted),
-    trickle: "trickle" => Outcome::Says("at last"),
+    trickle: "trickle" => Outcome::Returns("at last"),
     closes_stdout: "closes-stdout" => Outcome::Fails(ENDED, "", After::Restarted),
     stderr_flood: "stderr-flood" => Outcome::Works,
-    stops_reading: "stops-reading" => Outcome::Own,
+    stops_reading: "stops-reading" => Outcome::Separate,
 
     endless_pages: "endless-pages" => Outcome::Either(bounded_list),
     same_cursor: "same-cursor" => Outcome::Either(bounded_list),
-    malformed_tools: "malformed-tools" => Outcome::Own,
+    malformed_tools: "malformed-tools" => Outcome::Separate,
     many_tools: "many-tools" => Outcome::Either(bounded_list),
     same_name_twice: "same-name-twice" => Outcome::Either(one_echo),
     gigantic_schema: "gigantic-schema" => Outcome::Either(small_schemas),
     recursive_schema: "recursive-schema" => Outcome::Works,
-    gigantic_description: "gigantic-description" => Outcome::Own,
+    gigantic_description: "gigantic-description" => Outcome::Separate,
     list_error: "list-error" => Outcome::Either(|_| ()),
     list_null: "list-null" => Outcome::Either(|_| ()),
     lies_about_capabilities: "lies-about-capabilities" => Outcome::Works,
 
     notification_storm: "notification-storm" => Outcome::Works,
-    list_changed_storm: "list-changed-storm" => Outcome::Own,
+    list_changed_storm: "list-changed-storm" => Outcome::Separate,
     malformed_notifications: "malformed-notifications" => Outcome::Works,
-    description_change: "description-change" => Outcome::Own,
-    tools_vanish: "tools-vanish" => Outcome::Own,
+    description_change: "description-change" => Outcome::Separate,
+    tools_vanish: "tools-vanish" => Outcome::Separate,
     request_flood: "request-flood" => Outcome::Fails(ENDED, "requests", After::Restarted),
-    sampling_unasked: "sampling-unasked" => Outcome::Says("\"error\""),
-    elicits: "elicits" => Outcome::Own,
-    unknown_request: "unknown-request" => Outcome::Says("-32601"),
-    progress_for_ever: "progress-for-ever" => Outcome::Own,
+    sampling_unasked: "sampling-unasked" => Outcome::Returns("\"error\""),
+    elicits: "elicits" => Outcome::Separate,
+    unknown_request: "unknown-request" => Outcome::Returns("-32601"),
+    progress_for_ever: "progress-for-ever" => Outcome::Separate,
 
     wrong_id: "wrong-id" => Outcome::Fails(TOOL, "no answer within", After::WorksOn),
-    string_id: "string-id" => Outcome::Says("by a string"),
+    string_id: "string-id" => Outcome::Returns("by a string"),
     float_id: "float-id" => Outcome::Ends,
     duplicate_answers: "duplicate-answers" => Outcome::Works,
     result_and_error: "result-and-error" => Outcome::Ends,
     null_result: "null-result" => Outcome::Ends,
     no_content: "no-content" => Outcome::Ends,
     malformed_content: "malformed-content" => Outcome::Ends,
-    is_error: "is-error" => Outcome::SaysError("the disk is full"),
-    json_rpc_error: "json-rpc-error" => Outcome::SaysError("no luck today"),
-    huge_error: "huge-error" => Outcome::SaysError("eee"),
-    huge_result: "huge-result" => Outcome::Says("rrr"),
-    output_schema_violated: "output-schema-violated" => Outcome::Own,
+    is_error: "is-error" => Outcome::ReturnsError("the disk is full"),
+    json_rpc_error: "json-rpc-error" => Outcome::ReturnsError("no luck today"),
+    huge_error: "huge-error" => Outcome::ReturnsError("eee"),
+    huge_result: "huge-result" => Outcome::Returns("rrr"),
+    output_schema_violated: "output-schema-violated" => Outcome::Separate,
     crash_mid_call: "crash-mid-call" => Outcome::Fails(ENDED, "", After::Restarted),
     ignores_cancellation: "ignores-cancellation" => Outcome::Fails(TOOL, "no answer within", After::WorksOn),
 
@@ -168,7 +168,7 @@ fn every_mode_of_the_faulty_server_has_a_test() {
     assert!(modes.len() > 25, "{modes:?}");
 }
 
-async fn hold_to(mode: &str, outcome: Outcome) {
+async fn run_mode(mode: &str, outcome: Outcome) {
     let bench = Bench::start(mode).await;
     let manager = &bench.manager;
     match outcome {
@@ -201,7 +201,7 @@ async fn hold_to(mode: &str, outcome: Outcome) {
             assert_eq!((output.text.as_str(), output.is_error), ("no fault", false));
             bench.echo().await;
         }
-        Outcome::Says(words) => {
+        Outcome::Returns(words) => {
             let output = bench.fault().await.unwrap();
             assert!(
                 !output.is_error && output.text.contains(words),
@@ -215,7 +215,7 @@ async fn hold_to(mode: &str, outcome: Outcome) {
             );
             bench.echo().await;
         }
-        Outcome::SaysError(words) => {
+        Outcome::ReturnsError(words) => {
             let output = bench.fault().await.unwrap();
             assert!(
                 output.is_error && output.text.contains(words),
@@ -263,7 +263,7 @@ async fn hold_to(mode: &str, outcome: Outcome) {
             }
             bench.echo().await;
         }
-        Outcome::Own => bench.own(mode).await,
+        Outcome::Separate => bench.run_separate(mode).await,
     }
     bench.end().await;
 }
@@ -403,7 +403,7 @@ impl Bench {
         }
     }
 
-    async fn own(&self, mode: &str) {
+    async fn run_separate(&self, mode: &str) {
         let manager = &self.manager;
         match mode {
             "stops-reading" => {
@@ -491,7 +491,7 @@ impl Bench {
                 );
                 self.echo().await;
             }
-            _ => panic!("{mode} has no test of its own"),
+            _ => panic!("{mode} has no separate test"),
         }
     }
 

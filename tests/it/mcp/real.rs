@@ -67,7 +67,7 @@ async fn seven_servers_work_on_the_worker() {
     let (manager, mark) = start(servers(Place::Worker, &root), rig::worker(folder.path())).await;
     everything_works(&manager, &root, web).await;
     let pid = rig::status(&manager, "everything").pid.unwrap();
-    killed_server_comes_back(&manager, async {
+    killed_server_is_restarted(&manager, async {
         // SAFETY: `kill` takes two numbers and touches no memory of ours.
         let sent = unsafe { libc::kill(i32::try_from(pid).unwrap(), libc::SIGKILL) };
         assert_eq!(sent, 0);
@@ -115,7 +115,7 @@ async fn work_in(sandbox: Arc<dyn Sandbox>) {
     // It has no network, so it serves its own page.
     shell(
         sandbox.as_ref(),
-        "mkdir web && printf 'a page of its own' >web/page.txt",
+        "mkdir web && printf 'a local page' >web/page.txt",
     )
     .await;
     let argv = [
@@ -133,13 +133,13 @@ async fn work_in(sandbox: Arc<dyn Sandbox>) {
     let launchers = rig::sandbox(SandboxLauncher::new(Arc::clone(&sandbox)));
     let (manager, mark) = start(servers(Place::Sandbox, ROOT), launchers).await;
     everything_works(&manager, ROOT, WEB).await;
-    killed_server_comes_back(&manager, async {
+    killed_server_is_restarted(&manager, async {
         shell(sandbox.as_ref(), "pkill -9 -f bin/mcp-server-[e]verything").await;
     })
     .await;
     manager.shutdown().await;
     let left = shell(sandbox.as_ref(), &mark.shell_line()).await;
-    assert_eq!(left, "", "these live on");
+    assert_eq!(left, "", "these processes are left");
     drop(web);
 }
 
@@ -167,10 +167,8 @@ async fn shell(sandbox: &dyn Sandbox, line: &str) -> String {
 
 /// A page on this machine.
 async fn serve_a_page() -> u16 {
-    let page = axum::Router::new().route(
-        "/page.txt",
-        axum::routing::get(|| async { "a page of its own" }),
-    );
+    let page =
+        axum::Router::new().route("/page.txt", axum::routing::get(|| async { "a local page" }));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move { axum::serve(listener, page).await });
@@ -191,8 +189,8 @@ async fn call(manager: &Manager, server: &str, tool: &str, arguments: Value) -> 
     output.unwrap_or_else(|error| panic!("{server}:{tool}: {error}"))
 }
 
-/// A call that succeeds, with these words in its text.
-async fn says(
+/// A call that succeeds and returns this text.
+async fn returns(
     manager: &Manager,
     server: &str,
     tool: &str,
@@ -255,7 +253,7 @@ async fn everything_works(manager: &Manager, root: &str, web: u16) {
     }
     tools_answer(manager, root, web).await;
     resources_and_prompts_are_read(manager).await;
-    long_call_tells_progress_and_is_cancelled(manager).await;
+    long_call_reports_progress_and_is_cancelled(manager).await;
     let unknown = call_fails(manager, "everything", "no-such-tool").await;
     assert!(unknown.contains("no-such-tool"), "{unknown}");
 }
@@ -270,7 +268,7 @@ async fn call_fails(manager: &Manager, server: &str, tool: &str) -> String {
 }
 
 async fn tools_answer(manager: &Manager, root: &str, web: u16) {
-    says(
+    returns(
         manager,
         "everything",
         "echo",
@@ -278,7 +276,7 @@ async fn tools_answer(manager: &Manager, root: &str, web: u16) {
         "Echo: hi",
     )
     .await;
-    says(
+    returns(
         manager,
         "everything",
         "get-sum",
@@ -309,7 +307,7 @@ async fn tools_answer(manager: &Manager, root: &str, web: u16) {
 
     let entity =
         json!({"name": "Rust", "entityType": "language", "observations": ["is memory-safe"]});
-    says(
+    returns(
         manager,
         "memory",
         "create_entities",
@@ -317,11 +315,11 @@ async fn tools_answer(manager: &Manager, root: &str, web: u16) {
         "Rust",
     )
     .await;
-    let graph = says(manager, "memory", "read_graph", json!({}), "is memory-safe").await;
+    let graph = returns(manager, "memory", "read_graph", json!({}), "is memory-safe").await;
     assert_eq!(graph.structured.unwrap()["entities"][0]["name"], "Rust");
 
     let path = format!("{root}/files/a.txt");
-    says(
+    returns(
         manager,
         "filesystem",
         "read_text_file",
@@ -342,7 +340,7 @@ async fn tools_answer(manager: &Manager, root: &str, web: u16) {
     );
 
     let thought = json!({"thought": "First, look.", "nextThoughtNeeded": false, "thoughtNumber": 1, "totalThoughts": 1});
-    let thought = says(
+    let thought = returns(
         manager,
         "thinking",
         "sequentialthinking",
@@ -353,21 +351,21 @@ async fn tools_answer(manager: &Manager, root: &str, web: u16) {
     assert_eq!(thought.structured.unwrap()["thoughtNumber"], 1);
 
     let repo = json!({"repo_path": format!("{root}/repo")});
-    says(manager, "git", "git_log", repo.clone(), "The first commit").await;
-    says(manager, "git", "git_status", repo, "On branch main").await;
+    returns(manager, "git", "git_log", repo.clone(), "The first commit").await;
+    returns(manager, "git", "git_status", repo, "On branch main").await;
 
     let url = format!("http://127.0.0.1:{web}/page.txt");
-    says(
+    returns(
         manager,
         "fetch",
         "fetch",
         json!({"url": url}),
-        "a page of its own",
+        "a local page",
     )
     .await;
 
     let noon = json!({"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"});
-    says(manager, "time", "convert_time", noon, "T21:00:00+09:00").await;
+    returns(manager, "time", "convert_time", noon, "T21:00:00+09:00").await;
 }
 
 async fn resources_and_prompts_are_read(manager: &Manager) {
@@ -419,7 +417,7 @@ async fn resources_and_prompts_are_read(manager: &Manager) {
     );
 }
 
-async fn long_call_tells_progress_and_is_cancelled(manager: &Manager) {
+async fn long_call_reports_progress_and_is_cancelled(manager: &Manager) {
     const LONG: &str = "trigger-long-running-operation";
     let (progress_sender, mut progress) = mpsc::channel(100);
     let options = CallOptions {
@@ -465,7 +463,7 @@ async fn long_call_tells_progress_and_is_cancelled(manager: &Manager) {
         "{error}"
     );
     assert!(began.elapsed() < Duration::from_millis(300) + AT_ONCE);
-    says(
+    returns(
         manager,
         "everything",
         "echo",
@@ -477,7 +475,7 @@ async fn long_call_tells_progress_and_is_cancelled(manager: &Manager) {
 
 /// Its exit is noticed at once, together with the call in progress; it is restarted, and the others are
 /// not affected.
-async fn killed_server_comes_back(manager: &Manager, kill: impl Future<Output = ()>) {
+async fn killed_server_is_restarted(manager: &Manager, kill: impl Future<Output = ()>) {
     let _ = manager.notices();
     let (progress_sender, mut progress) = mpsc::channel(100);
     let long = json!({"duration": 60, "steps": 600});
@@ -505,14 +503,14 @@ async fn killed_server_comes_back(manager: &Manager, kill: impl Future<Output = 
     );
     let took = answered.saturating_duration_since(killed);
     assert!(took < AT_ONCE, "reported only after {took:?}");
-    says(manager, "memory", "read_graph", json!({}), "Rust").await;
+    returns(manager, "memory", "read_graph", json!({}), "Rust").await;
     let status = rig::wait_for(manager, "everything", "back", |s| {
         s.state == ServerState::Ready && s.restarts == 1
     })
     .await;
     assert!(status.started_in.is_some());
     manager.refresh().await;
-    says(
+    returns(
         manager,
         "everything",
         "echo",
@@ -532,7 +530,7 @@ async fn killed_server_comes_back(manager: &Manager, kill: impl Future<Output = 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_era_is_found_out() {
+async fn each_era_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let time = pypi(
         "time",
@@ -567,11 +565,11 @@ fn by_npx() -> ServerConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn grandchildren_of_npx_are_ended_too() {
+async fn grandchildren_of_npx_are_killed_too() {
     let folder = tempfile::tempdir().unwrap();
     let (manager, mark) = rig::start([by_npx()], folder.path(), rig::policy()).await;
     rig::assert_ready(&manager, "memory");
-    says(&manager, "memory", "read_graph", json!({}), "entities").await;
+    returns(&manager, "memory", "read_graph", json!({}), "entities").await;
     assert!(mark.processes().len() > 1, "{:?}", mark.processes());
     rig::end(manager, &mark).await;
 }
@@ -598,7 +596,7 @@ async fn grandchildren_do_not_outlive_a_killed_npx() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_manager_leaves_nothing() {
+async fn dropped_manager_leaves_no_process() {
     let folder = tempfile::tempdir().unwrap();
     let (manager, mark) = rig::start([by_npx(), everything()], folder.path(), rig::policy()).await;
     assert!(mark.processes().len() > 2, "{:?}", mark.processes());
@@ -611,7 +609,7 @@ fn everything() -> ServerConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changed_program_is_started_again() {
+async fn changed_program_is_restarted() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("server");
     std::fs::copy(crate::rig::binary("faulty-mcp-server"), &program).unwrap();
@@ -629,7 +627,7 @@ async fn changed_program_is_started_again() {
     })
     .await;
     manager.refresh().await;
-    says(&manager, "own", "echo", json!({"text": "new"}), "new").await;
+    returns(&manager, "own", "echo", json!({"text": "new"}), "new").await;
     rig::end(manager, &mark).await;
 }
 

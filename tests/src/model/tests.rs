@@ -77,7 +77,7 @@ fn arguments(reply: &ModelReply, n: usize) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn the_default_script_solves_the_sample_issue_streamed_and_not() {
+async fn the_default_script_solves_the_sample_issue_with_and_without_streaming() {
     let model = ScriptedModel::start(default_script()).await;
     let mut seen = Vec::new();
     for stream in [true, false] {
@@ -113,7 +113,7 @@ async fn the_default_script_solves_the_sample_issue_streamed_and_not() {
 }
 
 #[tokio::test]
-async fn tasks_at_once_do_not_disturb_each_other() {
+async fn concurrent_tasks_do_not_affect_each_other() {
     let scenario = |marker: &str| {
         Scenario::new(marker)
             .when(marker)
@@ -132,7 +132,7 @@ async fn tasks_at_once_do_not_disturb_each_other() {
 }
 
 #[tokio::test]
-async fn a_function_may_decide_by_what_tools_said() {
+async fn a_function_may_decide_by_tool_results() {
     let model = ScriptedModel::start(Scenario::new("echo").find("word", "say (\\w+)").reply(
         |turn| match turn.number {
             0 => shell("ls").and(edit_create("a.txt", "{word} {unknown}")),
@@ -146,7 +146,7 @@ async fn a_function_may_decide_by_what_tools_said() {
 }
 
 #[tokio::test]
-async fn faults_pass_and_the_reply_comes() {
+async fn after_the_faults_the_reply_is_sent() {
     let script = Script::from(
         Scenario::new("faulty")
             .replies([say("Here I am, with a text of several pieces.")])
@@ -165,17 +165,17 @@ async fn faults_pass_and_the_reply_comes() {
 #[tokio::test]
 async fn a_stalled_reply_stays_open() {
     let scenario = Scenario::new("slow")
-        .replies([say("Never said to its end.")])
+        .replies([say("Never sent completely.")])
         .fault_at(0, Fault::Stall, 1);
     let model = ScriptedModel::start(scenario).await;
     let client = client(&model, |config| config.idle_timeout_seconds = 1);
     let reply = ask(&client, &task("x")).await.unwrap();
-    assert_eq!(reply.text, "Never said to its end.");
+    assert_eq!(reply.text, "Never sent completely.");
     assert_eq!(model.requests().len(), 2);
 }
 
 #[tokio::test]
-async fn broken_arguments_and_other_ends_reach_the_client() {
+async fn broken_arguments_and_other_finish_reasons_reach_the_client() {
     let scenario = Scenario::new("odd").replies([
         shell("ls -la").with_fault(Fault::BrokenArguments),
         say("cut").finish("length"),
@@ -254,7 +254,7 @@ async fn requests_are_recorded_and_counted() {
 }
 
 #[tokio::test]
-async fn a_call_without_a_result_is_refused_as_the_real_api_does() {
+async fn a_call_without_a_result_is_refused_as_by_the_real_api() {
     let model = ScriptedModel::start(Scenario::new("strict").replies([shell("ls")])).await;
     let client = client(&model, |_| {});
     let mut messages = task("x");

@@ -58,12 +58,12 @@ impl Completion<'_> {
 
     fn usage(&self) -> Value {
         let calls = self.calls();
-        let said = calls
+        let characters = calls
             .iter()
             .fold(self.answer.text.len(), |sum, (_, name, arguments)| {
                 sum + name.len() + arguments.len()
             });
-        let output = (said / 4).max(1);
+        let output = (characters / 4).max(1);
         json!({
             "prompt_tokens": self.counted.input,
             "completion_tokens": output,

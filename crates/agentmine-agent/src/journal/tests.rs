@@ -110,8 +110,8 @@ fn step(kind: StepKind, payload: &Value) -> Step {
     }
 }
 
-/// `UPDATE_GOLDEN=1 cargo test -p agentmine-agent golden` writes the file anew. A changed line means
-/// that journals in stores would no longer be read: change the version, and keep reading the old one.
+/// `UPDATE_GOLDEN=1 cargo test -p agentmine-agent golden` regenerates the file. A changed line means
+/// that stored journals can no longer be read: increase the version, and keep reading the old one.
 #[test]
 fn the_golden_file_holds_every_variant_as_it_is_stored() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/journal.json");
@@ -127,7 +127,7 @@ fn the_golden_file_holds_every_variant_as_it_is_stored() {
 }
 
 #[test]
-fn every_variant_is_decoded_to_what_was_encoded() {
+fn every_variant_survives_encoding_and_decoding() {
     for entry in every_entry() {
         let payload: Value = entry.encode().unwrap().decode().unwrap();
         assert_eq!(Entry::decode(&step(entry.kind(), &payload)).unwrap(), entry);
@@ -135,7 +135,7 @@ fn every_variant_is_decoded_to_what_was_encoded() {
 }
 
 #[test]
-fn replies_uses_and_tool_calls_add_to_the_usage_and_nothing_else_does() {
+fn only_replies_model_use_and_tool_calls_add_to_the_usage() {
     let mut sum = Usage::default();
     for entry in every_entry() {
         sum += entry.usage();
@@ -184,12 +184,12 @@ fn steps_without_a_version_are_still_read() {
     let kinds: Vec<StepKind> = entries.iter().map(Entry::kind).collect();
     assert_eq!(kinds, old.map(|(kind, _)| kind));
     let used: u32 = entries.iter().map(|entry| entry.usage().model_calls).sum();
-    assert_eq!(used, 2, "of the reply and of the server");
+    assert_eq!(used, 2, "one for the reply and one for the server");
 }
 
 #[test]
-fn a_step_that_cannot_be_decoded_is_named() {
-    for (kind, payload, says) in [
+fn an_error_names_the_step_that_cannot_be_decoded() {
+    for (kind, payload, problem) in [
         (
             StepKind::Note,
             json!({ "v": 2, "type": "note", "text": "x" }),
@@ -204,12 +204,12 @@ fn a_step_that_cannot_be_decoded_is_named() {
         (
             StepKind::Note,
             json!({ "v": 1, "type": "phase", "phase": "running" }),
-            "recorded as phase",
+            "of the kind phase",
         ),
         (
             StepKind::ModelReply,
             json!({ "message": { "role": "assistant", "text": "x" } }),
-            "without its usage",
+            "usage of the reply is missing",
         ),
         (StepKind::Prompt, json!({}), "any variant"),
         (StepKind::Fact, json!([]), "struct"),
@@ -218,7 +218,7 @@ fn a_step_that_cannot_be_decoded_is_named() {
             .unwrap_err()
             .to_string();
         assert!(error.contains("step 7"), "{error}");
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(problem), "{error}");
     }
 }
 
@@ -259,7 +259,7 @@ fn strings(value: &Value, found: &mut Vec<(String, String)>) {
 }
 
 #[test]
-fn the_newest_start_counts() {
+fn the_newest_start_is_used() {
     let start = |base: &str| Entry::Start {
         start: Start {
             base: base.into(),

@@ -162,12 +162,12 @@ async fn start_consumer(config: &Path, token: &str) -> anyhow::Result<Child> {
         .spawn()?;
     let stderr = child.stderr.take().context("no stderr")?;
     let mut lines = BufReader::new(stderr).lines();
-    let mut said = String::new();
+    let mut log = String::new();
     loop {
         match timeout(PATIENCE, lines.next_line()).await?? {
             Some(line) if line.contains("consumer ready") => break,
-            Some(line) => said.push_str(&line),
-            None => bail!("the consumer exited: {said}"),
+            Some(line) => log.push_str(&line),
+            None => bail!("the consumer exited: {log}"),
         }
     }
     // A full pipe would block it.

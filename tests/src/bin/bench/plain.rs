@@ -99,15 +99,15 @@ async fn exec(engine: &Docker, id: &str, argv: Vec<String>) -> anyhow::Result<()
         ..CreateExecOptions::default()
     };
     let exec = engine.create_exec(id, options).await?;
-    let mut said = String::new();
+    let mut text = String::new();
     if let StartExecResults::Attached { mut output, .. } = engine.start_exec(&exec.id, None).await?
     {
         while let Some(part) = output.next().await {
-            said.push_str(&part?.to_string());
+            text.push_str(&part?.to_string());
         }
     }
     let done = engine.inspect_exec(&exec.id).await?;
-    ensure!(done.exit_code == Some(0), "the plain clone failed: {said}");
+    ensure!(done.exit_code == Some(0), "the plain clone failed: {text}");
     Ok(())
 }
 

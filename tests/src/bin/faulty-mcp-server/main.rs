@@ -324,11 +324,11 @@ impl Server {
                 for _ in 0..20_000 {
                     self.out.send(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}))?;
                 }
-                self.say(id, "told")
+                self.say(id, "notified")
             }
             "description-change" | "tools-vanish" => {
                 self.out.send(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}))?;
-                self.say(id, "told")
+                self.say(id, "notified")
             }
             "request-flood" => loop {
                 self.out.send(&json!({"jsonrpc": "2.0", "id": "flood", "method": "ping"}))?;
