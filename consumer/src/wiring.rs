@@ -84,7 +84,7 @@ pub async fn connect(config: Config) -> Result<ConsumerDeps> {
     let model = agentmine_llm::from_config(&config.model).context("model")?;
     let store = agentmine_store::connect(&config.store).await?;
     let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
-    let queue = agentmine_queue::connect(&config.queue).await?;
+    let queue = agentmine_queue::connect(&config.queue)?;
     let backend = agentmine_sandbox::from_config(&config.command_executor).await?;
     backend.check().await?;
     if !config.command_executor.enabled {

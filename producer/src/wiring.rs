@@ -76,7 +76,7 @@ pub async fn connect(config: Config) -> Result<ProducerDeps> {
         .into());
     }
     let store = agentmine_store::connect(&config.store).await?;
-    let queue = agentmine_queue::connect(&config.queue).await?;
+    let queue = agentmine_queue::connect(&config.queue)?;
     let backend = match config.producer.cleanup {
         false => None,
         true => match agentmine_sandbox::from_config(&config.command_executor).await {

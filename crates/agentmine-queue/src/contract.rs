@@ -1,6 +1,6 @@
 //! One suite for both queues, and what only a broker can do.
 //!
-//! Each test has names of its own on the broker (the prefix) and removes them at its end.
+//! Each test uses a prefix of its own on the broker and deletes everything under it at its end.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -256,7 +256,7 @@ impl Broker {
 
 async fn on_rabbitmq<F: Future<Output = ()>>(test: impl FnOnce(Arc<dyn Queue>) -> F) {
     let broker = Broker::new().await;
-    let queue = connect(&broker.config).await.unwrap();
+    let queue = connect(&broker.config).unwrap();
     test(queue.clone()).await;
     queue.close().await;
     broker.wipe().await;
@@ -268,7 +268,7 @@ async fn in_process<F: Future<Output = ()>>(test: impl FnOnce(Arc<dyn Queue>) ->
         retry_seconds: vec![1],
         ..config::QueueConfig::default()
     };
-    test(connect(&config).await.unwrap()).await;
+    test(connect(&config).unwrap()).await;
 }
 
 macro_rules! facts {
@@ -298,7 +298,7 @@ facts! {
 #[tokio::test]
 async fn an_unroutable_message_is_an_error_and_the_next_finds_its_queue_again() {
     let broker = Broker::new().await;
-    let queue = connect(&broker.config).await.unwrap();
+    let queue = connect(&broker.config).unwrap();
     queue.healthy().await.unwrap();
     broker.delete("tasks.medium").await;
     let outcome = queue.publish(&wake_up(Priority::Medium)).await;
@@ -315,11 +315,11 @@ async fn an_unroutable_message_is_an_error_and_the_next_finds_its_queue_again() 
 #[tokio::test]
 async fn a_wiped_broker_gets_its_queues_again() {
     let broker = Broker::new().await;
-    let queue = connect(&broker.config).await.unwrap();
+    let queue = connect(&broker.config).unwrap();
     publish(&*queue, Priority::Medium).await;
     drop(take(&*queue).await);
     broker.wipe().await;
-    // Both sides notice by an error and are well again after.
+    // Both sides notice by an error and recover.
     let sent = loop {
         let wake_up = wake_up(Priority::Low);
         if queue.publish(&wake_up).await.is_ok() {
@@ -337,7 +337,7 @@ async fn a_wiped_broker_gets_its_queues_again() {
     broker.wipe().await;
 }
 
-/// Stands between the queue under test and the broker, and can cut every connection at once.
+/// A proxy between the queue under test and the broker that can cut every connection at once.
 struct Wire {
     port: u16,
     cut: tokio::sync::watch::Sender<u32>,
@@ -369,14 +369,14 @@ impl Wire {
 }
 
 #[tokio::test]
-async fn a_cut_connection_recovers_and_a_late_ack_is_no_fault() {
+async fn a_cut_connection_recovers_and_a_late_acknowledgement_is_no_error() {
     let broker = Broker::new().await;
     let wire = Wire::new().await;
     let config = config::QueueConfig {
         url: Secret::new(format!("amqp://guest:guest@127.0.0.1:{}/%2f", wire.port)),
         ..broker.config.clone()
     };
-    let queue = connect(&config).await.unwrap();
+    let queue = connect(&config).unwrap();
     let sent = publish(&*queue, Priority::High).await;
     let held = take(&*queue).await;
     let waiting = tokio::spawn({
@@ -414,7 +414,7 @@ async fn a_cut_connection_recovers_and_a_late_ack_is_no_fault() {
 #[tokio::test]
 async fn a_foreign_message_is_held_and_can_be_dead_lettered() {
     let broker = Broker::new().await;
-    let queue = connect(&broker.config).await.unwrap();
+    let queue = connect(&broker.config).unwrap();
     queue.healthy().await.unwrap();
     broker
         .admin
@@ -442,7 +442,7 @@ async fn a_foreign_message_is_held_and_can_be_dead_lettered() {
 #[tokio::test]
 async fn a_message_delivered_too_often_is_dead_lettered_by_the_broker() {
     let broker = Broker::new().await;
-    let queue = connect(&broker.config).await.unwrap();
+    let queue = connect(&broker.config).unwrap();
     let sent = publish(&*queue, Priority::Medium).await;
     let mut rounds = 0;
     let (dead, reason) = loop {
@@ -470,7 +470,7 @@ async fn a_message_delivered_too_often_is_dead_lettered_by_the_broker() {
 }
 
 #[tokio::test]
-async fn a_queue_that_stands_with_other_settings_is_one_clear_error() {
+async fn a_queue_that_exists_with_other_settings_is_one_clear_error() {
     let broker = Broker::new().await;
     let name = broker.named("tasks.low");
     broker
@@ -482,7 +482,7 @@ async fn a_queue_that_stands_with_other_settings_is_one_clear_error() {
         )
         .await
         .unwrap();
-    let queue = connect(&broker.config).await.unwrap();
+    let queue = connect(&broker.config).unwrap();
     let message = queue.healthy().await.unwrap_err().to_string();
     assert!(message.contains(&name), "{message}");
     assert!(message.contains("queue.prefix"), "{message}");

@@ -1,7 +1,6 @@
-//! What a message looks like on the wire.
+//! The format of a message: JSON with a version.
 //!
-//! JSON with a version, so that a later program can tell what it reads. Fields that a later version adds
-//! beside ours are ignored; a later `v` is not guessed at.
+//! Unknown fields, as a later program may add, are ignored. A message of another version is an error.
 
 use agentmine_domain::{Priority, TaskId, WakeUp};
 use serde::{Deserialize, Serialize};
@@ -9,10 +8,10 @@ use serde::{Deserialize, Serialize};
 /// The version this program writes and reads.
 const VERSION: u32 = 1;
 
-/// Ours are under 100 bytes; a foreign message is not parsed past this.
+/// Ours are smaller than 100 bytes. A larger message than this is foreign and not parsed.
 const LARGEST: usize = 4096;
 
-/// The type of the body, told in the message's properties.
+/// The type of the body, in the message's properties.
 pub(crate) const CONTENT_TYPE: &str = "application/json";
 
 #[derive(Serialize, Deserialize)]
@@ -22,7 +21,7 @@ struct Envelope {
     priority: Priority,
 }
 
-/// The body of a wake-up's message.
+/// The body of a message.
 pub(crate) fn encode(wake_up: &WakeUp) -> Result<Vec<u8>, String> {
     serde_json::to_vec(&Envelope {
         v: VERSION,
@@ -32,7 +31,7 @@ pub(crate) fn encode(wake_up: &WakeUp) -> Result<Vec<u8>, String> {
     .map_err(|error| error.to_string())
 }
 
-/// Reads a body, or says why it cannot be read.
+/// Reads a body. The error says why it cannot be read.
 pub(crate) fn decode(body: &[u8]) -> Result<WakeUp, String> {
     #[derive(Deserialize)]
     struct Version {
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_bodies_are_told_apart() {
+    fn foreign_bodies_are_refused() {
         assert!(
             decode(br#"{"v":2,"x":1}"#)
                 .unwrap_err()

@@ -1,7 +1,7 @@
 //! A queue in this process, for the embedded mode and for tests.
 //!
-//! It keeps the contract of the broker: one message per `next`, highest class first, an unsettled
-//! delivery that is dropped comes again. Its messages die with the process; the sweep makes new ones.
+//! Guaranteed as by a broker: one message per `next`, the highest class first, and an unsettled delivery
+//! that is dropped comes again. Its messages end with the process; the sweep publishes new ones.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,15 +12,16 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::{Delivery, Queue, QueueError};
+use crate::error::QueueError;
+use crate::queue::{Delivery, Queue};
 
 /// The queue.
 pub(crate) struct InProcess(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Rung once for each message put into a class.
-    bell: Notify,
+    /// Notified once for each message that is put into a class.
+    arrived: Notify,
     retry: Vec<Duration>,
 }
 
@@ -35,7 +36,7 @@ impl InProcess {
     pub(crate) fn new(retry_seconds: &[u64]) -> Self {
         Self(Arc::new(Shared {
             state: Mutex::default(),
-            bell: Notify::new(),
+            arrived: Notify::new(),
             retry: retry_seconds
                 .iter()
                 .copied()
@@ -46,7 +47,7 @@ impl InProcess {
 }
 
 impl Shared {
-    /// No code under this lock can leave the state half changed, so a poisoned one is still good.
+    /// No code under this lock can leave the state half changed, so a poisoned lock is still valid.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,7 +60,7 @@ impl Shared {
             End::Front => class.push_front(wake_up),
         }
         drop(state);
-        self.bell.notify_one();
+        self.arrived.notify_one();
     }
 
     fn pop(&self) -> Result<Option<WakeUp>, QueueError> {
@@ -96,8 +97,8 @@ impl Queue for InProcess {
             if let Some(wake_up) = self.0.pop()? {
                 return Ok(Some(Box::new(Held::new(&self.0, wake_up, Origin::Class))));
             }
-            // A ring while nobody waits is kept as a permit, so none is missed between the two lines.
-            if tokio::time::timeout_at(deadline, self.0.bell.notified())
+            // A notification while nobody waits is kept as a permit: none is missed after the `pop`.
+            if tokio::time::timeout_at(deadline, self.0.arrived.notified())
                 .await
                 .is_err()
             {
@@ -126,17 +127,17 @@ impl Queue for InProcess {
 
     async fn close(&self) {
         self.0.state().closed = true;
-        self.0.bell.notify_waiters();
+        self.0.arrived.notify_waiters();
     }
 }
 
-/// Where a held message goes back to.
+/// Where a held message returns to.
 enum Origin {
     Class,
     Dead(String),
 }
 
-/// A message taken and not settled. Dropping it puts it back.
+/// A message that is taken and not settled. Dropping it puts it back.
 struct Held {
     queue: Weak<Shared>,
     wake_up: WakeUp,

@@ -1,4 +1,4 @@
-//! The metrics that the queue moves.
+//! The metrics of the queue.
 
 /// Describes them for `/metrics`. May be called again.
 pub(crate) fn describe() {
@@ -6,13 +6,16 @@ pub(crate) fn describe() {
         "agentmine_messages_published_total",
         "Messages published, by target and outcome."
     );
-    metrics::describe_counter!("agentmine_messages_taken_total", "Messages taken.");
+    metrics::describe_counter!(
+        "agentmine_messages_taken_total",
+        "Messages taken from the queue."
+    );
     metrics::describe_counter!(
         "agentmine_queue_connections_total",
-        "Connections to the broker that came up."
+        "Connections to the broker that were opened."
     );
     metrics::describe_counter!(
         "agentmine_queue_connection_failures_total",
-        "Connections to the broker that did not."
+        "Connections to the broker that failed to open."
     );
 }

@@ -1,4 +1,4 @@
-//! A message held unacknowledged.
+//! A message that is held unacknowledged. Dropping it requeues it.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use lapin::message::BasicGetMessage;
 use lapin::options::{BasicAckOptions, BasicGetOptions, BasicNackOptions};
 use lapin::types::{AMQPValue, ShortString};
 
-use super::line::{ANSWER_LIMIT, Link};
-use super::{Broker, Target};
+use super::connection::{ANSWER_LIMIT, OpenConnection};
+use super::publisher::{Publisher, REASON, Target};
 use crate::envelope;
-use crate::{Delivery, QueueError};
+use crate::error::QueueError;
+use crate::queue::Delivery;
 
-/// The header that holds the reason of a dead letter.
-pub(super) const REASON: &str = "x-agentmine-reason";
-
-pub(super) struct Held {
-    broker: Arc<Broker>,
+/// A message that was taken and is not acknowledged yet.
+pub(super) struct HeldMessage {
+    /// For copies to the retry ladder and the dead-letter queue.
+    publisher: Arc<Publisher>,
     /// Keeps the channel open as long as the message is held.
-    link: Arc<Link>,
+    connection: Arc<OpenConnection>,
     acker: Acker,
     /// The class queue it came from; none from the dead-letter queue.
     class: Option<Priority>,
@@ -31,41 +31,40 @@ pub(super) struct Held {
     settled: bool,
 }
 
-impl Held {
-    /// Gets one message. The exchange with the broker runs in a task of its own, so that a caller who
-    /// goes away in its middle leaves a whole `Held` behind, whose drop gives the message back.
+impl HeldMessage {
+    /// Gets one message. The exchange with the broker runs in a task of its own: if the caller goes away
+    /// in the middle, the message is complete all the same, and dropping it requeues it.
     pub(super) async fn get(
-        broker: &Arc<Broker>,
-        link: &Arc<Link>,
+        publisher: &Arc<Publisher>,
+        connection: &Arc<OpenConnection>,
         queue: String,
         class: Option<Priority>,
     ) -> Result<Option<Self>, QueueError> {
-        let (broker, link) = (broker.clone(), link.clone());
+        let (publisher, connection) = (publisher.clone(), connection.clone());
         let getting = tokio::spawn(async move {
-            let _one_at_a_time = link.turn().await;
+            let _one_at_a_time = connection.turn().await;
             let options = BasicGetOptions { no_ack: false };
-            let got = link
-                .answer("get", link.channel.basic_get(queue.into(), options))
-                .await?;
-            Ok(got.map(|message| Self::new(broker, link.clone(), message, class)))
+            let get = connection.channel.basic_get(queue.into(), options);
+            let got = connection.answer("get", get).await?;
+            Ok(got.map(|message| Self::new(publisher, connection.clone(), message, class)))
         });
         match getting.await {
             Ok(got) => got,
-            Err(error) => Err(QueueError::Unavailable(format!("getting: {error}"))),
+            Err(error) => Err(QueueError::Unavailable(format!("get: {error}"))),
         }
     }
 
     fn new(
-        broker: Arc<Broker>,
-        link: Arc<Link>,
+        publisher: Arc<Publisher>,
+        connection: Arc<OpenConnection>,
         message: BasicGetMessage,
         class: Option<Priority>,
     ) -> Self {
         metrics::counter!("agentmine_messages_taken_total").increment(1);
         let delivery = message.delivery;
         Self {
-            broker,
-            link,
+            publisher,
+            connection,
             class,
             wake_up: envelope::decode(&delivery.data),
             reason: reason_of(&delivery),
@@ -84,26 +83,29 @@ impl Held {
     }
 
     fn priority(&self) -> Priority {
-        let told = self.wake_up.as_ref().map(|wake_up| wake_up.priority);
-        self.class.or(told.ok()).unwrap_or(Priority::Medium)
+        let stated = self.wake_up.as_ref().map(|wake_up| wake_up.priority);
+        self.class.or(stated.ok()).unwrap_or(Priority::Medium)
     }
 
-    /// An ack that does not reach the broker is no fault: the message comes again and the row decides.
+    /// An acknowledgement that does not reach the broker is no error: the message comes again, and the
+    /// row decides.
     async fn settle(mut self: Box<Self>) -> Result<(), QueueError> {
         self.settled = true;
         let ack = self.acker.ack(BasicAckOptions::default());
         match tokio::time::timeout(ANSWER_LIMIT, ack).await {
             Ok(Ok(true)) => {}
-            Ok(Ok(false)) => tracing::debug!("an ack came after its channel was gone"),
-            Ok(Err(error)) => tracing::debug!(%error, "an ack was not sent"),
-            Err(_) => tracing::debug!("an ack was not sent in time"),
+            Ok(Ok(false)) => {
+                tracing::debug!("a message was acknowledged after its channel was closed")
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "an acknowledgement was not sent"),
+            Err(_) => tracing::debug!("an acknowledgement was not sent in time"),
         }
         Ok(())
     }
 }
 
 #[async_trait]
-impl Delivery for Held {
+impl Delivery for HeldMessage {
     fn wake_up(&self) -> Result<&WakeUp, String> {
         self.wake_up.as_ref().map_err(Clone::clone)
     }
@@ -113,29 +115,29 @@ impl Delivery for Held {
     }
 
     async fn retry_later(self: Box<Self>, step: usize) -> Result<(), QueueError> {
-        let delay = self.broker.topology.retry_delay(step);
+        let delay = self.publisher.retry_delay(step);
         let target = Target::Retry(self.priority(), delay);
-        self.broker
-            .publish_counted(target, &self.body, self.message_id.clone())
+        self.publisher
+            .publish(target, &self.body, self.message_id.clone())
             .await?;
         self.settle().await
     }
 
     async fn dead_letter(self: Box<Self>, reason: &str) -> Result<(), QueueError> {
-        self.broker
-            .publish_counted(Target::Dead(reason), &self.body, self.message_id.clone())
+        self.publisher
+            .publish(Target::Dead(reason), &self.body, self.message_id.clone())
             .await?;
         self.settle().await
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldMessage {
     fn drop(&mut self) {
         if self.settled {
             return;
         }
         let acker = self.acker.clone();
-        let link = self.link.clone();
+        let connection = self.connection.clone();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let requeue = BasicNackOptions {
@@ -143,13 +145,13 @@ impl Drop for Held {
                     ..BasicNackOptions::default()
                 };
                 let _ = tokio::time::timeout(ANSWER_LIMIT, acker.nack(requeue)).await;
-                drop(link);
+                drop(connection);
             });
         }
     }
 }
 
-/// Ours, else what the broker says of a message that it gave up itself.
+/// Our reason, else the broker's for a message that it dead-lettered itself.
 fn reason_of(delivery: &lapin::message::Delivery) -> Option<String> {
     let headers = delivery.properties.headers().as_ref()?.inner();
     let text = |name: &str| match headers.get(name) {
@@ -160,6 +162,6 @@ fn reason_of(delivery: &lapin::message::Delivery) -> Option<String> {
         _ => None,
     };
     text(REASON).or_else(|| {
-        text("x-first-death-reason").map(|why| format!("given up by the broker: {why}"))
+        text("x-first-death-reason").map(|why| format!("dead-lettered by the broker: {why}"))
     })
 }

@@ -1,4 +1,4 @@
-//! How the broker is reached: over TCP for `amqp`, over TLS for `amqps`.
+//! The socket to the broker: TCP for `amqp`, TLS for `amqps`.
 //!
 //! lapin can do TLS itself, but its connector compiles thirty more crates, to read client certificates from
 //! PKCS #12 files that no configuration names. A broker's certificate is checked against the system's
@@ -33,7 +33,7 @@ pub(super) async fn connect(
     Connection::connector(uri, runtime, open, properties).await
 }
 
-/// What lapin reads and writes; whether it is encrypted is decided by the URL.
+/// What lapin reads from and writes to. The URL decides whether it is encrypted.
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}

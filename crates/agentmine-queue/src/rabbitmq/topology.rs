@@ -1,10 +1,10 @@
-//! Names and settings of what we declare.
+//! The exchanges and queues that are declared: names and settings.
 //!
 //! One direct exchange with one quorum queue per class (quorum queues refuse `x-max-priority`). The retry
-//! ladder is one exchange and queue per step, shared by the classes: a message keeps its routing key on
-//! its way through, and comes back to the tasks exchange when the queue's TTL ends. Both kinds dead-letter
-//! at least once, so the broker loses nothing on the way. A message that has been delivered
-//! [`DELIVERY_LIMIT`] times without an ack goes to the dead-letter queue: a net below the row's attempts.
+//! ladder is one exchange and one queue per step, shared by the classes: a message keeps its routing key
+//! and returns to the tasks exchange when the queue's TTL ends. All of them dead-letter at least once,
+//! so the broker loses no message on the way. A message that was delivered [`DELIVERY_LIMIT`] times
+//! without an acknowledgement goes to the dead-letter queue, beyond the limit on the row's attempts.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptio
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, ExchangeKind};
 
-use crate::QueueError;
+use crate::error::QueueError;
 
-/// Deliveries of one message without an ack before the broker gives it up.
+/// Deliveries of one message without an acknowledgement before the broker dead-letters it.
 const DELIVERY_LIMIT: i64 = 20;
 
 pub(super) struct Topology {
@@ -27,7 +27,7 @@ impl Topology {
     pub(super) fn new(prefix: &str, retry_seconds: &[u64]) -> Result<Self, QueueError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         if prefix.is_empty() || prefix.len() > 100 || !prefix.chars().all(plain) {
-            return Err(QueueError::Unavailable(
+            return Err(QueueError::Invalid(
                 "queue.prefix must be 1 to 100 letters, digits, dots, dashes or underscores".into(),
             ));
         }
@@ -50,7 +50,7 @@ impl Topology {
         format!("{}.retry.{seconds}", self.prefix)
     }
 
-    /// The delay of a step; past the end, the last.
+    /// The delay of a step; past the end, that of the last.
     pub(super) fn retry_delay(&self, step: usize) -> u64 {
         let last = self.retry_seconds.len().saturating_sub(1);
         self.retry_seconds
@@ -63,15 +63,16 @@ impl Topology {
         format!("{}.dead", self.prefix)
     }
 
-    pub(super) fn bell(&self) -> String {
+    /// The exchange that notifies waiting slots. Brokers in use have it under this name.
+    pub(super) fn notifications(&self) -> String {
         format!("{}.bell", self.prefix)
     }
 
-    /// Declares all of it. Idempotent; a name that stands with other settings is a 406 from the broker.
+    /// Declares everything. Idempotent; an existing name with other settings is a 406 from the broker.
     pub(super) async fn declare(&self, channel: &Channel) -> Result<(), lapin::Error> {
         let tasks = self.tasks_exchange();
         exchange(channel, &tasks, ExchangeKind::Direct).await?;
-        exchange(channel, &self.bell(), ExchangeKind::Fanout).await?;
+        exchange(channel, &self.notifications(), ExchangeKind::Fanout).await?;
         queue(channel, &self.dead(), quorum()).await?;
         for class in Priority::ALL {
             let name = self.class(*class);
@@ -109,7 +110,7 @@ fn dead_lettering(mut arguments: FieldTable, exchange: &str, key: Option<&str>) 
         arguments.insert("x-dead-letter-routing-key".into(), text(key));
     }
     arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
-    // What at-least-once asks for.
+    // Required by at-least-once.
     arguments.insert("x-overflow".into(), text("reject-publish"));
     arguments
 }

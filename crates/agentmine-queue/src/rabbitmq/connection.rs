@@ -1,9 +1,9 @@
 //! One supervised connection with its channels.
 //!
-//! lapin's own recovery brings back a lost connection but not a channel that the broker closed
-//! (consumer timeout, a failed precondition), so it is off, and this does both the same way: whatever is
-//! not wholly well is replaced by a new connection, with a pause that grows while that fails. Until
-//! then every caller is told at once that the broker is away.
+//! Guaranteed: a connection that is lost, does not answer, or has a closed channel is replaced by a new
+//! one, with a pause that grows while that fails; until then every call fails at once. lapin's own
+//! recovery is off: it reopens a lost connection, but not a channel that the broker closed (consumer
+//! timeout, a failed precondition).
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio::time::Instant;
 
 use super::topology::Topology;
-use crate::QueueError;
+use crate::error::QueueError;
 
 /// How long the broker may take for one answer, a connection with all its declarations included.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -31,15 +31,15 @@ pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a line is for.
+/// What a connection is used for.
 pub(super) enum Role {
     Publisher,
-    /// Rings this when a bell message comes, and when the link is lost.
+    /// Notifies this when a notification arrives, and when the connection is lost.
     Taker(Arc<Notify>),
 }
 
 /// A connection that is replaced when it is lost.
-pub(super) struct Line {
+pub(super) struct ManagedConnection {
     uri: AMQPUri,
     topology: Arc<Topology>,
     role: Role,
@@ -48,16 +48,16 @@ pub(super) struct Line {
 
 #[derive(Default)]
 struct State {
-    link: Option<Arc<Link>>,
-    /// Since the last success: the pause, until when, and what was wrong.
-    trouble: Option<(Duration, Instant, String)>,
+    open: Option<Arc<OpenConnection>>,
+    /// Since the last success: the pause before the next attempt, its end, and the last error.
+    failing: Option<(Duration, Instant, String)>,
     closed: bool,
 }
 
-impl Line {
+impl ManagedConnection {
     pub(super) fn new(url: &str, topology: Arc<Topology>, role: Role) -> Result<Self, QueueError> {
         let mut uri = AMQPUri::from_str(url).map_err(|_| {
-            QueueError::Unavailable("queue.url is not a valid amqp:// or amqps:// URL".into())
+            QueueError::Invalid("queue.url is not a valid amqp:// or amqps:// URL".into())
         })?;
         uri.query.heartbeat.get_or_insert(10);
         uri.query.connection_timeout.get_or_insert(4000);
@@ -69,43 +69,43 @@ impl Line {
         })
     }
 
-    /// The link, made anew if it was lost.
-    pub(super) async fn link(&self) -> Result<Arc<Link>, QueueError> {
+    /// The open connection; a new one if the former was lost.
+    pub(super) async fn get(&self) -> Result<Arc<OpenConnection>, QueueError> {
         let mut state = self.state.lock().await;
         if state.closed {
             return Err(QueueError::Unavailable("the queue is closed".into()));
         }
-        if let Some(link) = &state.link {
-            match self.still_good(link).await {
-                true => return Ok(link.clone()),
-                false => retire(state.link.take()),
+        if let Some(open) = &state.open {
+            match self.is_usable(open).await {
+                true => return Ok(open.clone()),
+                false => retire(state.open.take()),
             }
         }
-        if let Some((_, until, why)) = &state.trouble
+        if let Some((_, until, why)) = &state.failing
             && Instant::now() < *until
         {
             return Err(QueueError::Unavailable(why.clone()));
         }
-        let made = match tokio::time::timeout(ANSWER_LIMIT, self.make()).await {
-            Ok(made) => made.map_err(|error| explain(&error)),
+        let opened = match tokio::time::timeout(ANSWER_LIMIT, self.open()).await {
+            Ok(opened) => opened.map_err(|error| explain(&error)),
             Err(_) => Err("no answer while connecting".into()),
         };
-        match made {
-            Ok(link) => {
-                if state.trouble.take().is_some() {
-                    tracing::info!("the broker is back");
+        match opened {
+            Ok(open) => {
+                if state.failing.take().is_some() {
+                    tracing::info!("connected to the broker again");
                 }
                 metrics::counter!("agentmine_queue_connections_total").increment(1);
-                Ok(state.link.insert(Arc::new(link)).clone())
+                Ok(state.open.insert(Arc::new(open)).clone())
             }
             Err(why) => {
                 let pause = state
-                    .trouble
+                    .failing
                     .as_ref()
                     .map_or(SHORTEST_PAUSE, |(pause, ..)| {
                         (*pause * 2).min(LONGEST_PAUSE)
                     });
-                state.trouble = Some((pause, Instant::now() + pause, why.clone()));
+                state.failing = Some((pause, Instant::now() + pause, why.clone()));
                 metrics::counter!("agentmine_queue_connection_failures_total").increment(1);
                 Err(QueueError::Unavailable(why))
             }
@@ -115,25 +115,25 @@ impl Line {
     pub(super) async fn close(&self) {
         let mut state = self.state.lock().await;
         state.closed = true;
-        if let Some(link) = state.link.take() {
-            let _ = link.connection.close(200, "bye".into()).await;
+        if let Some(open) = state.open.take() {
+            let _ = open.connection.close(200, "bye".into()).await;
         }
     }
 
-    /// A link whose topology was found wanting declares it again first.
-    async fn still_good(&self, link: &Link) -> bool {
-        if !link.is_whole() {
+    /// Declares the topology again first, if a queue was found to be missing.
+    async fn is_usable(&self, open: &OpenConnection) -> bool {
+        if !open.is_whole() {
             return false;
         }
-        if !link.wanting.swap(false, Ordering::SeqCst) {
+        if !open.incomplete.swap(false, Ordering::SeqCst) {
             return true;
         }
-        link.answer("declare", self.topology.declare(&link.channel))
+        open.answer("declare", self.topology.declare(&open.channel))
             .await
             .is_ok()
     }
 
-    async fn make(&self) -> Result<Link, lapin::Error> {
+    async fn open(&self) -> Result<OpenConnection, lapin::Error> {
         let name = match self.role {
             Role::Publisher => "agentmine publisher",
             Role::Taker(_) => "agentmine taker",
@@ -143,47 +143,50 @@ impl Line {
         let channel = connection.create_channel().await?;
         self.topology.declare(&channel).await?;
         let side = connection.create_channel().await?;
-        let mut link = Link {
+        let mut open = OpenConnection {
             connection,
             channel,
             side,
             turn: Mutex::new(()),
             broken: Arc::default(),
-            wanting: AtomicBool::new(false),
+            incomplete: AtomicBool::new(false),
             listener: None,
         };
         match &self.role {
             Role::Publisher => {
                 let options = ConfirmSelectOptions::default();
-                link.channel.confirm_select(options).await?;
+                open.channel.confirm_select(options).await?;
             }
-            Role::Taker(bell) => link.listen(&self.topology.bell(), bell.clone()).await?,
+            Role::Taker(notify) => {
+                let exchange = self.topology.notifications();
+                open.listen(&exchange, notify.clone()).await?;
+            }
         }
-        Ok(link)
+        Ok(open)
     }
 }
 
-/// A connection and its channels, all well or to be replaced together.
-pub(super) struct Link {
+/// A connection and its channels. They are replaced together.
+pub(super) struct OpenConnection {
     connection: Connection,
     /// Publishes with confirms, or gets.
     pub(super) channel: Channel,
-    /// Rings the bell, or listens to it.
+    /// Sends notifications, or receives them.
     side: Channel,
     turn: Mutex<()>,
     broken: Arc<AtomicBool>,
-    wanting: AtomicBool,
+    incomplete: AtomicBool,
     listener: Option<tokio::task::AbortHandle>,
 }
 
-impl Link {
+impl OpenConnection {
     /// Held around one exchange on the channel.
     pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
-    /// Waits for the broker's answer. A link that does not answer, or answers with a fault, is broken:
-    /// after either, what comes next on its channel cannot be told apart.
+    /// Waits for the broker's answer. A connection that does not answer, or answers with an error, is
+    /// broken: a later answer on its channel could belong to either call.
     pub(super) async fn answer<T>(
         &self,
         what: &str,
@@ -208,25 +211,25 @@ impl Link {
         Ok(self.answer("count", declared).await?.message_count())
     }
 
-    /// Best effort.
-    pub(super) async fn ring(&self, bell: &str) {
-        let rung = self.side.basic_publish(
-            bell.into(),
+    /// Sends a notification, best effort.
+    pub(super) async fn notify(&self, exchange: &str) {
+        let sent = self.side.basic_publish(
+            exchange.into(),
             "".into(),
             BasicPublishOptions::default(),
             b"",
             BasicProperties::default(),
         );
-        let _ = tokio::time::timeout(ANSWER_LIMIT, rung).await;
+        let _ = tokio::time::timeout(ANSWER_LIMIT, sent).await;
     }
 
     pub(super) fn fail(&self) {
         self.broken.store(true, Ordering::SeqCst);
     }
 
-    /// A queue was missing: declare all of it before the next use.
+    /// A queue was missing: everything is declared again before the next use.
     pub(super) fn declare_again(&self) {
-        self.wanting.store(true, Ordering::SeqCst);
+        self.incomplete.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn is_blocked(&self) -> bool {
@@ -240,7 +243,7 @@ impl Link {
             && self.side.status().connected()
     }
 
-    async fn listen(&mut self, exchange: &str, bell: Arc<Notify>) -> Result<(), lapin::Error> {
+    async fn listen(&mut self, exchange: &str, notify: Arc<Notify>) -> Result<(), lapin::Error> {
         let mut arguments = FieldTable::default();
         arguments.insert("x-max-length".into(), 1_i64.into());
         let queue = self
@@ -266,24 +269,24 @@ impl Link {
             no_ack: true,
             ..BasicConsumeOptions::default()
         };
-        let mut rings = self
+        let mut notifications = self
             .side
             .basic_consume(name, "".into(), options, FieldTable::default())
             .await?;
         let broken = self.broken.clone();
         let listener = tokio::spawn(async move {
-            while let Some(Ok(_)) = rings.next().await {
-                bell.notify_one();
+            while let Some(Ok(_)) = notifications.next().await {
+                notify.notify_one();
             }
             broken.store(true, Ordering::SeqCst);
-            bell.notify_one();
+            notify.notify_one();
         });
         self.listener = Some(listener.abort_handle());
         Ok(())
     }
 }
 
-impl Drop for Link {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         if let Some(listener) = &self.listener {
             listener.abort();
@@ -291,29 +294,29 @@ impl Drop for Link {
     }
 }
 
-/// Closes a broken link behind the caller's back: the broker then requeues what it still counts as held.
-fn retire(link: Option<Arc<Link>>) {
-    if let Some(link) = link {
-        link.fail();
+/// Closes a broken connection in the background: the broker then requeues what is unacknowledged on it.
+fn retire(open: Option<Arc<OpenConnection>>) {
+    if let Some(open) = open {
+        open.fail();
         tokio::spawn(async move {
-            let closing = link.connection.close(200, "replaced".into());
+            let closing = open.connection.close(200, "replaced".into());
             let _ = tokio::time::timeout(ANSWER_LIMIT, closing).await;
         });
     }
 }
 
-/// The error in words that tell what to do, where we know.
+/// The error in words, with a hint where there is one.
 fn explain(error: &lapin::Error) -> String {
-    if let ErrorKind::ProtocolError(told) = error.kind()
+    if let ErrorKind::ProtocolError(refusal) = error.kind()
         && matches!(
-            told.kind(),
+            refusal.kind(),
             AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED)
         )
     {
         return format!(
-            "a queue or exchange stands on the broker with other settings than ours: {}; \
-             hint: delete it or change queue.prefix",
-            told.get_message()
+            "a queue or exchange exists on the broker with other settings: {}. hint: delete it, or \
+             change queue.prefix",
+            refusal.get_message()
         );
     }
     error.to_string()
