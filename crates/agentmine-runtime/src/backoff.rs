@@ -1,12 +1,12 @@
-//! Waiting longer after each failure, with full jitter.
+//! Exponential backoff with full jitter.
 //!
-//! The nth wait is drawn evenly from zero to `min(cap, base * 2^n)`. The even draw over the whole
-//! range ("full jitter") spreads a crowd that failed at the same instant better than a random part
-//! added to a fixed wait: <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>.
+//! The nth wait is drawn uniformly from zero to `min(cap, base * 2^n)`. This spreads clients that failed
+//! at the same instant better than a random part added to a fixed wait:
+//! <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>.
 
 use std::time::Duration;
 
-/// An endless iterator of waits.
+/// The waits after consecutive failures.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Waits that begin at `base` at most and never pass `cap`.
+    /// The first wait is at most `base`, and none is longer than `cap`.
     #[must_use]
     pub fn new(base: Duration, cap: Duration) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Backoff {
         }
     }
 
-    /// Begins again at `base`; call it after a success.
+    /// Starts again at `base`; to be called after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
@@ -65,14 +65,6 @@ impl Backoff {
     }
 }
 
-impl Iterator for Backoff {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        Some(self.delay())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,8 +87,8 @@ mod tests {
     #[test]
     fn waits_stay_under_the_cap_after_very_many_failures() {
         let cap = Duration::from_secs(60);
-        let backoff = Backoff::new(Duration::from_millis(250), cap);
-        assert!(backoff.take(1000).all(|delay| delay <= cap));
+        let mut backoff = Backoff::new(Duration::from_millis(250), cap);
+        assert!((0..1000).all(|_| backoff.delay() <= cap));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! How a command ends: its exit code and what it tells the person.
+//! How a command ends: its exit code and its error message.
 //!
-//! An error reads as a lowercase fragment: what was seen, what was expected, then a line `hint:`
-//! with the next action. Errors without a code of their own end with [`Exit::Other`].
+//! An error is a lowercase fragment (what was found, what was expected), followed by a line `hint:` with
+//! the next action. Errors without an exit code of their own end with [`Exit::Other`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::config::ConfigErrors;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// It worked.
+    /// Success.
     Done = 0,
     /// Any other failure.
     Other = 1,
@@ -22,14 +22,14 @@ pub enum Exit {
     Validation = 2,
     /// The configuration is wrong.
     Config = 3,
-    /// What was named does not exist, or git failed.
+    /// Something that was named does not exist, or git failed.
     NotFound = 5,
     /// The task or session is in a state that does not allow this.
     WrongState = 6,
 }
 
 impl Exit {
-    /// The code of an error: of the outermost part of its chain that has one.
+    /// The exit code of an error: that of the outermost error in its chain that has one.
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Self {
         error
@@ -50,7 +50,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error with an exit code and, where there is one, the next action.
+/// An error with an exit code and an optional hint.
 ///
 /// ```
 /// use agentmine_runtime::exit::{Exit, Failure};
@@ -71,7 +71,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure that says `message`, a lowercase fragment.
+    /// A failure with `message`, a lowercase fragment.
     pub fn new(exit: Exit, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             exit,
@@ -81,24 +81,18 @@ impl Failure {
         }
     }
 
-    /// Adds the next action.
+    /// Adds a hint: the next action.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Adds what it came from.
+    /// Adds the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<anyhow::Error>) -> Self {
         self.source = Some(source.into());
         self
-    }
-
-    /// The exit code.
-    #[must_use]
-    pub fn exit(&self) -> Exit {
-        self.exit
     }
 }
 
@@ -114,10 +108,10 @@ impl std::error::Error for Failure {
     }
 }
 
-/// Prints an error to stderr and gives the code to end with.
+/// Prints an error to stderr. Returns the exit code.
 #[must_use]
 pub fn report(error: &anyhow::Error) -> Exit {
-    // With stderr closed there is nobody left to tell.
+    // If stderr is closed, nobody can be informed.
     let _ = std::io::stderr().write_all(render(error).as_bytes());
     Exit::of(error)
 }
@@ -128,7 +122,7 @@ pub fn render(error: &anyhow::Error) -> String {
     let mut text = String::from("error: ");
     let mut last = String::new();
     for part in error.chain().map(ToString::to_string) {
-        // Many libraries repeat their source in their own message.
+        // Many libraries repeat the cause in their own message.
         if last.contains(&part) {
             continue;
         }

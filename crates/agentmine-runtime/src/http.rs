@@ -1,8 +1,8 @@
 //! `/live`, `/ready` and `/metrics`.
 //!
-//! `/live` says that the process runs. `/ready` says whether it can do work, and why not: every
-//! registered check runs at once, each under [`CHECK_LIMIT`], and a process that drains is not ready.
-//! Reasons are shown to whoever may connect: a check must not put a secret into its error.
+//! `/live` reports that the process runs. `/ready` reports whether it can work, and if not, why: all
+//! registered checks run at the same time, each under [`CHECK_LIMIT`], and a draining process is not
+//! ready. Everybody who can connect sees the reasons: a check must not put a secret into its error.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -21,26 +21,26 @@ use serde::Serialize;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 
-/// Time that one check may take.
-pub const CHECK_LIMIT: Duration = Duration::from_secs(2);
+/// Time limit of one check.
+const CHECK_LIMIT: Duration = Duration::from_secs(2);
 
 type Verdict = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 type Check = Arc<dyn Fn() -> Verdict + Send + Sync>;
 
-/// The checks of `/ready`. Clones share them, so a part may register its own after the server runs.
+/// The checks of `/ready`. Clones share them: a component may register its own while the server runs.
 #[derive(Clone, Default)]
 pub struct Health {
     checks: Arc<Mutex<Vec<(&'static str, Check)>>>,
 }
 
 impl Health {
-    /// Without checks: always ready.
+    /// No checks: always ready.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Registers a check under a name. A check of the same name is replaced.
+    /// Registers a check under a name, and replaces the former check of that name.
     pub fn check<F, Fut>(&self, name: &'static str, check: F)
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -52,10 +52,10 @@ impl Health {
         checks.push((name, check));
     }
 
-    /// Runs all checks; in the order of their registration.
-    pub async fn report(&self) -> Report {
+    /// Runs all checks. The results are in the order of registration.
+    async fn report(&self) -> Report {
         let checks = self.lock().clone();
-        // Each in its own task: they run side by side, and a panic is one failed check.
+        // Each in its own task: they run concurrently, and a panic is one failed check.
         let running: Vec<_> = checks
             .into_iter()
             .map(|(name, check)| {
@@ -69,7 +69,7 @@ impl Health {
                 Ok(Ok(Ok(()))) => None,
                 Ok(Ok(Err(error))) => Some(format!("{error:#}")),
                 Ok(Err(_)) => Some(format!("no answer in {} s", CHECK_LIMIT.as_secs())),
-                Err(_) => Some("the check itself crashed".to_owned()),
+                Err(_) => Some("the check crashed".to_owned()),
             };
             results.push(CheckResult { name, reason });
         }
@@ -92,23 +92,21 @@ impl std::fmt::Debug for Health {
     }
 }
 
-/// What `/ready` answers.
+/// The response of `/ready`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
+struct Report {
     /// Whether every check passed.
-    pub ready: bool,
-    /// Each check.
-    pub checks: Vec<CheckResult>,
+    ready: bool,
+    checks: Vec<CheckResult>,
 }
 
 /// One check of a [`Report`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CheckResult {
-    /// Its name.
-    pub name: &'static str,
-    /// Why it failed; absent when it passed.
+struct CheckResult {
+    name: &'static str,
+    /// Why it failed; absent if it passed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    reason: Option<String>,
 }
 
 #[derive(Clone)]
@@ -118,11 +116,11 @@ struct Served {
     shutdown: Shutdown,
 }
 
-/// Serves on `listen` (`address:port`; port 0 takes a free one) until the hard end, so that a drain
-/// can be watched. Gives the address that was bound.
+/// Serves on `listen` (`address:port`; port 0 selects a free port) until the process is killed, which
+/// makes a drain observable. Returns the address that was bound.
 ///
 /// # Errors
-/// When the address cannot be bound.
+/// If the address cannot be bound.
 pub async fn serve(
     listen: &str,
     health: Health,
@@ -146,7 +144,7 @@ pub async fn serve(
     tokio::spawn(async move {
         let server = axum::serve(listener, app).into_future();
         if let Some(Err(error)) = killed.run_until_cancelled(server).await {
-            tracing::error!(error = %error, "the health server has ended");
+            tracing::error!(error = %error, "the health server stopped");
         }
     });
     tracing::info!(http.address = %address, "serving /live, /ready and /metrics");

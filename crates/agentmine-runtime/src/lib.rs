@@ -1,8 +1,8 @@
-//! What every process needs: configuration, logs, metrics, health, drain and backoff.
+//! What every process needs: configuration, logs, metrics, health checks, shutdown and backoff.
 //!
-//! Errors: [`config::ConfigErrors`] is typed, since the command line gives it its own exit code;
-//! all else is `anyhow`. A main function reads the configuration first, so that every fault of it
-//! is told before anything is bound or started.
+//! Errors: [`config::ConfigErrors`] is typed, since it has its own exit code; all others are `anyhow`. A
+//! main function loads the configuration first and reports all its faults before it binds or starts
+//! anything.
 
 pub mod backoff;
 pub mod config;

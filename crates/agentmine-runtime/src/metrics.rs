@@ -1,8 +1,8 @@
 //! The process's metrics, in the Prometheus text format.
 //!
-//! Metrics are registered beside the code that moves them: a `describe_*!` with a help text (a
-//! metric without one fails `promtool check metrics`), then `counter!`, `gauge!` or `histogram!`.
-//! There is one recorder in a process however many fleets run in it; their series add up.
+//! Metrics are registered beside the code that updates them: a `describe_*!` with a help text (`promtool
+//! check metrics` requires one), then `counter!`, `gauge!` or `histogram!`. A process has one recorder,
+//! however many fleets run in it; their series add up.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,7 +24,7 @@ const BYTES: [f64; 6] = [
     1_073_741_824.0,
 ];
 
-/// A handle that renders what was recorded. Clones share it.
+/// A handle that renders the metrics. Clones share it.
 #[derive(Clone)]
 pub struct Metrics(PrometheusHandle);
 
@@ -42,15 +42,15 @@ impl std::fmt::Debug for Metrics {
     }
 }
 
-/// Installs the recorder, once in a process; later calls give the same handle. `service` names the
-/// part that asks, in `agentmine_build_info`.
+/// Installs the recorder, once in a process; later calls return the same handle. `service` is the label
+/// of the caller in `agentmine_build_info`.
 pub fn install(service: &'static str) -> Metrics {
     static INSTALLED: OnceLock<PrometheusHandle> = OnceLock::new();
     let handle = INSTALLED.get_or_init(|| {
         let recorder = builder().build_recorder();
         let handle = recorder.handle();
         if metrics::set_global_recorder(recorder).is_err() {
-            tracing::warn!("another metrics recorder is in place: /metrics will be empty");
+            tracing::warn!("another metrics recorder is installed: /metrics will be empty");
         }
         describe_gauge!(
             "process_start_time_seconds",
@@ -62,7 +62,7 @@ pub fn install(service: &'static str) -> Metrics {
         gauge!("process_start_time_seconds").set(now.unwrap_or_default().as_secs_f64());
         describe_gauge!(
             "agentmine_build_info",
-            "Always 1; the labels name the build and the part that runs."
+            "Always 1; the labels name the build and the service."
         );
         keep_histograms_small(handle.clone());
         handle
@@ -83,7 +83,7 @@ fn builder() -> PrometheusBuilder {
     with_buckets(PrometheusBuilder::new()).unwrap_or_else(|_| PrometheusBuilder::new())
 }
 
-/// Samples wait in memory until they are rendered or this runs; nobody may ever scrape.
+/// Samples stay in memory until they are rendered or this runs; perhaps nobody ever scrapes.
 fn keep_histograms_small(handle: PrometheusHandle) {
     let run = move || {
         loop {

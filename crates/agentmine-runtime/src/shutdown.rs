@@ -1,19 +1,18 @@
-//! Ending a process: drain first, then end hard.
+//! Shutdown: drain first, then kill.
 //!
-//! The first SIGTERM or SIGINT starts the drain: loops stop taking work and finish or give back
-//! what they have. A second signal, or the end of the deadline, kills. `killed` includes `draining`,
-//! so a loop that waits for the drain also wakes when the process is killed at once.
+//! The first SIGTERM or SIGINT starts the drain: loops stop taking work, and finish or give back what they
+//! have. A second signal, or the end of the deadline, kills. Guaranteed: `killed` includes `draining`, so
+//! a loop that waits for the drain also wakes if the process is killed at once.
 //!
-//! Accepted race: work that ends in the same instant as the deadline may be told both.
+//! Accepted race: work that ends at the same instant as the deadline may see both.
 
-use std::future::Future;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// The two events of a process's end. Clones share them.
+/// The two events of a shutdown. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     draining: CancellationToken,
@@ -22,7 +21,7 @@ pub struct Shutdown {
 
 impl Shutdown {
     /// Without signals, for tests and for fleets inside another process. `deadline` is the time from
-    /// [`Shutdown::drain`] to the hard end.
+    /// [`Shutdown::drain`] to the kill.
     ///
     /// Must be called within a tokio runtime.
     #[must_use]
@@ -39,7 +38,7 @@ impl Shutdown {
     /// With SIGTERM and SIGINT of this process.
     ///
     /// # Errors
-    /// When the signal handlers cannot be installed.
+    /// If the signal handlers cannot be installed.
     pub fn on_signals(deadline: Duration) -> std::io::Result<Self> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -61,13 +60,13 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    /// Cancelled when no more work is to be taken.
+    /// Cancelled when no more work may be taken.
     #[must_use]
     pub fn draining(&self) -> CancellationToken {
         self.draining.clone()
     }
 
-    /// Cancelled when everything is to end now.
+    /// Cancelled when everything must end now.
     #[must_use]
     pub fn killed(&self) -> CancellationToken {
         self.killed.clone()
@@ -84,14 +83,9 @@ impl Shutdown {
         self.draining.cancel();
     }
 
-    /// Ends hard, at once.
+    /// Kills at once.
     pub fn kill(&self) {
         self.killed.cancel();
-    }
-
-    /// Runs `work` to its end, or to the hard end of the process: `None` then.
-    pub async fn unless_killed<F: Future>(&self, work: F) -> Option<F::Output> {
-        self.killed.run_until_cancelled(work).await
     }
 
     async fn enforce(self, deadline: Duration) {
@@ -102,7 +96,7 @@ impl Shutdown {
         if over.await.is_some() {
             tracing::warn!(
                 deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
-                "the drain has passed its deadline: ending now"
+                "the drain exceeded its deadline, killing"
             );
             self.kill();
         }
@@ -110,11 +104,11 @@ impl Shutdown {
 
     async fn obey(self, mut signals: mpsc::Receiver<&'static str>) {
         if let Some(name) = signals.recv().await {
-            tracing::info!(signal = name, "draining: no more work is taken");
+            tracing::info!(signal = name, "draining, taking no more work");
             self.drain();
         }
         if let Some(name) = signals.recv().await {
-            tracing::warn!(signal = name, "a second signal: ending now");
+            tracing::warn!(signal = name, "killed by a second signal");
             self.kill();
         }
     }
@@ -162,7 +156,6 @@ mod tests {
         let shutdown = Shutdown::new(LONG);
         shutdown.kill();
         shutdown.draining().cancelled().await;
-        let never = shutdown.unless_killed(std::future::pending::<()>());
-        assert_eq!(never.await, None);
+        shutdown.killed().cancelled().await;
     }
 }

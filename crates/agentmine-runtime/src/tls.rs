@@ -1,8 +1,8 @@
 //! The one TLS implementation of the process.
 
-/// Makes ring the process's TLS provider. Call it first in `main`, and in tests that speak HTTP;
-/// calling it again does nothing, and a provider that somebody else has set stays.
+/// Makes ring the process's TLS provider. To be called first in `main`, and in tests that use HTTP. A
+/// second call does nothing, and a provider that is set already is kept.
 pub fn install_default_provider() {
-    // The error case is "there is one already", which is what was asked for.
+    // The error case is that there is one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

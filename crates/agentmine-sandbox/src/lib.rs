@@ -16,7 +16,6 @@ pub mod local;
 mod metrics;
 mod name;
 mod sandbox;
-mod size;
 mod stale;
 mod tunnel;
 mod workspace_path;

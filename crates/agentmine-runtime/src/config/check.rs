@@ -1,17 +1,18 @@
-//! The walk over the tree against the JSON Schema: unknown and duplicate keys, wrong types.
+//! The check of the tree against the JSON Schema: unknown and duplicate keys, wrong types.
 //!
-//! Only those parts of JSON Schema are read that schemars makes of the structs in [`super::schema`].
-//! What is wrong is told and left out of the result, so that the rest can be checked further.
+//! It reads only the parts of JSON Schema that schemars generates from the structs in [`super::schema`].
+//! Wrong values are reported and left out of the result, and the rest is checked further.
 
 use serde_json::{Map, Value as Json, json};
 
-use super::fault::ConfigFault;
+use super::fault::SettingFault;
+use super::size::{self, ByteSize};
 use super::tree::{Entry, Node, Place, Value};
 
-/// The longest part of a wrong text that a message shows.
+/// Characters of a wrong text that a message shows.
 const SHOWN: usize = 60;
 
-/// What a key holds.
+/// The type of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Bool,
@@ -23,12 +24,12 @@ pub(super) enum Kind {
 }
 
 /// The parts of `tree` that fit the schema, as JSON.
-pub(super) fn check(schema: &Json, tree: &Node, faults: &mut Vec<ConfigFault>) -> Json {
+pub(super) fn check(schema: &Json, tree: &Node, faults: &mut Vec<SettingFault>) -> Json {
     let mut walk = Walk { schema, faults };
     walk.node(schema, tree, "").unwrap_or_else(|| json!({}))
 }
 
-/// The kind of a key, as `store.url`.
+/// The type of a key such as `store.url`.
 pub(super) fn kind_of(schema: &Json, key: &str) -> Option<Kind> {
     let mut here = Shape::of(schema, schema);
     for part in key.split('.') {
@@ -90,7 +91,7 @@ impl<'a> Shape<'a> {
         })
     }
 
-    /// The only texts that it takes, when it is an enum.
+    /// The only strings that it accepts, if it is an enum.
     fn choices(&self) -> Vec<&'a str> {
         let listed = self.schema["enum"].as_array().into_iter().flatten();
         let documented = self.schema["oneOf"].as_array().into_iter().flatten();
@@ -106,7 +107,7 @@ impl<'a> Shape<'a> {
             .collect()
     }
 
-    /// What it takes, in words.
+    /// What it accepts, in words.
     fn words(&self) -> String {
         let choices = self.choices();
         if !choices.is_empty() {
@@ -117,9 +118,10 @@ impl<'a> Shape<'a> {
             Some(Kind::Int) => format!("a whole number{}", self.range_words()),
             Some(Kind::Number) => "a number".into(),
             Some(Kind::Text) if self.schema["format"] == "uri" => "a URL".into(),
-            Some(Kind::Text) => "a text".into(),
+            Some(Kind::Text) if self.schema["format"] == size::FORMAT => size::EXPECTED.into(),
+            Some(Kind::Text) => "a string".into(),
             Some(Kind::List) => "a list".into(),
-            Some(Kind::Map) | None => "a section of keys".into(),
+            Some(Kind::Map) | None => "a mapping of keys".into(),
         }
     }
 
@@ -138,7 +140,7 @@ impl<'a> Shape<'a> {
             Some("uint16") => (0, u16::MAX.into()),
             Some("uint32") => (0, u32::MAX.into()),
             Some("int32") => (i32::MIN.into(), i32::MAX.into()),
-            // What is stored as i64 by databases and engines must fit there.
+            // Databases and engines store it as i64.
             Some("uint" | "uint64") => (0, i64::MAX.into()),
             _ => (i64::MIN.into(), i64::MAX.into()),
         };
@@ -152,13 +154,13 @@ impl<'a> Shape<'a> {
 
 struct Walk<'a> {
     schema: &'a Json,
-    faults: &'a mut Vec<ConfigFault>,
+    faults: &'a mut Vec<SettingFault>,
 }
 
 impl Walk<'_> {
-    /// The node's fitting part; `None` leaves the default in its place.
+    /// The valid part of the node; `None` leaves the default.
     fn node(&mut self, schema: &Json, node: &Node, path: &str) -> Option<Json> {
-        // Borrowed apart from `self`, which is needed mutably below.
+        // Borrowed separately from `self`, which is borrowed mutably below.
         let root = self.schema;
         let shape = Shape::of(root, schema);
         let fitting = match (shape.kind()?, &node.value) {
@@ -188,7 +190,7 @@ impl Walk<'_> {
 
     fn misfit(&mut self, shape: Shape<'_>, node: &Node, path: &str) {
         let mut fault =
-            ConfigFault::new(&node.place, path, seen(node, shape.secret), shape.words());
+            SettingFault::new(&node.place, path, seen(node, shape.secret), shape.words());
         let in_file = matches!(node.place, Place::File { .. });
         fault.hint = match (shape.kind(), &node.value) {
             (Some(Kind::Text), Value::Text(text)) => nearest(text, &shape.choices())
@@ -202,7 +204,7 @@ impl Walk<'_> {
                     && (["true", "false"].contains(&text.as_str())
                         || text.parse::<f64>().is_ok()) =>
             {
-                Some("take the quotes away".into())
+                Some("remove the quotes".into())
             }
             (Some(Kind::List), Value::Text(_)) => {
                 Some("write it as `- item` lines or `[item]`".into())
@@ -236,13 +238,8 @@ impl Walk<'_> {
             let here = join(path, &entry.key);
             if let Some(first) = seen.iter().find(|first| first.key == entry.key) {
                 self.faults.push(
-                    ConfigFault::new(
-                        &entry.place,
-                        &here,
-                        "the key stands here again",
-                        "each key once",
-                    )
-                    .hint(format!("the first is at {}", first.place)),
+                    SettingFault::new(&entry.place, &here, "a duplicate key", "each key once")
+                        .hint(format!("the first is at {}", first.place)),
                 );
                 continue;
             }
@@ -267,15 +264,15 @@ impl Walk<'_> {
             .filter(|name| !seen.iter().any(|entry| entry.key == *name))
             .collect();
         for name in &missing {
-            let fault = ConfigFault::new(
+            let fault = SettingFault::new(
                 &node.place,
                 path,
                 "an incomplete section",
-                format!("the key `{name}` in it"),
+                format!("the key `{name}`"),
             );
             self.faults.push(fault);
         }
-        // A section that lost a required key cannot be read: better without it, since its fault is told.
+        // A section without a required key cannot be deserialised; its fault is reported already.
         let whole = shape.schema["required"].as_array().is_none_or(|required| {
             required
                 .iter()
@@ -292,7 +289,7 @@ impl Walk<'_> {
             .unwrap_or_default();
         let expected = format!("one of `{}`", known.join("`, `"));
         let seen = format!("unknown key `{}`", cut(&entry.key));
-        let mut fault = ConfigFault::new(&entry.place, path, seen, expected);
+        let mut fault = SettingFault::new(&entry.place, path, seen, expected);
         fault.hint = nearest(&entry.key, &known).map(|near| format!("did you mean `{near}`?"));
         self.faults.push(fault);
     }
@@ -302,6 +299,9 @@ fn text_fits(shape: Shape<'_>, text: &str) -> bool {
     let choices = shape.choices();
     if shape.schema["format"] == "uri" {
         return url::Url::parse(text).is_ok();
+    }
+    if shape.schema["format"] == size::FORMAT {
+        return text.parse::<ByteSize>().is_ok();
     }
     choices.is_empty() || choices.contains(&text)
 }
@@ -314,16 +314,16 @@ fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// A value in words. A secret is never shown, nor what looks like a URL with a password.
+/// A value in words. Neither a secret nor what may be a URL with a password is shown.
 fn seen(node: &Node, secret: bool) -> String {
     let what = match &node.value {
         Value::Null => return "nothing".into(),
         Value::List(_) => return "a list".into(),
-        Value::Map(_) => return "a section of keys".into(),
+        Value::Map(_) => return "a mapping of keys".into(),
         Value::Bool(value) => format!("`{value}`"),
         Value::Int(value) => format!("the number {value}"),
         Value::Float(value) => format!("the number {value}"),
-        Value::Text(text) if text.contains('@') => "a text that is not shown".into(),
+        Value::Text(text) if text.contains('@') => "a string that is not shown".into(),
         Value::Text(text) => format!("`{}`", cut(text)),
     };
     if secret {
@@ -333,7 +333,7 @@ fn seen(node: &Node, secret: bool) -> String {
     }
 }
 
-/// A text for a message: on one line, and not too long.
+/// A text for a message: on one line, and capped.
 pub(super) fn cut(text: &str) -> String {
     let mut short: String = text
         .chars()
@@ -346,7 +346,7 @@ pub(super) fn cut(text: &str) -> String {
     short
 }
 
-/// The nearest of the known names, if it is near.
+/// The nearest of the known names, if it is similar enough.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let distance = |known: &&&str| strsim::damerau_levenshtein(name, known);
     let best = *known.iter().min_by_key(distance)?;

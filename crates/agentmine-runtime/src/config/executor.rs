@@ -1,48 +1,47 @@
 //! The sections of the sandbox and the tools.
 //!
-//! `command_executor` and `text_editor_mcp` keep the names and defaults of the specification
-//! (spec 001 §10, spec 000 §8). Where a section has more keys than the specification names, the
-//! extra ones say so in their comment.
+//! `command_executor` and `text_editor_mcp` keep the keys and defaults of the specification (spec 001
+//! §10, spec 000 §8). Keys that the specification does not have say so in their comment.
 
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::schema::Config;
+use super::size::ByteSize;
 
-impl Config {
-    /// Fills in what a `mcp_server` section left out, from the defaults of its own section.
-    pub(super) fn with_server_names(mut self) -> Self {
-        fill(
-            &mut self.command_executor.mcp_server,
-            CommandExecutor::default().mcp_server,
-        );
-        fill(
-            &mut self.text_editor_mcp.mcp_server,
-            TextEditorMcp::default().mcp_server,
-        );
-        self
-    }
-}
-
-fn fill(server: &mut McpServer, default: McpServer) {
-    if server.name.is_empty() {
-        server.name = default.name;
-    }
-    if server.command.is_empty() {
-        server.command = default.command;
-    }
-}
-
-/// A server process: its name and how it is started.
+/// A server process: its name and its command.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpServer {
-    /// The server's name; absent: the section's own.
+    /// The server's name. Default: that of the section.
     pub name: String,
-    /// Program and arguments; absent: the section's own.
+    /// Program and arguments. Default: those of the section.
     pub command: Vec<String>,
+}
+
+impl McpServer {
+    /// Fills in missing values from the defaults of the section.
+    fn complete(&mut self, default: Self) {
+        if self.name.is_empty() {
+            self.name = default.name;
+        }
+        if self.command.is_empty() {
+            self.command = default.command;
+        }
+    }
+}
+
+impl CommandExecutor {
+    pub(super) fn complete(&mut self) {
+        self.mcp_server.complete(Self::default().mcp_server);
+    }
+}
+
+impl TextEditorMcp {
+    pub(super) fn complete(&mut self) {
+        self.mcp_server.complete(Self::default().mcp_server);
+    }
 }
 
 /// The sandbox and the command tool (spec 001 §10.1).
@@ -51,10 +50,10 @@ pub struct McpServer {
 pub struct CommandExecutor {
     /// Offer the command tool to the model. `COMMAND_EXECUTOR_ENABLED` overrides.
     pub enabled: bool,
-    /// Accepted for compatibility. Commands run through the sandbox's own guest, so nothing is
-    /// started by this; `name` is the tool's prefix.
+    /// Accepted for compatibility. Commands run through the sandbox's own guest, so `command` starts
+    /// nothing; `name` is the prefix of the tool.
     pub mcp_server: McpServer,
-    /// Which kind of sandbox (not in the specification).
+    /// The kind of sandbox (not in the specification).
     pub backend: BackendKind,
     /// Docker.
     pub docker: Docker,
@@ -64,7 +63,7 @@ pub struct CommandExecutor {
     pub clone: CloneOptions,
     /// Commands.
     pub execution: Execution,
-    /// Clearing what was left behind.
+    /// Removal of stale sandboxes.
     pub cleanup: Cleanup,
 }
 
@@ -96,7 +95,7 @@ pub enum BackendKind {
     /// A Docker container.
     #[default]
     Docker,
-    /// A jail on the worker's own machine.
+    /// A jail on the worker's machine.
     Local,
 }
 
@@ -104,22 +103,22 @@ pub enum BackendKind {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Docker {
-    /// The engine; `DOCKER_HOST` overrides. `unix://`, `tcp://`, `http://` or `ssh://`.
+    /// Address of the engine: `unix://`, `tcp://`, `http://` or `ssh://`. `DOCKER_HOST` overrides.
     pub host: Option<String>,
     /// The image. `EXECUTOR_BASE_IMAGE` overrides.
     pub base_image: String,
-    /// Images that a repository's `.agentmine/config.yaml` may choose instead; `*` at the end
-    /// matches any rest. Empty: none.
+    /// Images that a repository's `.agentmine/config.yaml` may choose instead. A `*` at the end matches
+    /// any text. Default: none.
     pub allowed_images: Vec<String>,
-    /// The OCI runtime: `runc`, `runsc` or `kata`. A missing one is refused, never replaced.
+    /// The OCI runtime: `runc`, `runsc` or `kata`. If the engine does not have it, the sandbox is refused.
     pub runtime: Option<String>,
-    /// User and group inside, as numbers. Not 0.
+    /// User and group in the container, as numbers other than 0.
     pub user: String,
-    /// Processes at most.
+    /// Highest number of processes.
     pub pids_limit: i64,
-    /// Seconds for one call of the engine's API (spec 001 §8.2).
+    /// Timeout of one call of the engine's API, in seconds (spec 001 §8.2).
     pub api_timeout_seconds: u64,
-    /// Limits.
+    /// Limits of each container.
     pub resources: Resources,
     /// Network policy.
     pub network: Network,
@@ -145,37 +144,37 @@ impl Default for Docker {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Resources {
-    /// Cores. `EXECUTOR_CPU_LIMIT` overrides.
+    /// CPU cores; fractions are allowed. `EXECUTOR_CPU_LIMIT` overrides.
     pub cpu_limit: f64,
-    /// Memory with swap, e.g. `4g`. `EXECUTOR_MEMORY_LIMIT` overrides.
-    pub memory_limit: String,
+    /// Memory including swap, e.g. `512m`, `4g` or `0.5g`. `EXECUTOR_MEMORY_LIMIT` overrides.
+    pub memory_limit: ByteSize,
     /// Size of `/workspace`, e.g. `10g`.
-    pub disk_limit: String,
+    pub disk_limit: ByteSize,
 }
 
 impl Default for Resources {
     fn default() -> Self {
         Self {
             cpu_limit: 2.0,
-            memory_limit: "4g".into(),
-            disk_limit: "10g".into(),
+            memory_limit: ByteSize::from_bytes(4 << 30),
+            disk_limit: ByteSize::from_bytes(10 << 30),
         }
     }
 }
 
-/// What a sandbox may reach, through the gateway alone.
+/// What a sandbox may reach through the gateway, its only way out.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Network {
-    /// Whether anything but the task's own repository may be reached.
+    /// Allow access to more than the task's own repository.
     pub external_access: bool,
-    /// Only `allowed_domains`.
+    /// Allow only `allowed_domains`.
     pub whitelist_mode: bool,
     /// Exact names, `*.suffix`, or a preset: `preset:npm`, `preset:pypi`, `preset:crates`,
     /// `preset:go`, `preset:maven`, `preset:rubygems`, `preset:debian`.
     pub allowed_domains: Vec<String>,
-    /// `host:port` of private addresses that may be reached all the same, e.g. an in-house package
-    /// mirror (not in the specification).
+    /// Private addresses that are allowed nevertheless, as `host:port`: an in-house package mirror, for
+    /// example (not in the specification).
     pub allowed_private: Vec<String>,
 }
 
@@ -194,10 +193,10 @@ impl Default for Network {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LocalJail {
-    /// Folders that may be read besides the system's own, e.g. a toolchain in a home folder. The
-    /// common ones (`~/.cargo/bin`, `~/.rustup`, `~/.pyenv`, `~/.nvm`) are found without this.
+    /// More folders that may be read, e.g. a toolchain in a home folder. The system's folders and the
+    /// common toolchains (`~/.cargo/bin`, `~/.rustup`, `~/.pyenv`, `~/.nvm`) need no entry.
     pub read_only: Vec<PathBuf>,
-    /// Refuse to run where bubblewrap does not work, instead of using the weaker jail.
+    /// Refuse to run if bubblewrap does not work, instead of using the weaker jail.
     pub require_namespaces: bool,
 }
 
@@ -205,11 +204,11 @@ pub struct LocalJail {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CloneOptions {
-    /// Take only the newest commits.
+    /// Clone only the newest commits.
     pub shallow: bool,
-    /// How many.
+    /// How many commits a shallow clone has.
     pub depth: u32,
-    /// Install what the project's files name (`npm install`, `pip install -r`, …).
+    /// Install the dependencies that the project's files list (`npm install`, `pip install -r`, …).
     pub auto_install_deps: bool,
 }
 
@@ -227,11 +226,11 @@ impl Default for CloneOptions {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Execution {
-    /// Seconds that one command may take. `EXECUTOR_TIMEOUT` overrides.
+    /// Timeout of one command, in seconds. `EXECUTOR_TIMEOUT` overrides.
     pub timeout_seconds: u64,
-    /// Bytes kept of stdout and of stderr, each.
+    /// Bytes that are kept of stdout and of stderr each.
     pub max_output_size: usize,
-    /// Programs that the model may not run (not in the specification's keys; its §6.3 names them).
+    /// Programs that the model may not run (not a key of the specification, which lists them in §6.3).
     pub denied_commands: Vec<String>,
 }
 
@@ -258,13 +257,13 @@ impl Default for Execution {
     }
 }
 
-/// Clearing what was left behind (spec 001 §7.4).
+/// Removal of stale sandboxes (spec 001 §7.4).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cleanup {
     /// Hours between two runs.
     pub interval_hours: u64,
-    /// Hours after which a sandbox that no row knows is removed.
+    /// Age in hours at which a sandbox that the store does not know is removed.
     pub stale_threshold_hours: u64,
 }
 
@@ -283,8 +282,8 @@ impl Default for Cleanup {
 pub struct TextEditorMcp {
     /// Offer the text editor. `TEXT_EDITOR_MCP_ENABLED` overrides.
     pub enabled: bool,
-    /// The server. The default command is AgentMine's own static one, which is put into every
-    /// sandbox; the specification's npm package is no longer on its registry.
+    /// The server. The default command is AgentMine's own static server, which is copied into every
+    /// sandbox; the npm package of the specification is no longer available.
     pub mcp_server: McpServer,
 }
 

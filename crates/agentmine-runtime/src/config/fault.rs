@@ -1,27 +1,27 @@
-//! What is wrong with a configuration, in words.
+//! The faults of a configuration.
 
 use std::fmt;
 
 use super::tree::Place;
 
-/// One fault: where, what was seen, what was expected, and what to do.
+/// One fault: its place, what was found, what was expected, and a hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigFault {
+pub struct SettingFault {
     /// `config.yaml:12:5`, `environment variable X`, `flag --x`, or the defaults.
     pub place: String,
     /// The key, as `consumer.concurrency`; empty for the file as a whole.
     pub key: String,
-    /// What was seen. Never the value of a secret.
+    /// What was found. Never the value of a secret.
     pub seen: String,
     /// What was expected.
     pub expected: String,
-    /// The next action, where there is a better one than to write what was expected.
+    /// The next action, if it is not obvious.
     pub hint: Option<String>,
     /// Sources in the order in which they are read, then lines and columns.
     order: (u8, u64, u64),
 }
 
-impl ConfigFault {
+impl SettingFault {
     pub(super) fn new(
         place: &Place,
         key: &str,
@@ -50,7 +50,7 @@ impl ConfigFault {
     }
 }
 
-impl fmt::Display for ConfigFault {
+impl fmt::Display for SettingFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.place)?;
         if !self.key.is_empty() {
@@ -67,18 +67,18 @@ impl fmt::Display for ConfigFault {
 /// All faults of a configuration; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
-    faults: Vec<ConfigFault>,
+    faults: Vec<SettingFault>,
 }
 
 impl ConfigErrors {
-    pub(super) fn new(mut faults: Vec<ConfigFault>) -> Self {
+    pub(super) fn new(mut faults: Vec<SettingFault>) -> Self {
         faults.sort_by_key(|fault| fault.order);
         Self { faults }
     }
 
-    /// The faults, in the order of their places: file, environment, flags.
+    /// The faults, ordered by place: file, environment, flags. For the planned `config check --json`.
     #[must_use]
-    pub fn faults(&self) -> &[ConfigFault] {
+    pub fn faults(&self) -> &[SettingFault] {
         &self.faults
     }
 }
@@ -86,7 +86,7 @@ impl ConfigErrors {
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.faults.len() {
-            1 => f.write_str("the configuration has a fault")?,
+            1 => f.write_str("the configuration is invalid")?,
             count => write!(f, "the configuration has {count} faults")?,
         }
         for fault in &self.faults {

@@ -1,44 +1,40 @@
-//! MCP servers: which file names the operator's, and what servers may do to a session.
+//! MCP servers: the file that lists the operator's, and what servers may do in a session.
 //!
-//! The servers themselves stand in `mcp_config.json` (spec 002 §2), since other clients write that
-//! file too.
+//! The servers themselves are in `mcp_config.json` (spec 002 §2), which other clients write too.
 
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::schema::Config;
-
 /// MCP servers (spec 002 §2; the keys are not in the specification).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mcp {
-    /// Start the servers that the files name. `AGENTMINE_MCP_ENABLED` overrides. The text editor is
-    /// switched by `text_editor_mcp.enabled` alone.
+    /// Start the servers in the files. `AGENTMINE_MCP_ENABLED` overrides. Only
+    /// `text_editor_mcp.enabled` controls the text editor.
     pub enabled: bool,
-    /// The operator's file; absent: `~/.agentmine/mcp_config.json`. A missing file names no server.
-    /// `AGENTMINE_MCP_CONFIG` overrides. Its servers run on the worker, in the folder of the file, or
-    /// in the task's sandbox where they say `"sandbox": true`.
+    /// The operator's file. Default: `~/.agentmine/mcp_config.json`. It need not exist.
+    /// `AGENTMINE_MCP_CONFIG` overrides. Its servers run on the worker, in the folder of the file; those
+    /// with `"sandbox": true` run in the task's sandbox.
     pub config_file: Option<PathBuf>,
-    /// Also start what the repository's own `.agentmine/mcp_config.json` names, as it is at the
-    /// commit that the work begins from. Such servers run in the task's sandbox and nowhere else.
-    /// `AGENTMINE_MCP_REPOSITORY_SERVERS` overrides.
+    /// Also start the servers in the repository's `.agentmine/mcp_config.json`, as of the commit that the
+    /// work begins from. They run only in the task's sandbox. `AGENTMINE_MCP_REPOSITORY_SERVERS`
+    /// overrides.
     pub repository_servers: bool,
-    /// What becomes of a tool whose description changes while the session runs.
+    /// What happens to a tool whose description changes during the session.
     pub changed_descriptions: ChangedDescriptions,
-    /// Times that a server is started again after a crash, before it is given up.
+    /// How often a server is restarted after crashes before it stays stopped.
     pub max_restarts: u32,
-    /// Bytes of one result that the model is told, head and tail kept.
+    /// Bytes of one result that the model gets; the middle of a longer one is cut.
     pub max_output_size: usize,
-    /// Seconds for one call in all, however much progress the server tells.
+    /// Timeout of one call in seconds, regardless of the progress that the server reports.
     pub total_timeout_seconds: u64,
-    /// Tools that are offered, as `server:tool`; `*` stands for any text. The built-in tools are not
-    /// meant.
+    /// Tools that are offered, as `server:tool`; `*` matches any text. Built-in tools are not affected.
     pub allowed_tools: Vec<String>,
-    /// Tools that are not offered, whatever `allowed_tools` says.
+    /// Tools that are not offered, even if `allowed_tools` matches them.
     pub denied_tools: Vec<String>,
-    /// What servers with the capability `sampling` may use of the model.
+    /// Limits for servers with the capability `sampling`.
     pub sampling: SamplingConfig,
 }
 
@@ -59,26 +55,25 @@ impl Default for Mcp {
     }
 }
 
-/// What becomes of a tool whose description changes while the session runs.
+/// What happens to a tool whose description changes during the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangedDescriptions {
-    /// It is no longer offered, and the transcript says so.
+    /// It is no longer offered; the transcript records the change.
     Refuse,
-    /// It is offered as it is now, and the transcript says so.
+    /// It is offered with its new description; the transcript records the change.
     Record,
 }
 
-/// Limits of what servers may use of the model, all servers of a session together. It is counted
-/// into the limits of `agent` too.
+/// Limits on the servers' use of the model, for all servers of a session together. Their use also
+/// counts toward the limits of `agent`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SamplingConfig {
-    /// Requests of one session; 0 refuses them all. Not for a repository's own servers, which are
-    /// always refused.
+    /// Requests in one session; 0 refuses all. A repository's servers are always refused.
     pub max_requests: u32,
-    /// Tokens of one session, input and output. Checked before each request, so that the last one
-    /// may go over it.
+    /// Tokens in one session, input and output. Checked before each request: the last one may exceed
+    /// it.
     pub max_tokens: u64,
 }
 
@@ -91,14 +86,14 @@ impl Default for SamplingConfig {
     }
 }
 
-/// Where the operator's file is unless another is named.
+/// The operator's file, in the home folder.
 const USER_FILE: &str = ".agentmine/mcp_config.json";
 
-impl Config {
-    /// Names the operator's file where nothing else does, and puts the home folder in place of `~`.
-    pub(super) fn with_mcp_file(mut self, home: Option<&str>) -> Self {
+impl Mcp {
+    /// Fills in the default of the operator's file, and replaces `~` by the home folder.
+    pub(super) fn complete(&mut self, home: Option<&str>) {
         let home = home.map(Path::new).filter(|home| home.is_absolute());
-        self.mcp.config_file = match (self.mcp.config_file.take(), home) {
+        self.config_file = match (self.config_file.take(), home) {
             (None, home) => home.map(|home| home.join(USER_FILE)),
             (Some(file), Some(home)) => Some(match file.strip_prefix("~") {
                 Ok(rest) => home.join(rest),
@@ -106,6 +101,5 @@ impl Config {
             }),
             (file, None) => file,
         };
-        self
     }
 }

@@ -1,14 +1,16 @@
 //! Configuration: `config.yaml`, then environment, then flags.
 //!
-//! [`load`] reports every fault at once, each with its place, what was seen and what was expected.
-//! It works in three steps: all sources become one tree whose values know where they came from;
-//! the tree is walked against the JSON Schema of [`Config`] (unknown keys, types), and what is wrong
-//! is cut out; the rest becomes a [`Config`], whose values are then checked for sense. No message
-//! holds the value of a [`Secret`].
+//! Guaranteed: [`load`] reports every fault at once, each with its place, what was found and what was
+//! expected; no message contains the value of a [`Secret`].
+//!
+//! It works in three steps. All sources become one tree whose values know where they came from. The tree
+//! is checked against the JSON Schema of [`Config`] (unknown keys, types), and wrong values are left out.
+//! The rest becomes a [`Config`], whose values are then validated.
 
 mod check;
 mod executor;
 mod fault;
+mod log_filter;
 mod mcp;
 mod schema;
 mod secret;
@@ -19,11 +21,12 @@ mod tree;
 mod validate;
 
 pub use executor::*;
-pub use fault::{ConfigErrors, ConfigFault};
+pub use fault::{ConfigErrors, SettingFault};
+pub(crate) use log_filter::log_filter;
 pub use mcp::*;
 pub use schema::*;
 pub use secret::Secret;
-pub use size::bytes;
+pub use size::{ByteSize, InvalidByteSize};
 pub use sources::Sources;
 
 /// Reads the configuration.
@@ -36,16 +39,16 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     let tree = sources.read(&schema, &mut faults);
     let checked = check::check(&schema, &tree, &mut faults);
     let config = match serde_json::from_value::<Config>(checked) {
-        Ok(config) => config.with_server_names().with_mcp_file(sources.home()),
+        Ok(config) => config.complete(sources.home()),
         Err(_) => {
-            // The message is left out, since it may hold a value. Reached only when the schema
-            // allows what the type refuses.
+            // The error is not shown, since it may contain a value. Reached only if the schema allows
+            // what the type refuses.
             if faults.is_empty() {
-                faults.push(ConfigFault::new(
+                faults.push(SettingFault::new(
                     &tree.place,
                     "",
-                    "a value that does not fit",
-                    "the types that docs/config.schema.json gives",
+                    "a value of a wrong type",
+                    "the types in docs/config.schema.json",
                 ));
             }
             return Err(ConfigErrors::new(faults));

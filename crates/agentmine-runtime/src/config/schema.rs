@@ -1,7 +1,7 @@
 //! The shape of `config.yaml`: one struct per concern, each with its defaults.
 //!
-//! [`super::executor`] holds the sections of the sandbox and the tools. Secrets are [`Secret`]s and
-//! cannot be printed.
+//! The sections of the sandbox and the tools are in [`super::executor`]. The comments of these structs
+//! become the reference in docs/config.schema.json.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
-use super::Secret;
 use super::executor::{CommandExecutor, TextEditorMcp};
 use super::mcp::Mcp;
+use super::secret::Secret;
 
 /// All of `config.yaml`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -20,7 +20,7 @@ use super::mcp::Mcp;
 pub struct Config {
     /// Where issues and pull requests live.
     pub trackers: Trackers,
-    /// The labels that ask for work and tell of it.
+    /// The labels that request work and show its state.
     pub labels: Labels,
     /// The producer.
     pub producer: Producer,
@@ -46,7 +46,17 @@ pub struct Config {
     pub log: Log,
 }
 
-/// The trackers to scan. At least one is needed by a producer and a consumer.
+impl Config {
+    /// Fills in defaults that depend on the section or on the home folder.
+    pub(super) fn complete(mut self, home: Option<&str>) -> Self {
+        self.command_executor.complete();
+        self.text_editor_mcp.complete();
+        self.mcp.complete(home);
+        self
+    }
+}
+
+/// The trackers to scan. A producer and a consumer need at least one.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Trackers {
@@ -62,11 +72,11 @@ pub struct Trackers {
 pub struct GitHub {
     /// Base of the REST API; `https://HOST/api/v3/` for GitHub Enterprise.
     pub api_url: Url,
-    /// Personal access token; usually from `GITHUB_PERSONAL_ACCESS_TOKEN`.
+    /// Personal access token; usually set by `GITHUB_PERSONAL_ACCESS_TOKEN`.
     pub token: Option<Secret>,
     /// Repositories to scan, as `owner/name`.
     pub repositories: Vec<String>,
-    /// Further search qualifiers instead of or beside `repositories`, e.g. `org:acme`.
+    /// Search qualifiers, instead of `repositories` or in addition, e.g. `org:acme`.
     pub query: Option<String>,
 }
 
@@ -88,26 +98,26 @@ impl Default for GitHub {
 pub struct LocalTrackerConfig {
     /// The git repository that branches are pushed to.
     pub repository: PathBuf,
-    /// The folder of issues; default `.agentmine/issues` in the repository.
+    /// The folder with the issues. Default: `.agentmine/issues` in the repository.
     #[serde(default)]
     pub issues: Option<PathBuf>,
 }
 
-/// Label names. Each can be changed.
+/// The names of the labels.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Labels {
-    /// Asks for work.
+    /// Requests work.
     pub request: String,
-    /// Work is under way.
+    /// The work is in progress.
     pub processing: String,
-    /// The pull request is there.
+    /// The pull request is open.
     pub done: String,
-    /// Set aside.
+    /// The task is paused.
     pub paused: String,
-    /// Stopped by somebody.
+    /// A person stopped the task.
     pub stopped: String,
-    /// Ended without a result.
+    /// The task failed.
     pub failed: String,
 }
 
@@ -128,10 +138,10 @@ impl Default for Labels {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Producer {
-    /// Seconds between two scans in continuous mode.
+    /// Seconds between scans in continuous mode.
     pub interval_seconds: u64,
-    /// Whether the producer also clears stale sandboxes, at its start and at
-    /// `command_executor.cleanup.interval_hours`. It needs the Docker engine for that.
+    /// Also remove stale sandboxes, at the start and every
+    /// `command_executor.cleanup.interval_hours`. This needs access to the Docker engine.
     pub cleanup: bool,
 }
 
@@ -148,21 +158,21 @@ impl Default for Producer {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Consumer {
-    /// Tasks at once in one process.
+    /// Tasks that one process runs at the same time.
     pub concurrency: usize,
-    /// Leases a task may begin before it has failed.
+    /// Attempts of a task, the first included, before it fails.
     pub max_attempts: u32,
-    /// Seconds that a lease holds without a heartbeat.
+    /// Seconds until a lease expires without a heartbeat.
     pub lease_seconds: u64,
     /// Seconds between heartbeats.
     pub heartbeat_seconds: u64,
-    /// Seconds without a successful heartbeat after which the sandbox is paused and effects stop.
+    /// Seconds without a successful heartbeat until the sandbox is paused and effects stop.
     pub heartbeat_loss_seconds: u64,
     /// Seconds between sweeps.
     pub sweep_seconds: u64,
-    /// Seconds after which a queued row without a recent wake-up is given another.
+    /// Seconds without a wake-up until a queued task gets another one.
     pub wakeup_after_seconds: u64,
-    /// Seconds that running tasks get to end after SIGTERM before they are given back.
+    /// Seconds that running tasks have to end after SIGTERM before they are given back.
     pub drain_seconds: u64,
 }
 
@@ -185,11 +195,11 @@ impl Default for Consumer {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueConfig {
-    /// `amqp://` or `amqps://` URL of RabbitMQ, or `inproc:` for a queue in the process itself.
+    /// URL of RabbitMQ (`amqp://` or `amqps://`), or `inproc:` for a queue within the process.
     pub url: Secret,
-    /// Put before the names of exchanges and queues.
+    /// Prefix of the names of exchanges and queues.
     pub prefix: String,
-    /// Delays of the retry ladder, in seconds, first to last.
+    /// Delays of the retry ladder in seconds, from first to last.
     pub retry_seconds: Vec<u64>,
 }
 
@@ -209,7 +219,7 @@ impl Default for QueueConfig {
 pub struct StoreConfig {
     /// `postgres://…` or `sqlite:PATH`.
     pub url: Secret,
-    /// Connections in the pool. The heartbeat has one more of its own.
+    /// Size of the connection pool. The heartbeat has one more connection.
     pub max_connections: u32,
 }
 
@@ -222,7 +232,7 @@ impl Default for StoreConfig {
     }
 }
 
-/// Which program speaks to the model.
+/// How the model is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
@@ -236,37 +246,37 @@ pub enum Provider {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Which wire format.
+    /// The API of the model.
     pub provider: Provider,
-    /// Base of the API, `/v1` included.
+    /// Base URL of the API, including `/v1`.
     pub base_url: Url,
-    /// API key; usually from `OPENAI_API_KEY`. Local servers need none.
+    /// API key; usually set by `OPENAI_API_KEY`. Local servers need none.
     pub api_key: Option<Secret>,
     /// The model's name.
     pub name: String,
-    /// The recording that `provider: replay` plays.
+    /// The recording for `provider: replay`.
     pub recording: Option<PathBuf>,
-    /// Ask for a streamed reply.
+    /// Ask for streamed replies.
     pub stream: bool,
-    /// Sampling temperature; left to the provider when absent.
+    /// Sampling temperature. Default: that of the provider.
     pub temperature: Option<f64>,
-    /// Most tokens of one reply; left to the provider when absent.
+    /// Highest number of tokens of one reply. Default: that of the provider.
     pub max_output_tokens: Option<u32>,
-    /// Seconds to connect.
+    /// Timeout of connecting, in seconds.
     pub connect_timeout_seconds: u64,
-    /// Seconds until the first byte of a reply.
+    /// Timeout until the first byte of a reply, in seconds.
     pub first_byte_timeout_seconds: u64,
-    /// Seconds between two bytes of a reply.
+    /// Timeout between two parts of a reply, in seconds.
     pub idle_timeout_seconds: u64,
-    /// Tries of one call, the first included.
+    /// Tries of one call, including the first.
     pub max_tries: u32,
-    /// US dollars for a million input tokens, to count money.
+    /// US dollars for a million input tokens; used to compute costs.
     pub input_price: f64,
     /// US dollars for a million cached input tokens.
     pub cached_input_price: f64,
     /// US dollars for a million output tokens.
     pub output_price: f64,
-    /// Headers added to each request, e.g. for a gateway in front of the model.
+    /// More headers for each request, e.g. for a gateway in front of the model.
     pub headers: BTreeMap<String, Secret>,
 }
 
@@ -298,24 +308,24 @@ impl Default for ModelConfig {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Agent {
-    /// Model calls for one task.
+    /// Limit on the model calls of one task.
     pub max_steps: u32,
-    /// Tokens for one task, input and output.
+    /// Limit on the tokens of one task, input and output.
     pub max_tokens: Option<u64>,
-    /// US dollars for one task; needs prices in `model`.
+    /// Limit on the cost of one task in US dollars; needs prices in `model`.
     pub max_cost_usd: Option<f64>,
-    /// Minutes of wall time for one task.
+    /// Limit on the wall time of one task, in minutes.
     pub max_minutes: u64,
-    /// Rounds of work and verification before a partial result is reported.
+    /// Limit on the rounds of work and verification; after the last, a partial result is reported.
     pub max_rounds: u32,
-    /// Commands that must pass on the pushed commit. Empty: the repository's own
-    /// `.agentmine/config.yaml`, or what its files suggest (`npm test`, `cargo test`, …).
+    /// Commands that must pass on the pushed commit. Default: those in the repository's
+    /// `.agentmine/config.yaml`, else what its files suggest (`npm test`, `cargo test`, …).
     pub checks: Vec<String>,
-    /// Seconds that one check may take.
+    /// Timeout of one check, in seconds.
     pub check_timeout_seconds: u64,
-    /// Name and mail address of the commits.
+    /// Author name of the commits.
     pub git_user_name: String,
-    /// Mail address of the commits.
+    /// Author email address of the commits.
     pub git_user_email: String,
 }
 
@@ -339,18 +349,18 @@ impl Default for Agent {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
-    /// Address for `/live`, `/ready` and `/metrics`, e.g. `127.0.0.1:9464`; port 0 takes a free one.
-    /// Absent: not served.
+    /// Address that serves `/live`, `/ready` and `/metrics`, e.g. `127.0.0.1:9464`; port 0 selects a free
+    /// port. Default: none.
     pub listen: Option<String>,
 }
 
-/// Logs, to stderr.
+/// Logs, written to stderr.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
     /// `text` or `json`.
     pub format: LogFormat,
-    /// A level, or directives as `info,agentmine_queue=debug`.
+    /// A level, or directives such as `info,agentmine_queue=debug`.
     pub level: String,
 }
 
@@ -369,6 +379,6 @@ impl Default for Log {
 pub enum LogFormat {
     /// For people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }

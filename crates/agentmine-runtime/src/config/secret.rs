@@ -16,7 +16,7 @@ impl Secret {
         Self(SecretString::from(text.into()))
     }
 
-    /// The text itself, to be handed to what needs it and to nothing that prints.
+    /// The text itself. To be passed only to what needs it, never to what prints.
     #[must_use]
     pub fn expose(&self) -> &str {
         self.0.expose_secret()

@@ -13,10 +13,9 @@ use std::collections::BTreeSet;
 
 use url::Url;
 
-use super::{
-    CommandExecutor, Config, Docker, GitHub, ModelConfig, QueueConfig, Secret, StoreConfig,
-    Trackers,
-};
+use super::executor::{CommandExecutor, Docker};
+use super::schema::{Config, GitHub, ModelConfig, QueueConfig, StoreConfig, Trackers};
+use super::secret::Secret;
 
 /// Query parameters of a URL whose value is a credential.
 const CREDENTIALS: [&str; 10] = [

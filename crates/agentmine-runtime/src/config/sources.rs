@@ -1,5 +1,5 @@
-//! Where the configuration is read from. Nothing here reads the process's own environment but
-//! [`Sources::from_process`], so that tests give what they like.
+//! Where the configuration is read from. Only [`Sources::from_process`] reads the process's environment;
+//! tests pass their own.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::check::{self, Kind};
-use super::fault::ConfigFault;
+use super::fault::SettingFault;
 use super::tree::{self, Node, Place, Value};
 
-/// Environment variables and the keys that they set. An empty variable counts as absent.
+/// Environment variables and the keys that they set. An empty variable counts as not set.
 const ENVIRONMENT: [(&str, &str); 17] = [
     ("COMMAND_EXECUTOR_ENABLED", "command_executor.enabled"),
     ("EXECUTOR_BASE_IMAGE", "command_executor.docker.base_image"),
@@ -42,12 +42,12 @@ const ENVIRONMENT: [(&str, &str); 17] = [
     ("AGENTMINE_LOG", "log.level"),
 ];
 
-/// Tokens of trackers, and the sections they belong to. A token alone does not make a section: a
-/// person with one in the environment has not asked to have a forge scanned.
-/// `GITLAB_PERSONAL_ACCESS_TOKEN` is accepted and has no section yet.
+/// Tokens of trackers, and their sections. A token alone does not create a section: a person with a token
+/// in the environment has not asked for a forge to be scanned. `GITLAB_PERSONAL_ACCESS_TOKEN` will be
+/// read when there is a section for GitLab.
 const TOKENS: [(&str, &str); 1] = [("GITHUB_PERSONAL_ACCESS_TOKEN", "trackers.github")];
 
-/// The largest file that is read. A configuration has some kilobytes.
+/// The largest file that is read. A configuration has a few kilobytes.
 const LARGEST_FILE: u64 = 1 << 20;
 
 /// File, environment and flags.
@@ -67,7 +67,7 @@ enum WorkingFolder {
 
 #[derive(Clone)]
 enum File {
-    /// The first that exists of the usual places, else none.
+    /// The first of the usual places that exists, else none.
     Search(WorkingFolder),
     /// This one, which has to exist.
     Path(PathBuf),
@@ -76,12 +76,12 @@ enum File {
 }
 
 impl Sources {
-    /// The process's own environment, and `path` or the usual places: `./config.yaml`, then
-    /// `$XDG_CONFIG_HOME/agentmine/config.yaml`, then `~/.config/agentmine/config.yaml`. None of
-    /// them is fine, since everything has a default.
+    /// The process's environment, and `path` or the first of the usual places that exists:
+    /// `./config.yaml`, `$XDG_CONFIG_HOME/agentmine/config.yaml`, `~/.config/agentmine/config.yaml`. No
+    /// file is needed, since every key has a default.
     #[must_use]
     pub fn from_process(path: Option<PathBuf>) -> Self {
-        // Variables that are no UTF-8 are none of ours.
+        // None of our variables is anything but UTF-8.
         let env = std::env::vars_os()
             .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
             .collect();
@@ -92,8 +92,8 @@ impl Sources {
         }
     }
 
-    /// Leaves `./config.yaml` out of the usual places. For a program that is started inside of
-    /// repositories: a file of theirs could send the API key elsewhere.
+    /// Leaves `./config.yaml` out of the usual places. For a program that is started inside repositories: a
+    /// file there could send the API key to another host.
     #[must_use]
     pub fn without_working_folder(mut self) -> Self {
         if matches!(self.file, File::Search(_)) {
@@ -102,7 +102,7 @@ impl Sources {
         self
     }
 
-    /// A text in the place of a file, with an empty environment.
+    /// A text instead of a file, with an empty environment.
     pub fn from_text(name: &str, text: impl Into<String>) -> Self {
         Self {
             file: File::Text(name.into(), text.into()),
@@ -121,8 +121,9 @@ impl Sources {
         self
     }
 
-    /// Sets `key`, as `store.url`, from a flag of the command line, as `--store-url`. A text is read
-    /// as the type of the key wants it.
+    /// Sets a key such as `store.url` from a flag of the command line such as `--store-url`. A string is
+    /// parsed as the type of the key. For the planned command line, whose flags override the file and are
+    /// shown as origins by `config show --origin`.
     #[must_use]
     pub fn with_flag(mut self, flag: &str, key: &str, value: impl Into<Json>) -> Self {
         self.flags
@@ -131,7 +132,7 @@ impl Sources {
     }
 
     /// All sources as one tree.
-    pub(super) fn read(&self, schema: &Json, faults: &mut Vec<ConfigFault>) -> Node {
+    pub(super) fn read(&self, schema: &Json, faults: &mut Vec<SettingFault>) -> Node {
         let mut tree = self
             .file(faults)
             .unwrap_or_else(|| Node::empty(Place::Default));
@@ -180,7 +181,7 @@ impl Sources {
             .filter(|text| !text.is_empty())
     }
 
-    fn file(&self, faults: &mut Vec<ConfigFault>) -> Option<Node> {
+    fn file(&self, faults: &mut Vec<SettingFault>) -> Option<Node> {
         let (name, text) = match &self.file {
             File::Text(name, text) => (name.clone(), text.clone()),
             File::Path(path) => (shown(path), read_file(path, faults)?),
@@ -200,7 +201,7 @@ impl Sources {
                     .next()
                     .unwrap_or(&message)
                     .to_owned();
-                faults.push(ConfigFault::new(&place, "", seen, "valid YAML"));
+                faults.push(SettingFault::new(&place, "", seen, "valid YAML"));
                 None
             }
         }
@@ -230,14 +231,14 @@ fn shown(path: &Path) -> Arc<str> {
     path.display().to_string().into()
 }
 
-fn read_file(path: &Path, faults: &mut Vec<ConfigFault>) -> Option<String> {
+fn read_file(path: &Path, faults: &mut Vec<SettingFault>) -> Option<String> {
     let place = Place::File {
         name: shown(path),
         line: 0,
         column: 0,
     };
     let mut fail = |seen: String, hint: &str| {
-        faults.push(ConfigFault::new(&place, "", seen, "a YAML file that can be read").hint(hint));
+        faults.push(SettingFault::new(&place, "", seen, "a readable YAML file").hint(hint));
         None
     };
     match std::fs::metadata(path) {
@@ -255,15 +256,12 @@ fn read_file(path: &Path, faults: &mut Vec<ConfigFault>) -> Option<String> {
     }
     match std::fs::read_to_string(path) {
         Ok(text) => Some(text),
-        Err(error) => fail(
-            error.to_string(),
-            "check its permissions and that it is UTF-8",
-        ),
+        Err(error) => fail(error.to_string(), "check that it is readable and UTF-8"),
     }
 }
 
-/// A text from the environment or a flag, read as its key wants it. What cannot be read stays a
-/// text, and the walk over the tree tells of it.
+/// A string from the environment or a flag, parsed as the type of its key. What cannot be parsed stays a
+/// string, and the check of the tree reports it.
 fn from_text(schema: &Json, key: &str, text: &str, place: Place) -> Node {
     let text = text.trim();
     let value = match check::kind_of(schema, key) {

@@ -15,7 +15,7 @@ fn faults(sources: &Sources) -> String {
 }
 
 #[test]
-fn without_any_source_the_defaults_hold() {
+fn without_any_source_the_defaults_apply() {
     let config = load(&yaml("")).unwrap();
     assert_eq!(
         config.command_executor.docker.base_image,
@@ -60,7 +60,7 @@ text_editor_mcp:
 }
 
 #[test]
-fn all_faults_of_a_file_are_told_at_once() {
+fn all_faults_of_a_file_are_reported_at_once() {
     let text = r#"
 labls:
   request: x
@@ -117,62 +117,62 @@ log:
     config.yaml:2:1: unknown key `labls`, expected one of `agent`, `command_executor`, `consumer`, `http`, `labels`, `log`, `mcp`, `model`, `producer`, `queue`, `store`, `text_editor_mcp`, `trackers`
       hint: did you mean `labels`?
     config.yaml:5:9: labels.done: `coding agent`, the same as labels.request, expected a name of its own
-    config.yaml:6:11: labels.paused: an empty text, expected a text
+    config.yaml:6:11: labels.paused: an empty string, expected a string that is not empty
     config.yaml:8:3: consumer.lease_seconds: the number 60, expected more than consumer.heartbeat_loss_seconds, which is 90
     config.yaml:8:16: consumer.concurrency: the number 0, expected a whole number of at least 1
     config.yaml:9:22: consumer.heartbeat_seconds: `10`, expected a whole number of at least 0
-      hint: take the quotes away
-    config.yaml:11:3: consumer.concurrency: the key stands here again, expected each key once
+      hint: remove the quotes
+    config.yaml:11:3: consumer.concurrency: a duplicate key, expected each key once
       hint: the first is at config.yaml:8:3
-    config.yaml:12:11: producer: a list, expected a section of keys
+    config.yaml:12:11: producer: a list, expected a mapping of keys
     config.yaml:14:8: queue.url: the scheme `http`, expected `amqp://…`, `amqps://…` or `inproc:`
     config.yaml:15:11: queue.prefix: `a b`, expected letters, digits, `-`, `_` and `.`
     config.yaml:16:18: queue.retry_seconds: an empty list, expected at least one delay
-    config.yaml:18:8: store.url: a value that is not shown, expected a text
+    config.yaml:18:8: store.url: a value that is not shown, expected a string
       hint: put it in quotes
     config.yaml:20:13: model.provider: `openapi`, expected `openai` or `replay`
       hint: did you mean `openai`?
     config.yaml:21:13: model.base_url: the scheme `ftp`, expected `https://…` or `http://…`
-    config.yaml:22:9: model.name: the number 5, expected a text
+    config.yaml:22:9: model.name: the number 5, expected a string
       hint: put it in quotes
     config.yaml:23:16: model.temperature: the number inf, expected a number
     config.yaml:24:11: model.stream: `yes`, expected `true` or `false`
     config.yaml:27:30: trackers.github.repositories.1: `no slash`, expected `owner/name`
-    config.yaml:29:5: trackers.local: an incomplete section, expected the key `repository` in it
-    config.yaml:32:17: command_executor.docker.base_image: an empty text, expected a text
+    config.yaml:29:5: trackers.local: an incomplete section, expected the key `repository`
+    config.yaml:32:17: command_executor.docker.base_image: an empty string, expected a string that is not empty
     config.yaml:33:11: command_executor.docker.user: `0:0`, expected `UID:GID` as numbers, neither of them 0
     config.yaml:34:17: command_executor.docker.pids_limit: the number -1, expected a whole number of at least 16
     config.yaml:35:22: command_executor.docker.allowed_images.0: `*/x`, expected an image, with `*` at its end at most
-    config.yaml:36:11: command_executor.docker.host: a text that is no such URL, expected `unix://…`, `tcp://…`, `http://…` or `ssh://…`
+    config.yaml:36:11: command_executor.docker.host: not such a URL, expected `unix://…`, `tcp://…`, `http://…` or `ssh://…`
     config.yaml:38:18: command_executor.docker.resources.cpu_limit: the number 0, expected more than 0 cores
-    config.yaml:39:21: command_executor.docker.resources.memory_limit: `4 apples`, expected a size of at least 6 MB, as `512m` or `4g`
-    config.yaml:41:25: command_executor.docker.network.allowed_domains.0: `preset:cargo`, expected a name as `example.com`, `*.example.com`, or `preset:NAME`
+    config.yaml:39:21: command_executor.docker.resources.memory_limit: `4 apples`, expected a size such as `512m` or `4g`
+    config.yaml:41:25: command_executor.docker.network.allowed_domains.0: `preset:cargo`, expected a name such as `example.com`, `*.example.com`, or `preset:NAME`
       hint: the presets are npm, pypi, crates, go, maven, rubygems, debian
-    config.yaml:41:41: command_executor.docker.network.allowed_domains.1: `https://example.com`, expected a name as `example.com`, `*.example.com`, or `preset:NAME`
+    config.yaml:41:41: command_executor.docker.network.allowed_domains.1: `https://example.com`, expected a name such as `example.com`, `*.example.com`, or `preset:NAME`
       hint: the presets are npm, pypi, crates, go, maven, rubygems, debian
     config.yaml:42:25: command_executor.docker.network.allowed_private.0: `10.0.0.1`, expected `host:port`
     config.yaml:44:22: command_executor.execution.timeout_seconds: the number -5, expected a whole number of at least 0
     config.yaml:45:5: command_executor.execution: unknown key `max_outputsize`, expected one of `denied_commands`, `max_output_size`, `timeout_seconds`
       hint: did you mean `max_output_size`?
-    config.yaml:47:11: http.listen: `localhost`, expected an address and port, as `127.0.0.1:9464`
-    config.yaml:49:10: log.level: `agentmine=loud`, expected a level (`error`, `warn`, `info`, `debug`, `trace`) or directives as `info,agentmine_queue=debug`
+    config.yaml:47:11: http.listen: `localhost`, expected an address and port such as `127.0.0.1:9464`
+    config.yaml:49:10: log.level: `agentmine=loud`, expected a level (`error`, `warn`, `info`, `debug`, `trace`) or directives such as `info,agentmine_queue=debug`
     config.yaml:50:11: log.format: `xml`, expected `text` or `json`
     "#);
 }
 
 #[test]
-fn a_file_that_is_no_yaml_is_told_with_its_place_and_without_its_text() {
+fn a_file_that_is_not_yaml_is_reported_with_its_place_and_without_its_text() {
     assert_snapshot!(faults(&yaml("model:\n  api_key: [hunter2\nlabels: {")), @r#"
-    the configuration has a fault
+    the configuration is invalid
     config.yaml:3:7: illegal placement of ':' indicator, expected valid YAML
     "#);
     assert_snapshot!(faults(&yaml("model:\n\tname: hunter2\n")), @r#"
-    the configuration has a fault
+    the configuration is invalid
     config.yaml:2:2: tabs disallowed within this context (block indentation), expected valid YAML
     "#);
     assert_snapshot!(faults(&yaml("- a\n")), @r#"
-    the configuration has a fault
-    config.yaml:1:1: a list, expected a section of keys
+    the configuration is invalid
+    config.yaml:1:1: a list, expected a mapping of keys
     "#);
 }
 
@@ -209,7 +209,7 @@ fn environment_overrides_the_file_and_flags_override_both() {
     assert!(executor.enabled && !config.text_editor_mcp.enabled);
     assert_eq!(executor.docker.base_image, "img");
     assert_eq!(executor.docker.resources.cpu_limit, 1.5);
-    assert_eq!(executor.docker.resources.memory_limit, "1g");
+    assert_eq!(executor.docker.resources.memory_limit.bytes(), 1 << 30);
     assert_eq!(executor.execution.timeout_seconds, 60);
     assert_eq!(executor.docker.host.as_deref(), Some("tcp://engine:2375"));
     assert_eq!(config.queue.url.expose(), "inproc:");
@@ -233,9 +233,9 @@ fn faults_of_environment_and_flags_name_them() {
     the configuration has 6 faults
     environment variable COMMAND_EXECUTOR_ENABLED: command_executor.enabled: `maybe`, expected `true` or `false`
     environment variable EXECUTOR_CPU_LIMIT: command_executor.docker.resources.cpu_limit: `two`, expected a number
+    environment variable EXECUTOR_MEMORY_LIMIT: command_executor.docker.resources.memory_limit: `lots`, expected a size such as `512m` or `4g`
     environment variable EXECUTOR_TIMEOUT: command_executor.execution.timeout_seconds: `30m`, expected a whole number of at least 0
     environment variable AGENTMINE_STORE_URL: store.url: the scheme `mysql`, expected `postgres://…` or `sqlite:PATH`
-    environment variable EXECUTOR_MEMORY_LIMIT: command_executor.docker.resources.memory_limit: `lots`, expected a size of at least 6 MB, as `512m` or `4g`
     flag --concurrency: consumer.concurrency: the number 0, expected a whole number of at least 1
     "#);
 }
@@ -287,6 +287,23 @@ api_key: canary
 }
 
 #[test]
+fn a_size_is_parsed_once_at_configuration_time_and_bounded() {
+    let limits = |text: &str| {
+        let text = format!("command_executor: {{docker: {{resources: {text}}}}}");
+        let config = load(&yaml(&text)).map_err(|errors| errors.to_string())?;
+        Ok::<_, String>(config.command_executor.docker.resources)
+    };
+    let half = limits("{memory_limit: 0.5g, disk_limit: 1.5 TiB}").unwrap();
+    assert_eq!(half.memory_limit.bytes(), 512 << 20);
+    assert_eq!(half.disk_limit.bytes(), 3 << 39);
+    assert_snapshot!(limits("{memory_limit: 5m, disk_limit: 4x}").unwrap_err(), @"
+    the configuration has 2 faults
+    config.yaml:1:55: command_executor.docker.resources.memory_limit: `5m`, expected a size of at least 6m
+    config.yaml:1:71: command_executor.docker.resources.disk_limit: `4x`, expected a size such as `512m` or `4g`
+    ");
+}
+
+#[test]
 fn aliases_and_merge_keys_work() {
     let text = "
 labels: &names {request: go}
@@ -301,7 +318,7 @@ agent: {git_user_name: *name}
 }
 
 #[test]
-fn a_named_file_has_to_exist() {
+fn a_named_file_must_exist() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("none.yaml");
     let told = faults(&Sources::from_process(Some(path)).with_env(NOTHING));

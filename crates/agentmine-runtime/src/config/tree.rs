@@ -10,7 +10,7 @@ use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 /// Where a value was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Nowhere: it is the built-in value.
+    /// Nowhere: it is a default.
     Default,
     /// In a file, counted from 1.
     File {
@@ -43,7 +43,7 @@ pub(super) struct Node {
     pub(super) value: Value,
 }
 
-/// A value of YAML. A map keeps its order and its duplicate keys, so that these can be told.
+/// A value of YAML. A map keeps its order and its duplicate keys, which are reported.
 #[derive(Debug, Clone)]
 pub(super) enum Value {
     Null,
@@ -59,7 +59,7 @@ pub(super) enum Value {
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) key: String,
-    /// Where the key stands.
+    /// Where the key is.
     pub(super) place: Place,
     pub(super) node: Node,
 }
@@ -98,8 +98,8 @@ impl Node {
         here.place.clone()
     }
 
-    /// Sets `path`, making the sections on the way. What is no map on the way is left as it is,
-    /// since the file's own fault there is told.
+    /// Sets `path` and creates the sections on the way. Anything else than a map on the way is left as it
+    /// is: it is reported as a fault of the file.
     pub(super) fn set(&mut self, path: &str, node: Node) {
         let (key, rest) = path
             .split_once('.')
@@ -129,7 +129,7 @@ impl Node {
     }
 }
 
-/// Reads YAML. The error is a place and a message without a part of the text.
+/// Parses YAML. The error is a place and a message that contains none of the text.
 pub(super) fn parse(name: &Arc<str>, text: &str) -> Result<Node, (Place, String)> {
     let options = serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
@@ -153,7 +153,7 @@ fn place_in(name: &Arc<str>, location: serde_saphyr::Location) -> Place {
     }
 }
 
-/// A value as the parser gives it.
+/// A value as the parser returns it.
 #[derive(Debug)]
 enum Raw {
     Scalar(Value),

@@ -59,7 +59,7 @@ async fn without_namespaces_no_terminal_and_no_other_process_is_reached() {
 async fn a_command_that_fills_the_disk_is_killed_with_the_reason() {
     let state = tempfile::tempdir_in(scratch()).unwrap();
     let mut config = CommandExecutor::default();
-    config.docker.resources.disk_limit = "20m".into();
+    config.docker.resources.disk_limit = "20m".parse().unwrap();
     let backend = LocalBackend::new(&config, state.path()).unwrap();
     let sandbox = Running(backend.start(&spec(TaskId::new())).await.unwrap());
     let result = sandbox

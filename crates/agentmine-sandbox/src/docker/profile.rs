@@ -12,7 +12,6 @@ use crate::assets::{FOLDER, GUEST};
 use crate::backend::SandboxSpec;
 use crate::error::SandboxError;
 use crate::name::sandbox_name;
-use crate::size::parse_size;
 
 /// The configured limits, checked against what the engine offers.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ impl Profile {
         let cpus = config.resources.cpu_limit.max(0.01);
         // An engine refuses more CPUs than it has.
         let cpus = info.ncpu.map_or(cpus, |has| cpus.min(has as f64));
-        let disk = parse_size(&config.resources.disk_limit)?;
+        let disk = config.resources.disk_limit.bytes();
         let mut warnings = Vec::new();
         if info.memory_limit == Some(false) || info.pids_limit == Some(false) {
             warnings.push("this engine cannot limit memory or processes".to_owned());
@@ -55,7 +54,7 @@ impl Profile {
             uid,
             gid,
             warnings,
-            memory: i64::try_from(parse_size(&config.resources.memory_limit)?).unwrap_or(i64::MAX),
+            memory: i64::try_from(config.resources.memory_limit.bytes()).unwrap_or(i64::MAX),
             nano_cpus: (cpus * 1e9) as i64,
             pids: config.pids_limit,
             runtime: runtime.transpose()?,
@@ -229,6 +228,18 @@ fn has_storage_quota(info: &SystemInfo) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_container_gets_the_configured_sizes() {
+        let mut config = config::Docker::default();
+        config.resources.memory_limit = "0.5g".parse().unwrap();
+        config.resources.disk_limit = "10g".parse().unwrap();
+        let profile = Profile::new(&config, &SystemInfo::default()).unwrap();
+        let host = profile.host_config(false);
+        assert_eq!(host.memory, Some(512 << 20));
+        assert_eq!(host.memory_swap, Some(512 << 20));
+        assert_eq!(profile.disk, Disk::Guest(10 << 30));
+    }
 
     #[test]
     fn root_and_names_are_refused_as_users() {

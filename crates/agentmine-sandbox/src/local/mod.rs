@@ -77,13 +77,13 @@ impl LocalBackend {
     /// Jails whose files are under `state_dir`, which is created if it does not exist.
     ///
     /// # Errors
-    /// `Refused` when the folder cannot be written or a size in the configuration is invalid.
+    /// `Refused` when the folder cannot be written.
     pub fn new(config: &CommandExecutor, state_dir: &Path) -> Result<Self, SandboxError> {
         let state_dir = state::prepare(state_dir)?;
         let programs = programs::install(&state_dir)?;
         Ok(Self(Arc::new(Inner {
             state_dir,
-            setup: JailSetup::new(config, programs)?,
+            setup: JailSetup::new(config, programs),
             require_namespaces: config.local.require_namespaces,
             jail: OnceCell::new(),
         })))

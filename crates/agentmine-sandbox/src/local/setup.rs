@@ -6,8 +6,6 @@ use agentmine_runtime::config::CommandExecutor;
 
 use super::toolchains::{self, Toolchains};
 use crate::assets::GUEST;
-use crate::error::SandboxError;
-use crate::size::parse_size;
 
 /// Upper limit of the jail's own temporary folders, in bytes.
 const MAX_TMP: u64 = 1 << 30;
@@ -26,16 +24,16 @@ pub(super) struct JailSetup {
 }
 
 impl JailSetup {
-    pub(super) fn new(config: &CommandExecutor, programs: PathBuf) -> Result<Self, SandboxError> {
-        let disk_limit = parse_size(&config.docker.resources.disk_limit)?;
-        Ok(Self {
+    pub(super) fn new(config: &CommandExecutor, programs: PathBuf) -> Self {
+        let disk_limit = config.docker.resources.disk_limit.bytes();
+        Self {
             programs,
             tmp_limit: disk_limit.min(MAX_TMP),
             configured: config.local.read_only.clone(),
             toolchains: toolchains::find(),
             disk_limit,
             max_processes: config.docker.pids_limit.max(0),
-        })
+        }
     }
 
     /// Folders of the user's that a jail may read.

@@ -1,10 +1,14 @@
-//! Checks of `command_executor` and `text_editor_mcp`.
+//! The rules of `command_executor` and `text_editor_mcp`.
 
-use super::{Rules, scheme_of, scheme_seen, shown};
-use crate::config::{CommandExecutor, Docker, McpServer, Network, TextEditorMcp, bytes};
+use super::rules::{Rules, scheme_of, scheme_seen, shown};
+use crate::config::executor::{CommandExecutor, Docker, McpServer, Network, TextEditorMcp};
+use crate::config::size::ByteSize;
 
-/// What the gateway knows by name (ARCHITECTURE.md: presets for the language registries).
+/// The presets of the gateway.
 const PRESETS: [&str; 7] = ["npm", "pypi", "crates", "go", "maven", "rubygems", "debian"];
+
+/// Docker refuses less memory, and no workspace fits on less disk.
+const SMALLEST: ByteSize = ByteSize::from_bytes(6 << 20);
 
 impl Rules<'_> {
     pub(super) fn executor(&mut self, executor: &CommandExecutor) {
@@ -112,19 +116,14 @@ impl Rules<'_> {
             seen,
             "more than 0 cores",
         );
-        for (name, text) in [
-            ("memory_limit", &limits.memory_limit),
-            ("disk_limit", &limits.disk_limit),
+        for (name, limit) in [
+            ("memory_limit", limits.memory_limit),
+            ("disk_limit", limits.disk_limit),
         ] {
-            // Docker refuses less than 6 MB of memory, and no workspace fits in less of disk.
-            let fine = bytes(text).is_some_and(|size| size >= 6 << 20);
             let key = format!("{KEY}.resources.{name}");
-            self.expect(
-                &key,
-                fine,
-                || shown(text),
-                "a size of at least 6 MB, as `512m` or `4g`",
-            );
+            let seen = || format!("`{limit}`");
+            let expected = format!("a size of at least {SMALLEST}");
+            self.expect(&key, limit >= SMALLEST, seen, &expected);
         }
         self.network(&docker.network);
     }
@@ -143,7 +142,7 @@ impl Rules<'_> {
     fn network(&mut self, network: &Network) {
         const KEY: &str = "command_executor.docker.network";
         for (at, form) in network.allowed_domains.iter().enumerate() {
-            let expected = "a name as `example.com`, `*.example.com`, or `preset:NAME`";
+            let expected = "a name such as `example.com`, `*.example.com`, or `preset:NAME`";
             let key = format!("{KEY}.allowed_domains.{at}");
             let fine = match form.strip_prefix("preset:") {
                 Some(name) => PRESETS.contains(&name),

@@ -1,7 +1,7 @@
-//! Checks of `mcp`.
+//! The rules of `mcp`.
 
-use super::{Rules, shown};
-use crate::config::Mcp;
+use super::rules::{Rules, shown};
+use crate::config::mcp::Mcp;
 
 impl Rules<'_> {
     pub(super) fn mcp(&mut self, mcp: &Mcp) {
@@ -16,7 +16,7 @@ impl Rules<'_> {
             ("denied_tools", &mcp.denied_tools),
         ] {
             for (at, pattern) in patterns.iter().enumerate() {
-                // A pattern without a colon would match no tool, which is never what was meant.
+                // A pattern without a colon would match no tool, which nobody intends.
                 let fine = pattern == "*"
                     || pattern
                         .split_once(':')

@@ -1,0 +1,52 @@
+//! Validation of values whose types are right.
+
+mod executor;
+mod mcp;
+mod model;
+mod rules;
+mod services;
+mod trackers;
+
+use std::net::SocketAddr;
+
+use super::fault::SettingFault;
+use super::log_filter::log_filter;
+use super::schema::Config;
+use super::tree::Node;
+use rules::{Rules, shown};
+
+/// Adds the faults of a configuration's values.
+pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<SettingFault>) {
+    let mut rules = Rules { tree, faults };
+    if let Some(github) = &config.trackers.github {
+        rules.github(github);
+    }
+    rules.labels(&config.labels);
+    rules.at_least(
+        "producer.interval_seconds",
+        config.producer.interval_seconds,
+        1,
+    );
+    rules.consumer(&config.consumer);
+    rules.queue(&config.queue);
+    rules.store(&config.store);
+    rules.model(&config.model);
+    rules.agent(&config.agent);
+    rules.executor(&config.command_executor);
+    rules.text_editor(&config.text_editor_mcp);
+    rules.mcp(&config.mcp);
+    if let Some(listen) = &config.http.listen {
+        rules.expect(
+            "http.listen",
+            listen.parse::<SocketAddr>().is_ok(),
+            || shown(listen),
+            "an address and port such as `127.0.0.1:9464`",
+        );
+    }
+    rules.expect(
+        "log.level",
+        log_filter(&config.log.level).is_ok(),
+        || shown(&config.log.level),
+        "a level (`error`, `warn`, `info`, `debug`, `trace`) or directives such as `info,agentmine_queue=debug`",
+    );
+}

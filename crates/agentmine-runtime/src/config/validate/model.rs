@@ -1,0 +1,110 @@
+//! The rules of `model` and `agent`.
+
+use super::rules::{Rules, shown};
+use crate::config::schema::{Agent, ModelConfig, Provider};
+
+impl Rules<'_> {
+    pub(super) fn model(&mut self, model: &ModelConfig) {
+        self.http_url(
+            "model.base_url",
+            &model.base_url,
+            "put the key into model.api_key",
+        );
+        self.not_blank("model.name", &model.name);
+        if model.provider == Provider::Replay && model.recording.is_none() {
+            self.fault(
+                "model",
+                "`provider: replay` without a recording",
+                "the key `recording`, a file",
+            );
+        }
+        self.at_least(
+            "model.connect_timeout_seconds",
+            model.connect_timeout_seconds,
+            1,
+        );
+        self.at_least(
+            "model.first_byte_timeout_seconds",
+            model.first_byte_timeout_seconds,
+            1,
+        );
+        self.at_least("model.idle_timeout_seconds", model.idle_timeout_seconds, 1);
+        self.at_least("model.max_tries", model.max_tries, 1);
+        self.at_least(
+            "model.max_output_tokens",
+            model.max_output_tokens.unwrap_or(1),
+            1,
+        );
+        if let Some(temperature) = model.temperature {
+            let seen = || format!("the number {temperature}");
+            self.expect(
+                "model.temperature",
+                (0.0..=2.0).contains(&temperature),
+                seen,
+                "a number from 0 to 2",
+            );
+        }
+        let prices = [
+            ("model.input_price", model.input_price),
+            ("model.cached_input_price", model.cached_input_price),
+            ("model.output_price", model.output_price),
+        ];
+        for (key, price) in prices {
+            self.expect(
+                key,
+                price >= 0.0,
+                || format!("the number {price}"),
+                "a price of at least 0",
+            );
+        }
+        for (name, value) in &model.headers {
+            let key = format!("model.headers.{name}");
+            let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+            let fine = !name.is_empty() && name.chars().all(token);
+            self.expect(&key, fine, || shown(name), "the name of an HTTP header");
+            let fine = !value.expose().chars().any(char::is_control);
+            self.expect(
+                &key,
+                fine,
+                || "a control character".into(),
+                "a value on one line",
+            );
+        }
+    }
+
+    pub(super) fn agent(&mut self, agent: &Agent) {
+        self.at_least("agent.max_steps", agent.max_steps, 1);
+        self.at_least("agent.max_tokens", agent.max_tokens.unwrap_or(1), 1);
+        self.at_least("agent.max_minutes", agent.max_minutes, 1);
+        self.at_least("agent.max_rounds", agent.max_rounds, 1);
+        self.at_least(
+            "agent.check_timeout_seconds",
+            agent.check_timeout_seconds,
+            1,
+        );
+        if let Some(cost) = agent.max_cost_usd {
+            self.expect(
+                "agent.max_cost_usd",
+                cost > 0.0,
+                || format!("the number {cost}"),
+                "more than 0",
+            );
+        }
+        for (at, command) in agent.checks.iter().enumerate() {
+            self.not_blank(&format!("agent.checks.{at}"), command);
+        }
+        for (key, text) in [
+            ("agent.git_user_name", &agent.git_user_name),
+            ("agent.git_user_email", &agent.git_user_email),
+        ] {
+            let fine = !text.trim().is_empty()
+                && !text.contains(|c: char| c.is_control() || "<>".contains(c));
+            self.expect(
+                key,
+                fine,
+                || shown(text),
+                "a text on one line without `<` and `>`",
+            );
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The rules of `consumer`, `queue` and `store`.
+
+use super::rules::{Rules, scheme_of, scheme_seen, shown};
+use crate::config::schema::{Consumer, QueueConfig, StoreConfig};
+
+impl Rules<'_> {
+    pub(super) fn consumer(&mut self, consumer: &Consumer) {
+        let Consumer {
+            concurrency,
+            max_attempts,
+            lease_seconds,
+            heartbeat_seconds,
+            heartbeat_loss_seconds,
+            sweep_seconds,
+            wakeup_after_seconds,
+            drain_seconds: _,
+        } = *consumer;
+        self.at_least(
+            "consumer.concurrency",
+            u64::try_from(concurrency).unwrap_or(u64::MAX),
+            1,
+        );
+        self.at_least("consumer.max_attempts", max_attempts, 1);
+        self.at_least("consumer.heartbeat_seconds", heartbeat_seconds, 1);
+        self.at_least("consumer.sweep_seconds", sweep_seconds, 1);
+        self.at_least("consumer.wakeup_after_seconds", wakeup_after_seconds, 1);
+        // A worker must stop by itself before another may take its task.
+        self.expect(
+            "consumer.heartbeat_loss_seconds",
+            heartbeat_seconds < heartbeat_loss_seconds,
+            || format!("the number {heartbeat_loss_seconds}"),
+            &format!("more than consumer.heartbeat_seconds, which is {heartbeat_seconds}"),
+        );
+        self.expect(
+            "consumer.lease_seconds",
+            heartbeat_loss_seconds < lease_seconds,
+            || format!("the number {lease_seconds}"),
+            &format!(
+                "more than consumer.heartbeat_loss_seconds, which is {heartbeat_loss_seconds}"
+            ),
+        );
+    }
+
+    pub(super) fn queue(&mut self, queue: &QueueConfig) {
+        let url = queue.url.expose();
+        let fine = url.starts_with("inproc:")
+            || scheme_of(url).is_some_and(|s| s == "amqp" || s == "amqps");
+        self.expect(
+            "queue.url",
+            fine,
+            || scheme_seen(url),
+            "`amqp://…`, `amqps://…` or `inproc:`",
+        );
+        let fine = !queue.prefix.is_empty()
+            && queue.prefix.len() <= 100
+            && queue
+                .prefix
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        self.expect(
+            "queue.prefix",
+            fine,
+            || shown(&queue.prefix),
+            "letters, digits, `-`, `_` and `.`",
+        );
+        let seen = || "an empty list".into();
+        self.expect(
+            "queue.retry_seconds",
+            !queue.retry_seconds.is_empty(),
+            seen,
+            "at least one delay",
+        );
+        for (at, seconds) in queue.retry_seconds.iter().enumerate() {
+            self.at_least(&format!("queue.retry_seconds.{at}"), *seconds, 1);
+        }
+    }
+
+    pub(super) fn store(&mut self, store: &StoreConfig) {
+        let url = store.url.expose();
+        let fine = url
+            .strip_prefix("sqlite:")
+            .is_some_and(|path| !path.is_empty())
+            || scheme_of(url).is_some_and(|s| s == "postgres" || s == "postgresql");
+        self.expect(
+            "store.url",
+            fine,
+            || scheme_seen(url),
+            "`postgres://…` or `sqlite:PATH`",
+        );
+        self.at_least("store.max_connections", store.max_connections, 1);
+    }
+}
