@@ -23,7 +23,6 @@ use agentmine_runtime::shutdown::Shutdown;
 
 pub use prepare::traffic::Traffic;
 pub use record::live::Progress;
-pub use run::policy::{Denied, check_command};
 pub use run::servers::launcher::SandboxLauncher;
 pub use session::deps::ConsumerDeps;
 pub use wiring::{ConsumerArgs, connect, main};

@@ -9,7 +9,9 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("agentmine-domain", &[][..]),
         ("agentmine-runtime", &[]),
         ("agentmine-guest", &[]),
-        ("agentmine-tools", &[]),
+        // No I/O: shared by whoever runs shell lines.
+        ("agentmine-shell-policy", &[]),
+        ("agentmine-tools", &["agentmine-shell-policy"]),
         ("agentmine-trackers", ADAPTER),
         ("agentmine-queue", ADAPTER),
         ("agentmine-store", ADAPTER),
@@ -57,18 +59,20 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "agentmine-mcp",
                 "agentmine-agent",
                 "agentmine-llm",
+                "agentmine-shell-policy",
             ],
         ),
     ])
 }
 
 /// Third-party crates that only these of our packages may use.
-const FENCED: [(&str, &[&str]); 6] = [
+const FENCED: [(&str, &[&str]); 7] = [
     ("lapin", &["agentmine-queue"]),
     ("sqlx", &["agentmine-store"]),
     ("bollard", &["agentmine-sandbox"]),
     ("rmcp", &["agentmine-mcp", "agentmine-tools"]),
     ("jsonschema", &["agentmine-mcp"]),
+    ("rable", &["agentmine-shell-policy"]),
     (
         "reqwest",
         &[

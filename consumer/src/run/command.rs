@@ -1,16 +1,17 @@
 //! The command tool: runs shell commands in the sandbox (spec 001 §3).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_agent::ToolResult;
 use agentmine_llm::ToolSpec;
 use agentmine_runtime::config::{CommandExecutor, Execution};
 use agentmine_sandbox::{Command, Sandbox, SandboxError};
+use agentmine_shell_policy::{BuiltinRules, Refusal, ShellCommand, ShellPolicy, ShellVerdict};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::policy::check_command;
 use super::result::{cap_middle, failed};
 use crate::error::SessionError;
 use crate::record::journal::millis;
@@ -24,6 +25,7 @@ pub(crate) struct CommandTool {
     /// Its wire name.
     pub(crate) name: String,
     execution: Execution,
+    denied: Arc<ShellPolicy>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -35,13 +37,37 @@ struct ExecuteCommand {
     timeout: Option<f64>,
 }
 
+/// The operator's list as a policy. An empty entry denies nothing.
+fn denied(programs: &[String]) -> ShellPolicy {
+    let rules: Vec<String> = programs
+        .iter()
+        .filter(|p| !p.trim().is_empty())
+        .cloned()
+        .collect();
+    ShellPolicy::new(BuiltinRules::Ignore, &rules, &[], &[]).unwrap_or_default()
+}
+
 impl CommandTool {
     /// The tool, unless it is disabled.
     pub(crate) fn of(config: &CommandExecutor) -> Option<Self> {
         config.enabled.then(|| Self {
             name: format!("{}_execute_command", config.mcp_server.name),
+            denied: Arc::new(denied(&config.execution.denied_commands)),
             execution: config.execution.clone(),
         })
+    }
+
+    /// The denied program that a command would run. This is not a security boundary; the sandbox is. It
+    /// gives the model an immediate, clear error instead of a permission error later, so what cannot be
+    /// parsed is left to the shell.
+    async fn denied_program(&self, command: &str) -> Option<String> {
+        let (policy, command) = (self.denied.clone(), command.to_owned());
+        let judged =
+            tokio::task::spawn_blocking(move || policy.judge(ShellCommand::Script(&command)));
+        match judged.await {
+            Ok(ShellVerdict::Deny(Refusal::Rule { program, .. })) => Some(program),
+            _ => None,
+        }
     }
 
     pub(crate) fn spec(&self) -> ToolSpec {
@@ -82,8 +108,13 @@ impl CommandTool {
                 ));
             }
         };
-        if let Err(denied) = check_command(&request.command, &self.execution.denied_commands) {
-            return Ok(failed("command_denied", &denied.to_string()));
+        if let Some(program) = self.denied_program(&request.command).await {
+            return Ok(failed(
+                "command_denied",
+                &format!(
+                    "`{program}` may not be run here (spec 001 §6.3; config: command_executor.execution.denied_commands)"
+                ),
+            ));
         }
         let limit = self.execution.timeout_seconds as f64;
         let seconds = request

@@ -2,7 +2,6 @@
 
 pub(crate) mod agent;
 mod command;
-pub(crate) mod policy;
 mod redacting_model;
 pub(crate) mod result;
 pub(crate) mod servers;

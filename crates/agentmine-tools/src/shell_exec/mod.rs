@@ -1,7 +1,7 @@
 //! `shell_exec`: runs a command (spec 004 §3).
 //!
 //! Without `args`, `command` is a script for `/bin/sh -c`; with `args` it is a program that gets them as
-//! they are, and no shell is between. [`policy`] decides what is run, what is asked for and what is
+//! they are, and no shell is between. [`ShellPolicy`] decides what is run, what is asked for and what is
 //! refused; it is a guard rail and no sandbox.
 //!
 //! A question to the user goes the way that the client's era has for it: a request of its own up to
@@ -10,14 +10,15 @@
 
 mod ask;
 mod capture;
-mod policy;
 pub(crate) mod process;
 mod relatives;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use agentmine_shell_policy::{BuiltinRules, ShellCommand, ShellPolicy, ShellVerdict};
 use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult};
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::json;
@@ -27,7 +28,6 @@ use crate::host::ShellOptions;
 use crate::one_tool::{Arguments, OneTool, done, failed};
 use crate::paths::OpenRoots;
 use ask::{Answer, Questions};
-use policy::{Policy, Verdict};
 use process::{End, Job, Outcome};
 
 /// Longest command with all its arguments, in bytes. The kernel takes no longer argument either.
@@ -36,7 +36,7 @@ const MAX_CALL: usize = 128 * 1024;
 pub(crate) struct ShellExec {
     roots: OpenRoots,
     timeout: Duration,
-    policy: Policy,
+    policy: Arc<ShellPolicy>,
     questions: Questions,
     ended: CancellationToken,
 }
@@ -57,7 +57,12 @@ impl ShellExec {
         Ok(Self {
             roots: OpenRoots::open(&options.roots)?,
             timeout: options.timeout,
-            policy: Policy::new(&options.deny, &options.ask, &options.allow)?,
+            policy: Arc::new(ShellPolicy::new(
+                BuiltinRules::Apply,
+                &options.deny,
+                &options.ask,
+                &options.allow,
+            )?),
             questions: Questions::default(),
             ended: CancellationToken::new(),
         })
@@ -74,12 +79,13 @@ impl ShellExec {
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, String> {
         let call = Call::read(&mut request)?;
-        match call.judge(&self.policy) {
-            Verdict::Allow => {}
-            Verdict::Deny(why) => {
+        let (call, verdict) = call.judge(self.policy.clone()).await?;
+        match verdict {
+            ShellVerdict::Allow => {}
+            ShellVerdict::Deny(why) => {
                 return Err(format!("{} was not run: {why}", call.shown()));
             }
-            Verdict::Ask(why) => {
+            ShellVerdict::Ask(why) => {
                 let answer = self
                     .questions
                     .ask(&call.shown(), &why, &call.identity(), &request, context)
@@ -185,11 +191,21 @@ impl Call {
         }
     }
 
-    fn judge(&self, policy: &Policy) -> Verdict {
-        match self.args.is_empty() {
-            true => policy.judge_script(&self.command),
-            false => policy.judge_argv(&self.command, &self.args),
-        }
+    /// Judged on another thread: a hostile line may take long.
+    async fn judge(self, policy: Arc<ShellPolicy>) -> Result<(Self, ShellVerdict), String> {
+        let judged = tokio::task::spawn_blocking(move || {
+            let verdict = policy.judge(match self.args.is_empty() {
+                true => ShellCommand::Script(&self.command),
+                false => ShellCommand::Program {
+                    name: &self.command,
+                    args: &self.args,
+                },
+            });
+            (self, verdict)
+        });
+        judged
+            .await
+            .map_err(|error| format!("the command could not be judged: {error}"))
     }
 
     /// All of it, to bind an agreement to.

@@ -2,15 +2,15 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn judge(script: &str) -> Verdict {
-    Policy::default().judge_script(script)
+fn judge(script: &str) -> ShellVerdict {
+    ShellPolicy::default().judge(ShellCommand::Script(script))
 }
 
 fn rank(script: &str) -> &'static str {
     match judge(script) {
-        Verdict::Allow => "allow",
-        Verdict::Ask(_) => "ask",
-        Verdict::Deny(_) => "deny",
+        ShellVerdict::Allow => "allow",
+        ShellVerdict::Ask(_) => "ask",
+        ShellVerdict::Deny(_) => "deny",
     }
 }
 
@@ -355,21 +355,180 @@ fn what_cannot_be_parsed_is_refused() {
 
 #[test]
 fn escaped_quotes_in_backticks_hide_nothing() {
-    all("deny", &["echo `echo \\\" ; rm -rf x ; echo \\\"`"]);
+    all(
+        "deny",
+        &[
+            "echo `echo \\\" ; rm -rf x ; echo \\\"`",
+            "echo \"`echo \\\"'\\\" ; rm -rf x ; echo \\\"'\\\"`\"",
+            "echo `echo \\`rm -rf x\\``",
+        ],
+    );
+    all(
+        "allow",
+        &[
+            "echo \"`date`\\n\"",
+            "git commit -m \"use \\`foo\\`\"",
+            "x=`echo \\`date\\``",
+            "echo `sed 's/\\./x/' a`",
+        ],
+    );
+}
+
+/// Where the parser alone would miss what runs.
+#[test]
+fn deep_and_odd_substitutions_are_followed() {
+    all(
+        "deny",
+        &[
+            "echo $(a $(b $(c $(rm -rf x))))",
+            "echo \"$(a \"$(b \"$(c \"$(rm -rf x)\")\")\")\"",
+            "echo $(( rm -rf x\n )\n)",
+            "echo $((1 + $(rm -rf x)))",
+            "echo $[1 + $(rm -rf x)]",
+            "echo ${a[$(rm -rf x)]}",
+            "a[$(rm -rf x)]=1",
+            "for ((i=$(rm -rf x); i<2; i++)); do :; done",
+            "((x = $(rm -rf x)))",
+            "((rm -rf x))",
+            "[[ -n $(rm -rf x) ]]",
+            "[[ a || reboot ]]",
+            "time -v rm -rf x",
+            "cat <<E\nit's ${x:-$(rm -rf \"x\")} \"\nE",
+            "sh <<E\nrm -rf x\nE",
+            "while read a; do rm -rf x; done < <(ls)",
+            "$(rm -rf x)() { ls; }",
+        ],
+    );
+    all(
+        "allow",
+        &[
+            "R=$(dirname $(cd $(dirname \"$1\") && pwd -P))",
+            "echo $(( (a + b) * 2 ))",
+            "[[ -f a && -d b ]] && ls",
+            "cat <<E\nit's \"$x\" and $(date) :-(\nE",
+            "echo $(foo=a; case $foo in [0-9]) echo number;; esac)",
+            "time make",
+        ],
+    );
+}
+
+#[test]
+fn lines_that_are_joined_hide_nothing() {
+    all(
+        "deny",
+        &[
+            "V=rm; $\\\nV -rf x",
+            "V=echo; VA=rm; $V\\\nA -rf x",
+            "V=rm; ${\\\nV} -rf x",
+            "echo $\\\n(rm -rf x)",
+            "rm &\\\n>log -rf x",
+            "V=rm; sh <<E\n$\\\nV -rf x\nE",
+        ],
+    );
+    all(
+        "allow",
+        &[
+            "cmd $A\\\n --flag",
+            "make \\\n  all \\\n  test",
+            "printf '%s' '$\\' a",
+        ],
+    );
+}
+
+/// The fleet's use: a courtesy to the model, which the sandbox does not depend on.
+#[test]
+fn without_the_builtin_rules_only_the_operators_rules_refuse() {
+    let denied = ["sudo".to_owned(), "su".to_owned()];
+    let policy = ShellPolicy::new(BuiltinRules::Ignore, &denied, &[], &[]).unwrap();
+    let refused = |line: &str| {
+        matches!(
+            policy.judge(ShellCommand::Script(line)),
+            ShellVerdict::Deny(Refusal::Rule { .. })
+        )
+    };
+    for line in [
+        "sudo make",
+        "make && sudo make install",
+        "/usr/bin/sudo id",
+        "FOO=1 env BAR=2 sudo id",
+        "echo $(sudo id)",
+        "true; su - root",
+        "if true; then sudo id; fi",
+        "sh -c 'sudo id'",
+        "find . -exec sudo rm {} +",
+        "s\"u\"do id",
+        "sudo id\necho 'open",
+    ] {
+        assert!(refused(line), "{line} was let through");
+    }
+    for line in [
+        "grep -r sudo .",
+        "cat su.txt",
+        "echo sudo",
+        "git log --grep=sudo",
+        "npm test",
+        "rm -rf /tmp/x",
+        "echo 'open",
+        "f() { f; }",
+    ] {
+        assert!(!refused(line), "{line} was refused");
+    }
+}
+
+/// A parser that recurses, or that reads a nested text again for each level, must not see these.
+#[test]
+fn hostile_nesting_is_refused_in_a_moment() {
+    for (open, middle, close) in [
+        ("$(", "ls", ")"),
+        ("(", "ls", ")"),
+        ("((", "1", "))"),
+        ("$((", "1", "))"),
+        ("${a[", "1", "]}"),
+        ("\"${a:-", "x", "}\""),
+        ("<(", "ls", ")"),
+        ("echo \"$(echo \"`", "", "`\")\""),
+        ("{ ", "ls", "; }"),
+        ("if true; then ", "ls", "; fi"),
+        ("case x in x) ", "ls", ";; esac"),
+        ("f() { ", "ls", "; }"),
+        ("[[ ( ", "a", " ) ]]"),
+        ("a=($(", "b", "))"),
+        ("$(`", "ls", "`)"),
+        ("x=\"$(", "ls", ")\""),
+        ("time ", "ls", ""),
+        ("! ", "ls", ""),
+    ] {
+        for depth in [12, 24, 300] {
+            let text = format!("{}{middle}{}", open.repeat(depth), close.repeat(depth));
+            let _ = judge(&text);
+        }
+    }
 }
 
 #[test]
 fn arguments_without_a_shell_are_literal() {
-    let policy = Policy::default();
+    let policy = ShellPolicy::default();
     let argv = |program: &str, args: &[&str]| {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        policy.judge_argv(program, &args)
+        policy.judge(ShellCommand::Program {
+            name: program,
+            args: &args,
+        })
     };
-    assert_eq!(argv("echo", &["$(rm -rf x)", "; rm -rf x"]), Verdict::Allow);
-    assert_eq!(argv("rm", &["$X"]), Verdict::Allow);
-    assert!(matches!(argv("rm", &["-r", "-f", "x"]), Verdict::Deny(_)));
-    assert!(matches!(argv("sh", &["-c", "rm -rf x"]), Verdict::Deny(_)));
-    assert!(matches!(argv("sudo", &["ls"]), Verdict::Ask(_)));
+    assert_eq!(
+        argv("echo", &["$(rm -rf x)", "; rm -rf x"]),
+        ShellVerdict::Allow
+    );
+    assert_eq!(argv("rm", &["$X"]), ShellVerdict::Allow);
+    assert!(matches!(
+        argv("rm", &["-r", "-f", "x"]),
+        ShellVerdict::Deny(_)
+    ));
+    assert!(matches!(
+        argv("sh", &["-c", "rm -rf x"]),
+        ShellVerdict::Deny(_)
+    ));
+    assert!(matches!(argv("sudo", &["ls"]), ShellVerdict::Ask(_)));
 }
 
 #[test]
@@ -381,7 +540,13 @@ fn the_operators_rules_come_first() {
                 .map(|rule| (*rule).to_owned())
                 .collect::<Vec<_>>()
         };
-        Policy::new(&owned(deny), &owned(ask), &owned(allow)).unwrap()
+        ShellPolicy::new(
+            BuiltinRules::Apply,
+            &owned(deny),
+            &owned(ask),
+            &owned(allow),
+        )
+        .unwrap()
     };
     let denied = policy(
         &["git push --force", "terraform*"],
@@ -394,25 +559,40 @@ fn the_operators_rules_come_first() {
         "terraform-x apply",
     ] {
         assert!(
-            matches!(denied.judge_script(script), Verdict::Deny(_)),
+            matches!(
+                denied.judge(ShellCommand::Script(script)),
+                ShellVerdict::Deny(_)
+            ),
             "{script}"
         );
     }
-    assert_eq!(denied.judge_script("git push"), Verdict::Allow);
+    assert_eq!(
+        denied.judge(ShellCommand::Script("git push")),
+        ShellVerdict::Allow
+    );
     assert!(matches!(
-        denied.judge_script("make -j deploy"),
-        Verdict::Ask(_)
+        denied.judge(ShellCommand::Script("make -j deploy")),
+        ShellVerdict::Ask(_)
     ));
-    assert_eq!(denied.judge_script("sudo ls"), Verdict::Allow);
-    assert_eq!(denied.judge_script("rm -r -f x"), Verdict::Allow);
+    assert_eq!(
+        denied.judge(ShellCommand::Script("sudo ls")),
+        ShellVerdict::Allow
+    );
+    assert_eq!(
+        denied.judge(ShellCommand::Script("rm -r -f x")),
+        ShellVerdict::Allow
+    );
     // Allowed itself, but not all that it runs.
     assert!(matches!(
-        denied.judge_script("sudo reboot"),
-        Verdict::Deny(_)
+        denied.judge(ShellCommand::Script("sudo reboot")),
+        ShellVerdict::Deny(_)
     ));
     let both = policy(&["sudo"], &[], &["sudo"]);
-    assert!(matches!(both.judge_script("sudo ls"), Verdict::Deny(_)));
-    assert!(Policy::new(&[" ".to_owned()], &[], &[]).is_err());
+    assert!(matches!(
+        both.judge(ShellCommand::Script("sudo ls")),
+        ShellVerdict::Deny(_)
+    ));
+    assert!(ShellPolicy::new(BuiltinRules::Apply, &[" ".to_owned()], &[], &[]).is_err());
 }
 
 /// A word, written so that a shell reads the same.
@@ -592,12 +772,12 @@ proptest! {
 
     #[test]
     fn no_disguise_hides_a_removal(script in nested(4)) {
-        prop_assert!(matches!(judge(&script), Verdict::Deny(_)), "{script}\n{:?}", judge(&script));
+        prop_assert!(matches!(judge(&script), ShellVerdict::Deny(_)), "{script}\n{:?}", judge(&script));
     }
 
     #[test]
     fn generated_harmless_commands_are_allowed(script in harmless()) {
-        prop_assert_eq!(judge(&script), Verdict::Allow, "{}", script);
+        prop_assert_eq!(judge(&script), ShellVerdict::Allow, "{}", script);
     }
 
     #[test]
@@ -703,6 +883,9 @@ fn judging_is_bounded() {
         .iter()
         .map(ToString::to_string)
         .collect();
-    let verdict = Policy::default().judge_argv("unshare", &argv);
-    assert!(matches!(verdict, Verdict::Deny(_)), "{verdict:?}");
+    let verdict = ShellPolicy::default().judge(ShellCommand::Program {
+        name: "unshare",
+        args: &argv,
+    });
+    assert!(matches!(verdict, ShellVerdict::Deny(_)), "{verdict:?}");
 }
