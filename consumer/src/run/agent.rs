@@ -147,11 +147,11 @@ fn resumed_with(prepared: &Prepared) -> String {
     let files = match prepared.restored {
         Some(_) => "The project's files are as they were after the last call that changed them.",
         None => {
-            "The project's files are those of the branch as it is on the remote; anything that was not pushed is gone."
+            "The project's files are those of the branch on the remote; changes that were not pushed are lost."
         }
     };
     format!(
-        "The worker was replaced and the sandbox is a new one. {files} Everything outside of the project's folder is gone: \
-         installed packages, running processes, temporary files. Check the state first, then continue."
+        "The worker was replaced and the sandbox is a new one. {files} Everything outside of the project's folder is lost: \
+         installed packages, running processes, temporary files. Check the current state first, then continue."
     )
 }

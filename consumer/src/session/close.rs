@@ -13,7 +13,7 @@ use super::verdict::Verdict;
 use crate::record::live::Progress;
 use crate::report::Report;
 
-/// The longest wait that another side's word is taken for.
+/// The longest wait that an external service can request.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// How a session ended.

@@ -96,7 +96,7 @@ impl<E> Agent<'_, E> {
             };
             self.begin(Phase::Verifying).await?;
             let facts = self.measure().await?;
-            let (words, stopped) = words_of(finished, &history);
+            let (words, stopped) = message_of(finished, &history);
             let missing = match judge(&facts) {
                 Verdict::Enough => stopped,
                 Verdict::NotEnough(why) if stopped.is_none() && round < self.max_rounds => {
@@ -139,17 +139,17 @@ impl<E> Agent<'_, E> {
 }
 
 /// The model's last message, and why it was stopped if it was.
-fn words_of(finished: Finished, history: &History) -> (String, Option<String>) {
+fn message_of(finished: Finished, history: &History) -> (String, Option<String>) {
     let stopped = match finished {
         Finished::Said(words) => return (words, None),
         Finished::Budget(why) => format!("the budget ran out: {why}"),
         Finished::Stuck(why) => format!("the agent was stuck: {why}"),
     };
-    (last_words(history), Some(stopped))
+    (newest_text(history), Some(stopped))
 }
 
 /// The newest non-empty text of the model.
-fn last_words(history: &History) -> String {
+fn newest_text(history: &History) -> String {
     history
         .messages()
         .iter()

@@ -687,7 +687,7 @@ async fn empty_and_truncated_replies_get_different_prompts() {
 }
 
 #[tokio::test]
-async fn a_run_that_ran_out_of_budget_keeps_the_models_last_words() {
+async fn a_run_that_ran_out_of_budget_keeps_the_newest_text_of_the_model() {
     let talking = ModelReply {
         text: "Half of it is done.".into(),
         ..calls(&["1"])
@@ -699,7 +699,7 @@ async fn a_run_that_ran_out_of_budget_keeps_the_models_last_words() {
 }
 
 #[test]
-fn lists_of_just_the_allowed_length_are_not_cut() {
+fn lists_of_exactly_the_maximum_length_are_not_truncated() {
     let file = |n: u32| ChangedFile {
         path: format!("f{n}"),
         added: Some(1),

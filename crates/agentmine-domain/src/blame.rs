@@ -22,7 +22,7 @@ impl Blame {
     /// An outage without a known end.
     pub const OUTAGE: Self = Self::World { until: None };
 
-    /// When it can be tried again, if the other side said so.
+    /// When a retry makes sense, if the service said so.
     #[must_use]
     pub fn until(self) -> Option<DateTime<Utc>> {
         match self {

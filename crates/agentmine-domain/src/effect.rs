@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_names_its_kind_its_name_and_its_epoch() {
+    fn a_key_is_displayed_with_kind_name_and_epoch() {
         let label = EffectKey::label(TaskLabel::Done, Epoch(3));
         assert_eq!((label.kind(), label.key()), (EffectKind::Label, "done"));
         assert_eq!(label.to_string(), "label done of epoch 3");

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_shown_by_its_name() {
+    fn a_worker_is_displayed_by_its_name() {
         assert_eq!(WorkerId("host/1/0".into()).to_string(), "host/1/0");
     }
 }
