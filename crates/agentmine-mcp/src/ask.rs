@@ -1,36 +1,36 @@
-//! What a server may ask of us, and who answers.
+//! What a server may ask of us, and the traits that answer it.
 //!
-//! A server is told of a capability only where somebody stands behind it: sampling with a
-//! [`SamplingHandler`] and the configuration's word, elicitation with an [`Elicitation`] that takes
-//! questions at all. What is asked without that is answered with the protocol's own error.
+//! A capability is declared to a server only where it is implemented: sampling with a [`SamplingHandler`]
+//! where the configuration allows it, elicitation with an [`Elicitation`] that takes questions. Any other
+//! request is answered with the protocol's error.
 
 use async_trait::async_trait;
 use serde_json::Value;
 
-/// Makes model calls on a server's behalf.
+/// Makes model calls for a server.
 #[async_trait]
 pub trait SamplingHandler: Send + Sync + 'static {
-    /// Answers `sampling/createMessage`: its params as the server sent them, its result as the
-    /// protocol wants it. The request is hostile; so is the use that a server makes of the answer.
+    /// Answers `sampling/createMessage`: gets its params as the server sent them, returns its result. The
+    /// request is hostile, and so may be the server's use of the answer.
     ///
     /// # Errors
-    /// What the server is told instead of a result.
+    /// The message of the error that the server gets.
     async fn create(&self, server: &str, request: Value) -> Result<Value, String>;
 }
 
-/// Puts a server's question to a person, or answers it by a rule.
+/// Asks a person a server's question, or answers it by a rule.
 #[async_trait]
 pub trait Elicitation: Send + Sync + 'static {
-    /// Answers a question. A call that waits for it is not timed meanwhile, but for its limit in all.
+    /// Answers a question. Meanwhile only the total time limit of the server's call counts.
     async fn ask(&self, server: &str, question: Question) -> Answer;
 
-    /// Whether questions reach anybody. `false`: servers are not told that they may ask.
+    /// Whether questions reach a person. `false`: the capability is not declared.
     fn takes_questions(&self) -> bool {
         true
     }
 }
 
-/// What a server wants to know.
+/// A server's question.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Question {
     /// A form to fill in.
@@ -40,7 +40,7 @@ pub enum Question {
         /// A flat JSON Schema of the answer.
         schema: Value,
     },
-    /// A page to visit. It is never opened without a person's word.
+    /// A page to visit. It is never opened for the user.
     Url {
         /// The server's words; hostile, shortened.
         message: String,
@@ -49,18 +49,18 @@ pub enum Question {
     },
 }
 
-/// What came of a question.
+/// The answer to a question.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// The filled-in form; for a page, anything.
     Accept(Value),
-    /// A no.
+    /// The user refuses.
     Decline,
-    /// Neither: the question was dismissed.
+    /// The question was dismissed.
     Cancel,
 }
 
-/// Declines everything: the fleet's answer.
+/// Declines every question, as the fleet does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Declining;
 

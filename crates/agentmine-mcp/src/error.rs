@@ -1,36 +1,36 @@
-//! What can go wrong with a server, in the five kinds that the specification names (spec 002 §4.3).
+//! What can go wrong with a server, in the five kinds of the specification (spec 002 §4.3).
 //!
-//! `Display` is the message of spec 002 §4.1 in English, with what was seen; [`McpError::hint`] is the
-//! next step for a person; [`McpError::for_model`] is what the model is told. A server's own words in
-//! it are shortened, and no secret is among them.
+//! `Display` is the message of spec 002 §4.1 in English, with what was seen; [`McpError::hint`] is the next
+//! step for a person; [`McpError::for_model`] is the error as the model gets it. A server's own words in it
+//! are shortened, and it contains no secrets.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Why a server did not do as asked.
+/// A failure of a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum McpError {
     /// A configuration file, or one entry of it, cannot be used.
     #[error("the MCP configuration could not be loaded: {fault}")]
     Configuration {
         /// What is wrong, and where.
-        fault: ConfigFault,
+        fault: McpConfigFault,
     },
     /// The server's process.
     #[error("MCP server '{server}' {what}: {detail}")]
     Process {
         /// The server's configured name.
         server: String,
-        /// What became of it.
+        /// What happened to it.
         what: ProcessFault,
         /// How: not found, exit code, signal.
         detail: String,
-        /// The last of what it wrote to stderr, capped.
+        /// The end of its stderr, capped.
         stderr: String,
     },
-    /// It did not come up: no answer within the start limit, not the protocol, refused.
+    /// It could not be connected: no answer within the start limit, not the protocol, refused.
     #[error("the connection to MCP server '{server}' failed: {detail}")]
     Connection {
         /// The server's configured name.
@@ -38,7 +38,7 @@ pub enum McpError {
         /// What happened.
         detail: String,
     },
-    /// It broke the protocol once connected, or the connection ended.
+    /// It broke the protocol after it was connected, or the connection ended.
     #[error("communication with MCP server '{server}' failed: {detail}")]
     Protocol {
         /// The server's configured name.
@@ -60,20 +60,20 @@ pub enum McpError {
 
 /// A fault of a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigFault {
+pub struct McpConfigFault {
     /// The file.
     pub file: PathBuf,
-    /// Counted from 1, where it is known.
+    /// Counted from 1, if it is known.
     pub line: Option<usize>,
-    /// Such as `mcpServers.github.command[1]`; empty where it is the file as a whole.
+    /// Such as `mcpServers.github.command.1`; empty for the file as a whole.
     pub field: String,
     /// What was seen, and what was expected.
     pub detail: String,
-    /// The server that is left out for it; `None` where the file as a whole is.
+    /// The server that is left out for it; `None` where none is, or the file as a whole.
     pub server: Option<String>,
 }
 
-impl std::fmt::Display for ConfigFault {
+impl std::fmt::Display for McpConfigFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.file.display())?;
         if let Some(line) = self.line {
@@ -86,14 +86,14 @@ impl std::fmt::Display for ConfigFault {
     }
 }
 
-/// What became of a process.
+/// What happened to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessFault {
     /// It could not be started, or ended before it was connected.
     Start,
-    /// It ended although nobody asked it to.
+    /// It ended without being asked to.
     Ended,
-    /// It was started again too often and is given up.
+    /// It crashed too often, and is not started again.
     GivenUp,
 }
 
@@ -102,7 +102,7 @@ impl std::fmt::Display for ProcessFault {
         f.write_str(match self {
             Self::Start => "could not be started",
             Self::Ended => "ended unexpectedly",
-            Self::GivenUp => "is given up",
+            Self::GivenUp => "was given up",
         })
     }
 }
@@ -122,7 +122,7 @@ pub enum CallFault {
 }
 
 impl McpError {
-    /// What the model is told as the error's code.
+    /// The error's code for the model.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -154,11 +154,11 @@ impl McpError {
                 )
             }
             Self::Process { server, .. } | Self::Protocol { server, .. } => {
-                format!("`agentmine mcp doctor {server}` starts it and shows what it says")
+                format!("`agentmine mcp doctor {server}` starts it and shows its stderr")
             }
             Self::Connection { server, .. } => {
                 format!(
-                    "does {server:?} speak MCP on stdio? `agentmine mcp doctor {server}` shows what it says"
+                    "check that {server:?} speaks MCP; `agentmine mcp doctor {server}` shows how it starts"
                 )
             }
             Self::ToolExecution { server, .. } => {
@@ -169,7 +169,7 @@ impl McpError {
         }
     }
 
-    /// What the model is told: `{"status":"error","error":{"code":…,"message":…}}` (spec 002 §4.1).
+    /// The error for the model: `{"status":"error","error":{"code":…,"message":…}}` (spec 002 §4.1).
     #[must_use]
     pub fn for_model(&self) -> Value {
         json!({ "status": "error", "error": { "code": self.code(), "message": self.to_string() } })
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn model_is_told_code_and_message_and_nothing_of_stderr() {
+    fn model_gets_code_and_message_and_nothing_of_stderr() {
         let error = McpError::Process {
             server: "docs".into(),
             what: ProcessFault::Ended,
@@ -200,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn fault_of_a_file_is_told_with_its_place() {
-        let fault = ConfigFault {
+    fn fault_of_a_file_names_its_place() {
+        let fault = McpConfigFault {
             file: "mcp_config.json".into(),
             line: Some(7),
             field: "mcpServers.a.command".into(),

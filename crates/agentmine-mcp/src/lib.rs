@@ -1,13 +1,13 @@
-//! The MCP client manager: which servers there are, where they run, what they offer, and calls to
+//! The MCP client manager: which servers are configured, where they run, what they offer, and calls to
 //! them.
 //!
-//! Servers are hostile: start, list and call have time limits, lines have a length limit, and a
-//! server that ends takes only its own tools with it. What a server writes reaches the model only as
-//! text of bounded length, and a log only at the level `debug`, without control characters and secrets.
+//! Servers are hostile: start, list and call have time limits, lines have a length limit, and a server that
+//! ends takes only its own tools with it. What a server writes reaches the model only as text of bounded
+//! length, and a log only at the level `debug`, without control characters and secrets.
 //!
-//! [`config`] says which servers there are. [`Manager`] starts them through a [`Launcher`] for each
-//! place, keeps them running and routes to them. [`Client`] is one connection; [`WireTable`] gives
-//! the tools of all servers names that model APIs accept.
+//! [`config`] reads the files. [`Manager`] starts the servers through a [`Launcher`] for each place, keeps
+//! them running and routes calls to them. [`Client`] is one connection; [`WireTable`] gives the tools of all
+//! servers names that model APIs accept.
 
 pub mod config;
 
@@ -30,7 +30,7 @@ mod tests;
 
 pub use ask::{Answer, Declining, Elicitation, Question, SamplingHandler};
 pub use client::{CallOptions, CallProgress, Client, ConnectOptions};
-pub use error::{CallFault, ConfigFault, McpError, ProcessFault};
+pub use error::{CallFault, McpConfigFault, McpError, ProcessFault};
 pub use launch::{Launched, Launcher, ServerProcess, ServerStream};
 pub use manager::{Catalog, Manager};
 pub use names::{WireTable, wire_names};
@@ -43,7 +43,7 @@ pub use types::{
     Era, Greeting, McpLimits, Offer, Prompt, PromptArgument, Resource, Tool, ToolOutput,
 };
 
-/// Locks also what a panicking holder left behind: all that is kept so stays whole between its lines.
+/// Locks even after a holder has panicked: everything behind these locks is consistent at every statement.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()

@@ -1,9 +1,9 @@
 //! Names for the tools of many servers that every model API accepts.
 //!
-//! Model APIs take `[A-Za-z0-9_-]`, at most 64 characters. A tool is `mcp__server__tool` there, other
-//! characters made `_`; what overflows, or would be the name of several, is cut and gets `_` and ten
-//! hex digits of a SHA-256. A name depends only on the set of tools, not on their order, and is
-//! resolved by the table, never taken apart.
+//! Model APIs accept `[A-Za-z0-9_-]`, at most 64 characters. A tool's name there is `mcp__server__tool`, with
+//! `_` for other characters. A name that is too long, or that several tools would have, is cut and gets `_`
+//! and ten hex digits of a SHA-256. A name depends only on the set of tools, not on their order, and is
+//! resolved by the table, never parsed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,8 +26,8 @@ pub fn wire_names<S: AsRef<str>, T: AsRef<str>>(tools: &[(S, T)]) -> WireTable {
 }
 
 impl WireTable {
-    /// A table of tools that go by names of their own, given as (wire name, server, tool): the
-    /// built-in ones. Add the others by [`Self::with_tools`].
+    /// A table of tools with fixed names, as (wire name, server, tool): the built-in ones. Add the others
+    /// with [`Self::with_tools`].
     #[must_use]
     pub fn with_fixed<W, S, T>(fixed: &[(W, S, T)]) -> Self
     where
@@ -43,7 +43,7 @@ impl WireTable {
         table
     }
 
-    /// With these (server, tool) pairs too. A pair that the table has already keeps its name.
+    /// Adds these (server, tool) pairs. A pair that is in the table already keeps its name.
     #[must_use]
     pub fn with_tools<S: AsRef<str>, T: AsRef<str>>(mut self, tools: &[(S, T)]) -> Self {
         let new: BTreeSet<(String, String)> = tools
@@ -66,7 +66,7 @@ impl WireTable {
         }
         for tool in shortened {
             let mut wire = hashed(&tool, 0);
-            // Ten digits can be made to collide by who chooses the names.
+            // Whoever chooses the names can make ten digits collide.
             let mut round = 1;
             while self.by_wire.contains_key(&wire) {
                 wire = hashed(&tool, round);
@@ -111,7 +111,7 @@ fn plain((server, tool): &(String, String)) -> String {
 
 fn hashed(tool: &(String, String), round: usize) -> String {
     let mut hash = Sha256::new();
-    // No name has a NUL, so no two tools are hashed alike.
+    // Names have no NUL, so no two tools have the same input.
     hash.update(format!("{}\0{}", tool.0, tool.1));
     if round > 0 {
         hash.update(format!("\0{round}"));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn colliding_names_are_told_apart_by_hash() {
+    fn colliding_names_differ_by_their_hash() {
         let table = wire_names(&[("a.b", "c"), ("a_b", "c"), ("a", "b__c"), ("a__b", "c")]);
         let names: Vec<&str> = table.iter().map(|(wire, ..)| wire).collect();
         assert_eq!(names.len(), 4);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn name_that_equals_a_hashed_one_is_still_told_apart() {
+    fn name_that_equals_a_hashed_one_gets_another() {
         let victim = ("s".to_owned(), "x".repeat(100));
         let taken = hashed(&victim, 0);
         let forged = taken.strip_prefix("mcp__s__").unwrap().to_owned();

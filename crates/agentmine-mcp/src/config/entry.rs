@@ -1,40 +1,27 @@
 //! One entry of `mcpServers`.
 //!
-//! What other clients write is taken where it can mean only one thing here, and refused with a hint
-//! where it cannot. Values of `env` and `headers` are secrets from here on: no fault shows one.
+//! Its keys and their types are checked by the walk that checks `config.yaml`, against the schema below. What
+//! other clients write is accepted where it can mean only one thing here, and refused with a hint where it
+//! cannot. Values of `env` and `headers` are secrets: no fault shows one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use agentmine_runtime::config::Secret;
+use agentmine_runtime::config::tree::{Entry, Node, Value};
+use agentmine_runtime::config::{ConfigFault, Secret, check, nearest};
+use serde_json::{Value as Json, json};
 use url::Url;
 
 use super::expand::{Refused, Variables, expand};
-use super::fields::{Faults, Fields, nearest, shown};
-use super::json::{Prop, Value};
+use super::faults::{Faults, line_of, shown};
 use super::{Capabilities, Origin, Owner, Place, ServerConfig, Transport};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A day, in seconds.
-const LONGEST_TIMEOUT: f64 = 86_400.0;
-const MOST_RESTARTS: u32 = 100;
-
-const KNOWN: [&str; 13] = [
-    "command",
-    "args",
-    "env",
-    "enabled",
-    "disabled",
-    "capabilities",
-    "timeoutSeconds",
-    "maxRestarts",
-    "sandbox",
-    "url",
-    "headers",
-    "type",
-    "transport",
-];
+const MAX_TIMEOUT: f64 = 86_400.0;
+const MAX_RESTARTS: u32 = 100;
+const CAPABILITIES: [&str; 3] = ["roots", "sampling", "logging"];
 
 const APPROVAL: &str = "there is no approval of single calls to skip; remove it";
 const ALL_TOOLS: &str = "all tools of a server are offered; remove it";
@@ -70,6 +57,35 @@ const ELSEWHERE: [(&str, &str); 16] = [
     ("allowedTools", ALL_TOOLS),
 ];
 
+/// The keys of an entry. Those without a type are read apart.
+fn schema() -> Json {
+    let secrets = json!({"type": "object", "additionalProperties": {"$ref": "#/$defs/Secret"}});
+    let flag = json!({"type": "boolean"});
+    let text = json!({"type": "string"});
+    json!({
+        "$defs": {"Secret": text},
+        "type": "object",
+        "properties": {
+            "command": {},
+            "args": {"type": "array", "items": text},
+            "env": secrets,
+            "enabled": flag,
+            "disabled": flag,
+            "capabilities": {
+                "type": "object",
+                "properties": {"roots": flag, "sampling": flag, "logging": flag},
+            },
+            "timeoutSeconds": {},
+            "maxRestarts": {"type": "integer", "minimum": 0, "maximum": MAX_RESTARTS},
+            "sandbox": flag,
+            "url": text,
+            "headers": secrets,
+            "type": text,
+            "transport": text,
+        },
+    })
+}
+
 /// What an entry is read under.
 pub(super) struct Scope<'a> {
     /// The file as it is shown.
@@ -80,211 +96,245 @@ pub(super) struct Scope<'a> {
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Stdio,
-    Http,
-}
-
 /// Reads one entry; `None` where it has a fault.
 pub(super) fn read(
     scope: &Scope<'_>,
-    prop: &Prop,
+    entry: &Entry,
     faults: &mut Faults<'_>,
 ) -> Option<ServerConfig> {
-    let name = prop.key.as_str();
-    let Value::Map(props) = &prop.node.value else {
-        let detail = format!(
-            "{}, expected an object such as {{\"command\": [\"npx\", \"-y\", \"PACKAGE\"]}}",
-            prop.node.kind()
-        );
-        let field = format!("mcpServers.{name}");
-        faults.push(Some(prop.node.line), &field, detail, Some(name));
-        return None;
-    };
-    let mut entry = Entry {
+    let mut reader = Reader {
         scope,
-        fields: Fields::new(name, props, &KNOWN, &ELSEWHERE, faults),
-        line: prop.line,
-        enabled: true,
+        name: &entry.key,
+        node: &entry.node,
+        fields: Json::Null,
+        faults,
+        is_good: true,
     };
-    entry.enabled = entry.enabled();
-    let capabilities = entry.capabilities();
-    let timeout = entry.timeout();
-    let max_restarts = entry.max_restarts();
-    let transport = entry.transport()?;
-    entry.fields.good().then(|| ServerConfig {
-        name: name.to_owned(),
+    let line = line_of(&entry.place).unwrap_or_default();
+    reader.check();
+    let enabled = reader.enabled();
+    let server = ServerConfig {
+        name: entry.key.clone(),
         origin: Origin {
             file: scope.file.to_owned(),
-            line: prop.line,
+            line,
             owner: scope.owner,
         },
-        transport,
-        enabled: entry.enabled,
-        capabilities,
-        timeout,
-        max_restarts,
-    })
+        enabled,
+        capabilities: reader.capabilities(),
+        timeout: reader.timeout(),
+        max_restarts: reader.fields["maxRestarts"]
+            .as_u64()
+            .and_then(|count| u32::try_from(count).ok()),
+        transport: reader.transport(enabled)?,
+    };
+    reader.is_good.then_some(server)
 }
 
-struct Entry<'a, 'f> {
+struct Reader<'a, 'f> {
     scope: &'a Scope<'a>,
-    fields: Fields<'a, 'f>,
-    line: usize,
-    enabled: bool,
+    name: &'a str,
+    node: &'a Node,
+    /// The fields that fit the schema.
+    fields: Json,
+    faults: &'a mut Faults<'f>,
+    is_good: bool,
 }
 
-impl Entry<'_, '_> {
+impl Reader<'_, '_> {
+    /// Leaves the entry out for a fault of this field.
+    fn fault(&mut self, field: &str, detail: impl Into<String>) {
+        let line = line_of(&self.node.place_of(field));
+        self.fault_at(line, field, detail);
+    }
+
+    fn fault_at(&mut self, line: Option<usize>, field: &str, detail: impl Into<String>) {
+        self.is_good = false;
+        let (field, name) = (self.field(field), self.name);
+        self.faults.push(line, &field, detail, Some(name));
+    }
+
+    /// Reports a fault that leaves out only its field.
+    fn remark(&mut self, field: &str, detail: impl Into<String>) {
+        let line = line_of(&self.node.place_of(field));
+        let field = self.field(field);
+        self.faults.push(line, &field, detail, None);
+    }
+
+    fn field(&self, field: &str) -> String {
+        let field = if field.is_empty() {
+            String::new()
+        } else {
+            format!(".{}", shown(field))
+        };
+        format!("mcpServers.{}{field}", self.name)
+    }
+
+    fn has(&self, field: &str) -> bool {
+        self.node.get(field).is_some()
+    }
+
+    /// Keys and types.
+    fn check(&mut self) {
+        let Value::Map(entries) = &self.node.value else {
+            let detail =
+                "not an object, expected one such as {\"command\": [\"npx\", \"-y\", \"PACKAGE\"]}";
+            return self.fault("", detail);
+        };
+        let mut ours = Vec::new();
+        for entry in entries {
+            let key = entry.key.as_str();
+            match ELSEWHERE.iter().find(|(name, _)| *name == key) {
+                Some((_, hint)) => self.fault(key, format!("not a key here: {hint}")),
+                None => ours.push(self.known_capabilities(entry)),
+            }
+        }
+        let ours = Node {
+            place: self.node.place.clone(),
+            value: Value::Map(ours),
+        };
+        let mut found: Vec<ConfigFault> = Vec::new();
+        self.fields = check(&schema(), &ours, &mut found);
+        for fault in found {
+            let ConfigFault {
+                key,
+                seen,
+                expected,
+                hint,
+                ..
+            } = &fault;
+            let hint = hint.as_ref().map(|hint| format!("; {hint}"));
+            let detail = format!("{seen}, expected {expected}{}", hint.unwrap_or_default());
+            self.fault_at(fault.line(), key, detail);
+        }
+    }
+
+    /// The entry, without capabilities that nobody knows: they are another version's.
+    fn known_capabilities(&mut self, entry: &Entry) -> Entry {
+        let mut entry = entry.clone();
+        if let ("capabilities", Value::Map(found)) = (entry.key.as_str(), &mut entry.node.value) {
+            found.retain(|capability| {
+                let key = capability.key.as_str();
+                let is_known = CAPABILITIES.contains(&key);
+                if !is_known {
+                    let hint = match nearest(key, &CAPABILITIES) {
+                        Some(near) => format!("; did you mean `{near}`?"),
+                        None => format!("; expected one of `{}`", CAPABILITIES.join("`, `")),
+                    };
+                    let field = format!("capabilities.{key}");
+                    self.remark(&field, format!("unknown capability{hint}"));
+                }
+                is_known
+            });
+        }
+        entry
+    }
+
     fn enabled(&mut self) -> bool {
-        let enabled = self.fields.boolean("enabled");
-        let disabled = self.fields.boolean("disabled");
-        if let (Some(enabled), Some(disabled)) = (enabled, disabled)
-            && enabled == disabled
-        {
-            let line = self.fields.get("disabled").map_or(self.line, |p| p.line);
-            self.fields
-                .fault(line, "disabled", "it contradicts `enabled`; remove one");
+        let enabled = self.fields["enabled"].as_bool();
+        let disabled = self.fields["disabled"].as_bool();
+        if enabled.is_some() && enabled == disabled {
+            self.fault("disabled", "it contradicts `enabled`; remove one");
         }
         enabled.unwrap_or(!disabled.unwrap_or(false))
     }
 
-    fn capabilities(&mut self) -> Capabilities {
-        let mut known = Capabilities::default();
-        for prop in self.fields.object("capabilities") {
-            let field = format!("capabilities.{}", prop.key);
-            let place = match prop.key.as_str() {
-                "roots" => &mut known.roots,
-                "sampling" => &mut known.sampling,
-                "logging" => &mut known.logging,
-                other => {
-                    let hint = nearest(other, &["roots", "sampling", "logging"]);
-                    let detail = format!("unknown capability, which is not offered{hint}");
-                    self.fields.remark(prop.line, &field, detail);
-                    continue;
-                }
-            };
-            match prop.node.value {
-                Value::Bool(value) => *place = value,
-                _ => {
-                    let detail = format!("{}, expected `true` or `false`", prop.node.kind());
-                    self.fields.fault(prop.node.line, &field, detail);
-                }
-            }
+    fn capabilities(&self) -> Capabilities {
+        let [roots, sampling, logging] =
+            CAPABILITIES.map(|name| self.fields["capabilities"][name] == true);
+        Capabilities {
+            roots,
+            sampling,
+            logging,
         }
-        known
     }
 
-    /// Nonsense is told, and the default holds (spec 002 §2.2).
     fn timeout(&mut self) -> Duration {
-        let Some(prop) = self.fields.get("timeoutSeconds") else {
+        let Some(node) = self.node.get("timeoutSeconds") else {
             return DEFAULT_TIMEOUT;
         };
-        let seconds = match &prop.node.value {
-            Value::Number(text) => text.parse::<f64>().ok(),
-            _ => None,
+        let seconds = match &node.value {
+            Value::Int(seconds) => *seconds as f64,
+            Value::Float(seconds) => *seconds,
+            _ => f64::NAN,
         };
-        match seconds.filter(|s| (0.001..=LONGEST_TIMEOUT).contains(s)) {
-            Some(seconds) => Duration::from_secs_f64(seconds),
-            None => {
-                let seen = match &prop.node.value {
-                    Value::Number(text) => shown(text),
-                    _ => prop.node.kind().to_owned(),
-                };
-                let detail = format!(
-                    "{seen}, expected seconds from 0.001 to {LONGEST_TIMEOUT}; 30 are used"
-                );
-                self.fields.remark(prop.node.line, "timeoutSeconds", detail);
-                DEFAULT_TIMEOUT
-            }
+        if (0.001..=MAX_TIMEOUT).contains(&seconds) {
+            return Duration::from_secs_f64(seconds);
         }
+        let detail = format!("expected seconds from 0.001 to {MAX_TIMEOUT}; 30 are used");
+        self.remark("timeoutSeconds", detail);
+        DEFAULT_TIMEOUT
     }
 
-    fn max_restarts(&mut self) -> Option<u32> {
-        let prop = self.fields.get("maxRestarts")?;
-        let count = match &prop.node.value {
-            Value::Number(text) => text.parse().ok().filter(|count| *count <= MOST_RESTARTS),
-            _ => None,
-        };
-        if count.is_none() {
-            let detail = format!("expected a whole number from 0 to {MOST_RESTARTS}");
-            self.fields.fault(prop.node.line, "maxRestarts", detail);
-        }
-        count
-    }
-
-    fn transport(&mut self) -> Option<Transport> {
-        let asked = self.kind("type").or(self.kind("transport"));
-        let command = self.fields.get("command").is_some();
-        let url = self.fields.get("url").is_some();
-        let kind = match (command, url) {
-            (true, false) => Kind::Stdio,
-            (false, true) => Kind::Http,
+    fn transport(&mut self, enabled: bool) -> Option<Transport> {
+        let is_http = self.is_http("type").or(self.is_http("transport"));
+        let (says_http, wants) = match (self.has("command"), self.has("url")) {
+            (true, false) => (false, "`type` says HTTP, but there is a `command`"),
+            (false, true) => (true, "`type` says stdio, but there is a `url`"),
             (true, true) => {
-                let detail = "`command` and `url`, expected one of them";
-                self.fields.fault(self.line, "", detail);
-                return None;
-            }
-            (false, false) if self.fields.meant("command") || self.fields.meant("url") => {
+                self.fault("", "`command` and `url`, expected one of them");
                 return None;
             }
             (false, false) => {
-                let detail = "neither `command` nor `url`, expected one of them";
-                self.fields.fault(self.line, "", detail);
+                let Value::Map(entries) = &self.node.value else {
+                    return None;
+                };
+                // A misspelt one was reported already.
+                let mut keys = entries.iter().map(|entry| entry.key.as_str());
+                if !keys.any(|key| nearest(key, &["command", "url"]).is_some()) {
+                    self.fault("", "neither `command` nor `url`, expected one of them");
+                }
                 return None;
             }
         };
-        if asked.is_some_and(|asked| asked != kind) {
-            let detail = match kind {
-                Kind::Stdio => "`type` says HTTP, but there is a `command`",
-                Kind::Http => "`type` says stdio, but there is a `url`",
-            };
-            self.fields.fault(self.line, "", detail);
+        if is_http.is_some_and(|is_http| is_http != says_http) {
+            self.fault("", wants);
         }
-        match kind {
-            Kind::Stdio => self.stdio(),
-            Kind::Http => self.http(),
+        if says_http {
+            self.must_not(&["args", "env", "sandbox"], "it goes with `command`");
+            self.http(enabled)
+        } else {
+            self.must_not(&["headers"], "it goes with `url`");
+            self.stdio(enabled)
         }
     }
 
     /// `type`, which other clients also call `transport`.
-    fn kind(&mut self, key: &str) -> Option<Kind> {
-        let text = self.fields.text(key)?;
-        let line = self.fields.get(key).map_or(self.line, |p| p.node.line);
-        match text {
-            "stdio" => return Some(Kind::Stdio),
-            "http" | "streamable-http" | "streamableHttp" | "streamable_http" => {
-                return Some(Kind::Http);
+    fn is_http(&mut self, key: &str) -> Option<bool> {
+        let detail = match self.fields[key].as_str()? {
+            "stdio" => return Some(false),
+            "http" | "streamable-http" | "streamableHttp" | "streamable_http" => return Some(true),
+            "sse" => {
+                "the old SSE transport is not supported; expected `streamable-http`, which most servers offer under another path, such as /mcp".to_owned()
             }
-            "sse" => self.fields.fault(
-                line,
-                key,
-                "the old SSE transport is not spoken; expected `streamable-http`, which most servers offer under another path, such as /mcp",
-            ),
-            other => {
-                let detail = format!("{:?}, expected `stdio` or `http`", shown(other));
-                self.fields.fault(line, key, detail);
-            }
-        }
+            other => format!("{:?}, expected `stdio` or `http`", shown(other)),
+        };
+        self.fault(key, detail);
         None
     }
 
-    fn stdio(&mut self) -> Option<Transport> {
-        let command = self.command();
-        self.must_not("headers", "it goes with `url`");
-        let mut env = BTreeMap::new();
-        for (prop, text) in self.fields.text_map("env") {
-            let field = format!("env.{}", prop.key);
-            if prop.key.is_empty() || prop.key.contains(['=', '\0']) {
-                let detail = "expected the name of a variable";
-                self.fields.fault(prop.line, &field, detail);
-            } else if text.contains('\0') {
-                self.fields.fault(prop.line, &field, "it has a NUL in it");
-            } else if let Some(value) = self.value(prop.node.line, &field, text) {
-                env.insert(prop.key.clone(), value);
+    fn must_not(&mut self, keys: &[&str], why: &str) {
+        for key in keys {
+            if self.has(key) {
+                self.fault(key, why);
             }
         }
-        let sandbox = self.fields.boolean("sandbox").unwrap_or(false);
+    }
+
+    fn stdio(&mut self, enabled: bool) -> Option<Transport> {
+        let command = self.command();
+        let mut env = BTreeMap::new();
+        for (name, text) in self.texts("env") {
+            let field = format!("env.{name}");
+            if name.is_empty() || name.contains(['=', '\0']) {
+                self.fault(&field, "expected the name of a variable");
+            } else if text.contains('\0') {
+                self.fault(&field, "it contains a NUL");
+            } else if let Some(value) = self.value(&field, &text, enabled) {
+                env.insert(name, value);
+            }
+        }
+        let sandbox = self.fields["sandbox"] == true;
         let place = match (self.scope.owner, sandbox) {
             (Owner::Repository, _) | (Owner::Operator, true) => Place::Sandbox,
             (Owner::Operator, false) => Place::Worker,
@@ -296,133 +346,128 @@ impl Entry<'_, '_> {
         })
     }
 
+    /// A list, or the program as a text and `args`.
     fn command(&mut self) -> Option<Vec<String>> {
-        let prop = self.fields.get("command")?;
-        let args = self.fields.get("args").map(|p| p.line);
-        let command = match (&prop.node.value, args) {
-            (Value::List(_), Some(line)) => {
+        let node = self.node.get("command")?;
+        let mut command = Vec::new();
+        match &node.value {
+            Value::List(_) if self.has("args") => {
                 let detail = "it goes with a `command` that is a text; put both into one list";
-                self.fields.fault(line, "args", detail);
+                self.fault("args", detail);
                 return None;
             }
-            (Value::List(_), None) => self.fields.texts("command")?,
-            (Value::Text(text), None) if text.trim().contains(char::is_whitespace) => {
-                let detail = "the program's name has spaces in it; expected a list: [\"PROGRAM\", \"ARGUMENT\"]";
-                self.fields.fault(prop.node.line, "command", detail);
-                return None;
-            }
-            (Value::Text(text), _) => {
-                let mut command = vec![text.clone()];
-                if args.is_some() {
-                    command.extend(self.fields.texts("args")?);
+            Value::List(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    match &item.value {
+                        Value::Text(text) => command.push(text.clone()),
+                        _ => self.fault(&format!("command.{index}"), "not a text, expected a text"),
+                    }
                 }
-                command
+            }
+            Value::Text(text) if text.trim().contains(char::is_whitespace) && !self.has("args") => {
+                let detail = "the program's name contains spaces; expected a list: [\"PROGRAM\", \"ARGUMENT\"]";
+                self.fault("command", detail);
+                return None;
+            }
+            Value::Text(text) => {
+                let args = self.fields["args"].as_array().into_iter().flatten();
+                let args = args.filter_map(Json::as_str);
+                command.extend(
+                    std::iter::once(text.as_str())
+                        .chain(args)
+                        .map(str::to_owned),
+                );
             }
             _ => {
-                let detail = format!("{}, expected a list of texts", prop.node.kind());
-                self.fields.fault(prop.node.line, "command", detail);
+                self.fault(
+                    "command",
+                    "neither a list nor a text, expected a list of texts",
+                );
                 return None;
             }
-        };
-        if command
-            .first()
-            .is_none_or(|program| program.trim().is_empty())
-        {
-            let detail = "it is empty, expected a program and its arguments";
-            self.fields.fault(prop.node.line, "command", detail);
-            return None;
         }
-        if command.iter().any(|part| part.contains('\0')) {
-            self.fields
-                .fault(prop.node.line, "command", "it has a NUL in it");
-            return None;
+        let is_blank = |program: &String| program.trim().is_empty();
+        if command.first().is_none_or(is_blank) {
+            self.fault(
+                "command",
+                "it is empty, expected a program and its arguments",
+            );
+        } else if command.iter().any(|part| part.contains('\0')) {
+            self.fault("command", "it contains a NUL");
+        } else {
+            return Some(command);
         }
-        Some(command)
+        None
     }
 
-    fn http(&mut self) -> Option<Transport> {
-        for key in ["args", "env", "sandbox"] {
-            self.must_not(key, "it goes with `command`");
-        }
-        let prop = self.fields.get("url")?;
-        let line = prop.node.line;
+    fn http(&mut self, enabled: bool) -> Option<Transport> {
         if self.scope.owner == Owner::Repository {
             let detail = "a repository's servers run in the sandbox only; expected `command`";
-            self.fields.fault(line, "url", detail);
+            self.fault("url", detail);
             return None;
         }
-        let url = match Url::parse(self.fields.text("url")?) {
+        let url = match Url::parse(self.fields["url"].as_str()?) {
             Ok(url) => url,
             Err(error) => {
-                self.fields.fault(line, "url", format!("no URL: {error}"));
+                self.fault("url", format!("not a URL: {error}"));
                 return None;
             }
         };
-        let fault = if !matches!(url.scheme(), "http" | "https") {
-            Some("expected http:// or https://")
+        if !matches!(url.scheme(), "http" | "https") {
+            self.fault("url", "expected http:// or https://");
         } else if url.password().is_some() || !url.username().is_empty() {
-            Some("it has a user or password in it; use `headers`")
+            self.fault("url", "it contains a user or password; use `headers`");
         } else if url.as_str().contains("$%7B") || url.as_str().contains("${") {
-            Some("variables are put into `env` and `headers` only")
-        } else {
-            None
-        };
-        if let Some(fault) = fault {
-            self.fields.fault(line, "url", fault);
+            self.fault("url", "variables are replaced in `env` and `headers` only");
         }
-        let headers = self.headers();
+        let mut headers = BTreeMap::new();
+        for (name, text) in self.texts("headers") {
+            let field = format!("headers.{name}");
+            let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+            if name.is_empty() || !name.bytes().all(token) {
+                self.fault(&field, "expected the name of an HTTP header");
+            } else if let Some(value) = self.value(&field, &text, enabled) {
+                if value.expose().chars().any(|c| c.is_control() && c != '\t') {
+                    self.fault(
+                        &field,
+                        "its value contains a line break or another control character",
+                    );
+                } else {
+                    headers.insert(name, value);
+                }
+            }
+        }
         Some(Transport::Http { url, headers })
     }
 
-    fn headers(&mut self) -> BTreeMap<String, Secret> {
-        let mut headers = BTreeMap::new();
-        for (prop, text) in self.fields.text_map("headers") {
-            let field = format!("headers.{}", prop.key);
-            let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-            if prop.key.is_empty() || !prop.key.bytes().all(token) {
-                self.fields
-                    .fault(prop.line, &field, "expected the name of an HTTP header");
-                continue;
-            }
-            let Some(value) = self.value(prop.node.line, &field, text) else {
-                continue;
-            };
-            if value.expose().chars().any(|c| c.is_control() && c != '\t') {
-                let detail = "its value has a line break or another control character in it";
-                self.fields.fault(prop.node.line, &field, detail);
-                continue;
-            }
-            headers.insert(prop.key.clone(), value);
-        }
-        headers
+    /// The texts of an object.
+    fn texts(&self, key: &str) -> Vec<(String, String)> {
+        let entries = self.fields[key].as_object().into_iter().flatten();
+        entries
+            .filter_map(|(name, text)| Some((name.clone(), text.as_str()?.to_owned())))
+            .collect()
     }
 
-    fn must_not(&mut self, key: &str, why: &str) {
-        if let Some(prop) = self.fields.get(key) {
-            self.fields.fault(prop.line, key, why);
-        }
-    }
-
-    /// A value with its variables put in. A server that is not to be started misses none.
-    fn value(&mut self, line: usize, field: &str, text: &str) -> Option<Secret> {
+    /// A value with its variables replaced. For a server that is not to be started none is missing.
+    fn value(&mut self, field: &str, text: &str, enabled: bool) -> Option<Secret> {
         let variables = match self.scope.owner {
             Owner::Operator => Variables::From(self.scope.env),
             Owner::Repository => Variables::Forbidden,
         };
         let detail = match expand(text, variables) {
             Ok(value) => return Some(value),
-            Err(Refused::Missing(_)) if !self.enabled => return None,
+            Err(Refused::Missing(_)) if !enabled => return None,
             Err(Refused::Missing(name)) => format!(
                 "the environment variable {name} is not set; set it, or write ${{{name}:-DEFAULT}}"
             ),
-            Err(Refused::Open) => "`${` without `}`; `$${` is a `${` as such".to_owned(),
-            Err(Refused::Name) => "between `${` and `}` is no variable's name".to_owned(),
+            Err(Refused::Open) => "`${` without `}`; write `$${` for a plain `${`".to_owned(),
+            Err(Refused::Name) => "between `${` and `}` there is no variable's name".to_owned(),
             Err(Refused::Forbidden) => {
-                "a repository's file gets no variable of this machine; `$${` is a `${` as such"
+                "a repository's file gets no variable of this machine; write `$${` for a plain `${`"
                     .to_owned()
             }
         };
-        self.fields.fault(line, field, detail);
+        self.fault(field, detail);
         None
     }
 }

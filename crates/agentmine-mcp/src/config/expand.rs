@@ -1,21 +1,20 @@
 //! `${VAR}` in a value of `env` or `headers`.
 //!
-//! `${VAR}` is the variable, `${VAR:-text}` the same with a default where it is not set or empty, and
-//! `$${` a `${` as such. Every other `$` stays what it is. `${env:VAR}`, as editors write it, is
-//! `${VAR}`.
+//! `${VAR}` is replaced by the variable, `${VAR:-text}` by `text` where the variable is not set or empty, and
+//! `$${` by a plain `${`. Every other `$` stays as it is. `${env:VAR}`, as editors write it, is `${VAR}`.
 
 use agentmine_runtime::config::Secret;
 
-/// Why a value cannot be used. It holds the names of variables, never a part of the value.
+/// Why a value cannot be used. It contains names of variables, never a part of the value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// `${` without `}`.
     Open,
-    /// Between the braces is no name.
+    /// There is no name between the braces.
     Name,
     /// The variable is not set.
     Missing(String),
-    /// There are variables in a text that must not have any.
+    /// A text that must not have variables has some.
     Forbidden,
 }
 
@@ -28,7 +27,7 @@ pub(super) enum Variables<'a> {
     Forbidden,
 }
 
-/// The value with its variables put in.
+/// The value with its variables replaced.
 pub(super) fn expand(text: &str, variables: Variables<'_>) -> Result<Secret, Refused> {
     let mut out = String::new();
     let mut rest = text;
@@ -69,7 +68,7 @@ fn variable(inner: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Stri
     }
 }
 
-/// Whether this is what shells take as a variable's name, of bearable length.
+/// Whether this is a variable's name as shells accept it, and not too long.
 pub(super) fn is_name(text: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
     (1..=128).contains(&text.len())

@@ -1,202 +1,122 @@
-//! JSON that knows on which line each value stands.
+//! JSON whose values know their lines.
 //!
-//! Whether a text is JSON is serde_json's decision: no comments, no trailing commas, bounded depth.
-//! What passed is read again by a parser that keeps places and duplicate keys.
+//! serde_json decides whether a text is JSON: no comments, no trailing commas. What it accepts is read again
+//! by the reader of `config.yaml`, which keeps places and duplicate keys, since JSON is YAML too. That reader
+//! takes much stack for each level, so a text of more than [`MAX_DEPTH`] levels is refused. Accepted: it also
+//! refuses keys of more than 1,024 characters.
 
-use jsonc_parser::ast;
-use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use agentmine_runtime::config::tree::{self, Node};
 
-/// A value and its line, from 1.
-pub(super) struct Node {
-    pub(super) line: usize,
-    pub(super) value: Value,
-}
+use serde_json::Value as Json;
 
-pub(super) enum Value {
-    Null,
-    Bool(bool),
-    /// As it was written.
-    Number(String),
-    Text(String),
-    List(Vec<Node>),
-    Map(Vec<Prop>),
-}
+use super::faults::line_of;
 
-/// One key of an object. A key that was written twice is there twice.
-pub(super) struct Prop {
-    pub(super) key: String,
-    /// Where the key stands.
-    pub(super) line: usize,
-    pub(super) node: Node,
-}
+/// Values within each other; a server's entry has four.
+const MAX_DEPTH: usize = 16;
 
-/// Why a text is no JSON. No part of the text is in it.
-pub(super) struct NoJson {
+/// Why a text is not JSON. It contains no part of the text.
+pub(super) struct NotJson {
     pub(super) line: usize,
     pub(super) detail: String,
 }
 
-impl Node {
-    /// What it is, in words; never its content.
-    pub(super) fn kind(&self) -> &'static str {
-        match &self.value {
-            Value::Null => "null",
-            Value::Bool(_) => "true or false",
-            Value::Number(_) => "a number",
-            Value::Text(_) => "a text",
-            Value::List(_) => "a list",
-            Value::Map(_) => "an object",
-        }
-    }
-}
-
-/// Reads one JSON value.
-pub(super) fn parse(text: &str) -> Result<Node, NoJson> {
+/// Reads one JSON value of the file `name`.
+pub(super) fn parse(name: &str, text: &str) -> Result<Node, NotJson> {
     // Some editors put a byte order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
-        return Err(no_json(text, &error));
+    match serde_json::from_str(text) {
+        Ok(value) if depth(&value) > MAX_DEPTH => {
+            let detail = format!("values are nested more than {MAX_DEPTH} deep");
+            return Err(NotJson { line: 1, detail });
+        }
+        Ok(_) => {}
+        Err(error) => return Err(not_json(text, &error)),
     }
-    let lines = Lines::of(text);
-    let parsed = parse_to_ast(text, &CollectOptions::default(), &strict());
-    match parsed.map(|parsed| parsed.value) {
-        Ok(Some(value)) => Ok(node(&lines, value)),
-        Ok(None) | Err(_) => Err(NoJson {
-            line: 1,
-            detail: "the text cannot be read; expected plain JSON".into(),
-        }),
-    }
+    tree::parse(&name.into(), text).map_err(|(place, _)| NotJson {
+        line: line_of(&place).unwrap_or(1),
+        detail: "a key is too long, expected at most 1,024 characters".into(),
+    })
 }
 
-fn strict() -> ParseOptions {
-    ParseOptions {
-        allow_comments: false,
-        allow_loose_object_property_names: false,
-        allow_trailing_commas: false,
-        allow_missing_commas: false,
-        allow_single_quoted_strings: false,
-        allow_hexadecimal_numbers: false,
-        allow_unary_plus_numbers: false,
-        allow_bare_decimal_point_numbers: false,
-        allow_non_finite_numbers: false,
-        allow_extended_string_escapes: false,
-    }
+fn depth(value: &Json) -> usize {
+    let inner = match value {
+        Json::Array(items) => items.iter().map(depth).max(),
+        Json::Object(entries) => entries.values().map(depth).max(),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => None,
+    };
+    1 + inner.unwrap_or_default()
 }
 
-fn no_json(text: &str, error: &serde_json::Error) -> NoJson {
+fn not_json(text: &str, error: &serde_json::Error) -> NotJson {
     let line = error.line().max(1);
-    let said = error.to_string();
-    let said = said.split(" at line").next().unwrap_or(&said).to_owned();
     if text.trim().is_empty() {
-        return NoJson {
-            line,
-            detail: "the file is empty; expected {\"mcpServers\": {…}}".into(),
-        };
+        let detail = "the file is empty, expected {\"mcpServers\": {…}}".into();
+        return NotJson { line, detail };
     }
-    // The parser stops at the comment's first character.
-    let here = text.lines().nth(line - 1).unwrap_or("");
-    let rest = here
-        .get(error.column().saturating_sub(1)..)
-        .unwrap_or_default();
+    let message = error.to_string();
+    let message = message.split(" at line").next().unwrap_or(&message);
+    // The parser stops at the first character that does not belong there.
+    let here = text.lines().nth(line - 1).unwrap_or_default();
+    let rest = here.get(error.column().saturating_sub(1)..);
+    let rest = rest.unwrap_or_default();
     let hint = if ["//", "/*", "#"].iter().any(|mark| rest.starts_with(mark)) {
         "; JSON has no comments: remove it"
-    } else if said.contains("trailing comma") {
-        "; remove the comma in front of the closing bracket"
+    } else if message.contains("trailing comma") {
+        "; remove the comma before the closing bracket"
     } else if rest.starts_with('\'') {
-        "; JSON texts stand in double quotes"
+        "; JSON texts are in double quotes"
     } else {
         ""
     };
-    NoJson {
+    NotJson {
         line,
-        detail: format!("{said}, expected plain JSON{hint}"),
-    }
-}
-
-/// Where each line begins.
-struct Lines(Vec<usize>);
-
-impl Lines {
-    fn of(text: &str) -> Self {
-        let after = text.match_indices('\n').map(|(at, _)| at + 1);
-        Self(std::iter::once(0).chain(after).collect())
-    }
-
-    fn at(&self, offset: usize) -> usize {
-        self.0.partition_point(|start| *start <= offset)
-    }
-}
-
-fn node(lines: &Lines, value: ast::Value<'_>) -> Node {
-    let (start, value) = match value {
-        ast::Value::NullKeyword(it) => (it.range.start, Value::Null),
-        ast::Value::BooleanLit(it) => (it.range.start, Value::Bool(it.value)),
-        ast::Value::NumberLit(it) => (it.range.start, Value::Number(it.value.to_owned())),
-        ast::Value::StringLit(it) => (it.range.start, Value::Text(it.value.into_owned())),
-        ast::Value::Array(it) => {
-            let items = it.elements.into_iter().map(|item| node(lines, item));
-            (it.range.start, Value::List(items.collect()))
-        }
-        ast::Value::Object(it) => {
-            let props = it.properties.into_iter().map(|prop| Prop {
-                line: lines.at(prop.range.start),
-                key: prop.name.into_string(),
-                node: node(lines, prop.value),
-            });
-            (it.range.start, Value::Map(props.collect()))
-        }
-    };
-    Node {
-        line: lines.at(start),
-        value,
+        detail: format!("{message}, expected plain JSON{hint}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use agentmine_runtime::config::tree::Value;
     use proptest::prelude::*;
 
     use super::*;
 
-    fn plain(node: Node) -> serde_json::Value {
-        match node.value {
-            Value::Null => serde_json::Value::Null,
-            Value::Bool(it) => it.into(),
-            Value::Number(it) => serde_json::from_str(&it).unwrap(),
-            Value::Text(it) => it.into(),
-            Value::List(items) => items.into_iter().map(plain).collect(),
-            Value::Map(props) => props
-                .into_iter()
-                .map(|prop| (prop.key, plain(prop.node)))
+    fn plain(node: &Node) -> Json {
+        match &node.value {
+            Value::Null => Json::Null,
+            Value::Bool(it) => (*it).into(),
+            Value::Int(it) => serde_json::from_str(&it.to_string()).unwrap(),
+            Value::Float(it) => (*it).into(),
+            Value::Text(it) => it.as_str().into(),
+            Value::List(items) => items.iter().map(plain).collect(),
+            Value::Map(entries) => entries
+                .iter()
+                .map(|entry| (entry.key.clone(), plain(&entry.node)))
                 .collect(),
         }
     }
 
+    fn read(text: &str) -> Option<Json> {
+        parse("f", text).ok().map(|node| plain(&node))
+    }
+
     #[test]
     fn text_is_what_json_says_it_is() {
-        let text = r#"{"a\/b": "\ud83d\ude00\u00e9\n", "c": [1, -2.5e3, true, null, "é"]}"#;
-        let read = parse(text).ok().map(plain).unwrap();
-        assert_eq!(
-            read,
-            serde_json::from_str::<serde_json::Value>(text).unwrap()
-        );
+        let text = "{\"a\\/b\": \"\\ud83d\\ude00\\u00e9\\n\",\n\t\"c\": [1, -2.5e3, true, null, \"é\"], \"<<\": {\"~\": \"yes\"}}";
+        let expected = serde_json::from_str::<Json>(text).unwrap();
+        assert_eq!(read(text), Some(expected));
     }
 
     #[test]
     fn lines_are_counted_from_one() {
-        let node = parse("\u{feff}{\r\n  \"a\": [\n1,\n2]}").ok().unwrap();
-        let Value::Map(props) = node.value else {
-            panic!("no map")
-        };
-        assert_eq!((node.line, props[0].line), (1, 2));
-        let Value::List(items) = &props[0].node.value else {
-            panic!("no list")
-        };
-        assert_eq!((items[0].line, items[1].line), (3, 4));
+        let node = parse("f", "\u{feff}{\r\n  \"a\": [\n1,\n2]}").ok().unwrap();
+        let line = |path: &str| line_of(&node.place_of(path));
+        assert_eq!((line(""), line("a")), (Some(1), Some(2)));
+        assert_eq!((line("a.0"), line("a.1")), (Some(3), Some(4)));
     }
 
     #[test]
-    fn what_other_parsers_let_pass_is_refused_with_its_line_and_a_hint() {
+    fn what_other_parsers_accept_is_refused_with_its_line_and_a_hint() {
         for (text, line, word) in [
             ("{\n\"a\": 1, // x\n\"b\": 2}", 2, "no comments"),
             ("{\n/* x */ \"a\": 1}", 2, "no comments"),
@@ -208,8 +128,8 @@ mod tests {
             ("{\"a\": 1} {}", 1, "plain JSON"),
             (" \n", 2, "empty"),
         ] {
-            let Err(fault) = parse(text) else {
-                panic!("{text} was taken")
+            let Err(fault) = parse("f", text) else {
+                panic!("{text} was accepted")
             };
             assert!(fault.detail.contains(word), "{text}: {}", fault.detail);
             assert!(fault.line.abs_diff(line) <= 1, "{text}: {}", fault.line);
@@ -217,22 +137,27 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_refused() {
+    fn deep_nesting_and_huge_keys_are_refused() {
         let text = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(parse(&text).is_err());
+        assert!(parse("f", &text).is_err());
+        let text = format!("{}{}", "[".repeat(100), "]".repeat(100));
+        assert!(parse("f", &text).is_err());
+        let text = format!("{{\"{}\": 1}}", "k".repeat(2_000));
+        assert!(parse("f", &text).is_err());
     }
 
     proptest! {
         #[test]
         fn any_text_is_read_without_a_panic(text in any::<String>()) {
-            let _ = parse(&text);
+            let _ = parse("f", &text);
         }
 
         #[test]
-        fn whatever_serde_json_takes_is_taken_alike(text in "[\\[\\]{}\",:0-9a\\\\ue.\n\t -]{0,40}") {
-            let ours = parse(&text);
-            let theirs = serde_json::from_str::<serde_json::Value>(&text);
-            prop_assert_eq!(ours.ok().map(plain), theirs.ok());
+        fn whatever_serde_json_accepts_is_read_alike(text in "[\\[\\]{}\",:0-9a\\\\ue.\n\t -]{0,40}") {
+            let theirs = serde_json::from_str::<Json>(&text).ok();
+            // Large whole numbers are floats there.
+            prop_assume!(theirs.as_ref().is_none_or(|it| it.to_string().len() <= 15));
+            prop_assert_eq!(read(&text), theirs);
         }
     }
 }

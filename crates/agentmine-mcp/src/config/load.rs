@@ -1,25 +1,26 @@
-//! From the two files to the servers there are.
+//! From the two files to the configured servers.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
-use crate::ConfigFault;
+use agentmine_runtime::config::nearest;
+use agentmine_runtime::config::tree::{Entry, Node, Value};
 
 use super::entry::{self, Scope};
-use super::fields::{Faults, nearest, shown};
-use super::json::{self, Node, Prop, Value};
-use super::{Loaded, Owner, RepositoryFile, ServerConfig};
+use super::faults::{Faults, line_of, shown};
+use super::{Loaded, Owner, RepositoryFile, ServerConfig, json};
+use crate::McpConfigFault;
 
 /// The project's file, relative to the project.
 pub const PROJECT_FILE: &str = ".agentmine/mcp_config.json";
 /// Largest file that is read, in bytes.
 pub const MAX_FILE: usize = 256 * 1024;
-/// Most servers of one file.
+/// Servers of one file.
 pub const MAX_SERVERS: usize = 50;
 
-/// Keys beside `mcpServers` that are passed over: `$schema` helps editors.
+/// The keys of a file. `$schema` helps editors, and is ignored.
 const TOP: [&str; 2] = ["mcpServers", "$schema"];
 
 /// The user's own file: `~/.agentmine/mcp_config.json`.
@@ -31,12 +32,12 @@ pub fn user_file(home: &Path) -> PathBuf {
 /// The file of a project on this machine; `None` where it has none.
 ///
 /// # Errors
-/// A file that is there and cannot be read.
-pub fn project_file(project: &Path) -> Result<Option<RepositoryFile>, ConfigFault> {
+/// A file that exists and cannot be read.
+pub fn project_file(project: &Path) -> Result<Option<RepositoryFile>, McpConfigFault> {
     let shown = project.join(PROJECT_FILE);
     match content(&shown) {
         Ok(text) => Ok(text.map(|text| RepositoryFile { shown, text })),
-        Err(detail) => Err(ConfigFault {
+        Err(detail) => Err(McpConfigFault {
             file: shown,
             line: None,
             field: String::new(),
@@ -53,7 +54,7 @@ pub fn is_server_name(name: &str) -> bool {
     (1..=24).contains(&name.len()) && name.bytes().all(good)
 }
 
-/// Reads both files and puts them together. `env` gives the variables of `${VAR}` in the user's file.
+/// Reads both files and merges them. `env` gives the variables of `${VAR}` in the user's file.
 ///
 /// Where the project's file cannot be read at all, the user's servers stay as they are.
 #[must_use]
@@ -90,12 +91,7 @@ pub fn load(
                     "the server of this name in {} is left out too, since this entry was meant to replace it",
                     replaced.origin.file.display()
                 );
-                faults.push(
-                    Some(*line),
-                    &format!("mcpServers.{name}"),
-                    detail,
-                    Some(name),
-                );
+                faults.push(*line, &format!("mcpServers.{name}"), detail, Some(name));
             }
         }
         loaded.files.push(file.clone());
@@ -110,7 +106,7 @@ fn content(file: &Path) -> Result<Option<String>, String> {
     let words = |error: std::io::Error| format!("it cannot be read: {error}");
     match std::fs::metadata(file) {
         // Opening a pipe would wait for ever.
-        Ok(meta) if !meta.is_file() => return Err("it is no regular file".into()),
+        Ok(meta) if !meta.is_file() => return Err("it is not a regular file".into()),
         Ok(_) => {}
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
@@ -123,7 +119,7 @@ fn content(file: &Path) -> Result<Option<String>, String> {
         .map_err(words)?;
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Some(text)),
-        Err(_) => Err("it is no UTF-8 text, or far too long".into()),
+        Err(_) => Err("it is not UTF-8 text, or far too long".into()),
     }
 }
 
@@ -131,7 +127,7 @@ fn content(file: &Path) -> Result<Option<String>, String> {
 struct Found {
     servers: BTreeMap<String, ServerConfig>,
     /// Names of faulty entries, with their lines.
-    left_out: Vec<(String, usize)>,
+    left_out: BTreeMap<String, Option<usize>>,
 }
 
 fn read(text: &str, scope: &Scope<'_>, faults: &mut Faults<'_>) -> Found {
@@ -141,7 +137,7 @@ fn read(text: &str, scope: &Scope<'_>, faults: &mut Faults<'_>) -> Found {
         faults.push(None, "", detail, None);
         return found;
     }
-    let root = match json::parse(text) {
+    let root = match json::parse(&scope.file.display().to_string(), text) {
         Ok(root) => root,
         Err(fault) => {
             faults.push(Some(fault.line), "", fault.detail, None);
@@ -149,92 +145,92 @@ fn read(text: &str, scope: &Scope<'_>, faults: &mut Faults<'_>) -> Found {
         }
     };
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for prop in servers(&root, faults) {
-        let name = prop.key.as_str();
+    for entry in servers(&root, faults) {
+        let (name, line) = (entry.key.as_str(), line_of(&entry.place));
         let field = format!("mcpServers.{}", shown(name));
-        if !is_server_name(name) {
+        let detail = if !is_server_name(name) {
+            let (name, suggestion) = (shown(name), suggestion(name));
             let detail = format!(
-                "{:?} is no server's name, expected 1 to 24 of a-z, 0-9 and -{}",
-                shown(name),
-                suggestion(name)
+                "{name:?} is not a server's name, expected 1 to 24 of a-z, 0-9 and -{suggestion}"
             );
-            faults.push(Some(prop.line), &field, detail, Some(&shown(name)));
+            faults.push(line, &field, detail, Some(&name));
+            continue;
         } else if let Some(first) = seen.get(name) {
-            let detail = format!("written twice, first on line {first}; neither is used");
-            faults.push(Some(prop.line), &field, detail, Some(name));
             found.servers.remove(name);
-            found.left_out.push((name.to_owned(), prop.line));
+            format!("written twice, first on line {first}; neither is used")
         } else if seen.len() == MAX_SERVERS {
-            let detail = format!("one too many, expected at most {MAX_SERVERS} servers");
-            faults.push(Some(prop.line), &field, detail, Some(name));
-            found.left_out.push((name.to_owned(), prop.line));
+            format!("one too many, expected at most {MAX_SERVERS} servers")
         } else {
-            seen.insert(name, prop.line);
-            match entry::read(scope, prop, faults) {
-                Some(server) => {
-                    found.servers.insert(server.name.clone(), server);
-                }
-                None => found.left_out.push((name.to_owned(), prop.line)),
+            seen.insert(name, line.unwrap_or_default());
+            match entry::read(scope, entry, faults) {
+                Some(server) => drop(found.servers.insert(server.name.clone(), server)),
+                None => drop(found.left_out.insert(name.to_owned(), line)),
             }
-        }
+            continue;
+        };
+        faults.push(line, &field, detail, Some(name));
+        found.left_out.insert(name.to_owned(), line);
     }
-    found.left_out.sort();
-    found.left_out.dedup_by(|a, b| a.0 == b.0);
     found
 }
 
 /// The entries of `mcpServers`.
-fn servers<'a>(root: &'a Node, faults: &mut Faults<'_>) -> &'a [Prop] {
-    let Value::Map(props) = &root.value else {
-        let detail = format!("{}, expected {{\"mcpServers\": {{…}}}}", root.kind());
-        faults.push(Some(root.line), "", detail, None);
+fn servers<'a>(root: &'a Node, faults: &mut Faults<'_>) -> &'a [Entry] {
+    let Value::Map(entries) = &root.value else {
+        let detail = "not an object, expected {\"mcpServers\": {…}}";
+        faults.push(line_of(&root.place), "", detail, None);
         return &[];
     };
-    let mut servers: Option<&'a Prop> = None;
-    let mut other = false;
-    for prop in props {
-        match (prop.key.as_str(), servers) {
-            ("mcpServers", None) => servers = Some(prop),
-            ("mcpServers", Some(first)) => {
-                let detail = format!(
-                    "written twice, first on line {}; the first is used",
-                    first.line
-                );
-                faults.push(Some(prop.line), "mcpServers", detail, None);
+    let mut servers: Option<&'a Entry> = None;
+    let mut unknown = false;
+    for entry in entries {
+        let (key, line) = (entry.key.as_str(), line_of(&entry.place));
+        match (key, servers) {
+            ("mcpServers", None) => servers = Some(entry),
+            ("mcpServers", Some(_)) => {
+                let detail = "written twice; the first is used";
+                faults.push(line, "mcpServers", detail, None);
             }
             ("$schema", _) => {}
-            (key, _) => {
-                other = true;
-                let hint = match key {
-                    "servers" | "mcp" => {
-                        "; other clients call it so, expected `mcpServers`".to_owned()
+            _ => {
+                unknown = true;
+                let hint = match (key, nearest(key, &TOP)) {
+                    ("servers" | "mcp", _) => {
+                        "; other clients use it, expected `mcpServers`".to_owned()
                     }
-                    "inputs" => "; nothing is asked for here: use ${VAR} in `env`".to_owned(),
-                    key => nearest(key, &TOP),
+                    ("inputs", _) => "; inputs are not supported: use ${VAR} in `env`".to_owned(),
+                    (_, Some(near)) => format!("; did you mean `{near}`?"),
+                    (_, None) => format!("; expected one of `{}`", TOP.join("`, `")),
                 };
-                let detail = format!("unknown key, passed over{hint}");
-                faults.push(Some(prop.line), &shown(key), detail, None);
+                faults.push(
+                    line,
+                    &shown(key),
+                    format!("unknown key, ignored{hint}"),
+                    None,
+                );
             }
         }
     }
-    match servers.map(|prop| (&prop.node, &prop.node.value)) {
-        Some((_, Value::Map(entries))) => entries,
-        Some((node, _)) => {
-            let detail = format!("{}, expected an object of servers", node.kind());
-            faults.push(Some(node.line), "mcpServers", detail, None);
-            &[]
-        }
+    match servers.map(|entry| &entry.node) {
+        Some(node) => match &node.value {
+            Value::Map(entries) => entries,
+            _ => {
+                let detail = "not an object, expected an object of servers";
+                faults.push(line_of(&node.place), "mcpServers", detail, None);
+                &[]
+            }
+        },
         None => {
-            if !other {
+            if !unknown {
                 let detail = "there is no `mcpServers`; expected {\"mcpServers\": {…}}";
-                faults.push(Some(root.line), "", detail, None);
+                faults.push(line_of(&root.place), "", detail, None);
             }
             &[]
         }
     }
 }
 
-/// The nearest good name, where there is one.
+/// A name that would be accepted, where there is one.
 fn suggestion(name: &str) -> String {
     let good: String = name
         .to_lowercase()

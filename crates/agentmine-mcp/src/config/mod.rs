@@ -1,20 +1,19 @@
-//! Which servers there are: `~/.agentmine/mcp_config.json`, then `<project>/.agentmine/mcp_config.json`
+//! The configured servers: `~/.agentmine/mcp_config.json`, then `<project>/.agentmine/mcp_config.json`
 //! (spec 002 §2).
 //!
-//! The project's entry of the same name wins as a whole. A missing file is skipped. A faulty entry is
-//! reported with file, line and field, and only that entry is left out; with an entry of the project
-//! that is faulty the user's one of that name is left out too, since it was meant to be replaced.
+//! Where both have an entry of one name, the project's replaces the user's as a whole. A missing file is
+//! skipped. A faulty entry is reported with file, line and field, and only that entry is left out; with a
+//! faulty entry of the project the user's entry of that name is left out too, since it was to be replaced.
 //!
-//! A project's file belongs to the repository, and a repository is hostile: its servers run in the
-//! sandbox whatever they say, have no `url`, and `${VAR}` in it is never taken from this process.
+//! A project's file belongs to the repository, and a repository is hostile: its servers run in the sandbox
+//! whatever it says, have no `url`, and `${VAR}` in it is never replaced from this process.
 //!
-//! Two faults leave nothing out but the key that has them: a `timeoutSeconds` that is none (spec 002
-//! §2.2: the default holds) and a capability that is not known. Those, and unknown keys beside
-//! `mcpServers`, are told with [`ConfigFault::server`] `None`.
+//! Two faults leave out only their key: a `timeoutSeconds` that is not a valid time (spec 002 §2.2: the
+//! default is used) and an unknown capability. Those, and unknown keys beside `mcpServers`, are reported with [`McpConfigFault::server`] `None`.
 
 mod entry;
 mod expand;
-mod fields;
+mod faults;
 mod json;
 mod load;
 #[cfg(test)]
@@ -27,13 +26,13 @@ use std::time::Duration;
 use agentmine_runtime::config::Secret;
 use url::Url;
 
-use crate::ConfigFault;
+use crate::McpConfigFault;
 
 pub use load::{
     MAX_FILE, MAX_SERVERS, PROJECT_FILE, is_server_name, load, project_file, user_file,
 };
 
-/// Whose file an entry stands in.
+/// Whose file an entry is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// The operator's, or the user's own.
@@ -42,7 +41,7 @@ pub enum Owner {
     Repository,
 }
 
-/// Where an entry stands.
+/// Where an entry is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The file; for a repository's, its path in the repository. `(built in)` for our own.
@@ -69,7 +68,7 @@ pub enum Transport {
     Stdio {
         /// Program and arguments; never empty.
         command: Vec<String>,
-        /// Added to the cleared environment, `${VAR}` already put in.
+        /// Added to the cleared environment, `${VAR}` already replaced.
         env: BTreeMap<String, Secret>,
         /// Where it runs.
         place: Place,
@@ -78,13 +77,13 @@ pub enum Transport {
     Http {
         /// `http` or `https`.
         url: Url,
-        /// Sent with every request, `${VAR}` already put in.
+        /// Sent with every request, `${VAR}` already replaced.
         headers: BTreeMap<String, Secret>,
     },
 }
 
 impl std::fmt::Debug for Transport {
-    /// Without the query of a URL and who logs in by it: many put a key there.
+    /// Without the user and the query of a URL: they often contain a key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Stdio {
@@ -108,7 +107,7 @@ impl std::fmt::Debug for Transport {
     }
 }
 
-/// What we say we can do for a server. Only what the configuration switches on is said.
+/// What we declare that we can do for a server: only what the configuration switches on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Roots: the workspace.
@@ -124,7 +123,7 @@ pub struct Capabilities {
 pub struct ServerConfig {
     /// `[a-z0-9-]{1,24}`.
     pub name: String,
-    /// Where the entry stands.
+    /// Where the entry is.
     pub origin: Origin,
     /// How it is reached.
     pub transport: Transport,
@@ -132,9 +131,9 @@ pub struct ServerConfig {
     pub enabled: bool,
     /// What we offer it.
     pub capabilities: Capabilities,
-    /// For one request, unless progress extends it. 30 s where the file says nothing or nonsense.
+    /// For one request, unless progress extends it. 30 s where the file has no valid value.
     pub timeout: Duration,
-    /// How often it is started again after a crash; `None`: as the policy says.
+    /// How often it is started again after a crash; `None`: the policy's number.
     pub max_restarts: Option<u32>,
 }
 
@@ -154,10 +153,10 @@ impl ServerConfig {
 pub struct Loaded {
     /// By name, enabled or not.
     pub servers: BTreeMap<String, ServerConfig>,
-    /// What is wrong, in the order of the files and their lines. An entry that has a fault with its name
-    /// as `server` is not in `servers`.
-    pub faults: Vec<ConfigFault>,
-    /// The files that were there, in the order they were read.
+    /// The faults, in the order of the files and their lines. An entry with a fault that has its name as
+    /// `server` is not in `servers`.
+    pub faults: Vec<McpConfigFault>,
+    /// The files that exist, in the order in which they were read.
     pub files: Vec<PathBuf>,
 }
 

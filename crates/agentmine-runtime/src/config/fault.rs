@@ -44,6 +44,15 @@ impl SettingFault {
         }
     }
 
+    /// Its line in a file, counted from 1; `None` where it is in no file or in the file as a whole.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        match self.order {
+            (0, line @ 1.., _) => usize::try_from(line).ok(),
+            _ => None,
+        }
+    }
+
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self

@@ -17,9 +17,10 @@ mod secret;
 mod secrets;
 mod size;
 mod sources;
-mod tree;
+pub mod tree;
 mod validate;
 
+pub use check::{check, nearest};
 pub use executor::*;
 pub use fault::{ConfigErrors, SettingFault};
 pub(crate) use log_filter::log_filter;
@@ -37,7 +38,7 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     let mut faults = Vec::new();
     let schema = json_schema();
     let tree = sources.read(&schema, &mut faults);
-    let checked = check::check(&schema, &tree, &mut faults);
+    let checked = check(&schema, &tree, &mut faults);
     let config = match serde_json::from_value::<Config>(checked) {
         Ok(config) => config.complete(sources.home()),
         Err(_) => {

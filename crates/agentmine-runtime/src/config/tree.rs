@@ -9,13 +9,16 @@ use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 
 /// Where a value was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub enum Place {
     /// Nowhere: it is a default.
     Default,
     /// In a file, counted from 1.
     File {
+        /// The file.
         name: Arc<str>,
+        /// 0 for the file as a whole.
         line: u64,
+        /// In characters.
         column: u64,
     },
     /// In an environment variable.
@@ -38,30 +41,41 @@ impl fmt::Display for Place {
 
 /// A value and its place.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
-    pub(super) place: Place,
-    pub(super) value: Value,
+pub struct Node {
+    /// Where it begins.
+    pub place: Place,
+    /// The value.
+    pub value: Value,
 }
 
-/// A value of YAML. A map keeps its order and its duplicate keys, which are reported.
+/// A value of YAML, and so of JSON.
 #[derive(Debug, Clone)]
-pub(super) enum Value {
+pub enum Value {
+    /// Nothing.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// A whole number.
     Int(i128),
+    /// Another number.
     Float(f64),
+    /// Text.
     Text(String),
+    /// A list.
     List(Vec<Node>),
+    /// The entries in their order, duplicate keys included, so that these can be reported.
     Map(Vec<Entry>),
 }
 
 /// One entry of a map.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) key: String,
+pub struct Entry {
+    /// The key.
+    pub key: String,
     /// Where the key is.
-    pub(super) place: Place,
-    pub(super) node: Node,
+    pub place: Place,
+    /// The value.
+    pub node: Node,
 }
 
 impl Node {
@@ -74,7 +88,8 @@ impl Node {
     }
 
     /// The entry's node, if this is a map that has it.
-    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Self> {
         let Value::Map(entries) = &self.value else {
             return None;
         };
@@ -83,7 +98,8 @@ impl Node {
     }
 
     /// The place of `path`, or of the nearest section around it that was written.
-    pub(super) fn place_of(&self, path: &str) -> Place {
+    #[must_use]
+    pub fn place_of(&self, path: &str) -> Place {
         let mut here = self;
         for key in path.split('.') {
             let next = match &here.value {
@@ -129,8 +145,11 @@ impl Node {
     }
 }
 
-/// Parses YAML. The error is a place and a message that contains none of the text.
-pub(super) fn parse(name: &Arc<str>, text: &str) -> Result<Node, (Place, String)> {
+/// Reads YAML.
+///
+/// # Errors
+/// A place and a message, which contains no part of the text.
+pub fn parse(name: &Arc<str>, text: &str) -> Result<Node, (Place, String)> {
     let options = serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,

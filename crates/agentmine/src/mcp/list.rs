@@ -2,7 +2,7 @@
 
 use agentmine_mcp::config::{Place, ServerConfig, Transport};
 use agentmine_mcp::{
-    Catalog, ConfigFault, Era, Greeting, Manager, Offer, ServerState, ServerStatus,
+    Catalog, Era, Greeting, Manager, McpConfigFault, Offer, ServerState, ServerStatus,
 };
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
@@ -140,7 +140,7 @@ fn print_json(setup: &Setup, servers: Vec<Value>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn faults_json(faults: &[ConfigFault]) -> Vec<Value> {
+pub(super) fn faults_json(faults: &[McpConfigFault]) -> Vec<Value> {
     let faults = faults.iter();
     faults
         .map(|fault| {
