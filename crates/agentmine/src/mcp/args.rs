@@ -25,37 +25,37 @@ pub(crate) struct Which {
     /// How long a server may take to start; a first `npx` downloads
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, global = true)]
     pub(crate) start_timeout: Duration,
-    /// One JSON value
+    /// Print one JSON value
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpCommand {
-    /// What is configured, from which file, and where it runs
+    /// List the configured servers, their files and where they run
     List {
-        /// Start each server and tell what it offers
+        /// Start each server and show what it offers
         #[arg(long)]
         start: bool,
     },
-    /// The tools of all servers, or of one
+    /// List the tools of all servers, or of one
     Tools {
         /// Only this server
         server: Option<String>,
     },
     /// Call a tool
     Call {
-        /// Which, as SERVER:TOOL
+        /// The tool
         #[arg(value_name = "SERVER:TOOL")]
         tool: String,
-        /// One JSON object (`-`: from stdin), or any number of key=value
+        /// One JSON object (`-`: from stdin), or any number of KEY=VALUE
         #[arg(value_name = "JSON|KEY=VALUE")]
         arguments: Vec<String>,
-        /// How long it may take without telling progress [default: the server's timeoutSeconds]
+        /// How long it may take without reporting progress [default: the server's timeoutSeconds]
         #[arg(long, value_name = "SECONDS", value_parser = seconds)]
         timeout: Option<Duration>,
     },
-    /// The resources and resource templates of all servers, or of one
+    /// List the resources and resource templates of all servers, or of one
     Resources {
         /// Only this server
         server: Option<String>,
@@ -67,7 +67,7 @@ pub(crate) enum McpCommand {
         /// The resource's URI
         uri: String,
     },
-    /// The prompts of all servers, or of one
+    /// List the prompts of all servers, or of one
     Prompts {
         /// Only this server
         server: Option<String>,
@@ -82,7 +82,7 @@ pub(crate) enum McpCommand {
         #[arg(value_name = "KEY=VALUE")]
         arguments: Vec<String>,
     },
-    /// Check configuration and servers one by one, with what to do next
+    /// Check the configuration and each server, and show what to do next
     Doctor {
         /// Only this server
         server: Option<String>,
@@ -96,7 +96,7 @@ pub(crate) enum McpCommand {
 pub(crate) enum ServeTools {
     /// The tool text_editor: view, create, str_replace, insert, undo_edit
     TextEditor {
-        /// The only folder whose files it sees [default: the current folder]
+        /// The only folder whose files it can use [default: the current folder]
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
     },
@@ -105,7 +105,7 @@ pub(crate) enum ServeTools {
         /// The folder in which it works [default: the current folder]
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
-        /// Allowed beside that; may be given more than once
+        /// Another allowed folder; may be given more than once
         #[arg(long, value_name = "DIR")]
         allow_path: Vec<PathBuf>,
     },
@@ -114,7 +114,7 @@ pub(crate) enum ServeTools {
         /// The folder in which it works [default: the current folder]
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
-        /// Allowed beside that; may be given more than once
+        /// Another allowed folder; may be given more than once
         #[arg(long, value_name = "DIR")]
         allow_path: Vec<PathBuf>,
     },
@@ -123,19 +123,19 @@ pub(crate) enum ServeTools {
         /// The folder in which it works [default: the current folder]
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
-        /// Where commands may run beside that; may be given more than once
+        /// Another folder in which commands may run; may be given more than once
         #[arg(long, value_name = "DIR")]
         allow_path: Vec<PathBuf>,
-        /// After so long a command is killed, with all it has started
+        /// Time limit of a command; it is killed with everything that it started
         #[arg(long, value_name = "SECONDS", value_parser = seconds)]
         timeout: Option<Duration>,
-        /// One more command that is refused, e.g. `git push --force`
+        /// Another command to refuse, e.g. `git push --force`
         #[arg(long, value_name = "COMMAND")]
         deny: Vec<String>,
-        /// One more command that runs only if the user agrees
+        /// Another command to run only if the user agrees
         #[arg(long, value_name = "COMMAND")]
         ask: Vec<String>,
-        /// A command that the built-in lists refuse or ask for, and that runs
+        /// A command to run although the built-in lists refuse it or ask for it
         #[arg(long, value_name = "COMMAND")]
         allow: Vec<String>,
     },

@@ -1,6 +1,6 @@
-//! Questions of servers, put to the person at the terminal.
+//! Questions of servers for the user at the terminal.
 //!
-//! A question is a server's own text and may be a lie: it is told whose it is, cleaned of control
+//! A question is a server's own text and may be a lie: it is shown with the server's name and without control
 //! characters, and nothing is sent without a yes.
 
 use std::fs::File;
@@ -16,14 +16,14 @@ use crate::print::{note, one_line};
 /// Fields of a form that are asked for.
 const MOST_FIELDS: usize = 30;
 
-/// The person at the terminal.
+/// The user at the terminal.
 pub(super) struct Terminal {
     /// One question at a time.
     turn: Mutex<()>,
 }
 
 impl Terminal {
-    /// `None` where there is no person: stderr or stdin is no terminal.
+    /// `None` where there is no user: stderr or stdin is not a terminal.
     pub(super) fn open() -> Option<Self> {
         let person = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         person.then(|| Self {
@@ -37,9 +37,9 @@ impl Elicitation for Terminal {
     async fn ask(&self, server: &str, question: Question) -> Answer {
         let _turn = self.turn.lock().await;
         let server = server.to_owned();
-        let (told, answer) = oneshot::channel();
-        // A thread of its own: a read of the terminal cannot be cancelled, and at the program's end
-        // nobody waits for this one.
+        let (sender, answer) = oneshot::channel();
+        // A thread of its own: a read of the terminal cannot be cancelled, and the program does not wait for
+        // this thread when it ends.
         let asking = std::thread::Builder::new().spawn(move || {
             let answer = match File::open("/dev/tty") {
                 Ok(terminal) => {
@@ -48,7 +48,7 @@ impl Elicitation for Terminal {
                 }
                 Err(_) => Answer::Decline,
             };
-            let _ = told.send(answer);
+            let _ = sender.send(answer);
         });
         match asking {
             Ok(_) => answer.await.unwrap_or(Answer::Cancel),
@@ -57,7 +57,7 @@ impl Elicitation for Terminal {
     }
 }
 
-/// Puts one question. `read` gives a line, `None` at the end of input.
+/// Asks one question. `read` gives a line, `None` at the end of input.
 fn put(server: &str, question: &Question, read: &mut dyn FnMut() -> Option<String>) -> Answer {
     note("");
     match question {
@@ -157,7 +157,7 @@ fn label(name: &str, field: &Value, must: bool) -> String {
     label + ": "
 }
 
-/// The texts of an enum, in either of the two forms that the protocol knows.
+/// The texts of an enum, in either of the protocol's two forms.
 fn choices(field: &Value) -> Vec<&str> {
     let plain = field["enum"].as_array().into_iter().flatten();
     let titled = field["oneOf"].as_array().into_iter().flatten();
@@ -167,7 +167,7 @@ fn choices(field: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// What a line means for a field. `Ok(None)` leaves it out; the error is what was expected.
+/// The value of a line for a field. `Ok(None)` leaves it out; the error is what was expected.
 fn value(line: &str, field: &Value, must: bool) -> Result<Option<Value>, String> {
     if line.is_empty() {
         return match &field["default"] {

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::print::{body, clean, line, note, one_line};
 
 use super::With;
-use super::session::{Session, ready};
+use super::session::Session;
 use super::setup;
 
 /// For progress that is still to be shown when the result is there.
@@ -31,9 +31,9 @@ pub(super) async fn run(
     let Some((server, tool)) = tool.split_once(':') else {
         return Err(Failure::new(
             Exit::Validation,
-            format!("{:?} names no tool, expected SERVER:TOOL", clean(tool)),
+            format!("{:?} is not a tool, expected SERVER:TOOL", clean(tool)),
         )
-        .hint("`agentmine mcp tools` shows them")
+        .hint("`agentmine mcp tools` lists them")
         .into());
     };
     let arguments = Given::read(arguments)?;
@@ -43,16 +43,16 @@ pub(super) async fn run(
             .tool(server, tool)
             .ok_or_else(|| no_such_tool(&catalog, server, tool))?;
         let arguments = arguments.for_tool(known)?;
-        let (told, progress) = mpsc::channel(64);
+        let (sender, progress) = mpsc::channel(64);
         let showing = tokio::spawn(show(progress));
         let options = CallOptions {
             timeout,
-            progress: Some(told),
+            progress: Some(sender),
         };
         let outcome = manager.call_with(server, tool, arguments, options).await;
-        // What came right before the result is shown too; nobody waits long for it.
+        // Progress that came right before the result is shown too.
         let _ = tokio::time::timeout(LAST_PROGRESS, showing).await;
-        outcome.map_err(|error| failed(&error))
+        Ok(outcome)
     })
     .await
 }
@@ -60,8 +60,7 @@ pub(super) async fn run(
 /// `read`
 pub(super) async fn read(with: With, server: &str, uri: &str) -> Result<Exit> {
     ask(with, server, async |manager| {
-        let outcome = manager.read(server, uri).await;
-        outcome.map_err(|error| failed(&error))
+        Ok(manager.read(server, uri).await)
     })
     .await
 }
@@ -76,27 +75,29 @@ pub(super) async fn prompt(
     let pairs = pairs(arguments)?;
     let arguments: BTreeMap<String, String> = pairs.into_iter().collect();
     ask(with, server, async |manager| {
-        let outcome = manager.prompt(server, name, arguments).await;
-        outcome.map_err(|error| failed(&error))
+        Ok(manager.prompt(server, name, arguments).await)
     })
     .await
 }
 
-/// Starts the one server, asks it, and prints what it answers.
+/// Starts the one server, makes the request, and prints the result.
 async fn ask(
     with: With,
     server: &str,
-    request: impl AsyncFnOnce(&Manager) -> Result<ToolOutput>,
+    request: impl AsyncFnOnce(&Manager) -> Result<Result<ToolOutput, McpError>>,
 ) -> Result<Exit> {
     let setup = setup::load(&with)?;
     let servers = setup.chosen(Some(server))?;
     let session = Session::start(&with, &setup, servers).await?;
-    let no_jail = session.no_jail.clone();
     let as_json = with.which.json;
     let output = session
-        .run(async |manager| {
-            ready(manager, server, no_jail.as_deref()).await?;
-            request(manager).await
+        .run(async |servers| {
+            servers.ready(server).await?;
+            request(&servers.manager).await?.map_err(|error| {
+                Failure::new(Exit::Other, one_line(&error.to_string(), 1000))
+                    .hint(one_line(&error.hint(), 400))
+                    .into()
+            })
         })
         .await?;
     if as_json {
@@ -131,12 +132,6 @@ async fn show(mut progress: mpsc::Receiver<CallProgress>) {
     }
 }
 
-fn failed(error: &McpError) -> anyhow::Error {
-    Failure::new(Exit::Other, one_line(&error.to_string(), 1000))
-        .hint(one_line(&error.hint(), 400))
-        .into()
-}
-
 fn no_such_tool(catalog: &agentmine_mcp::Catalog, server: &str, tool: &str) -> anyhow::Error {
     let offer = catalog.servers.get(server);
     let tools = offer.into_iter().flat_map(|offer| &offer.tools);
@@ -149,7 +144,7 @@ fn no_such_tool(catalog: &agentmine_mcp::Catalog, server: &str, tool: &str) -> a
     Failure::new(Exit::NotFound, message).hint(hint).into()
 }
 
-/// What was written behind the tool's name.
+/// The arguments after the tool's name.
 #[derive(Debug, PartialEq)]
 enum Given {
     Whole(Map<String, Value>),
@@ -174,12 +169,12 @@ impl Given {
         };
         match serde_json::from_str(&whole) {
             Ok(Value::Object(whole)) => Ok(Self::Whole(whole)),
-            Ok(_) => Err(no_arguments("no JSON object".to_owned())),
-            Err(error) => Err(no_arguments(format!("no JSON: {error}"))),
+            Ok(_) => Err(wrong_arguments("not a JSON object".to_owned())),
+            Err(error) => Err(wrong_arguments(format!("not JSON: {error}"))),
         }
     }
 
-    /// Pairs become what the tool's schema says their keys hold.
+    /// The values of pairs get the types of the tool's schema.
     fn for_tool(self, tool: &Tool) -> Result<Value> {
         let pairs = match self {
             Self::Whole(whole) => return Ok(Value::Object(whole)),
@@ -189,7 +184,7 @@ impl Given {
         for (key, text) in pairs {
             let schema = &tool.input_schema["properties"][&key];
             let value = typed(&text, schema).map_err(|expected| {
-                no_arguments(format!("{}: expected {expected}", one_line(&key, 60)))
+                wrong_arguments(format!("{}: expected {expected}", one_line(&key, 60)))
             })?;
             arguments.insert(key, value);
         }
@@ -197,7 +192,7 @@ impl Given {
     }
 }
 
-fn no_arguments(seen: String) -> anyhow::Error {
+fn wrong_arguments(seen: String) -> anyhow::Error {
     Failure::new(Exit::Validation, format!("the arguments are wrong: {seen}"))
         .hint("expected one JSON object, such as '{\"path\": \"a.txt\"}', or path=a.txt; `agentmine mcp tools --json` shows the schema")
         .into()
@@ -207,13 +202,12 @@ fn pairs(words: &[String]) -> Result<Vec<(String, String)>> {
     let split = words.iter().map(|word| {
         let pair = word.split_once('=').filter(|(key, _)| !key.is_empty());
         pair.map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .ok_or_else(|| no_arguments(format!("{:?} is no KEY=VALUE", one_line(word, 60))))
+            .ok_or_else(|| wrong_arguments(format!("{:?} is not KEY=VALUE", one_line(word, 60))))
     });
     split.collect()
 }
 
-/// A text as the schema wants it; the error is what was expected. Where the schema does not say, it
-/// stays a text.
+/// A text as a value of the schema's type, else as a text; the error is what was expected.
 fn typed(text: &str, schema: &Value) -> Result<Value, &'static str> {
     let kinds: Vec<&str> = match &schema["type"] {
         Value::String(kind) => vec![kind],
@@ -283,18 +277,18 @@ mod tests {
     }
 
     #[test]
-    fn wrong_arguments_are_told_with_what_was_expected() {
-        for (words, told) in [
+    fn wrong_arguments_are_refused_with_what_was_expected() {
+        for (words, expected) in [
             (&["count=x"][..], "count: expected a whole number"),
             (&["deep=1"], "deep: expected true or false"),
-            (&["{\"a\""], "no JSON: "),
-            (&["{} {}"], "no JSON: "),
-            (&["x"], "\"x\" is no KEY=VALUE"),
-            (&["=x"], "is no KEY=VALUE"),
+            (&["{\"a\""], "not JSON: "),
+            (&["{} {}"], "not JSON: "),
+            (&["x"], "\"x\" is not KEY=VALUE"),
+            (&["=x"], "is not KEY=VALUE"),
         ] {
             let error = given(words).unwrap_err();
             assert_eq!(Exit::of(&error), Exit::Validation);
-            assert!(error.to_string().contains(told), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
     }
 }

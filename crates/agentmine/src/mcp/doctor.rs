@@ -1,10 +1,10 @@
-//! `agentmine mcp doctor`: every check with how it went and, where it failed, the next step.
+//! `agentmine mcp doctor`: every check with its outcome and, where it failed, the next step.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use agentmine_mcp::config::{Place, ServerConfig, Transport};
-use agentmine_mcp::{Catalog, Notice, ServerState, ServerStatus};
+use agentmine_mcp::{Catalog, ServerState, ServerStatus};
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 use console::style;
@@ -17,18 +17,30 @@ use super::list::{
     counts, faults_json, name_and_version, nothing, origin, place, protocol, seconds, status_json,
     target,
 };
-use super::session::{Session, Trouble, further, trouble};
+use super::session::Session;
 use super::setup::{self, Setup};
+use super::trouble::Trouble;
 
-/// How a check went.
+/// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Good,
     /// Nothing that keeps the server from working.
     Note,
     Failed,
-    /// It was not to be made.
+    /// It was not made.
     Skipped,
+}
+
+impl Outcome {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Good => "ok",
+            Self::Note => "note",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
 }
 
 struct Check {
@@ -36,8 +48,8 @@ struct Check {
     outcome: Outcome,
     detail: String,
     /// The end of a server's stderr.
-    said: String,
-    /// What to do; empty where there is nothing to be done.
+    stderr: String,
+    /// What to do; empty where there is nothing to do.
     next: String,
 }
 
@@ -47,7 +59,7 @@ impl Check {
             name,
             outcome,
             detail: detail.into(),
-            said: String::new(),
+            stderr: String::new(),
             next: String::new(),
         }
     }
@@ -63,26 +75,29 @@ pub(super) async fn run(with: With, server: Option<String>) -> Result<Exit> {
     let setup = setup::load(&with)?;
     let servers: Vec<ServerConfig> = match &server {
         Some(name) if setup.faults_of(name).is_empty() => vec![setup.named(name)?.clone()],
-        // Its faults are what there is to tell.
+        // Only its faults can be shown.
         Some(_) => Vec::new(),
         None => setup.loaded.servers.values().cloned().collect(),
     };
     let configuration = configuration(&setup, server.as_deref());
     let session = Session::start(&with, &setup, servers).await?;
-    let no_jail = session.no_jail.clone();
     let as_json = with.which.json;
     session
-        .run(async |manager| {
-            let catalog = manager.catalog();
+        .run(async |servers| {
+            let catalog = servers.manager.catalog();
             let mut exit = worst(Exit::Done, &configuration, Exit::Config);
             let mut rows = Vec::new();
-            let told = further(manager);
+            let notices = servers.further();
             if !as_json {
                 show_configuration(&setup, &configuration);
             }
-            for status in manager.status() {
-                let trouble = trouble(manager, &status, no_jail.as_deref()).await;
-                let checks = checks(&status, &catalog, trouble.as_ref(), &told, &setup.folder);
+            for status in servers.manager.status() {
+                let trouble = servers.trouble(&status).await;
+                let mut checks = checks(&status, &catalog, trouble.as_ref(), &setup.folder);
+                let own = notices.iter().filter(|it| it.server == status.config.name);
+                let own =
+                    own.map(|it| Check::new("notice", Outcome::Note, one_line(&it.text, 300)));
+                checks.extend(own);
                 exit = worst(exit, &checks, Exit::Other);
                 if as_json {
                     let mut row = status_json(&status, &catalog, trouble.as_ref());
@@ -105,7 +120,7 @@ pub(super) async fn run(with: With, server: Option<String>) -> Result<Exit> {
         .await
 }
 
-/// A configuration's fault is told before a server's.
+/// A fault of the configuration decides the exit code before one of a server.
 fn worst(exit: Exit, checks: &[Check], failed: Exit) -> Exit {
     let any = checks.iter().any(|it| it.outcome == Outcome::Failed);
     if any && exit == Exit::Done {
@@ -117,15 +132,15 @@ fn worst(exit: Exit, checks: &[Check], failed: Exit) -> Exit {
 
 fn configuration(setup: &Setup, only: Option<&str>) -> Vec<Check> {
     let faults = setup.loaded.faults.iter();
-    let meant = faults.filter(|fault| match (only, &fault.server) {
-        (None, _) | (_, None) => true,
-        (Some(name), Some(server)) => name == server,
-    });
-    meant
+    faults
+        .filter(|fault| match (only, &fault.server) {
+            (None, _) | (_, None) => true,
+            (Some(name), Some(server)) => name == server,
+        })
         .map(|fault| {
             let next = match &fault.server {
                 Some(name) => format!("correct it; until then '{name}' is left out"),
-                None => "correct it; nothing else is left out for it".to_owned(),
+                None => "correct it; nothing else is left out".to_owned(),
             };
             Check::new("config", Outcome::Failed, one_line(&fault.to_string(), 500)).next(next)
         })
@@ -140,7 +155,7 @@ fn show_configuration(setup: &Setup, faults: &[Check]) {
     for file in &setup.loaded.files {
         let here = setup.loaded.servers.values();
         let count = here.filter(|server| server.origin.file == *file).count();
-        let words = format!("{}, {count} servers of it", file.display());
+        let words = format!("{}, {count} servers", file.display());
         print(&Check::new("file", Outcome::Good, words));
     }
     for fault in faults {
@@ -152,7 +167,6 @@ fn checks(
     status: &ServerStatus,
     catalog: &Catalog,
     trouble: Option<&Trouble>,
-    told: &[Notice],
     folder: &Path,
 ) -> Vec<Check> {
     let server = &status.config;
@@ -166,7 +180,7 @@ fn checks(
     }
     if let Some(trouble) = trouble {
         let mut failed = Check::new("start", Outcome::Failed, trouble.what.clone());
-        failed.said.clone_from(&trouble.stderr);
+        failed.stderr.clone_from(&trouble.stderr);
         checks.push(failed.next(trouble.next.clone()));
         return checks;
     }
@@ -184,20 +198,13 @@ fn checks(
         checks.push(Check::new("offer", Outcome::Good, counts(offer)));
         for left_out in &offer.left_out {
             let check = Check::new("offer", Outcome::Note, one_line(left_out, 300));
-            checks.push(check.next("tell the server's makers"));
+            checks.push(check.next("report it to the server's authors"));
         }
-    }
-    for notice in told.iter().filter(|it| it.server == server.name) {
-        checks.push(Check::new(
-            "notice",
-            Outcome::Note,
-            one_line(&notice.text, 300),
-        ));
     }
     checks
 }
 
-/// Whether the program is there, for servers on this machine.
+/// Whether the program exists, for servers on this machine.
 fn program(server: &ServerConfig, folder: &Path) -> Option<Check> {
     let Transport::Stdio {
         command,
@@ -220,7 +227,7 @@ fn program(server: &ServerConfig, folder: &Path) -> Option<Check> {
                 "uvx" | "uv" => "install uv",
                 "python" | "python3" => "install Python",
                 "docker" => "install Docker",
-                _ => "install it, or write its whole path in `command`",
+                _ => "install it, or write its full path in `command`",
             };
             let detail = format!("{:?} is not found in PATH", one_line(program, 100));
             Check::new("program", Outcome::Failed, detail).next(package)
@@ -228,7 +235,7 @@ fn program(server: &ServerConfig, folder: &Path) -> Option<Check> {
     })
 }
 
-/// As it is looked up when the server starts: what is relative is relative to `folder`.
+/// Looks a program up as when the server starts: a relative path is relative to `folder`.
 fn find(program: &str, folder: &Path, path: &OsStr) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt as _;
     let runs = |path: &PathBuf| {
@@ -272,25 +279,17 @@ fn show(status: &ServerStatus, checks: &[Check]) {
 }
 
 fn print(check: &Check) {
+    // Padded before it is coloured: colours count as characters.
+    let word = style(format!("{:<8}", check.outcome.word()));
     let word = match check.outcome {
-        Outcome::Good => style("ok").green(),
-        Outcome::Note => style("note").yellow(),
-        Outcome::Failed => style("failed").red(),
-        Outcome::Skipped => style("skipped"),
+        Outcome::Good => word.green(),
+        Outcome::Note => word.yellow(),
+        Outcome::Failed => word.red(),
+        Outcome::Skipped => word,
     };
-    // Padded by hand: colours count as characters.
-    let width = match check.outcome {
-        Outcome::Good => 6,
-        Outcome::Note => 4,
-        Outcome::Failed => 2,
-        Outcome::Skipped => 1,
-    };
-    line(format!(
-        "  {word}{:width$}{:<10}{}",
-        "", check.name, check.detail
-    ));
-    for said in check.said.lines() {
-        line(format!("          | {said}"));
+    line(format!("  {word}{:<10}{}", check.name, check.detail));
+    for stderr in check.stderr.lines() {
+        line(format!("          | {stderr}"));
     }
     if !check.next.is_empty() {
         line(format!("          next: {}", check.next));
@@ -300,14 +299,9 @@ fn print(check: &Check) {
 fn check_json(check: &Check) -> Value {
     json!({
         "check": check.name,
-        "outcome": match check.outcome {
-            Outcome::Good => "ok",
-            Outcome::Note => "note",
-            Outcome::Failed => "failed",
-            Outcome::Skipped => "skipped",
-        },
+        "outcome": check.outcome.word(),
         "detail": check.detail,
-        "stderr": check.said,
+        "stderr": check.stderr,
         "next": check.next,
     })
 }

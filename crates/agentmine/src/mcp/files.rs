@@ -3,8 +3,8 @@
 //! Git's own list where the project is a repository: what is tracked, and what is new and not ignored.
 //! Else every file. A project over the caps is refused, not cut: half a project misleads.
 //!
-//! The list is not trusted: a folder in it may be a link by now. Each file is opened below the project
-//! by the kernel in one step, with no link on the way, and what is archived is read from that.
+//! The list is not trusted: a folder in it may have become a link. Each file is opened below the project by the
+//! kernel in one step, without following links, and its content is read from that.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -24,8 +24,8 @@ use crate::git;
 const MAX_BYTES: u64 = 48 * 1024 * 1024;
 /// How many files.
 const MAX_FILES: usize = 20_000;
-/// Passed over where there is no git to tell what is ignored.
-const PASSED_OVER: [&str; 4] = [".git", "node_modules", "target", ".venv"];
+/// Left out where there is no git that knows what is ignored.
+const LEFT_OUT: [&str; 4] = [".git", "node_modules", "target", ".venv"];
 
 /// All files of `project` as a tar archive. Links are kept as links.
 pub(super) async fn archive(project: PathBuf) -> Result<Vec<u8>> {
@@ -33,11 +33,11 @@ pub(super) async fn archive(project: PathBuf) -> Result<Vec<u8>> {
     tokio::task::spawn_blocking(move || {
         let files = match listed {
             Some(files) => files,
-            // Without git's word, files that it was told to ignore would go in: often secrets.
+            // Without git's list, ignored files would be included: often secrets.
             None => {
                 ensure!(
                     !project.ancestors().any(|folder| folder.join(".git").exists()),
-                    "git cannot list the files of {}, so which of them are ignored is not known; does `git -C {0} status` work?",
+                    "git cannot list the files of {}, so it is not known which of them are ignored; does `git -C {0} status` work?",
                     project.display()
                 );
                 walked(&project)?
@@ -162,7 +162,7 @@ fn walked(project: &Path) -> Result<BTreeSet<PathBuf>> {
         for entry in entries {
             let entry = entry?;
             let name = entry.file_name();
-            if PASSED_OVER.iter().any(|passed| name == *passed) {
+            if LEFT_OUT.iter().any(|left_out| name == *left_out) {
                 continue;
             }
             let path = folder.join(&name);

@@ -1,9 +1,7 @@
 //! `agentmine mcp list`.
 
 use agentmine_mcp::config::{Place, ServerConfig, Transport};
-use agentmine_mcp::{
-    Catalog, Era, Greeting, Manager, McpConfigFault, Offer, ServerState, ServerStatus,
-};
+use agentmine_mcp::{Catalog, Era, Greeting, McpConfigFault, Offer, ServerState, ServerStatus};
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -11,10 +9,11 @@ use serde_json::{Value, json};
 use crate::print::{clean, line, note, one_line, table, trimmed};
 
 use super::With;
-use super::session::{Session, Trouble, further, tell_left_out, trouble};
+use super::session::Session;
 use super::setup::{self, Setup};
+use super::trouble::{Servers, Trouble, report_left_out};
 
-/// Shows what is configured; with `start` also how it does.
+/// Shows what is configured; with `start` also the status of each server.
 pub(super) async fn run(with: With, start: bool) -> Result<Exit> {
     let setup = setup::load(&with)?;
     if start {
@@ -33,57 +32,57 @@ pub(super) async fn run(with: With, start: bool) -> Result<Exit> {
             rows.add_row(vec![
                 server.name.clone(),
                 place(server).to_owned(),
-                enabled(server).to_owned(),
+                if server.enabled {
+                    "enabled"
+                } else {
+                    "disabled"
+                }
+                .to_owned(),
                 origin(server),
                 one_line(&target(server), 60),
             ]);
         }
         line(trimmed(&rows));
     }
-    setup.tell_faults();
+    setup.report_faults();
     Ok(Exit::Done)
 }
 
 async fn started(with: With, setup: Setup) -> Result<Exit> {
-    // Disabled ones too: the manager knows them as that.
+    // Disabled ones too, which the manager does not start.
     let all: Vec<ServerConfig> = setup.loaded.servers.values().cloned().collect();
     let session = Session::start(&with, &setup, all).await?;
-    let no_jail = session.no_jail.clone();
     let as_json = with.which.json;
     session
-        .run(async |manager| {
-            let catalog = manager.catalog();
-            let statuses = manager.status();
-            let mut troubles = Vec::new();
-            for status in &statuses {
-                troubles.push(trouble(manager, status, no_jail.as_deref()).await);
+        .run(async |servers| {
+            let catalog = servers.manager.catalog();
+            let mut statuses = Vec::new();
+            for status in servers.manager.status() {
+                let trouble = servers.trouble(&status).await;
+                statuses.push((status, trouble));
             }
             if as_json {
-                let rows = statuses.iter().zip(&troubles);
-                let servers = rows.map(|(s, t)| status_json(s, &catalog, t.as_ref()));
-                print_json(&setup, servers.collect())?;
+                let rows = statuses.iter();
+                let rows =
+                    rows.map(|(status, trouble)| status_json(status, &catalog, trouble.as_ref()));
+                print_json(&setup, rows.collect())?;
             } else {
-                show(&statuses, &catalog, &troubles, manager);
-                setup.tell_faults();
+                show(&statuses, &catalog, servers);
+                setup.report_faults();
             }
-            let failed = statuses
-                .iter()
-                .any(|s| !matches!(s.state, ServerState::Ready | ServerState::Disabled));
-            Ok(if failed { Exit::Other } else { Exit::Done })
+            let is_good =
+                |state: &ServerState| matches!(state, ServerState::Ready | ServerState::Disabled);
+            let good = statuses.iter().all(|(status, _)| is_good(&status.state));
+            Ok(if good { Exit::Done } else { Exit::Other })
         })
         .await
 }
 
-fn show(
-    statuses: &[ServerStatus],
-    catalog: &Catalog,
-    troubles: &[Option<Trouble>],
-    manager: &Manager,
-) {
+fn show(statuses: &[(ServerStatus, Option<Trouble>)], catalog: &Catalog, servers: &Servers) {
     let mut rows = table(&[
         "SERVER", "WHERE", "STATE", "SECONDS", "PROTOCOL", "IS", "OFFERS",
     ]);
-    for status in statuses {
+    for (status, _) in statuses {
         let greeting = status.greeting.as_ref();
         rows.add_row(vec![
             status.config.name.clone(),
@@ -100,28 +99,25 @@ fn show(
         ]);
     }
     line(trimmed(&rows));
-    for (status, trouble) in statuses.iter().zip(troubles) {
+    for (status, trouble) in statuses {
         let Some(trouble) = trouble else { continue };
         if status.state == ServerState::Disabled {
             continue;
         }
         note(format!("{}: {}", status.config.name, trouble.what));
-        for said in trouble.stderr.lines() {
-            note(format!("  | {said}"));
+        for stderr in trouble.stderr.lines() {
+            note(format!("  | {stderr}"));
         }
         note(format!("  hint: {}", trouble.next));
     }
-    tell_left_out(catalog);
-    for notice in further(manager) {
-        note(format!(
-            "{}: {}",
-            notice.server,
-            one_line(&notice.text, 300)
-        ));
+    report_left_out(catalog);
+    for notice in servers.further() {
+        let text = one_line(&notice.text, 300);
+        note(format!("{}: {text}", notice.server));
     }
 }
 
-/// Nothing is configured: what to write, and where.
+/// Nothing is configured: shows what to write, and where.
 pub(super) fn nothing(setup: &Setup) {
     line("no MCP server is configured");
     line(format!(
@@ -155,7 +151,7 @@ pub(super) fn faults_json(faults: &[McpConfigFault]) -> Vec<Value> {
         .collect()
 }
 
-/// An entry for programs: names of variables and headers, never their values.
+/// An entry as JSON: names of variables and headers, never their values.
 fn entry(server: &ServerConfig) -> Value {
     let mut entry = json!({
         "name": server.name,
@@ -179,7 +175,7 @@ fn entry(server: &ServerConfig) -> Value {
     entry
 }
 
-/// A status for programs.
+/// A status as JSON.
 pub(super) fn status_json(
     status: &ServerStatus,
     catalog: &Catalog,
@@ -210,20 +206,14 @@ pub(super) fn status_json(
 
 /// Where it runs.
 pub(super) fn place(server: &ServerConfig) -> &'static str {
-    match &server.transport {
-        Transport::Stdio {
-            place: Place::Worker,
-            ..
-        } => "this machine",
-        Transport::Stdio {
-            place: Place::Sandbox,
-            ..
-        } => "sandbox",
-        Transport::Http { .. } => "http",
+    match server.place() {
+        Some(Place::Worker) => "this machine",
+        Some(Place::Sandbox) => "sandbox",
+        None => "http",
     }
 }
 
-/// Its command; or its URL, without what may be a key in it.
+/// Its command; or its URL without the query, which may contain a key.
 pub(super) fn target(server: &ServerConfig) -> String {
     match &server.transport {
         Transport::Stdio { command, .. } => command.join(" "),
@@ -234,14 +224,6 @@ pub(super) fn target(server: &ServerConfig) -> String {
             }
             url.to_string()
         }
-    }
-}
-
-fn enabled(server: &ServerConfig) -> &'static str {
-    if server.enabled {
-        "enabled"
-    } else {
-        "disabled"
     }
 }
 
@@ -271,7 +253,7 @@ pub(super) fn name_and_version(greeting: &Greeting) -> String {
     clean(&one_line(text.trim(), 50))
 }
 
-/// How many of each, leaving out what there is none of.
+/// `2 tools, 1 prompt`
 pub(super) fn counts(offer: &Offer) -> String {
     let counted = [
         (offer.tools.len(), "tool"),

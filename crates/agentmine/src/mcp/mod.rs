@@ -1,8 +1,8 @@
 //! `agentmine mcp`: what is configured, whether it starts, what it offers, and calls to it.
 //!
-//! Servers of a repository's file run in a jail only, with a copy of the project; those of the user's
-//! own file run on this machine, or in the jail with `"sandbox": true`. All end with the command.
-//! What servers say is hostile: it is capped and cleaned before it is shown.
+//! Servers of a repository's file run in a jail only, with a copy of the project; those of the user's own file
+//! run on this machine, or in the jail with `"sandbox": true`. All end with the command. What servers write is
+//! hostile: it is capped and cleaned before it is shown.
 
 mod args;
 mod ask;
@@ -15,6 +15,7 @@ mod offer;
 mod serve;
 mod session;
 mod setup;
+mod trouble;
 
 use std::path::PathBuf;
 
@@ -49,7 +50,7 @@ pub(crate) async fn run(config: Option<PathBuf>, args: McpArgs) -> Result<Exit> 
     }
 }
 
-/// What all commands are told.
+/// The options of all commands.
 struct With {
     /// `config.yaml`, for the jail's limits and network.
     config: Option<PathBuf>,

@@ -1,5 +1,5 @@
-//! `agentmine mcp serve-tools`: our own tool servers for any MCP client. Nothing but the protocol is
-//! written to stdout.
+//! `agentmine mcp serve-tools`: our own tool servers for any MCP client. Only the protocol is written to
+//! stdout.
 
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,13 @@ use super::args::ServeTools;
 /// Serves until stdin ends.
 pub(super) async fn run(what: ServeTools) -> Result<Exit> {
     let server = server(what)?;
-    // One thread: calls are then carried out in the order in which they arrive.
+    // One thread, so that calls are made in the order in which they arrive.
     let serving = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let outcome = runtime.block_on(server.serve_stdio());
-        // A read of stdin may still block a helper thread; it is not worth waiting for.
+        // A read of stdin may still block a thread, and is not waited for.
         runtime.shutdown_background();
         outcome
     });
@@ -62,8 +62,8 @@ fn roots(root: Option<PathBuf>, allowed: Vec<PathBuf>) -> Result<AllowedRoots> {
     Ok(AllowedRoots { start, allowed })
 }
 
-/// The folder that was named, else the current one. Some clients start servers in `/`: nobody means
-/// the whole machine by that.
+/// The folder that was named, else the current one. Some clients start servers in `/`, which is never meant
+/// as the whole machine.
 fn start(root: Option<PathBuf>) -> Result<PathBuf> {
     if let Some(root) = root {
         return opened(&root);
@@ -83,10 +83,11 @@ fn start(root: Option<PathBuf>) -> Result<PathBuf> {
 fn opened(folder: &Path) -> Result<PathBuf> {
     match std::fs::canonicalize(folder) {
         Ok(real) if real.is_dir() => Ok(real),
-        _ => Err(
-            Failure::new(Exit::NotFound, format!("{} is no folder", folder.display()))
-                .hint("--root and --allow-path name folders that exist")
-                .into(),
-        ),
+        _ => Err(Failure::new(
+            Exit::NotFound,
+            format!("{} is not a folder", folder.display()),
+        )
+        .hint("--root and --allow-path name folders that exist")
+        .into()),
     }
 }

@@ -1,4 +1,4 @@
-//! Which servers there are for this command, and which of them it means.
+//! Which servers are configured for this command, and which of them it uses.
 
 use std::path::{Path, PathBuf};
 
@@ -12,19 +12,19 @@ use crate::print::{note, one_line};
 
 use super::With;
 
-/// What was read, where servers start, and what they are told.
+/// What was read, and where servers start.
 pub(super) struct Setup {
     pub(super) loaded: Loaded,
     /// The project, where there is one.
     pub(super) project: Option<PathBuf>,
-    /// What servers are told as their root: the project, else the current folder.
+    /// The root that servers get: the project, else the current folder.
     pub(super) root: PathBuf,
-    /// The folder in which servers on this machine start: that of the user's file, as in the fleet.
-    /// Never a repository: `npx` in it would obey its `.npmrc`, with the user's rights and tokens.
+    /// The folder in which servers on this machine start: that of the user's file, as in the fleet. Never a
+    /// repository: `npx` would obey its `.npmrc`, with the user's rights and tokens.
     pub(super) folder: PathBuf,
 }
 
-/// Reads the files that are meant.
+/// Reads the files.
 pub(super) fn load(With { config, which }: &With) -> Result<Setup> {
     let here = std::env::current_dir().context("the current folder cannot be found")?;
     let project = match &which.project {
@@ -40,7 +40,7 @@ pub(super) fn load(With { config, which }: &With) -> Result<Setup> {
                     .into(),
             );
         }
-        // A `config.yaml` of the current folder is a repository's, perhaps.
+        // A `config.yaml` in the current folder may be a repository's.
         None => {
             let sources = Sources::from_process(config.clone()).without_working_folder();
             runtime::load(&sources)?.mcp.config_file
@@ -78,11 +78,12 @@ pub(super) fn load(With { config, which }: &With) -> Result<Setup> {
 fn folder(named: &Path) -> Result<PathBuf> {
     match std::fs::canonicalize(named) {
         Ok(folder) if folder.is_dir() => Ok(folder),
-        _ => Err(
-            Failure::new(Exit::NotFound, format!("{} is no folder", named.display()))
-                .hint("--project names a project's folder")
-                .into(),
-        ),
+        _ => Err(Failure::new(
+            Exit::NotFound,
+            format!("{} is not a folder", named.display()),
+        )
+        .hint("--project names a project's folder")
+        .into()),
     }
 }
 
@@ -90,7 +91,7 @@ impl Setup {
     /// The servers that may be started: all enabled ones, or the one that is named.
     pub(super) fn chosen(&self, named: Option<&str>) -> Result<Vec<ServerConfig>> {
         let Some(name) = named else {
-            self.tell_faults();
+            self.report_faults();
             let all = self.loaded.servers.values();
             return Ok(all.filter(|server| server.enabled).cloned().collect());
         };
@@ -109,7 +110,7 @@ impl Setup {
             .into())
     }
 
-    /// A server by its name.
+    /// The server of this name.
     pub(super) fn named(&self, name: &str) -> Result<&ServerConfig> {
         if let Some(server) = self.loaded.servers.get(name) {
             return Ok(server);
@@ -121,14 +122,14 @@ impl Setup {
                 .map(|f| one_line(&f.to_string(), 400))
                 .collect();
             return Err(Failure::new(Exit::Config, faults.join("\n"))
-                .hint("correct the entry; `agentmine mcp list` shows what else there is")
+                .hint("correct the entry; `agentmine mcp list` shows the other servers")
                 .into());
         }
         let names: Vec<&str> = self.loaded.servers.keys().map(String::as_str).collect();
         let hint = if names.is_empty() {
             format!("none is configured: add one to {}", self.usual_file())
         } else {
-            format!("there are: {}", names.join(", "))
+            format!("configured are: {}", names.join(", "))
         };
         let message = format!("there is no MCP server '{}'", one_line(name, 60));
         Err(Failure::new(Exit::NotFound, message).hint(hint).into())
@@ -150,8 +151,8 @@ impl Setup {
         }
     }
 
-    /// Tells on stderr what is left out.
-    pub(super) fn tell_faults(&self) {
+    /// Reports the faults of the files on stderr.
+    pub(super) fn report_faults(&self) {
         for fault in &self.loaded.faults {
             note(format!("fault: {}", one_line(&fault.to_string(), 400)));
         }
@@ -164,7 +165,7 @@ mod tests {
     use crate::mcp::args::Which;
 
     #[test]
-    fn servers_start_in_the_folder_of_the_users_file_and_are_told_the_project() {
+    fn servers_start_in_the_folder_of_the_users_file_and_get_the_project_as_root() {
         let folder = tempfile::tempdir().unwrap();
         let real = std::fs::canonicalize(folder.path()).unwrap();
         let (home, project) = (real.join("home"), real.join("clone"));
