@@ -16,7 +16,7 @@ pub enum McpError {
     #[error("the MCP configuration could not be loaded: {fault}")]
     Configuration {
         /// What is wrong, and where.
-        fault: McpConfigFault,
+        fault: ConfigFault,
     },
     /// The server's process.
     #[error("MCP server '{server}' {what}: {detail}")]
@@ -60,7 +60,7 @@ pub enum McpError {
 
 /// A fault of a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct McpConfigFault {
+pub struct ConfigFault {
     /// The file.
     pub file: PathBuf,
     /// Counted from 1, if it is known.
@@ -73,7 +73,7 @@ pub struct McpConfigFault {
     pub server: Option<String>,
 }
 
-impl std::fmt::Display for McpConfigFault {
+impl std::fmt::Display for ConfigFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.file.display())?;
         if let Some(line) = self.line {
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn fault_of_a_file_names_its_place() {
-        let fault = McpConfigFault {
+        let fault = ConfigFault {
             file: "mcp_config.json".into(),
             line: Some(7),
             field: "mcpServers.a.command".into(),

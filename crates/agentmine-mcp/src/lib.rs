@@ -30,7 +30,7 @@ mod tests;
 
 pub use ask::{Answer, Declining, Elicitation, Question, SamplingHandler};
 pub use client::{CallOptions, CallProgress, Client, ConnectOptions};
-pub use error::{CallFault, McpConfigFault, McpError, ProcessFault};
+pub use error::{CallFault, ConfigFault, McpError, ProcessFault};
 pub use launch::{Launched, Launcher, ServerProcess, ServerStream};
 pub use manager::{Catalog, Manager};
 pub use names::{WireTable, wire_names};

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentmine_runtime::config::tree::{Entry, Node, Value};
-use agentmine_runtime::config::{ConfigFault, Secret, check, nearest};
+use agentmine_runtime::config::{Secret, SettingFault, check, nearest};
 use serde_json::{Value as Json, json};
 use url::Url;
 
@@ -193,10 +193,10 @@ impl Reader<'_, '_> {
             place: self.node.place.clone(),
             value: Value::Map(ours),
         };
-        let mut found: Vec<ConfigFault> = Vec::new();
+        let mut found: Vec<SettingFault> = Vec::new();
         self.fields = check(&schema(), &ours, &mut found);
         for fault in found {
-            let ConfigFault {
+            let SettingFault {
                 key,
                 seen,
                 expected,

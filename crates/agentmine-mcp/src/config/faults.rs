@@ -4,7 +4,7 @@ use std::path::Path;
 
 use agentmine_runtime::config::tree::Place;
 
-use crate::McpConfigFault;
+use crate::ConfigFault;
 
 /// Faults of one file that are reported one by one. A hostile file may have any number.
 const MAX_FAULTS: usize = 100;
@@ -14,7 +14,7 @@ const SHOWN: usize = 60;
 /// The faults of one file, in the order in which they were found.
 pub(super) struct Faults<'a> {
     file: &'a Path,
-    found: Vec<McpConfigFault>,
+    found: Vec<ConfigFault>,
     more: usize,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Faults<'a> {
             self.more += 1;
             return;
         }
-        self.found.push(McpConfigFault {
+        self.found.push(ConfigFault {
             file: self.file.to_owned(),
             line,
             field: field.to_owned(),
@@ -49,10 +49,10 @@ impl<'a> Faults<'a> {
     }
 
     /// All of them, by line.
-    pub(super) fn into_vec(mut self) -> Vec<McpConfigFault> {
+    pub(super) fn into_vec(mut self) -> Vec<ConfigFault> {
         self.found.sort_by_key(|fault| fault.line);
         if self.more > 0 {
-            self.found.push(McpConfigFault {
+            self.found.push(ConfigFault {
                 file: self.file.to_owned(),
                 line: None,
                 field: String::new(),

@@ -11,7 +11,7 @@ use agentmine_runtime::config::tree::{Entry, Node, Value};
 use super::entry::{self, Scope};
 use super::faults::{Faults, line_of, shown};
 use super::{Loaded, Owner, RepositoryFile, ServerConfig, json};
-use crate::McpConfigFault;
+use crate::ConfigFault;
 
 /// The project's file, relative to the project.
 pub const PROJECT_FILE: &str = ".agentmine/mcp_config.json";
@@ -33,11 +33,11 @@ pub fn user_file(home: &Path) -> PathBuf {
 ///
 /// # Errors
 /// A file that exists and cannot be read.
-pub fn project_file(project: &Path) -> Result<Option<RepositoryFile>, McpConfigFault> {
+pub fn project_file(project: &Path) -> Result<Option<RepositoryFile>, ConfigFault> {
     let shown = project.join(PROJECT_FILE);
     match content(&shown) {
         Ok(text) => Ok(text.map(|text| RepositoryFile { shown, text })),
-        Err(detail) => Err(McpConfigFault {
+        Err(detail) => Err(ConfigFault {
             file: shown,
             line: None,
             field: String::new(),

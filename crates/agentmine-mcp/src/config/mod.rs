@@ -9,7 +9,7 @@
 //! whatever it says, have no `url`, and `${VAR}` in it is never replaced from this process.
 //!
 //! Two faults leave out only their key: a `timeoutSeconds` that is not a valid time (spec 002 §2.2: the
-//! default is used) and an unknown capability. Those, and unknown keys beside `mcpServers`, are reported with [`McpConfigFault::server`] `None`.
+//! default is used) and an unknown capability. Those, and unknown keys beside `mcpServers`, are reported with [`ConfigFault::server`] `None`.
 
 mod entry;
 mod expand;
@@ -26,7 +26,7 @@ use std::time::Duration;
 use agentmine_runtime::config::Secret;
 use url::Url;
 
-use crate::McpConfigFault;
+use crate::ConfigFault;
 
 pub use load::{
     MAX_FILE, MAX_SERVERS, PROJECT_FILE, is_server_name, load, project_file, user_file,
@@ -155,7 +155,7 @@ pub struct Loaded {
     pub servers: BTreeMap<String, ServerConfig>,
     /// The faults, in the order of the files and their lines. An entry with a fault that has its name as
     /// `server` is not in `servers`.
-    pub faults: Vec<McpConfigFault>,
+    pub faults: Vec<ConfigFault>,
     /// The files that exist, in the order in which they were read.
     pub files: Vec<PathBuf>,
 }

@@ -43,7 +43,7 @@ fn entry(body: &str) -> Loaded {
 
 /// Line, field and words of each fault.
 fn told(loaded: &Loaded) -> Vec<String> {
-    let line = |fault: &McpConfigFault| fault.line.map_or(String::new(), |line| line.to_string());
+    let line = |fault: &ConfigFault| fault.line.map_or(String::new(), |line| line.to_string());
     loaded
         .faults
         .iter()

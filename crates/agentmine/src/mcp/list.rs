@@ -1,7 +1,7 @@
 //! `agentmine mcp list`.
 
 use agentmine_mcp::config::{Place, ServerConfig, Transport};
-use agentmine_mcp::{Catalog, Era, Greeting, McpConfigFault, Offer, ServerState, ServerStatus};
+use agentmine_mcp::{Catalog, ConfigFault, Era, Greeting, Offer, ServerState, ServerStatus};
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ fn print_json(setup: &Setup, servers: Vec<Value>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn faults_json(faults: &[McpConfigFault]) -> Vec<Value> {
+pub(super) fn faults_json(faults: &[ConfigFault]) -> Vec<Value> {
     let faults = faults.iter();
     faults
         .map(|fault| {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agentmine_mcp::McpConfigFault;
+use agentmine_mcp::ConfigFault;
 use agentmine_mcp::config::{self, Loaded, PROJECT_FILE, ServerConfig};
 use agentmine_runtime::config::{self as runtime, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
@@ -115,7 +115,7 @@ impl Setup {
         if let Some(server) = self.loaded.servers.get(name) {
             return Ok(server);
         }
-        let faults: Vec<&McpConfigFault> = self.faults_of(name);
+        let faults: Vec<&ConfigFault> = self.faults_of(name);
         if !faults.is_empty() {
             let faults: Vec<String> = faults
                 .iter()
@@ -136,7 +136,7 @@ impl Setup {
     }
 
     /// The faults for which a server is left out.
-    pub(super) fn faults_of(&self, name: &str) -> Vec<&McpConfigFault> {
+    pub(super) fn faults_of(&self, name: &str) -> Vec<&ConfigFault> {
         let faults = self.loaded.faults.iter();
         faults
             .filter(|fault| fault.server.as_deref() == Some(name))
