@@ -352,7 +352,7 @@ impl Reader<'_, '_> {
         let mut command = Vec::new();
         match &node.value {
             Value::List(_) if self.has("args") => {
-                let detail = "it goes with a `command` that is a text; put both into one list";
+                let detail = "it goes with a `command` that is a string; put both into one list";
                 self.fault("args", detail);
                 return None;
             }
@@ -360,7 +360,10 @@ impl Reader<'_, '_> {
                 for (index, item) in items.iter().enumerate() {
                     match &item.value {
                         Value::Text(text) => command.push(text.clone()),
-                        _ => self.fault(&format!("command.{index}"), "not a text, expected a text"),
+                        _ => self.fault(
+                            &format!("command.{index}"),
+                            "not a string, expected a string",
+                        ),
                     }
                 }
             }
@@ -381,7 +384,7 @@ impl Reader<'_, '_> {
             _ => {
                 self.fault(
                     "command",
-                    "neither a list nor a text, expected a list of texts",
+                    "neither a list nor a string, expected a list of strings",
                 );
                 return None;
             }

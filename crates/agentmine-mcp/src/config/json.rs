@@ -64,7 +64,7 @@ fn not_json(text: &str, error: &serde_json::Error) -> NotJson {
     } else if message.contains("trailing comma") {
         "; remove the comma before the closing bracket"
     } else if rest.starts_with('\'') {
-        "; JSON texts are in double quotes"
+        "; JSON strings are in double quotes"
     } else {
         ""
     };

@@ -166,9 +166,9 @@ fn every_fault_is_told_at_once_with_its_place() {
     let told = told(&loaded).join("\n");
     for words in [
         "4: mcpServers.Bad Name: \"Bad Name\" is not a server's name, expected 1 to 24 of a-z, 0-9 and -; for example \"bad-name\"",
-        "7: mcpServers.github.command.1: not a text, expected a text",
+        "7: mcpServers.github.command.1: not a string, expected a string",
         "8: mcpServers.github: unknown key `comand`, expected one of `args`",
-        "9: mcpServers.github.env.A: a value that is not shown, expected a text; put it in quotes",
+        "9: mcpServers.github.env.A: a value that is not shown, expected a string; put it in quotes",
         "9: mcpServers.github.env.B: the environment variable NONE is not set; set it, or write ${NONE:-DEFAULT}",
         "10: mcpServers.github.alwaysAllow: not a key here: there is no approval",
         "12: mcpServers.nothing: neither `command` nor `url`",
@@ -296,7 +296,7 @@ fn urls_and_headers_are_checked() {
         (r#"{"command": ["x"], "headers": {}}"#, "goes with `url`"),
         (
             r#"{"command": ["x"], "args": []}"#,
-            "goes with a `command` that is a text",
+            "goes with a `command` that is a string",
         ),
         (r#"{"command": [""]}"#, "it is empty"),
         (
