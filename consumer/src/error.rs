@@ -112,7 +112,7 @@ impl SessionError {
     /// Whose fault it is, and until when.
     pub(crate) fn blame(&self) -> Blame {
         match self {
-            Self::Store(error) | Self::Effect(EffectError::Store(error)) => store_blame(error),
+            Self::Store(error) | Self::Effect(EffectError::Store(error)) => error.blame(),
             Self::Tracker(error) | Self::Effect(EffectError::Tracker(error)) => error.blame(),
             Self::Model(error) => error.blame(),
             Self::Facts(error) => facts_blame(error),
@@ -165,13 +165,6 @@ impl SessionError {
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned());
         Self::Panicked(text.unwrap_or_else(|| "no message".into()))
-    }
-}
-
-fn store_blame(error: &StoreError) -> Blame {
-    match error {
-        StoreError::Fenced(_) | StoreError::Unavailable(_) => Blame::OUTAGE,
-        StoreError::Fault(_) => Blame::Ours,
     }
 }
 

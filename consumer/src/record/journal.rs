@@ -49,11 +49,7 @@ impl SessionJournal {
     pub(crate) async fn append(&self, entry: Entry, took: Duration) -> Result<(), SessionError> {
         let redactor = &self.redactor;
         let entry = entry.redacted(&|text| redactor.redact(text));
-        let step = NewStep {
-            kind: entry.kind(),
-            payload: entry.encode()?,
-            duration_ms: millis(took),
-        };
+        let step = NewStep::new(entry.kind(), entry.encode()?, millis(took));
         let seq = self
             .heartbeat
             .patiently(|| self.store.append_step(&self.lease, &step))

@@ -144,11 +144,7 @@ async fn write_steps(store: Arc<dyn Store>, lease: Lease, steps: u32) -> anyhow:
 }
 
 fn step(entry: &Entry) -> anyhow::Result<NewStep> {
-    Ok(NewStep {
-        kind: entry.kind(),
-        payload: entry.encode()?,
-        duration_ms: 0,
-    })
+    Ok(NewStep::new(entry.kind(), entry.encode()?, 0))
 }
 
 fn reply(n: u32) -> ModelReply {

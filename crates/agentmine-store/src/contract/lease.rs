@@ -1,0 +1,201 @@
+//! Claiming, holding and ending a lease.
+
+use super::*;
+
+facts! {
+    one_of_many_claimers_gets_the_lease,
+    a_claim_repeated_with_its_nonce_finds_itself,
+    an_expired_lease_is_taken_and_the_late_writer_fenced,
+    a_lease_that_ran_out_untaken_may_be_extended,
+    a_lease_runs_out_by_the_databases_clock,
+    a_lease_ends_once_and_the_same_end_again_is_ok,
+    a_release_wakes_after_its_delay_and_may_not_count,
+    attempts_run_out,
+    polling_finds_the_highest_and_oldest_first,
+}
+
+/// Every write that a lease guards is refused.
+async fn every_write_is_fenced(world: &World, late: &Lease) {
+    let store = &world.store;
+    let before = store.steps(late.task).await.unwrap().len();
+    assert!(is_fenced(store.heartbeat(late, MINUTE).await));
+    assert!(is_fenced(store.check(late).await));
+    assert!(is_fenced(store.set_phase(late, Phase::Running).await));
+    assert!(is_fenced(store.append_step(late, &note("late")).await));
+    let usage = Usage::default();
+    assert!(is_fenced(store.record_usage(late, "m", &usage).await));
+    let checkpoint = Checkpoint {
+        seq: Seq(1),
+        commit: "abc".into(),
+        bundle: vec![1],
+    };
+    assert!(is_fenced(store.save_checkpoint(late, &checkpoint).await));
+    let key = EffectKey::pull_request("late");
+    let begun = store.effect_begin(late.task, Some(late), &key).await;
+    assert!(is_fenced(begun));
+    assert!(is_fenced(store.end_lease(late, &done()).await));
+    assert_eq!(store.steps(late.task).await.unwrap().len(), before);
+    assert_eq!(store.checkpoints(late.task).await.unwrap(), []);
+}
+
+async fn one_of_many_claimers_gets_the_lease(world: World) {
+    let task = world.new_task(1).await;
+    let mut claimers = tokio::task::JoinSet::new();
+    for slot in 0..8 {
+        let store = world.store.clone();
+        claimers.spawn(async move {
+            let worker = WorkerId(format!("host/1/{slot}"));
+            store
+                .claim(task.id, &worker, Uuid::new_v4(), MINUTE, 3)
+                .await
+                .unwrap()
+        });
+    }
+    let claims: Vec<Claim> = claimers.join_all().await.into_iter().flatten().collect();
+    let [claim] = claims.as_slice() else {
+        panic!("{} claims", claims.len());
+    };
+    assert_eq!(claim.task.state, TaskState::Leased(Phase::Preparing));
+    assert_eq!((claim.lease.epoch, claim.task.attempt), (Epoch(1), 1));
+    assert_eq!(claim.task.owner.as_ref(), Some(&claim.lease.worker));
+    assert!(claim.task.lease_until.is_some());
+    let sessions = world.store.sessions(Some(task.id), 0).await.unwrap();
+    assert_eq!(sessions.len(), 1);
+    assert_eq!(sessions[0].id, claim.lease.session);
+    assert!(world.claim(TaskId::new(), MINUTE).await.is_none());
+}
+
+async fn a_claim_repeated_with_its_nonce_finds_itself(world: World) {
+    let task = world.new_task(1).await;
+    let (worker, nonce) = (WorkerId("a".into()), Uuid::new_v4());
+    let claim = || world.store.claim(task.id, &worker, nonce, MINUTE, 3);
+    let first = claim().await.unwrap().unwrap();
+    let second = claim().await.unwrap().unwrap();
+    assert_eq!(first.lease, second.lease);
+    assert_eq!(second.task.attempt, 1);
+    world.store.end_lease(&first.lease, &done()).await.unwrap();
+    assert!(claim().await.unwrap().is_none());
+}
+
+async fn an_expired_lease_is_taken_and_the_late_writer_fenced(world: World) {
+    let task = world.new_task(1).await;
+    let late = world.claim(task.id, NONE).await.unwrap().lease;
+    let claim = world.claim(task.id, MINUTE).await.unwrap();
+    assert_eq!((claim.lease.epoch, claim.task.attempt), (Epoch(2), 2));
+    every_write_is_fenced(&world, &late).await;
+
+    let old = world.store.session(late.session).await.unwrap().unwrap();
+    assert_eq!(old.end, Some(SessionEnd::Expired));
+    assert!(old.ended_at.is_some());
+    let new = world.store.session(claim.lease.session).await.unwrap();
+    assert_eq!(new.unwrap().end, None);
+    world.store.check(&claim.lease).await.unwrap();
+}
+
+async fn a_lease_that_ran_out_untaken_may_be_extended(world: World) {
+    let task = world.new_task(1).await;
+    let lease = world.claim(task.id, NONE).await.unwrap().lease;
+    // The gateway's check is stricter than the fence: no push on a lease that ran out.
+    assert!(is_fenced(world.store.check(&lease).await));
+    world.store.append_step(&lease, &note("x")).await.unwrap();
+    let request = world.store.heartbeat(&lease, MINUTE).await.unwrap();
+    assert_eq!(request, LeaseRequest::Continue);
+    world.store.check(&lease).await.unwrap();
+    assert!(world.claim(task.id, MINUTE).await.is_none());
+}
+
+async fn a_lease_runs_out_by_the_databases_clock(world: World) {
+    let task = world.new_task(1).await;
+    let short = Duration::from_millis(50);
+    let lease = world.claim(task.id, short).await.unwrap().lease;
+    let fate = || world.store.sandbox_fate(task.id, lease.epoch);
+    while fate().await.unwrap() == SandboxFate::Alive {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        world.claim(task.id, MINUTE).await.unwrap().lease.epoch,
+        Epoch(2)
+    );
+}
+
+async fn a_lease_ends_once_and_the_same_end_again_is_ok(world: World) {
+    let lease = world.leased(1).await;
+    world.store.end_lease(&lease, &done()).await.unwrap();
+    world.store.end_lease(&lease, &done()).await.unwrap();
+    let task = world.task(lease.task).await;
+    assert_eq!(task.state, TaskState::Ended(EndState::Done));
+    assert!(task.pull_request_url.unwrap().ends_with("/pull/9"));
+    assert_eq!(task.lease_until, None);
+    let session = world.store.session(lease.session).await.unwrap().unwrap();
+    assert_eq!(session.end, Some(SessionEnd::Done));
+    let other = release(Attempt::Charged, NONE);
+    assert!(is_fenced(world.store.end_lease(&lease, &other).await));
+    assert!(is_fenced(world.store.append_step(&lease, &note("x")).await));
+    assert!(world.claim(lease.task, MINUTE).await.is_none());
+}
+
+async fn a_release_wakes_after_its_delay_and_may_not_count(world: World) {
+    let lease = world.leased(1).await;
+    assert_eq!(world.relay().await.len(), 1);
+    let close = release(Attempt::Refunded, NONE);
+    world.store.end_lease(&lease, &close).await.unwrap();
+    let task = world.task(lease.task).await;
+    assert_eq!((task.state, task.attempt), (TaskState::Queued, 0));
+    assert_eq!(world.relay().await, [lease.task]);
+    let session = world.store.session(lease.session).await.unwrap().unwrap();
+    assert_eq!(session.end, Some(SessionEnd::Released));
+    assert_eq!(session.reason.as_deref(), Some("draining"));
+
+    let lease = world.claim(task.id, MINUTE).await.unwrap().lease;
+    assert_eq!(lease.epoch, Epoch(2));
+    let close = release(Attempt::Charged, MINUTE);
+    world.store.end_lease(&lease, &close).await.unwrap();
+    assert_eq!(world.task(task.id).await.attempt, 1);
+    // Not due, so not sent, not polled, and not rewoken.
+    assert_eq!(world.relay().await, []);
+    assert_eq!(world.store.claimable(NONE, 9).await.unwrap(), []);
+    assert_eq!(world.sweep(NONE).await.rewoken, 0);
+}
+
+async fn attempts_run_out(world: World) {
+    let task = world.new_task(1).await;
+    for _ in 0..2 {
+        assert!(world.claim_of(task.id, NONE, 2).await.is_some());
+    }
+    assert!(world.claim_of(task.id, MINUTE, 2).await.is_none());
+    let task = world.task(task.id).await;
+    assert_eq!(task.state, TaskState::Ended(EndState::Failed));
+    let reason = task.reason.unwrap();
+    assert_eq!(
+        reason,
+        "gave up after 2 attempts; the last one: the lease ran out"
+    );
+    let open = world.store.sessions(Some(task.id), 0).await.unwrap();
+    assert!(open.iter().all(|s| s.end == Some(SessionEnd::Expired)));
+
+    // The same for a row that was given back.
+    let lease = world.leased(2).await;
+    let close = release(Attempt::Charged, NONE);
+    world.store.end_lease(&lease, &close).await.unwrap();
+    assert!(world.claim_of(lease.task, MINUTE, 1).await.is_none());
+    let reason = world.task(lease.task).await.reason.unwrap();
+    assert!(reason.ends_with("the last one: draining"), "{reason}");
+}
+
+async fn polling_finds_the_highest_and_oldest_first(world: World) {
+    let first = world.new_task(1).await.id;
+    let second = world.new_task(2).await.id;
+    let mut new = issue(3, "e1");
+    new.priority = Priority::High;
+    let Enqueued::Created(high) = world.store.enqueue(&new).await.unwrap() else {
+        panic!("known");
+    };
+    world.leased(4).await;
+    let found = world.store.claimable(NONE, 9).await.unwrap();
+    assert_eq!(found, [high.id, first, second]);
+    assert_eq!(world.store.claimable(NONE, 1).await.unwrap(), [high.id]);
+    assert_eq!(world.store.claimable(MINUTE, 9).await.unwrap(), []);
+    world.claim(high.id, NONE).await.unwrap();
+    let found = world.store.claimable(NONE, 1).await.unwrap();
+    assert_eq!(found, [high.id], "a lease that ran out");
+}

@@ -1,0 +1,244 @@
+//! One suite for both databases: each fact is a function of a [`World`], run once for each.
+//!
+//! On Postgres each test has a database of its own, which `connect` itself creates and the test drops; on SQLite
+//! a file in a temporary folder. No test sleeps for a lease: leases have no length, or are awaited by the
+//! database's own clock.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agentmine_domain::*;
+use agentmine_runtime::config::{Secret, StoreConfig};
+use async_trait::async_trait;
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use crate::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const NONE: Duration = Duration::ZERO;
+
+/// Runs each fact on both databases.
+macro_rules! facts {
+    ($($fact:ident,)+) => {
+        mod sqlite {
+            $(#[tokio::test] async fn $fact() {
+                $crate::contract::on($crate::contract::Database::sqlite(), super::$fact).await;
+            })+
+        }
+        mod postgres {
+            $(#[tokio::test] async fn $fact() {
+                $crate::contract::on($crate::contract::Database::postgres(), super::$fact).await;
+            })+
+        }
+    };
+}
+
+mod effects;
+mod enqueue;
+mod journal;
+mod lease;
+mod migrations;
+mod outage;
+mod sweep;
+mod tasks;
+
+async fn on<F: Future<Output = ()>>(database: Database, fact: impl FnOnce(World) -> F) {
+    let database = Arc::new(database);
+    let store = connect(&database.config()).await.unwrap();
+    let world = World {
+        store: Arc::clone(&store),
+        database: Arc::clone(&database),
+    };
+    fact(world).await;
+    store.close().await;
+    database.remove().await;
+}
+
+/// The database of one test.
+enum Database {
+    Sqlite(TempDir),
+    Postgres { server: String, name: String },
+}
+
+impl Database {
+    fn sqlite() -> Self {
+        Self::Sqlite(tempfile::tempdir().unwrap())
+    }
+
+    fn postgres() -> Self {
+        let server = std::env::var("AGENTMINE_TEST_POSTGRES_URL")
+            .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:54329/postgres".into());
+        let name = format!("agentmine_test_{}", Uuid::new_v4().simple());
+        Self::Postgres { server, name }
+    }
+
+    fn config(&self) -> StoreConfig {
+        StoreConfig {
+            url: Secret::new(self.url()),
+            max_connections: 4,
+        }
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::Sqlite(_) => format!("sqlite:{}", self.address()),
+            Self::Postgres { server, name } => {
+                let (server, _) = server.rsplit_once('/').unwrap();
+                format!("{server}/{name}")
+            }
+        }
+    }
+
+    /// How the store's errors name it.
+    fn address(&self) -> String {
+        match self {
+            Self::Sqlite(folder) => {
+                let file = folder.path().join("new folder/agentmine.db");
+                file.display().to_string()
+            }
+            Self::Postgres { .. } => self.url().rsplit_once('@').unwrap().1.to_owned(),
+        }
+    }
+
+    /// Executes a statement on the Postgres server, with the database's name for `NAME`.
+    async fn on_server(&self, sql: &str) {
+        let Self::Postgres { server, name } = self else {
+            panic!("not on Postgres");
+        };
+        let mut admin = match PgConnection::connect(server).await {
+            Ok(admin) => admin,
+            Err(error) => panic!("no Postgres for the tests ({error}): run tests/run"),
+        };
+        let sql = AssertSqlSafe(sql.replace("NAME", name));
+        sqlx::raw_sql(sql).execute(&mut admin).await.unwrap();
+    }
+
+    async fn remove(&self) {
+        if let Self::Postgres { .. } = self {
+            self.on_server(r#"DROP DATABASE "NAME" WITH (FORCE)"#).await;
+        }
+    }
+}
+
+struct World {
+    store: Arc<dyn Store>,
+    database: Arc<Database>,
+}
+
+impl World {
+    async fn new_task(&self, number: u64) -> Task {
+        match self.store.enqueue(&issue(number, "e1")).await.unwrap() {
+            Enqueued::Created(task) => task,
+            Enqueued::Known(task) => panic!("known: {task:?}"),
+        }
+    }
+
+    async fn claim(&self, task: TaskId, lease: Duration) -> Option<Claim> {
+        self.claim_of(task, lease, 3).await
+    }
+
+    async fn claim_of(&self, task: TaskId, lease: Duration, max: u32) -> Option<Claim> {
+        let (worker, nonce) = (WorkerId("host/1/0".into()), Uuid::new_v4());
+        let claim = self.store.claim(task, &worker, nonce, lease, max).await;
+        claim.unwrap()
+    }
+
+    async fn leased(&self, number: u64) -> Lease {
+        let task = self.new_task(number).await;
+        self.claim(task.id, MINUTE).await.unwrap().lease
+    }
+
+    async fn task(&self, id: TaskId) -> Task {
+        self.store.task(id).await.unwrap().unwrap()
+    }
+
+    async fn relay(&self) -> Vec<TaskId> {
+        let outbox = Outbox::default();
+        self.store.relay_outbox(100, &outbox).await.unwrap();
+        outbox.sent()
+    }
+
+    async fn sweep(&self, wakeup_after: Duration) -> SweepReport {
+        let policy = SweepPolicy {
+            max_attempts: 3,
+            wakeup_after,
+        };
+        self.store.sweep(&policy).await.unwrap()
+    }
+}
+
+/// A publisher that records, and fails after so many.
+#[derive(Default)]
+struct Outbox {
+    sent: Mutex<Vec<WakeUp>>,
+    fail_after: Option<usize>,
+}
+
+impl Outbox {
+    fn sent(&self) -> Vec<TaskId> {
+        self.sent.lock().unwrap().iter().map(|w| w.task).collect()
+    }
+}
+
+#[async_trait]
+impl Publish for Outbox {
+    async fn publish(&self, wake_up: &WakeUp) -> Result<(), String> {
+        // Lets the other relay in between.
+        tokio::task::yield_now().await;
+        let mut sent = self.sent.lock().unwrap();
+        if self.fail_after.is_some_and(|n| sent.len() >= n) {
+            return Err("no broker".into());
+        }
+        sent.push(wake_up.clone());
+        Ok(())
+    }
+}
+
+fn issue(number: u64, trigger: &str) -> NewTask {
+    NewTask {
+        item: ItemRef {
+            tracker: TrackerKind::GitHub,
+            host: "github.com".into(),
+            repo_id: "42".into(),
+            repo_path: "acme/shop".into(),
+            kind: ItemKind::Issue,
+            number,
+        },
+        trigger: trigger.into(),
+        title: format!("Issue {number}"),
+        url: format!("https://github.com/acme/shop/issues/{number}"),
+        priority: Priority::Medium,
+    }
+}
+
+fn note(text: &str) -> NewStep {
+    NewStep::new(StepKind::Note, payload(json!({ "text": text })), 7)
+}
+
+fn payload(value: serde_json::Value) -> StepPayload {
+    StepPayload::encode(&value).unwrap()
+}
+
+fn done() -> LeaseEnd {
+    LeaseEnd::Finish {
+        state: EndState::Done,
+        reason: None,
+        pull_request_url: Some("https://github.com/acme/shop/pull/9".into()),
+    }
+}
+
+fn release(attempt: Attempt, delay: Duration) -> LeaseEnd {
+    LeaseEnd::Release {
+        reason: "draining".into(),
+        delay,
+        attempt,
+    }
+}
+
+fn is_fenced<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> bool {
+    matches!(outcome, Err(StoreError::Fenced(_)))
+}

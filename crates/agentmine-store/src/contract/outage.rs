@@ -1,0 +1,96 @@
+//! A database that is away, read-only or busy with other processes.
+
+use super::*;
+
+facts! {
+    every_error_names_the_database,
+    many_processes_may_start_at_once_and_heartbeats_have_their_own_pool,
+}
+
+async fn many_processes_may_start_at_once_and_heartbeats_have_their_own_pool(world: World) {
+    let config = world.database.config();
+    let again = futures::future::join_all((0..4).map(|_| connect(&config))).await;
+    for store in again {
+        let store = store.unwrap();
+        store.healthy().await.unwrap();
+        store.close().await;
+    }
+    let lease = world.leased(1).await;
+    let heart = connect_heartbeat(&config).await.unwrap();
+    assert_eq!(
+        heart.heartbeat(&lease, MINUTE).await.unwrap(),
+        LeaseRequest::Continue
+    );
+    heart.close().await;
+    assert!(matches!(
+        heart.healthy().await,
+        Err(StoreError::Unavailable(_))
+    ));
+}
+
+async fn every_error_names_the_database(world: World) {
+    let address = world.database.address();
+    let key = EffectKey::progress_comment();
+    let fault = world
+        .store
+        .effect_done(TaskId::new(), &key, &json!({}))
+        .await;
+    let Err(StoreError::Fault(reason)) = fault else {
+        panic!("{fault:?}");
+    };
+    assert!(reason.starts_with(&address), "{reason}");
+    world.store.close().await;
+    let away = world.store.task(TaskId::new()).await;
+    let Err(StoreError::Unavailable(reason)) = away else {
+        panic!("{away:?}");
+    };
+    assert!(reason.starts_with(&address), "{reason}");
+}
+
+#[tokio::test]
+async fn a_read_only_server_after_a_failover_is_unavailable() {
+    const CUT: &str =
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'NAME'";
+    on(Database::postgres(), async |world: World| {
+        let (store, database) = (&world.store, &world.database);
+        let lease = world.leased(1).await;
+        let read_only =
+            format!("ALTER DATABASE \"NAME\" SET default_transaction_read_only = on; {CUT}");
+        database.on_server(&read_only).await;
+        for outcome in [
+            store.set_phase(&lease, Phase::Running).await,
+            store.append_step(&lease, &note("x")).await.map(|_| ()),
+            store.end_lease(&lease, &done()).await,
+            connect(&database.config()).await.map(|_| ()),
+        ] {
+            let Err(StoreError::Unavailable(reason)) = outcome else {
+                panic!("{outcome:?}");
+            };
+            assert!(reason.starts_with(&database.address()), "{reason}");
+            assert!(reason.contains("read-only"), "{reason}");
+        }
+        assert_eq!(
+            world.task(lease.task).await.epoch,
+            lease.epoch,
+            "it can be read"
+        );
+        let writable = format!("ALTER DATABASE \"NAME\" RESET ALL; {CUT}");
+        database.on_server(&writable).await;
+        store.set_phase(&lease, Phase::Running).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_opened_is_unavailable() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = StoreConfig {
+        url: Secret::new(format!("sqlite:{}", folder.path().display())),
+        max_connections: 1,
+    };
+    let Err(StoreError::Unavailable(reason)) = connect(&config).await.map(|_| ()) else {
+        panic!("a folder was opened");
+    };
+    let address = folder.path().display().to_string();
+    assert!(reason.starts_with(&address), "{reason}");
+}

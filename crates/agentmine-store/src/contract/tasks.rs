@@ -1,0 +1,133 @@
+//! What people ask of tasks, and what they see of them.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+facts! {
+    a_stop_request_ends_a_waiting_task_and_reaches_a_running_one,
+    a_paused_task_waits_until_a_person_resumes_it,
+    a_request_outlives_its_worker,
+    lists_are_newest_first_and_filtered,
+}
+
+async fn a_stop_request_ends_a_waiting_task_and_reaches_a_running_one(world: World) {
+    let store = &world.store;
+    let waiting = world.new_task(1).await.id;
+    assert!(store.request_stop(waiting, "not needed").await.unwrap());
+    let row = world.task(waiting).await;
+    assert_eq!(row.state, TaskState::Ended(EndState::Stopped));
+    assert_eq!(row.reason.as_deref(), Some("not needed"));
+    assert!(!store.request_stop(waiting, "again").await.unwrap());
+    assert!(!store.request_stop(TaskId::new(), "x").await.unwrap());
+
+    let lease = world.leased(2).await;
+    assert!(store.request_stop(lease.task, "enough").await.unwrap());
+    // A pause does not weaken it.
+    assert!(store.request_pause(lease.task, "wait").await.unwrap());
+    assert_eq!(
+        store.heartbeat(&lease, MINUTE).await.unwrap(),
+        LeaseRequest::Stop
+    );
+    let close = LeaseEnd::Finish {
+        state: EndState::Stopped,
+        reason: None,
+        pull_request_url: None,
+    };
+    store.end_lease(&lease, &close).await.unwrap();
+    let row = world.task(lease.task).await;
+    assert_eq!(row.state, TaskState::Ended(EndState::Stopped));
+    assert_eq!(row.reason.as_deref(), Some("enough"));
+}
+
+async fn a_paused_task_waits_until_a_person_resumes_it(world: World) {
+    let store = &world.store;
+    let waiting = world.new_task(1).await.id;
+    world.relay().await;
+    assert!(store.request_pause(waiting, "later").await.unwrap());
+    assert_eq!(world.task(waiting).await.state, TaskState::Paused);
+    assert!(store.request_pause(waiting, "twice").await.unwrap());
+    assert_eq!(world.task(waiting).await.reason.as_deref(), Some("later"));
+    assert!(world.claim(waiting, MINUTE).await.is_none());
+    assert_eq!(world.sweep(NONE).await.rewoken, 0);
+    assert!(store.resume(waiting).await.unwrap());
+    assert!(!store.resume(waiting).await.unwrap());
+    assert_eq!(world.relay().await, [waiting]);
+
+    let lease = world.leased(2).await;
+    assert!(store.request_pause(lease.task, "wait").await.unwrap());
+    assert_eq!(
+        store.heartbeat(&lease, MINUTE).await.unwrap(),
+        LeaseRequest::Pause
+    );
+    let close = LeaseEnd::Pause {
+        reason: "paused".into(),
+    };
+    store.end_lease(&lease, &close).await.unwrap();
+    let row = world.task(lease.task).await;
+    assert_eq!((row.state, row.attempt), (TaskState::Paused, 0));
+    assert_eq!(row.reason.as_deref(), Some("wait"));
+    assert!(store.request_stop(lease.task, "never mind").await.unwrap());
+    assert_eq!(
+        world.task(lease.task).await.state,
+        TaskState::Ended(EndState::Stopped)
+    );
+}
+
+async fn a_request_outlives_its_worker(world: World) {
+    let store = &world.store;
+    let ids = [
+        world.new_task(1).await.id,
+        world.new_task(2).await.id,
+        world.new_task(3).await.id,
+    ];
+    world.relay().await;
+    for id in ids {
+        world.claim(id, NONE).await.unwrap();
+    }
+    store.request_stop(ids[0], "enough").await.unwrap();
+    store.request_pause(ids[1], "wait").await.unwrap();
+    store.request_stop(ids[2], "enough").await.unwrap();
+    // By the next claim, or by the sweep.
+    assert!(world.claim(ids[2], MINUTE).await.is_none());
+    let stopped = TaskState::Ended(EndState::Stopped);
+    assert_eq!(world.task(ids[2]).await.state, stopped);
+    assert_eq!(world.sweep(MINUTE).await, SweepReport::default());
+    assert_eq!(world.task(ids[0]).await.state, stopped);
+    assert_eq!(world.task(ids[1]).await.state, TaskState::Paused);
+    assert_eq!(world.relay().await, []);
+
+    // And a drain that did not see it.
+    let lease = world.leased(4).await;
+    store.request_stop(lease.task, "enough").await.unwrap();
+    world.relay().await;
+    let close = release(Attempt::Refunded, NONE);
+    store.end_lease(&lease, &close).await.unwrap();
+    assert_eq!(world.task(lease.task).await.state, stopped);
+    assert_eq!(world.relay().await, []);
+}
+
+async fn lists_are_newest_first_and_filtered(world: World) {
+    let store = &world.store;
+    for number in 1..=3 {
+        world.new_task(number).await;
+    }
+    let lease = world.leased(4).await;
+    let numbers = async |status, limit| -> Vec<i64> {
+        let filter = TaskFilter { status, limit };
+        let tasks = store.tasks(&filter).await.unwrap();
+        tasks.iter().map(|t| t.number.0).collect()
+    };
+    assert_eq!(numbers(None, 0).await, [4, 3, 2, 1]);
+    assert_eq!(numbers(None, 2).await, [4, 3]);
+    assert_eq!(numbers(Some(PublicStatus::Open), 0).await, [3, 2, 1]);
+    assert_eq!(numbers(Some(PublicStatus::InProgress), 0).await, [4]);
+    store.request_stop(TaskId::default(), "x").await.unwrap();
+    let counts: BTreeMap<&str, u64> = store.counts().await.unwrap().into_iter().collect();
+    assert_eq!((counts["queued"], counts["leased"]), (3, 1));
+    assert_eq!(counts["failed"], 0, "a gauge must come back to zero");
+    let sessions = store.sessions(None, 0).await.unwrap();
+    assert_eq!(sessions.len(), 1);
+    assert_eq!(sessions[0].id, lease.session);
+    assert_eq!(store.session(SessionId(99)).await.unwrap(), None);
+}

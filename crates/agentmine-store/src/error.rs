@@ -1,0 +1,40 @@
+//! What went wrong, as the callers of the store see it.
+
+use agentmine_domain::{Blame, TaskId};
+
+/// Why the store did not do as asked. Every message about the database names it (`host:port/database`
+/// or the file), and none holds a password.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The lease is no longer the row's: stop all writes and effects at once.
+    #[error("the lease on task {0} is no longer held")]
+    Fenced(TaskId),
+    /// The database is away, busy, full, or read-only after a failover. Trying again later may help.
+    #[error("store unavailable: {0}")]
+    Unavailable(String),
+    /// The database refused a statement, or returned what this version does not understand.
+    #[error("store: {0}")]
+    Fault(String),
+}
+
+impl StoreError {
+    /// Whose fault it is. A lost lease is nobody's: another worker continues the task.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Fenced(_) | Self::Unavailable(_) => Blame::OUTAGE,
+            Self::Fault(_) => Blame::Ours,
+        }
+    }
+}
+
+/// Why the relay stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A wake-up could not be published; its entry stays in the outbox.
+    #[error("publishing a wake-up: {0}")]
+    Publish(String),
+}

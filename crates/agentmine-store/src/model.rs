@@ -1,0 +1,166 @@
+//! What goes into the store's operations and comes out of them.
+
+use std::time::Duration;
+
+use agentmine_domain::{
+    EndState, Lease, PublicStatus, Seq, StepKind, StepPayload, Task, TaskId, WakeUp,
+};
+use async_trait::async_trait;
+use serde_json::Value;
+use uuid::Uuid;
+
+/// The outcome of an enqueue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Enqueued {
+    /// A row and its outbox entry were created.
+    Created(Task),
+    /// The item has a task that is not over, or this trigger already created one.
+    Known(Task),
+}
+
+/// A claimed task.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The row, as claimed.
+    pub task: Task,
+    /// Proof for all further writes.
+    pub lease: Lease,
+}
+
+/// What a heartbeat returns: the request that a person left in the leased row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseRequest {
+    /// No request: carry on.
+    Continue,
+    /// Stop the task for good.
+    Stop,
+    /// Pause the task until a person resumes it.
+    Pause,
+}
+
+/// Whether the attempt of a released lease counts toward the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    /// It counts.
+    Charged,
+    /// It does not count: the task did not cause the release (a drain).
+    Refunded,
+}
+
+/// How a worker ends its lease.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LeaseEnd {
+    /// The task is over.
+    Finish {
+        /// The task's end state.
+        state: EndState,
+        /// Why, in words.
+        reason: Option<String>,
+        /// The pull request's address.
+        pull_request_url: Option<String>,
+    },
+    /// The task is queued again, with a wake-up in the outbox that is due after `delay`.
+    Release {
+        /// Why, in words.
+        reason: String,
+        /// Time until the wake-up is due.
+        delay: Duration,
+        /// Whether this lease counts as an attempt.
+        attempt: Attempt,
+    },
+    /// The task is paused until a person resumes it.
+    Pause {
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// How far an effect has come.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EffectState {
+    /// It was begun just now: act.
+    Fresh,
+    /// It was begun before, by this or an earlier session, and is not marked done: look at the
+    /// outside world first, then act if it has not happened.
+    Unsure,
+    /// It happened; this is what was recorded of it.
+    Done(Value),
+}
+
+/// A step to be recorded; the store gives it its number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewStep {
+    /// What it records.
+    pub kind: StepKind,
+    /// The content.
+    pub payload: StepPayload,
+    /// How long the event took, in milliseconds.
+    pub duration_ms: u64,
+    /// Names the step, so that appending it again finds it.
+    pub token: StepToken,
+}
+
+impl NewStep {
+    /// A step with a token of its own. Make it once and append it as often as necessary: it is
+    /// recorded once.
+    #[must_use]
+    pub fn new(kind: StepKind, payload: StepPayload, duration_ms: u64) -> Self {
+        Self {
+            kind,
+            payload,
+            duration_ms,
+            token: StepToken(Uuid::new_v4()),
+        }
+    }
+}
+
+/// The identity of a step before it has a number. Only [`NewStep::new`] makes one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepToken(pub(crate) Uuid);
+
+/// The workspace's files after a step, as a git bundle of what is new since the one before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The step after which it was taken.
+    pub seq: Seq,
+    /// The hash of the snapshot commit, as the guest reported it.
+    pub commit: String,
+    /// The bundle, zstd-compressed. Opaque: it comes from a sandbox and only goes into one.
+    pub bundle: Vec<u8>,
+}
+
+/// A sweep's policy.
+#[derive(Debug, Clone)]
+pub struct SweepPolicy {
+    /// Leases a task may begin before an expired one fails it.
+    pub max_attempts: u32,
+    /// Queued rows whose newest wake-up is older than this get another one.
+    pub wakeup_after: Duration,
+}
+
+/// What a sweep did. All zero when another process held the sweep lock.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Tasks whose lease had run out, queued again.
+    pub requeued: Vec<TaskId>,
+    /// Tasks whose lease had run out for the last time, now failed.
+    pub failed: Vec<TaskId>,
+    /// Queued rows that got another wake-up.
+    pub rewoken: u64,
+}
+
+/// Which tasks to list.
+#[derive(Debug, Clone, Default)]
+pub struct TaskFilter {
+    /// Only tasks of this status.
+    pub status: Option<PublicStatus>,
+    /// How many at most, newest first; 0 is all.
+    pub limit: u32,
+}
+
+/// Where the relay publishes wake-ups. Producer and consumer implement it over the queue.
+#[async_trait]
+pub trait Publish: Send + Sync {
+    /// `Ok` only when the message is confirmed and routed.
+    async fn publish(&self, wake_up: &WakeUp) -> Result<(), String>;
+}

@@ -1,0 +1,211 @@
+//! Statements, and what the two databases do differently.
+
+use std::future::Future;
+
+use agentmine_domain::{Lease, Seq};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgRow;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{AssertSqlSafe, Database, FromRow, Pool, SqlSafeStr as _, SqlStr, Transaction};
+
+use super::arg::Arg;
+use super::failure::Failure;
+use crate::migrations::Embedded;
+use crate::{NewStep, Publish};
+
+/// One of the two databases.
+pub(crate) trait Dialect: Database {
+    /// The schema.
+    const MIGRATIONS: &'static [Embedded];
+    /// Begins a transaction that may write.
+    const BEGIN: &'static str;
+    /// `{now}`: the time of the transaction, or of the statement, by the database's clock.
+    const NOW: &'static str;
+    /// `{clock}`: the time after a wait for a lock.
+    const CLOCK: &'static str;
+    /// `{ms}`: makes an interval of the milliseconds in front of it.
+    const MS: &'static str;
+    /// `{lock}`: locks the selected rows for a change.
+    const LOCK: &'static str;
+    /// `{lock free}`: the same, leaving out rows that others have locked.
+    const LOCK_FREE: &'static str;
+    /// `{lock shared}`: locks the selected rows against a change.
+    const LOCK_SHARED: &'static str;
+
+    /// Executes a statement; returns the number of rows it changed.
+    fn execute(
+        connection: &mut Self::Connection,
+        sql: SqlStr,
+        args: &[Arg<'_>],
+    ) -> impl Future<Output = Result<u64, Failure>> + Send;
+
+    /// Executes a statement; returns its rows.
+    fn fetch<R: AnyRow>(
+        connection: &mut Self::Connection,
+        sql: SqlStr,
+        args: &[Arg<'_>],
+    ) -> impl Future<Output = Result<Vec<R>, Failure>> + Send;
+
+    /// Keeps other processes from numbering a task until the transaction ends.
+    fn lock_numbers(tx: &mut Db<Self>) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Keeps other processes from sweeping until the transaction ends. `false` if one of them is at it.
+    fn lock_sweep(tx: &mut Db<Self>) -> impl Future<Output = Result<bool, Failure>> + Send;
+
+    /// Appends a step, unless a step of its token is recorded.
+    fn append_step(
+        pool: &Pool<Self>,
+        lease: &Lease,
+        step: &NewStep,
+    ) -> impl Future<Output = Result<Seq, Failure>> + Send;
+
+    /// Publishes due outbox entries, until one is refused.
+    fn relay(
+        pool: &Pool<Self>,
+        limit: u32,
+        publish: &dyn Publish,
+    ) -> impl Future<Output = Result<Relayed, Failure>> + Send;
+}
+
+/// What a relay did.
+#[derive(Debug, Default)]
+pub(crate) struct Relayed {
+    /// Entries that were published and are recorded as sent.
+    pub(super) sent: u64,
+    /// Why the publisher refused the next one.
+    pub(super) refused: Option<String>,
+}
+
+/// `execute` and `fetch` of a dialect. The text is the same for both; sqlx's traits allow no generic form.
+macro_rules! statements {
+    ($uuid:expr) => {
+        async fn execute(
+            connection: &mut Self::Connection,
+            sql: sqlx::SqlStr,
+            args: &[Arg<'_>],
+        ) -> Result<u64, Failure> {
+            let query = sqlx::query_with(sql, bind!(args, $uuid));
+            Ok(query.execute(connection).await?.rows_affected())
+        }
+
+        async fn fetch<R: AnyRow>(
+            connection: &mut Self::Connection,
+            sql: sqlx::SqlStr,
+            args: &[Arg<'_>],
+        ) -> Result<Vec<R>, Failure> {
+            let query = sqlx::query_as_with(sql, bind!(args, $uuid));
+            Ok(query.fetch_all(connection).await?)
+        }
+    };
+}
+pub(super) use statements;
+
+/// A row that both databases return.
+pub(crate) trait AnyRow:
+    for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> + Send + Unpin + 'static
+{
+    /// `{columns}`: what a statement selects to fill the row.
+    const COLUMNS: &'static str;
+}
+
+/// A single value.
+impl<T> AnyRow for (T,)
+where
+    Self: for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> + Send + Unpin + 'static,
+{
+    const COLUMNS: &'static str = "";
+}
+
+/// A connection, in a transaction or not. Outside a transaction each statement commits by itself.
+pub(crate) enum Db<D: Dialect> {
+    Connection(PoolConnection<D>),
+    /// Rolls back unless committed. On SQLite it holds the write lock.
+    Transaction(Transaction<'static, D>),
+}
+
+impl<D: Dialect> Db<D> {
+    pub(super) async fn connection(pool: &Pool<D>) -> Result<Self, Failure> {
+        Ok(Self::Connection(pool.acquire().await?))
+    }
+
+    pub(super) async fn transaction(pool: &Pool<D>) -> Result<Self, Failure> {
+        Ok(Self::Transaction(pool.begin_with(D::BEGIN).await?))
+    }
+
+    pub(super) async fn commit(self) -> Result<(), Failure> {
+        match self {
+            Self::Connection(_) => Ok(()),
+            Self::Transaction(tx) => Ok(tx.commit().await?),
+        }
+    }
+
+    /// The number of rows that the statement changed.
+    pub(super) async fn execute(
+        &mut self,
+        template: &'static str,
+        args: &[Arg<'_>],
+    ) -> Result<u64, Failure> {
+        D::execute(self.raw(), render::<D>(template, ""), args).await
+    }
+
+    pub(super) async fn rows<R: AnyRow>(
+        &mut self,
+        template: &'static str,
+        args: &[Arg<'_>],
+    ) -> Result<Vec<R>, Failure> {
+        D::fetch(self.raw(), render::<D>(template, R::COLUMNS), args).await
+    }
+
+    /// The first row.
+    pub(super) async fn row<R: AnyRow>(
+        &mut self,
+        template: &'static str,
+        args: &[Arg<'_>],
+    ) -> Result<Option<R>, Failure> {
+        Ok(self.rows(template, args).await?.into_iter().next())
+    }
+
+    /// The only column of the first row.
+    pub(super) async fn scalar<T>(
+        &mut self,
+        template: &'static str,
+        args: &[Arg<'_>],
+    ) -> Result<Option<T>, Failure>
+    where
+        (T,): AnyRow,
+    {
+        Ok(self
+            .row::<(T,)>(template, args)
+            .await?
+            .map(|(value,)| value))
+    }
+
+    fn raw(&mut self) -> &mut D::Connection {
+        match self {
+            Self::Connection(connection) => connection,
+            Self::Transaction(tx) => tx,
+        }
+    }
+}
+
+/// Fills in the words of a statement.
+fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
+    if !template.contains('{') {
+        return template.into_sql_str();
+    }
+    let words = [
+        ("{columns}", columns),
+        // The fence: the lease's task is $1 and its epoch is $2.
+        ("{held}", "id = $1 AND epoch = $2 AND state = 'leased'"),
+        ("{now}", D::NOW),
+        ("{clock}", D::CLOCK),
+        ("{ms}", D::MS),
+        ("{lock}", D::LOCK),
+        ("{lock free}", D::LOCK_FREE),
+        ("{lock shared}", D::LOCK_SHARED),
+    ];
+    let sql = words.iter().fold(template.to_owned(), |sql, (word, text)| {
+        sql.replace(word, text)
+    });
+    AssertSqlSafe(sql).into_sql_str()
+}

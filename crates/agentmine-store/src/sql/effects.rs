@@ -1,0 +1,97 @@
+//! Effects: begun, done, and not yet reported.
+
+use std::time::Duration;
+
+use agentmine_domain::{EffectKey, Epoch, Lease, Task, TaskId};
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::arg::args;
+use super::db::Dialect;
+use super::failure::Failure;
+use super::row::TaskRow;
+use super::store::SqlStore;
+use crate::{EffectState, EffectStore, StoreError};
+
+#[async_trait]
+impl<D: Dialect> EffectStore for SqlStore<D> {
+    async fn effect_begin(
+        &self,
+        task: TaskId,
+        lease: Option<&Lease>,
+        key: &EffectKey,
+    ) -> Result<EffectState, StoreError> {
+        let epoch: Option<Epoch> = lease.map(|lease| lease.epoch);
+        self.run("effect_begin", || async {
+            if lease.is_some_and(|lease| lease.task != task) {
+                let reason = "an effect of one task under another task's lease";
+                return Err(Failure::Fault(reason.into()));
+            }
+            let args = args![task, epoch, key.kind().as_str(), key.key(), key.epoch()];
+            let mut db = self.connection().await?;
+            let begun = db
+                .execute(
+                    "INSERT INTO effects (task, kind, key, epoch, begun_at)
+                     SELECT id, $3, $4, $5, {now} FROM tasks
+                     WHERE id = $1 AND ($2 IS NULL OR (epoch = $2 AND state = 'leased')){lock shared}
+                     ON CONFLICT DO NOTHING",
+                    args,
+                )
+                .await?;
+            if begun > 0 {
+                return Ok(EffectState::Fresh);
+            }
+            // Begun before, or refused.
+            let result: Option<Option<String>> = db
+                .scalar(
+                    "SELECT e.result FROM tasks t JOIN effects e ON e.task = t.id
+                     WHERE t.id = $1 AND ($2 IS NULL OR (t.epoch = $2 AND t.state = 'leased'))
+                       AND e.kind = $3 AND e.key = $4 AND e.epoch = $5",
+                    args,
+                )
+                .await?;
+            match (result, lease) {
+                (Some(None), _) => Ok(EffectState::Unsure),
+                (Some(Some(result)), _) => Ok(EffectState::Done(serde_json::from_str(&result)?)),
+                (None, Some(_)) => Err(Failure::Fenced(task)),
+                (None, None) => Err(Failure::Fault(format!("there is no task {task}"))),
+            }
+        })
+        .await
+    }
+
+    /// Recorded also where the effect was never begun: what happened, happened.
+    async fn effect_done(
+        &self,
+        task: TaskId,
+        key: &EffectKey,
+        result: &Value,
+    ) -> Result<(), StoreError> {
+        let result = result.to_string();
+        self.execute(
+            "effect_done",
+            "INSERT INTO effects (task, kind, key, epoch, result, begun_at, done_at)
+             VALUES ($1, $2, $3, $4, $5, {now}, {now})
+             ON CONFLICT (task, kind, key, epoch) DO UPDATE
+             SET result = excluded.result, done_at = COALESCE(effects.done_at, excluded.done_at)",
+            args![task, key.kind().as_str(), key.key(), key.epoch(), &result],
+        )
+        .await?;
+        Ok(())
+    }
+
+    async fn unreported(&self, older_than: Duration, limit: u32) -> Result<Vec<Task>, StoreError> {
+        // A state at rest and its label have the same name: see `TaskLabel::of`.
+        self.select::<TaskRow, _>(
+            "unreported",
+            "SELECT {columns} FROM tasks t
+             WHERE state IN ('done', 'failed', 'stopped', 'paused') AND updated_at <= {now} - $1{ms}
+               AND NOT EXISTS (SELECT 1 FROM effects e
+                               WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
+                                 AND e.epoch = t.epoch AND e.done_at IS NOT NULL)
+             ORDER BY updated_at LIMIT $2",
+            args![older_than, limit],
+        )
+        .await
+    }
+}

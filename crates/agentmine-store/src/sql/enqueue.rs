@@ -1,0 +1,133 @@
+//! Recording tasks and publishing their wake-ups.
+
+use std::time::Duration;
+
+use agentmine_domain::{NewTask, Task, TaskId};
+use async_trait::async_trait;
+
+use super::arg::args;
+use super::db::{Db, Dialect, Relayed};
+use super::failure::Failure;
+use super::row::{TaskRow, priority_number};
+use super::store::SqlStore;
+use crate::{EnqueueStore, Enqueued, Publish, RelayError, StoreError};
+
+/// The relay waits for the broker between its statements.
+const RELAY_LIMIT: Duration = Duration::from_secs(300);
+
+#[async_trait]
+impl<D: Dialect> EnqueueStore for SqlStore<D> {
+    async fn enqueue(&self, new: &NewTask) -> Result<Enqueued, StoreError> {
+        let id = TaskId::new();
+        self.run("enqueue", || async {
+            // Most items that a scan finds are known already, and need no lock.
+            if let Some(known) = find(&mut self.connection().await?, id, new).await? {
+                return Ok(known);
+            }
+            let mut tx = self.transaction().await?;
+            D::lock_numbers(&mut tx).await?;
+            let Some(task) = insert(&mut tx, id, new).await? else {
+                let known = find(&mut tx, id, new).await?;
+                return known.ok_or_else(|| Failure::Fault("a conflicting task vanished".into()));
+            };
+            wake(&mut tx, id, Duration::ZERO).await?;
+            tx.commit().await?;
+            metrics::counter!("agentmine_tasks_enqueued_total").increment(1);
+            Ok(Enqueued::Created(task))
+        })
+        .await
+    }
+
+    async fn relay_outbox(&self, limit: u32, publish: &dyn Publish) -> Result<u64, RelayError> {
+        let Relayed { sent, refused } = self
+            .run_within(RELAY_LIMIT, "relay_outbox", || {
+                D::relay(&self.pool, limit, publish)
+            })
+            .await?;
+        metrics::counter!("agentmine_outbox_sent_total").increment(sent);
+        let Some(reason) = refused else {
+            return Ok(sent);
+        };
+        metrics::counter!("agentmine_outbox_failures_total").increment(1);
+        Err(RelayError::Publish(reason))
+    }
+}
+
+/// Inserts the row, unless another one is in the way.
+async fn insert<D: Dialect>(
+    tx: &mut Db<D>,
+    id: TaskId,
+    new: &NewTask,
+) -> Result<Option<Task>, Failure> {
+    let NewTask {
+        item,
+        trigger,
+        title,
+        url,
+        priority,
+    } = new;
+    let row: Option<TaskRow> = tx
+        .row(
+            "INSERT INTO tasks (id, number, tracker, host, repo_id, repo_path, item_kind,
+                 item_number, item_key, trigger_event, dedup_key, title, url, priority, created_at,
+                 updated_at)
+             SELECT $1, COALESCE(max(number), 0) + 1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+                 $13, {now}, {now}
+             FROM tasks WHERE true
+             ON CONFLICT DO NOTHING RETURNING {columns}",
+            args![
+                id,
+                item.tracker.as_str(),
+                &item.host,
+                &item.repo_id,
+                &item.repo_path,
+                item.kind.as_str(),
+                item.number,
+                &item.key(),
+                trigger,
+                &new.dedup_key(),
+                title,
+                url,
+                priority_number(*priority),
+            ],
+        )
+        .await?;
+    row.map(Task::try_from).transpose()
+}
+
+/// The row in the way: the item's open one before one of the same trigger. Our own id means that an
+/// earlier attempt was committed after all.
+async fn find<D: Dialect>(
+    db: &mut Db<D>,
+    id: TaskId,
+    new: &NewTask,
+) -> Result<Option<Enqueued>, Failure> {
+    let row: Option<TaskRow> = db
+        .row(
+            "SELECT {columns} FROM tasks
+             WHERE dedup_key = $1
+                OR (item_key = $2 AND state IN ('queued', 'leased', 'paused'))
+             ORDER BY (state IN ('queued', 'leased', 'paused')) DESC, number DESC LIMIT 1",
+            args![&new.dedup_key(), &new.item.key()],
+        )
+        .await?;
+    let task = row.map(Task::try_from).transpose()?;
+    Ok(task.map(|task| match task.id == id {
+        true => Enqueued::Created(task),
+        false => Enqueued::Known(task),
+    }))
+}
+
+/// Puts a wake-up into the outbox, due after `delay`.
+pub(super) async fn wake<D: Dialect>(
+    tx: &mut Db<D>,
+    task: TaskId,
+    delay: Duration,
+) -> Result<(), Failure> {
+    tx.execute(
+        "INSERT INTO outbox (task, due_at) VALUES ($1, {now} + $2{ms})",
+        args![task, delay],
+    )
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Why one attempt at an operation failed, and what that means.
+//!
+//! Every operation is safe to repeat: a claim carries a nonce, a step its token, an enqueue its key, and the
+//! others set what they set. An attempt that failed for a passing reason (a deadlock, a serialization
+//! failure, a busy file, a broken connection, even around a commit whose outcome is unknown) may therefore be
+//! repeated.
+
+use agentmine_domain::{ParseIdError, TaskId, UnknownName};
+
+use crate::StoreError;
+
+/// Why one attempt failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Fenced(TaskId),
+    Database(sqlx::Error),
+    /// The time limit passed.
+    TimedOut,
+    Fault(String),
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<sqlx::migrate::MigrateError> for Failure {
+    fn from(error: sqlx::migrate::MigrateError) -> Self {
+        use sqlx::migrate::MigrateError;
+        match error {
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+                Self::Database(error)
+            }
+            other => Self::Fault(format!("migrating the schema: {other}")),
+        }
+    }
+}
+
+impl From<UnknownName> for Failure {
+    fn from(error: UnknownName) -> Self {
+        Self::Fault(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Fault(format!("a stored value is not JSON: {error}"))
+    }
+}
+
+impl From<ParseIdError> for Failure {
+    fn from(error: ParseIdError) -> Self {
+        Self::Fault(error.to_string())
+    }
+}
+
+impl Failure {
+    /// Whether the same operation may succeed if it is repeated at once.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Io(_)) => true,
+            Self::Database(error) => code(error).is_some_and(|code| is_contention(&code)),
+            Self::Fenced(_) | Self::TimedOut | Self::Fault(_) => false,
+        }
+    }
+
+    /// Whether a row with a value that is unique exists already.
+    pub(super) fn is_duplicate(&self) -> bool {
+        match self {
+            Self::Database(error) => error
+                .as_database_error()
+                .is_some_and(|error| error.is_unique_violation()),
+            Self::Fenced(_) | Self::TimedOut | Self::Fault(_) => false,
+        }
+    }
+
+    /// What the caller gets. `address` names the database.
+    pub(super) fn at(self, address: &str) -> StoreError {
+        match self {
+            Self::Fenced(task) => {
+                metrics::counter!("agentmine_fenced_writes_total").increment(1);
+                StoreError::Fenced(task)
+            }
+            Self::TimedOut => {
+                StoreError::Unavailable(format!("{address}: no answer within the time limit"))
+            }
+            Self::Fault(reason) => StoreError::Fault(format!("{address}: {reason}")),
+            Self::Database(error) if is_outage(&error) => {
+                StoreError::Unavailable(format!("{address}: {error}"))
+            }
+            Self::Database(error) => StoreError::Fault(format!("{address}: {error}")),
+        }
+    }
+}
+
+fn is_outage(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => true,
+        error => code(error).is_some_and(|code| is_contention(&code) || is_away(&code)),
+    }
+}
+
+/// The database's own code for the error: an SQLSTATE, or SQLite's extended result code.
+pub(super) fn code(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}
+
+/// Postgres: serialization failure, deadlock, lock not available. SQLite: busy and locked.
+fn is_contention(code: &str) -> bool {
+    matches!(code, "40001" | "40P01" | "55P03") || matches!(sqlite_primary(code), Some(5 | 6))
+}
+
+/// Postgres: a broken connection (08), out of resources (53), starting, stopping or past a statement's time
+/// limit (57), a read-only server after a failover (25006). SQLite: a file that cannot be read, written or
+/// opened, a read-only or full disk.
+fn is_away(code: &str) -> bool {
+    match sqlite_primary(code) {
+        Some(primary) => matches!(primary, 8 | 10 | 13 | 14),
+        None => {
+            code == "25006"
+                || ["08", "53", "57"]
+                    .iter()
+                    .any(|class| code.starts_with(class))
+        }
+    }
+}
+
+/// SQLite's primary result code. An SQLSTATE has five characters, a result code of SQLite fewer.
+fn sqlite_primary(code: &str) -> Option<u32> {
+    let extended: u32 = (code.len() < 5).then(|| code.parse().ok()).flatten()?;
+    Some(extended & 0xff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passing_codes_are_told_from_lasting_ones() {
+        for code in ["40001", "40P01", "5", "6", "261", "517"] {
+            assert!(is_contention(code), "{code}");
+        }
+        for code in ["23505", "42P01", "1555", "2067", "787"] {
+            assert!(!is_contention(code) && !is_away(code), "{code}");
+        }
+        for code in ["57P01", "08006", "53300", "25006", "8", "13", "14", "1546"] {
+            assert!(is_away(code), "{code}");
+        }
+        assert!(!is_away("5"));
+    }
+}

@@ -1,0 +1,96 @@
+//! Steps, usage and checkpoints.
+//!
+//! A payload is stored as JSON text, not as jsonb: jsonb refuses `\u0000`, and a transcript has to come back
+//! as it went in.
+
+use agentmine_domain::{Lease, Seq, Step, TaskId, Usage};
+use async_trait::async_trait;
+
+use super::arg::args;
+use super::db::Dialect;
+use super::row::{CheckpointRow, StepRow};
+use super::store::SqlStore;
+use crate::{Checkpoint, JournalStore, NewStep, StoreError};
+
+#[async_trait]
+impl<D: Dialect> JournalStore for SqlStore<D> {
+    async fn append_step(&self, lease: &Lease, step: &NewStep) -> Result<Seq, StoreError> {
+        self.run("append_step", || D::append_step(&self.pool, lease, step))
+            .await
+    }
+
+    async fn record_usage(
+        &self,
+        lease: &Lease,
+        model: &str,
+        usage: &Usage,
+    ) -> Result<(), StoreError> {
+        let Usage {
+            model_calls,
+            tool_calls,
+            input_tokens,
+            cached_tokens,
+            output_tokens,
+            cost_micros,
+        } = *usage;
+        // `ended_at IS NULL` fences out a claim that commits while this statement waits: a claim ends the
+        // session.
+        self.execute_held(
+            lease,
+            "record_usage",
+            "UPDATE sessions SET model = $4, model_calls = $5, tool_calls = $6,
+                 input_tokens = $7, cached_tokens = $8, output_tokens = $9, cost_micros = $10
+             WHERE task = $1 AND epoch = $2 AND id = $3 AND ended_at IS NULL
+               AND EXISTS (SELECT 1 FROM tasks WHERE {held})",
+            args![
+                lease.task,
+                lease.epoch,
+                lease.session,
+                model,
+                model_calls,
+                tool_calls,
+                input_tokens,
+                cached_tokens,
+                output_tokens,
+                cost_micros,
+            ],
+        )
+        .await
+    }
+
+    /// A second checkpoint of a step replaces the first one: a worker that resumed at the step took it again.
+    async fn save_checkpoint(
+        &self,
+        lease: &Lease,
+        checkpoint: &Checkpoint,
+    ) -> Result<(), StoreError> {
+        let Checkpoint {
+            seq,
+            commit,
+            bundle,
+        } = checkpoint;
+        self.execute_held(
+            lease,
+            "save_checkpoint",
+            "INSERT INTO checkpoints (task, seq, epoch, commit_hash, bundle, recorded_at)
+             SELECT id, $3, $2, $4, $5, {now} FROM tasks WHERE {held}{lock shared}
+             ON CONFLICT (task, seq) DO UPDATE SET epoch = excluded.epoch,
+                 commit_hash = excluded.commit_hash, bundle = excluded.bundle,
+                 recorded_at = excluded.recorded_at",
+            args![lease.task, lease.epoch, *seq, commit, bundle.as_slice()],
+        )
+        .await
+    }
+
+    async fn steps(&self, task: TaskId) -> Result<Vec<Step>, StoreError> {
+        let of_task = "SELECT {columns} FROM steps WHERE task = $1 ORDER BY seq";
+        self.select::<StepRow, _>("steps", of_task, args![task])
+            .await
+    }
+
+    async fn checkpoints(&self, task: TaskId) -> Result<Vec<Checkpoint>, StoreError> {
+        let of_task = "SELECT {columns} FROM checkpoints WHERE task = $1 ORDER BY seq";
+        self.select::<CheckpointRow, _>("checkpoints", of_task, args![task])
+            .await
+    }
+}

@@ -1,0 +1,278 @@
+//! Claiming, holding and ending a lease.
+
+use std::time::Duration;
+
+use agentmine_domain::{Lease, Phase, SessionId, Task, TaskId, TaskState, WorkerId};
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::arg::args;
+use super::db::{Db, Dialect};
+use super::enqueue::wake;
+use super::failure::Failure;
+use super::lease_end::Ending;
+use super::row::{IdRow, RequestRow, TaskRow, lease_request};
+use super::store::SqlStore;
+use super::sweep::{expire_sessions, settle};
+use crate::{Claim, LeaseEnd, LeaseRequest, LeaseStore, StoreError};
+
+#[async_trait]
+impl<D: Dialect> LeaseStore for SqlStore<D> {
+    async fn claim(
+        &self,
+        task: TaskId,
+        worker: &WorkerId,
+        nonce: Uuid,
+        lease: Duration,
+        max_attempts: u32,
+    ) -> Result<Option<Claim>, StoreError> {
+        self.run("claim", || async {
+            let mut tx = self.transaction().await?;
+            // The clock, since the statement may have waited for the row longer than the lease lasts.
+            let taken: Option<TaskRow> = tx
+                .row(
+                    "UPDATE tasks SET state = 'leased', phase = 'preparing', epoch = epoch + 1,
+                         attempt = attempt + 1, owner = $2, nonce = $3, reason = NULL,
+                         updated_at = {now}, lease_until = {clock} + $4{ms}
+                     WHERE id = $1 AND request IS NULL AND attempt < $5
+                       AND (state = 'queued'
+                            OR (state = 'leased' AND lease_until <= {clock} AND nonce <> $3))
+                     RETURNING {columns}",
+                    args![task, &worker.0, nonce, lease, max_attempts],
+                )
+                .await?;
+            let claim = match taken {
+                Some(row) => Some(begin_session(&mut tx, row.try_into()?, worker).await?),
+                None => match own_claim(&mut tx, task, worker, nonce).await? {
+                    Some(own) => Some(own),
+                    None => {
+                        settle_unclaimable(&mut tx, task, max_attempts).await?;
+                        None
+                    }
+                },
+            };
+            tx.commit().await?;
+            let outcome = if claim.is_some() { "taken" } else { "none" };
+            metrics::counter!("agentmine_claims_total", "outcome" => outcome).increment(1);
+            Ok(claim)
+        })
+        .await
+    }
+
+    async fn claimable(&self, older_than: Duration, limit: u32) -> Result<Vec<TaskId>, StoreError> {
+        // A wake-up that is in the outbox and not due yet belongs to a release that waits.
+        self.select::<IdRow, _>(
+            "claimable",
+            "SELECT {columns} FROM tasks t
+             WHERE (state = 'queued' OR (state = 'leased' AND lease_until <= {now}))
+               AND updated_at <= {now} - $1{ms}
+               AND NOT EXISTS (SELECT 1 FROM outbox o
+                               WHERE o.task = t.id AND o.sent_at IS NULL AND o.due_at > {now})
+             ORDER BY priority DESC, created_at, number LIMIT $2",
+            args![older_than, limit],
+        )
+        .await
+    }
+
+    /// A lease that ran out and was not taken may still be extended: nobody else has acted on it.
+    async fn heartbeat(&self, lease: &Lease, extend: Duration) -> Result<LeaseRequest, StoreError> {
+        self.run("heartbeat", || async {
+            let mut db = self.connection().await?;
+            let request: Option<Option<String>> = db
+                .scalar(
+                    "UPDATE tasks SET lease_until = {clock} + $3{ms} WHERE {held} RETURNING request",
+                    args![lease.task, lease.epoch, extend],
+                )
+                .await?;
+            let request = request.ok_or(Failure::Fenced(lease.task))?;
+            lease_request(request.as_deref())
+        })
+        .await
+    }
+
+    async fn check(&self, lease: &Lease) -> Result<(), StoreError> {
+        self.run("check", || async {
+            let mut db = self.connection().await?;
+            let held: Option<i32> = db
+                .scalar(
+                    "SELECT 1 FROM tasks WHERE {held} AND lease_until > {now}",
+                    args![lease.task, lease.epoch],
+                )
+                .await?;
+            held.map(|_| ()).ok_or(Failure::Fenced(lease.task))
+        })
+        .await
+    }
+
+    async fn set_phase(&self, lease: &Lease, phase: Phase) -> Result<(), StoreError> {
+        self.execute_held(
+            lease,
+            "set_phase",
+            "UPDATE tasks SET phase = $3, updated_at = {now} WHERE {held}",
+            args![lease.task, lease.epoch, phase.as_str()],
+        )
+        .await
+    }
+
+    async fn end_lease(&self, lease: &Lease, end: &LeaseEnd) -> Result<(), StoreError> {
+        self.run("end_lease", || async {
+            let mut tx = self.transaction().await?;
+            let left: Option<RequestRow> = tx
+                .row(
+                    "SELECT {columns} FROM tasks WHERE {held}{lock}",
+                    args![lease.task, lease.epoch],
+                )
+                .await?;
+            let Some(left) = left else {
+                return ended_alike(&mut tx, lease, end).await;
+            };
+            let request = lease_request(left.request.as_deref())?;
+            let ending = Ending::of(end, request, left.request_reason.as_deref());
+            write_ending(&mut tx, lease, &ending).await?;
+            tx.commit().await?;
+            metrics::counter!("agentmine_sessions_ended_total", "end" => ending.session.as_str())
+                .increment(1);
+            Ok(())
+        })
+        .await
+    }
+}
+
+async fn begin_session<D: Dialect>(
+    tx: &mut Db<D>,
+    task: Task,
+    worker: &WorkerId,
+) -> Result<Claim, Failure> {
+    expire_sessions(tx, task.id).await?;
+    let session = tx
+        .scalar(
+            "INSERT INTO sessions (task, epoch, worker, started_at)
+             VALUES ($1, $2, $3, {now}) RETURNING id",
+            args![task.id, task.epoch, &worker.0],
+        )
+        .await?;
+    claim_of(task, session, worker)
+}
+
+/// The claim that an earlier attempt with this nonce made.
+async fn own_claim<D: Dialect>(
+    tx: &mut Db<D>,
+    task: TaskId,
+    worker: &WorkerId,
+    nonce: Uuid,
+) -> Result<Option<Claim>, Failure> {
+    let row: Option<TaskRow> = tx
+        .row(
+            "SELECT {columns} FROM tasks WHERE id = $1 AND nonce = $2 AND state = 'leased'",
+            args![task, nonce],
+        )
+        .await?;
+    let Some(task) = row.map(Task::try_from).transpose()? else {
+        return Ok(None);
+    };
+    let session = tx
+        .scalar(
+            "SELECT id FROM sessions WHERE task = $1 AND epoch = $2",
+            args![task.id, task.epoch],
+        )
+        .await?;
+    claim_of(task, session, worker).map(Some)
+}
+
+fn claim_of(task: Task, session: Option<i64>, worker: &WorkerId) -> Result<Claim, Failure> {
+    let session = session.ok_or_else(|| Failure::Fault("a leased task has no session".into()))?;
+    let lease = Lease {
+        task: task.id,
+        session: SessionId(session),
+        epoch: task.epoch,
+        worker: worker.clone(),
+    };
+    Ok(Claim { task, lease })
+}
+
+/// A row that cannot be claimed because it ran out of attempts, or because a person asked a dead worker to
+/// stop or pause it, gets the state that follows.
+async fn settle_unclaimable<D: Dialect>(
+    tx: &mut Db<D>,
+    task: TaskId,
+    max_attempts: u32,
+) -> Result<(), Failure> {
+    let found: Option<i32> = tx
+        .scalar(
+            "SELECT 1 FROM tasks
+             WHERE id = $1
+               AND ((state = 'queued' AND attempt >= $2)
+                    OR (state = 'leased' AND lease_until <= {clock}
+                        AND (request IS NOT NULL OR attempt >= $2))){lock}",
+            args![task, max_attempts],
+        )
+        .await?;
+    if found.is_some() {
+        settle(tx, task, max_attempts).await?;
+    }
+    Ok(())
+}
+
+async fn write_ending<D: Dialect>(
+    tx: &mut Db<D>,
+    lease: &Lease,
+    ending: &Ending<'_>,
+) -> Result<(), Failure> {
+    tx.execute(
+        "UPDATE tasks SET state = $2, phase = NULL, lease_until = NULL, nonce = NULL,
+             request = NULL, request_reason = NULL, reason = $3,
+             pull_request_url = COALESCE($4, pull_request_url),
+             attempt = CASE WHEN attempt > $5 THEN attempt - $5 ELSE 0 END, updated_at = {now}
+         WHERE id = $1",
+        args![
+            lease.task,
+            ending.state.as_str(),
+            ending.task_reason,
+            ending.pull_request_url,
+            ending.refunded_attempts,
+        ],
+    )
+    .await?;
+    tx.execute(
+        "UPDATE sessions SET ended_at = {now}, ending = $2, reason = $3
+         WHERE id = $1 AND ended_at IS NULL",
+        args![
+            lease.session,
+            ending.session.as_str(),
+            ending.session_reason
+        ],
+    )
+    .await?;
+    if let TaskState::Ended(_) = ending.state {
+        // Nobody resumes from here.
+        tx.execute("DELETE FROM checkpoints WHERE task = $1", args![lease.task])
+            .await?;
+    }
+    match ending.wake_after {
+        Some(delay) => wake(tx, lease.task, delay).await,
+        None => Ok(()),
+    }
+}
+
+/// The same end again, after a commit whose outcome was unknown, is not an error.
+async fn ended_alike<D: Dialect>(
+    tx: &mut Db<D>,
+    lease: &Lease,
+    end: &LeaseEnd,
+) -> Result<(), Failure> {
+    let ending = Ending::of(end, LeaseRequest::Continue, None);
+    let same: Option<i32> = tx
+        .scalar(
+            "SELECT 1 FROM sessions WHERE id = $1 AND task = $2 AND epoch = $3 AND ending = $4
+                 AND reason IS NOT DISTINCT FROM $5",
+            args![
+                lease.session,
+                lease.task,
+                lease.epoch,
+                ending.session.as_str(),
+                ending.session_reason,
+            ],
+        )
+        .await?;
+    same.map(|_| ()).ok_or(Failure::Fenced(lease.task))
+}

@@ -1,0 +1,94 @@
+//! What the end of a lease makes of the row and its session.
+
+use std::time::Duration;
+
+use agentmine_domain::{EndState, SessionEnd, TaskState};
+
+use crate::{Attempt, LeaseEnd, LeaseRequest};
+
+/// The row and the session as they are to be written.
+pub(super) struct Ending<'a> {
+    /// The row's state.
+    pub(super) state: TaskState,
+    /// The row's reason; a queued row has none.
+    pub(super) task_reason: Option<&'a str>,
+    /// Recorded if there is one.
+    pub(super) pull_request_url: Option<&'a str>,
+    /// Attempts that do not count.
+    pub(super) refunded_attempts: u32,
+    /// Until a queued row's wake-up is due.
+    pub(super) wake_after: Option<Duration>,
+    /// The session's end.
+    pub(super) session: SessionEnd,
+    /// The session's reason.
+    pub(super) session_reason: Option<&'a str>,
+}
+
+impl<'a> Ending<'a> {
+    /// A released task with a request is not queued again: no worker would act on the request.
+    pub(super) fn of(
+        end: &'a LeaseEnd,
+        request: LeaseRequest,
+        request_reason: Option<&'a str>,
+    ) -> Self {
+        match end {
+            LeaseEnd::Finish {
+                state,
+                reason,
+                pull_request_url,
+            } => {
+                let (session, requested) = match state {
+                    EndState::Done => (SessionEnd::Done, None),
+                    EndState::Failed => (SessionEnd::Failed, None),
+                    EndState::Stopped => (SessionEnd::Stopped, request_reason),
+                };
+                let reason = reason.as_deref().or(requested);
+                Self {
+                    state: TaskState::Ended(*state),
+                    task_reason: reason,
+                    pull_request_url: pull_request_url.as_deref(),
+                    refunded_attempts: 0,
+                    wake_after: None,
+                    session,
+                    session_reason: reason,
+                }
+            }
+            LeaseEnd::Pause { reason } => Self {
+                state: TaskState::Paused,
+                task_reason: request_reason.or(Some(reason)),
+                pull_request_url: None,
+                refunded_attempts: 1,
+                wake_after: None,
+                session: SessionEnd::Paused,
+                session_reason: Some(reason),
+            },
+            LeaseEnd::Release {
+                reason,
+                delay,
+                attempt,
+            } => {
+                let (state, task_reason, wake_after) = match request {
+                    LeaseRequest::Continue => (TaskState::Queued, None, Some(*delay)),
+                    LeaseRequest::Stop => {
+                        (TaskState::Ended(EndState::Stopped), request_reason, None)
+                    }
+                    LeaseRequest::Pause => {
+                        (TaskState::Paused, request_reason.or(Some(reason)), None)
+                    }
+                };
+                Self {
+                    state,
+                    task_reason,
+                    pull_request_url: None,
+                    refunded_attempts: match attempt {
+                        Attempt::Charged => 0,
+                        Attempt::Refunded => 1,
+                    },
+                    wake_after,
+                    session: SessionEnd::Released,
+                    session_reason: Some(reason),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The store over SQL, written once for both databases.
+//!
+//! A statement is a template: where the two databases differ it has a word in braces, which each
+//! [`db::Dialect`] fills in. What a database does in a way of its own (locks, the append, the relay) is a
+//! function of its dialect.
+//!
+//! Row locks do the ordering. A fenced write finds the row by (task, epoch, leased) and locks it in the same
+//! statement or transaction. A claim therefore either comes wholly before the write, which is then refused,
+//! or waits for it. SQLite has one lock instead: a write is one statement or a `BEGIN IMMEDIATE` transaction.
+
+mod arg;
+mod db;
+mod effects;
+mod enqueue;
+mod failure;
+mod journal;
+mod lease;
+mod lease_end;
+mod postgres;
+mod row;
+mod sqlite;
+mod store;
+mod sweep;
+mod tasks;
+
+pub(crate) use postgres::open as open_postgres;
+pub(crate) use sqlite::open as open_sqlite;
+pub(crate) use store::Role;

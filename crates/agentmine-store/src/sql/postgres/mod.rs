@@ -1,0 +1,109 @@
+//! What is Postgres's own.
+
+mod open;
+
+use agentmine_domain::{Lease, Seq};
+use sqlx::{Arguments as _, Pool, Postgres};
+
+use super::arg::{Arg, args, bind};
+use super::db::{AnyRow, Db, Dialect, Relayed, statements};
+use super::failure::Failure;
+use super::row::EntryRow;
+use crate::migrations::{self, Embedded};
+use crate::{NewStep, Publish};
+pub(crate) use open::open;
+
+/// Keeps numbers free of gaps. Held for milliseconds, and only to record a new item.
+const NUMBER_LOCK: i64 = 0x6167_656e_746d_0001;
+const SWEEP_LOCK: i64 = 0x6167_656e_746d_0002;
+
+impl Dialect for Postgres {
+    const MIGRATIONS: &'static [Embedded] = migrations::POSTGRES;
+    const BEGIN: &'static str = "BEGIN";
+    const NOW: &'static str = "now()";
+    const CLOCK: &'static str = "clock_timestamp()";
+    const MS: &'static str = " * interval '1 millisecond'";
+    const LOCK: &'static str = " FOR NO KEY UPDATE";
+    const LOCK_FREE: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
+    const LOCK_SHARED: &'static str = " FOR SHARE";
+
+    statements!(|id| id);
+
+    async fn lock_numbers(tx: &mut Db<Self>) -> Result<(), Failure> {
+        tx.execute("SELECT pg_advisory_xact_lock($1)", args![NUMBER_LOCK])
+            .await?;
+        Ok(())
+    }
+
+    async fn lock_sweep(tx: &mut Db<Self>) -> Result<bool, Failure> {
+        let lock = "SELECT pg_try_advisory_xact_lock($1)";
+        Ok(tx.scalar(lock, args![SWEEP_LOCK]).await?.unwrap_or(false))
+    }
+
+    /// One statement: the row's counter gives the number under the row's lock, so the journal has no gaps, and
+    /// a row that is not ours gives none. Two attempts at one step at the same time both pass the look for the
+    /// token; the second one is then rolled back by the unique token.
+    async fn append_step(pool: &Pool<Self>, lease: &Lease, step: &NewStep) -> Result<Seq, Failure> {
+        let mut db = Db::connection(pool).await?;
+        let payload = step.payload.to_string();
+        let appended = db
+            .scalar::<i64>(
+                "WITH held AS (
+                     UPDATE tasks SET last_seq = last_seq + 1
+                     WHERE {held} AND NOT EXISTS (SELECT 1 FROM steps WHERE token = $3)
+                     RETURNING id, last_seq)
+                 INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, token)
+                 SELECT id, last_seq, $2, $4, $5, $6, $3 FROM held RETURNING seq",
+                args![
+                    lease.task,
+                    lease.epoch,
+                    step.token.0,
+                    step.kind.as_str(),
+                    &payload,
+                    step.duration_ms,
+                ],
+            )
+            .await;
+        match appended {
+            Ok(Some(seq)) => return Ok(Seq(seq)),
+            Ok(None) => {}
+            Err(failure) if failure.is_duplicate() => {}
+            Err(failure) => return Err(failure),
+        }
+        let of_token = "SELECT seq FROM steps WHERE token = $1";
+        let seq = db.scalar(of_token, args![step.token.0]).await?;
+        seq.map(Seq).ok_or(Failure::Fenced(lease.task))
+    }
+
+    /// Entries are locked with `SKIP LOCKED` while they are published, so relays share the work without
+    /// waiting for each other. A relay that dies between a publish and its commit sends the entry again; a
+    /// second wake-up costs one look at the row. Task rows are not locked: the claim that a message causes must
+    /// not wait for this transaction.
+    async fn relay(
+        pool: &Pool<Self>,
+        limit: u32,
+        publish: &dyn Publish,
+    ) -> Result<Relayed, Failure> {
+        let mut tx = Db::transaction(pool).await?;
+        let due: Vec<EntryRow> = tx
+            .rows(
+                "SELECT o.id, o.task, t.priority FROM outbox o JOIN tasks t ON t.id = o.task
+                 WHERE o.sent_at IS NULL AND o.due_at <= {now}
+                 ORDER BY o.due_at, o.id LIMIT $1 FOR UPDATE OF o SKIP LOCKED",
+                args![limit],
+            )
+            .await?;
+        let mut relayed = Relayed::default();
+        for entry in due {
+            if let Err(reason) = publish.publish(&entry.wake_up()?).await {
+                relayed.refused = Some(reason);
+                break;
+            }
+            let sent = "UPDATE outbox SET sent_at = clock_timestamp() WHERE id = $1";
+            tx.execute(sent, args![entry.id]).await?;
+            relayed.sent += 1;
+        }
+        tx.commit().await?;
+        Ok(relayed)
+    }
+}

@@ -1,0 +1,109 @@
+//! Connecting, creating the database where it is missing, and migrating it.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection as _, PgConnection, Postgres};
+
+use crate::migrations;
+use crate::sql::failure::{Failure, code};
+use crate::sql::store::{Role, SqlStore};
+use crate::{Store as _, StoreError};
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Opens a pool. In the main role the database is created and migrated first.
+pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Postgres>, StoreError> {
+    let options = PgConnectOptions::from_str(url)
+        .map_err(|_| StoreError::Fault("store.url is not a valid postgres:// URL".into()))?
+        .application_name("agentmine");
+    let address = address(&options);
+    let (connections, limit) = match role {
+        Role::Main(connections) => {
+            migrate(&options)
+                .await
+                .map_err(|error| error.at(&address))?;
+            (connections.max(1), Duration::from_secs(30))
+        }
+        Role::Heartbeat => (2, Duration::from_secs(5)),
+    };
+    let limit_sql = format!("SET statement_timeout = {}", limit.as_millis());
+    let pool = PgPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(CONNECT_LIMIT)
+        .idle_timeout(Duration::from_secs(300))
+        .after_connect(move |connection, _| {
+            let sql = sqlx::AssertSqlSafe(limit_sql.clone());
+            Box::pin(async move {
+                sqlx::query(sql).execute(connection).await?;
+                Ok(())
+            })
+        })
+        .connect_lazy_with(options);
+    let store = SqlStore {
+        pool,
+        address,
+        limit,
+    };
+    store.healthy().await?;
+    Ok(store)
+}
+
+/// `host:port/database`.
+fn address(options: &PgConnectOptions) -> String {
+    let host = match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => options.get_host().to_owned(),
+    };
+    let database = options.get_database().unwrap_or(options.get_username());
+    format!("{host}:{}/{database}", options.get_port())
+}
+
+async fn migrate(options: &PgConnectOptions) -> Result<(), Failure> {
+    let mut connection = match attempt(options).await {
+        Err(error) if code(&error).as_deref() == Some("3D000") => {
+            create_database(options).await?;
+            attempt(options).await?
+        }
+        outcome => outcome?,
+    };
+    let migrator = migrations::migrator(migrations::POSTGRES);
+    migrator.run(&mut connection).await?;
+    Ok(connection.close().await?)
+}
+
+async fn attempt(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    tokio::time::timeout(CONNECT_LIMIT, PgConnection::connect_with(options))
+        .await
+        .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+}
+
+/// Creates the database through the one that every server has. Another process may be doing the same.
+async fn create_database(options: &PgConnectOptions) -> Result<(), Failure> {
+    let name = options.get_database().unwrap_or_default();
+    let failed = |why: String| {
+        Failure::Fault(format!(
+            "database \"{name}\" does not exist and could not be created: {why}; \
+             create it, or give the user CREATEDB"
+        ))
+    };
+    let mut connection = attempt(&options.clone().database("postgres"))
+        .await
+        .map_err(|error| failed(error.to_string()))?;
+    let sql = format!("CREATE DATABASE \"{}\"", name.replace('"', "\"\""));
+    for pause in [100, 300, 900, 0] {
+        let created = sqlx::query(sqlx::AssertSqlSafe(sql.clone()))
+            .execute(&mut connection)
+            .await;
+        let Err(error) = created else { return Ok(()) };
+        match code(&error).as_deref() {
+            // It exists by now, or is being created at this moment.
+            Some("42P04" | "23505") => return Ok(()),
+            // The template is busy with another CREATE DATABASE.
+            Some("55006") if pause > 0 => tokio::time::sleep(Duration::from_millis(pause)).await,
+            _ => return Err(failed(error.to_string())),
+        }
+    }
+    Err(failed("the server is busy".into()))
+}

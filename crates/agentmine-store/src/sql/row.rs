@@ -1,0 +1,311 @@
+//! Rows, and how they become domain types. A column is named once, here.
+
+use agentmine_domain::{
+    EndState, Epoch, ItemRef, Phase, Priority, Seq, Session, SessionId, Step, Task, TaskId,
+    TaskNumber, TaskState, Usage, WakeUp, WorkerId,
+};
+use chrono::{DateTime, SubsecRound as _, TimeZone as _, Utc};
+use sqlx::error::BoxDynError;
+use sqlx::{Database, Decode, Postgres, Sqlite, Type};
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+use super::db::AnyRow;
+use super::failure::Failure;
+use crate::{Checkpoint, LeaseRequest};
+
+/// Declares a row, and the columns that fill it. sqlx has a derive for this, but its macro crate compiles
+/// SQLite and most of sqlx a second time.
+macro_rules! row {
+    ($(#[$doc:meta])* $name:ident { $first:ident: $first_type:ty $(, $field:ident: $type:ty)* $(,)? }) => {
+        $(#[$doc])*
+        pub(super) struct $name { pub(super) $first: $first_type, $(pub(super) $field: $type,)* }
+
+        impl<'r, R> sqlx::FromRow<'r, R> for $name
+        where
+            R: sqlx::Row,
+            &'static str: sqlx::ColumnIndex<R>,
+            $first_type: Decode<'r, R::Database> + Type<R::Database>,
+            $($type: Decode<'r, R::Database> + Type<R::Database>,)*
+        {
+            fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
+                Ok(Self {
+                    $first: row.try_get(stringify!($first))?,
+                    $($field: row.try_get(stringify!($field))?,)*
+                })
+            }
+        }
+
+        impl AnyRow for $name {
+            const COLUMNS: &'static str =
+                concat!(stringify!($first) $(, ", ", stringify!($field))*);
+        }
+    };
+}
+
+row!(TaskRow {
+    id: Id,
+    number: i64,
+    tracker: String,
+    host: String,
+    repo_id: String,
+    repo_path: String,
+    item_kind: String,
+    item_number: i64,
+    trigger_event: String,
+    title: String,
+    url: String,
+    priority: i16,
+    state: String,
+    phase: Option<String>,
+    epoch: i64,
+    attempt: i32,
+    owner: Option<String>,
+    lease_until: Option<Timestamp>,
+    reason: Option<String>,
+    pull_request_url: Option<String>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+});
+
+impl TryFrom<TaskRow> for Task {
+    type Error = Failure;
+
+    fn try_from(row: TaskRow) -> Result<Self, Failure> {
+        Ok(Self {
+            id: row.id.into(),
+            number: TaskNumber(row.number),
+            item: ItemRef {
+                tracker: row.tracker.parse()?,
+                host: row.host,
+                repo_id: row.repo_id,
+                repo_path: row.repo_path,
+                kind: row.item_kind.parse()?,
+                number: unsigned(row.item_number)?,
+            },
+            trigger: row.trigger_event,
+            title: row.title,
+            url: row.url,
+            priority: priority(row.priority)?,
+            state: state(&row.state, row.phase.as_deref())?,
+            epoch: Epoch(row.epoch),
+            attempt: unsigned(row.attempt)?,
+            owner: row.owner.map(WorkerId),
+            lease_until: row.lease_until.map(|time| time.0),
+            reason: row.reason,
+            pull_request_url: row.pull_request_url,
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
+        })
+    }
+}
+
+row!(SessionRow {
+    id: i64,
+    task: Id,
+    task_number: i64,
+    epoch: i64,
+    worker: String,
+    model: Option<String>,
+    started_at: Timestamp,
+    ended_at: Option<Timestamp>,
+    ending: Option<String>,
+    reason: Option<String>,
+    model_calls: i32,
+    tool_calls: i32,
+    input_tokens: i64,
+    cached_tokens: i64,
+    output_tokens: i64,
+    cost_micros: i64,
+});
+
+impl TryFrom<SessionRow> for Session {
+    type Error = Failure;
+
+    fn try_from(row: SessionRow) -> Result<Self, Failure> {
+        Ok(Self {
+            id: SessionId(row.id),
+            task: row.task.into(),
+            task_number: TaskNumber(row.task_number),
+            epoch: Epoch(row.epoch),
+            worker: WorkerId(row.worker),
+            model: row.model,
+            started_at: row.started_at.0,
+            ended_at: row.ended_at.map(|time| time.0),
+            end: row.ending.map(|end| end.parse()).transpose()?,
+            reason: row.reason,
+            usage: Usage {
+                model_calls: unsigned(row.model_calls)?,
+                tool_calls: unsigned(row.tool_calls)?,
+                input_tokens: unsigned(row.input_tokens)?,
+                cached_tokens: unsigned(row.cached_tokens)?,
+                output_tokens: unsigned(row.output_tokens)?,
+                cost_micros: unsigned(row.cost_micros)?,
+            },
+        })
+    }
+}
+
+row!(StepRow {
+    seq: i64,
+    epoch: i64,
+    kind: String,
+    payload: String,
+    duration_ms: i64,
+    recorded_at: Timestamp,
+});
+
+impl TryFrom<StepRow> for Step {
+    type Error = Failure;
+
+    fn try_from(row: StepRow) -> Result<Self, Failure> {
+        Ok(Self {
+            seq: Seq(row.seq),
+            epoch: Epoch(row.epoch),
+            kind: row.kind.parse()?,
+            payload: row.payload.parse()?,
+            duration_ms: unsigned(row.duration_ms)?,
+            at: row.recorded_at.0,
+        })
+    }
+}
+
+row!(CheckpointRow {
+    seq: i64,
+    commit_hash: String,
+    bundle: Vec<u8>,
+});
+
+impl TryFrom<CheckpointRow> for Checkpoint {
+    type Error = Failure;
+
+    fn try_from(row: CheckpointRow) -> Result<Self, Failure> {
+        Ok(Self {
+            seq: Seq(row.seq),
+            commit: row.commit_hash,
+            bundle: row.bundle,
+        })
+    }
+}
+
+row!(
+    /// What a person asked of a leased row.
+    RequestRow {
+        request: Option<String>,
+        request_reason: Option<String>,
+    }
+);
+
+row!(
+    /// A due outbox entry.
+    EntryRow {
+        id: i64,
+        task: Id,
+        priority: i16,
+    }
+);
+
+row!(IdRow { id: Id });
+
+impl TryFrom<IdRow> for TaskId {
+    type Error = Failure;
+
+    fn try_from(row: IdRow) -> Result<Self, Failure> {
+        Ok(row.id.into())
+    }
+}
+
+row!(CountRow {
+    state: String,
+    count: i64,
+});
+
+impl EntryRow {
+    pub(super) fn wake_up(&self) -> Result<WakeUp, Failure> {
+        Ok(WakeUp {
+            task: TaskId(self.task.0),
+            priority: priority(self.priority)?,
+        })
+    }
+}
+
+/// A UUID. SQLite holds it as text.
+pub(super) struct Id(Uuid);
+
+impl From<Id> for TaskId {
+    fn from(id: Id) -> Self {
+        Self(id.0)
+    }
+}
+
+/// A time in whole milliseconds. SQLite holds it as milliseconds since 1970, UTC.
+pub(super) struct Timestamp(DateTime<Utc>);
+
+/// Reads a column type in one database by way of a type that sqlx knows.
+macro_rules! column {
+    ($name:ident, $database:ty, $as:ty, $convert:expr) => {
+        impl Type<$database> for $name {
+            fn type_info() -> <$database as Database>::TypeInfo {
+                <$as as Type<$database>>::type_info()
+            }
+        }
+
+        impl<'r> Decode<'r, $database> for $name {
+            fn decode(value: <$database as Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
+                let convert: fn($as) -> Result<Self, BoxDynError> = $convert;
+                convert(<$as as Decode<'r, $database>>::decode(value)?)
+            }
+        }
+    };
+}
+
+column!(Id, Postgres, Uuid, |id| Ok(Self(id)));
+column!(Id, Sqlite, Hyphenated, |id| Ok(Self(id.into_uuid())));
+column!(Timestamp, Postgres, DateTime<Utc>, |time| Ok(Self(
+    time.trunc_subsecs(3)
+)));
+column!(Timestamp, Sqlite, i64, |millis| {
+    let time = Utc.timestamp_millis_opt(millis).single();
+    time.map(Self)
+        .ok_or_else(|| format!("{millis} is no time").into())
+});
+
+/// The number of a priority: its order.
+pub(super) fn priority_number(priority: Priority) -> i64 {
+    match priority {
+        Priority::Low => 0,
+        Priority::Medium => 1,
+        Priority::High => 2,
+        Priority::Critical => 3,
+    }
+}
+
+pub(super) fn priority(number: i16) -> Result<Priority, Failure> {
+    let of_number = |p: &&Priority| priority_number(**p) == i64::from(number);
+    let found = Priority::ALL.iter().find(of_number).copied();
+    found.ok_or_else(|| Failure::Fault(format!("a row has the priority {number}")))
+}
+
+fn state(state: &str, phase: Option<&str>) -> Result<TaskState, Failure> {
+    Ok(match (state, phase) {
+        ("queued", _) => TaskState::Queued,
+        ("paused", _) => TaskState::Paused,
+        ("leased", Some(phase)) => TaskState::Leased(phase.parse::<Phase>()?),
+        ("leased", None) => return Err(Failure::Fault("a leased row has no phase".into())),
+        (ended, _) => TaskState::Ended(ended.parse::<EndState>()?),
+    })
+}
+
+/// The request in a leased row.
+pub(super) fn lease_request(request: Option<&str>) -> Result<LeaseRequest, Failure> {
+    match request {
+        None => Ok(LeaseRequest::Continue),
+        Some("stop") => Ok(LeaseRequest::Stop),
+        Some("pause") => Ok(LeaseRequest::Pause),
+        Some(other) => Err(Failure::Fault(format!("a row has the request {other:?}"))),
+    }
+}
+
+fn unsigned<F: Copy + std::fmt::Display, T: TryFrom<F>>(n: F) -> Result<T, Failure> {
+    T::try_from(n).map_err(|_| Failure::Fault(format!("a row has {n}, which is out of range")))
+}

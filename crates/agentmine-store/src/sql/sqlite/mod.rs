@@ -1,0 +1,123 @@
+//! What is SQLite's own.
+//!
+//! Time is SQLite's own clock, in milliseconds. The file is in WAL mode with `synchronous = NORMAL`: the death of
+//! a process loses nothing; a power cut may lose the last transactions, never the file.
+
+mod open;
+
+use std::time::Duration;
+
+use agentmine_domain::{Lease, Seq};
+use sqlx::{Arguments as _, Pool, Sqlite};
+use uuid::Uuid;
+
+use super::arg::{Arg, args, bind};
+use super::db::{AnyRow, Db, Dialect, Relayed, statements};
+use super::failure::Failure;
+use super::row::EntryRow;
+use crate::migrations::{self, Embedded};
+use crate::{NewStep, Publish};
+pub(crate) use open::open;
+
+/// How long taken entries stay with their relay.
+const TAKEN_FOR: Duration = Duration::from_secs(60);
+
+impl Dialect for Sqlite {
+    const MIGRATIONS: &'static [Embedded] = migrations::SQLITE;
+    const BEGIN: &'static str = "BEGIN IMMEDIATE";
+    const NOW: &'static str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
+    const CLOCK: &'static str = Self::NOW;
+    const MS: &'static str = "";
+    // The write lock is the lock.
+    const LOCK: &'static str = "";
+    const LOCK_FREE: &'static str = "";
+    const LOCK_SHARED: &'static str = "";
+
+    statements!(Uuid::hyphenated);
+
+    async fn lock_numbers(_: &mut Db<Self>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Two sweeps come one after the other, and the second finds nothing left to do.
+    async fn lock_sweep(_: &mut Db<Self>) -> Result<bool, Failure> {
+        Ok(true)
+    }
+
+    async fn append_step(pool: &Pool<Self>, lease: &Lease, step: &NewStep) -> Result<Seq, Failure> {
+        let mut tx = Db::transaction(pool).await?;
+        let of_token = "SELECT seq FROM steps WHERE token = $1";
+        if let Some(seq) = tx.scalar(of_token, args![step.token.0]).await? {
+            return Ok(Seq(seq));
+        }
+        let seq: Option<i64> = tx
+            .scalar(
+                "UPDATE tasks SET last_seq = last_seq + 1 WHERE {held} RETURNING last_seq",
+                args![lease.task, lease.epoch],
+            )
+            .await?;
+        let seq = Seq(seq.ok_or(Failure::Fenced(lease.task))?);
+        let payload = step.payload.to_string();
+        tx.execute(
+            "INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, recorded_at, token)
+             VALUES ($1, $2, $3, $4, $5, $6, {now}, $7)",
+            args![
+                lease.task,
+                seq,
+                lease.epoch,
+                step.kind.as_str(),
+                &payload,
+                step.duration_ms,
+                step.token.0,
+            ],
+        )
+        .await?;
+        tx.commit().await?;
+        Ok(seq)
+    }
+
+    /// SQLite has no row locks to skip, and the write lock must not be held while a broker answers, so a relay
+    /// takes entries for a while by marking them. A relay that dies leaves them taken until then. One that is
+    /// slower than that may see an entry sent twice, which costs one look at the row.
+    async fn relay(
+        pool: &Pool<Self>,
+        limit: u32,
+        publish: &dyn Publish,
+    ) -> Result<Relayed, Failure> {
+        let mut relayed = Relayed::default();
+        for entry in take(pool, limit).await? {
+            if relayed.refused.is_none() {
+                relayed.refused = publish.publish(&entry.wake_up()?).await.err();
+            }
+            let record = match relayed.refused {
+                None => "UPDATE outbox SET sent_at = {now} WHERE id = $1",
+                Some(_) => "UPDATE outbox SET taken_until = 0 WHERE id = $1",
+            };
+            let mut db = Db::connection(pool).await?;
+            db.execute(record, args![entry.id]).await?;
+            relayed.sent += u64::from(relayed.refused.is_none());
+        }
+        Ok(relayed)
+    }
+}
+
+async fn take(pool: &Pool<Sqlite>, limit: u32) -> Result<Vec<EntryRow>, Failure> {
+    let mut tx = Db::transaction(pool).await?;
+    let due: Vec<EntryRow> = tx
+        .rows(
+            "SELECT o.id, o.task, t.priority FROM outbox o JOIN tasks t ON t.id = o.task
+             WHERE o.sent_at IS NULL AND o.due_at <= {now} AND o.taken_until <= {now}
+             ORDER BY o.due_at, o.id LIMIT $1",
+            args![limit],
+        )
+        .await?;
+    for entry in &due {
+        tx.execute(
+            "UPDATE outbox SET taken_until = {now} + $2 WHERE id = $1",
+            args![entry.id, TAKEN_FOR],
+        )
+        .await?;
+    }
+    tx.commit().await?;
+    Ok(due)
+}

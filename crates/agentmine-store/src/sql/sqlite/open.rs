@@ -1,0 +1,77 @@
+//! Opening the file, creating it where it is missing, and migrating it.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Connection as _, Sqlite, SqlitePool};
+
+use crate::StoreError;
+use crate::migrations;
+use crate::sql::failure::Failure;
+use crate::sql::store::{Role, SqlStore};
+
+/// How long a writer waits for the one before it.
+const BUSY_LIMIT: Duration = Duration::from_secs(5);
+
+/// Opens the file and migrates it.
+pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Sqlite>, StoreError> {
+    let connections = match role {
+        Role::Main(connections) => connections.max(1),
+        Role::Heartbeat => 1,
+    };
+    let options = SqliteConnectOptions::from_str(url)
+        .map_err(|error| StoreError::Fault(format!("store.url: {error}")))?
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Normal)
+        .busy_timeout(BUSY_LIMIT)
+        .foreign_keys(true);
+    let address = options.get_filename().display().to_string();
+    create_folder_of(options.get_filename()).map_err(|error| error.at(&address))?;
+    let pool = SqlitePoolOptions::new()
+        .max_connections(connections)
+        .idle_timeout(Duration::from_secs(300))
+        .max_lifetime(None)
+        .acquire_timeout(BUSY_LIMIT)
+        .connect_lazy_with(options);
+    migrate(&pool).await.map_err(|error| error.at(&address))?;
+    Ok(SqlStore {
+        pool,
+        address,
+        limit: Duration::from_secs(30),
+    })
+}
+
+/// sqlx takes no lock of its own on SQLite, so all migrations run in one write transaction. Foreign keys are
+/// off for that connection meanwhile, as a migration that makes a table anew needs.
+async fn migrate(pool: &SqlitePool) -> Result<(), Failure> {
+    let migrator = migrations::migrator(migrations::SQLITE);
+    let mut connection = pool.acquire().await?;
+    sqlx::query("PRAGMA foreign_keys = OFF")
+        .execute(&mut *connection)
+        .await?;
+    let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
+    migrator.run_direct(None, &mut *tx, false).await?;
+    let broken = sqlx::query("PRAGMA foreign_key_check")
+        .fetch_optional(&mut *tx)
+        .await?;
+    if broken.is_some() {
+        let reason = "migrating the schema left a foreign key without its row";
+        return Err(Failure::Fault(reason.into()));
+    }
+    tx.commit().await?;
+    sqlx::query("PRAGMA foreign_keys = ON")
+        .execute(&mut *connection)
+        .await?;
+    Ok(())
+}
+
+fn create_folder_of(file: &Path) -> Result<(), Failure> {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => std::fs::create_dir_all(folder)
+            .map_err(|error| Failure::Fault(format!("creating the folder: {error}"))),
+        _ => Ok(()),
+    }
+}

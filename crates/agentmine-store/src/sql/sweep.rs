@@ -1,0 +1,148 @@
+//! Repairs what a dead worker, a wiped broker or a lost message left behind.
+
+use std::time::Duration;
+
+use agentmine_domain::{Epoch, SandboxFate, TaskId};
+use async_trait::async_trait;
+
+use super::arg::args;
+use super::db::{Db, Dialect};
+use super::enqueue::wake;
+use super::failure::Failure;
+use super::row::IdRow;
+use super::store::SqlStore;
+use crate::{StoreError, SweepPolicy, SweepReport, SweepStore};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[async_trait]
+impl<D: Dialect> SweepStore for SqlStore<D> {
+    async fn sweep(&self, policy: &SweepPolicy) -> Result<SweepReport, StoreError> {
+        self.run("sweep", || async {
+            let mut report = SweepReport::default();
+            let mut tx = self.transaction().await?;
+            if !D::lock_sweep(&mut tx).await? {
+                return Ok(report);
+            }
+            // A locked row is being claimed or extended at this moment.
+            let expired: Vec<IdRow> = tx
+                .rows(
+                    "SELECT {columns} FROM tasks WHERE state = 'leased' AND lease_until <= {now}
+                     ORDER BY number{lock free}",
+                    &[],
+                )
+                .await?;
+            let leases_expired = expired.len() as u64;
+            for row in expired {
+                let task = TaskId::try_from(row)?;
+                match settle(&mut tx, task, policy.max_attempts).await?.as_str() {
+                    "queued" => {
+                        wake(&mut tx, task, Duration::ZERO).await?;
+                        report.requeued.push(task);
+                    }
+                    "failed" => report.failed.push(task),
+                    // Stopped or paused, as a person had asked of the dead worker.
+                    _ => {}
+                }
+            }
+            report.rewoken = rewake(&mut tx, policy.wakeup_after).await?;
+            // Sent entries serve only to see whether a wake-up is recent.
+            tx.execute(
+                "DELETE FROM outbox WHERE sent_at < {now} - $1{ms}",
+                args![policy.wakeup_after.max(DAY)],
+            )
+            .await?;
+            tx.commit().await?;
+            metrics::counter!("agentmine_leases_expired_total").increment(leases_expired);
+            metrics::counter!("agentmine_tasks_rewoken_total").increment(report.rewoken);
+            Ok(report)
+        })
+        .await
+    }
+
+    async fn sandbox_fate(&self, task: TaskId, epoch: Epoch) -> Result<SandboxFate, StoreError> {
+        self.run("sandbox_fate", || async {
+            let mut db = self.connection().await?;
+            let alive: Option<bool> = db
+                .scalar(
+                    "SELECT state = 'leased' AND epoch = $2 AND COALESCE(lease_until > {now}, false)
+                     FROM tasks WHERE id = $1",
+                    args![task, epoch],
+                )
+                .await?;
+            Ok(match alive {
+                None => SandboxFate::Unknown,
+                Some(true) => SandboxFate::Alive,
+                Some(false) => SandboxFate::Dead,
+            })
+        })
+        .await
+    }
+
+    async fn fail_queued(&self, task: TaskId, reason: &str) -> Result<bool, StoreError> {
+        let rows = self
+            .execute(
+                "fail_queued",
+                "UPDATE tasks SET state = 'failed', reason = $2, updated_at = {now}
+                 WHERE id = $1 AND state = 'queued'",
+                args![task, reason],
+            )
+            .await?;
+        Ok(rows > 0)
+    }
+}
+
+/// Gives queued rows without a recent wake-up another one.
+async fn rewake<D: Dialect>(tx: &mut Db<D>, wakeup_after: Duration) -> Result<u64, Failure> {
+    tx.execute(
+        "INSERT INTO outbox (task, due_at)
+         SELECT id, {now} FROM tasks t
+         WHERE state = 'queued' AND updated_at <= {now} - $1{ms}
+           AND NOT EXISTS (
+               SELECT 1 FROM outbox o WHERE o.task = t.id
+                 AND (o.sent_at IS NULL OR o.sent_at > {now} - $1{ms}))",
+        args![wakeup_after],
+    )
+    .await
+}
+
+/// Ends the sessions of a worker that is gone.
+pub(super) async fn expire_sessions<D: Dialect>(
+    tx: &mut Db<D>,
+    task: TaskId,
+) -> Result<(), Failure> {
+    tx.execute(
+        "UPDATE sessions SET ended_at = {now}, ending = 'expired', reason = 'the lease ran out'
+         WHERE task = $1 AND ended_at IS NULL",
+        args![task],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Gives a locked row that no worker holds the state that follows, and returns it: the one that a person
+/// requested, failed if the task ran out of attempts, else queued.
+pub(super) async fn settle<D: Dialect>(
+    tx: &mut Db<D>,
+    task: TaskId,
+    max_attempts: u32,
+) -> Result<String, Failure> {
+    expire_sessions(tx, task).await?;
+    let state = tx
+        .scalar(
+            "UPDATE tasks SET
+                 state = CASE WHEN request = 'stop' THEN 'stopped' WHEN request = 'pause' THEN 'paused'
+                              WHEN attempt >= $2 THEN 'failed' ELSE 'queued' END,
+                 reason = CASE WHEN request IS NOT NULL THEN request_reason
+                               WHEN attempt >= $2 THEN 'gave up after ' || attempt || ' attempts'
+                                   || COALESCE('; the last one: ' || (
+                                       SELECT s.reason FROM sessions s WHERE s.task = tasks.id
+                                       ORDER BY s.id DESC LIMIT 1), '') END,
+                 phase = NULL, lease_until = NULL, nonce = NULL, request = NULL,
+                 request_reason = NULL, updated_at = {now}
+             WHERE id = $1 RETURNING state",
+            args![task, max_attempts],
+        )
+        .await?;
+    state.ok_or_else(|| Failure::Fault(format!("task {task} vanished under its lock")))
+}

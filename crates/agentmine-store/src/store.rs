@@ -1,0 +1,179 @@
+//! The store's operations, one trait for each group of callers.
+
+use std::time::Duration;
+
+use agentmine_domain::{
+    EffectKey, Epoch, Lease, NewTask, Phase, SandboxFate, Seq, Session, SessionId, Step, Task,
+    TaskId, TaskNumber, Usage, WorkerId,
+};
+use async_trait::async_trait;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::{
+    Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish, RelayError,
+    StoreError, SweepPolicy, SweepReport, TaskFilter,
+};
+
+/// The database. Object-safe.
+#[async_trait]
+pub trait Store:
+    EnqueueStore + LeaseStore + JournalStore + EffectStore + SweepStore + TaskStore
+{
+    /// Whether the database answers and its schema is the one this version needs; for `/ready`.
+    async fn healthy(&self) -> Result<(), StoreError>;
+
+    /// Closes the connections in good order.
+    async fn close(&self);
+}
+
+/// Recording tasks.
+#[async_trait]
+pub trait EnqueueStore: Send + Sync + 'static {
+    /// Records a task and its wake-up in one transaction, unless the item has a task that is not
+    /// over or the same trigger already created one.
+    async fn enqueue(&self, new: &NewTask) -> Result<Enqueued, StoreError>;
+
+    /// Publishes due outbox entries, at most `limit`, and marks each one sent only after `Ok`. Safe
+    /// from any number of processes at once. Returns how many were sent. Stops at the first
+    /// failure, and returns it after recording what was sent.
+    async fn relay_outbox(&self, limit: u32, publish: &dyn Publish) -> Result<u64, RelayError>;
+}
+
+/// Claiming and holding a task.
+#[async_trait]
+pub trait LeaseStore: Send + Sync + 'static {
+    /// Takes a lease on the row if it is queued or its lease has run out: epoch and attempt go up
+    /// by one and a session begins. `None`: another worker has it, it is over, or there is no such
+    /// row. A row that ran out of attempts is failed here, and `None` returned. `nonce` makes the
+    /// call safe to repeat: the same nonce finds its own claim again.
+    async fn claim(
+        &self,
+        task: TaskId,
+        worker: &WorkerId,
+        nonce: Uuid,
+        lease: Duration,
+        max_attempts: u32,
+    ) -> Result<Option<Claim>, StoreError>;
+
+    /// Queued rows, or rows whose lease has run out, that are older than `older_than`: oldest first
+    /// within the highest priority. Workers poll this while the broker is down. A released row
+    /// whose wake-up is not due yet is left out.
+    async fn claimable(&self, older_than: Duration, limit: u32) -> Result<Vec<TaskId>, StoreError>;
+
+    /// Extends the lease and returns the request that a person left in the row. A lease that ran
+    /// out and was not taken may still be extended: nobody else has acted on it.
+    async fn heartbeat(&self, lease: &Lease, extend: Duration) -> Result<LeaseRequest, StoreError>;
+
+    /// Whether the lease is held and has not run out. Asked before a push, which cannot be taken
+    /// back. Stricter than the fence of a write: a lease that ran out but was not taken passes that.
+    async fn check(&self, lease: &Lease) -> Result<(), StoreError>;
+
+    /// Records the phase.
+    async fn set_phase(&self, lease: &Lease, phase: Phase) -> Result<(), StoreError>;
+
+    /// Ends the lease and its session. Repeating the same call is `Ok`. A request that a person left
+    /// in the row meanwhile is honoured: a released task with a stop request is stopped, not queued.
+    async fn end_lease(&self, lease: &Lease, end: &LeaseEnd) -> Result<(), StoreError>;
+}
+
+/// A task's journal, and what resuming it needs.
+#[async_trait]
+pub trait JournalStore: Send + Sync + 'static {
+    /// Appends to the journal. A step whose token is recorded already is not appended again; its
+    /// number is returned.
+    async fn append_step(&self, lease: &Lease, step: &NewStep) -> Result<Seq, StoreError>;
+
+    /// Records what the session has used so far, and which model it uses.
+    async fn record_usage(
+        &self,
+        lease: &Lease,
+        model: &str,
+        usage: &Usage,
+    ) -> Result<(), StoreError>;
+
+    /// Stores a checkpoint. A second one of the same step replaces the first: a worker that resumed
+    /// at the step took it again.
+    async fn save_checkpoint(
+        &self,
+        lease: &Lease,
+        checkpoint: &Checkpoint,
+    ) -> Result<(), StoreError>;
+
+    /// The journal of a task, in order, over all its sessions.
+    async fn steps(&self, task: TaskId) -> Result<Vec<Step>, StoreError>;
+
+    /// The checkpoints of a task, in order.
+    async fn checkpoints(&self, task: TaskId) -> Result<Vec<Checkpoint>, StoreError>;
+}
+
+/// The record of outside writes.
+#[async_trait]
+pub trait EffectStore: Send + Sync + 'static {
+    /// Records that an outside write begins, or returns how far it has come. With `lease` it is
+    /// fenced; without one it belongs to a producer or a sweep.
+    async fn effect_begin(
+        &self,
+        task: TaskId,
+        lease: Option<&Lease>,
+        key: &EffectKey,
+    ) -> Result<EffectState, StoreError>;
+
+    /// Records that it happened and what came of it, even if it was never begun. Not fenced: what
+    /// happened, happened.
+    async fn effect_done(
+        &self,
+        task: TaskId,
+        key: &EffectKey,
+        result: &Value,
+    ) -> Result<(), StoreError>;
+
+    /// Tasks that have been over or paused for `older_than` without a finished label effect of that
+    /// state and epoch: their end may not be reported yet. Oldest end first.
+    async fn unreported(&self, older_than: Duration, limit: u32) -> Result<Vec<Task>, StoreError>;
+}
+
+/// Repairs after a worker died or a message was lost.
+#[async_trait]
+pub trait SweepStore: Send + Sync + 'static {
+    /// One pass, under a lock that one process at a time can hold.
+    async fn sweep(&self, policy: &SweepPolicy) -> Result<SweepReport, StoreError>;
+
+    /// What to do with the sandbox of this task and epoch.
+    async fn sandbox_fate(&self, task: TaskId, epoch: Epoch) -> Result<SandboxFate, StoreError>;
+
+    /// Fails a queued row because its wake-ups were dead-lettered. `false`: it was not queued.
+    async fn fail_queued(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
+}
+
+/// What people ask of tasks, and what they see of them.
+#[async_trait]
+pub trait TaskStore: Send + Sync + 'static {
+    /// Stops the task: at once if it is queued or paused, else the next heartbeat returns the
+    /// request. `false`: it is over already or there is no such task.
+    async fn request_stop(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
+
+    /// Pauses the task, likewise. An earlier stop request stays: it is the stronger one.
+    async fn request_pause(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
+
+    /// Queues a paused task again, with a wake-up. `false`: it was not paused.
+    async fn resume(&self, task: TaskId) -> Result<bool, StoreError>;
+
+    /// Tasks, newest first.
+    async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError>;
+
+    /// One task.
+    async fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError>;
+
+    /// One task by its number.
+    async fn task_by_number(&self, number: TaskNumber) -> Result<Option<Task>, StoreError>;
+
+    /// Sessions, newest first; of one task if named. 0 is all.
+    async fn sessions(&self, task: Option<TaskId>, limit: u32) -> Result<Vec<Session>, StoreError>;
+
+    /// One session.
+    async fn session(&self, id: SessionId) -> Result<Option<Session>, StoreError>;
+
+    /// The number of tasks in each state, for metrics; a state without tasks has 0.
+    async fn counts(&self) -> Result<Vec<(&'static str, u64)>, StoreError>;
+}
