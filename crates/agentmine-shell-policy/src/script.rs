@@ -322,7 +322,8 @@ impl Reader {
             }
             match only_word(&value.replace("$((", "$( (")) {
                 Some(node) => return self.word(&node).map(|_| ()),
-                None => self.expanded(inner)?,
+                None if closed && !inner.contains('\n') => self.expanded(inner)?,
+                None => return Err(Unclear("there is arithmetic that cannot be followed")),
             };
         }
         for (at, _) in value.match_indices("$[") {

@@ -383,6 +383,7 @@ fn deep_and_odd_substitutions_are_followed() {
             "echo $(a $(b $(c $(rm -rf x))))",
             "echo \"$(a \"$(b \"$(c \"$(rm -rf x)\")\")\")\"",
             "echo $(( rm -rf x\n )\n)",
+            "echo \"$(( rm -rf x\n )\n<<E\n)\"",
             "echo $((1 + $(rm -rf x)))",
             "echo $[1 + $(rm -rf x)]",
             "echo ${a[$(rm -rf x)]}",

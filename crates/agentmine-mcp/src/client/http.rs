@@ -21,6 +21,7 @@ use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpClientTransport,
     StreamableHttpClientTransportConfig, StreamableHttpError, StreamableHttpPostResponse,
 };
+use tokio::sync::watch;
 use url::Url;
 
 use super::ending::Ending;
@@ -29,6 +30,8 @@ use crate::output::shortened;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
+/// How long the end of a handshake waits for the stream of the server's requests.
+const LISTEN: Duration = Duration::from_secs(3);
 const MAX_REDIRECTS: usize = 5;
 /// A shorter value is not a secret, and redacting it would only make text unreadable.
 const MIN_SECRET: usize = 6;
@@ -39,7 +42,7 @@ pub(super) fn transport(
     headers: &BTreeMap<String, Secret>,
     limits: &McpLimits,
     ending: &Ending,
-) -> Result<impl Transport<RoleClient> + 'static + use<>, String> {
+) -> Result<(impl Transport<RoleClient> + 'static + use<>, Listening), String> {
     let mut custom = HashMap::new();
     for (name, value) in headers {
         let shown = shortened(name);
@@ -79,14 +82,35 @@ pub(super) fn transport(
     let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
     config.custom_headers = custom;
     config.max_sse_event_size = limits.max_line;
-    Ok(StreamableHttpClientTransport::with_client(
-        Redacting {
-            client,
-            ending: ending.clone(),
-            secrets: secrets(url, headers).into(),
-        },
-        config,
-    ))
+    let (state, listening) = watch::channel(State::default());
+    let redacting = Redacting {
+        client,
+        ending: ending.clone(),
+        secrets: secrets(url, headers).into(),
+        state: Arc::new(state),
+    };
+    let transport = StreamableHttpClientTransport::with_client(redacting, config);
+    Ok((transport, Listening(listening)))
+}
+
+/// Whether the stream for the server's own requests is open.
+pub(super) struct Listening(watch::Receiver<State>);
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct State {
+    /// The server has given us a session, so rmcp opens the stream right after the handshake.
+    session: bool,
+    /// It has been opened, or was refused.
+    listening: bool,
+}
+
+impl Listening {
+    /// Waits for the stream, at most [`LISTEN`]. A server drops a request that it makes before the stream
+    /// is open, and the call that caused the request would never end.
+    pub(super) async fn opened(mut self) {
+        let opened = self.0.wait_for(|state| !state.session || state.listening);
+        let _ = tokio::time::timeout(LISTEN, opened).await;
+    }
 }
 
 /// A failure to connect, with what to do about it.
@@ -130,6 +154,7 @@ struct Redacting {
     client: reqwest::Client,
     ending: Ending,
     secrets: Arc<[Secret]>,
+    state: Arc<watch::Sender<State>>,
 }
 
 /// What a server gets from us and might repeat in an error; the longest first.
@@ -176,7 +201,17 @@ impl Redacting {
 
     /// The same for a message of ours. Where nobody is there to take it, the connection has ended and must
     /// be made anew: nothing else shows that a server went away while it was idle.
-    fn posted<T>(&self, posted: Result<T, Error>) -> Result<T, Error> {
+    fn posted(
+        &self,
+        posted: Result<StreamableHttpPostResponse, Error>,
+    ) -> Result<StreamableHttpPostResponse, Error> {
+        if let Ok(
+            StreamableHttpPostResponse::Json(_, Some(_))
+            | StreamableHttpPostResponse::Sse(_, Some(_)),
+        ) = &posted
+        {
+            self.state.send_modify(|state| state.session = true);
+        }
         posted.map_err(|error| {
             let error = self.redacted(error);
             if let StreamableHttpError::Client(client) = &error
@@ -243,7 +278,9 @@ impl StreamableHttpClient for Redacting {
         let stream = self
             .client
             .get_stream(uri, session, last_event, auth, headers);
-        stream.await.map_err(|error| self.redacted(error))
+        let stream = stream.await.map_err(|error| self.redacted(error));
+        self.state.send_modify(|state| state.listening = true);
+        stream
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -258,6 +295,8 @@ impl StreamableHttpClient for Redacting {
         let client = &self.client;
         let stream =
             client.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max);
-        stream.await.map_err(|error| self.redacted(error))
+        let stream = stream.await.map_err(|error| self.redacted(error));
+        self.state.send_modify(|state| state.listening = true);
+        stream
     }
 }

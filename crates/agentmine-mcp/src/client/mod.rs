@@ -107,11 +107,18 @@ impl Client {
         for era in eras {
             let ending = Ending::default();
             let started = match http::transport(url, headers, &options.limits, &ending) {
-                Ok(it) => Self::start(&server, it, ending, options, era, limit).await,
+                Ok((transport, listening)) => {
+                    Self::start(&server, transport, ending, options, era, limit)
+                        .await
+                        .map(|client| (client, listening))
+                }
                 Err(fault) => Err(fault),
             };
             let failure = match started {
-                Ok(client) => return Ok(client),
+                Ok((client, listening)) => {
+                    listening.opened().await;
+                    return Ok(client);
+                }
                 Err(failure) => failure,
             };
             detail = http::explained(url, &failure);
