@@ -95,15 +95,32 @@ pub(super) async fn shake(
 
 /// Probes for the stateless era. `None`: the server is to be sent `initialize`.
 async fn discover(link: &Link, limit: Duration) -> Result<Option<ServerPeerInfo>, String> {
-    let newest = &STATELESS[0];
-    let params = json!({ "_meta": client_context(link, newest) });
+    match probe(link, limit, &STATELESS[0]).await? {
+        Probed::Settled(peer) => Ok(peer),
+        // The server refused the version and named one that we speak: it is asked once more.
+        Probed::Offered(version) => match probe(link, limit, &version).await? {
+            Probed::Settled(peer) => Ok(peer),
+            Probed::Offered(version) => Err(shortened(&no_common_version(&[version]))),
+        },
+    }
+}
+
+/// What a probe told.
+enum Probed {
+    Settled(Option<ServerPeerInfo>),
+    /// A version of the stateless era, in the place of the one that was refused.
+    Offered(ProtocolVersion),
+}
+
+async fn probe(link: &Link, limit: Duration, version: &ProtocolVersion) -> Result<Probed, String> {
+    let params = json!({ "_meta": client_context(link, version) });
     let mut pending = link.request(link.next_id(), "server/discover", params)?;
     let Ok(response) = timeout(limit, pending.response()).await else {
         pending.forget();
-        return Ok(None);
+        return Ok(Probed::Settled(None));
     };
     match response? {
-        Ok(ServerResult::DiscoverResult(found)) => agreed(found),
+        Ok(ServerResult::DiscoverResult(found)) => agreed(found).map(Probed::Settled),
         Ok(_) => Err(something_else()),
         Err(error) => {
             let listed = error.data.as_ref().and_then(|data| data.get("supported"));
@@ -111,15 +128,19 @@ async fn discover(link: &Link, limit: Duration) -> Result<Option<ServerPeerInfo>
                 .and_then(|listed| serde_json::from_value(listed.clone()).ok())
                 .unwrap_or_default();
             match error.code {
-                _ if only_older(&supported) => Ok(None),
+                _ if only_older(&supported) => Ok(Probed::Settled(None)),
                 ErrorCode::UNSUPPORTED_PROTOCOL_VERSION => {
-                    Err(shortened(&no_common_version(&supported)))
+                    let common = STATELESS.iter().find(|ours| supported.contains(ours));
+                    match common {
+                        Some(version) => Ok(Probed::Offered(version.clone())),
+                        None => Err(shortened(&no_common_version(&supported))),
+                    }
                 }
                 // Only servers of the stateless era refuse it so.
                 ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY | ErrorCode::HEADER_MISMATCH => {
                     Err(refused(&error))
                 }
-                _ => Ok(None),
+                _ => Ok(Probed::Settled(None)),
             }
         }
     }
