@@ -96,10 +96,10 @@ pub(super) async fn shake(
 /// Probes for the stateless era. `None`: the server is to be sent `initialize`.
 async fn discover(link: &Link, limit: Duration) -> Result<Option<ServerPeerInfo>, String> {
     match probe(link, limit, &STATELESS[0]).await? {
-        Probed::Settled(peer) => Ok(peer),
+        Probed::Settled(peer) => Ok(peer.map(|peer| *peer)),
         // The server refused the version and named one that we speak: it is asked once more.
         Probed::Offered(version) => match probe(link, limit, &version).await? {
-            Probed::Settled(peer) => Ok(peer),
+            Probed::Settled(peer) => Ok(peer.map(|peer| *peer)),
             Probed::Offered(version) => Err(shortened(&no_common_version(&[version]))),
         },
     }
@@ -107,7 +107,7 @@ async fn discover(link: &Link, limit: Duration) -> Result<Option<ServerPeerInfo>
 
 /// What a probe told.
 enum Probed {
-    Settled(Option<ServerPeerInfo>),
+    Settled(Option<Box<ServerPeerInfo>>),
     /// A version of the stateless era, in the place of the one that was refused.
     Offered(ProtocolVersion),
 }
@@ -120,7 +120,9 @@ async fn probe(link: &Link, limit: Duration, version: &ProtocolVersion) -> Resul
         return Ok(Probed::Settled(None));
     };
     match response? {
-        Ok(ServerResult::DiscoverResult(found)) => agreed(found).map(Probed::Settled),
+        Ok(ServerResult::DiscoverResult(found)) => {
+            agreed(found).map(|peer| Probed::Settled(peer.map(Box::new)))
+        }
         Ok(_) => Err(something_else()),
         Err(error) => {
             let listed = error.data.as_ref().and_then(|data| data.get("supported"));
