@@ -1,7 +1,7 @@
 //! `/live`, `/ready` and `/metrics`.
 //!
 //! `/live` reports that the process runs. `/ready` reports whether it can work, and if not, why: all
-//! registered checks run at the same time, each under [`CHECK_LIMIT`], and a draining process is not
+//! registered checks run at the same time, each under `CHECK_LIMIT`, and a draining process is not
 //! ready. Everybody who can connect sees the reasons: a check must not put a secret into its error.
 
 use std::future::Future;

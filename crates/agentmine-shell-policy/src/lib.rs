@@ -9,7 +9,7 @@
 //! runs from files are not examined.
 //!
 //! Judging is bounded in time and stack. A line is hostile input, so its length and nesting are limited
-//! before it is parsed ([`nesting`]), and it is parsed on a thread with a large stack. Accepted: a line
+//! before it is parsed (`nesting`), and it is parsed on a thread with a large stack. Accepted: a line
 //! made to deceive the nesting scan can keep one thread busy.
 
 mod builtin;

@@ -1,6 +1,6 @@
 //! Any endpoint that speaks OpenAI Chat Completions, streamed or not.
 //!
-//! Guaranteed: the same conversation gives the same request. [`crate::api`] guarantees the rest.
+//! Guaranteed: the same conversation gives the same request. `crate::api` guarantees the rest.
 
 mod assemble;
 mod wire;

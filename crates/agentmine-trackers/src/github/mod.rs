@@ -1,4 +1,4 @@
-//! GitHub and GitHub Enterprise over REST: wire types and endpoints over [`crate::forge`].
+//! GitHub and GitHub Enterprise over REST: wire types and endpoints over `crate::forge`.
 //!
 //! Guaranteed: a write is either idempotent or looked up before it is sent again.
 
