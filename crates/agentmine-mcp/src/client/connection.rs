@@ -68,7 +68,7 @@ pub(super) enum Command {
     Settle(Era),
 }
 
-/// Whether the server is told that a request is abandoned.
+/// Whether the server is notified that a request is abandoned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cancel {
     Yes,

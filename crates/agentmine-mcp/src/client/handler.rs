@@ -39,7 +39,7 @@ impl RequestHandler {
         }
     }
 
-    /// The capabilities that the server is told.
+    /// The capabilities that are announced to the server.
     pub(crate) fn capabilities(&self) -> Value {
         let mut declared = Map::new();
         if self.roots.is_some() {

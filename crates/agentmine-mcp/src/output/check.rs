@@ -1,7 +1,7 @@
 //! Whether a tool's result matches its `outputSchema`.
 //!
 //! A mismatch is noted at the end of the text, and the result stays what it is: the tool has done its work,
-//! and a model that is told "failed" would have it done again.
+//! and a model that reads "failed" would make the call again.
 //!
 //! Checked are `type`, `enum`, `required`, `properties`, `additionalProperties`, `items` and references
 //! within the schema; every other keyword is ignored. Schema and result come from the server, so they are
