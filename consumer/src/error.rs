@@ -115,7 +115,7 @@ impl SessionError {
             Self::Store(error) | Self::Effect(EffectError::Store(error)) => error.blame(),
             Self::Tracker(error) | Self::Effect(EffectError::Tracker(error)) => error.blame(),
             Self::Model(error) => error.blame(),
-            Self::Facts(error) => facts_blame(error),
+            Self::Facts(error) => error.blame(),
             Self::Freeze(error)
             | Self::Workspace(WorkspaceError::Start(error) | WorkspaceError::Command(error)) => {
                 error.blame()
@@ -165,13 +165,5 @@ impl SessionError {
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned());
         Self::Panicked(text.unwrap_or_else(|| "no message".into()))
-    }
-}
-
-fn facts_blame(error: &FactsError) -> Blame {
-    match error {
-        FactsError::Auth(_) | FactsError::Git(_) => Blame::Ours,
-        FactsError::NotFound(_) => Blame::Task,
-        FactsError::Network(_) => Blame::OUTAGE,
     }
 }

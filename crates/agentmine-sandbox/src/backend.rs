@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use crate::error::SandboxError;
-use crate::name::SandboxRole;
+use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
 
 /// What to create.

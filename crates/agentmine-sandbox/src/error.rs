@@ -34,3 +34,22 @@ impl SandboxError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_says_whose_fault_it_is() {
+        let why = String::new;
+        for (error, blame) in [
+            (SandboxError::Unavailable(why()), Blame::OUTAGE),
+            (SandboxError::Refused(why()), Blame::Ours),
+            (SandboxError::Gone(why()), Blame::Task),
+            (SandboxError::Protocol(why()), Blame::Task),
+            (SandboxError::Failed(why()), Blame::Task),
+        ] {
+            assert_eq!(error.blame(), blame, "{error}");
+        }
+    }
+}

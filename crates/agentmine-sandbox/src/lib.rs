@@ -15,6 +15,7 @@ mod held_stream;
 pub mod local;
 mod metrics;
 mod name;
+mod role;
 mod sandbox;
 mod stale;
 mod tunnel;
@@ -29,7 +30,7 @@ pub use backend::{Backend, FoundSandbox, SandboxSpec};
 pub use docker::DockerBackend;
 pub use error::SandboxError;
 pub use local::LocalBackend;
-pub use name::SandboxRole;
+pub use role::SandboxRole;
 pub use sandbox::{
     Command, CommandResult, GuestPorts, Outbound, Sandbox, Snapshot, StdioProgram, TunnelStream,
 };

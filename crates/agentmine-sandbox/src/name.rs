@@ -1,43 +1,12 @@
 //! Names of sandboxes, the same on every backend.
 
-use std::fmt;
-
 use agentmine_domain::TaskId;
 
 use crate::backend::SandboxSpec;
+use crate::role::SandboxRole;
 
 /// The beginning of every sandbox's name.
 pub(crate) const PREFIX: &str = "coding-agent-exec-";
-
-/// What a sandbox is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SandboxRole {
-    /// The agent's own.
-    Main,
-    /// The project's checks on a fresh clone.
-    Verify,
-    /// MCP servers on the command line.
-    Mcp,
-    /// A trial start, to see whether sandboxes work on this machine.
-    Check,
-}
-
-impl SandboxRole {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Main => "main",
-            Self::Verify => "verify",
-            Self::Mcp => "mcp",
-            Self::Check => "check",
-        }
-    }
-}
-
-impl fmt::Display for SandboxRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// `coding-agent-exec-{uuid}`, with `-{role}` where the role is not `main`.
 pub(crate) fn sandbox_name(spec: &SandboxSpec) -> String {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tells every case that fails; its exit code is the number of them.
+# Prints every failing case. The exit code is their number.
 cd "$(dirname "$0")" || exit 1
 failed=0
 check() {

@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use agentmine_runtime::config::BackendKind;
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::mcp::McpArgs;
 
 /// A self-hosted fleet of coding agents.
 #[derive(Debug, Parser)]
-#[command(name = "agentmine", version, about)]
+#[command(name = "agentmine", version)]
 pub(crate) struct Args {
-    /// Configuration file [default: ./config.yaml (not for `run`), then ~/.config/agentmine/config.yaml]
+    /// Configuration file [default: ./config.yaml (except for `run`), then ~/.config/agentmine/config.yaml]
     #[arg(long, short, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
@@ -19,26 +20,26 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show the whole of it on a small repository made on the spot, with a recorded model
+    /// Watch an agent solve an issue in a sample repository, with recorded model replies
     Demo(DemoArgs),
-    /// Work on issues of a repository on this machine, with no service installed
+    /// Work on the issues of a local git repository, without any services
     Run(RunArgs),
-    /// Tasks: what was asked for
+    /// List, show, stop, pause and resume tasks
     #[command(subcommand)]
     Task(TaskCommand),
-    /// Sessions: what was done
+    /// List sessions and show their transcripts
     #[command(subcommand)]
     Session(SessionCommand),
-    /// MCP servers: what is configured, whether it works, and our own tools as servers
+    /// Inspect and call MCP servers, and serve AgentMine's own tools
     Mcp(McpArgs),
-    /// The configuration
+    /// Check the configuration, or print its schema
     #[command(subcommand)]
     Config(ConfigCommand),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// Where to make the sample repository [default: a new folder under the state folder]
+    /// Folder in which to create the sample repository [default: a new folder in the state folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
@@ -48,7 +49,7 @@ pub(crate) struct RunArgs {
     /// The git repository to work on
     #[arg(long, value_name = "PATH")]
     pub(crate) repo: PathBuf,
-    /// One issue, a Markdown file. Without it, every open issue in .agentmine/issues that carries the request label
+    /// One issue, as a Markdown file [default: every open issue in .agentmine/issues with the request label]
     #[arg(long, value_name = "FILE")]
     pub(crate) issue: Option<PathBuf>,
     /// Base URL of an OpenAI-compatible API, e.g. http://127.0.0.1:11434/v1 for Ollama
@@ -57,25 +58,41 @@ pub(crate) struct RunArgs {
     /// The model's name
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// A shell line that must pass on the result; may be given more than once
+    /// A shell command that must succeed on the result; can be repeated
     #[arg(long, value_name = "COMMAND")]
     pub(crate) check: Vec<String>,
-    /// Where commands run: `local` (a jail on this machine) or `docker` [default: local]
-    #[arg(long, value_name = "BACKEND", value_parser = ["local", "docker"])]
-    pub(crate) sandbox: Option<String>,
+    /// Where the agent's commands run: in a jail on this machine, or in a Docker container
+    #[arg(long, value_name = "BACKEND", value_enum, default_value_t = SandboxArg::Local)]
+    pub(crate) sandbox: SandboxArg,
+}
+
+/// Where the agent's commands run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SandboxArg {
+    Local,
+    Docker,
+}
+
+impl From<SandboxArg> for BackendKind {
+    fn from(arg: SandboxArg) -> Self {
+        match arg {
+            SandboxArg::Local => Self::Local,
+            SandboxArg::Docker => Self::Docker,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
     /// List tasks, newest first
     List {
-        /// Only tasks in this state: open, in_progress, done, failed or cancelled
+        /// Only tasks with this status: open, in_progress, done, failed or cancelled
         #[arg(long)]
         status: Option<String>,
-        /// At most so many; 0 is all
-        #[arg(long, default_value_t = 20)]
+        /// Maximum number of tasks; 0 lists all
+        #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u32,
-        /// One JSON array
+        /// Print a JSON array
         #[arg(long)]
         json: bool,
     },
@@ -83,16 +100,16 @@ pub(crate) enum TaskCommand {
     Show {
         /// The task's number or UUID
         task: String,
-        /// One JSON object
+        /// Print a JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Stop a task for good
+    /// Stop a task permanently
     Stop {
         /// The task's number or UUID
         task: String,
     },
-    /// Set a task aside
+    /// Pause a task until it is resumed
     Pause {
         /// The task's number or UUID
         task: String,
@@ -108,10 +125,10 @@ pub(crate) enum TaskCommand {
 pub(crate) enum SessionCommand {
     /// List sessions, newest first
     List {
-        /// At most so many; 0 is all
-        #[arg(long, default_value_t = 20)]
+        /// Maximum number of sessions; 0 lists all
+        #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u32,
-        /// One JSON array
+        /// Print a JSON array
         #[arg(long)]
         json: bool,
     },
@@ -119,10 +136,10 @@ pub(crate) enum SessionCommand {
     Show {
         /// The session's number
         session: String,
-        /// One JSON object with every step as recorded
+        /// Print a JSON object with every step as recorded
         #[arg(long)]
         json: bool,
-        /// Long texts whole
+        /// Do not truncate long texts
         #[arg(long)]
         full: bool,
     },
@@ -130,7 +147,7 @@ pub(crate) enum SessionCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Check the configuration and tell every fault
+    /// Check the configuration and report every fault
     Check,
     /// Print the JSON Schema of config.yaml
     Schema,

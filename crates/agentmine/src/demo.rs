@@ -1,5 +1,5 @@
-//! `agentmine demo`: a small repository with a failing test, an issue about it, recorded replies of
-//! a model, and everything else for real.
+//! `agentmine demo`: a small repository with a failing test, an issue about it, and recorded model replies.
+//! Everything else is real.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use std::time::Instant;
 use agentmine_domain::EndState;
 use agentmine_llm::recording;
 use agentmine_llm::replay::Replay;
-use agentmine_runtime::config::Config;
+use agentmine_runtime::config::{BackendKind, Config};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::logging;
 use agentmine_trackers::local::LocalTracker;
 use anyhow::{Context as _, Result};
 use tokio::process::Command;
 
-use crate::args::{DemoArgs, RunArgs};
-use crate::embedded;
+use crate::args::DemoArgs;
 use crate::paths::state_dir;
-use crate::print::line;
-use crate::run::{adjust, follow, quiet, summary};
+use crate::print::{line, program};
+use crate::run::follow;
+use crate::{embedded, summary};
 
 const FILES: [(&str, &str); 3] = [
     ("slug.sh", include_str!("../demo/slug.sh")),
@@ -29,11 +29,11 @@ const FILES: [(&str, &str); 3] = [
 const ISSUE: &str = include_str!("../demo/issue.md");
 const RECORDING: &str = include_str!("../demo/recording.jsonl");
 
-/// Makes the repository, runs the fleet on it, shows what came of it.
+/// Creates the repository, runs the fleet on it and shows the result.
 pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
     let started = Instant::now();
     let mut config = Config::default();
-    logging::init(&quiet(&config.log))?;
+    logging::init(&embedded::quiet(&config.log))?;
     let folder = match args.dir {
         Some(dir) => dir,
         None => state_dir()?
@@ -41,17 +41,19 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
             .join(chrono::Local::now().format("%Y%m%d-%H%M%S%3f").to_string()),
     };
     let (repository, issue) = make(&folder).await?;
-    adjust(&mut config, &no_flags(&repository))?;
+    embedded::configure(&mut config, BackendKind::Local)?;
     config.model.name = "recorded replies".into();
     let tracker = Arc::new(LocalTracker::single(&repository, &issue)?);
     let model = Arc::new(Replay::from_lines(recording::parse(
         RECORDING,
         "the demo's recording",
     )?));
-    line("AgentMine demo: an issue becomes a branch with evidence. Nothing leaves this machine.");
+    line(
+        "AgentMine demo: an issue becomes a branch with proof that it works. Nothing leaves this machine.",
+    );
     line("");
     line(format!(
-        "repository  {} (made just now; its test fails)",
+        "repository  {} (just created; its test fails)",
         repository.display()
     ));
     line(format!(
@@ -61,12 +63,12 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
             .find_map(|l| l.strip_prefix("# "))
             .unwrap_or("")
     ));
-    line("model       recorded replies; sandbox, git, commands and checks are real");
+    line("model       recorded replies; the sandbox, git, commands and checks are real");
     line("");
     let embedded = embedded::start(config, tracker, model).await?;
     let (_, endings) = follow(embedded, started).await?;
     for ending in &endings {
-        summary(&repository, ending).await;
+        summary::print(&repository, ending).await;
     }
     let good = endings
         .iter()
@@ -74,37 +76,26 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
     if good {
         line("");
         line(format!(
-            "your own     {} run --repo PATH --issue FILE.md --base-url URL --model NAME",
-            crate::run::program()
+            "next         {} run --repo PATH --issue FILE.md --base-url URL --model NAME",
+            program()
         ));
     }
     Ok(if good { Exit::Done } else { Exit::Other })
 }
 
-fn no_flags(repository: &Path) -> RunArgs {
-    RunArgs {
-        repo: repository.to_owned(),
-        issue: None,
-        base_url: None,
-        model: None,
-        check: Vec::new(),
-        sandbox: None,
-    }
-}
-
-/// Writes the sample repository and the issue beside it.
+/// Writes the sample repository, and the issue next to it.
 async fn make(folder: &Path) -> Result<(PathBuf, PathBuf)> {
     let repository = folder.join("slug");
     if repository.exists() {
         return Err(Failure::new(
             Exit::Validation,
-            format!("{} is there already", repository.display()),
+            format!("{} already exists", repository.display()),
         )
-        .hint("name another folder with --dir")
+        .hint("choose another folder with --dir")
         .into());
     }
     std::fs::create_dir_all(&repository)
-        .with_context(|| format!("{} cannot be made", repository.display()))?;
+        .with_context(|| format!("{} cannot be created", repository.display()))?;
     for (name, text) in FILES {
         std::fs::write(repository.join(name), text)?;
     }
@@ -141,7 +132,7 @@ async fn git(repository: &Path, args: &[&str]) -> Result<()> {
         .await
         .map_err(|error| {
             Failure::new(Exit::NotFound, "git cannot be started")
-                .hint("install it: apt-get install git")
+                .hint("install git, for example with `apt-get install git`")
                 .because(anyhow::Error::new(error))
         })?;
     if output.status.success() {

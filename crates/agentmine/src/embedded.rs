@@ -1,14 +1,17 @@
-//! The whole fleet in one process with nothing installed: in-process queue, SQLite, local jail.
-//! The code is the fleet's own; only the adapters differ.
+//! The whole fleet in one process, without any services: in-process queue, SQLite, local jail. The code is
+//! the fleet's own; only the adapters differ.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_consumer as consumer;
+use agentmine_consumer::Progress;
 use agentmine_llm::Model;
 use agentmine_producer as producer;
-use agentmine_runtime::config::Config;
+use agentmine_runtime::config::{self, BackendKind, Config, Log, Secret, Sources, StoreConfig};
 use agentmine_runtime::shutdown::Shutdown;
+use agentmine_store::Store;
 use agentmine_trackers::Tracker;
 use anyhow::Result;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -16,33 +19,62 @@ use tokio::task::JoinHandle;
 
 use crate::paths::database_url;
 use crate::print;
-use agentmine_consumer::Progress;
-use agentmine_runtime::config::{Secret, StoreConfig};
 
-/// What a run came to.
+/// How much a run did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ran {
-    /// Items that asked for work.
+    /// Items with the request label.
     pub(crate) found: u64,
     /// Sessions that ran.
     pub(crate) sessions: u64,
 }
 
-/// A fleet that runs, and what it tells.
+/// A running fleet, and its progress.
 pub(crate) struct Embedded {
     pub(crate) progress: UnboundedReceiver<Progress>,
     pub(crate) fleet: JoinHandle<Result<Ran>>,
 }
 
-/// The store of the embedded mode, unless the configuration file names one.
-pub(crate) fn default_store(config: &mut Config) -> Result<()> {
+/// The embedded mode's defaults.
+pub(crate) fn configure(config: &mut Config, backend: BackendKind) -> Result<()> {
+    default_store(config)?;
+    config.command_executor.enabled = true;
+    config.command_executor.backend = backend;
+    config.consumer.concurrency = 1;
+    // A person who stops or pauses a task is waiting for it.
+    config.consumer.heartbeat_seconds = 1;
+    Ok(())
+}
+
+/// The store of the embedded mode, unless the configuration names one.
+fn default_store(config: &mut Config) -> Result<()> {
     if config.store.url.expose() == StoreConfig::default().url.expose() {
         config.store.url = Secret::new(database_url()?);
     }
     Ok(())
 }
 
-/// Scans once, then works until nothing waits. Ctrl-C gives the running task back, files included.
+/// The store that the configuration names, or that of the embedded mode.
+pub(crate) async fn open_store(file: Option<PathBuf>) -> Result<Arc<dyn Store>> {
+    let mut config = config::load(&Sources::from_process(file))?;
+    default_store(&mut config)?;
+    Ok(agentmine_store::connect(&config.store).await?)
+}
+
+/// The live view shows what happens, so logs are off unless a level is configured.
+pub(crate) fn quiet(log: &Log) -> Log {
+    let level = if log.level == Log::default().level {
+        "off".to_owned()
+    } else {
+        log.level.clone()
+    };
+    Log {
+        format: log.format,
+        level,
+    }
+}
+
+/// Scans once, then works until no task is waiting. Ctrl-C gives the running task back, with its files.
 pub(crate) async fn start(
     config: Config,
     tracker: Arc<dyn Tracker>,
@@ -77,7 +109,7 @@ pub(crate) async fn start(
         let sessions =
             consumer::run(consumer, consumer::ConsumerMode::Once, shutdown.clone()).await;
         if shutdown.is_draining() {
-            print::line("interrupted; the task is kept and goes on with the next run");
+            print::line("interrupted; the next run continues with the task");
         }
         Ok(Ran {
             found: scan.found,

@@ -1,17 +1,17 @@
-//! Git in a folder that may be hostile: a repository's own settings start no program.
+//! Git in a folder that may be hostile: the repository's own configuration starts no program.
 //!
-//! `.git/config` can name programs. Those that listing files or comparing commits would start are a
-//! watcher of files, hooks, and whatever fetches an object that a partial clone lacks (expanding a
-//! sparse index does): the upload program, ssh, an `ext::` remote. Whoever calls `diff` adds
-//! `--no-ext-diff --no-textconv`; what reads or writes the work tree's contents starts filters, so it
-//! is not done here.
+//! `.git/config` can name programs. Those that listing files or comparing commits would start are a file
+//! system monitor, hooks, and everything that fetches an object missing from a partial clone (expanding a
+//! sparse index does): the upload program, ssh, an `ext::` remote. Callers of `diff` add
+//! `--no-ext-diff --no-textconv`. Commands that read or write the work tree's contents start filters, so
+//! they are not used here.
 
 use std::path::Path;
 use std::process::Stdio;
 
 use tokio::process::Command;
 
-/// `git -C folder`, to be given what to do. It is killed where it is not waited for.
+/// `git -C folder`; the caller adds the command. Dropping it kills the process.
 pub(crate) fn without_programs(folder: &Path) -> Command {
     let mut git = Command::new("git");
     git.args(["-c", "core.fsmonitor=false"])
@@ -20,7 +20,7 @@ pub(crate) fn without_programs(folder: &Path) -> Command {
         .arg(folder)
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_NO_LAZY_FETCH", "1")
-        // No transport at all: git before 2.45 does not know the one above.
+        // No transport at all: git before 2.45 ignores the variable above.
         .env("GIT_ALLOW_PROTOCOL", "")
         .env("GIT_TERMINAL_PROMPT", "0")
         .stdin(Stdio::null())
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watcher_of_files_is_not_started() {
+    async fn a_file_system_monitor_is_not_started() {
         let folder = tempfile::tempdir().unwrap();
         let (here, ran) = (folder.path(), folder.path().join("ran"));
         set_up(here, &["init", "--quiet"]);
@@ -61,7 +61,7 @@ mod tests {
         assert!(!ran.exists());
     }
 
-    /// Listing expands a sparse index, which needs a tree that the repository lacks.
+    /// Listing expands a sparse index, which needs a tree that is missing from the repository.
     #[tokio::test]
     async fn nothing_is_fetched_from_a_partial_clones_remote() {
         let folder = tempfile::tempdir().unwrap();

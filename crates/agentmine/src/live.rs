@@ -1,4 +1,4 @@
-//! What happens, as it happens: one line an event, and on a terminal a status line below.
+//! The progress of a run: one line per event, and on a terminal a status line below.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub(crate) struct Ending {
     pub(crate) took: Duration,
 }
 
-/// Shows events until the fleet ends. Returns how each session ended.
+/// Shows progress until the fleet ends. Returns how each session ended.
 pub(crate) async fn show(
     mut progress: UnboundedReceiver<Progress>,
     started: Instant,
@@ -100,7 +100,7 @@ impl View {
                 let mut call = std::mem::take(&mut self.call);
                 if call.is_empty() {
                     // It began in an earlier session.
-                    call = "a call that was interrupted: its outcome is unknown".to_owned();
+                    call = "an interrupted call, whose outcome is unknown".to_owned();
                 }
                 self.say(&format!(
                     "  {mark} {call} {}",
@@ -161,7 +161,7 @@ impl View {
             ));
         }
         if facts.checks.is_empty() {
-            self.say("  no checks are known for this repository; name some with --check or in .agentmine/config.yaml");
+            self.say("  no checks are known for this repository; add some with --check or in .agentmine/config.yaml");
         }
     }
 

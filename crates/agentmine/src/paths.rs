@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::{Context as _, Result};
 
-/// `$XDG_STATE_HOME/agentmine`, else `~/.local/state/agentmine`. Made if it is not there.
+/// `$XDG_STATE_HOME/agentmine`, else `~/.local/state/agentmine`. Created if it does not exist.
 pub(crate) fn state_dir() -> Result<PathBuf> {
     let absolute = |name: &str| {
         std::env::var_os(name)
@@ -17,12 +17,13 @@ pub(crate) fn state_dir() -> Result<PathBuf> {
         .ok_or_else(|| {
             Failure::new(
                 Exit::Config,
-                "neither XDG_STATE_HOME nor HOME names a folder",
+                "neither XDG_STATE_HOME nor HOME is an absolute path",
             )
             .hint("set HOME")
         })?
         .join("agentmine");
-    std::fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
+    std::fs::create_dir_all(&dir)
+        .with_context(|| format!("{} cannot be created", dir.display()))?;
     Ok(dir)
 }
 

@@ -1,11 +1,11 @@
-//! Text for a terminal. What comes from a model, a repository or a sandbox may hold escape
-//! sequences; none of them reaches the terminal.
+//! Text for a terminal. Text from a model, a repository or a sandbox may contain escape sequences; none of
+//! them reaches the terminal.
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
-/// Replaces control characters but newline and tab. Unicode's direction marks go too: they can make
-/// a line read as another.
+/// Replaces control characters except newline and tab. Unicode's direction marks are removed: they can make
+/// a line look like another.
 pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .filter(|c| !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\r'))
@@ -31,19 +31,19 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
         .collect()
 }
 
-/// Prints a line to stdout. A closed pipe (`| head`) is no fault, and ends no run in the middle.
+/// Prints a line to stdout. A closed pipe (`| head`) is not an error and does not interrupt a run.
 pub(crate) fn line(text: impl AsRef<str>) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
 }
 
-/// Prints a line to stderr: what is not the result itself.
+/// Prints a line to stderr: everything but the result itself.
 pub(crate) fn note(text: impl AsRef<str>) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
 }
 
-/// Prints a foreign text: as it is into a file or a pipe, cleaned onto a terminal.
+/// Prints a foreign text: unchanged to a file or a pipe, cleaned on a terminal.
 pub(crate) fn body(text: &str) {
     use std::io::IsTerminal as _;
     if std::io::stdout().is_terminal() {
@@ -53,20 +53,27 @@ pub(crate) fn body(text: &str) {
     }
 }
 
-/// A table without lines.
+/// A table without borders.
 pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(header);
     table
 }
 
-/// The table's text, without spaces at the ends of lines.
+/// The table's text, without trailing spaces.
 pub(crate) fn trimmed(table: &Table) -> String {
     table
         .lines()
         .map(|l| l.trim_end().to_owned())
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+/// How this program was called, for hints that can be pasted.
+pub(crate) fn program() -> String {
+    std::env::args()
+        .next()
+        .unwrap_or_else(|| "agentmine".into())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::live::count;
 use crate::print::{clean, line, one_line};
 
-/// Lines of one text that are shown unless all are asked for.
+/// Lines of one text that are shown without `--full`.
 const MAX_LINES: usize = 12;
 
 /// Prints the session and its steps.
@@ -55,7 +55,7 @@ pub(crate) fn print(session: &Session, steps: &[Step], full: bool) -> Result<(),
     if !full {
         line("");
         line(
-            style("Long texts are cut; --full shows them whole, --json every step as recorded.")
+            style("Long texts are truncated; --full shows them whole, --json shows every step as recorded.")
                 .dim()
                 .to_string(),
         );
@@ -68,7 +68,7 @@ fn body(entry: &Entry, full: bool) {
         Entry::Phase { phase } => line(phase.as_str()),
         Entry::Start { start } => {
             line(format!(
-                "  begins from commit {}",
+                "  starts from commit {}",
                 one_line(&start.base, 60)
             ));
         }
@@ -97,7 +97,7 @@ fn body(entry: &Entry, full: bool) {
     }
 }
 
-/// A call's arguments; a JSON object is shown by its fields.
+/// A call's arguments; a JSON object is shown field by field.
 fn arguments(raw: &str, full: bool) -> String {
     let Ok(Value::Object(fields)) = serde_json::from_str(raw) else {
         return one_line(raw, 200);
@@ -118,7 +118,7 @@ fn arguments(raw: &str, full: bool) -> String {
         .collect()
 }
 
-/// A tool's result; the fields of a JSON object that people look for are shown as text.
+/// A tool's result; a JSON object is shown field by field.
 fn print_result(raw: &str, full: bool) {
     let Ok(Value::Object(fields)) = serde_json::from_str(raw) else {
         return print_text(raw, full);

@@ -1,5 +1,7 @@
 //! Errors of reading upstream's repository.
 
+use agentmine_domain::Blame;
+
 use crate::git_process::Output;
 use crate::printable::printable;
 use crate::upstream::UpstreamError;
@@ -20,6 +22,19 @@ pub enum FactsError {
     /// Git failed in another way.
     #[error("git failed: {0}")]
     Git(String),
+}
+
+impl FactsError {
+    /// Whose fault it is.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::NotFound(_) => Blame::Task,
+            Self::Network(_) => Blame::OUTAGE,
+            // A token and its permissions are the operator's configuration.
+            Self::Auth(_) | Self::Git(_) => Blame::Ours,
+        }
+    }
 }
 
 impl From<UpstreamError> for FactsError {
@@ -90,5 +105,26 @@ pub(super) fn failure(output: &Output) -> FactsError {
         FactsError::Network(said)
     } else {
         FactsError::Git(said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+    use crate::wire::ref_name::branch_ref;
+
+    #[test]
+    fn each_error_says_whose_fault_it_is() {
+        for (error, blame) in [
+            (FactsError::Auth(403), Blame::Ours),
+            (FactsError::from(UpstreamError::NotFound), Blame::Task),
+            (branch_ref("a b").unwrap_err().into(), Blame::Task),
+            (Error::from(ErrorKind::TimedOut).into(), Blame::OUTAGE),
+            (Error::from(ErrorKind::NotFound).into(), Blame::Ours),
+        ] {
+            assert_eq!(error.blame(), blame, "{error}");
+        }
     }
 }

@@ -80,7 +80,7 @@ async fn a_background_child_does_not_block_the_call(bench: Bench) {
         (result.exit_code, text(&result.stdout)),
         (0, "started\n".into())
     );
-    // It lives on, and does not die of writing to nobody.
+    // It keeps running, and a write to the closed pipe does not kill it.
     sandbox.until("[ -e ../tmp/alive ]").await;
     sandbox.remove().await.unwrap();
 }

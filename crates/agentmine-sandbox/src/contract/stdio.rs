@@ -69,7 +69,7 @@ async fn the_end_of_a_stdio_program_is_reported_at_once(bench: Bench) {
 
 async fn a_stopped_stdio_program_leaves_nothing(bench: Bench) {
     let sandbox = bench.start().await;
-    // It hears SIGTERM and goes on, has a child in its group and one that left it.
+    // It ignores SIGTERM, has one child in its process group and one that left the group.
     let line = "trap 'echo term >> ../tmp/heard' TERM; echo $$ > ../tmp/pids; \
                 sleep 300 & echo $! >> ../tmp/pids; \
                 setsid sh -c 'echo $$ >> ../tmp/pids; exec sleep 300' & \

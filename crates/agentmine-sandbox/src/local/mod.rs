@@ -29,7 +29,8 @@ use self::state::Record;
 use crate::backend::{Backend, FoundSandbox, SandboxSpec};
 use crate::client::Running;
 use crate::error::SandboxError;
-use crate::name::{PREFIX, SandboxRole, sandbox_name, task_of};
+use crate::name::{PREFIX, sandbox_name, task_of};
+use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
 use crate::tunnel::Tunnel;
 

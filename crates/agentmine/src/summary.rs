@@ -1,0 +1,108 @@
+//! The end of a run: what became of each task.
+
+use std::path::Path;
+
+use agentmine_domain::EndState;
+use console::style;
+
+use crate::git;
+use crate::live::{Ending, count};
+use crate::print::{clean, line, one_line, program};
+
+/// Prints what became of one task, and where to look next.
+pub(crate) async fn print(repository: &Path, ending: &Ending) {
+    let task = &ending.task;
+    line("");
+    let usage = &ending.usage;
+    let used = format!(
+        "{:.1} s, {} model calls, {} tool calls, {} tokens in, {} out",
+        ending.took.as_secs_f64(),
+        usage.model_calls,
+        usage.tool_calls,
+        count(usage.input_tokens),
+        count(usage.output_tokens)
+    );
+    match (ending.end, &ending.reason) {
+        (Some(EndState::Done), None) => line(format!("Done: task #{} in {used}", task.number)),
+        (Some(EndState::Done), Some(reason)) => line(format!(
+            "Partial result of task #{} in {used}\n{}",
+            task.number,
+            clean(reason).trim_end()
+        )),
+        (Some(EndState::Failed), reason) => line(format!(
+            "Failed: task #{} after {used}\n{}",
+            task.number,
+            clean(reason.as_deref().unwrap_or(""))
+        )),
+        (Some(EndState::Stopped), reason) => line(format!(
+            "Stopped: task #{}: {}",
+            task.number,
+            clean(reason.as_deref().unwrap_or(""))
+        )),
+        (None, reason) => line(format!(
+            "Not finished: task #{}: {}\nThe work so far is kept. hint: run the same command again to continue",
+            task.number,
+            clean(reason.as_deref().unwrap_or(""))
+        )),
+    }
+    let program = program();
+    if let Some(facts) = &ending.facts
+        && let Some(head) = &facts.head
+    {
+        line("");
+        diff(repository, &facts.base, head).await;
+        line("");
+        line(format!("branch       {}", task.branch()));
+        if let Some(url) = &task.pull_request_url {
+            line(format!("result       {}", one_line(url, 200)));
+        }
+        line(format!(
+            "review       git -C {} diff {:.12} {:.12}",
+            repository.display(),
+            facts.base,
+            head
+        ));
+        line(format!(
+            "merge        git -C {} merge {}",
+            repository.display(),
+            task.branch()
+        ));
+    }
+    line(format!(
+        "transcript   {program} session show {}",
+        ending.session
+    ));
+}
+
+/// Prints the difference in git's colours, at most 200 lines of it. The repository's own configuration
+/// starts no program.
+async fn diff(repository: &Path, base: &str, head: &str) {
+    const MAX_LINES: usize = 200;
+    let output = git::without_programs(repository)
+        .args([
+            "diff",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--no-color",
+            base,
+            head,
+            "--",
+        ])
+        .output()
+        .await;
+    let Ok(output) = output else { return };
+    let text = clean(&String::from_utf8_lossy(&output.stdout));
+    let lines: Vec<&str> = text.lines().collect();
+    for text in lines.iter().take(MAX_LINES) {
+        let styled = match text.as_bytes().first() {
+            Some(b'+') => style(text).green(),
+            Some(b'-') => style(text).red(),
+            Some(b'@') => style(text).cyan(),
+            _ => style(text),
+        };
+        line(styled.to_string());
+    }
+    if lines.len() > MAX_LINES {
+        line(format!("… and {} more lines", lines.len() - MAX_LINES));
+    }
+}
