@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentmine_runtime::config::{self, Config, Sources};
-use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_runtime::{logging, metrics, tls};
@@ -72,15 +71,8 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
 /// Returns an error, with a hint, if something is missing. An unavailable broker is not an error: rows
 /// are polled meanwhile.
 pub async fn connect(config: Config) -> Result<ConsumerDeps> {
+    config.trackers.require_one()?;
     let trackers = agentmine_trackers::from_config(&config.trackers).context("trackers")?;
-    if trackers.is_empty() {
-        return Err(Failure::new(
-            Exit::Config,
-            "no tracker is configured; expected trackers.github or trackers.local",
-        )
-        .hint("add `trackers: {github: {repositories: [owner/name]}}` to config.yaml")
-        .into());
-    }
     let model = agentmine_llm::from_config(&config.model).context("model")?;
     let store = agentmine_store::connect(&config.store).await?;
     let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
@@ -107,22 +99,14 @@ pub async fn connect(config: Config) -> Result<ConsumerDeps> {
 /// The readiness checks of this process.
 fn health(deps: &Arc<ConsumerDeps>) -> Health {
     let health = Health::new();
-    let (store, queue, backend) = (
-        Arc::clone(&deps.store),
-        Arc::clone(&deps.queue),
-        Arc::clone(&deps.backend),
-    );
-    health.check("store", move || {
-        let store = Arc::clone(&store);
-        async move { store.healthy().await.map_err(Into::into) }
+    health.check("store", deps, |deps| async move {
+        Ok(deps.store.healthy().await?)
     });
-    health.check("queue", move || {
-        let queue = Arc::clone(&queue);
-        async move { queue.healthy().await.map_err(Into::into) }
+    health.check("queue", deps, |deps| async move {
+        Ok(deps.queue.healthy().await?)
     });
-    health.check("sandbox", move || {
-        let backend = Arc::clone(&backend);
-        async move { backend.check().await.map_err(Into::into) }
+    health.check("sandbox", deps, |deps| async move {
+        Ok(deps.backend.check().await?)
     });
     health
 }

@@ -3,13 +3,11 @@
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use agentmine_domain::{NewTask, Priority, Task, WakeUp};
-use agentmine_effects::Effects;
-use agentmine_queue::Queue;
-use agentmine_store::{Enqueued, Publish};
+use agentmine_domain::{NewTask, Priority, Task};
+use agentmine_effects::{Effects, announce};
+use agentmine_store::Enqueued;
 use agentmine_trackers::{Candidate, Tracker};
 use anyhow::{Context as _, Result};
-use async_trait::async_trait;
 
 use crate::ProducerDeps;
 
@@ -37,15 +35,6 @@ impl AddAssign for Scan {
     }
 }
 
-struct ToQueue<'a>(&'a dyn Queue);
-
-#[async_trait]
-impl Publish for ToQueue<'_> {
-    async fn publish(&self, wake_up: &WakeUp) -> Result<(), String> {
-        self.0.publish(wake_up).await.map_err(|e| e.to_string())
-    }
-}
-
 /// Scans every tracker once. If one fails, the others are still scanned.
 ///
 /// # Errors
@@ -61,7 +50,10 @@ pub async fn scan(deps: &ProducerDeps) -> Result<Scan> {
             Err(error) => keep_first(&mut first_error, error),
         }
     }
-    match announce(deps).await {
+    let announced = announce(deps.store.as_ref(), deps.queue.as_ref()).await;
+    match announced.context(
+        "the tasks are recorded but could not be announced; the next scan or a consumer will announce them",
+    ) {
         Ok(count) => scan.announced = count,
         Err(error) => keep_first(&mut first_error, error),
     }
@@ -127,20 +119,6 @@ async fn record(
         tasks.push(task);
     }
     Ok(tasks)
-}
-
-/// Announces all pending tasks, including those that an earlier scan could not announce.
-async fn announce(deps: &ProducerDeps) -> Result<u64> {
-    let mut total = 0;
-    loop {
-        let sent = deps.store.relay_outbox(100, &ToQueue(deps.queue.as_ref())).await.context(
-            "the tasks are recorded but could not be announced; the next scan or a consumer will announce them",
-        )?;
-        total += sent;
-        if sent < 100 {
-            return Ok(total);
-        }
-    }
 }
 
 /// Sets the item's label once, while the task is queued.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_runtime::config::{self, Config, Sources};
-use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_runtime::{logging, metrics, tls};
@@ -66,15 +65,8 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
 /// Returns an error, with a hint, if something is missing. An unavailable broker is not an error: tasks
 /// are recorded, and announced when it is available again.
 pub async fn connect(config: Config) -> Result<ProducerDeps> {
+    config.trackers.require_one()?;
     let trackers = agentmine_trackers::from_config(&config.trackers).context("trackers")?;
-    if trackers.is_empty() {
-        return Err(Failure::new(
-            Exit::Config,
-            "no tracker is configured; expected trackers.github or trackers.local",
-        )
-        .hint("add `trackers: {github: {repositories: [owner/name]}}` to config.yaml")
-        .into());
-    }
     let store = agentmine_store::connect(&config.store).await?;
     let queue = agentmine_queue::connect(&config.queue)?;
     let backend = match config.producer.cleanup {
@@ -99,14 +91,11 @@ pub async fn connect(config: Config) -> Result<ProducerDeps> {
 /// The readiness checks of this process.
 fn health(deps: &Arc<ProducerDeps>) -> Health {
     let health = Health::new();
-    let (store, queue) = (Arc::clone(&deps.store), Arc::clone(&deps.queue));
-    health.check("store", move || {
-        let store = Arc::clone(&store);
-        async move { store.healthy().await.map_err(Into::into) }
+    health.check("store", deps, |deps| async move {
+        Ok(deps.store.healthy().await?)
     });
-    health.check("queue", move || {
-        let queue = Arc::clone(&queue);
-        async move { queue.healthy().await.map_err(Into::into) }
+    health.check("queue", deps, |deps| async move {
+        Ok(deps.queue.healthy().await?)
     });
     health
 }

@@ -30,6 +30,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "agentmine-domain",
                 "agentmine-runtime",
                 "agentmine-trackers",
+                "agentmine-queue",
                 "agentmine-store",
             ],
         ),

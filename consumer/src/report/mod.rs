@@ -63,11 +63,11 @@ pub(crate) async fn report(
 fn no_result(outcome: &RunOutcome) -> SessionError {
     let missing = outcome.missing.as_deref();
     let why = missing.unwrap_or("nothing was pushed");
-    match outcome.words.trim() {
+    match outcome.last_message.trim() {
         "" => SessionError::NoResult(why.to_owned()),
-        words => {
-            SessionError::NoResult(format!("{why}\nLast message of the agent:\n{words:.1500}"))
-        }
+        message => SessionError::NoResult(format!(
+            "{why}\nLast message of the agent:\n{message:.1500}"
+        )),
     }
 }
 

@@ -6,12 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::WakeUp;
-use agentmine_effects::Effects;
-use agentmine_queue::Queue;
+use agentmine_effects::{Effects, announce};
 use agentmine_sandbox::remove_stale;
-use agentmine_store::{Publish, SweepPolicy};
-use async_trait::async_trait;
+use agentmine_store::SweepPolicy;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -88,21 +85,8 @@ async fn every<F: Future<Output = ()>>(
     }
 }
 
-struct ToQueue<'a>(&'a dyn Queue);
-
-#[async_trait]
-impl Publish for ToQueue<'_> {
-    async fn publish(&self, wake_up: &WakeUp) -> Result<(), String> {
-        self.0.publish(wake_up).await.map_err(|e| e.to_string())
-    }
-}
-
 async fn relay(deps: Arc<ConsumerDeps>) {
-    if let Err(error) = deps
-        .store
-        .relay_outbox(100, &ToQueue(deps.queue.as_ref()))
-        .await
-    {
+    if let Err(error) = announce(deps.store.as_ref(), deps.queue.as_ref()).await {
         tracing::debug!(%error, "the outbox could not be relayed");
     }
 }

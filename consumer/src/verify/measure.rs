@@ -7,9 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentmine_agent::{
-    ChangedFile, Check, Facts, Gather, Verdict, WebRequest, judge, placeholders,
-};
+use agentmine_agent::{ChangedFile, Check, Facts, Gather, WebRequest, missing, placeholders};
 use agentmine_gateway::facts::BareRepo;
 use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, TrafficEvent};
 use agentmine_sandbox::{SandboxRole, SandboxSpec};
@@ -52,7 +50,7 @@ impl Gather<SessionError> for Measurer<'_> {
         self.seal_and_freeze().await?;
         let facts = self.measure(push_error).await?;
         // After a sufficient result the sandbox stays frozen; it is released only if work continues.
-        if judge(&facts) != Verdict::Enough {
+        if missing(&facts).is_some() {
             self.prepared.workspace.gateway.unseal();
             let freezer = &self.ctx.freezer;
             freezer

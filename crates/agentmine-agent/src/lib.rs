@@ -25,7 +25,7 @@ pub use report::{PullRequestText, pull_request};
 pub use run::{Agent, RunOutcome};
 pub use seam::{AgentError, Gather, Journal, ToolResult, Tools};
 pub use start::{Project, Start};
-pub use verify::{Verdict, judge, placeholders};
+pub use verify::{missing, placeholders};
 
 #[cfg(test)]
 mod tests;

@@ -19,7 +19,7 @@ pub struct PullRequestText {
 }
 
 const MAX_TITLE: usize = 200;
-const MAX_WORDS: usize = 8_000;
+const MAX_TEXT: usize = 8_000;
 const MAX_ROWS: usize = 50;
 
 /// Renders the pull request. Measured facts and the model's text are in separate sections.
@@ -35,16 +35,16 @@ pub fn pull_request(
     if outcome.missing.is_some() {
         body.push_str("> [!WARNING]\n> **Partial result.** See \"Not done\" below.\n\n");
     }
-    let words = cap(outcome.words.trim(), MAX_WORDS);
-    if !words.is_empty() {
-        let _ = writeln!(body, "{}\n", neutralized(&words));
+    let message = cap(outcome.last_message.trim(), MAX_TEXT);
+    if !message.is_empty() {
+        let _ = writeln!(body, "{}\n", neutralized(&message));
     }
     body.push_str(&evidence(&outcome.facts));
     if let Some(missing) = &outcome.missing {
         let _ = writeln!(
             body,
             "\n### Not done\n\n{}",
-            fenced(&cap(missing, MAX_WORDS))
+            fenced(&cap(missing, MAX_TEXT))
         );
     }
     let usage = &outcome.usage;

@@ -12,7 +12,7 @@ use crate::history::History;
 use crate::journal::Entry;
 use crate::prompt::{Brief, correction, system_prompt, task_prompt};
 use crate::seam::{AgentError, Gather, Journal, Tools};
-use crate::verify::{Verdict, judge};
+use crate::verify::missing;
 
 /// Everything that a run of the agent needs. `E` is the worker's error type.
 pub struct Agent<'a, E> {
@@ -44,7 +44,7 @@ pub struct RunOutcome {
     /// What is missing, if the result is only partial.
     pub missing: Option<String>,
     /// The model's last message: a claim, not a fact.
-    pub words: String,
+    pub last_message: String,
     /// The usage, including earlier sessions of the task.
     pub usage: Usage,
     /// The number of rounds in this session.
@@ -96,22 +96,20 @@ impl<E> Agent<'_, E> {
             };
             self.begin(Phase::Verifying).await?;
             let facts = self.measure().await?;
-            let (words, stopped) = message_of(finished, &history);
-            let missing = match judge(&facts) {
-                Verdict::Enough => stopped,
-                Verdict::NotEnough(why) if stopped.is_none() && round < self.max_rounds => {
-                    send(self.journal, &mut history, correction(&why)).await?;
+            let (last_message, stopped) = message_of(finished, &history);
+            let missing = match (missing(&facts), stopped) {
+                (None, stopped) => stopped,
+                (Some(missing), None) if round < self.max_rounds => {
+                    send(self.journal, &mut history, correction(&missing)).await?;
                     continue;
                 }
-                Verdict::NotEnough(why) => Some(match stopped {
-                    Some(stopped) => format!("{stopped}\n{why}"),
-                    None => why,
-                }),
+                (Some(missing), None) => Some(missing),
+                (Some(missing), Some(stopped)) => Some(format!("{stopped}\n{missing}")),
             };
             return Ok(RunOutcome {
                 facts,
                 missing,
-                words,
+                last_message,
                 usage,
                 rounds: round,
             });

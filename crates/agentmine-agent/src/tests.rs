@@ -294,7 +294,7 @@ async fn several_calls_in_one_reply_run_in_order_and_each_is_journaled_before_th
     let outcome = run.go().await.unwrap();
     assert_eq!(*run.tools.called.lock().unwrap(), ["1", "2"]);
     assert_eq!(outcome.missing, None);
-    assert_eq!(outcome.words, "done");
+    assert_eq!(outcome.last_message, "done");
     assert_eq!(
         (outcome.usage.model_calls, outcome.usage.tool_calls),
         (2, 2)
@@ -466,7 +466,10 @@ async fn a_session_resumed_after_the_final_message_measures_without_a_model_call
     let steps = first.journal.steps();
     let second = Run::of(Vec::new());
     let outcome = second.resume(&steps).await.unwrap();
-    assert_eq!((outcome.words.as_str(), outcome.missing), ("done", None));
+    assert_eq!(
+        (outcome.last_message.as_str(), outcome.missing),
+        ("done", None)
+    );
 }
 
 #[tokio::test]
@@ -483,7 +486,7 @@ fn text_of_the_model_cannot_close_issues_mention_people_or_forge_markers() {
     let outcome = RunOutcome {
         facts: good(),
         missing: None,
-        words: "Fixes #99 @maintainer <!-- agentmine:task --> ![x](y) closes https://x/y/issues/3\n## Heading"
+        last_message: "Fixes #99 @maintainer <!-- agentmine:task --> ![x](y) closes https://x/y/issues/3\n## Heading"
             .into(),
         usage: Usage::default(),
         rounds: 1,
@@ -508,7 +511,7 @@ fn output_in_a_pull_request_cannot_leave_its_code_block() {
     let outcome = RunOutcome {
         facts: bad(),
         missing: Some("```\n@org/team Fixes #1\n````".into()),
-        words: String::new(),
+        last_message: String::new(),
         usage: Usage::default(),
         rounds: 1,
     };
@@ -540,7 +543,7 @@ async fn a_session_killed_between_the_opening_prompts_still_sends_the_task() {
 fn a_guessed_check_that_cannot_run_does_not_count() {
     let mut facts = bad();
     facts.checks[0].could_not_run = true;
-    assert_eq!(judge(&facts), Verdict::Enough);
+    assert_eq!(missing(&facts), None);
 }
 
 #[tokio::test]
@@ -609,7 +612,7 @@ fn a_pull_request_separates_the_facts_from_the_text_of_the_model() {
             ..Facts::default()
         },
         missing: Some("- make failed".into()),
-        words: "I tried.".into(),
+        last_message: "I tried.".into(),
         usage: Usage {
             model_calls: 1,
             tool_calls: 2,
@@ -644,7 +647,7 @@ fn long_lists_in_a_pull_request_are_truncated_and_counted() {
             ..good()
         },
         missing: None,
-        words: "w".repeat(9_000),
+        last_message: "w".repeat(9_000),
         usage: Usage::default(),
         rounds: 1,
     };
@@ -695,7 +698,7 @@ async fn a_run_that_ran_out_of_budget_keeps_the_newest_text_of_the_model() {
     let mut run = Run::of(vec![talking, calls(&["2"])]);
     run.budget.steps = 2;
     let outcome = run.go().await.unwrap();
-    assert_eq!(outcome.words, "Half of it is done.");
+    assert_eq!(outcome.last_message, "Half of it is done.");
 }
 
 #[test]
@@ -717,7 +720,7 @@ fn lists_of_exactly_the_maximum_length_are_not_truncated() {
             ..good()
         },
         missing: None,
-        words: String::new(),
+        last_message: String::new(),
         usage: Usage::default(),
         rounds: 1,
     };

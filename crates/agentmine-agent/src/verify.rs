@@ -2,18 +2,10 @@
 
 use crate::facts::Facts;
 
-/// Whether the facts are sufficient for "done".
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// They are sufficient.
-    Enough,
-    /// They are not; the text lists what is missing.
-    NotEnough(String),
-}
-
-/// Judges the facts. Sufficient is a pushed commit with changes, passing checks and no placeholders.
+/// What is missing for "done", one line for each part; `None` if the facts are sufficient: a pushed
+/// commit with changes, passing checks and no placeholders.
 #[must_use]
-pub fn judge(facts: &Facts) -> Verdict {
+pub fn missing(facts: &Facts) -> Option<String> {
     let mut missing = Vec::new();
     if let Some(error) = &facts.push_error {
         missing.push(format!("- the push failed: {}", error.trim()));
@@ -41,11 +33,7 @@ pub fn judge(facts: &Facts) -> Verdict {
     if facts.diff_cut {
         missing.push("- the diff is too large to be checked completely".to_owned());
     }
-    if missing.is_empty() {
-        Verdict::Enough
-    } else {
-        Verdict::NotEnough(missing.join("\n"))
-    }
+    (!missing.is_empty()).then(|| missing.join("\n"))
 }
 
 fn indent(text: &str) -> String {
@@ -111,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_pushed_change_with_passing_checks_is_enough() {
-        assert_eq!(judge(&good()), Verdict::Enough);
+        assert_eq!(missing(&good()), None);
     }
 
     #[test]
@@ -121,9 +109,7 @@ mod tests {
         facts.checks[0].output = "expected Hello".into();
         facts.files.clear();
         facts.placeholders = vec!["a:1 todo!()".into()];
-        let Verdict::NotEnough(why) = judge(&facts) else {
-            panic!("enough")
-        };
+        let why = missing(&facts).unwrap();
         for part in [
             "changes nothing",
             "exit code 1",

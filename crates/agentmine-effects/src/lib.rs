@@ -8,6 +8,7 @@
 //!
 //! Accepted: if a tracker applies a write but does not show it afterwards, the write is repeated.
 
+mod announce;
 mod error;
 mod label;
 mod pull_request;
@@ -22,6 +23,7 @@ use agentmine_store::{EffectState, Store};
 use agentmine_trackers::Tracker;
 use serde_json::Value;
 
+pub use announce::announce;
 pub use error::{EffectError, is_final};
 pub use text::progress_comment;
 

@@ -24,8 +24,8 @@ use crate::shutdown::Shutdown;
 /// Time limit of one check.
 const CHECK_LIMIT: Duration = Duration::from_secs(2);
 
-type Verdict = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
-type Check = Arc<dyn Fn() -> Verdict + Send + Sync>;
+type CheckFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+type Check = Arc<dyn Fn() -> CheckFuture + Send + Sync>;
 
 /// The checks of `/ready`. Clones share them: a component may register its own while the server runs.
 #[derive(Clone, Default)]
@@ -40,13 +40,15 @@ impl Health {
         Self::default()
     }
 
-    /// Registers a check under a name, and replaces the former check of that name.
-    pub fn check<F, Fut>(&self, name: &'static str, check: F)
+    /// Registers a check of `subject` under a name, and replaces the former check of that name.
+    pub fn check<S, F, Fut>(&self, name: &'static str, subject: &Arc<S>, check: F)
     where
-        F: Fn() -> Fut + Send + Sync + 'static,
+        S: Send + Sync + 'static,
+        F: Fn(Arc<S>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        let check: Check = Arc::new(move || Box::pin(check()));
+        let subject = Arc::clone(subject);
+        let check: Check = Arc::new(move || Box::pin(check(Arc::clone(&subject))));
         let mut checks = self.lock();
         checks.retain(|(known, _)| *known != name);
         checks.push((name, check));

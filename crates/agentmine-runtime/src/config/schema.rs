@@ -13,6 +13,7 @@ use url::Url;
 use super::executor::{CommandExecutor, TextEditorMcp};
 use super::mcp::Mcp;
 use super::secret::Secret;
+use crate::exit::{Exit, Failure};
 
 /// All of `config.yaml`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -64,6 +65,24 @@ pub struct Trackers {
     pub github: Option<GitHub>,
     /// A folder of Markdown issues beside a git repository.
     pub local: Option<LocalTrackerConfig>,
+}
+
+impl Trackers {
+    /// Checks that a tracker is configured; other commands work without one.
+    ///
+    /// # Errors
+    /// Returns [`Exit::Config`] with a hint if there is none.
+    pub fn require_one(&self) -> Result<(), Failure> {
+        let Self { github, local } = self;
+        if github.is_some() || local.is_some() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Exit::Config,
+            "no tracker is configured; expected trackers.github or trackers.local",
+        )
+        .hint("add `trackers: {github: {repositories: [owner/name]}}` to config.yaml"))
+    }
 }
 
 /// GitHub through its REST API.

@@ -30,18 +30,11 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
 async fn ready_follows_its_checks_and_says_why_not() {
     let store_up = Arc::new(AtomicBool::new(true));
     let health = Health::new();
-    let up = store_up.clone();
-    health.check("store", move || {
-        let up = up.load(Ordering::SeqCst);
-        async move {
-            if up {
-                Ok(())
-            } else {
-                anyhow::bail!("connection refused")
-            }
-        }
+    health.check("store", &store_up, |up| async move {
+        anyhow::ensure!(up.load(Ordering::SeqCst), "connection refused");
+        Ok(())
     });
-    health.check("queue", || async { Ok(()) });
+    health.check("queue", &Arc::new(()), |_| async { Ok(()) });
     let (address, shutdown) = served(health).await;
 
     assert_eq!(get(address, "/ready").await.0, 200);
@@ -63,8 +56,11 @@ async fn ready_follows_its_checks_and_says_why_not() {
 #[tokio::test(start_paused = true)]
 async fn a_check_that_hangs_or_crashes_is_a_failed_check() {
     let health = Health::new();
-    health.check("hangs", std::future::pending);
-    health.check("crashes", || async { panic!("a check that crashes") });
+    let subject = Arc::new(());
+    health.check("hangs", &subject, |_| std::future::pending());
+    health.check("crashes", &subject, |_| async {
+        panic!("a check that crashes")
+    });
     let report = health.report().await;
     assert!(!report.ready);
     assert_eq!(report.checks[0].reason.as_deref(), Some("no answer in 2 s"));

@@ -1,0 +1,34 @@
+//! Announces recorded tasks on the queue.
+
+use agentmine_domain::WakeUp;
+use agentmine_queue::Queue;
+use agentmine_store::{Publish, RelayError, Store};
+use async_trait::async_trait;
+
+/// How many wake-ups are published in one transaction.
+const BATCH: u32 = 100;
+
+struct ToQueue<'a>(&'a dyn Queue);
+
+#[async_trait]
+impl Publish for ToQueue<'_> {
+    async fn publish(&self, wake_up: &WakeUp) -> Result<(), String> {
+        self.0.publish(wake_up).await.map_err(|e| e.to_string())
+    }
+}
+
+/// Publishes every pending entry of the outbox and returns their number. An entry is removed only after
+/// the broker has confirmed it, so a wake-up can be published twice but not lost.
+///
+/// # Errors
+/// Returns an error if the store or the queue failed; what was not published stays in the outbox.
+pub async fn announce(store: &dyn Store, queue: &dyn Queue) -> Result<u64, RelayError> {
+    let mut total = 0;
+    loop {
+        let sent = store.relay_outbox(BATCH, &ToQueue(queue)).await?;
+        total += sent;
+        if sent < u64::from(BATCH) {
+            return Ok(total);
+        }
+    }
+}
