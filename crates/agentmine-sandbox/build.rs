@@ -23,6 +23,8 @@ fn main() {
         "Cargo.toml",
         "crates/agentmine-guest/src",
         "crates/agentmine-guest/Cargo.toml",
+        "crates/agentmine-process/src",
+        "crates/agentmine-process/Cargo.toml",
         "crates/agentmine-tools/src",
         "crates/agentmine-tools/Cargo.toml",
     ] {

@@ -8,20 +8,33 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
     BTreeMap::from([
         ("agentmine-domain", &[][..]),
         ("agentmine-runtime", &[]),
-        ("agentmine-guest", &[]),
+        // No async code, and no dependency but libc, since the guest uses it.
+        ("agentmine-process", &[]),
+        ("agentmine-guest", &["agentmine-process"]),
         // No I/O: shared by whoever runs shell lines.
         ("agentmine-shell-policy", &[]),
-        ("agentmine-tools", &["agentmine-shell-policy"]),
+        (
+            "agentmine-tools",
+            &["agentmine-process", "agentmine-shell-policy"],
+        ),
         ("agentmine-trackers", ADAPTER),
         ("agentmine-queue", ADAPTER),
         ("agentmine-store", ADAPTER),
         ("agentmine-gateway", ADAPTER),
         ("agentmine-llm", ADAPTER),
-        ("agentmine-mcp", ADAPTER),
+        (
+            "agentmine-mcp",
+            &["agentmine-domain", "agentmine-runtime", "agentmine-process"],
+        ),
         // The guest's protocol, which both ends of the tunnel use.
         (
             "agentmine-sandbox",
-            &["agentmine-domain", "agentmine-runtime", "agentmine-guest"],
+            &[
+                "agentmine-domain",
+                "agentmine-runtime",
+                "agentmine-guest",
+                "agentmine-process",
+            ],
         ),
         ("agentmine-agent", &["agentmine-domain", "agentmine-llm"]),
         (
@@ -60,6 +73,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "agentmine-mcp",
                 "agentmine-agent",
                 "agentmine-llm",
+                "agentmine-process",
                 "agentmine-shell-policy",
             ],
         ),

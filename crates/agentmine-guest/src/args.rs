@@ -4,33 +4,26 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
-/// What to be.
+/// The mode to run in.
 #[derive(Debug)]
 pub(crate) enum Mode {
-    /// Keep a container alive until it is told to stop.
+    /// Keep a container alive until SIGTERM or SIGINT.
     Idle,
     /// Serve a worker over stdin and stdout.
     Serve(Box<Options>),
-    /// Run another guest and kill all that it leaves behind.
+    /// Run another guest and kill all processes that it leaves behind.
     Supervise(Vec<String>),
-    /// Measure what fork and exec cost here.
-    BenchExec {
-        /// How often.
-        rounds: u32,
-        /// What to run.
-        argv: Vec<String>,
-    },
 }
 
-/// How much the guest confines itself, on top of what it was started in.
+/// How the guest confines itself, beyond what the backend enforces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Confinement {
-    /// Not at all: a container does it.
+    /// Not at all: it runs in a container.
     #[default]
     Container,
     /// Landlock and seccomp inside namespaces.
     Namespaces,
-    /// Landlock and seccomp alone, which must then also keep the network away.
+    /// Landlock and seccomp alone, which must then also block the network.
     Alone,
 }
 
@@ -40,17 +33,17 @@ pub(crate) struct Options {
     pub(crate) root: PathBuf,
     pub(crate) git_port: u16,
     pub(crate) web_port: u16,
-    /// Bytes under the root; 0 is no limit.
+    /// Bytes under the root; 0 means no limit.
     pub(crate) disk_limit: u64,
-    /// 0 is no limit.
+    /// 0 means no limit.
     pub(crate) max_processes: u64,
     pub(crate) confinement: Confinement,
-    /// Start commands from the guest's own environment (an image's), not from an empty one.
+    /// Start commands with the guest's own environment (the image's), not with an empty one.
     pub(crate) inherit_env: bool,
     pub(crate) path: Option<String>,
     /// Added to every command's environment.
     pub(crate) env: Vec<(String, String)>,
-    /// May be read; for `Confinement::Alone`.
+    /// Folders that commands may read, for `Confinement::Alone`.
     pub(crate) read_only: Vec<PathBuf>,
 }
 
@@ -76,16 +69,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Mode> {
         Some("idle") => Ok(Mode::Idle),
         Some("serve") => Ok(Mode::Serve(Box::new(serve_options(args)?))),
         Some("supervise") => Ok(Mode::Supervise(args.collect())),
-        Some("bench-exec") => {
-            let rounds = args.next().unwrap_or_default();
-            let mut argv: Vec<String> = args.collect();
-            if argv.is_empty() {
-                argv.push("/bin/true".into());
-            }
-            let rounds = rounds.parse().context("bench-exec wants a number")?;
-            Ok(Mode::BenchExec { rounds, argv })
-        }
-        other => bail!("unknown mode {other:?}; expected idle, serve, supervise or bench-exec"),
+        other => bail!("unknown mode {other:?}; expected idle, serve or supervise"),
     }
 }
 
@@ -98,7 +82,7 @@ fn serve_options(mut args: impl Iterator<Item = String>) -> Result<Options> {
         }
         let value = args
             .next()
-            .with_context(|| format!("{flag} wants a value"))?;
+            .with_context(|| format!("{flag} needs a value"))?;
         match flag.as_str() {
             "--root" => options.root = value.into(),
             "--git-port" => options.git_port = value.parse()?,
@@ -108,7 +92,7 @@ fn serve_options(mut args: impl Iterator<Item = String>) -> Result<Options> {
             "--path" => options.path = Some(value),
             "--read-only" => options.read_only.push(value.into()),
             "--env" => {
-                let (key, value) = value.split_once('=').context("--env wants NAME=VALUE")?;
+                let (key, value) = value.split_once('=').context("--env needs NAME=VALUE")?;
                 options.env.push((key.to_owned(), value.to_owned()));
             }
             "--confine" => {

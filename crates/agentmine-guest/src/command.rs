@@ -1,8 +1,8 @@
-//! Running a command to its end.
+//! Runs one command.
 //!
-//! The worker's end of the stream stays open while it waits; its closing kills the process group. After
-//! the leader's exit the output is awaited only for [`GRACE`], since a process left in the background may
-//! hold the pipes for ever.
+//! The worker keeps its end of the stream open while it waits; closing it kills the process group. After the
+//! leader's exit the guest waits for output only for [`GRACE`], since a process left in the background may
+//! hold the pipes open forever.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,9 +15,10 @@ use anyhow::anyhow;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::ChildStdin;
 
-use crate::capture::Shared;
+use crate::capture::Capture;
 use crate::process::Leader;
-use crate::serve::{State, finish, reply};
+use crate::reply::{finish, reply};
+use crate::state::State;
 
 const GRACE: Duration = Duration::from_millis(200);
 const TIMED_OUT: i32 = 124;
@@ -89,15 +90,15 @@ fn spawn(order: &Order, cwd: &Path, state: &State) -> Result<Leader, Outcome> {
     })
 }
 
-/// Sees a command to its end; `None` when the worker no longer waits for it.
+/// Waits for the end of a command. `None` if the worker stopped waiting for it.
 async fn conduct(
     mut leader: Leader,
     worker: impl AsyncRead + Unpin,
     order: &Order,
     state: &State,
 ) -> Option<Outcome> {
-    let stdout = Shared::new(order.max_output);
-    let stderr = Shared::new(order.max_output);
+    let stdout = Capture::new(order.max_output);
+    let stderr = Capture::new(order.max_output);
     let mut filling = tokio::task::JoinSet::new();
     if let Some(pipe) = leader.child.stdout.take() {
         filling.spawn(stdout.clone().fill(pipe));
@@ -132,7 +133,7 @@ async fn conduct(
     let _ = tokio::time::timeout(GRACE, all).await;
     filling.detach_all();
     let (stdout, stderr) = (stdout.take(), stderr.take());
-    outcome.truncated = stdout.was_cut() || stderr.was_cut();
+    outcome.truncated = stdout.is_cut() || stderr.is_cut();
     outcome.stdout = stdout.into_bytes();
     outcome.stderr = stderr.into_bytes();
     if let Some(note) = note {
@@ -154,7 +155,7 @@ async fn feed(mut worker: impl AsyncRead + Unpin, mut left: u64, stdin: Option<C
         if let Some(pipe) = &mut stdin
             && pipe.write_all(&buffer[..n as usize]).await.is_err()
         {
-            // The program does not want it all; what comes is dropped.
+            // The program has closed its stdin; the rest is dropped.
             stdin = None;
         }
         if left == 0 {

@@ -1,23 +1,23 @@
-//! The disk limit, where the engine has none.
+//! The disk limit, for backends that do not enforce one.
 //!
-//! A walk of the whole root is too dear to repeat all the time, so the file system's free space is
-//! watched instead: it can shrink by no less than the root grows. A walk follows when it shrank by a
-//! good part of what is left, and now and then in any case. Accepted race: a command can go over the
-//! limit by what it writes between two looks.
+//! Walking the whole root is too expensive to do all the time, so the guest polls the file system's free
+//! space, which shrinks by at least as much as the root grows. It walks the root when the free space has
+//! shrunk by a good part of what is left under the limit, and every [`WALK_AT_LEAST`] in any case. Accepted
+//! race: a command can exceed the limit by what it writes between two polls.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use agentmine_process::descendants;
 use tokio::sync::watch;
 
-use crate::process;
-use crate::serve::State;
+use crate::programs::Programs;
 
-const LOOK: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(500);
 const WALK_AT_LEAST: Duration = Duration::from_secs(30);
-/// How long killed processes may take to be gone.
+/// How long killed processes may take to end.
 const DYING: Duration = Duration::from_millis(200);
 
 /// Watches the root's size.
@@ -43,7 +43,7 @@ impl Drop for Watched {
 }
 
 impl Watched {
-    /// Resolves when the limit is exceeded, with the text to tell.
+    /// Resolves when the limit is exceeded, with the note for the command's stderr.
     pub(crate) async fn exceeded(mut self: Watched) -> String {
         while self.exceeded.changed().await.is_ok() {
             if let Some(why) = self.exceeded.borrow_and_update().clone() {
@@ -55,7 +55,7 @@ impl Watched {
 }
 
 impl Disk {
-    /// A `limit` of 0 is none.
+    /// A `limit` of 0 means no limit.
     pub(crate) fn new(root: PathBuf, limit: u64) -> Self {
         let exceeded = watch::Sender::new(None);
         Self {
@@ -66,6 +66,7 @@ impl Disk {
         }
     }
 
+    /// Registers a command, which is running until the result is dropped.
     pub(crate) fn command(&self) -> Watched {
         self.running.fetch_add(1, Ordering::Relaxed);
         Watched {
@@ -75,15 +76,15 @@ impl Disk {
     }
 
     /// Bytes under the root.
-    pub(crate) async fn measure(&self) -> u64 {
+    async fn measure(&self) -> u64 {
         let root = self.root.clone();
         tokio::task::spawn_blocking(move || size(&root))
             .await
             .unwrap_or(0)
     }
 
-    /// Never ends. Once over the limit, commands may go on as long as they free space.
-    pub(crate) async fn watch(self, state: Arc<State>) {
+    /// Never returns, unless there is no limit. Above the limit, commands may run as long as they free space.
+    pub(crate) async fn watch(self, programs: Arc<Programs>) {
         if self.limit == 0 {
             return;
         }
@@ -91,7 +92,7 @@ impl Disk {
         let mut free = free_space(&self.root);
         let mut walked = Instant::now();
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
             if self.running.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -105,28 +106,28 @@ impl Disk {
             free = free_space(&self.root);
             used = self.measure().await;
             if used > self.limit && (before <= self.limit || used > before) {
-                self.kill_all(used, &state);
-                // What they wrote between the look and their end is not the next command's doing.
+                self.kill_commands(used, &programs);
+                // What they wrote until they ended must not be blamed on the next command.
                 tokio::time::sleep(DYING).await;
                 free = free_space(&self.root);
                 used = self.measure().await;
             }
-            // A slow walk must not become all that the guest does.
+            // A slow walk must not take up all of the guest's time.
             tokio::time::sleep(began.elapsed() * 10).await;
             walked = Instant::now();
         }
     }
 
-    fn kill_all(&self, used: u64, state: &State) {
+    /// Kills everything but the stdio programs.
+    fn kill_commands(&self, used: u64, programs: &Programs) {
         let limit = self.limit;
         self.exceeded.send_replace(Some(format!(
-            "\n[killed: /workspace holds {used} bytes, the limit is {limit}; delete something]\n"
+            "\n[killed: /workspace uses {used} bytes and the limit is {limit}; delete something]\n"
         )));
-        let spared = state.programs.processes();
-        let own = std::process::id().cast_signed();
-        for pid in process::descendants(own) {
-            if !spared.contains(&pid) {
-                process::kill(pid);
+        let spared = programs.pids();
+        for process in descendants(std::process::id().cast_signed()) {
+            if !spared.contains(&process.pid()) {
+                process.signal(libc::SIGKILL);
             }
         }
     }
@@ -148,7 +149,7 @@ fn free_space(path: &Path) -> u64 {
     }
 }
 
-/// Bytes that the files under `path` take. Links are not followed; what cannot be read counts nothing.
+/// The bytes that the files under `path` occupy. Links are not followed; what cannot be read is not counted.
 fn size(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let mut total = 0;
@@ -158,7 +159,7 @@ fn size(path: &Path) -> u64 {
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };
-            // A file of several names is counted once for each, shared out.
+            // Each name of a file with several names counts for its share.
             total += metadata.blocks() * 512
                 / if metadata.is_dir() {
                     1
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_counts_what_it_takes() {
+    fn a_file_counts_what_it_occupies() {
         let folder = tempfile::tempdir().unwrap();
         let before = size(folder.path());
         std::fs::create_dir(folder.path().join("sub")).unwrap();

@@ -1,4 +1,4 @@
-//! The environment of every command: nothing of the worker's, and what tools need behind the proxies.
+//! The environment of every command: nothing from the worker, and what tools need behind the proxies.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::args::Options;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The environment that commands begin with.
+/// The environment that every command gets, before its own variables are added.
 pub(crate) fn base(options: &Options, web_port: u16) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     if options.inherit_env {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_the_guests_own_environment_is_passed_on_unless_asked() {
+    fn the_guests_own_environment_is_not_passed_on_by_default() {
         let env = base(&Options::default(), 8080);
         assert!(!env.keys().any(|key| key.starts_with("CARGO")));
         assert_eq!(env["HTTPS_PROXY"], "http://127.0.0.1:8080");

@@ -1,28 +1,16 @@
-//! Single files, for the worker's own use. Links are resolved, and nothing outside the root is touched.
+//! Single files that the worker reads. Links are resolved, and nothing outside the root is read.
 
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use agentmine_guest::mux::MuxStream;
-use agentmine_guest::protocol::{Bytes, read_exactly};
-use anyhow::{Context as _, Result, bail, ensure};
+use agentmine_guest::protocol::Bytes;
+use anyhow::{Context as _, Result, ensure};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::serve::{State, finish, reply};
-
-pub(crate) async fn put(
-    mut stream: MuxStream,
-    path: &str,
-    mode: u32,
-    len: u64,
-    state: &State,
-) -> io::Result<()> {
-    let content = read_exactly(&mut stream, len).await?;
-    let done = write(&state.root, &state.resolve(path), &content, mode);
-    reply(&mut stream, done.with_context(|| path.to_owned())).await?;
-    finish(&mut stream).await
-}
+use crate::reply::{finish, reply};
+use crate::state::State;
 
 pub(crate) async fn get(
     mut stream: MuxStream,
@@ -41,29 +29,6 @@ pub(crate) async fn get(
     reply(&mut stream, done).await?;
     stream.write_all(&content).await?;
     finish(&mut stream).await
-}
-
-/// Writes beside the target and renames, so that a reader sees the old or the new.
-fn write(root: &Path, path: &Path, content: &[u8], mode: u32) -> Result<()> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        bail!("not a file name");
-    };
-    let root = root.canonicalize()?;
-    // The deepest folder that exists decides, before anything is made.
-    let existing = folder.ancestors().find(|folder| folder.exists());
-    ensure_inside(&root, &existing.unwrap_or(folder).canonicalize()?)?;
-    std::fs::create_dir_all(folder)?;
-    let folder = folder.canonicalize()?;
-    ensure_inside(&root, &folder)?;
-    let target = folder.join(name);
-    ensure!(!target.is_dir(), "a directory is in the way");
-    let mut temporary = name.to_os_string();
-    temporary.push(format!(".agentmine-{}", std::process::id()));
-    let temporary = folder.join(temporary);
-    std::fs::write(&temporary, content)?;
-    std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(mode & 0o7777))?;
-    std::fs::rename(&temporary, &target)?;
-    Ok(())
 }
 
 fn read(root: &Path, path: &Path, max: u64) -> Result<Option<Vec<u8>>> {
@@ -104,16 +69,14 @@ mod tests {
         std::fs::write(outside.path().join("secret"), "s").unwrap();
         let path = root.path().join("link/secret");
         assert!(read(root.path(), &path, 10).is_err());
-        assert!(write(root.path(), &root.path().join("link/new/x"), b"x", 0o644).is_err());
-        assert!(!outside.path().join("new").exists());
     }
 
     #[test]
-    fn what_is_written_can_be_read_up_to_the_limit() {
+    fn a_file_is_read_up_to_the_limit() {
         let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("a/b/c");
+        let path = root.path().join("file");
         assert_eq!(read(root.path(), &path, 10).unwrap(), None);
-        write(root.path(), &path, b"hello", 0o755).unwrap();
+        std::fs::write(&path, "hello").unwrap();
         assert_eq!(read(root.path(), &path, 5).unwrap().unwrap(), b"hello");
         assert!(read(root.path(), &path, 4).is_err());
     }

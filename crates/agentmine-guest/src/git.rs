@@ -1,4 +1,4 @@
-//! Running git for snapshots: in the project, with hooks off and the agent's index untouched.
+//! Runs git for snapshots: in the project, without hooks, and without touching the agent's index.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use tokio::process::Command;
 
-use crate::serve::State;
+use crate::process::OwnChildren;
+use crate::state::State;
 
 /// The hidden ref of the last snapshot.
 pub(crate) const SNAPSHOT_REF: &str = "refs/agentmine/snapshot";
@@ -36,7 +37,7 @@ const QUIET: &[&str] = &[
 pub(crate) struct Git {
     project: PathBuf,
     env: BTreeMap<String, String>,
-    own: crate::process::Own,
+    own: OwnChildren,
     /// The git folder, absolute.
     pub(crate) folder: PathBuf,
 }
@@ -65,7 +66,7 @@ impl Git {
         Ok(git)
     }
 
-    /// The same with an index of our own.
+    /// The same with a separate index.
     pub(crate) fn with_index(&self, index: &Path) -> Self {
         let mut env = self.env.clone();
         env.insert(
@@ -92,11 +93,14 @@ impl Git {
         }
         bail!(
             "git: {}",
-            stderr.lines().last().unwrap_or("failed without a word")
+            stderr
+                .lines()
+                .last()
+                .unwrap_or("failed without an error message")
         )
     }
 
-    /// Whether it succeeds, its output and its errors.
+    /// Its exit code, its output and its stderr, trimmed.
     pub(crate) async fn attempt<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
@@ -114,9 +118,9 @@ impl Git {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let child = command.spawn().context("git")?;
-        let _known = self.own.mark(&child);
+        let _awaited = self.own.awaits(&child);
         let output = tokio::time::timeout(TIME_LIMIT, child.wait_with_output()).await;
-        let output = output.context("git took too long")??;
+        let output = output.context("git did not finish in time")??;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
         Ok((
             output.status.code(),
@@ -125,7 +129,7 @@ impl Git {
         ))
     }
 
-    /// The commit that a name stands for, if there is one.
+    /// The commit that a name refers to, if there is one.
     pub(crate) async fn commit(&self, name: &str) -> Result<Option<String>> {
         let name = format!("{name}^{{commit}}");
         let args = [

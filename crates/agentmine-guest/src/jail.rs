@@ -1,8 +1,9 @@
-//! What the guest puts itself under before it starts anything: resource limits, Landlock, seccomp.
+//! The restrictions that the guest applies to itself before it starts anything: resource limits, Landlock,
+//! seccomp.
 //!
-//! In a container the engine does the confining. In the local jail Landlock and seccomp stand on top of
-//! the namespaces, and where there are no namespaces they stand alone: then everything must be enforced
-//! in full, or the guest refuses to serve.
+//! In a container the engine confines the guest. In the local jail Landlock and seccomp are added to the
+//! namespaces. Without namespaces they are the only confinement: then they must be enforced in full, or the
+//! guest refuses to serve.
 
 use std::path::{Path, PathBuf};
 
@@ -17,10 +18,10 @@ use landlock::{
 use crate::args::{Confinement, Options};
 use crate::syscalls;
 
-/// Open files of a sandbox's process; more is an accident or an attack.
+/// Maximum number of open files per process. No honest build needs more.
 const MAX_FILES: libc::rlim_t = 65_536;
-/// What may be read without namespaces, besides what the worker names. Of the folders with certificates
-/// only the public part: their neighbours hold private keys, which root may read.
+/// What may be read without namespaces, besides the folders that the worker names. Of the certificate folders
+/// only the public part: the folders next to it contain private keys, which root can read.
 const SYSTEM: &[&str] = &[
     "/usr",
     "/bin",
@@ -64,19 +65,20 @@ const DEVICES: &[&str] = &[
     "/dev/random",
     "/dev/urandom",
 ];
-/// Only where they are the sandbox's own: the machine's lead to the terminals of other people.
+/// Allowed only in namespaces, where they are the sandbox's own: the machine's give access to the terminals of
+/// other users.
 const TERMINALS: &[&str] = &["/dev/tty", "/dev/ptmx", "/dev/pts"];
 
 /// Why the jail without namespaces is refused.
-const TOO_OLD: &str = "this kernel cannot keep a sandbox without namespaces apart: that takes Landlock \
+const TOO_OLD: &str = "this kernel cannot isolate a sandbox without namespaces: that needs Landlock \
      ABI 6 (Linux 6.12). hint: make bubblewrap work, or use Docker";
 
-/// No core files, no more open files than [`MAX_FILES`], and where the count is the sandbox's own, no more
-/// processes than configured. A lower limit stays.
+/// Allows no core files and at most [`MAX_FILES`] open files. Where the kernel counts the sandbox's processes
+/// separately, allows at most the configured number. A lower limit stays.
 pub(crate) fn limit_resources(options: &Options) {
     let mut limits = vec![(libc::RLIMIT_CORE, 0), (libc::RLIMIT_NOFILE, MAX_FILES)];
     if options.confinement == Confinement::Namespaces && options.max_processes > 0 {
-        // Counted for each user namespace, but not for one that root made.
+        // The kernel counts per user namespace, but not for a namespace that root created.
         limits.push((libc::RLIMIT_NPROC, options.max_processes));
     }
     for (resource, most) in limits {
@@ -95,13 +97,13 @@ pub(crate) fn limit_resources(options: &Options) {
     }
 }
 
-/// Offers this process and all that it will start to the kernel first when memory runs out, ahead of the
-/// worker. Where it cannot, the sandbox serves all the same.
+/// Makes the kernel kill this process and its descendants before the worker when memory runs out. The sandbox
+/// works without it, so a failure is ignored.
 pub(crate) fn die_first() {
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
 }
 
-/// Confines this process and all that it will start. `ports`: the guest's own listeners.
+/// Confines this process and all that it will start. `ports` are those of the guest's own listeners.
 pub(crate) fn enter(options: &Options, ports: (u16, u16)) -> Result<JailReport> {
     let landlock = match options.confinement {
         Confinement::Container => {
@@ -125,7 +127,7 @@ pub(crate) fn enter(options: &Options, ports: (u16, u16)) -> Result<JailReport> 
     })
 }
 
-/// What the namespaces show may be read; only the workspace and scratch may be written.
+/// Everything in the namespaces may be read; only the workspace and temporary folders may be written.
 fn confine_in_namespaces(options: &Options) -> Result<RestrictionStatus> {
     let all = AccessFs::from_all(ABI::V6);
     let writable = [
@@ -149,8 +151,8 @@ fn confine_alone(options: &Options, (git, web): (u16, u16)) -> Result<Restrictio
     let read = AccessFs::from_read(ABI::V6);
     let own = std::env::current_exe()?;
     let own: Vec<PathBuf> = own.parent().map(Path::to_owned).into_iter().collect();
-    // The network needs Landlock 4 (Linux 6.7), the signals and abstract sockets of the user's other
-    // processes Landlock 6 (Linux 6.12): without them there is no jail worth the name.
+    // To block the network needs Landlock 4 (Linux 6.7). To block signals and abstract sockets to the user's
+    // other processes needs Landlock 6 (Linux 6.12). Without both the sandbox would not be isolated.
     let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(ABI::V3))
@@ -175,7 +177,7 @@ fn confine_alone(options: &Options, (git, web): (u16, u16)) -> Result<Restrictio
     Ok(status)
 }
 
-/// A worker that runs as root has them; nothing in the jail needs any.
+/// A worker that runs as root has capabilities; nothing in the jail needs any.
 fn drop_capabilities() {
     const VERSION_3: u32 = 0x2008_0522;
     #[repr(C)]
@@ -184,7 +186,7 @@ fn drop_capabilities() {
         pid: i32,
     }
     // SAFETY: prctl takes plain integers; capset takes a header and two data blocks of three words,
-    // as version 3 lays down. Both fail without effect where there is nothing to drop.
+    // as version 3 requires. Both fail without effect if there is nothing to drop.
     unsafe {
         for capability in 0..64 {
             libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);

@@ -1,8 +1,8 @@
 //! The small static program inside a sandbox.
 //!
-//! It runs what the worker asks for and carries connections out of the sandbox through its own stdin
-//! and stdout. The worker trusts nothing that it says. When the tunnel ends it kills all that it
-//! started, and ends.
+//! It runs what the worker requests and forwards connections out of the sandbox through its own stdin and
+//! stdout. The worker does not trust it. When the tunnel ends, it kills all processes that it started and
+//! exits.
 
 mod args;
 mod capture;
@@ -15,9 +15,12 @@ mod jail;
 mod modes;
 mod outbound;
 mod process;
+mod programs;
+mod reply;
 mod restore;
 mod serve;
 mod snapshot;
+mod state;
 mod stdio;
 mod syscalls;
 
@@ -31,13 +34,12 @@ fn main() -> ExitCode {
         Ok(Mode::Idle) => modes::idle(),
         Ok(Mode::Serve(options)) => serve::main(*options),
         Ok(Mode::Supervise(argv)) => modes::supervise(&argv),
-        Ok(Mode::BenchExec { rounds, argv }) => modes::bench_exec(rounds, &argv),
         Err(err) => Err(err),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
-            // Nobody may be there to read it.
+            // stderr may be closed.
             let _ = writeln!(std::io::stderr(), "agentmine-guest: {err:#}");
             ExitCode::FAILURE
         }

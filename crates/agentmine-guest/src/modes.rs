@@ -1,15 +1,10 @@
-//! The modes that serve no tunnel.
+//! The modes without a tunnel.
 
-use std::io::Write as _;
-use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::process;
-
-/// A container's main process: collects orphans, ends at once when told to.
+/// A container's main process: reaps orphans, and exits at once on SIGTERM or SIGINT.
 pub(crate) fn idle() -> Result<()> {
     // SAFETY: a zeroed set is a valid argument of sigemptyset, which initialises it; the other calls
     // take that set and a pointer to a local integer.
@@ -31,35 +26,19 @@ pub(crate) fn idle() -> Result<()> {
     }
 }
 
-/// Runs a guest that has no process namespace around it, and kills what it leaves behind. It stands
-/// outside the jail, where the sandbox's processes cannot signal it.
+/// Runs a guest that has no process namespace, and kills what it leaves behind. This process is outside the
+/// jail, where the sandbox's processes cannot signal it.
 pub(crate) fn supervise(args: &[String]) -> Result<()> {
-    process::become_subreaper();
+    agentmine_process::become_subreaper();
     let own = std::env::current_exe().context("the guest's own path")?;
     let mut child = Command::new(own)
         .args(args)
         .spawn()
         .context("starting the guest")?;
     let status = child.wait();
-    process::kill_all_descendants();
+    agentmine_process::kill_all_descendants();
     if !status.context("waiting for the guest")?.success() {
         bail!("the guest failed");
     }
-    Ok(())
-}
-
-/// Prints the mean time of fork, exec and wait.
-pub(crate) fn bench_exec(rounds: u32, argv: &[String]) -> Result<()> {
-    let start = Instant::now();
-    for _ in 0..rounds {
-        let mut command = Command::new(&argv[0]);
-        command.args(&argv[1..]);
-        // SAFETY: the closure does nothing; it is there so that fork is used and not vfork, as the
-        // goal is stated against fork and exec.
-        unsafe { command.pre_exec(|| Ok(())) };
-        command.output().with_context(|| argv[0].clone())?;
-    }
-    let mean = start.elapsed() / rounds.max(1);
-    writeln!(std::io::stdout(), "{}", mean.as_nanos())?;
     Ok(())
 }

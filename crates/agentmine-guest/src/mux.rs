@@ -1,9 +1,9 @@
-//! Many streams over one byte stream.
+//! Multiplexes many streams over one byte stream.
 //!
-//! A task drives the yamux connection. It never waits for a reader: a stream that the other side opens
-//! while [`INBOUND_BACKLOG`] are still untaken is reset. What one side may make the other buffer is
-//! bounded by yamux's window, 256 KiB for each of at most `MAX_STREAMS` streams; one side that opens
-//! more than that ends its own tunnel.
+//! A task drives the yamux connection. It never waits for a reader: a stream that the other side opens while
+//! [`INBOUND_BACKLOG`] streams wait to be accepted is reset. Yamux's window limits how much one side can make
+//! the other buffer: 256 KiB for each of at most `MAX_STREAMS` streams. A side that opens more streams ends
+//! its own tunnel.
 
 use std::task::{Context, Poll};
 
@@ -14,25 +14,25 @@ use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt, TokioAsyncReadCompat
 
 use crate::protocol::MAX_STREAMS;
 
-/// Streams opened by the other side that wait to be taken.
+/// Maximum number of streams opened by the other side that wait to be accepted.
 pub const INBOUND_BACKLOG: usize = 64;
 
 const BUFFER: usize = 64 * 1024;
 
-/// One of the streams.
+/// One stream of a tunnel.
 pub type MuxStream = Compat<yamux::Stream>;
 
 type OpenRequest = oneshot::Sender<Result<yamux::Stream, String>>;
 
-/// Opens streams. The tunnel is closed when the last one is gone.
+/// Opens streams. The tunnel closes when the last `Opener` is dropped.
 #[derive(Debug, Clone)]
 pub struct Opener(mpsc::Sender<OpenRequest>);
 
 impl Opener {
-    /// A new stream to the other side.
+    /// Opens a stream to the other side.
     ///
     /// # Errors
-    /// Why there can be none: the tunnel is gone or too many are open.
+    /// When the tunnel is closed, or too many streams are open.
     pub async fn open(&self) -> Result<MuxStream, String> {
         let (tx, rx) = oneshot::channel();
         let gone = || "the tunnel is closed".to_owned();
@@ -44,9 +44,9 @@ impl Opener {
 /// Which end of a tunnel this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// In the worker.
+    /// The end in the worker.
     Worker,
-    /// In the sandbox.
+    /// The end in the sandbox.
     Guest,
 }
 
@@ -57,7 +57,7 @@ pub struct Mux {
     pub opener: Opener,
     /// Streams that the other side opened.
     pub inbound: mpsc::Receiver<MuxStream>,
-    /// Ends with the tunnel, and says why.
+    /// Finishes when the tunnel ends, and returns the reason.
     pub driver: JoinHandle<String>,
 }
 
@@ -89,8 +89,8 @@ where
     }
 }
 
-/// A frame's head and body, and frames that follow at once, go out together: through an engine every
-/// write costs several hops.
+/// A frame's head and body, and frames that follow at once, are written together: through a container engine
+/// every write costs several hops.
 fn buffered<T: AsyncRead + AsyncWrite>(io: T) -> BufStream<T> {
     BufStream::with_capacity(BUFFER, BUFFER, io)
 }
@@ -118,13 +118,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
                 && let Poll::Ready(opened) = self.connection.poll_new_outbound(cx)
                 && let Some(request) = self.waiting.take()
             {
-                // Whoever asked may be gone: the stream is then reset by its drop.
+                // If the caller is gone, dropping the stream resets it.
                 let _ = request.send(opened.map_err(|err| err.to_string()));
                 continue;
             }
             match self.connection.poll_next_inbound(cx) {
                 Poll::Ready(Some(Ok(stream))) => {
-                    // A full backlog resets the stream by its drop.
+                    // If the backlog is full, dropping the stream resets it.
                     let _ = self.inbound.try_send(stream.compat());
                 }
                 Poll::Ready(Some(Err(err))) => return Poll::Ready(err.to_string()),

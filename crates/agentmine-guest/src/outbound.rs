@@ -1,4 +1,4 @@
-//! Connections out of the sandbox: accepted on 127.0.0.1 and carried to the worker.
+//! Connections out of the sandbox: accepted on 127.0.0.1 and forwarded to the worker.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use agentmine_guest::protocol::{MAX_OUTBOUND, OutboundHeader, OutboundKind, writ
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// Shared by all listeners of a guest.
+/// One permit for each connection, shared by all listeners of a guest.
 pub(crate) fn permits() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(MAX_OUTBOUND))
 }
 
-/// Carries every connection of a listener. Never ends.
+/// Forwards every connection of a listener. Never returns.
 pub(crate) async fn forward(
     listener: TcpListener,
     kind: OutboundKind,
@@ -21,14 +21,14 @@ pub(crate) async fn forward(
 ) {
     while let Ok(permit) = permits.clone().acquire_owned().await {
         let Ok((connection, _)) = listener.accept().await else {
-            // Out of descriptors, most likely: let some go before the next.
+            // Most likely the guest is out of file descriptors: wait until some are closed.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             continue;
         };
         let opener = opener.clone();
         tokio::spawn(async move {
             let _permit = permit;
-            // Whatever goes wrong here, the client sees its connection end.
+            // On any error the client sees its connection end.
             let _ = carry(connection, kind, &opener).await;
         });
     }

@@ -1,12 +1,12 @@
-//! The words that worker and guest exchange.
+//! The messages between worker and guest.
 //!
 //! The guest writes [`MAGIC`] and one [`Hello`] frame; from then on the byte stream is yamux, with the
 //! worker as the client. Every stream begins with one frame of JSON: a [`GuestRequest`] on a stream that
-//! the worker opened, an [`OutboundHeader`] on one that the guest opened. A request is answered by one
-//! [`GuestReply`] frame; raw bytes, whose length the frame before them gives, may follow either.
+//! the worker opened, an [`OutboundHeader`] on one that the guest opened. The reply to a request is one
+//! [`GuestReply`] frame. Raw bytes may follow either; the frame before them gives their length.
 //!
-//! A frame is a length (`u32`, big endian) and that many bytes. The reader states the longest frame
-//! that it takes, so that a hostile length costs nothing.
+//! A frame is a length (`u32`, big endian) and that many bytes. The reader limits the length of a frame, so
+//! that a hostile length costs nothing.
 
 use std::collections::BTreeMap;
 use std::{fmt, io};
@@ -15,25 +15,26 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Raised with every change that the other side would not understand.
+/// Incremented with every incompatible change.
 pub const VERSION: u32 = 2;
-/// The first bytes of a guest's output: anything else is an engine's error text.
+/// The first bytes of a guest's output. Anything else is the engine's error text.
 pub const MAGIC: [u8; 8] = *b"AGMGUEST";
-/// Longest frame that a worker takes from a guest.
+/// Maximum length of a frame from a guest, in bytes.
 pub const MAX_REPLY: usize = 64 * 1024;
-/// Longest frame that a guest takes from the worker. One argument of a command has at most 128 KiB
-/// on Linux, all together 2 MiB.
+/// Maximum length of a frame from the worker, in bytes. On Linux one argument of a command has at most 128 KiB,
+/// and all together have 2 MiB.
 pub const MAX_REQUEST: usize = 4 * 1024 * 1024;
-/// Most connections out of a sandbox at one time. More wait in the listener's backlog.
+/// Maximum number of simultaneous connections out of a sandbox. More wait in the listener's backlog.
 pub const MAX_OUTBOUND: usize = 100;
-/// Most streams of one tunnel, both directions together.
+/// Maximum number of streams of one tunnel, both directions together.
 pub const MAX_STREAMS: usize = 256;
-/// Longest note that a guest puts into an output that it cut or a command that it killed.
+/// Maximum length of a note that a guest adds to the output of a command, in bytes: that it truncated the
+/// output, or that it killed the command.
 pub const MAX_NOTE: usize = 256;
-/// Bytes of stderr kept of a stdio program.
+/// How much of a stdio program's stderr is kept, in bytes.
 pub const STDERR_RING: usize = 64 * 1024;
 
-/// What a guest says first.
+/// The first message of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`VERSION`] of the guest.
@@ -42,29 +43,29 @@ pub struct Hello {
     pub git_port: u16,
     /// Port of the web proxy listener on 127.0.0.1.
     pub web_port: u16,
-    /// Where `/workspace` really is; differs only in the jail without namespaces.
+    /// The real path of `/workspace`; it differs only in the jail without namespaces.
     pub root: String,
-    /// What the guest put itself under.
+    /// The restrictions that the guest has applied to itself.
     pub jail: JailReport,
-    /// Why it cannot serve. It ends after saying so.
+    /// Why it cannot serve. The guest exits after sending this.
     #[serde(default)]
     pub error: Option<String>,
 }
 
-/// What a guest put itself under.
+/// The restrictions that a guest has applied to itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JailReport {
     /// `full`, `partial` or `none`.
     pub landlock: String,
-    /// Whether its system call filter is on.
+    /// Whether its system call filter is installed.
     pub seccomp: bool,
 }
 
-/// What a worker asks for.
+/// A request of the worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum GuestRequest {
-    /// Run a command; answered by [`RunDone`]. Closing the stream before that kills the group.
+    /// Run a command; the reply is [`RunDone`]. Closing the stream before that kills the process group.
     Run {
         /// Program and arguments.
         argv: Vec<String>,
@@ -76,76 +77,64 @@ pub enum GuestRequest {
         stdin_len: u64,
         /// Milliseconds until the group is killed.
         timeout_ms: u64,
-        /// Bytes kept of stdout and of stderr, each.
+        /// How many bytes of stdout and of stderr are kept, each.
         max_output: u64,
     },
-    /// Start a stdio program; answered by [`Started`], then its stdin and stdout.
+    /// Start a stdio program; the reply is [`Started`], then the stream carries its stdin and stdout.
     Stdio {
         /// Program and arguments.
         argv: Vec<String>,
         /// Added to the default environment.
         env: BTreeMap<String, String>,
     },
-    /// The end of a stdio program's stderr; answered by [`Bytes`].
+    /// Get the end of a stdio program's stderr; the reply is [`Bytes`].
     StdioStderr {
         /// From [`Started`].
         id: u64,
     },
-    /// How a stdio program ended; answered by [`StdioEnd`] once it has, at once for one that has
-    /// already.
+    /// Wait for the end of a stdio program; the reply is [`StdioEnd`].
     StdioEnded {
         /// From [`Started`].
         id: u64,
     },
-    /// End a stdio program: its stdin is closed, after the grace its group gets SIGTERM, after
-    /// another SIGKILL. Answered by [`StdioEnd`] when nothing of it is left.
+    /// Stop a stdio program: its stdin is closed; after the grace period its group gets SIGTERM, after another
+    /// one SIGKILL. The reply is [`StdioEnd`], when all its processes have ended.
     StdioStop {
         /// From [`Started`].
         id: u64,
         /// Milliseconds.
         grace_ms: u64,
     },
-    /// Write a file; its bytes follow; answered by `()`.
-    PutFile {
-        /// Under `/workspace`.
-        path: String,
-        /// Permission bits.
-        mode: u32,
-        /// Bytes that follow.
-        len: u64,
-    },
-    /// Read a file; answered by [`Bytes`], `None` if there is none.
+    /// Read a file; the reply is [`Bytes`], `None` if there is no such file.
     GetFile {
         /// Under `/workspace`.
         path: String,
-        /// Most bytes to read.
+        /// Maximum size of the file, in bytes.
         max: u64,
     },
-    /// Take a snapshot; answered by [`SnapshotDone`].
+    /// Take a snapshot; the reply is [`SnapshotDone`].
     Snapshot {
-        /// Commit of the snapshot before.
+        /// Commit of the previous snapshot.
         since: Option<String>,
-        /// Most bytes of the bundle.
+        /// Maximum size of the bundle, in bytes.
         max_bundle: u64,
     },
-    /// Apply snapshots; the bundles follow; answered by `()`.
+    /// Apply snapshots; the bundles follow; the reply is `()`.
     Restore {
         /// Commit of the last snapshot.
         commit: String,
         /// Lengths of the bundles.
         bundles: Vec<u64>,
     },
-    /// Answered by [`Used`].
-    DiskUsed,
 }
 
-/// The answer to a request.
+/// The reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestReply<T> {
-    /// Done.
+    /// It was done.
     Ok(T),
-    /// Not done, and why.
+    /// It was not done, and why.
     Err(String),
 }
 
@@ -158,27 +147,28 @@ pub struct RunDone {
     pub stdout_len: u64,
     /// Bytes of stderr that follow those.
     pub stderr_len: u64,
-    /// Whether anything was cut.
+    /// Whether any output was truncated.
     pub truncated: bool,
-    /// Whether the time limit ended it.
+    /// Whether it was killed because of its time limit.
     pub timed_out: bool,
     /// Microseconds from start to end.
     pub duration_us: u64,
 }
 
-/// A stdio program runs.
+/// A stdio program has started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// Names it in [`GuestRequest::StdioStderr`].
+    /// Identifies it in further requests.
     pub id: u64,
 }
 
-/// How a stdio program ended; `exit code 1` or `signal 9` in words. Its process group has been killed when this is sent.
+/// How a stdio program ended. Displayed as `exit code 1` or `signal 9`. When this is sent, its process group
+/// has been killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StdioEnd {
-    /// Its exit code, unless a signal ended it.
+    /// Its exit code, unless it was killed by a signal.
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that killed it.
     pub signal: Option<i32>,
 }
 
@@ -192,37 +182,30 @@ impl fmt::Display for StdioEnd {
     }
 }
 
-/// Bytes that follow, `None` if there are none to be had.
+/// Raw bytes that follow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bytes {
-    /// How many.
+    /// How many, or `None` if the request does not apply.
     pub len: Option<u64>,
 }
 
-/// A snapshot was taken. The bundle follows.
+/// A snapshot has been taken. The bundle follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotDone {
     /// The snapshot commit.
     pub commit: String,
-    /// Bytes of the bundle, `None` when nothing changed.
+    /// Bytes of the bundle, or `None` if nothing has changed.
     pub bundle_len: Option<u64>,
-}
-
-/// Disk use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Used {
-    /// Bytes under `/workspace`.
-    pub bytes: u64,
 }
 
 /// The first frame of a stream that the guest opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboundHeader {
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub kind: OutboundKind,
 }
 
-/// What a connection out of the sandbox is for.
+/// The purpose of a connection out of the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutboundKind {
@@ -235,21 +218,21 @@ pub enum OutboundKind {
 /// Reads one frame of at most `max` bytes.
 ///
 /// # Errors
-/// `InvalidData` for a longer one, else what the stream says.
+/// `InvalidData` for a longer frame, or the error of the stream.
 pub async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R, max: usize) -> io::Result<Vec<u8>> {
     let len = reader.read_u32().await? as usize;
     if len > max {
         return Err(invalid(format!(
-            "a frame of {len} bytes, at most {max} are taken"
+            "a frame of {len} bytes; the limit is {max}"
         )));
     }
     read_exactly(reader, len as u64).await
 }
 
-/// Reads exactly `len` bytes; memory grows with what arrives, not with what was announced.
+/// Reads exactly `len` bytes. Memory grows with what arrives, not with the announced length.
 ///
 /// # Errors
-/// `UnexpectedEof` when fewer come.
+/// `UnexpectedEof` if the stream ends before that.
 pub async fn read_exactly<R: AsyncRead + Unpin>(reader: &mut R, len: u64) -> io::Result<Vec<u8>> {
     let mut body = Vec::with_capacity(len.min(256 * 1024) as usize);
     reader.take(len).read_to_end(&mut body).await?;
@@ -263,7 +246,7 @@ pub async fn read_exactly<R: AsyncRead + Unpin>(reader: &mut R, len: u64) -> io:
 /// Reads one frame of JSON.
 ///
 /// # Errors
-/// As [`read_frame`]; `InvalidData` for JSON of another shape.
+/// Those of [`read_frame`]; `InvalidData` if the JSON is not a `T`.
 pub async fn read_json<T, R>(reader: &mut R, max: usize) -> io::Result<T>
 where
     T: DeserializeOwned,
@@ -276,7 +259,7 @@ where
 /// Writes one frame of JSON and flushes.
 ///
 /// # Errors
-/// What the stream says.
+/// The error of the stream.
 pub async fn write_json<T, W>(writer: &mut W, value: &T) -> io::Result<()>
 where
     T: Serialize + Sync,
@@ -286,10 +269,10 @@ where
     writer.flush().await
 }
 
-/// One frame of JSON, for whoever has more to send with it.
+/// Encodes one frame of JSON, to be written together with the bytes that follow it.
 ///
 /// # Errors
-/// When the value has no JSON form or is too long for a frame.
+/// When the value has no JSON form, or is too long for a frame.
 pub fn encode_json<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     serde_json::to_writer(&mut frame, value)?;
@@ -307,7 +290,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_frame_comes_back_as_it_was_written() {
+    async fn a_frame_is_read_as_it_was_written() {
         let (mut a, mut b) = tokio::io::duplex(1024);
         let sent = OutboundHeader {
             kind: OutboundKind::Git,

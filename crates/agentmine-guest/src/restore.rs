@@ -1,7 +1,7 @@
-//! Brings the project back to a snapshot: files, HEAD, and the branch with the agent's commits.
+//! Restores the project to a snapshot: files, HEAD, and the branch with the agent's commits.
 //!
-//! The clone may stand on a newer commit than the one that the snapshots began from; what a bundle needs
-//! and the clone lacks is fetched from the remote.
+//! The clone may be at a newer commit than the one from which the snapshots started. Commits that a bundle
+//! needs and the clone does not have are fetched from the remote.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,8 @@ use agentmine_guest::protocol::read_exactly;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::git::{Git, SNAPSHOT_REF};
-use crate::serve::{State, finish, reply};
+use crate::reply::{finish, reply};
+use crate::state::State;
 
 pub(crate) async fn run(
     mut stream: MuxStream,
@@ -31,7 +32,7 @@ async fn receive_and_apply(
     state: &State,
 ) -> Result<()> {
     let mut memory = state.snapshots.lock().await;
-    // The bundles are read in any case: the worker writes them before it listens.
+    // The bundles are read in any case: the worker writes them before it reads the reply.
     let git = Git::open(state).await;
     let mut applied = Ok(());
     for &len in bundles {
@@ -45,7 +46,7 @@ async fn receive_and_apply(
     *memory = Default::default();
     ensure!(
         git.commit(commit).await?.as_deref() == Some(commit),
-        "the bundles do not hold the snapshot {commit}"
+        "the bundles do not contain the snapshot {commit}"
     );
     git.run(["update-ref", SNAPSHOT_REF, commit]).await?;
     restore_files(&git, commit).await?;
@@ -74,7 +75,7 @@ async fn fetch(git: &Git, path: &Path, bundle: &[u8]) -> Result<()> {
             ];
             git.run(args)
                 .await
-                .context("fetching what a bundle builds on")?;
+                .context("fetching a commit that a bundle needs")?;
         }
     }
     let path = path.to_string_lossy();
@@ -91,7 +92,7 @@ async fn fetch(git: &Git, path: &Path, bundle: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The commits that a bundle does not hold but builds on: its header's lines `-HASH comment`.
+/// The commits that a bundle needs but does not contain: the lines `-HASH comment` of its header.
 fn prerequisites(bundle: &[u8]) -> Vec<String> {
     let lines = bundle
         .split(|&byte| byte == b'\n')
@@ -104,7 +105,7 @@ fn prerequisites(bundle: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Makes the files those of the snapshot; files that are ignored stay.
+/// Replaces the files with those of the snapshot. Ignored files stay.
 async fn restore_files(git: &Git, commit: &str) -> Result<()> {
     let ours = git.folder.join("agentmine-index");
     let _ = std::fs::remove_file(&ours);
@@ -112,7 +113,7 @@ async fn restore_files(git: &Git, commit: &str) -> Result<()> {
         std::fs::copy(git.folder.join("index"), &ours).context("copying the index")?;
     }
     let with_ours = git.with_index(&ours);
-    // First all files that are there, so that those which the snapshot lacks are removed.
+    // First adds all existing files, so that those that are not in the snapshot are removed.
     with_ours
         .attempt(["add", "--all", "--ignore-errors", "."])
         .await?;
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prerequisites_are_read_from_the_header_alone() {
+    fn prerequisites_are_read_from_the_header_only() {
         let hash = "0123456789012345678901234567890123456789";
         let other = "abcdef0123012345678901234567890123456789";
         let bundle =

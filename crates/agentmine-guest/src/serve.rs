@@ -1,58 +1,30 @@
-//! Serving a worker: hello, then one task for each stream that it opens.
+//! Serves a worker: sends the hello, then starts one task for each stream that the worker opens.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentmine_guest::mux::{self, End, MuxStream};
 use agentmine_guest::protocol::{
-    GuestReply, GuestRequest, Hello, JailReport, MAGIC, MAX_REQUEST, OutboundKind, Used, VERSION,
-    read_json, write_json,
+    GuestRequest, Hello, JailReport, MAGIC, MAX_REQUEST, OutboundKind, VERSION, read_json,
 };
 use anyhow::{Context as _, Result};
 use tokio::net::unix::pipe;
 
 use crate::args::Options;
 use crate::disk::Disk;
-use crate::process::{self, Own};
-use crate::stdio::Programs;
+use crate::process::OwnChildren;
+use crate::programs::Programs;
+use crate::state::State;
 use crate::{command, environment, files, jail, outbound, restore, snapshot, stdio};
 
-/// What every stream may need.
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) root: PathBuf,
-    pub(crate) env: BTreeMap<String, String>,
-    pub(crate) own: Own,
-    pub(crate) disk: Disk,
-    pub(crate) programs: Programs,
-    /// One snapshot or restore at a time.
-    pub(crate) snapshots: tokio::sync::Mutex<snapshot::Memory>,
-}
-
-impl State {
-    /// A path as the worker means it, where it really is.
-    pub(crate) fn resolve(&self, path: &str) -> PathBuf {
-        match Path::new(path).strip_prefix("/workspace") {
-            Ok(rest) => self.root.join(rest),
-            Err(_) => self.project().join(path),
-        }
-    }
-
-    pub(crate) fn project(&self) -> PathBuf {
-        self.root.join("project")
-    }
-}
-
-/// Serves until the tunnel ends, then kills all that was started.
+/// Serves until the tunnel ends, then kills all processes that were started.
 pub(crate) fn main(options: Options) -> Result<()> {
-    process::become_subreaper();
+    agentmine_process::become_subreaper();
     jail::die_first();
     jail::limit_resources(&options);
-    // The listeners come before the jail: the stricter one allows no other.
+    // The listeners are opened before the jail is entered: the stricter jail allows no further ones.
     let prepared = listen(options.git_port).and_then(|git| {
         let web = listen(options.web_port)?;
         let ports = (git.local_addr()?.port(), web.local_addr()?.port());
@@ -62,7 +34,7 @@ pub(crate) fn main(options: Options) -> Result<()> {
     let (git, web, ports, report) = match prepared {
         Ok(prepared) => prepared,
         Err(err) => {
-            say_hello(
+            send_hello(
                 &options,
                 (0, 0),
                 JailReport::default(),
@@ -71,15 +43,15 @@ pub(crate) fn main(options: Options) -> Result<()> {
             return Err(err);
         }
     };
-    say_hello(&options, ports, report, None)?;
+    send_hello(&options, ports, report, None)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("starting the runtime")?;
     let served = runtime.block_on(serve(options, ports, git, web));
-    // No destructor waits for anything that a command still holds.
+    // Does not wait for anything that a command still holds.
     runtime.shutdown_background();
-    process::kill_all_descendants();
+    agentmine_process::kill_all_descendants();
     served
 }
 
@@ -90,7 +62,7 @@ fn listen(port: u16) -> Result<TcpListener> {
     Ok(listener)
 }
 
-fn say_hello(
+fn send_hello(
     options: &Options,
     (git_port, web_port): (u16, u16),
     jail: JailReport,
@@ -108,7 +80,7 @@ fn say_hello(
     out.write_all(&MAGIC)?;
     out.write_all(&u32::try_from(body.len())?.to_be_bytes())?;
     out.write_all(&body)?;
-    out.flush().context("saying hello")
+    out.flush().context("sending the hello")
 }
 
 async fn serve(
@@ -118,27 +90,28 @@ async fn serve(
     web: TcpListener,
 ) -> Result<()> {
     let env = environment::base(&options, ports.1);
-    let own = Own::default();
+    let own = OwnChildren::default();
+    let programs = Arc::<Programs>::default();
     let state = Arc::new(State {
         disk: Disk::new(options.root.clone(), options.disk_limit),
         root: options.root,
         env,
         own: own.clone(),
-        programs: Programs::default(),
+        programs: programs.clone(),
         snapshots: tokio::sync::Mutex::default(),
     });
     for folder in ["project", "tmp/home"] {
-        // What is there already is better than what could be made.
+        // They may exist already, and commands work without them.
         let _ = std::fs::create_dir_all(state.root.join(folder));
     }
-    let input = duplicate(std::io::stdin().as_fd().try_clone_to_owned())?;
-    let output = duplicate(std::io::stdout().as_fd().try_clone_to_owned())?;
+    let input = nonblocking(std::io::stdin().as_fd().try_clone_to_owned())?;
+    let output = nonblocking(std::io::stdout().as_fd().try_clone_to_owned())?;
     let input = pipe::Receiver::from_owned_fd_unchecked(input).context("stdin")?;
     let output = pipe::Sender::from_owned_fd_unchecked(output).context("stdout")?;
     let mut mux = mux::start(tokio::io::join(input, output), End::Guest);
 
     tokio::spawn(own.reap_adopted());
-    tokio::spawn(state.disk.clone().watch(state.clone()));
+    tokio::spawn(state.disk.clone().watch(programs));
     let permits = outbound::permits();
     for (listener, kind) in [(git, OutboundKind::Git), (web, OutboundKind::Web)] {
         let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -158,8 +131,8 @@ async fn serve(
     }
 }
 
-/// The descriptor as non-blocking.
-fn duplicate(fd: std::io::Result<OwnedFd>) -> Result<OwnedFd> {
+/// Makes the descriptor non-blocking.
+fn nonblocking(fd: std::io::Result<OwnedFd>) -> Result<OwnedFd> {
     use std::os::fd::AsRawFd as _;
     let fd = fd?;
     // SAFETY: the descriptor is open, and these commands take plain integers.
@@ -176,7 +149,7 @@ async fn answer(mut stream: MuxStream, state: Arc<State>) {
     let Ok(request) = read_json::<GuestRequest, _>(&mut stream, MAX_REQUEST).await else {
         return;
     };
-    // An error here is a stream that the worker gave up: nobody is left to tell.
+    // An error means that the worker closed the stream, so nobody waits for the reply.
     let _ = match request {
         GuestRequest::Run {
             argv,
@@ -203,9 +176,6 @@ async fn answer(mut stream: MuxStream, state: Arc<State>) {
             let grace = std::time::Duration::from_millis(grace_ms);
             stdio::ended(stream, id, Some(grace), &state).await
         }
-        GuestRequest::PutFile { path, mode, len } => {
-            files::put(stream, &path, mode, len, &state).await
-        }
         GuestRequest::GetFile { path, max } => files::get(stream, &path, max, &state).await,
         GuestRequest::Snapshot { since, max_bundle } => {
             snapshot::run(stream, since, max_bundle, &state).await
@@ -213,30 +183,5 @@ async fn answer(mut stream: MuxStream, state: Arc<State>) {
         GuestRequest::Restore { commit, bundles } => {
             restore::run(stream, &commit, &bundles, &state).await
         }
-        GuestRequest::DiskUsed => {
-            let bytes = state.disk.measure().await;
-            reply(&mut stream, Ok(Used { bytes })).await
-        }
     };
-}
-
-/// Answers a request; an error goes as its text.
-pub(crate) async fn reply<T: serde::Serialize + Sync>(
-    stream: &mut (impl tokio::io::AsyncWrite + Unpin),
-    done: Result<T>,
-) -> std::io::Result<()> {
-    let reply = match done {
-        Ok(value) => GuestReply::Ok(value),
-        Err(err) => GuestReply::Err(format!("{err:#}").chars().take(4096).collect()),
-    };
-    write_json(stream, &reply).await
-}
-
-/// Ends a stream in order, and waits until the worker has closed it too: what was written is then
-/// known to have arrived.
-pub(crate) async fn finish(
-    stream: &mut (impl tokio::io::AsyncWrite + Unpin),
-) -> std::io::Result<()> {
-    use tokio::io::AsyncWriteExt as _;
-    stream.shutdown().await
 }

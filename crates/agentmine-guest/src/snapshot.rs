@@ -1,13 +1,12 @@
 //! Snapshots of the project: a commit on a hidden ref, and a bundle of what is new.
 //!
-//! The commit holds every file that is tracked or not ignored, made with an index of our own. Its parents
-//! are the snapshot before and HEAD, so that the agent's own commits travel with it; its message names
-//! HEAD and the branch. What the remote has is left out of the bundle. Not kept: what is staged but not
-//! committed is a file like any other, and the content of a repository nested in the project.
+//! The commit contains every file that is tracked or not ignored, and is made with a separate index. Its
+//! parents are the previous snapshot and HEAD, so that it includes the agent's own commits; its message names
+//! HEAD and the branch. The bundle leaves out what the remote has. Not preserved: the difference between
+//! staged and other changes, and the content of a repository nested in the project.
 
 use std::io;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use agentmine_guest::mux::MuxStream;
 use agentmine_guest::protocol::SnapshotDone;
@@ -15,13 +14,8 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::git::{Git, SNAPSHOT_REF};
-use crate::serve::{State, finish, reply};
-
-/// Which index of the agent ours was last copied from.
-#[derive(Debug, Default)]
-pub(crate) struct Memory {
-    index: Option<(SystemTime, u64)>,
-}
+use crate::reply::{finish, reply};
+use crate::state::{SnapshotIndex, State};
 
 pub(crate) async fn run(
     mut stream: MuxStream,
@@ -50,7 +44,7 @@ async fn take(
     since: Option<String>,
     max_bundle: u64,
     state: &State,
-    memory: &mut Memory,
+    memory: &mut SnapshotIndex,
 ) -> Result<(String, Option<Vec<u8>>)> {
     let git = Git::open(state).await?;
     let head = git.commit("HEAD").await?;
@@ -81,24 +75,24 @@ async fn take(
 }
 
 /// All files of the project as a tree.
-async fn write_tree(git: &Git, head: Option<&str>, memory: &mut Memory) -> Result<String> {
+async fn write_tree(git: &Git, head: Option<&str>, memory: &mut SnapshotIndex) -> Result<String> {
     let ours = git.folder.join("agentmine-index");
     let with_ours = git.with_index(&ours);
     let theirs = git.folder.join("index");
     let seen = std::fs::metadata(&theirs).ok();
     let seen = seen.and_then(|seen| Some((seen.modified().ok()?, seen.len())));
-    // A fresh copy knows what the agent staged although it is ignored. Otherwise ours is better: it
-    // has the hashes of what is not staged.
-    if memory.index != seen || !ours.exists() {
+    // A fresh copy includes ignored files that the agent has staged. If the agent's index has not changed,
+    // ours is better: it has the hashes of what is not staged.
+    if memory.0 != seen || !ours.exists() {
         let _ = std::fs::remove_file(&ours);
         if seen.is_some() {
             std::fs::copy(&theirs, &ours).context("copying the index")?;
         } else if let Some(head) = head {
             with_ours.run(["read-tree", head]).await?;
         }
-        memory.index = seen;
+        memory.0 = seen;
     }
-    // A file that cannot be read, or vanishes meanwhile, makes it fail after the others were added.
+    // If a file cannot be read or vanishes meanwhile, git fails, but only after it has added the others.
     let (_, _, complaint) = with_ours
         .attempt(["add", "--all", "--ignore-errors", "."])
         .await?;
@@ -125,7 +119,7 @@ async fn bundle(git: &Git, since: Option<&str>, max: u64) -> Result<Vec<u8>> {
     let len = std::fs::metadata(&file.0)?.len();
     ensure!(
         len <= max,
-        "the snapshot's bundle has {len} bytes, the cap is {max}"
+        "the snapshot's bundle has {len} bytes; the limit is {max}"
     );
     Ok(std::fs::read(&file.0)?)
 }

@@ -1,122 +1,45 @@
-//! Stdio programs, such as MCP servers: the stream is their stdin and stdout.
+//! Stdio programs, such as MCP servers: the stream carries their stdin and stdout.
 //!
-//! The end of the stream, or a [`GuestRequest::StdioStop`], closes stdin; a program that has not ended
-//! after the grace gets SIGTERM, after another SIGKILL, with its group and whatever else it started.
-//! When a program ends by itself, what is left of its group is killed too, and whoever asked how it
-//! ended is told after that.
+//! The end of the stream, or a [`GuestRequest::StdioStop`], closes stdin. A program that does not end within
+//! the grace period gets SIGTERM, after another one SIGKILL, with its group and whatever else it started. When
+//! a program ends by itself, what is left of its group is killed too. Its end is reported after that.
+//!
+//! Accepted: a process that leaves the group and whose parent ends before the first look is not found here; it
+//! ends with the sandbox.
 //!
 //! [`GuestRequest::StdioStop`]: agentmine_guest::protocol::GuestRequest::StdioStop
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use agentmine_guest::mux::MuxStream;
-use agentmine_guest::protocol::{Bytes, STDERR_RING, Started, StdioEnd};
+use agentmine_guest::protocol::{Bytes, Started, StdioEnd};
+use agentmine_process::{Family, Process, signal_group};
 use anyhow::{Context as _, Result, anyhow};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::process::{Family, Leader, descendants};
-use crate::serve::{State, finish, reply};
+use crate::process::Leader;
+use crate::programs::Stderr;
+use crate::reply::{finish, reply};
+use crate::state::State;
 
-/// Where the worker left without naming another.
+/// The grace period if the worker has gone without requesting one.
 const GRACE: Duration = Duration::from_secs(2);
 const MAX_GRACE: Duration = Duration::from_secs(60);
-/// How long output is still carried after a program's end, where something else holds the pipe.
+/// How often the kill of what is left is repeated, and the pause before each repetition.
+const KILLS: usize = 100;
+const KILL_PAUSE: Duration = Duration::from_millis(10);
+/// How long output is still forwarded after a program's end, if another process holds the pipe open.
 const REST: Duration = Duration::from_millis(300);
-/// Programs whose stderr is remembered after their end.
-const REMEMBERED: usize = 32;
 
-type Ring = Arc<Mutex<VecDeque<u8>>>;
-
-/// The stdio programs that were started.
-#[derive(Debug, Default)]
-pub(crate) struct Programs(Mutex<Table>);
-
-#[derive(Debug, Default)]
-struct Table {
-    next: u64,
-    entries: VecDeque<Entry>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    id: u64,
-    pid: i32,
-    ring: Ring,
-    stop: watch::Sender<Option<Duration>>,
-    end: watch::Receiver<Option<StdioEnd>>,
-}
-
-/// A program's own side of its entry.
-struct Program {
-    id: u64,
-    ring: Ring,
-    stop: watch::Receiver<Option<Duration>>,
-    end: watch::Sender<Option<StdioEnd>>,
-}
-
-impl Programs {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, pid: i32) -> Program {
-        let mut table = self.lock();
-        table.next += 1;
-        let id = table.next;
-        if table.entries.len() >= REMEMBERED
-            && let Some(old) = table.entries.iter().position(|entry| entry.pid == 0)
-        {
-            table.entries.remove(old);
-        }
-        let ring = Ring::default();
-        let (stop, stopped) = watch::channel(None);
-        let (end, ended) = watch::channel(None);
-        table.entries.push_back(Entry {
-            id,
-            pid,
-            ring: ring.clone(),
-            stop,
-            end: ended,
-        });
-        Program {
-            id,
-            ring,
-            stop: stopped,
-            end,
-        }
-    }
-
-    fn ended(&self, id: u64) {
-        if let Some(entry) = self.lock().entries.iter_mut().find(|entry| entry.id == id) {
-            entry.pid = 0;
-        }
-    }
-
-    fn with<T>(&self, id: u64, take: impl FnOnce(&Entry) -> T) -> Option<T> {
-        let table = self.lock();
-        table.entries.iter().find(|entry| entry.id == id).map(take)
-    }
-
-    /// The processes of all programs that run.
-    pub(crate) fn processes(&self) -> Vec<i32> {
-        let leaders: Vec<i32> = self.lock().entries.iter().map(|entry| entry.pid).collect();
-        let mut all = Vec::new();
-        for pid in leaders.into_iter().filter(|&pid| pid != 0) {
-            all.push(pid);
-            all.extend(descendants(pid));
-        }
-        all
-    }
-}
-
+/// Starts a program and serves its stream until all its processes have ended.
 pub(crate) async fn run(
     mut stream: MuxStream,
     argv: Vec<String>,
@@ -131,16 +54,16 @@ pub(crate) async fn run(
         }
     };
     let mut program = state.programs.add(leader.pid);
-    let told = reply(&mut stream, Ok(Started { id: program.id })).await;
+    let replied = reply(&mut stream, Ok(Started { id: program.id })).await;
     if let Some(stderr) = leader.child.stderr.take() {
-        tokio::spawn(keep(stderr, program.ring.clone()));
+        tokio::spawn(keep(stderr, program.stderr.clone()));
     }
     let (reader, mut writer) = tokio::io::split(stream);
     let end = live(reader, &mut writer, &mut leader, &mut program.stop).await;
     state.programs.ended(program.id);
     program.end.send_replace(Some(end));
     finish(&mut writer).await?;
-    told
+    replied
 }
 
 fn start(argv: &[String], env: BTreeMap<String, String>, state: &State) -> Result<Leader> {
@@ -158,7 +81,7 @@ fn start(argv: &[String], env: BTreeMap<String, String>, state: &State) -> Resul
         .with_context(|| argv.first().cloned().unwrap_or_default())
 }
 
-/// Sees a program to its end; nothing of it is left then.
+/// Serves a program until it and all its processes have ended.
 async fn live(
     reader: impl AsyncRead + Unpin,
     writer: &mut (impl AsyncWrite + Unpin),
@@ -168,7 +91,7 @@ async fn live(
     let mut input = Box::pin(feed(reader, leader.child.stdin.take()));
     let output = carry(leader.child.stdout.take(), writer);
     tokio::pin!(output);
-    let mut family = Family::default();
+    let mut family = Process::of(leader.pid).map(|leader| Family::new(leader, None));
     let mut carried = false;
     let mut status = tokio::select! {
         status = leader.child.wait() => Some(status),
@@ -176,31 +99,31 @@ async fn live(
         () = &mut output => { carried = true; None }
         _ = stop.wait_for(Option::is_some) => None,
     };
-    // Its stdin goes with this, if the end of the stream has not closed it already.
+    // Closes its stdin, unless the end of the stream has done so.
     drop(input);
-    for sign in [Sign::EndOfInput, Sign::Terminate, Sign::Kill] {
+    for step in [StopStep::CloseStdin, StopStep::Terminate, StopStep::Kill] {
         if status.is_some() {
             break;
         }
-        family.look(leader.pid);
-        match sign {
-            Sign::EndOfInput => {}
-            Sign::Terminate => leader.terminate(),
-            Sign::Kill => leader.kill(),
+        family.as_mut().map(Family::look);
+        match step {
+            StopStep::CloseStdin => {}
+            StopStep::Terminate => leader.terminate(),
+            StopStep::Kill => leader.kill(),
         }
-        let told = Instant::now();
+        let began = Instant::now();
         while status.is_none() {
-            let asked = (*stop.borrow_and_update()).unwrap_or(GRACE).min(MAX_GRACE);
-            let grace = match sign {
-                Sign::EndOfInput | Sign::Terminate => asked,
-                // It ends for certain; a moment later it can be seen how.
-                Sign::Kill => asked.max(GRACE),
+            let requested = (*stop.borrow_and_update()).unwrap_or(GRACE).min(MAX_GRACE);
+            let grace = match step {
+                StopStep::CloseStdin | StopStep::Terminate => requested,
+                // It is certain to end, so this waits for its exit status.
+                StopStep::Kill => requested.max(GRACE),
             };
             tokio::select! {
                 ended = leader.child.wait() => status = Some(ended),
                 () = &mut output, if !carried => carried = true,
-                () = tokio::time::sleep_until(told + grace) => break,
-                // Another grace, perhaps a shorter one.
+                () = tokio::time::sleep_until(began + grace) => break,
+                // A new grace period, perhaps a shorter one.
                 Ok(()) = stop.changed() => {}
             }
         }
@@ -208,19 +131,34 @@ async fn live(
     if !carried {
         let _ = tokio::time::timeout(REST, output).await;
     }
-    family.kill(leader.pid).await;
-    how(status)
+    if let Some(family) = &mut family {
+        kill_rest(family).await;
+    }
+    end_of(status)
 }
 
-/// What a program is told, one after the other, until it ends.
+/// The steps of stopping a program, in this order.
 #[derive(Debug, Clone, Copy)]
-enum Sign {
-    EndOfInput,
+enum StopStep {
+    CloseStdin,
     Terminate,
     Kill,
 }
 
-fn how(status: Option<io::Result<ExitStatus>>) -> StdioEnd {
+/// Kills what is left of a program whose leader has ended, and waits until it is gone and reaped.
+async fn kill_rest(family: &mut Family) {
+    for _ in 0..KILLS {
+        let living = family.signal(libc::SIGKILL);
+        // Signal 0 also finds the members that have ended and are not reaped yet.
+        if !living && !signal_group(family.leader().pid(), 0) {
+            return;
+        }
+        // There is no event for their end.
+        tokio::time::sleep(KILL_PAUSE).await;
+    }
+}
+
+fn end_of(status: Option<io::Result<ExitStatus>>) -> StdioEnd {
     let status = status.and_then(Result::ok);
     StdioEnd {
         code: status.and_then(|status| status.code()),
@@ -228,8 +166,8 @@ fn how(status: Option<io::Result<ExitStatus>>) -> StdioEnd {
     }
 }
 
-/// Feeds stdin until the worker has closed the stream. What a program does not take is read all the
-/// same, or the end of the stream would not be seen.
+/// Feeds stdin until the worker closes the stream. Keeps reading when the program has closed its stdin, since
+/// the end of the stream would otherwise go unnoticed.
 async fn feed(mut reader: impl AsyncRead + Unpin, stdin: Option<ChildStdin>) {
     let mut stdin = stdin;
     let mut buffer = vec![0; 32 * 1024];
@@ -242,7 +180,7 @@ async fn feed(mut reader: impl AsyncRead + Unpin, stdin: Option<ChildStdin>) {
     }
 }
 
-/// Carries stdout until its end, or until the worker has left.
+/// Forwards stdout until its end, or until the worker has gone.
 async fn carry(stdout: Option<ChildStdout>, writer: &mut (impl AsyncWrite + Unpin)) {
     let Some(mut stdout) = stdout else { return };
     let mut buffer = vec![0; 32 * 1024];
@@ -254,21 +192,20 @@ async fn carry(stdout: Option<ChildStdout>, writer: &mut (impl AsyncWrite + Unpi
 }
 
 /// Keeps the end of stderr.
-async fn keep(mut stderr: ChildStderr, ring: Ring) {
+async fn keep(mut stderr: ChildStderr, kept: Stderr) {
     let mut buffer = vec![0; 4096];
     while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
-        let mut ring = ring.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.extend(&buffer[..n]);
-        let over = ring.len().saturating_sub(STDERR_RING);
-        ring.drain(..over);
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(&buffer[..n]);
     }
 }
 
+/// Sends the end of a program's stderr.
 pub(crate) async fn stderr(mut stream: MuxStream, id: u64, state: &State) -> io::Result<()> {
-    let ring = state.programs.with(id, |entry| entry.ring.clone());
-    let text: Option<Vec<u8>> = ring.map(|ring| {
-        let ring = ring.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.iter().copied().collect()
+    let kept = state.programs.with(id, |entry| entry.stderr.clone());
+    let text = kept.map(|kept| {
+        let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.to_vec()
     });
     let len = text.as_ref().map(|text| text.len() as u64);
     reply(&mut stream, Ok(Bytes { len })).await?;
@@ -276,7 +213,7 @@ pub(crate) async fn stderr(mut stream: MuxStream, id: u64, state: &State) -> io:
     finish(&mut stream).await
 }
 
-/// Tells how a program ended, once it has; with a grace it is asked to.
+/// Waits for the end of a program and reports it. With a grace period, stops the program.
 pub(crate) async fn ended(
     stream: MuxStream,
     id: u64,

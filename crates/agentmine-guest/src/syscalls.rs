@@ -1,7 +1,7 @@
-//! Which system calls the jail refuses.
+//! The system calls that the jail refuses.
 //!
-//! It is a list of refusals, since what a build may need is without end; the namespaces and Landlock
-//! hold the rest. A refused call fails as if it were not permitted, so that programs fall back.
+//! This is a deny list, since nobody can list all calls that a build may need; the namespaces and Landlock
+//! confine the rest. A refused call fails with EPERM, so that programs fall back.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use seccompiler::{
 
 use crate::args::Confinement;
 
-/// Never needed by a build or a test, and each a way toward the kernel or another process.
+/// Builds and tests do not need these, and each is a way to attack the kernel or another process.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_acct,
     libc::SYS_add_key,
@@ -81,7 +81,7 @@ const NAMESPACES: &[libc::c_int] = &[
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Installs the filters on the calling thread and all that it starts.
+/// Installs the filters on the calling thread and all that it will start.
 pub(crate) fn install(confinement: Confinement) -> Result<()> {
     let mut refused: Rules = REFUSED.iter().map(|&call| (call, Vec::new())).collect();
     refused.insert(libc::SYS_clone, namespaces()?);
@@ -90,7 +90,7 @@ pub(crate) fn install(confinement: Confinement) -> Result<()> {
     refused.insert(libc::SYS_socket, sockets(confinement)?);
     if confinement == Confinement::Alone {
         refused.insert(libc::SYS_listen, Vec::new());
-        // Fast open connects without asking Landlock.
+        // TCP fast open connects without a check by Landlock.
         for (call, argument) in [
             (libc::SYS_sendto, 3),
             (libc::SYS_sendmsg, 2),
@@ -100,7 +100,7 @@ pub(crate) fn install(confinement: Confinement) -> Result<()> {
         }
     }
     apply(refused, libc::EPERM)?;
-    // Its flags stand in memory, where a filter cannot look. Callers fall back to clone.
+    // Its flags are in memory, which a filter cannot read. Callers fall back to clone.
     apply(
         BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
         libc::ENOSYS,
@@ -122,7 +122,7 @@ fn apply(rules: Rules, errno: i32) -> Result<()> {
     Ok(())
 }
 
-/// The x32 calls have numbers of their own, which the lists above do not hold.
+/// The x32 calls have different numbers, which the lists above do not contain.
 #[cfg(target_arch = "x86_64")]
 fn refuse_x32() -> Result<()> {
     use seccompiler::sock_filter;
@@ -152,7 +152,7 @@ fn namespaces() -> Result<Vec<SeccompRule>> {
         .collect()
 }
 
-/// A debugger may start a program, but not take over one that runs.
+/// A debugger may start a program, but not attach to a running one.
 fn attaching() -> Result<Vec<SeccompRule>> {
     [libc::PTRACE_ATTACH, libc::PTRACE_SEIZE]
         .into_iter()
@@ -171,7 +171,7 @@ fn terminal_injection() -> Result<Vec<SeccompRule>> {
 fn sockets(confinement: Confinement) -> Result<Vec<SeccompRule>> {
     let internet = [libc::AF_INET, libc::AF_INET6];
     if confinement != Confinement::Alone {
-        // Every family that a network namespace holds in. Vsock is not one of them.
+        // The families that a network namespace confines. Vsock is not one of them.
         let families = [
             libc::AF_UNIX,
             libc::AF_INET,
@@ -182,7 +182,7 @@ fn sockets(confinement: Confinement) -> Result<Vec<SeccompRule>> {
     }
     let mut rules = vec![none_of(0, &internet)?];
     for family in internet {
-        // Landlock knows TCP alone: nothing else may be had, not even multipath TCP.
+        // Landlock only covers TCP, so everything else is refused, even multipath TCP.
         for kind in (0..=0xf).filter(|&kind| kind != libc::SOCK_STREAM) {
             rules.push(rule(&[is(0, family.into())?, masked(1, 0xf, kind)?])?);
         }

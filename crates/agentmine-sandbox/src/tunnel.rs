@@ -217,7 +217,7 @@ mod tests {
         assert!(text.contains("OCI runtime exec failed"), "{text}");
         let mut huge = MAGIC.to_vec();
         huge.extend([0xff; 8]);
-        assert!(refused(&huge).await.contains("at most"));
+        assert!(refused(&huge).await.contains("the limit is"));
         let mut garbage = MAGIC.to_vec();
         garbage.extend([0, 0, 0, 3]);
         garbage.extend(b"{]}");

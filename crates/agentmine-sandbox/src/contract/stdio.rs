@@ -40,7 +40,7 @@ async fn a_stdio_program_echoes_and_its_stderr_is_kept(bench: Bench) {
 
 async fn the_end_of_a_stdio_program_is_reported_at_once(bench: Bench) {
     let sandbox = bench.start().await;
-    // What it leaves behind holds its stdout, and goes with it.
+    // What it leaves behind holds its stdout open, and is killed.
     let line = "sleep 300 & echo $! > ../tmp/left; read x; echo bye; exit 7";
     let argv = ["bash", "-c", line].map(str::to_owned).to_vec();
     let mut program = sandbox.start_stdio(argv, BTreeMap::new()).await.unwrap();
@@ -54,7 +54,7 @@ async fn the_end_of_a_stdio_program_is_reported_at_once(bench: Bench) {
     program.stream.read_to_string(&mut rest).await.unwrap();
     assert_eq!(rest, "bye\n");
     sandbox.output("! kill -0 $(cat ../tmp/left)").await;
-    // It is still known, and another is not.
+    // It is still known, and an unknown one is an error.
     assert_eq!(sandbox.stdio_ended(program.id).await.unwrap(), end);
     assert!(matches!(
         sandbox.stdio_ended(99).await,

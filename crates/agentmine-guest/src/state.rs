@@ -1,0 +1,40 @@
+//! The state that the handlers of all streams share.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::disk::Disk;
+use crate::process::OwnChildren;
+use crate::programs::Programs;
+
+/// The state of a guest.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) root: PathBuf,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) own: OwnChildren,
+    pub(crate) disk: Disk,
+    pub(crate) programs: Arc<Programs>,
+    /// One snapshot or restore at a time.
+    pub(crate) snapshots: tokio::sync::Mutex<SnapshotIndex>,
+}
+
+impl State {
+    /// The real path for a path in a request.
+    pub(crate) fn resolve(&self, path: &str) -> PathBuf {
+        match Path::new(path).strip_prefix("/workspace") {
+            Ok(rest) => self.root.join(rest),
+            Err(_) => self.project().join(path),
+        }
+    }
+
+    pub(crate) fn project(&self) -> PathBuf {
+        self.root.join("project")
+    }
+}
+
+/// The modification time and size of the agent's index when the guest last copied it.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotIndex(pub(crate) Option<(SystemTime, u64)>);

@@ -1,0 +1,221 @@
+//! A program and all that it started, wherever that went.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::Read as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::process::{Process, Stat, signal_group};
+
+/// How many bytes of a process's environment are searched.
+const MAX_ENVIRONMENT: u64 = 1024 * 1024;
+
+/// A variable in the environment of a program. All processes that it starts inherit it, and keep it when
+/// their parents end.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    variable: &'static str,
+    value: String,
+}
+
+impl Mark {
+    /// A mark that no other program on this machine has.
+    #[must_use]
+    pub fn new(variable: &'static str) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let own = std::process::id();
+        // Pids are reused; a pid together with its start time is not.
+        let started = Process::of(own.cast_signed()).map_or(0, Process::started);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self {
+            variable,
+            value: format!("{own}-{started}-{number}"),
+        }
+    }
+
+    /// The variable to set, and its value.
+    #[must_use]
+    pub fn variable(&self) -> (&'static str, &str) {
+        (self.variable, &self.value)
+    }
+
+    fn is_on(&self, pid: i32) -> bool {
+        let Ok(file) = File::open(format!("/proc/{pid}/environ")) else {
+            return false;
+        };
+        let mut environment = Vec::new();
+        let _ = file.take(MAX_ENVIRONMENT).read_to_end(&mut environment);
+        let wanted = format!("{}={}", self.variable, self.value);
+        environment
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == wanted.as_bytes())
+    }
+}
+
+/// A program that leads its process group, and all that it started: its descendants, the members of its
+/// group and session, and the processes with its mark.
+#[derive(Debug)]
+pub struct Family {
+    leader: Process,
+    mark: Option<Mark>,
+    /// The living members as of the last look. An orphan is no longer a descendant, so it is remembered.
+    known: HashSet<Process>,
+    leader_reaped: bool,
+}
+
+impl Family {
+    /// The family of a program that was just started.
+    #[must_use]
+    pub fn new(leader: Process, mark: Option<Mark>) -> Self {
+        Self {
+            leader,
+            mark,
+            known: HashSet::new(),
+            leader_reaped: false,
+        }
+    }
+
+    /// The program itself.
+    #[must_use]
+    pub fn leader(&self) -> Process {
+        self.leader
+    }
+
+    /// Must be called before the program is waited for, since its pid, which is also the id of its group, may be
+    /// reused afterwards. Members of the group that were not seen by then are found by the mark only.
+    pub fn before_reaping_leader(&mut self) {
+        self.look();
+        self.leader_reaped = true;
+    }
+
+    /// Whether [`Family::before_reaping_leader`] was called, so the leader may be reaped.
+    #[must_use]
+    pub fn is_leader_reaped(&self) -> bool {
+        self.leader_reaped
+    }
+
+    /// Finds and remembers the members that are alive, and counts them. Reads all of `/proc`, which takes
+    /// milliseconds on a busy machine.
+    pub fn look(&mut self) -> usize {
+        let ours = std::process::id().cast_signed();
+        // Whatever the leader started is younger than the leader.
+        let mut others: Vec<Stat> = Stat::all()
+            .filter(|stat| stat.process.pid() != ours)
+            .filter(|stat| stat.process.started() >= self.leader.started())
+            .collect();
+        let mut family = HashMap::new();
+        take(&mut others, &mut family, |stat, _| self.is_member(stat));
+        descend(&mut others, &mut family);
+        if let Some(mark) = &self.mark {
+            // Only among the rest: reading environments is the most expensive part.
+            take(&mut others, &mut family, |stat, _| {
+                mark.is_on(stat.process.pid())
+            });
+            descend(&mut others, &mut family);
+        }
+        let living = family.into_values().filter(|stat| !stat.dead);
+        self.known = living.map(|stat| stat.process).collect();
+        self.known.len()
+    }
+
+    /// Signals every member that is alive, and returns whether there was one. To kill a family, repeat this
+    /// until it returns false: members may fork meanwhile.
+    pub fn signal(&mut self, signal: i32) -> bool {
+        self.look();
+        if !self.leader_reaped {
+            signal_group(self.leader.pid(), signal);
+        }
+        for process in &self.known {
+            process.signal(signal);
+        }
+        !self.known.is_empty()
+    }
+
+    fn is_member(&self, stat: &Stat) -> bool {
+        let leader = self.leader.pid();
+        stat.process == self.leader
+            || self.known.contains(&stat.process)
+            || (!self.leader_reaped && (stat.group == leader || stat.session == leader))
+    }
+}
+
+fn descend(others: &mut Vec<Stat>, family: &mut HashMap<i32, Stat>) {
+    while take(others, family, |stat, family| {
+        family.contains_key(&stat.parent)
+    }) {}
+}
+
+/// Moves the processes that belong to the family into it, and returns whether there were any.
+fn take(
+    others: &mut Vec<Stat>,
+    family: &mut HashMap<i32, Stat>,
+    belongs: impl Fn(&Stat, &HashMap<i32, Stat>) -> bool,
+) -> bool {
+    let all = std::mem::take(others).into_iter();
+    let (taken, left): (Vec<Stat>, Vec<Stat>) = all.partition(|stat| belongs(stat, family));
+    *others = left;
+    let any = !taken.is_empty();
+    family.extend(taken.into_iter().map(|stat| (stat.process.pid(), stat)));
+    any
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn start(script: &str) -> (Child, Family) {
+        let mark = Mark::new("AGENTMINE_TEST_RUN");
+        let (name, value) = mark.variable();
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", script])
+            .env(name, value)
+            .process_group(0);
+        let child = command.spawn().unwrap();
+        let leader = Process::of(child.id().cast_signed()).unwrap();
+        (child, Family::new(leader, Some(mark)))
+    }
+
+    #[track_caller]
+    fn until(mut holds: impl FnMut() -> bool) {
+        let patience = Instant::now() + Duration::from_secs(10);
+        while !holds() {
+            assert!(Instant::now() < patience);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn orphan_in_a_session_of_its_own_is_found_by_the_mark() {
+        let (mut child, mut family) = start("setsid -f sleep 1000");
+        child.wait().unwrap();
+        family.leader_reaped = true;
+        until(|| family.look() == 1);
+        until(|| !family.signal(libc::SIGKILL));
+        assert_eq!(family.look(), 0);
+    }
+
+    #[test]
+    fn member_without_mark_is_remembered_when_its_parents_end() {
+        let (mut child, mut family) = start("env -i setsid sleep 1000 & sleep 1000");
+        until(|| family.look() == 3);
+        family.leader().signal(libc::SIGKILL);
+        family.before_reaping_leader();
+        child.wait().unwrap();
+        assert_eq!(family.look(), 2);
+        until(|| !family.signal(libc::SIGKILL));
+    }
+
+    #[test]
+    fn zombie_that_nobody_collects_counts_as_gone() {
+        let (mut child, mut family) = start("exit 0");
+        until(|| !family.leader().is_alive());
+        assert_eq!(family.look(), 0);
+        assert!(!family.signal(libc::SIGKILL));
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,24 @@
+//! Processes and their descendants on Linux, and the head and tail of what they write.
+//!
+//! Guaranteed: a signal never reaches a later process that has the same pid ([`Process`]). Callers repeat the
+//! kill of a [`Family`] until nothing is left. There is no async code and no dependency but libc, since the
+//! guest in a sandbox uses this crate too.
+//!
+//! Accepted: a process that forks while `/proc` is read may be missed in that round. A process is not found
+//! at all if it has left its group and session, all its parents ended before the first look, and it has
+//! cleared its environment.
+
+mod family;
+mod head_tail;
+mod process;
+mod spawner;
+mod tail;
+
+pub use family::{Family, Mark};
+pub use head_tail::{HeadTail, truncate_middle};
+pub use process::{
+    Process, become_subreaper, children, descendants, die_with_parent, exit_handle,
+    kill_all_descendants, reap, signal_group,
+};
+pub use spawner::run_on_spawner_thread;
+pub use tail::Tail;
