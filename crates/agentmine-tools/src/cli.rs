@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::host::{AllowedRoots, ShellOptions, ToolServer};
+use crate::host::ToolServer;
+use crate::roots::AllowedRoots;
+use crate::shell_exec::ShellOptions;
 
-/// Which of the programs.
+/// One of the programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
     /// `mcp-server-file-read`
@@ -20,12 +22,12 @@ pub enum Program {
 }
 
 const ROOTS: &str =
-    "  --allow-path DIR   a further folder that is allowed; the current one always is\n";
-const SHELL: &str = "  --timeout SECONDS  after which a command is killed (default 120)\n  \
+    "  --allow-path DIR   allow a further folder; the current one is always allowed\n";
+const SHELL: &str = "  --timeout SECONDS  kill a command that runs longer (default 120)\n  \
     --deny RULE        refuse further commands, e.g. \"git push --force\"\n  \
-    --ask RULE         run them only if the user agrees\n  \
-    --allow RULE       run what the built-in lists refuse or ask for\n\n\
-    The lists are a guard rail against mistakes and no sandbox.\n";
+    --ask RULE         run further commands only if the user agrees\n  \
+    --allow RULE       run commands that the built-in lists refuse or ask about\n\n\
+    The lists prevent mistakes; they are not a sandbox.\n";
 
 impl Program {
     fn name(self) -> &'static str {
@@ -49,7 +51,7 @@ impl Program {
         )
     }
 
-    /// The whole of the program.
+    /// Runs the program.
     #[must_use]
     pub fn main(self) -> ExitCode {
         if self == Self::ShellExec {
@@ -75,14 +77,14 @@ impl Program {
         }
     }
 
-    /// One thread: calls on files are then carried out in the order in which they arrive.
+    /// Serves on one thread, so that calls on files run in the order in which they arrive.
     fn serve(self, options: Options) -> anyhow::Result<()> {
         let server = self.server(options)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let outcome = runtime.block_on(server.serve_stdio());
-        // A read of stdin may still block a helper thread; it is not worth waiting for.
+        // A read of stdin may still block a helper thread; this does not wait for it.
         runtime.shutdown_background();
         outcome
     }
@@ -136,10 +138,10 @@ impl Program {
     }
 }
 
-/// Starts the program anew with no more of the environment than commands get: what is not there, no
-/// command can read from the server's entry in /proc, not even root's.
+/// Restarts the program with only the environment that commands get, so that no command can read more from the
+/// server's entry in /proc, not even as root.
 fn shed_environment() {
-    use crate::shell_exec::process::is_passed_on;
+    use crate::shell_exec::environment::is_passed_on;
     use std::os::unix::process::CommandExt;
     let (kept, shed): (Vec<_>, Vec<_>) =
         std::env::vars_os().partition(|(name, _)| is_passed_on(name));
@@ -150,7 +152,7 @@ fn shed_environment() {
     let Some((program, zeroth)) = std::env::current_exe().ok().zip(args.next()) else {
         return;
     };
-    // It comes back only where it has failed, and then goes on with the environment as it is.
+    // Returns only if it fails. Then the server keeps the environment as it is.
     let _ = std::process::Command::new(program)
         .arg0(zeroth)
         .args(args)

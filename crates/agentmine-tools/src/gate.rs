@@ -1,10 +1,10 @@
-//! Bounds what is open at once between a client and a server over stdio.
+//! Limits the number of open requests between a client and a server over stdio.
 //!
-//! The protocol's own loop takes every request that arrives and keeps every answer that the client does
-//! not read, so a client that writes and never reads would fill the memory. Behind a [`Gate`] at most
-//! [`MAX_OPEN`] requests are open, from their arrival until their answer is written.
+//! The protocol library accepts every request and keeps every response that the client does not read, so a
+//! client that writes and never reads would fill the memory. Behind a [`Gate`] at most [`MAX_OPEN`] requests are
+//! open, from their arrival until their response is written.
 //!
-//! A request whose id is still open waits until it is not: ids are what the loop tells answers apart by.
+//! A request waits while another one with the same id is open, since the library identifies requests by id.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -17,28 +17,28 @@ use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::sync::Notify;
 
-/// Most requests that are open at once.
+/// Maximum number of open requests.
 const MAX_OPEN: usize = 64;
 
-/// What becomes of a request when there are too many.
+/// What happens to a request when too many are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// It waits, and what comes after it too: for servers whose answers wait for nothing.
+    /// It waits, and so do all messages after it: for servers whose responses do not wait for a message.
     Wait,
-    /// It is answered with an error, so that what open calls wait for (a cancellation, the answer to a
-    /// question) still arrives.
+    /// It gets an error, so that the messages that open calls wait for (a cancellation, the answer to a
+    /// question) still arrive.
     #[cfg(feature = "servers")]
     Refuse,
 }
 
-/// A transport with a bound.
+/// A transport with a limit on open requests.
 pub(crate) struct Gate<T> {
     inner: T,
     full: Full,
     open: Arc<Open>,
-    /// The request that has arrived and has not been passed on.
+    /// A request that has arrived and waits.
     held: Option<RxJsonRpcMessage<RoleServer>>,
-    /// A refusal on its way: nothing more is read until it is written.
+    /// A refusal that is being sent: nothing more is read until it is written.
     refusing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -116,7 +116,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Gate<T> {
         }
     }
 
-    /// May be dropped and called again: nothing that was read is lost.
+    /// If the future is dropped, nothing that was read is lost.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
             if let Some(refusing) = &mut self.refusing {
@@ -130,7 +130,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Gate<T> {
             let id = match &message {
                 JsonRpcMessage::Request(request) => request.id.clone(),
                 JsonRpcMessage::Notification(notification) => {
-                    // The loop writes no answer to what was cancelled.
+                    // The library writes no response to a cancelled request.
                     if let ClientNotification::CancelledNotification(cancelled) =
                         &notification.notification
                         && let Some(id) = &cancelled.params.request_id
@@ -151,12 +151,12 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Gate<T> {
                 #[cfg(feature = "servers")]
                 Admission::Refuse => {
                     let error = ErrorData::internal_error(
-                        format!("{MAX_OPEN} calls are open: wait for an answer, then call again"),
+                        format!("{MAX_OPEN} calls are open: wait for a response, then call again"),
                         None,
                     );
                     let sending = self.inner.send(JsonRpcMessage::error(error, Some(id)));
                     self.refusing = Some(Box::pin(async move {
-                        // Where nothing can be written, reading ends too.
+                        // If writing fails, reading ends too.
                         let _ = sending.await;
                     }));
                 }

@@ -1,11 +1,9 @@
-//! One door for the four servers.
+//! Starts any of the four servers.
 //!
-//! Over stdio a server ends when its stdin ends, and what `shell_exec` has started ends with it.
+//! Over stdio a server exits when its stdin ends, and what `shell_exec` has started ends with it.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use anyhow::Context;
 use rmcp::handler::server::ServerHandler;
 use rmcp::service::ServiceExt;
 use rmcp::transport::async_rw::AsyncRwTransport;
@@ -17,63 +15,13 @@ use crate::file_write::FileWrite;
 use crate::gate::{Full, Gate};
 use crate::one_tool::OneToolServer;
 use crate::paths::OpenRoots;
+use crate::roots::AllowedRoots;
 use crate::server::MAX_LINE;
-use crate::shell_exec::ShellExec;
+use crate::shell_exec::{ShellExec, ShellOptions};
+use crate::terminated::terminated;
 use crate::{Editor, TextEditorServer};
 
-/// The time that a command of `shell_exec` may take if nothing else is said.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// The folders in which a server may work.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AllowedRoots {
-    /// Where relative paths start, and commands run.
-    pub start: PathBuf,
-    /// What else is allowed (`--allow-path`): folders.
-    pub allowed: Vec<PathBuf>,
-}
-
-impl AllowedRoots {
-    /// The current folder, and what else is allowed.
-    ///
-    /// # Errors
-    /// When the current folder is gone.
-    pub fn here(allowed: Vec<PathBuf>) -> anyhow::Result<Self> {
-        let start = std::env::current_dir().context("the current folder cannot be found")?;
-        Ok(Self { start, allowed })
-    }
-}
-
-/// How `shell_exec` works.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShellOptions {
-    /// Where commands may run.
-    pub roots: AllowedRoots,
-    /// After this a command is killed, with all it has started.
-    pub timeout: Duration,
-    /// Further commands that are refused, as words: `git push --force`.
-    pub deny: Vec<String>,
-    /// Further commands that are run only if the user agrees.
-    pub ask: Vec<String>,
-    /// Commands that the built-in lists would refuse or ask for, and that are run.
-    pub allow: Vec<String>,
-}
-
-impl ShellOptions {
-    /// The default policy in these folders.
-    #[must_use]
-    pub fn new(roots: AllowedRoots) -> Self {
-        Self {
-            roots,
-            timeout: DEFAULT_TIMEOUT,
-            deny: Vec::new(),
-            ask: Vec::new(),
-            allow: Vec::new(),
-        }
-    }
-}
-
-/// A server, with all that it needs to start.
+/// A server, with everything that it needs to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolServer {
     /// The tool `text_editor`. Relative paths start at `root`.
@@ -127,11 +75,11 @@ impl ToolServer {
         }
     }
 
-    /// Serves over streamable HTTP at `/mcp` until the future is dropped or SIGTERM or SIGINT comes.
-    /// `ready` is told the address, whose port is the kernel's choice where `addr` has port 0.
+    /// Serves over streamable HTTP at `/mcp` until the future is dropped, or on SIGTERM or SIGINT. `ready` gets
+    /// the address; the kernel chooses the port if `addr` has port 0.
     ///
     /// # Errors
-    /// When the address is not a loopback address or cannot be bound, and as
+    /// When the address is not a loopback address or cannot be bound, and those of
     /// [`ToolServer::serve_stdio`].
     #[cfg(feature = "http")]
     pub async fn serve_http(
@@ -161,8 +109,8 @@ impl ToolServer {
     }
 }
 
-/// Serves until stdin ends, SIGTERM or SIGINT comes; `ended` is cancelled at that moment, before the
-/// answers still due are waited for.
+/// Serves until stdin ends, or on SIGTERM or SIGINT. `ended` is cancelled at that moment, before the server
+/// waits for the responses that are still due.
 async fn stdio(
     server: impl ServerHandler,
     full: Full,
@@ -183,22 +131,10 @@ async fn stdio(
     }
 }
 
-/// Commands get a reduced environment; without this they could read the whole of it from the server's
-/// entry in /proc. Root still can.
+/// Commands get a reduced environment; without this they could read all of it from the server's entry in
+/// /proc. Root still can.
 fn hide_environment() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-    // A kernel without it serves none the worse.
+    // The server works without it.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-}
-
-/// SIGTERM or SIGINT.
-pub(crate) async fn terminated() -> anyhow::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut term = signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?;
-    let mut int = signal(SignalKind::interrupt()).context("SIGINT cannot be watched")?;
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
-    Ok(())
 }

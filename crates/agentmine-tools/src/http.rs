@@ -16,17 +16,17 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
 
-/// Largest request, in bytes: a file of the largest size that is written, escaped.
+/// Maximum size of a request, in bytes: that of the largest file that can be written, escaped.
 const MAX_BODY: usize = 32 * 1024 * 1024;
-/// Most sessions at once; one that is not used ends after five minutes.
+/// Maximum number of open sessions; an unused one ends after five minutes.
 const MAX_SESSIONS: usize = 256;
 
 /// Serves any handler at `/mcp`, as [`ToolServer::serve_http`](crate::ToolServer::serve_http) serves ours:
-/// until the future is dropped or SIGTERM or SIGINT comes. `ready` is told the address, whose port is the
-/// kernel's choice where `addr` has port 0. Each session gets a clone of `server`.
+/// until the future is dropped, or on SIGTERM or SIGINT. `ready` gets the address; the kernel chooses the port
+/// if `addr` has port 0. Each session gets a clone of `server`.
 ///
-/// Whoever can open a connection to the address can call it: there is no token, and every user of the
-/// machine reaches a loopback address. It is for tests and for machines with one user.
+/// Anybody who can connect to the address can call the tools: there is no token, and every user of the machine
+/// can connect to a loopback address. Use it for tests and on machines with one user.
 ///
 /// # Errors
 /// When the address is not a loopback address or cannot be bound.
@@ -64,13 +64,13 @@ where
     ready(listener.local_addr()?);
     tokio::select! {
         served = axum::serve(listener, router).into_future() => served?,
-        signal = crate::host::terminated() => signal?,
+        signal = crate::terminated::terminated() => signal?,
     }
     Ok(())
 }
 
-/// Refuses what would begin one session too many: a request that is in none and, as the stateless
-/// revision demands of its own, does not name its method in a header.
+/// Refuses a request that would begin one session too many: it is in no session, and it does not name its method
+/// in a header, as requests of the stateless revision must.
 async fn bounded(sessions: Arc<LocalSessionManager>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let begins = !headers.contains_key("mcp-session-id") && !headers.contains_key("mcp-method");

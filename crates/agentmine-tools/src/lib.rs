@@ -1,8 +1,8 @@
 //! The stdio MCP servers: text editor, `file_read`, `file_write` and `shell_exec`.
 //!
-//! Each server has one tool, with the name, the parameters and the result that the specification gives
-//! it (spec 000, spec 004). [`ToolServer`] is the door for all four: a program picks one and serves it,
-//! over its stdin and stdout or, with the feature `http`, over streamable HTTP on a loopback address.
+//! Each server has one tool, with the name, parameters and result that the specification defines (spec 000,
+//! spec 004). [`ToolServer`] starts any of the four: over stdin and stdout or, with the feature `http`, over
+//! streamable HTTP on a loopback address.
 //!
 //! ```no_run
 //! # async fn run() -> anyhow::Result<()> {
@@ -13,11 +13,12 @@
 //! # }
 //! ```
 //!
-//! [`editor`] is the editor without any protocol; the sandbox's static program holds it and nothing
-//! else of this crate, so everything that it does not need is behind the feature `servers`.
+//! [`editor`] is the editor without any protocol. The sandbox's static program contains only the editor and its
+//! server, so everything that they do not need is behind the feature `servers`.
 
 pub mod editor;
 mod gate;
+mod kind;
 pub mod server;
 mod temporary;
 mod undeclared;
@@ -37,11 +38,19 @@ mod one_tool;
 #[cfg(feature = "servers")]
 mod paths;
 #[cfg(feature = "servers")]
+mod roots;
+#[cfg(feature = "servers")]
 mod shell_exec;
 #[cfg(feature = "servers")]
 mod sniff;
+#[cfg(feature = "servers")]
+mod terminated;
 
 pub use editor::{EditError, Editor, ToolReply};
 #[cfg(feature = "servers")]
-pub use host::{AllowedRoots, ShellOptions, ToolServer};
+pub use host::ToolServer;
+#[cfg(feature = "servers")]
+pub use roots::AllowedRoots;
 pub use server::TextEditorServer;
+#[cfg(feature = "servers")]
+pub use shell_exec::ShellOptions;

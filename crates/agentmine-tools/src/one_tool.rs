@@ -1,8 +1,7 @@
-//! What the servers with one tool have in common: the protocol around it.
+//! The protocol around a server's one tool.
 //!
-//! What goes wrong with a call is told to the model in the result (`isError`); only an unknown tool is
-//! an error of the protocol. A failure has no structured content, since it could not have the form that
-//! `outputSchema` promises.
+//! A failed call is reported to the model in the result (`isError`); only an unknown tool is a protocol error. A
+//! failure has no structured content, since that could not match `outputSchema`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,14 +18,16 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
+use crate::kind::json_kind;
+
 /// A server's one tool.
 pub(crate) trait OneTool: Send + Sync + 'static {
-    /// The name that the server gives itself.
+    /// The server's own name.
     const SERVER: &'static str;
-    /// The tool as the specification writes it: name, description, schemas, annotations.
+    /// The tool as in the specification: name, description, schemas, annotations.
     const DEFINITION: &'static str;
 
-    /// Carries out a call.
+    /// Runs a call.
     fn call(
         &self,
         request: CallToolRequestParams,
@@ -92,7 +93,7 @@ impl<T: OneTool> ServerHandler for OneToolServer<T> {
         if request.name != *name {
             return Err(ErrorData::invalid_params(
                 format!(
-                    "unknown tool {:?}: this server has {name:?}",
+                    "unknown tool {:?}: this server only has {name:?}",
                     request.name.chars().take(100).collect::<String>()
                 ),
                 None,
@@ -102,7 +103,7 @@ impl<T: OneTool> ServerHandler for OneToolServer<T> {
     }
 }
 
-/// The result of a call that succeeded: structured, and the same as text.
+/// The result of a call that succeeded: as structured content, and as text.
 pub(crate) fn done(value: Value) -> CallToolResult {
     let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
     result.structured_content = Some(value);
@@ -118,10 +119,10 @@ pub(crate) fn failed(message: impl Into<String>) -> CallToolResult {
 pub(crate) struct Arguments(JsonObject);
 
 impl Arguments {
-    /// Takes the arguments; `known` are the parameters there are.
+    /// Checks the arguments; `known` are the parameters of the tool.
     ///
     /// # Errors
-    /// When another parameter is given: it is likely a misspelled one.
+    /// When another parameter is given: it is probably misspelled.
     pub(crate) fn new(arguments: Option<JsonObject>, known: &[&str]) -> Result<Self, String> {
         let arguments = arguments.unwrap_or_default();
         match arguments.keys().find(|key| !known.contains(&key.as_str())) {
@@ -142,7 +143,7 @@ impl Arguments {
         match self.get(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(format!("{name} must be a string, not {}", kind(other))),
+            Some(other) => Err(format!("{name} must be a string, not {}", json_kind(other))),
         }
     }
 
@@ -155,7 +156,10 @@ impl Arguments {
         match self.get(name) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
-            Some(other) => Err(format!("{name} must be true or false, not {}", kind(other))),
+            Some(other) => Err(format!(
+                "{name} must be true or false, not {}",
+                json_kind(other)
+            )),
         }
     }
 
@@ -166,7 +170,7 @@ impl Arguments {
             Some(other) => {
                 return Err(format!(
                     "{name} must be an array of strings, not {}",
-                    kind(other)
+                    json_kind(other)
                 ));
             }
         };
@@ -175,29 +179,18 @@ impl Arguments {
             .map(|item| match item {
                 Value::String(text) => Ok(text.clone()),
                 other => Err(format!(
-                    "{name} must hold strings only, not {}",
-                    kind(other)
+                    "{name} must contain only strings, not {}",
+                    json_kind(other)
                 )),
             })
             .collect()
     }
 }
 
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
-}
-
-/// Passes a reader on, and cancels a token at its end.
+/// Forwards a reader, and cancels a token at its end.
 ///
-/// The protocol's own loop lets handlers finish after the end of stdin; a command that runs for minutes
-/// must learn of it at once.
+/// The protocol library lets handlers finish after the end of stdin, but a command that runs for minutes must
+/// be killed at once.
 pub(crate) struct UntilEnd<R> {
     inner: R,
     ended: CancellationToken,

@@ -1,12 +1,12 @@
 //! Files by path, never outside the roots (spec 004 §1 to §3).
 //!
-//! A path is resolved by the kernel in one step from an open root (`openat2`, `RESOLVE_BENEATH`), so no
-//! link leads out of it and no exchange of a name between a check and an opening helps. A link that
-//! stays inside its root is followed; one that is absolute, or leads into another root, is refused like
-//! one that leads out. Where the kernel lacks the call (before 5.6, or a filter in a container), the
-//! path is walked one component at a time and every link is refused.
+//! The kernel resolves a path in one step from an open root (`openat2`, `RESOLVE_BENEATH`), so no link leads out
+//! of the root, and nobody can replace a name between a check and an open. A link that stays inside its root is
+//! followed. A link that is absolute, or leads into another root, is refused like one that leads out. If the
+//! call is not available (before Linux 5.6, or because of a filter in a container), the path is walked one
+//! component at a time and every link is refused.
 //!
-//! Files of /proc, /sys and their like are refused wherever they are mounted.
+//! Files of /proc, /sys and similar file systems are refused wherever they are mounted.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,9 +18,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::host::AllowedRoots;
+use crate::kind::file_kind;
+use crate::roots::AllowedRoots;
 
-/// Longest path taken, in bytes.
+/// Maximum length of a path, in bytes.
 const MAX_PATH: usize = 4096;
 
 /// Why a path was refused. Each message says what to do next.
@@ -29,7 +30,7 @@ pub(crate) enum PathError {
     #[error("{0}")]
     Malformed(String),
     #[error(
-        "{path} is outside of the allowed folders, or a link on the way leads out of its folder: \
+        "{path} is outside the allowed folders, or a link in it leads out of its folder: \
          give a path under {roots} (--allow-path adds a folder)"
     )]
     Outside { path: String, roots: String },
@@ -45,7 +46,7 @@ pub(crate) enum PathError {
     Io { path: String, errno: Errno },
 }
 
-/// The folders that are allowed, held open.
+/// The allowed folders, held open.
 #[derive(Debug)]
 pub(crate) struct OpenRoots {
     /// Not empty; the start folder is the first.
@@ -68,7 +69,7 @@ struct Inside<'a> {
     path: &'a Path,
 }
 
-/// Where a file is or can be made: its folder, held open, and its name.
+/// Where a file is or can be created: its folder, held open, and its name.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) dir: OwnedFd,
@@ -86,18 +87,18 @@ impl OpenRoots {
         Ok(Self { roots })
     }
 
-    /// Opens a regular file for reading; the second is what it was at that time.
+    /// Opens a regular file for reading, and returns its metadata.
     pub(crate) fn open_file(&self, path: &str) -> Result<(OwnedFd, Stat), PathError> {
         let (inside, seen) = self.find(path, OFlags::PATH)?;
         check_file(path, &seen)?;
-        // Not blocking, should it have become a pipe since it was looked at.
+        // Non-blocking, in case it has become a pipe since it was found.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = inside.open(flags).map_err(|e| self.error(path, e))?;
         let stat = check_file(path, &fd)?;
         Ok((fd, stat))
     }
 
-    /// Opens a folder, as the place where a command runs.
+    /// Opens a folder, to run a command in it.
     pub(crate) fn open_folder(&self, path: &str) -> Result<OwnedFd, PathError> {
         let (_, fd) = self.find(path, OFlags::PATH | OFlags::DIRECTORY)?;
         Ok(fd)
@@ -108,10 +109,10 @@ impl OpenRoots {
         self.open_folder(".")
     }
 
-    /// Finds where a file is or can be made, and makes the folders that lead there.
+    /// Finds where a file is or can be created, and creates missing folders.
     pub(crate) fn place(&self, path: &str) -> Result<Place, PathError> {
         let name = file_name(path)?;
-        // What is there already decides which root a relative path means.
+        // An existing file determines which root a relative path refers to.
         let existing = match self.find(path, OFlags::PATH | OFlags::NOFOLLOW) {
             Ok((inside, _)) => Some(inside),
             Err(PathError::NotFound(_)) => None,
@@ -133,7 +134,7 @@ impl OpenRoots {
         })
     }
 
-    /// The roots, as messages name them.
+    /// The roots, for messages.
     pub(crate) fn shown(&self) -> String {
         let shown: Vec<_> = self
             .roots
@@ -162,7 +163,7 @@ impl OpenRoots {
         Err(first.map_or_else(|| self.outside(path), |errno| self.error(path, errno)))
     }
 
-    /// The places that a path can mean, in the order in which they are tried.
+    /// The places that a path can refer to, in the order in which they are tried.
     fn candidates<'a>(&'a self, path: &'a str) -> Result<Vec<Inside<'a>>, PathError> {
         check_path(path)?;
         let given = Path::new(path);
@@ -185,7 +186,7 @@ impl OpenRoots {
 
     fn error(&self, path: &str, errno: Errno) -> PathError {
         match errno {
-            // What the kernel says of a path that would leave the root.
+            // The kernel's errors for a path that would leave the root.
             Errno::XDEV | Errno::LOOP => self.outside(path),
             Errno::NOENT => PathError::NotFound(path.to_owned()),
             errno => PathError::Io {
@@ -211,7 +212,7 @@ impl Root {
         inside.or_else(|_| path.strip_prefix(&self.real)).ok()
     }
 
-    /// Opens a folder below, making what is missing of it.
+    /// Opens a folder below, and creates it if necessary.
     fn make(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let inside = Inside { root: self, path };
@@ -240,7 +241,7 @@ impl Inside<'_> {
         };
         let flags = flags | OFlags::CLOEXEC;
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        // The kernel asks to try again where a name was exchanged while it looked.
+        // The kernel returns EAGAIN if a name was replaced while it resolved the path.
         for _ in 0..64 {
             match openat2(&self.root.fd, path, flags, Mode::empty(), how) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -252,7 +253,7 @@ impl Inside<'_> {
     }
 }
 
-/// Opens a path below a folder, one component at a time, through no link.
+/// Opens a path below a folder, one component at a time, without following links.
 fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let mut ahead: Vec<&OsStr> = Vec::new();
     for component in path.components() {
@@ -275,7 +276,7 @@ fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Err
     }
     let below = here.as_ref().map_or(root, AsFd::as_fd);
     let fd = openat(below, *last, flags | OFlags::NOFOLLOW, Mode::empty())?;
-    // With O_PATH a link is opened rather than refused.
+    // O_PATH opens a link instead of refusing it.
     if !flags.contains(OFlags::NOFOLLOW)
         && FileType::from_raw_mode(fstat(&fd)?.st_mode) == FileType::Symlink
     {
@@ -284,7 +285,7 @@ fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Err
     Ok(fd)
 }
 
-/// A link where a folder must be is "not a folder" to the kernel.
+/// The kernel reports a link in place of a folder as "not a directory".
 fn no_link(errno: Errno) -> Errno {
     match errno {
         Errno::NOTDIR => Errno::LOOP,
@@ -295,7 +296,7 @@ fn no_link(errno: Errno) -> Errno {
 fn check_path(path: &str) -> Result<(), PathError> {
     if path.is_empty() || path.contains('\0') || path.len() > MAX_PATH {
         return Err(PathError::Malformed(format!(
-            "path is empty, has a NUL character or is longer than {MAX_PATH} bytes: give the path \
+            "path is empty, contains a NUL character or is longer than {MAX_PATH} bytes: give the path \
              of a file, absolute or relative"
         )));
     }
@@ -310,7 +311,7 @@ fn file_name(path: &str) -> Result<&OsStr, PathError> {
     };
     name.ok_or_else(|| {
         PathError::Malformed(format!(
-            "{path} names a folder: give the path of the file in it"
+            "{path} is the name of a folder: give the path of a file in it"
         ))
     })
 }
@@ -323,7 +324,7 @@ fn check_file(path: &str, fd: &OwnedFd) -> Result<Stat, PathError> {
     let (kind, expected) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => return Ok(stat),
         FileType::Directory => ("folder", "give the path of a file in it"),
-        other => (kind(other), "give the path of a regular file"),
+        other => (file_kind(other), "give the path of a regular file"),
     };
     Err(PathError::Kind {
         path: path.to_owned(),
@@ -332,19 +333,7 @@ fn check_file(path: &str, fd: &OwnedFd) -> Result<Stat, PathError> {
     })
 }
 
-pub(crate) fn kind(file_type: FileType) -> &'static str {
-    match file_type {
-        FileType::RegularFile => "file",
-        FileType::Directory => "folder",
-        FileType::Symlink => "symbolic link",
-        FileType::Fifo => "named pipe",
-        FileType::Socket => "socket",
-        FileType::CharacterDevice | FileType::BlockDevice => "device",
-        FileType::Unknown => "special file",
-    }
-}
-
-/// The kernel's own file systems hold processes' secrets and switches of the machine.
+/// The kernel's own file systems contain secrets of processes and settings of the machine.
 fn refuse_kernel_files(path: &str, fd: &OwnedFd) -> Result<(), PathError> {
     // proc, sysfs, debugfs, tracefs, securityfs, cgroup, cgroup2, bpf, configfs, efivarfs, selinuxfs.
     const REFUSED: [u64; 11] = [
@@ -368,7 +357,7 @@ fn refuse_kernel_files(path: &str, fd: &OwnedFd) -> Result<(), PathError> {
     match REFUSED.contains(&magic) {
         true => Err(PathError::Kind {
             path: path.to_owned(),
-            kind: "file of the kernel (/proc, /sys or the like)",
+            kind: "kernel file (/proc, /sys or similar)",
             expected: "give the path of a regular file",
         }),
         false => Ok(()),

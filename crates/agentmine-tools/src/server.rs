@@ -1,8 +1,8 @@
 //! The editor as an MCP server.
 //!
-//! Whatever goes wrong with an edit is told to the model, in the result; only an unknown tool is an
-//! error of the protocol. Calls are carried out one after the other in the order in which they
-//! arrive: a handler does its whole work before it first waits, and the server runs on one thread.
+//! A failed edit is reported to the model in the result; only an unknown tool is a protocol error. Calls run
+//! one after another in the order in which they arrive: a handler never waits before its work is done, and the
+//! server runs on one thread.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,12 +20,12 @@ use serde_json::{Value, json};
 use crate::editor::{Editor, ToolReply};
 use crate::gate::{Full, Gate};
 
-/// The name that the server gives itself.
+/// The server's own name.
 pub const SERVER_NAME: &str = "mcp-server-text-editor";
 /// The name of its tool.
 pub const TOOL_NAME: &str = "text_editor";
 
-/// A file of the largest size that the editor takes, every byte of it escaped, still fits.
+/// Maximum length of a message, in bytes: a file of the maximum size fits, even if every byte is escaped.
 pub(crate) const MAX_LINE: usize = 64 * 1024 * 1024;
 const _: () = assert!(MAX_LINE > 6 * crate::editor::MAX_FILE + 64 * 1024);
 
@@ -102,17 +102,17 @@ impl ServerHandler for TextEditorServer {
     }
 }
 
-/// What `command` may be.
+/// The values of `command`.
 pub(crate) const COMMANDS: [&str; 5] = ["view", "create", "str_replace", "insert", "undo_edit"];
 
 fn unknown_tool(name: &str) -> ErrorData {
     ErrorData::invalid_params(
-        format!("unknown tool {name:?}: this server has {TOOL_NAME:?}"),
+        format!("unknown tool {name:?}: this server only has {TOOL_NAME:?}"),
         None,
     )
 }
 
-/// The envelope: one text block that holds JSON, the same as structured content, and `isError`.
+/// The result: the reply as structured content and as JSON in one text block, and `isError`.
 fn into_result(reply: &ToolReply) -> CallToolResult {
     let value = serde_json::to_value(reply).unwrap_or(Value::Null);
     let text = vec![ContentBlock::text(value.to_string())];
@@ -133,9 +133,9 @@ fn tool() -> Tool {
                 "type": "string",
                 "enum": COMMANDS,
                 "description": "view: show a file with line numbers, or a folder two levels deep. \
-                    create: make a new file; it must not exist. str_replace: replace the one place \
-                    where old_str occurs. insert: put text after a line. undo_edit: take back the \
-                    last edit of this file."
+                    create: create a new file; it must not exist. str_replace: replace the only \
+                    occurrence of old_str. insert: insert text after a line. undo_edit: undo the last \
+                    edit of this file."
             },
             "path": {
                 "type": "string",
@@ -152,18 +152,18 @@ fn tool() -> Tool {
             "file_text": {"type": "string", "description": "create: the content of the new file"},
             "old_str": {
                 "type": "string",
-                "description": "str_replace: the exact text to replace, whitespace included; it \
+                "description": "str_replace: the exact text to replace, including whitespace; it \
                     must occur exactly once"
             },
             "new_str": {
                 "type": "string",
-                "description": "str_replace: what stands there instead; \"\" deletes. insert: the \
-                    text to insert"
+                "description": "str_replace: the new text; \"\" deletes old_str. insert: the text to \
+                    insert"
             },
             "insert_line": {
                 "type": "integer",
                 "minimum": 0,
-                "description": "insert: the line after which the text goes; 0 is the start of the \
+                "description": "insert: the line after which to insert the text; 0 is the start of the \
                     file"
             },
             "insert_text": {"type": "string", "description": "insert: the same as new_str"}

@@ -1,12 +1,12 @@
-//! What kind of file it is: by its name and by its content.
+//! Detects the type of a file, from its name and its content.
 //!
-//! A name is judged by all that stands behind its dots, whatever the case, so `a.so.1` and `A.EXE ` are
-//! what they are. Content is judged by its first bytes; where those are so short that prose can begin
-//! with them (`BM`, `MZ`), text stays text.
+//! A name is judged by its extensions, regardless of case, so `a.so.1` and `A.EXE ` are recognized. Content is
+//! judged by its first bytes. If these are so short that prose can begin with them (`BM`, `MZ`), text stays
+//! text.
 
 use infer::MatcherType;
 
-/// Extensions of what is run, with the MIME type that they stand for.
+/// Extensions of executable files, with their MIME types.
 const EXECUTABLE: [(&str, &str); 54] = [
     ("apk", "application/vnd.android.package-archive"),
     ("app", "application/x-executable"),
@@ -64,7 +64,7 @@ const EXECUTABLE: [(&str, &str); 54] = [
     ("zsh", "application/x-zsh"),
 ];
 
-/// Extensions of files that hold no text. Scripts are text: they may be read, though not written.
+/// Extensions of files that are not text. Scripts are text: they may be read, but not written.
 const BINARY: [&str; 72] = [
     "7z", "a", "apk", "app", "appimage", "avi", "avif", "bin", "bmp", "br", "bz2", "cab", "class",
     "com", "cpl", "db", "deb", "dll", "dmg", "doc", "docx", "drv", "dylib", "ear", "elf", "eot",
@@ -77,7 +77,7 @@ const MORE_BINARY: [&str; 9] = [
     "tif", "txz", "woff", "woff2", "xls", "xlsx", "xz", "zst", "zstd",
 ];
 
-/// What a name promises that is not text: its extension.
+/// The extension, if a file with this name is not text.
 pub(crate) fn binary_name(name: &str) -> Option<String> {
     let trimmed = trimmed(name);
     let last = trimmed.rsplit_once('.')?.1.to_owned();
@@ -88,7 +88,7 @@ pub(crate) fn binary_name(name: &str) -> Option<String> {
     shared.or(Some(last).filter(listed))
 }
 
-/// What a name promises that is run: its MIME type.
+/// The MIME type, if a file with this name is executable.
 pub(crate) fn executable_name(name: &str) -> Option<&'static str> {
     let trimmed = trimmed(name);
     let mime = |extension: &str| {
@@ -101,11 +101,11 @@ pub(crate) fn executable_name(name: &str) -> Option<&'static str> {
         return mime("so");
     }
     let last = trimmed.rsplit_once('.')?.1;
-    // `name.exe:stream` writes to `name.exe` where names can have streams.
+    // `name.exe:stream` writes to `name.exe` on file systems with streams.
     mime(last.split(':').next().unwrap_or(last))
 }
 
-/// The name as other systems would read it.
+/// The name as other systems would interpret it.
 fn trimmed(name: &str) -> String {
     let visible: String = name.chars().filter(|c| !c.is_control()).collect();
     visible
@@ -113,21 +113,21 @@ fn trimmed(name: &str) -> String {
         .to_lowercase()
 }
 
-/// The MIME type of content that is not text, by its first bytes.
+/// The MIME type, if content is not text by its first bytes.
 pub(crate) fn binary_content(bytes: &[u8]) -> Option<&'static str> {
     let kind = infer::get(bytes)?;
     let mime = kind.mime_type();
     match kind.matcher_type() {
         MatcherType::Text => None,
         _ if mime.starts_with("text/") => None,
-        // These are text for the most part, but not for a reader.
+        // Mostly text, but not readable.
         _ if matches!(mime, "application/pdf" | "application/postscript") => Some(mime),
         _ if is_plain(bytes) => None,
         _ => Some(mime),
     }
 }
 
-/// The MIME type of content that is run.
+/// The MIME type, if content is executable.
 pub(crate) fn executable_content(bytes: &[u8]) -> Option<&'static str> {
     if bytes.starts_with(b"#!") || bytes.starts_with(b"\xef\xbb\xbf#!") {
         return Some("text/x-shellscript (a #! line)");
@@ -156,7 +156,7 @@ pub(crate) fn executable_content(bytes: &[u8]) -> Option<&'static str> {
     runs.then(|| kind.mime_type())
 }
 
-/// UTF-8 with no control characters but those that text has.
+/// Whether it is UTF-8 without control characters, except those that occur in text.
 fn is_plain(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;

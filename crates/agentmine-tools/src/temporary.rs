@@ -1,4 +1,4 @@
-//! A file that is written aside and then renamed, so that nobody sees it half written.
+//! Writes a temporary file and renames it, so that no reader sees a half-written file.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// A file under a name of its own, until it is renamed; removed if it never is.
+/// A file with a temporary name. It is removed unless it is renamed.
 pub(crate) struct Temporary<'a> {
     dir: &'a OwnedFd,
     name: String,
@@ -30,7 +30,7 @@ impl<'a> Temporary<'a> {
             let name = format!(".agentmine-{pid}-{number}.tmp");
             match openat(dir, &name, flags, mode) {
                 Ok(fd) => break (name, fd),
-                // Left behind by another process of the same number.
+                // Left behind by an earlier process with the same pid.
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno.into()),
             }

@@ -1,7 +1,7 @@
-//! What our servers do not have is refused as such. The protocol library answers with empty lists, by
-//! which a client could think that there are prompts, resources and completions to come.
+//! Refuses methods that our servers do not have. By default the protocol library returns empty lists, from which
+//! a client could conclude that there are prompts, resources and completions to come.
 
-/// Methods for an `impl ServerHandler` of a server that has tools alone.
+/// Methods for an `impl ServerHandler` of a server that only has tools.
 macro_rules! tools_alone {
     () => {
         $crate::undeclared::tools_alone! {

@@ -157,7 +157,7 @@ async fn relative_paths_of_the_editor_start_at_its_root() {
     );
 }
 
-/// A handler of somebody else's.
+/// A handler of another crate.
 #[derive(Clone)]
 struct Other;
 

@@ -1,4 +1,4 @@
-//! The servers of spec 004 as a client meets them: the real binaries over stdin and stdout.
+//! The servers of spec 004 as a client sees them: the real binaries over stdin and stdout.
 #![expect(clippy::unwrap_used, reason = "a test ends where a step of it fails")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -279,12 +279,12 @@ fn commands_end_with_stdin() {
     let state = state.rsplit(')').next().unwrap();
     assert!(
         state.is_empty() || state.starts_with(" Z"),
-        "{pid} lives on: {state}"
+        "{pid} is still alive: {state}"
     );
 }
 
 #[test]
-fn wrong_start_is_told() {
+fn failed_start_is_reported() {
     let run = |program: &str, args: &[&str]| {
         let output = Command::new(program)
             .args(args)
@@ -329,7 +329,7 @@ fn state(pid: &str) -> Option<char> {
     stat.rsplit(") ").next()?.chars().next()
 }
 
-/// The content of a file that is to come.
+/// Waits for a file, and returns its content.
 fn awaited(path: &Path) -> String {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while std::time::Instant::now() < deadline {
@@ -357,7 +357,7 @@ fn what_leaves_its_group_ends_with_the_call() {
         let pid = awaited(&folder.path().join("pid"));
         assert!(
             matches!(state(&pid), None | Some('Z' | 'X')),
-            "{pid} lives on"
+            "{pid} is still alive"
         );
     }
 }
@@ -372,7 +372,7 @@ fn a_child_in_another_session_and_environment_ends_with_its_parent_at_the_time_l
     let pid = awaited(&folder.path().join("pid"));
     assert!(
         matches!(state(&pid), None | Some('Z' | 'X')),
-        "{pid} lives on"
+        "{pid} is still alive"
     );
 }
 
@@ -388,13 +388,13 @@ fn a_command_ends_with_a_server_that_is_killed() {
     server.child.wait().unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while !matches!(state(&pid), None | Some('Z' | 'X')) {
-        assert!(std::time::Instant::now() < deadline, "{pid} lives on");
+        assert!(std::time::Instant::now() < deadline, "{pid} is still alive");
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn the_servers_environment_tells_a_command_no_secret() {
+fn the_servers_environment_gives_a_command_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(SHELL_EXEC)
         .current_dir(folder.path())
@@ -432,7 +432,7 @@ fn memory_kib(server: &Server) -> u64 {
         .unwrap()
 }
 
-/// Without a bound every one of these answers (2 MB each) would be kept.
+/// Without a limit all of these responses (2 MB each) would be kept.
 #[test]
 fn a_client_that_never_reads_does_not_fill_the_memory() {
     let folder = tempfile::tempdir().unwrap();

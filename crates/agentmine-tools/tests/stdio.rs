@@ -1,4 +1,4 @@
-//! The server as a client meets it: the real binary over its stdin and stdout.
+//! The server as a client sees it: the real binary over its stdin and stdout.
 #![expect(clippy::unwrap_used, reason = "a test ends where a step of it fails")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -168,7 +168,7 @@ fn a_file_is_made_shown_changed_and_taken_back() {
 }
 
 #[test]
-fn failures_are_told_to_the_model_and_only_an_unknown_tool_to_the_protocol() {
+fn failures_are_reported_to_the_model_and_only_an_unknown_tool_to_the_protocol() {
     let root = workspace();
     let mut server = Server::start(root.path());
     for arguments in [
@@ -284,7 +284,7 @@ fn newest_protocol_without_a_handshake_is_spoken() {
 }
 
 #[test]
-fn wrong_start_is_told() {
+fn failed_start_is_reported() {
     let program = env!("CARGO_BIN_EXE_mcp-server-text-editor");
     let output = Command::new(program).arg("--rot").output().unwrap();
     assert_eq!(output.status.code(), Some(2));

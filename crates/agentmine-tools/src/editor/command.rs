@@ -1,11 +1,12 @@
-//! The arguments of a call become a [`Command`].
+//! Parses the arguments of a call into a [`Command`].
 //!
-//! Models fill unused parameters with `null` and write integers as `5.0` or `"5"`: both are taken.
-//! Everything else that is wrong is told with what was expected.
+//! Models fill unused parameters with `null` and write integers as `5.0` or `"5"`: both are accepted. Every
+//! other fault is an error that says what was expected.
 
 use serde_json::{Map, Value};
 
-use super::EditError;
+use super::error::EditError;
+use crate::kind::json_kind;
 
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub(super) enum LastLine {
     End,
 }
 
-/// Reads path and command.
+/// Parses the path and the command.
 pub(super) fn parse(arguments: &Map<String, Value>) -> Result<(String, Command), EditError> {
     let arguments = Arguments(arguments);
     let name = arguments.text("command")?.ok_or_else(|| {
@@ -41,7 +42,7 @@ pub(super) fn parse(arguments: &Map<String, Value>) -> Result<(String, Command),
         .ok_or_else(|| refuse("path is required, e.g. /workspace/project/src/main.py"))?;
     if path.is_empty() || path.contains('\0') {
         return Err(refuse(
-            "path is empty or has a NUL character: give a path such as /workspace/project",
+            "path is empty or contains a NUL character: give a path such as /workspace/project",
         ));
     }
     let command = match name {
@@ -74,7 +75,7 @@ fn replace(arguments: &Arguments<'_>) -> Result<Command, EditError> {
         .ok_or_else(|| refuse("old_str is required by str_replace: the exact text to replace"))?;
     if old.is_empty() {
         return Err(refuse(
-            "old_str is empty, which is found everywhere: give the text to replace, or use insert",
+            "old_str is empty and would match everywhere: give the text to replace, or use insert",
         ));
     }
     let new = arguments
@@ -82,7 +83,7 @@ fn replace(arguments: &Arguments<'_>) -> Result<Command, EditError> {
         .ok_or_else(|| refuse("new_str is required by str_replace: give \"\" to delete old_str"))?;
     if new == old {
         return Err(refuse(
-            "new_str is the same as old_str, so nothing would change: give another new_str",
+            "new_str is the same as old_str, so nothing would change: give a different new_str",
         ));
     }
     Ok(Command::Replace {
@@ -93,14 +94,14 @@ fn replace(arguments: &Arguments<'_>) -> Result<Command, EditError> {
 
 fn insert(arguments: &Arguments<'_>) -> Result<Command, EditError> {
     let line = arguments.integer("insert_line")?.ok_or_else(|| {
-        refuse("insert_line is required by insert: the line after which the text goes, 0 for the start")
+        refuse("insert_line is required by insert: the line after which to insert the text, 0 for the start")
     })?;
     let line = usize::try_from(line)
         .map_err(|_| refuse(&format!("insert_line is {line}: it must be 0 or more")))?;
     let text = match (arguments.text("insert_text")?, arguments.text("new_str")?) {
         (Some(text), Some(other)) if text != other && !text.is_empty() && !other.is_empty() => {
             return Err(refuse(
-                "insert_text and new_str differ: give the text to insert in one of them only",
+                "insert_text and new_str differ: give the text to insert in only one of them",
             ));
         }
         (Some(""), Some(text)) | (Some(text), _) | (None, Some(text)) => text.to_owned(),
@@ -124,7 +125,7 @@ impl<'a> Arguments<'a> {
             Some(Value::String(text)) => Ok(Some(text)),
             Some(other) => Err(refuse(&format!(
                 "{name} must be a string, not {}",
-                kind(other)
+                json_kind(other)
             ))),
         }
     }
@@ -181,17 +182,6 @@ fn integer(value: &Value) -> Option<i64> {
         }),
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
     }
 }
 

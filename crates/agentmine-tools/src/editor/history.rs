@@ -1,32 +1,32 @@
-//! What undo needs to know of the last edits, within bounds: the oldest are forgotten first.
+//! What undo needs of the last edits. Beyond the limits, the oldest edits are forgotten.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 
-/// Most edits remembered, over all files.
+/// Maximum number of edits that are remembered, for all files together.
 const MAX_CHANGES: usize = 500;
-/// Most bytes of old content remembered, over all files.
+/// Maximum size of the old contents that are remembered, for all files together, in bytes.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// One edit.
 #[derive(Debug)]
 pub(super) struct Change {
-    /// The file, relative to the root, links resolved.
+    /// The file, relative to the root, with links resolved.
     pub(super) file: PathBuf,
     pub(super) before: Before,
-    /// What the edit wrote: undo is refused if the file no longer holds it.
+    /// What the edit wrote. Undo is refused if the file no longer has this content.
     pub(super) after: Fingerprint,
 }
 
-/// What was there before an edit.
+/// The state of the file before an edit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Before {
     Absent,
     Content(Vec<u8>),
 }
 
-/// Tells contents apart. Not against an adversary: who can forge one can write the file anyway.
+/// Distinguishes contents. Not cryptographic: whoever could forge one can write the file anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     len: usize,

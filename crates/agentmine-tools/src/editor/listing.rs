@@ -1,7 +1,7 @@
 //! A folder, two levels deep.
 //!
-//! Hidden files are listed, since they matter (`.github`, `.env.example`); folders that hold what
-//! tools made are named but not entered.
+//! Hidden files are listed, since they matter (`.github`, `.env.example`). Folders with generated content are
+//! listed but not entered.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -25,9 +25,9 @@ const NOT_ENTERED: [&str; 12] = [
     "target",
     "venv",
 ];
-/// Entries read of one folder; what is beyond is only told.
+/// How many entries of one folder are read; beyond that, the listing only says that there are more.
 const MAX_READ: usize = 10_000;
-/// Entries shown of the folder itself, and of each folder in it.
+/// How many entries are shown of the folder itself, and of each folder in it.
 const MAX_TOP: usize = 500;
 const MAX_SUB: usize = 50;
 
@@ -77,7 +77,7 @@ struct Entries {
 }
 
 impl Entries {
-    /// How many there are; tells in the text how many of them are not shown.
+    /// How many there are. Adds to the text how many of them are not shown.
     fn total(&self, limit: usize, text: &mut String, prefix: &str) -> String {
         let more = match self.all_read {
             true => "",
@@ -142,7 +142,7 @@ fn read(dir: &OwnedFd) -> std::io::Result<Entries> {
     Ok(Entries { shown, all_read })
 }
 
-/// Some file systems do not tell it with the name.
+/// Some file systems do not report the type with the name.
 fn kind_of(dir: &OwnedFd, name: &OsStr) -> FileType {
     rustix::fs::statat(dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
         .map_or(FileType::Unknown, |stat| {

@@ -1,15 +1,16 @@
 //! The text editor: five commands over the files of one workspace.
 //!
-//! It promises: no path leads out of the workspace, links included; text is replaced literally; what
-//! an edit does not touch keeps its bytes, whether UTF-8 or not; line ends stay what they are; a
-//! file is never seen half written, and keeps its mode; the last edits can be taken back, creation
-//! included, as long as nothing else has changed the file.
+//! Guaranteed: no path leads out of the workspace, not even through links; text is replaced literally; an edit
+//! preserves all bytes that it does not replace, whether UTF-8 or not; line endings are preserved; no reader
+//! sees a half-written file, and files keep their mode; the last edits can be undone, including the creation of
+//! files, as long as nothing else has changed the file.
 //!
-//! It accepts: a program that writes a file between the editor's reading and its renaming loses that
-//! write; a hard link to an edited file keeps the old content; if it is killed within a write, a
-//! file `.agentmine-*.tmp` is left behind.
+//! Accepted: if a program writes a file after the editor has read it and before the editor has renamed the new
+//! one, that write is lost; a hard link to an edited file keeps the old content; if the editor is killed during
+//! a write, a file `.agentmine-*.tmp` is left behind.
 
 mod command;
+mod error;
 mod history;
 mod listing;
 mod text;
@@ -24,31 +25,30 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use command::{Command, LastLine, Range};
+pub use error::{EditError, MAX_FILE};
 use history::{Before, Change, Fingerprint, History};
 use workspace::{Base, FileAt, What, Workspace};
 
-/// Largest file that is viewed or edited, in bytes.
-pub const MAX_FILE: usize = 10 * 1024 * 1024;
-/// Most bytes of a file shown by one view.
+/// How many bytes of a file one view shows.
 const MAX_VIEW: usize = 64 * 1024;
-/// Most bytes shown around an edit, and lines of context on both sides.
+/// How many bytes around an edit are shown, and how many lines of context on both sides.
 const MAX_SNIPPET: usize = 4 * 1024;
 const SNIPPET_CONTEXT: usize = 4;
 
-/// What a command did, as the model is told.
+/// The result of a command, as returned to the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ToolReply {
-    /// Whether it was done.
+    /// Whether the command succeeded.
     pub success: bool,
-    /// What was done, or what was wrong and what to do about it.
+    /// What was done, or what was wrong and what to do next.
     pub message: String,
-    /// The numbered lines asked for, those around an edit, or a folder's listing.
+    /// The requested lines with numbers, the lines around an edit, or a folder's listing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
 }
 
 impl ToolReply {
-    /// The reply that tells an error.
+    /// The reply for an error.
     #[must_use]
     pub fn failed(error: &EditError) -> Self {
         Self {
@@ -67,67 +67,6 @@ impl ToolReply {
     }
 }
 
-/// Why a command was refused. Each message says what to do next.
-#[derive(Debug, thiserror::Error)]
-pub enum EditError {
-    /// A parameter is missing, of the wrong type, or out of range.
-    #[error("{0}")]
-    Arguments(String),
-    /// The path, or a link on the way, leads out of the workspace.
-    #[error("{path} is outside {root}: only files under {root} can be viewed and edited")]
-    Outside {
-        /// As given.
-        path: String,
-        /// The workspace.
-        root: String,
-    },
-    /// There is nothing at the path.
-    #[error(
-        "{0} does not exist: check the path by viewing its folder, or make the file with create"
-    )]
-    NotFound(String),
-    /// `create` on something that exists.
-    #[error(
-        "{0} already exists: change it with str_replace or insert, or create another path \
-         (to replace it whole, remove it with a shell command first)"
-    )]
-    Exists(String),
-    /// A folder where a file is needed.
-    #[error("{0} is a folder: give the path of a file, or list the folder with view")]
-    IsDirectory(String),
-    /// A device, pipe or socket.
-    #[error("{path} is a {kind}, not a text file: it cannot be viewed or edited")]
-    Special {
-        /// As given.
-        path: String,
-        /// What it is.
-        kind: &'static str,
-    },
-    /// More than [`MAX_FILE`] bytes.
-    #[error(
-        "{path} would be or is larger than {} MiB: use shell commands such as head, sed or grep for it",
-        MAX_FILE / (1024 * 1024)
-    )]
-    TooLarge {
-        /// As given.
-        path: String,
-    },
-    /// `str_replace` found no place, or several.
-    #[error("{0}")]
-    NoUniqueMatch(String),
-    /// `undo_edit` has nothing to take back, or something else has changed the file.
-    #[error("{0}")]
-    CannotUndo(String),
-    /// The file system refused.
-    #[error("{path}: {source}: check the path and its permissions with a shell command (ls -l)")]
-    Io {
-        /// As given.
-        path: String,
-        /// What it said.
-        source: std::io::Error,
-    },
-}
-
 /// The editor of one workspace, with the history that undo needs.
 #[derive(Debug)]
 pub struct Editor {
@@ -136,8 +75,8 @@ pub struct Editor {
 }
 
 impl Editor {
-    /// An editor for the files under `root`, which is laid out as in a sandbox: relative paths start
-    /// at `project` under it where that is a folder, else at `root`.
+    /// An editor for the files under `root`, which has the layout of a sandbox: relative paths start at
+    /// `root/project` if that is a folder, otherwise at `root`.
     ///
     /// # Errors
     /// When there is no such folder.
@@ -145,7 +84,7 @@ impl Editor {
         Self::with_base(root.into(), Base::Project)
     }
 
-    /// An editor for the files under `root`, outside of a sandbox: relative paths start at `root`.
+    /// An editor for the files under `root`, outside a sandbox: relative paths start at `root`.
     ///
     /// # Errors
     /// When there is no such folder.
@@ -160,10 +99,10 @@ impl Editor {
         })
     }
 
-    /// Carries out one call, given its arguments as the model wrote them.
+    /// Runs one call, with its arguments as the model wrote them.
     ///
     /// # Errors
-    /// What the model is to be told.
+    /// The error to return to the model.
     pub fn run(&mut self, arguments: &Map<String, Value>) -> Result<ToolReply, EditError> {
         let (path, command) = command::parse(arguments)?;
         let path = path.as_str();
@@ -179,10 +118,10 @@ impl Editor {
     fn view(&self, path: &str, range: Option<Range>) -> Result<ToolReply, EditError> {
         match self.workspace.resolve(path)?.what {
             What::Directory(_) if range.is_some() => Err(EditError::Arguments(format!(
-                "{path} is a folder: view_range is for files only, leave it out"
+                "{path} is a folder: view_range is for files only, omit it"
             ))),
             What::Directory(dir) => {
-                let listing = listing::list(&dir).map_err(|source| io(path, source))?;
+                let listing = listing::list(&dir).map_err(|source| EditError::io(path, source))?;
                 let message = format!("{path}: {}", listing.summary);
                 Ok(ToolReply::done(message, Some(listing.text)))
             }
@@ -249,8 +188,8 @@ impl Editor {
         let found = self.workspace.resolve(path)?;
         let Some(change) = self.history.last(&found.key) else {
             return Err(EditError::CannotUndo(format!(
-                "{path} has no edit of this editor left to undo: use git (git diff, git checkout) \
-                 to go further back"
+                "there is no edit of {path} left to undo: use git (git diff, git checkout) to go \
+                 further back"
             )));
         };
         let file = match found.what {
@@ -273,13 +212,13 @@ impl Editor {
         let reply = match &change.before {
             Before::Absent => {
                 file.remove(path)?;
-                ToolReply::done(format!("undone: {path} is removed again"), None)
+                ToolReply::done(format!("undone: {path} was removed again"), None)
             }
             Before::Content(bytes) => {
                 file.write(path, bytes, &current.stat)?;
                 let lines = text::line_count(bytes);
                 ToolReply::done(
-                    format!("undone: {path} is as before its last edit ({lines} lines)"),
+                    format!("undone: {path} is as it was before its last edit ({lines} lines)"),
                     None,
                 )
             }
@@ -346,31 +285,24 @@ fn view_file(path: &str, bytes: &[u8], range: Option<Range>) -> Result<ToolReply
     };
     if view.last < last {
         let next = view.last + 1;
-        let note = format!("cut here: see the rest with view_range [{next}, {last}]");
+        let note = format!("truncated: see the rest with view_range [{next}, {last}]");
         view.text.push_str(&format!("[{note}]\n"));
         message.push_str(&format!("; {note}"));
     }
     if std::str::from_utf8(bytes).is_err() {
         message.push_str(
-            "; it is not valid UTF-8: other bytes are shown as \u{fffd}, and edits keep them",
+            "; it is not valid UTF-8: invalid bytes are shown as \u{fffd}, and edits preserve them",
         );
     }
     Ok(ToolReply::done(message, Some(view.text)))
 }
 
-/// The error for what is not a file.
+/// The error for a path that is not a file.
 fn unusable(path: &str, what: What) -> EditError {
     let path = path.to_owned();
     match what {
         What::Missing(_) => EditError::NotFound(path),
         What::Directory(_) | What::File(_) => EditError::IsDirectory(path),
         What::Special(kind) => EditError::Special { path, kind },
-    }
-}
-
-fn io(path: &str, source: impl Into<std::io::Error>) -> EditError {
-    EditError::Io {
-        path: path.to_owned(),
-        source: source.into(),
     }
 }

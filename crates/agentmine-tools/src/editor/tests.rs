@@ -139,7 +139,7 @@ fn view_of_an_empty_file_is_empty() {
 }
 
 #[test]
-fn long_view_keeps_the_head_and_tells_the_cut() {
+fn long_view_is_truncated_and_says_where_to_continue() {
     let mut f = fixture();
     let text: String = (1..=20_000).map(|n| format!("line {n}\n")).collect();
     f.put("long", text);
@@ -187,8 +187,8 @@ fn folder_is_listed_two_levels_deep() {
         ".git/ (not listed)\n.github/\n.github/workflows/\nlink -> src\n\
          node_modules/ (not listed)\nsrc/\nsrc/deep/\nsrc/main.rs\n"
     );
-    let told = f.refused(json!({"command": "view", "path": ".", "view_range": [1, 2]}));
-    assert!(told.contains("for files only"));
+    let error = f.refused(json!({"command": "view", "path": ".", "view_range": [1, 2]}));
+    assert!(error.contains("for files only"));
     let inside = f.view("node_modules").unwrap().content.unwrap();
     assert_eq!(inside, "x/\nx/index.js\n");
 }
@@ -247,8 +247,8 @@ fn create_refuses_what_exists() {
     f.put("a", "old");
     symlink("a", f.project("link")).unwrap();
     for path in ["a", "link", "."] {
-        let told = f.create(path, "new").unwrap_err();
-        assert!(matches!(told, EditError::Exists(_)), "{told}");
+        let error = f.create(path, "new").unwrap_err();
+        assert!(matches!(error, EditError::Exists(_)), "{error}");
     }
     assert_eq!(f.bytes("a"), b"old");
     assert!(
@@ -279,22 +279,22 @@ fn replacement_is_literal() {
     f.put("a", "cost: X (a.c)\n");
     f.replace("a", "X", "$& $1 $$ \\0 `id`").unwrap();
     assert_eq!(f.bytes("a"), b"cost: $& $1 $$ \\0 `id` (a.c)\n");
-    // Nor is what is looked for a pattern.
+    // The search text is not a pattern either.
     assert!(f.replace("a", "a?c", "y").is_err());
 }
 
 #[test]
-fn replace_tells_lines_of_several_places() {
+fn replace_reports_the_lines_of_several_places() {
     let mut f = fixture();
     f.put("a", "x\ny\nx\n");
-    let told = f.replace("a", "x", "z").unwrap_err().to_string();
+    let error = f.replace("a", "x", "z").unwrap_err().to_string();
     assert!(
-        told.contains("found 2 times") && told.contains("lines 1, 3"),
-        "{told}"
+        error.contains("found 2 times") && error.contains("lines 1, 3"),
+        "{error}"
     );
     f.put("b", "x\n".repeat(50));
-    let told = f.replace("b", "x", "z").unwrap_err().to_string();
-    assert!(told.contains("more than 10 times"), "{told}");
+    let error = f.replace("b", "x", "z").unwrap_err().to_string();
+    assert!(error.contains("more than 10 times"), "{error}");
     assert_eq!(f.bytes("a"), b"x\ny\nx\n");
 }
 
@@ -309,13 +309,13 @@ fn overlapping_places_are_several() {
 fn replace_without_a_place_hints_at_the_near_one() {
     let mut f = fixture();
     f.put("a", "def f():\n    return 1\n");
-    let told = f
+    let error = f
         .replace("a", "  def f():\n  return 1", "")
         .unwrap_err()
         .to_string();
-    assert!(told.contains("at line 1"), "{told}");
-    let told = f.replace("a", "nothing", "x").unwrap_err().to_string();
-    assert!(told.contains("view the file"), "{told}");
+    assert!(error.contains("at line 1"), "{error}");
+    let error = f.replace("a", "nothing", "x").unwrap_err().to_string();
+    assert!(error.contains("view the file"), "{error}");
 }
 
 #[test]
@@ -418,8 +418,8 @@ fn insert_line_is_checked() {
     let mut f = fixture();
     f.put("a", "one\ntwo\n");
     for line in [-1, 3, i64::MAX] {
-        let told = f.insert("a", line, "x").unwrap_err().to_string();
-        assert!(told.contains("insert_line is"), "{told}");
+        let error = f.insert("a", line, "x").unwrap_err().to_string();
+        assert!(error.contains("insert_line is"), "{error}");
     }
     assert_eq!(f.bytes("a"), b"one\ntwo\n");
 }
@@ -437,9 +437,9 @@ fn insert_takes_insert_text_too() {
         "new_str": "y"}),
     );
     assert_eq!(f.bytes("a"), b"x\ny\n");
-    let told = f.refused(json!({"command": "insert", "path": "a", "insert_line": 0,
+    let error = f.refused(json!({"command": "insert", "path": "a", "insert_line": 0,
         "insert_text": "x", "new_str": "y"}));
-    assert!(told.contains("differ"));
+    assert!(error.contains("differ"));
 }
 
 // --- undo ---------------------------------------------------------------------------------------
@@ -456,8 +456,8 @@ fn undo_goes_back_to_before_creation() {
     assert_eq!(f.bytes("a"), b"1\n");
     f.undo("a").unwrap();
     assert!(!f.project("a").exists());
-    let told = f.undo("a").unwrap_err().to_string();
-    assert!(told.contains("no edit"), "{told}");
+    let error = f.undo("a").unwrap_err().to_string();
+    assert!(error.contains("no edit"), "{error}");
     f.create("a", "again").unwrap();
 }
 
@@ -478,12 +478,12 @@ fn undo_never_loses_what_something_else_wrote() {
     let mut f = fixture();
     f.create("a", "1").unwrap();
     fs::write(f.project("a"), "formatted").unwrap();
-    let told = f.undo("a").unwrap_err().to_string();
-    assert!(told.contains("changed by something else"), "{told}");
+    let error = f.undo("a").unwrap_err().to_string();
+    assert!(error.contains("changed by something else"), "{error}");
     assert_eq!(f.bytes("a"), b"formatted");
     fs::remove_file(f.project("a")).unwrap();
-    let told = f.undo("a").unwrap_err().to_string();
-    assert!(told.contains("removed by something else"), "{told}");
+    let error = f.undo("a").unwrap_err().to_string();
+    assert!(error.contains("removed by something else"), "{error}");
 }
 
 #[test]
@@ -549,7 +549,7 @@ fn links_that_stay_inside_are_followed_and_kept() {
     f.replace("absolute", "2", "3").unwrap();
     assert_eq!(f.bytes("real.txt"), b"3");
     assert!(f.project("relative").is_symlink() && f.project("absolute").is_symlink());
-    // One that leads to where nothing is yet.
+    // A link whose target does not exist yet.
     symlink("later", f.project("dangling")).unwrap();
     f.create("dangling", "x").unwrap();
     assert_eq!(f.bytes("later"), b"x");
@@ -597,8 +597,8 @@ fn special_files_are_refused_without_waiting() {
         .status()
         .unwrap();
     assert!(status.success());
-    let told = f.view("pipe").unwrap_err().to_string();
-    assert!(told.contains("named pipe"), "{told}");
+    let error = f.view("pipe").unwrap_err().to_string();
+    assert!(error.contains("named pipe"), "{error}");
     assert!(f.replace("pipe", "a", "b").is_err());
     let _socket = std::os::unix::net::UnixListener::bind(f.project("socket")).unwrap();
     assert!(f.view("socket").unwrap_err().to_string().contains("socket"));
@@ -614,12 +614,12 @@ fn too_large_a_file_is_refused_with_advice() {
         .unwrap()
         .set_len(MAX_FILE as u64 + 1)
         .unwrap();
-    let told = f.view("big").unwrap_err().to_string();
-    assert!(told.contains("head, sed or grep"), "{told}");
+    let error = f.view("big").unwrap_err().to_string();
+    assert!(error.contains("head, sed or grep"), "{error}");
 }
 
 #[test]
-fn missing_and_folder_are_told_with_a_next_step() {
+fn missing_and_folder_are_reported_with_a_next_step() {
     let mut f = fixture();
     assert!(f.view("nope").unwrap_err().to_string().contains("create"));
     assert!(
@@ -669,7 +669,7 @@ fn create_that_fails_leaves_nothing_behind() {
     let What::Missing(place) = found.what else {
         panic!("a exists");
     };
-    // Something else makes it between the look and the act.
+    // Another process creates it between the check and the write.
     f.put("a", "theirs");
     assert!(matches!(
         place.create("a", b"ours"),
@@ -699,7 +699,7 @@ fn folder_exchanged_for_a_link_in_between_does_not_lead_out() {
 // --- arguments ----------------------------------------------------------------------------------
 
 #[test]
-fn wrong_arguments_are_told_with_what_is_expected() {
+fn wrong_arguments_are_reported_with_what_is_expected() {
     let mut f = fixture();
     f.put("a", "x");
     for (arguments, expected) in [
@@ -748,8 +748,8 @@ fn wrong_arguments_are_told_with_what_is_expected() {
             "insert_line must be an integer",
         ),
     ] {
-        let told = f.refused(arguments.clone());
-        assert!(told.contains(expected), "{arguments}: {told}");
+        let error = f.refused(arguments.clone());
+        assert!(error.contains(expected), "{arguments}: {error}");
     }
     assert_eq!(f.bytes("a"), b"x");
 }

@@ -1,17 +1,16 @@
 //! Pure functions over a file's bytes: find, replace, insert, number.
 //!
-//! In a file that has CRLF line ends, `\n` and `\r\n` in what the model writes both mean "end of
-//! line", and what is put in gets the line end that is in use at that place. In any other file every
-//! byte is literal.
+//! In a file with CRLF line endings, `\n` and `\r\n` in the model's text both mean "end of line", and new text
+//! gets the line ending in use at that place. In any other file every byte is literal.
 
 use memchr::{memchr_iter, memmem};
 
-/// Places that are told when a text is found more than once.
-const TOLD_PLACES: usize = 10;
-/// Bytes shown of one line.
+/// How many places are reported when a text occurs more than once.
+const REPORTED_PLACES: usize = 10;
+/// How many bytes of one line are shown.
 const MAX_SHOWN_LINE: usize = 4_000;
 
-/// A file's new content, and where the change stands in it.
+/// A file's new content, and where the change is in it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Edit {
     pub(super) bytes: Vec<u8>,
@@ -25,20 +24,20 @@ pub(super) struct Edit {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Miss {
     Nowhere,
-    /// The lines of the first places, from 1, and whether there are more.
+    /// The line numbers of the first places, from 1, and whether there are more.
     Several {
         lines: Vec<usize>,
         more: bool,
     },
 }
 
-/// Lines in a file: a last one without a line end counts.
+/// The number of lines in a file, including a last one without a line ending.
 pub(super) fn line_count(bytes: &[u8]) -> usize {
     let unterminated = bytes.last().is_some_and(|last| *last != b'\n');
     memchr_iter(b'\n', bytes).count() + usize::from(unterminated)
 }
 
-/// Replaces the one place where `old` occurs; places that overlap count as several.
+/// Replaces the only occurrence of `old`. Overlapping occurrences count separately.
 pub(super) fn replace_once(content: &[u8], old: &[u8], new: &[u8]) -> Result<Edit, Miss> {
     let (start, end, new) = if has_crlf(content) {
         let folded = Folded::of(content);
@@ -55,8 +54,8 @@ pub(super) fn replace_once(content: &[u8], old: &[u8], new: &[u8]) -> Result<Edi
     Ok(splice(content, start, end, &new))
 }
 
-/// Puts `text` after a line (0: before the first). `None` if there is no such line. The text stands
-/// on lines of its own: a missing line end is added, except at the end of a file that has none.
+/// Inserts `text` after a line (0: before the first). `None` if there is no such line. The text gets its own
+/// lines: a missing line ending is added, except at the end of a file that has none.
 pub(super) fn insert_after(content: &[u8], line: usize, text: &[u8]) -> Option<Edit> {
     let at = match line {
         0 => 0,
@@ -80,7 +79,7 @@ pub(super) fn insert_after(content: &[u8], line: usize, text: &[u8]) -> Option<E
     }
     let mut edit = splice(content, at, at, &text);
     if after_unterminated {
-        // The text begins with the end of the line before it.
+        // The text begins with the line ending of the line before it.
         edit.first_line += 1;
         edit.lines = line_count(text.get(ending.bytes().len()..).unwrap_or_default()).max(1);
     }
@@ -88,7 +87,7 @@ pub(super) fn insert_after(content: &[u8], line: usize, text: &[u8]) -> Option<E
 }
 
 impl Miss {
-    /// What the model is told.
+    /// The message for the model.
     pub(super) fn explain(&self, path: &str, content: &[u8], old: &str) -> String {
         match self {
             Self::Several { lines, more } => {
@@ -99,14 +98,14 @@ impl Miss {
                 };
                 let lines = join(lines);
                 format!(
-                    "old_str is found {some}{count} times in {path} (lines {lines}{and}), and must \
-                     be found once: add lines around the one you mean"
+                    "old_str is found {some}{count} times in {path} (lines {lines}{and}), but must be \
+                     unique: add lines around the one you mean"
                 )
             }
             Self::Nowhere => {
                 let hint = nearest(content, old);
                 format!(
-                    "old_str is not found in {path}: it must match exactly, whitespace included; \
+                    "old_str is not found in {path}: it must match exactly, including whitespace; \
                      {hint}"
                 )
             }
@@ -118,11 +117,11 @@ impl Miss {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Numbered {
     pub(super) text: String,
-    /// The last line that is shown: less than was asked for where `max` was reached.
+    /// The last line that is shown: less than requested if `max` was reached.
     pub(super) last: usize,
 }
 
-/// Lines `first` to `last` (from 1), at most about `max` bytes of them but one line at least.
+/// Lines `first` to `last` (from 1), at most about `max` bytes but at least one line.
 pub(super) fn numbered(bytes: &[u8], first: usize, last: usize, max: usize) -> Numbered {
     let mut text = String::new();
     let mut shown = first.saturating_sub(1);
@@ -143,7 +142,7 @@ fn shown_line(line: &[u8]) -> String {
         return String::from_utf8_lossy(line).into_owned();
     }
     let mut end = MAX_SHOWN_LINE;
-    // Not within a character.
+    // Not inside a character.
     while end > 0 && line.get(end).is_some_and(|byte| byte & 0xC0 == 0x80) {
         end -= 1;
     }
@@ -153,7 +152,7 @@ fn shown_line(line: &[u8]) -> String {
     format!("{head}[this line goes on for {rest} bytes: use cut -c or grep -o to see them]")
 }
 
-/// The lines without their ends.
+/// The lines without their line endings.
 fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes
         .split_inclusive(|byte| *byte == b'\n')
@@ -163,7 +162,7 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
         })
 }
 
-/// Where the text may be meant to be: what most often differs is the whitespace.
+/// A hint where the text could be: what differs is most often the whitespace.
 fn nearest(content: &[u8], old: &str) -> String {
     let first = old.lines().map(str::trim).find(|line| !line.is_empty());
     let near: Vec<usize> = first.map_or_else(Vec::new, |first| {
@@ -171,7 +170,7 @@ fn nearest(content: &[u8], old: &str) -> String {
             .enumerate()
             .filter(|(_, line)| line.trim_ascii() == first.as_bytes())
             .map(|(index, _)| index + 1)
-            .take(TOLD_PLACES)
+            .take(REPORTED_PLACES)
             .collect()
     });
     if near.is_empty() {
@@ -179,8 +178,8 @@ fn nearest(content: &[u8], old: &str) -> String {
     }
     let near = join(&near);
     format!(
-        "its first line is there but for whitespace or what follows, at line {near}: view that \
-         place and copy it exactly"
+        "except for whitespace, its first line occurs at line {near}: view that place and copy it \
+         exactly"
     )
 }
 
@@ -196,7 +195,7 @@ fn only_place(content: &[u8], wanted: &[u8]) -> Result<usize, Miss> {
     while let Some(at) = content.get(from..).and_then(|rest| finder.find(rest)) {
         places.push(from + at);
         from += at + 1;
-        if places.len() > TOLD_PLACES {
+        if places.len() > REPORTED_PLACES {
             break;
         }
     }
@@ -206,10 +205,10 @@ fn only_place(content: &[u8], wanted: &[u8]) -> Result<usize, Miss> {
         several => Err(Miss::Several {
             lines: several
                 .iter()
-                .take(TOLD_PLACES)
+                .take(REPORTED_PLACES)
                 .map(|at| line_of(content, *at))
                 .collect(),
-            more: several.len() > TOLD_PLACES,
+            more: several.len() > REPORTED_PLACES,
         }),
     }
 }
@@ -243,7 +242,7 @@ impl Ending {
         }
     }
 
-    /// The line end in use at an offset: the next one, else the one before.
+    /// The line ending in use at an offset: the next one, otherwise the previous one.
     fn near(content: &[u8], offset: usize) -> Self {
         let (head, tail) = content.split_at(offset.min(content.len()));
         let at = match memchr::memchr(b'\n', tail) {
@@ -285,10 +284,10 @@ fn with_ending(text: &[u8], ending: Ending) -> Vec<u8> {
     }
 }
 
-/// A text with `\n` for every `\r\n`, and the way back to the original's offsets.
+/// A text with `\n` for every `\r\n`, and the mapping back to the original offsets.
 struct Folded {
     bytes: Vec<u8>,
-    /// Offsets in `bytes` of the line ends that lost a `\r`, ascending.
+    /// The offsets in `bytes` of the line endings that lost a `\r`, in ascending order.
     shortened: Vec<usize>,
 }
 

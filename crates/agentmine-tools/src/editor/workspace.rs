@@ -1,10 +1,10 @@
 //! Files by path, never outside the root.
 //!
-//! A path is walked one component at a time, each opened relative to the folder before it without
-//! following links; a link's target is then walked the same way, an absolute one only if it is under
-//! the root. `..` goes back to the folder that the walk came through. So no step depends on a name
-//! that something else may have exchanged meanwhile. The walk is ours rather than `openat2` because
-//! the kernel's `RESOLVE_BENEATH` refuses an absolute link that stays inside.
+//! A path is walked one component at a time, each opened relative to the folder before it without following
+//! links. A link's target is then walked the same way, an absolute one only if it is under the root. `..` goes
+//! back to the folder that the walk came through. So no step depends on a name that another process may have
+//! replaced meanwhile. This does not use `openat2`, because the kernel's `RESOLVE_BENEATH` refuses an absolute
+//! link that stays inside.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -21,16 +21,17 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{EditError, MAX_FILE, io};
+use super::error::{EditError, MAX_FILE};
+use crate::kind::file_kind;
 use crate::temporary::Temporary;
 
-/// As the kernel's own limit.
+/// The same limit as the kernel's.
 const MAX_LINKS: usize = 40;
 
 #[derive(Debug)]
 pub(super) struct Workspace {
     root: PathBuf,
-    /// The root with links resolved: links inside may name it so.
+    /// The root with links resolved, since links inside may use this path.
     real_root: PathBuf,
     base: Base,
 }
@@ -38,7 +39,7 @@ pub(super) struct Workspace {
 /// Where relative paths start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Base {
-    /// At `project` under the root where that is a folder, else at the root: the sandbox's layout.
+    /// At `project` under the root if that is a folder, otherwise at the root: the layout of a sandbox.
     Project,
     Root,
 }
@@ -46,7 +47,7 @@ pub(super) enum Base {
 /// What a path leads to.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Relative to the root, links resolved: names the file in the history.
+    /// Relative to the root, with links resolved: identifies the file in the history.
     pub(super) key: PathBuf,
     pub(super) what: What,
 }
@@ -56,7 +57,7 @@ pub(super) enum What {
     File(FileAt),
     Directory(OwnedFd),
     Missing(MissingAt),
-    /// A device, pipe or socket: which.
+    /// A device, pipe or socket, and which of them.
     Special(&'static str),
 }
 
@@ -67,7 +68,7 @@ pub(super) struct FileAt {
     name: OsString,
 }
 
-/// A place where nothing is: names yet to be made, the last of them the file's.
+/// A path that does not exist: the folders to create, and the name of the file.
 #[derive(Debug)]
 pub(super) struct MissingAt {
     dir: OwnedFd,
@@ -75,7 +76,7 @@ pub(super) struct MissingAt {
     name: OsString,
 }
 
-/// A file's content, and its mode and owner at that time.
+/// A file's content, with its mode and owner at that time.
 pub(super) struct Content {
     pub(super) bytes: Vec<u8>,
     pub(super) stat: Stat,
@@ -116,7 +117,8 @@ impl Workspace {
 
     fn walk(&self, shown: &str, inside: &Path) -> Result<Found, EditError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(CWD, &self.real_root, flags, Mode::empty()).map_err(|e| io(shown, e))?;
+        let root = openat(CWD, &self.real_root, flags, Mode::empty())
+            .map_err(|e| EditError::io(shown, e))?;
         let mut walk = Walk {
             root,
             folders: Vec::new(),
@@ -132,17 +134,18 @@ impl Workspace {
             let fd = match openat(walk.here(), &step, flags, Mode::empty()) {
                 Ok(fd) => fd,
                 Err(Errno::NOENT) => return walk.missing(shown, step, ahead),
-                Err(errno) => return Err(io(shown, errno)),
+                Err(errno) => return Err(EditError::io(shown, errno)),
             };
-            let stat = fstat(&fd).map_err(|errno| io(shown, errno))?;
+            let stat = fstat(&fd).map_err(|errno| EditError::io(shown, errno))?;
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => walk.folders.push((step, fd)),
                 FileType::Symlink => {
                     links += 1;
                     if links > MAX_LINKS {
-                        return Err(io(shown, Errno::LOOP));
+                        return Err(EditError::io(shown, Errno::LOOP));
                     }
-                    let target = readlinkat(&fd, c"", Vec::new()).map_err(|e| io(shown, e))?;
+                    let target =
+                        readlinkat(&fd, c"", Vec::new()).map_err(|e| EditError::io(shown, e))?;
                     let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
                     let mut steps = if target.is_absolute() {
                         walk.folders.clear();
@@ -154,9 +157,9 @@ impl Workspace {
                     steps.append(&mut ahead);
                     ahead = steps;
                 }
-                _ if !ahead.is_empty() => return Err(io(shown, Errno::NOTDIR)),
+                _ if !ahead.is_empty() => return Err(EditError::io(shown, Errno::NOTDIR)),
                 FileType::RegularFile => return walk.file(shown, step),
-                other => return Ok(walk.found(step, What::Special(kind(other)))),
+                other => return Ok(walk.found(step, What::Special(file_kind(other)))),
             }
         }
         walk.directory(shown)
@@ -205,7 +208,7 @@ impl Walk {
 
     fn file(self, shown: &str, name: OsString) -> Result<Found, EditError> {
         if shown.ends_with('/') {
-            return Err(io(shown, Errno::NOTDIR));
+            return Err(EditError::io(shown, Errno::NOTDIR));
         }
         Ok(Found {
             key: self.key().join(&name),
@@ -219,9 +222,9 @@ impl Walk {
     fn directory(self, shown: &str) -> Result<Found, EditError> {
         let key = self.key();
         let here = self.into_here();
-        // Opened for reading, since a listing needs it.
+        // Opened for reading, as a listing needs it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = openat(&here, c".", flags, Mode::empty()).map_err(|e| io(shown, e))?;
+        let dir = openat(&here, c".", flags, Mode::empty()).map_err(|e| EditError::io(shown, e))?;
         Ok(Found {
             key,
             what: What::Directory(dir),
@@ -239,7 +242,7 @@ impl Walk {
         key.extend(&names);
         let name = match names.pop() {
             Some(name) if name != ".." && names.iter().all(|name| name != "..") => name,
-            // Going up from what does not exist leads nowhere.
+            // `..` in a folder that does not exist leads nowhere.
             _ => return Err(EditError::NotFound(shown.to_owned())),
         };
         Ok(Found {
@@ -255,16 +258,17 @@ impl Walk {
 
 impl FileAt {
     pub(super) fn read(&self, shown: &str) -> Result<Content, EditError> {
-        // Not blocking, should it have become a pipe since it was looked at.
+        // Non-blocking, in case it has become a pipe since it was found.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = openat(&self.dir, &self.name, flags, Mode::empty()).map_err(|e| io(shown, e))?;
-        let stat = fstat(&fd).map_err(|errno| io(shown, errno))?;
+        let fd = openat(&self.dir, &self.name, flags, Mode::empty())
+            .map_err(|e| EditError::io(shown, e))?;
+        let stat = fstat(&fd).map_err(|errno| EditError::io(shown, errno))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
             other => {
                 return Err(EditError::Special {
                     path: shown.to_owned(),
-                    kind: kind(other),
+                    kind: file_kind(other),
                 });
             }
         }
@@ -272,7 +276,7 @@ impl FileAt {
         File::from(fd)
             .take(MAX_FILE as u64 + 1)
             .read_to_end(&mut bytes)
-            .map_err(|source| io(shown, source))?;
+            .map_err(|source| EditError::io(shown, source))?;
         if bytes.len() > MAX_FILE {
             return Err(EditError::TooLarge {
                 path: shown.to_owned(),
@@ -281,11 +285,11 @@ impl FileAt {
         Ok(Content { bytes, stat })
     }
 
-    /// Puts new content in the file's place, with the mode and, where allowed, the owner of `old`.
+    /// Replaces the file, with the mode and, if permitted, the owner of `old`.
     pub(super) fn write(&self, shown: &str, bytes: &[u8], old: &Stat) -> Result<(), EditError> {
-        // A rename would get past the file's own permissions.
+        // A rename would bypass the file's own permissions.
         accessat(&self.dir, &self.name, Access::WRITE_OK, AtFlags::empty())
-            .map_err(|errno| io(shown, errno))?;
+            .map_err(|errno| EditError::io(shown, errno))?;
         let attempt = || -> std::io::Result<()> {
             let temporary = Temporary::make(&self.dir, bytes, Mode::RUSR | Mode::WUSR)?;
             let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
@@ -293,32 +297,34 @@ impl FileAt {
             fchmod(temporary.file(), Mode::from_raw_mode(old.st_mode))?;
             temporary.rename_to(&self.name)
         };
-        attempt().map_err(|source| io(shown, source))
+        attempt().map_err(|source| EditError::io(shown, source))
     }
 
     pub(super) fn remove(&self, shown: &str) -> Result<(), EditError> {
-        unlinkat(&self.dir, &self.name, AtFlags::empty()).map_err(|errno| io(shown, errno))
+        unlinkat(&self.dir, &self.name, AtFlags::empty())
+            .map_err(|errno| EditError::io(shown, errno))
     }
 }
 
 impl MissingAt {
-    /// Makes the file, and its parents.
+    /// Creates the file and its parents.
     pub(super) fn create(self, shown: &str, bytes: &[u8]) -> Result<(), EditError> {
         let mut dir = self.dir;
         for parent in &self.parents {
             let all = Mode::RWXU | Mode::RWXG | Mode::RWXO;
             match mkdirat(&dir, parent, all) {
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(io(shown, errno)),
+                Err(errno) => return Err(EditError::io(shown, errno)),
             }
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            dir = openat(&dir, parent, flags, Mode::empty()).map_err(|e| io(shown, e))?;
+            dir =
+                openat(&dir, parent, flags, Mode::empty()).map_err(|e| EditError::io(shown, e))?;
         }
         let readable = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
         let attempt = || Temporary::make(&dir, bytes, readable)?.rename_to_new(&self.name);
         attempt().map_err(|source: std::io::Error| match source.kind() {
             std::io::ErrorKind::AlreadyExists => EditError::Exists(shown.to_owned()),
-            _ => io(shown, source),
+            _ => EditError::io(shown, source),
         })
     }
 }
@@ -334,19 +340,7 @@ fn components(path: &Path) -> VecDeque<OsString> {
         .collect()
 }
 
-fn kind(file_type: FileType) -> &'static str {
-    match file_type {
-        FileType::RegularFile => "file",
-        FileType::Directory => "folder",
-        FileType::Symlink => "symbolic link",
-        FileType::Fifo => "named pipe",
-        FileType::Socket => "socket",
-        FileType::CharacterDevice | FileType::BlockDevice => "device",
-        FileType::Unknown => "special file",
-    }
-}
-
-/// A name as it can be shown: other bytes lossily, control characters escaped.
+/// A name that can be displayed: invalid UTF-8 is replaced, control characters are escaped.
 pub(super) fn shown_name(name: &OsStr) -> String {
     let name = String::from_utf8_lossy(name.as_bytes());
     match name.chars().any(char::is_control) {

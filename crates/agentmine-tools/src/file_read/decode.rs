@@ -1,9 +1,9 @@
-//! Bytes to text.
+//! Decodes bytes to text.
 
-/// Decodes UTF-8, or what a byte order mark says.
+/// Decodes UTF-8, or the encoding of a byte order mark.
 ///
 /// # Errors
-/// What was found instead, and what to do.
+/// What was found instead, and what to do next.
 pub(super) fn decode(bytes: Vec<u8>) -> Result<String, String> {
     match bytes.as_slice() {
         [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => {
@@ -25,7 +25,7 @@ pub(super) fn decode(bytes: Vec<u8>) -> Result<String, String> {
     };
     match text.find('\0') {
         Some(at) => Err(format!(
-            "it has a NUL character at byte {at}, as binary files do: use a program that understands it"
+            "it contains a NUL character at byte {at}, as binary files do: use a program that understands it"
         )),
         None => Ok(text),
     }

@@ -1,7 +1,7 @@
 //! `file_read`: the content of a text file (spec 004 §1).
 //!
-//! What is not text is refused: by its name, by the MIME type that its first bytes tell, and where it
-//! cannot be decoded. UTF-8, with a byte order mark or without, and UTF-16 with one are text.
+//! Files that are not text are refused: by their name, by the MIME type of their first bytes, or because they
+//! cannot be decoded. UTF-8, with or without a byte order mark, and UTF-16 with one are text.
 
 mod decode;
 #[cfg(test)]
@@ -18,8 +18,8 @@ use crate::one_tool::{Arguments, OneTool, done, failed};
 use crate::paths::OpenRoots;
 use crate::sniff;
 
-/// Largest file that is read, in bytes. An answer holds the content twice, and every byte of it escaped
-/// still fits into the longest line that clients take (16 MiB).
+/// Maximum size of a file, in bytes. A response contains the content twice, and even if every byte is escaped,
+/// it fits into the longest line that clients accept (16 MiB).
 const MAX_FILE: u64 = 1024 * 1024;
 
 pub(crate) struct FileRead {
@@ -36,7 +36,7 @@ impl FileRead {
         let path = arguments.required("path", "the file to read")?;
         if let Some(extension) = sniff::binary_name(path) {
             return Err(format!(
-                "{path} is not read, since .{extension} files are not text: use a program that \
+                "{path} was not read, because .{extension} files are not text: use a program that \
                  understands them"
             ));
         }
@@ -52,18 +52,18 @@ impl FileRead {
             .map_err(|error| format!("{path}: {error}: check the file and its permissions"))?;
         if bytes.len() as u64 > MAX_FILE {
             return Err(format!(
-                "{path} has {} bytes and at most {MAX_FILE} are read: look at parts of it with a \
-                 command such as head, tail, sed or grep",
+                "{path} has {} bytes, and the limit is {MAX_FILE}: read parts of it with a command \
+                 such as head, tail, sed or grep",
                 size.max(bytes.len() as u64)
             ));
         }
         if let Some(mime) = sniff::binary_content(&bytes) {
             return Err(format!(
-                "{path} is not text: its content is {mime}; only text files are read, use a \
+                "{path} is not text: its content is {mime}; only text files can be read, use a \
                  program that understands it"
             ));
         }
-        decode::decode(bytes).map_err(|what| format!("{path} is not read: {what}"))
+        decode::decode(bytes).map_err(|what| format!("{path} was not read: {what}"))
     }
 }
 

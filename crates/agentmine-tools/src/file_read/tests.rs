@@ -77,10 +77,10 @@ fn nothing_outside_is_read() {
         "/etc/passwd".into(),
         "/proc/self/environ".into(),
     ] {
-        let told = f.read(&path).unwrap_err();
+        let error = f.read(&path).unwrap_err();
         assert!(
-            told.contains("outside of the allowed folders"),
-            "{path:?}: {told}"
+            error.contains("outside the allowed folders"),
+            "{path:?}: {error}"
         );
     }
 }
@@ -97,15 +97,15 @@ fn files_of_the_kernel_are_refused_under_any_root() {
         "proc/version",
         "/sys/kernel/uevent_seqnum",
     ] {
-        let told = tool
+        let error = tool
             .read(json!({ "path": path }).as_object().cloned())
             .unwrap_err();
-        assert!(told.contains("kernel"), "{told}");
+        assert!(error.contains("kernel"), "{error}");
     }
-    let told = tool
+    let error = tool
         .read(json!({"path": "/dev/null"}).as_object().cloned())
         .unwrap_err();
-    assert!(told.contains("device"), "{told}");
+    assert!(error.contains("device"), "{error}");
 }
 
 #[test]
@@ -124,16 +124,16 @@ fn special_and_large_files_are_refused() {
         ("sub", "folder"),
         ("missing", "does not exist"),
         ("a.txt/x", "Not a directory"),
-        ("large", "at most 1048576"),
+        ("large", "the limit is 1048576"),
     ] {
-        let told = f.read(path).unwrap_err();
-        assert!(told.contains(what), "{path}: {told}");
+        let error = f.read(path).unwrap_err();
+        assert!(error.contains(what), "{path}: {error}");
     }
     assert_eq!(f.read("largest").unwrap().len(), MAX_FILE as usize);
 }
 
 #[test]
-fn text_is_decoded_and_what_is_none_is_refused() {
+fn text_is_decoded_and_other_content_is_refused() {
     let f = fixture();
     f.put("bom", b"\xef\xbb\xbfx\xc3\xa9");
     f.put("le", b"\xff\xfeh\0\xe9\0");
@@ -157,13 +157,13 @@ fn text_is_decoded_and_what_is_none_is_refused() {
         ("text.EXE", b"text", ".exe files"),
     ] {
         f.put(name, bytes);
-        let told = f.read(name).unwrap_err();
-        assert!(told.contains(what), "{name}: {told}");
+        let error = f.read(name).unwrap_err();
+        assert!(error.contains(what), "{name}: {error}");
     }
 }
 
 #[test]
-fn malformed_arguments_are_told() {
+fn malformed_arguments_are_reported() {
     let f = fixture();
     for arguments in [
         json!({}),
@@ -203,7 +203,7 @@ fn exchanged_links_never_lead_out() {
                     assert_eq!(text, "inside");
                     seen += 1;
                 }
-                Err(told) => assert!(!told.contains("TOPSECRET"), "{told}"),
+                Err(error) => assert!(!error.contains("TOPSECRET"), "{error}"),
             }
         }
         done.store(true, Ordering::Relaxed);

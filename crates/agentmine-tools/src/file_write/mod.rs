@@ -1,12 +1,12 @@
-//! `file_write`: makes or replaces a text file (spec 004 §2).
+//! `file_write`: creates or replaces a text file (spec 004 §2).
 //!
-//! A file is never seen half written, and a new one never replaces another, not even one that appears
-//! meanwhile. Missing folders are made, as the text editor does. A replaced file keeps its mode and
-//! owner. A link is not written through, so none leads out of the roots.
+//! No reader sees a half-written file, and a new file never replaces another one, not even one that appears
+//! meanwhile. Missing folders are created, as in the text editor. A replaced file keeps its mode and owner.
+//! Links are not followed, so none leads out of the roots.
 //!
-//! What is run is refused: by its name, by its content, and where the file in its place may be executed.
+//! Executable files are refused: by their name, by their content, or because the existing file is executable.
 //!
-//! It accepts: what another program writes to the file between the look at it and the rename is lost.
+//! Accepted: what another program writes to the file between the check and the rename is lost.
 
 #[cfg(test)]
 mod tests;
@@ -22,12 +22,13 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde_json::json;
 
+use crate::kind::file_kind;
 use crate::one_tool::{Arguments, OneTool, done, failed};
-use crate::paths::{OpenRoots, Place, kind};
+use crate::paths::{OpenRoots, Place};
 use crate::sniff;
 use crate::temporary::Temporary;
 
-/// Most bytes written.
+/// Maximum size of a file, in bytes.
 const MAX_FILE: usize = 10 * 1024 * 1024;
 
 pub(crate) struct FileWrite {
@@ -57,19 +58,19 @@ impl FileWrite {
         let there = match statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(stat),
             Err(Errno::NOENT) => None,
-            Err(errno) => return Err(told(path, errno)),
+            Err(errno) => return Err(failure(path, errno)),
         };
         match (there, overwrite) {
             (None, _) => create(&place, content).map_err(|errno| match errno {
                 Errno::EXIST => exists(path),
-                errno => told(path, errno),
+                errno => failure(path, errno),
             }),
             (Some(stat), overwrite) => {
                 check_replaceable(path, &stat)?;
                 match overwrite {
                     Overwrite::No => Err(exists(path)),
                     Overwrite::Yes => {
-                        replace(&place, &stat, content).map_err(|errno| told(path, errno))
+                        replace(&place, &stat, content).map_err(|errno| failure(path, errno))
                     }
                 }
             }
@@ -97,25 +98,24 @@ impl OneTool for FileWrite {
 fn refuse_executable(path: &str, content: &str) -> Result<(), String> {
     if content.len() > MAX_FILE {
         return Err(format!(
-            "content has {} bytes and at most {MAX_FILE} are written: write it in parts, to \
-             several files",
+            "content has {} bytes, and the limit is {MAX_FILE}: split it into several files",
             content.len()
         ));
     }
     let name = Path::new(path).file_name().unwrap_or_default();
     let named = sniff::executable_name(&name.to_string_lossy());
-    // A folder of this name is a program to some systems.
+    // Some systems run a folder with this name as a program.
     let bundle = path.to_lowercase().contains(".app/");
     if let Some(mime) = named.or(bundle.then_some("application/x-executable")) {
         return Err(format!(
-            "{path} is not written, since its name stands for something that is run ({mime}): \
+            "{path} was not written, because its name is that of an executable file ({mime}): \
              executable files are not allowed, choose a name for a text file"
         ));
     }
     if let Some(mime) = sniff::executable_content(content.as_bytes()) {
         return Err(format!(
-            "{path} is not written, since its content is something that is run ({mime}): \
-             executable files are not allowed"
+            "{path} was not written, because its content is executable ({mime}): executable files are \
+             not allowed"
         ));
     }
     Ok(())
@@ -126,22 +126,22 @@ fn check_replaceable(path: &str, stat: &Stat) -> Result<(), String> {
         FileType::RegularFile => {}
         FileType::Symlink => {
             return Err(format!(
-                "{path} is a symbolic link, and links are not written through: give the path of \
-                 the file that it leads to"
+                "{path} is a symbolic link, and links are not followed when writing: give the path \
+                 of the file that it points to"
             ));
         }
         other => {
             return Err(format!(
                 "{path} is a {}: give the path of a regular file",
-                kind(other)
+                file_kind(other)
             ));
         }
     }
     let runs = Mode::XUSR | Mode::XGRP | Mode::XOTH;
     match Mode::from_raw_mode(stat.st_mode).intersects(runs) {
         true => Err(format!(
-            "{path} is executable, and executable files are not written: take its executable bit \
-             away first (chmod -x), or write another file"
+            "{path} is executable, and executable files are not written: remove its executable bit \
+             first (chmod -x), or write another file"
         )),
         false => Ok(()),
     }
@@ -154,7 +154,7 @@ fn create(place: &Place, content: &str) -> Result<(), Errno> {
 }
 
 fn replace(place: &Place, old: &Stat, content: &str) -> Result<(), Errno> {
-    // A rename would get past the file's own permissions.
+    // A rename would bypass the file's own permissions.
     accessat(&place.dir, &place.name, Access::WRITE_OK, AtFlags::empty())?;
     let temporary = temporary(&place.dir, content, Mode::RUSR | Mode::WUSR)?;
     let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
@@ -175,6 +175,6 @@ fn exists(path: &str) -> String {
     format!("{path} already exists and overwrite is false: set overwrite to true to replace it")
 }
 
-fn told(path: &str, errno: Errno) -> String {
+fn failure(path: &str, errno: Errno) -> String {
     format!("{path}: {errno}: check the path and its permissions")
 }

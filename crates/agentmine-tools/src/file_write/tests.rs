@@ -86,8 +86,8 @@ fn files_are_made_with_their_folders() {
 fn only_overwrite_replaces_and_keeps_the_mode() {
     let f = fixture();
     f.write("a.txt", "1").unwrap();
-    let told = f.write("a.txt", "2").unwrap_err();
-    assert!(told.contains("set overwrite to true"), "{told}");
+    let error = f.write("a.txt", "2").unwrap_err();
+    assert!(error.contains("set overwrite to true"), "{error}");
     f.run(json!({"path": "a.txt", "content": "2", "overwrite": false}))
         .unwrap_err();
     f.run(json!({"path": "a.txt", "content": "2", "overwrite": "true"}))
@@ -155,8 +155,11 @@ fn executables_are_refused_by_name_content_and_mode() {
         "X.app/info",
         "a.app",
     ] {
-        let told = f.write(name, "text").unwrap_err();
-        assert!(told.contains("executable files are not allowed"), "{told}");
+        let error = f.write(name, "text").unwrap_err();
+        assert!(
+            error.contains("executable files are not allowed"),
+            "{error}"
+        );
     }
     for content in [
         "#!/bin/sh\nls\n",
@@ -169,8 +172,8 @@ fn executables_are_refused_by_name_content_and_mode() {
     }
     f.write("tool", "old").unwrap();
     fs::set_permissions(f.root.join("tool"), fs::Permissions::from_mode(0o755)).unwrap();
-    let told = f.overwrite("tool", "new").unwrap_err();
-    assert!(told.contains("executable bit"), "{told}");
+    let error = f.overwrite("tool", "new").unwrap_err();
+    assert!(error.contains("executable bit"), "{error}");
     assert_eq!(f.text("tool"), "old");
     f.write("readme.md", "MZ is a company\n# run a.exe\n")
         .unwrap();
@@ -190,7 +193,11 @@ fn only_regular_files_are_replaced() {
     f.write("file", "x").unwrap();
     assert!(f.write("file/below", "x").is_err());
     let large = "x".repeat(MAX_FILE + 1);
-    assert!(f.write("large", &large).unwrap_err().contains("at most"));
+    assert!(
+        f.write("large", &large)
+            .unwrap_err()
+            .contains("the limit is")
+    );
     f.check();
 }
 

@@ -12,14 +12,14 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use uuid::Uuid;
 
-/// How long a question stands.
+/// How long a question stays open.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Most questions that stand at once, of clients that come back with the answer.
+/// Maximum number of open questions whose answers come with another request.
 const MAX_OPEN: usize = 100;
-/// The question's name within an answer that wants input.
+/// The name of the question in a response that requires input.
 const KEY: &str = "run";
 
-/// The questions whose answers come with another request.
+/// The open questions whose answers come with another request.
 #[derive(Default)]
 pub(super) struct Questions {
     open: Mutex<HashMap<String, Question>>,
@@ -30,17 +30,17 @@ struct Question {
     asked: Instant,
 }
 
-/// What came of a question.
+/// The result of a question.
 pub(super) enum Answer {
     Agreed,
-    /// The client is to ask, and to call again.
+    /// The client must ask its user and call again.
     Later(InputRequiredResult),
-    /// Why not, and what to do.
+    /// Why it was refused, and what to do next.
     Refused(String),
 }
 
 impl Questions {
-    /// Asks whether a call may be carried out; `identity` is all that makes it the call it is.
+    /// Asks whether a call may run. `identity` distinguishes it from every other call.
     pub(super) async fn ask(
         &self,
         shown: &str,
@@ -54,14 +54,14 @@ impl Questions {
         }
         if !can_ask(context) {
             return Answer::Refused(format!(
-                "{why}, so the user has to agree, and this client cannot ask (it did not declare \
+                "{why}, so the user must agree, but this client cannot ask (it did not declare \
                  elicitation): ask the user to run it, or to allow it with --allow"
             ));
         }
         let params = ElicitRequestParams::FormElicitationParams {
             meta: None,
-            message: format!("Run {shown}? It is asked since {why}."),
-            // Nothing to fill in: to accept is to agree.
+            message: format!("Run {shown}? Your agreement is needed because {why}."),
+            // An empty form: accepting it means agreement.
             requested_schema: ElicitationSchema::new(BTreeMap::new()),
         };
         let stateless = context
@@ -82,7 +82,7 @@ impl Questions {
         }
     }
 
-    /// The answer that a request brings, if it brings one.
+    /// The answer in a request, if it has one.
     fn answered(&self, identity: &str, request: &CallToolRequestParams) -> Option<Answer> {
         let response = request.input_responses.as_ref()?.get(KEY)?;
         let state = request.request_state.as_ref();
@@ -92,7 +92,7 @@ impl Questions {
             question.identity == identity && question.asked.elapsed() < PATIENCE
         });
         if !holds {
-            // Nobody was asked this, so it is asked now.
+            // The user was not asked about this call, so the user is asked now.
             return None;
         }
         Some(match serde_json::from_value(response.clone()) {
@@ -106,7 +106,7 @@ impl Questions {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, question| question.asked.elapsed() < PATIENCE);
         if open.len() >= MAX_OPEN {
-            return Answer::Refused("too many questions stand open: answer those first".to_owned());
+            return Answer::Refused("too many questions are open: answer those first".to_owned());
         }
         open.insert(
             state.clone(),
@@ -127,7 +127,7 @@ fn can_ask(context: &RequestContext<RoleServer>) -> bool {
     let declared = context
         .client_capabilities()
         .and_then(|capabilities| capabilities.elicitation);
-    // Neither form nor URL named means a form.
+    // A client that declares neither form nor URL supports forms.
     declared.is_some_and(|modes| modes.form.is_some() || modes.url.is_none())
 }
 
@@ -135,7 +135,7 @@ fn answer_of(result: &ElicitResult) -> Answer {
     match result.action {
         ElicitationAction::Accept => Answer::Agreed,
         _ => Answer::Refused(
-            "the user did not agree to it: do without it, or ask the user what to do instead"
+            "the user did not agree: continue without it, or ask the user what to do instead"
                 .to_owned(),
         ),
     }

@@ -1,68 +1,39 @@
-//! The output of a command: its beginning and its end, and how much was left out between them.
+//! The output of a command: its head and its tail.
 
-use std::collections::VecDeque;
-
+use agentmine_process::HeadTail;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes kept of the beginning, and of the end.
-const KEPT: usize = 64 * 1024;
+/// How much of one output is kept, in bytes.
+const KEPT: usize = 128 * 1024;
 
+/// Reads one output of a command.
 pub(super) struct Capture<R> {
     source: Option<R>,
-    head: Vec<u8>,
-    tail: VecDeque<u8>,
-    cut: u64,
-}
-
-/// What was captured, as text.
-pub(super) struct Captured {
-    pub(super) text: String,
+    kept: HeadTail,
 }
 
 impl<R: AsyncRead + Unpin> Capture<R> {
     pub(super) fn new(source: R) -> Self {
         Self {
             source: Some(source),
-            head: Vec::new(),
-            tail: VecDeque::new(),
-            cut: 0,
+            kept: HeadTail::new(KEPT),
         }
     }
 
-    /// Reads to the end. Nothing is lost where this is dropped on the way and called again.
+    /// Reads to the end. If the future is dropped, nothing is lost and a further call continues.
     pub(super) async fn drain(&mut self) {
         let mut buffer = vec![0_u8; 16 * 1024];
         while let Some(source) = &mut self.source {
             match source.read(&mut buffer).await {
                 Ok(0) | Err(_) => self.source = None,
-                Ok(read) => self.take(&buffer[..read]),
+                Ok(read) => self.kept.push(&buffer[..read]),
             }
         }
     }
 
-    fn take(&mut self, bytes: &[u8]) {
-        let room = (KEPT - self.head.len()).min(bytes.len());
-        self.head.extend_from_slice(&bytes[..room]);
-        self.tail.extend(&bytes[room..]);
-        let over = self.tail.len().saturating_sub(KEPT);
-        self.tail.drain(..over);
-        self.cut += over as u64;
-    }
-
-    pub(super) fn finish(mut self) -> Captured {
-        let tail = self.tail.make_contiguous();
-        if self.cut == 0 {
-            // One text, so that a character on the border stays whole.
-            self.head.extend_from_slice(tail);
-            return Captured {
-                text: String::from_utf8_lossy(&self.head).into_owned(),
-            };
-        }
-        let head = String::from_utf8_lossy(&self.head);
-        let tail = String::from_utf8_lossy(tail);
-        Captured {
-            text: format!("{head}\n[... {} bytes left out ...]\n{tail}", self.cut),
-        }
+    /// What was kept, as text.
+    pub(super) fn into_text(self) -> String {
+        self.kept.into_text()
     }
 }
 
@@ -71,26 +42,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn beginning_and_end_are_kept_and_the_cut_is_told() {
-        let mut bytes = vec![b'a'; KEPT];
+    async fn head_and_tail_are_kept_and_the_cut_is_stated() {
+        let mut bytes = vec![b'a'; KEPT / 2];
         bytes.extend(vec![b'b'; 1000]);
-        bytes.extend(vec![b'c'; KEPT]);
+        bytes.extend(vec![b'c'; KEPT / 2]);
         let mut capture = Capture::new(bytes.as_slice());
         capture.drain().await;
-        let text = capture.finish().text;
-        assert!(text.starts_with("aaa") && text.ends_with("ccc"));
-        assert!(text.contains("[... 1000 bytes left out ...]"));
-        assert!(
-            !text.contains('b') || text.matches('b').count() == 1,
-            "only the word bytes"
-        );
-    }
-
-    #[tokio::test]
-    async fn a_character_on_the_border_stays_whole() {
-        let text = format!("{}é{}", "a".repeat(KEPT - 1), "z");
-        let mut capture = Capture::new(text.as_bytes());
-        capture.drain().await;
-        assert_eq!(capture.finish().text, text);
+        let expected = [
+            "a".repeat(KEPT / 2),
+            "\n[... 1000 bytes cut ...]\n".to_owned(),
+            "c".repeat(KEPT / 2),
+        ];
+        assert_eq!(capture.into_text(), expected.concat());
     }
 }

@@ -1,17 +1,18 @@
 //! `shell_exec`: runs a command (spec 004 §3).
 //!
-//! Without `args`, `command` is a script for `/bin/sh -c`; with `args` it is a program that gets them as
-//! they are, and no shell is between. [`ShellPolicy`] decides what is run, what is asked for and what is
-//! refused; it is a guard rail and no sandbox.
+//! Without `args`, `command` is a script for `/bin/sh -c`; with `args` it is a program that gets them unchanged,
+//! without a shell. [`ShellPolicy`] decides which commands run, need the user's agreement, or are refused. It
+//! prevents mistakes; it is not a sandbox.
 //!
-//! A question to the user goes the way that the client's era has for it: a request of its own up to
-//! 2025-11-25, an answer that wants input from 2026-07-28 on. An agreement holds once, for the very call
-//! that it was asked for. Where the client cannot ask its user, what would be asked for is refused.
+//! How the user is asked depends on the client's protocol version: up to 2025-11-25 by a separate request, from
+//! 2026-07-28 on by a response that requires input. An agreement is valid once, for the call that it was
+//! requested for. If the client cannot ask its user, the command is refused.
 
 mod ask;
 mod capture;
-pub(crate) mod process;
-mod relatives;
+pub(crate) mod environment;
+mod options;
+mod process;
 #[cfg(test)]
 mod tests;
 
@@ -24,13 +25,13 @@ use rmcp::service::{RequestContext, RoleServer};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::host::ShellOptions;
 use crate::one_tool::{Arguments, OneTool, done, failed};
 use crate::paths::OpenRoots;
 use ask::{Answer, Questions};
-use process::{End, Job, Outcome};
+pub use options::ShellOptions;
+use process::{Job, JobEnd, JobResult};
 
-/// Longest command with all its arguments, in bytes. The kernel takes no longer argument either.
+/// Maximum length of a command with all its arguments, in bytes. It is also the kernel's limit for one argument.
 const MAX_CALL: usize = 128 * 1024;
 
 pub(crate) struct ShellExec {
@@ -41,7 +42,7 @@ pub(crate) struct ShellExec {
     ended: CancellationToken,
 }
 
-/// A call, as asked for.
+/// A call, as requested.
 struct Call {
     command: String,
     args: Vec<String>,
@@ -49,10 +50,10 @@ struct Call {
 }
 
 impl ShellExec {
-    /// Opens the folders and reads the rules.
+    /// Opens the folders and parses the rules.
     ///
     /// # Errors
-    /// When one of them is faulty.
+    /// When a folder cannot be opened or a rule is malformed.
     pub(crate) fn new(options: &ShellOptions) -> anyhow::Result<Self> {
         Ok(Self {
             roots: OpenRoots::open(&options.roots)?,
@@ -68,7 +69,7 @@ impl ShellExec {
         })
     }
 
-    /// Cancelled when the server ends: all that runs is killed then.
+    /// To be cancelled when the server ends: all running commands are killed then.
     pub(crate) fn ended(&self) -> CancellationToken {
         self.ended.clone()
     }
@@ -123,28 +124,27 @@ impl ShellExec {
             cwd,
             timeout: self.timeout,
         };
-        let outcome = Box::pin(process::run(job, &context.ct, &self.ended)).await;
-        let outcome = outcome.map_err(|error| not_started(&program, &error))?;
-        let Outcome {
+        let result = Box::pin(process::run(job, &context.ct, &self.ended)).await;
+        let JobResult {
             end,
             stdout,
             stderr,
-        } = outcome;
+        } = result.map_err(|error| not_started(&program, &error))?;
         match end {
-            End::Exited(code) => Ok(done(json!({
-                "stdout": stdout.text,
-                "stderr": stderr.text,
+            JobEnd::Exited(code) => Ok(done(json!({
+                "stdout": stdout,
+                "stderr": stderr,
                 "exitCode": code,
             }))),
-            End::TimedOut => Err(format!(
-                "{shown} was killed with all that it had started, since it ran longer than {} s: \
-                 run less at once, or start the server with a larger --timeout\nstdout so far:\n{}\n\
-                 stderr so far:\n{}",
-                self.timeout.as_secs_f64(),
-                stdout.text,
-                stderr.text
+            JobEnd::TimedOut => Err(format!(
+                "{shown} was killed with all processes that it had started, because it ran longer than \
+                 {} s: run less at once, or start the server with a larger --timeout\nstdout so far:\n\
+                 {stdout}\nstderr so far:\n{stderr}",
+                self.timeout.as_secs_f64()
             )),
-            End::Cancelled => Err(format!("{shown} was killed, since the call was cancelled")),
+            JobEnd::Cancelled => Err(format!(
+                "{shown} was killed, because the call was cancelled"
+            )),
         }
     }
 }
@@ -181,17 +181,17 @@ impl Call {
         let length: usize = texts.clone().map(|text| text.len() + 1).sum();
         if length > MAX_CALL {
             return Err(format!(
-                "command and args have {length} bytes and at most {MAX_CALL} are taken: write what \
-                 is long to a file"
+                "command and args have {length} bytes, and the limit is {MAX_CALL}: write long content \
+                 to a file"
             ));
         }
         match texts.into_iter().any(|text| text.contains('\0')) {
-            true => Err("command or args have a NUL character: remove it".to_owned()),
+            true => Err("command or args contain a NUL character: remove it".to_owned()),
             false => Ok(call),
         }
     }
 
-    /// Judged on another thread: a hostile line may take long.
+    /// Applies the policy, on another thread: a hostile command line may take long.
     async fn judge(self, policy: Arc<ShellPolicy>) -> Result<(Self, ShellVerdict), String> {
         let judged = tokio::task::spawn_blocking(move || {
             let verdict = policy.judge(match self.args.is_empty() {
@@ -205,22 +205,22 @@ impl Call {
         });
         judged
             .await
-            .map_err(|error| format!("the command could not be judged: {error}"))
+            .map_err(|error| format!("the policy could not be applied to the command: {error}"))
     }
 
-    /// All of it, to bind an agreement to.
+    /// Identifies the call, to bind an agreement to it.
     fn identity(&self) -> String {
         json!([self.command, self.args, self.cwd]).to_string()
     }
 
-    /// As it is told: on one line, and not endless.
+    /// For messages: on one line, and truncated.
     fn shown(&self) -> String {
-        const MOST: usize = 2000;
+        const MAX_SHOWN: usize = 2000;
         let whole = match self.args.is_empty() {
             true => format!("{:?}", self.command),
             false => format!("{:?} with {:?}", self.command, self.args),
         };
-        match whole.char_indices().nth(MOST) {
+        match whole.char_indices().nth(MAX_SHOWN) {
             Some((at, _)) => format!("{}... ({} bytes)", &whole[..at], whole.len()),
             None => whole,
         }
@@ -230,8 +230,8 @@ impl Call {
 fn not_started(program: &str, error: &std::io::Error) -> String {
     let hint = match error.kind() {
         std::io::ErrorKind::NotFound if program.contains(' ') => {
-            "with args, command is the name of a program alone: put its arguments into args, or give \
-             the whole line as command and no args"
+            "with args, command must be the name of a program only: put its arguments into args, or give \
+             the whole line as command without args"
         }
         std::io::ErrorKind::NotFound => "check the name, or whether the program is installed",
         _ => "check the program and its permissions",

@@ -1,36 +1,38 @@
-//! Runs one command in a process group of its own.
+//! Runs one command in its own process group.
 //!
-//! It promises: nothing that the command has started outlives the call, however that ends: the command is
-//! done, the time is up, the client cancels, or the server ends. Output beyond the caps is read and
-//! dropped, so that a command never waits for a reader.
+//! Guaranteed: nothing that the command has started outlives the call, however it ends: the command exits, its
+//! time is up, the client cancels, or the server ends. Output beyond the limits is read and dropped, so that a
+//! command never waits for a reader.
 //!
-//! It accepts: a process that leaves the group, loses its parent and changes its environment, all three,
-//! lives on ([`relatives`]). Where the server itself is killed with SIGKILL, the kernel kills the command,
-//! and what the command has started lives on.
+//! Accepted: a process survives if it leaves the group, loses its parent and changes its environment, all three
+//! ([`Family`]). If the server itself is killed with SIGKILL, the kernel kills the command, but not what the
+//! command has started.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{
-    Pid, PidfdFlags, Signal, getppid, kill_process_group, pidfd_open,
-    set_parent_process_death_signal,
-};
+use agentmine_process::{Family, Mark, Process, die_with_parent, exit_handle};
+use rustix::process::Signal;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::Receiver;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use super::capture::{Capture, Captured};
-use super::relatives;
+use super::capture::Capture;
+use super::environment::is_passed_on;
 
-/// How long output is still read after the group is gone: something outside of it may hold the pipe.
+/// The variable that marks a command and all processes that it starts.
+const MARK: &str = "AGENTMINE_COMMAND";
+/// How often the kill is repeated: members may have started others since the last look.
+const KILL_ROUNDS: usize = 8;
+/// How long output is still read after the kill: a process outside the family may hold the pipe open.
 const AFTERMATH: Duration = Duration::from_millis(500);
 
-/// What is run.
+/// What to run.
 pub(super) struct Job {
     pub(super) program: OsString,
     pub(super) args: Vec<OsString>,
@@ -38,20 +40,20 @@ pub(super) struct Job {
     pub(super) timeout: Duration,
 }
 
-/// What came of it.
-pub(super) struct Outcome {
-    pub(super) end: End,
-    pub(super) stdout: Captured,
-    pub(super) stderr: Captured,
+/// How a command ended, and its output.
+pub(super) struct JobResult {
+    pub(super) end: JobEnd,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
 }
 
 /// How a command ended.
-pub(super) enum End {
-    /// By itself: its exit code, or 128 and the signal that ended it.
+pub(super) enum JobEnd {
+    /// It exited: its exit code, or 128 and the signal that killed it.
     Exited(i32),
-    /// Killed, since its time was up.
+    /// Killed because of its time limit.
     TimedOut,
-    /// Killed, since nobody waits for it any more.
+    /// Killed because nobody waits for it any more.
     Cancelled,
 }
 
@@ -63,10 +65,10 @@ pub(super) async fn run(
     job: Job,
     cancelled: &CancellationToken,
     ended: &CancellationToken,
-) -> std::io::Result<Outcome> {
-    let mut group = Group::start(&job)?;
-    let exited = group.exited()?;
-    let (mut stdout, mut stderr) = group.outputs()?;
+) -> io::Result<JobResult> {
+    let mut running = Running::start(&job)?;
+    let exited = running.exited()?;
+    let (mut stdout, mut stderr) = running.outputs()?;
     let end = {
         let drained = async {
             tokio::join!(stdout.drain(), stderr.drain());
@@ -81,21 +83,21 @@ pub(super) async fn run(
             () = drained => None,
         }
     };
-    let status = group.end(&exited).await?;
-    // Without a reader's patience the last of the output would be lost.
+    let status = running.end(&exited).await?;
+    // The last output may still be in the pipes.
     let _ = tokio::time::timeout(AFTERMATH, async {
         tokio::join!(stdout.drain(), stderr.drain())
     })
     .await;
     let end = match end {
-        Some(true) => End::Exited(exit_code(status)),
-        Some(false) => End::TimedOut,
-        None => End::Cancelled,
+        Some(true) => JobEnd::Exited(exit_code(status)),
+        Some(false) => JobEnd::TimedOut,
+        None => JobEnd::Cancelled,
     };
-    Ok(Outcome {
+    Ok(JobResult {
         end,
-        stdout: stdout.finish(),
-        stderr: stderr.finish(),
+        stdout: stdout.into_text(),
+        stderr: stderr.into_text(),
     })
 }
 
@@ -106,65 +108,56 @@ fn exit_code(status: ExitStatus) -> i32 {
         .unwrap_or(-1)
 }
 
-/// A process group, killed and reaped when this is dropped.
-struct Group {
+/// A running command, killed with its family and reaped when this is dropped.
+struct Running {
     child: Child,
-    pid: Option<Pid>,
-    mark: String,
+    family: Family,
     over: bool,
 }
 
-impl Group {
-    fn start(job: &Job) -> std::io::Result<Self> {
-        let mark = Uuid::new_v4().to_string();
-        let server = i32::try_from(std::process::id())
-            .ok()
-            .and_then(Pid::from_raw);
+impl Running {
+    fn start(job: &Job) -> io::Result<Self> {
+        let mark = Mark::new(MARK);
+        let (variable, value) = mark.variable();
+        let server = std::process::id().cast_signed();
         let mut command = Command::new(&job.program);
         command
             .args(&job.args)
-            // By its descriptor, so that what was checked is what is used.
+            // By its descriptor, so that the folder that was checked is the one that is used.
             .current_dir(Path::new(&format!("/proc/self/fd/{}", job.cwd.as_raw_fd())))
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| is_passed_on(name)))
-            .env(relatives::MARK, &mark)
+            .env(variable, value)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
         // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
-        unsafe {
-            command.pre_exec(move || {
-                set_parent_process_death_signal(Some(Signal::KILL))?;
-                // The server may have ended before that.
-                match getppid() == server {
-                    true => Ok(()),
-                    false => Err(std::io::ErrorKind::BrokenPipe.into()),
-                }
-            });
-        }
-        let child = command.spawn()?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        unsafe { command.pre_exec(move || die_with_parent(server)) };
+        let mut child = command.spawn()?;
+        let Some(leader) = Process::of(child.id().cast_signed()) else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(io::Error::other("it is not listed in /proc"));
+        };
         Ok(Self {
             child,
-            pid,
-            mark,
+            family: Family::new(leader, Some(mark)),
             over: false,
         })
     }
 
-    /// Readable once the command is done. It stays unreaped until then, so its number stays its own.
-    fn exited(&self) -> std::io::Result<AsyncFd<OwnedFd>> {
-        let pid = self.pid.ok_or(std::io::ErrorKind::NotFound)?;
-        let fd = pidfd_open(pid, PidfdFlags::empty())?;
-        // SAFETY: an `OwnedFd` names the same open descriptor until it is dropped, and the `AsyncFd`
+    /// Readable once the command has exited. It is not reaped until then, so its pid is not reused.
+    fn exited(&self) -> io::Result<AsyncFd<OwnedFd>> {
+        let handle = exit_handle(self.family.leader().pid())?;
+        // SAFETY: an `OwnedFd` refers to the same open descriptor until it is dropped, and the `AsyncFd`
         // owns it.
-        Ok(unsafe { AsyncFd::register(fd) }?)
+        Ok(unsafe { AsyncFd::register(handle) }?)
     }
 
-    fn outputs(&mut self) -> std::io::Result<(Capture<Receiver>, Capture<Receiver>)> {
+    fn outputs(&mut self) -> io::Result<(Capture<Receiver>, Capture<Receiver>)> {
         let pipe = |fd: Option<OwnedFd>| {
-            let fd = fd.ok_or(std::io::ErrorKind::BrokenPipe)?;
+            let fd = fd.ok_or(io::ErrorKind::BrokenPipe)?;
             Receiver::from_owned_fd(fd).map(Capture::new)
         };
         let stdout = self.child.stdout.take().map(OwnedFd::from);
@@ -172,17 +165,16 @@ impl Group {
         Ok((pipe(stdout)?, pipe(stderr)?))
     }
 
-    fn kill(&self) {
-        if let Some(pid) = self.pid {
-            let started = relatives::find(pid, &self.mark);
-            // Fails only where nothing is left to kill.
-            let _ = kill_process_group(pid, Signal::KILL);
-            relatives::kill(started, &self.mark);
+    fn kill(&mut self) {
+        for _ in 0..KILL_ROUNDS {
+            if !self.family.signal(Signal::KILL.as_raw()) {
+                return;
+            }
         }
     }
 
-    /// Kills what is left of the group and tells how the command ended.
-    async fn end(mut self, exited: &AsyncFd<OwnedFd>) -> std::io::Result<ExitStatus> {
+    /// Kills what is left of the family, and returns how the command ended.
+    async fn end(mut self, exited: &AsyncFd<OwnedFd>) -> io::Result<ExitStatus> {
         self.kill();
         let _ = exited.readable().await;
         self.over = true;
@@ -190,22 +182,12 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for Running {
     fn drop(&mut self) {
         if !self.over {
             self.kill();
-            // It was killed, so this is a moment.
+            // It was killed, so this returns at once.
             let _ = self.child.wait();
         }
     }
-}
-
-/// The environment that a command gets: where programs are, who and where the user is, and how text is
-/// written. No tokens. [`relatives::MARK`] comes to it.
-pub(crate) fn is_passed_on(name: &std::ffi::OsStr) -> bool {
-    const NAMES: [&str; 10] = [
-        "PATH", "HOME", "LANG", "LANGUAGE", "TERM", "TZ", "USER", "LOGNAME", "SHELL", "TMPDIR",
-    ];
-    name.to_str()
-        .is_some_and(|name| NAMES.contains(&name) || name.starts_with("LC_"))
 }

@@ -15,7 +15,7 @@ use crate::AllowedRoots;
 use crate::one_tool::OneToolServer;
 use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction};
 
-/// A client whose user answers every question alike.
+/// A client whose user gives the same answer to every question.
 #[derive(Clone)]
 struct User {
     answer: Option<ElicitationAction>,
@@ -120,7 +120,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn commands_run_and_tell_their_outcome() {
+async fn commands_return_their_output_and_exit_code() {
     let f = fixture(Era::Initialize, None, LONG).await;
     assert_eq!(
         f.ok(json!({"command": "echo a; echo b >&2; exit 3"})).await,
@@ -142,7 +142,7 @@ async fn commands_run_and_tell_their_outcome() {
     let missing = f
         .refused(json!({"command": "no-such program", "args": ["x"]}))
         .await;
-    assert!(missing.contains("name of a program alone"), "{missing}");
+    assert!(missing.contains("name of a program only"), "{missing}");
     for wrong in [
         json!({}),
         json!({"command": 1}),
@@ -215,12 +215,12 @@ async fn environment_is_the_stated_list() {
     }
 }
 
-/// Starts a grandchild that would live for minutes, and tells its number in a file.
+/// Starts a grandchild that runs for minutes, and writes its pid to a file.
 const GRANDCHILD: &str =
     "sh -c 'sleep 300 & echo $! > grandchild.tmp; mv grandchild.tmp grandchild; wait'";
 
 fn is_alive(pid: &str) -> bool {
-    // A zombie that waits for its parent is as dead as it gets.
+    // A zombie has ended.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().starts_with(" Z"))
 }
@@ -238,7 +238,7 @@ async fn grandchild(root: &std::path::Path) -> String {
 async fn gone(pid: &str) {
     let patience = Instant::now() + Duration::from_secs(10);
     while is_alive(pid) {
-        assert!(Instant::now() < patience, "{pid} lives on");
+        assert!(Instant::now() < patience, "{pid} is still alive");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -247,11 +247,14 @@ async fn gone(pid: &str) {
 async fn time_limit_kills_grandchildren_too() {
     let f = fixture(Era::Initialize, None, Duration::from_millis(700)).await;
     let begun = Instant::now();
-    let told = f
+    let error = f
         .refused(json!({"command": format!("echo early; {GRANDCHILD}")}))
         .await;
     assert!(begun.elapsed() < Duration::from_secs(20));
-    assert!(told.contains("0.7 s") && told.contains("early"), "{told}");
+    assert!(
+        error.contains("0.7 s") && error.contains("early"),
+        "{error}"
+    );
     gone(&grandchild(f.root.path()).await).await;
 }
 
@@ -284,11 +287,11 @@ async fn cancellation_by_the_client_kills_the_group() {
 #[tokio::test]
 async fn end_of_the_server_kills_the_group() {
     let f = fixture(Era::Initialize, None, LONG).await;
-    let (told, ()) = tokio::join!(f.refused(json!({"command": GRANDCHILD})), async {
+    let (error, ()) = tokio::join!(f.refused(json!({"command": GRANDCHILD})), async {
         grandchild(f.root.path()).await;
         f.ended.cancel();
     });
-    assert!(told.contains("cancelled"), "{told}");
+    assert!(error.contains("cancelled"), "{error}");
     gone(&grandchild(f.root.path()).await).await;
 }
 
@@ -298,7 +301,7 @@ async fn endless_output_is_capped() {
     let output = f.ok(json!({"command": "yes | head -c 3000000"})).await;
     let stdout = output["stdout"].as_str().unwrap();
     assert!(
-        stdout.len() < 200_000 && stdout.contains("bytes left out"),
+        stdout.len() < 200_000 && stdout.contains("bytes cut"),
         "{}",
         stdout.len()
     );
@@ -309,8 +312,8 @@ async fn denied_commands_are_refused_in_both_eras_and_nobody_is_asked() {
     for era in [Era::Initialize, Era::Stateless] {
         let f = fixture(era, Some(ElicitationAction::Accept), LONG).await;
         std::fs::create_dir(f.root.path().join("x")).unwrap();
-        let told = f.refused(json!({"command": "rm  -r -f x"})).await;
-        assert!(told.contains("-r and -f"), "{told}");
+        let error = f.refused(json!({"command": "rm  -r -f x"})).await;
+        assert!(error.contains("-r and -f"), "{error}");
         f.refused(json!({"command": "rm", "args": ["-fr", "x"]}))
             .await;
         assert!(f.root.path().join("x").exists());
@@ -318,7 +321,7 @@ async fn denied_commands_are_refused_in_both_eras_and_nobody_is_asked() {
     }
 }
 
-/// Asked for, and with no effect on the machine.
+/// Needs the agreement of the user, and has no effect on the machine.
 const ASKED: &str = "systemctl --no-such-option; echo ran";
 
 #[tokio::test]
@@ -343,8 +346,8 @@ async fn user_who_declines_is_obeyed() {
     for era in [Era::Initialize, Era::Stateless] {
         for answer in [ElicitationAction::Decline, ElicitationAction::Cancel] {
             let f = fixture(era, Some(answer), LONG).await;
-            let told = f.refused(json!({"command": ASKED})).await;
-            assert!(told.contains("did not agree"), "{told}");
+            let error = f.refused(json!({"command": ASKED})).await;
+            assert!(error.contains("did not agree"), "{error}");
             assert_eq!(f.asked.lock().unwrap().len(), 1);
         }
     }
@@ -354,8 +357,8 @@ async fn user_who_declines_is_obeyed() {
 async fn client_that_cannot_ask_gets_a_refusal() {
     for era in [Era::Initialize, Era::Stateless] {
         let f = fixture(era, None, LONG).await;
-        let told = f.refused(json!({"command": ASKED})).await;
-        assert!(told.contains("cannot ask"), "{told}");
+        let error = f.refused(json!({"command": ASKED})).await;
+        assert!(error.contains("cannot ask"), "{error}");
     }
 }
 
@@ -376,7 +379,7 @@ async fn agreement_holds_for_the_call_it_was_asked_for_and_once() {
         CallToolResponse::InputRequired(question) => question.request_state.unwrap(),
         other => panic!("{other:?}"),
     };
-    // Made up, taken from another call, used twice: each time the question comes again.
+    // Made up, taken from another call, used twice: each time the user is asked again.
     state(
         request(ASKED)
             .with_input_responses(agreed())
