@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use agentmine_agent::ToolResult;
 use agentmine_llm::ToolSpec;
+use agentmine_process::truncate_middle;
 use agentmine_runtime::config::{CommandExecutor, Execution};
-use agentmine_sandbox::{Command, Sandbox, SandboxError};
+use agentmine_sandbox::{Command, CommandResult, Sandbox, SandboxError};
 use agentmine_shell_policy::{BuiltinRules, Refusal, ShellCommand, ShellPolicy, ShellVerdict};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::result::{cap_middle, failed};
+use super::result::failed;
 use crate::error::SessionError;
 use crate::record::journal::millis;
 use crate::record::redact::Redactor;
@@ -133,26 +134,31 @@ impl CommandTool {
             max_output: self.execution.max_output_size,
         };
         match sandbox.run(command).await {
-            Ok(done) => {
-                let mut result = json!({
-                    "exit_code": done.exit_code,
-                    "stdout": cap_middle(redactor.redact(String::from_utf8_lossy(&done.stdout).into_owned()), MAX_OUTPUT / 2),
-                    "stderr": cap_middle(redactor.redact(String::from_utf8_lossy(&done.stderr).into_owned()), MAX_OUTPUT / 3),
-                    "duration_ms": millis(done.duration),
-                });
-                if done.timed_out {
-                    result["error"] = format!(
-                        "the command exceeded its time limit of {seconds} s and was killed"
-                    )
-                    .into();
-                }
-                Ok(ToolResult {
-                    text: result.to_string(),
-                    is_error: done.timed_out,
-                })
-            }
+            Ok(done) => Ok(tool_result(&done, seconds, redactor)),
             Err(SandboxError::Failed(reason)) => Ok(failed("command_failed", &reason)),
             Err(error) => Err(SessionError::SandboxGone(error.to_string())),
         }
+    }
+}
+
+/// The result of a command for the model: its output is redacted, then truncated.
+fn tool_result(done: &CommandResult, time_limit: f64, redactor: &Redactor) -> ToolResult {
+    let shown = |output: &[u8], max| {
+        let text = String::from_utf8_lossy(output).into_owned();
+        truncate_middle(&redactor.redact(text), max)
+    };
+    let mut result = json!({
+        "exit_code": done.exit_code,
+        "stdout": shown(&done.stdout, MAX_OUTPUT / 2),
+        "stderr": shown(&done.stderr, MAX_OUTPUT / 3),
+        "duration_ms": millis(done.duration),
+    });
+    if done.timed_out {
+        let error = format!("the command exceeded its time limit of {time_limit} s and was killed");
+        result["error"] = error.into();
+    }
+    ToolResult {
+        text: result.to_string(),
+        is_error: done.timed_out,
     }
 }

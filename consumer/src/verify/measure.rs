@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use agentmine_agent::{ChangedFile, Check, Facts, Gather, WebRequest, missing, placeholders};
 use agentmine_gateway::facts::BareRepo;
 use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, TrafficEvent};
+use agentmine_process::truncate_middle;
 use agentmine_sandbox::{SandboxRole, SandboxSpec};
 use async_trait::async_trait;
 
@@ -17,7 +18,6 @@ use crate::error::SessionError;
 use crate::prepare::workspace::{Workspace, output_tail};
 use crate::prepare::{Prepared, SETUP_TIMEOUT};
 use crate::record::journal::millis;
-use crate::run::result::cap_middle;
 use crate::session::context::SessionContext;
 
 /// Maximum size in bytes of a check's output; a longer one keeps its head and tail.
@@ -245,7 +245,7 @@ fn as_check(line: &str, done: &agentmine_sandbox::CommandResult, guessed: bool) 
     Check {
         command: line.to_owned(),
         exit_code: done.exit_code,
-        output: cap_middle(output, CHECK_OUTPUT),
+        output: truncate_middle(&output, CHECK_OUTPUT),
         duration_ms: millis(done.duration),
         // The shell's exit codes for "cannot execute" and "not found".
         could_not_run: guessed && matches!(done.exit_code, 126 | 127),

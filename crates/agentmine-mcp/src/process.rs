@@ -1,20 +1,21 @@
 //! Servers as processes of this machine.
 //!
-//! Promised: a server gets no more of our environment than [`ALLOWED_ENV`]; it has a session of its
-//! own and no terminal; when it is stopped, or whoever holds it lets go of it, nothing that it started
-//! is left, in whatever group or session that is. Should this process be killed (SIGKILL), the kernel
-//! ends the server itself, and what it had started sees the end of its stdin.
+//! Guaranteed: a server gets only the variables in [`ALLOWED_ENV`] of our environment; it has its own session
+//! and no terminal; when it is stopped or dropped, nothing that it started is left, in whatever group or session
+//! that is. If this process is killed (SIGKILL), the kernel kills the server, and the processes that the server
+//! has started see the end of their stdin.
 //!
-//! What it started is found as its descendants and by a mark in their environment. Accepted: a process
-//! that cleared its environment and whose parents had all ended before anybody looked is not found.
+//! What a server started is found among its descendants and by a mark in the environment ([`Family`]). Accepted:
+//! a process that cleared its environment and whose parents all ended before the first look is not found.
+//!
+//! [`Family`]: agentmine_process::Family
 
 mod command;
 mod environment;
 mod running;
-mod spawner;
+mod spawn;
 mod stderr;
 mod stream;
-mod tree;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -22,6 +23,7 @@ pub(crate) mod tests;
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use agentmine_process::Mark;
 use async_trait::async_trait;
 use tokio::process::Command;
 
@@ -32,7 +34,10 @@ use command::{resolve, search_path};
 pub use environment::ALLOWED_ENV;
 use running::WorkerProcess;
 
-/// Looks an environment variable up.
+/// The variable that marks a server and all processes that it starts.
+const MARK: &str = "AGENTMINE_MCP_RUN";
+
+/// Looks up an environment variable.
 type Lookup = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Starts servers on this machine.
@@ -42,10 +47,10 @@ pub struct WorkerLauncher {
 }
 
 impl WorkerLauncher {
-    /// Servers start in the folder `cwd`, with those of [`ALLOWED_ENV`] that `env` knows.
+    /// Servers start in the folder `cwd`, with the variables of [`ALLOWED_ENV`] that `env` has.
     pub fn new(cwd: PathBuf, env: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
         Self {
-            // A relative one would be taken twice: to find a program, and to start it.
+            // A relative path would be applied twice: to find a program, and to start it.
             cwd: std::path::absolute(&cwd).unwrap_or(cwd),
             env: Box::new(env),
         }
@@ -76,21 +81,22 @@ impl Launcher for WorkerLauncher {
         let path = search_path(variables.get("PATH").map(String::as_str));
         let file = resolve(program, &self.cwd, &path).map_err(&failed)?;
         if !self.cwd.is_dir() {
-            return Err(failed(format!("its folder {} is none", self.cwd.display())));
+            return Err(failed(format!("{} is not a folder", self.cwd.display())));
         }
-        let mark = tree::Mark::new();
+        let mark = Mark::new(MARK);
+        let (mark_name, mark_value) = mark.variable();
         let mut command = Command::new(&file);
         command
             .args(args)
             .env_clear()
             .envs(&variables)
-            .env(tree::Mark::VARIABLE, mark.value())
+            .env(mark_name, mark_value)
             .current_dir(&self.cwd)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let child = spawner::spawn(command)
+        let child = spawn::spawn(command)
             .await
             .map_err(|error| failed(command::refusal(&file, &error)))?;
         let secrets = environment::secrets(env);

@@ -10,6 +10,7 @@
 
 mod check;
 
+use agentmine_process::truncate_middle;
 use rmcp::ErrorData;
 use serde_json::{Value, json};
 
@@ -50,7 +51,7 @@ pub(crate) fn of_result(result: &Value, promise: Option<&Value>, max: usize) -> 
         parts.push("(the tool returned nothing)".to_owned());
     }
     let is_error = is("isError").and_then(Value::as_bool) == Some(true);
-    let mut text = capped(&parts.join("\n"), max);
+    let mut text = truncate_middle(&parts.join("\n"), max);
     if let Some(promise) = promise.filter(|_| !is_error)
         && let Some(note) = check::note(promise, structured)
     {
@@ -97,9 +98,9 @@ pub(crate) fn of_prompt(result: &Value, max: usize) -> Option<ToolOutput> {
 /// The server refused the call itself: an unknown tool, or wrong arguments.
 pub(crate) fn of_refusal(error: &ErrorData, max: usize) -> ToolOutput {
     // Escaped, a character can take six bytes.
-    let mut message = capped(&error.message, max);
+    let mut message = truncate_middle(&error.message, max);
     if Value::from(message.as_str()).to_string().len() > max.saturating_add(MAX_WORDS) {
-        message = capped(&error.message, max / 6);
+        message = truncate_middle(&error.message, max / 6);
     }
     let mut told = json!({"code": error.code.0, "message": message});
     let data = error.data.as_ref();
@@ -124,7 +125,7 @@ fn error_of(error: &Value) -> ToolOutput {
 
 fn plain(text: &str, max: usize) -> ToolOutput {
     ToolOutput {
-        text: capped(text, max),
+        text: truncate_middle(text, max),
         is_error: false,
         structured: None,
     }
@@ -133,7 +134,7 @@ fn plain(text: &str, max: usize) -> ToolOutput {
 /// A server's own words, short enough for an error, on one line, and without control characters or
 /// changes of the reading direction.
 pub(crate) fn shortened(words: &str) -> String {
-    let short = capped(words, MAX_WORDS);
+    let short = truncate_middle(words, MAX_WORDS);
     short
         .chars()
         .map(|c| if is_control(c) { ' ' } else { c })
@@ -162,21 +163,6 @@ pub(crate) fn weight(value: &Value) -> usize {
             .sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
-}
-
-/// The first and the last half of what is too long, with the size of the cut between them.
-pub(crate) fn capped(text: &str, max: usize) -> String {
-    if text.len() <= max {
-        return text.to_owned();
-    }
-    let head = head_of(text, max.div_ceil(2));
-    let mut from = text.len() - max / 2;
-    while !text.is_char_boundary(from) {
-        from += 1;
-    }
-    let tail = text.get(from..).unwrap_or_default();
-    let cut = text.len() - head.len() - tail.len();
-    format!("{head}\n[... {cut} bytes cut ...]\n{tail}")
 }
 
 /// At most `max` bytes of the start, whole characters only.

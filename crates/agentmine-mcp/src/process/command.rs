@@ -1,14 +1,14 @@
-//! Which file a command's first word is.
+//! Finds the program of a command.
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where programs are looked for if nothing says so.
+/// The search path if none is set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The folders of a `PATH`. Empty ones, which would mean the current folder, are left out.
+/// The folders of a `PATH`. Empty entries, which would mean the current folder, are left out.
 pub(super) fn search_path(path: Option<&str>) -> Vec<PathBuf> {
     let path = path.filter(|path| !path.is_empty());
     std::env::split_paths(OsStr::new(path.unwrap_or(DEFAULT_PATH)))
@@ -16,14 +16,14 @@ pub(super) fn search_path(path: Option<&str>) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The file that is run for `program`: its path where it has a slash, else the first of that name in
-/// the search path that can be run. Links are not followed, since many programs look at their own name.
+/// The file that is run for `program`: the path itself if it contains a slash, otherwise the first executable of
+/// that name in the search path. Links are not resolved, since many programs depend on their own name.
 ///
 /// # Errors
-/// Why there is none, for a person.
+/// The reason why there is none, for a person.
 pub(super) fn resolve(program: &str, cwd: &Path, path: &[PathBuf]) -> Result<PathBuf, String> {
     if program.is_empty() || program.contains('\0') {
-        return Err(format!("{program:?} is no program's name"));
+        return Err(format!("{program:?} is not the name of a program"));
     }
     if program.contains('/') {
         let file = cwd.join(program);
@@ -44,15 +44,15 @@ pub(super) fn resolve(program: &str, cwd: &Path, path: &[PathBuf]) -> Result<Pat
     }))
 }
 
-/// Why a file that looked usable was not started.
+/// The reason why a file could not be started.
 pub(super) fn refusal(file: &Path, error: &io::Error) -> String {
     let file = file.display();
     match error.raw_os_error() {
-        // The file itself is there.
+        // The file itself exists.
         Some(libc::ENOENT) => {
-            format!("{file} needs an interpreter that is not there: see its first line")
+            format!("the interpreter in the first line of {file} was not found")
         }
-        Some(libc::EACCES) => format!("{file} may not be executed by this user"),
+        Some(libc::EACCES) => format!("this user may not execute {file}"),
         Some(libc::E2BIG) => "its arguments and environment are too long".to_owned(),
         _ => format!("{file}: {error}"),
     }
@@ -68,12 +68,10 @@ fn usable(file: &Path) -> Result<(), String> {
         return Err(format!("{shown} is a folder, not a program"));
     }
     if !meta.is_file() {
-        return Err(format!("{shown} is no regular file"));
+        return Err(format!("{shown} is not a regular file"));
     }
     if meta.permissions().mode() & 0o111 == 0 {
-        return Err(format!(
-            "{shown} is not executable (`chmod +x` would make it so)"
-        ));
+        return Err(format!("{shown} is not executable (run `chmod +x` on it)"));
     }
     Ok(())
 }
@@ -88,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn first_that_can_be_run_in_the_search_path_is_taken() {
+    fn first_executable_in_the_search_path_is_used() {
         let base = tempfile::tempdir().unwrap();
         let [one, two] = ["one", "two"].map(|name| base.path().join(name));
         for folder in [&one, &two] {
@@ -105,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn reason_is_told_for_what_cannot_be_run() {
+    fn reason_is_reported_for_what_cannot_be_run() {
         let base = tempfile::tempdir().unwrap();
         file(&base.path().join("plain"), 0o644);
         let path = [base.path().to_owned()];
@@ -115,12 +113,12 @@ mod tests {
         assert!(why("plain").contains("not executable"));
         assert!(why("./plain").contains("not executable"));
         assert!(why("/").contains("is a folder"));
-        assert!(why("/dev/null").contains("no regular file"));
-        assert!(why("").contains("no program's name"));
+        assert!(why("/dev/null").contains("not a regular file"));
+        assert!(why("").contains("not the name of a program"));
     }
 
     #[test]
-    fn empty_folder_in_the_path_is_not_the_current_one() {
+    fn empty_entry_in_the_path_is_not_the_current_folder() {
         assert_eq!(
             search_path(Some("/a::/b:")),
             ["/a", "/b"].map(PathBuf::from)

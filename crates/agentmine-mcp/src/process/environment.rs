@@ -1,14 +1,13 @@
-//! What a server sees of our environment.
+//! The part of our environment that a server gets.
 
 use std::collections::BTreeMap;
 
 use agentmine_runtime::config::Secret;
 
-/// The variables that every server on the worker gets, where they are set: what programs need to find
-/// themselves at home, and what `npx`, `uvx` and `pip` need to install from where this machine does.
-/// Nothing that is a secret by its purpose is among them; a proxy's or an index's address may hold a
-/// password all the same, and without it nothing could be installed. All else comes from the entry's
-/// `env`, which wins.
+/// The variables that every server on the worker gets if they are set: those that programs generally need, and
+/// those that `npx`, `uvx` and `pip` need to install from the sources that this machine uses. None of them is
+/// meant for secrets. The address of a proxy or an index may contain a password, but without it nothing could be
+/// installed. All other variables come from the entry's `env`, which takes precedence.
 pub const ALLOWED_ENV: &[&str] = &[
     // The basics.
     "PATH",
@@ -35,7 +34,7 @@ pub const ALLOWED_ENV: &[&str] = &[
     "XDG_DATA_HOME",
     "XDG_STATE_HOME",
     "XDG_RUNTIME_DIR",
-    // The way out.
+    // Proxies.
     "HTTP_PROXY",
     "http_proxy",
     "HTTPS_PROXY",
@@ -44,14 +43,14 @@ pub const ALLOWED_ENV: &[&str] = &[
     "all_proxy",
     "NO_PROXY",
     "no_proxy",
-    // Whom to believe.
+    // Certificates.
     "NODE_EXTRA_CA_CERTS",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
     "PIP_CERT",
-    // Installing.
+    // Package managers.
     "NPM_CONFIG_REGISTRY",
     "npm_config_registry",
     "NPM_CONFIG_CACHE",
@@ -76,7 +75,7 @@ pub const ALLOWED_ENV: &[&str] = &[
     "PNPM_HOME",
 ];
 
-/// A value shorter than this is no secret, and blanking it out would only make text unreadable.
+/// Shorter values are not redacted: they are not secrets, and text would become unreadable.
 const MIN_SECRET: usize = 8;
 
 pub(super) fn of(
@@ -92,8 +91,8 @@ pub(super) fn of(
     ours.chain(own).collect()
 }
 
-/// What of the entry's environment must not be shown, longest first. Paths of files that are there are
-/// no secrets; the lines of a value (a key in PEM) are, each alone.
+/// The values of the entry's environment that must be redacted, longest first. Paths of existing files are not
+/// secrets. Each line of a value (such as a PEM key) is a secret by itself.
 pub(super) fn secrets(entry: &BTreeMap<String, Secret>) -> Vec<Secret> {
     let is_path = |value: &str| value.starts_with('/') && std::path::Path::new(value).exists();
     let mut secrets: Vec<&str> = entry

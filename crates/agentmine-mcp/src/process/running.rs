@@ -1,12 +1,12 @@
-//! A server's process and all that it started, from its start to the end of the last of them.
+//! The process of a server and all that it started, until the last of them has ended.
 
-use std::collections::HashSet;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agentmine_process::{Family, Mark, Process, exit_handle};
 use agentmine_runtime::config::Secret;
 use async_trait::async_trait;
 use tokio::io::unix::AsyncFd;
@@ -16,17 +16,17 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::stderr::Stderr;
 use super::stream::{Pipes, Stdin};
-use super::tree::{self, Found, Group, Mark};
 use crate::{Launched, ServerProcess, lock};
 
-/// How often it is looked whether something is left once the server itself has ended.
-const LOOK: Duration = Duration::from_millis(20);
-/// How often what is left is killed before it is told that it would not go.
+/// How often the rest of the family is polled once the server itself has ended.
+const POLL: Duration = Duration::from_millis(20);
+/// How often the kill is repeated, and the pause after each one.
 const KILLS: usize = 100;
+const KILL_PAUSE: Duration = Duration::from_millis(5);
 
 pub(super) struct WorkerProcess {
     server: String,
-    family: Arc<Family>,
+    family: Arc<ServerFamily>,
     stdin: Stdin,
     stderr: Stderr,
     ended: watch::Receiver<Option<String>>,
@@ -43,20 +43,18 @@ impl WorkerProcess {
         let (Some(stdin), Some(stdout), Some(stderr), Some(pid)) =
             (pipes.0, pipes.1, pipes.2, child.id())
         else {
-            return Err("its pipes could not be made".into());
+            return Err("its pipes could not be created".into());
         };
-        // It may have ended already; until it is waited for, its id is its own.
-        let leader = Found::of(pid.cast_signed()).ok_or("it cannot be seen in /proc")?;
-        let family = Arc::new(Family {
+        // It may have ended already. Its pid is not reused before it is reaped.
+        let leader = Process::of(pid.cast_signed()).ok_or("it is not listed in /proc")?;
+        let family = Arc::new(ServerFamily {
             leader,
-            mark,
-            known: Mutex::default(),
-            reaped: Mutex::default(),
+            family: Mutex::new(Family::new(leader, Some(mark))),
             stopping: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });
-        let (tell, ended) = watch::channel(None);
-        tokio::spawn(wait(child, family.clone(), tell));
+        let (report, ended) = watch::channel(None);
+        tokio::spawn(wait(child, family.clone(), report));
         let stdin = Stdin::new(stdin);
         let stderr = Stderr::read(server, stderr, secrets);
         let stream = Pipes {
@@ -75,40 +73,39 @@ impl WorkerProcess {
         })
     }
 
-    /// Waits until nothing is left, at most so long.
+    /// Waits until nothing is left, at most for `limit`.
     async fn gone_within(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         if timeout(limit, self.ended()).await.is_err() {
             return false;
         }
         loop {
-            if self.family.living().await.is_empty() {
+            if self.family.with(Family::look).await == 0 {
                 self.family.over.store(true, Ordering::SeqCst);
                 return true;
             }
             if Instant::now() >= deadline {
                 return false;
             }
-            sleep(LOOK).await;
+            sleep(POLL).await;
         }
     }
 }
 
-/// Waits for the process itself; without this nobody would collect it.
-async fn wait(mut child: Child, family: Arc<Family>, tell: watch::Sender<Option<String>>) {
-    // It has ended, and is not collected yet: as long as it is not, its number is its group's alone.
-    let handle = tree::handle(family.leader.pid).and_then(|handle| {
-        // SAFETY: it is owned, so it stays open and the same for as long as it is registered.
+/// Waits for the server's process, reaps it and reports how it ended.
+async fn wait(mut child: Child, family: Arc<ServerFamily>, report: watch::Sender<Option<String>>) {
+    // Readable when the process has ended. It is not reaped yet, so its pid still belongs to its group.
+    let handle = exit_handle(family.leader.pid()).and_then(|handle| {
+        // SAFETY: it is owned, so it stays open and the same as long as it is registered.
         unsafe { AsyncFd::register(handle) }.map_err(std::io::Error::from)
     });
     let mut status = None;
     match handle {
         Ok(handle) => drop(handle.readable().await),
-        // A kernel without them. Accepted: the number might be another's in the moment until below.
+        // A kernel without pidfds. Accepted: the pid may be reused until the next statement.
         Err(_) => status = Some(child.wait().await),
     }
-    family.living().await;
-    *lock(&family.reaped) = true;
+    family.with(Family::before_reaping_leader).await;
     let status = match status {
         Some(status) => status,
         None => child.wait().await,
@@ -117,8 +114,8 @@ async fn wait(mut child: Child, family: Arc<Family>, tell: watch::Sender<Option<
         Ok(status) => described(status),
         Err(error) => format!("it cannot be waited for: {error}"),
     };
-    tell.send_replace(Some(how));
-    // A server that ended by itself is no server any more, so what it left behind goes too.
+    report.send_replace(Some(how));
+    // A server that ended by itself no longer serves, so what it left behind is killed too.
     if !family.stopping.load(Ordering::SeqCst) {
         family.kill_until_gone().await;
     }
@@ -151,20 +148,22 @@ impl ServerProcess for WorkerProcess {
 
     async fn stop(&self, grace: Duration) {
         self.family.stopping.store(true, Ordering::SeqCst);
-        // Before anything can end, so that those whose parents end are known.
-        self.family.living().await;
+        // Before anything ends, so that processes whose parents end are known.
+        self.family.with(Family::look).await;
         self.stdin.close();
         if self.gone_within(grace).await {
             return;
         }
-        self.family.signal(libc::SIGTERM).await;
+        self.family
+            .with(|family| family.signal(libc::SIGTERM))
+            .await;
         if self.gone_within(grace).await {
             return;
         }
         if !self.family.kill_until_gone().await {
             tracing::error!(
                 mcp.server = self.server,
-                "processes of an MCP server do not end"
+                "processes of an MCP server do not end after SIGKILL"
             );
         }
         let _ = timeout(Duration::from_secs(1), self.ended()).await;
@@ -176,8 +175,8 @@ impl ServerProcess for WorkerProcess {
     }
 
     fn pid(&self) -> Option<u32> {
-        let lives = self.ended.borrow().is_none();
-        lives.then_some(self.family.leader.pid.cast_unsigned())
+        let alive = self.ended.borrow().is_none();
+        alive.then_some(self.family.leader.pid().cast_unsigned())
     }
 }
 
@@ -187,86 +186,53 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// A server's process and all that it started.
-struct Family {
-    leader: Found,
-    mark: Mark,
-    /// All that were ever seen: one whose parents have ended is no descendant any more.
-    known: Mutex<HashSet<Found>>,
-    /// The leader's id may be another's by now.
-    reaped: Mutex<bool>,
-    /// Somebody else ends what is left.
+/// The family of a server, shared by those who wait for it and those who kill it.
+struct ServerFamily {
+    leader: Process,
+    /// Held while signals are sent, so that the leader is not reaped meanwhile.
+    family: Mutex<Family>,
+    /// `stop` kills what is left.
     stopping: AtomicBool,
     /// Nothing is left.
     over: AtomicBool,
 }
 
-impl Family {
-    /// Those that live.
-    async fn living(self: &Arc<Self>) -> HashSet<Found> {
-        let family = self.clone();
-        // Reading /proc takes milliseconds on a busy machine.
-        tokio::task::spawn_blocking(move || family.look())
+impl ServerFamily {
+    /// Runs `work` on a blocking thread, since reading `/proc` takes milliseconds on a busy machine.
+    async fn with<T: Default + Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&mut Family) -> T + Send + 'static,
+    ) -> T {
+        let shared = self.clone();
+        tokio::task::spawn_blocking(move || work(&mut lock(&shared.family)))
             .await
             .unwrap_or_default()
     }
 
-    fn look(&self) -> HashSet<Found> {
-        let known = lock(&self.known).clone();
-        let group = match *lock(&self.reaped) {
-            true => Group::MayBeAnothers,
-            false => Group::Ours,
-        };
-        let living = tree::members(self.leader, group, &self.mark, &known);
-        // The dead need not be remembered.
-        lock(&self.known).clone_from(&living);
-        living
-    }
-
-    async fn signal(self: &Arc<Self>, signal: i32) {
-        let living = self.living().await;
-        self.send(&living, signal);
-    }
-
-    fn send(&self, living: &HashSet<Found>, signal: i32) {
-        {
-            // Held, so that it is not collected before the signal is sent.
-            let reaped = lock(&self.reaped);
-            if !*reaped {
-                tree::signal_group(self.leader.pid, signal);
-            }
-        }
-        for process in living {
-            process.signal(signal);
-        }
-    }
-
-    /// Kills what lives, again and again, since it may fork meanwhile. Whether nothing is left.
+    /// Repeats the kill, since processes may fork meanwhile. Returns whether nothing is left.
     async fn kill_until_gone(self: &Arc<Self>) -> bool {
         for _ in 0..KILLS {
-            let living = self.living().await;
-            if living.is_empty() && *lock(&self.reaped) {
+            let gone =
+                |family: &mut Family| !family.signal(libc::SIGKILL) && family.is_leader_reaped();
+            if self.with(gone).await {
                 self.over.store(true, Ordering::SeqCst);
                 return true;
             }
-            self.send(&living, libc::SIGKILL);
-            sleep(LOOK / 4).await;
+            sleep(KILL_PAUSE).await;
         }
         false
     }
 
-    /// The same without waiting, for when there is no time or no runtime: twice, for what was forked
-    /// while the first look was under way.
+    /// Kills without waiting, when there is no time or no runtime. Twice, since processes may fork during the
+    /// first look.
     fn kill(&self) {
         if self.over.load(Ordering::SeqCst) {
             return;
         }
         for _ in 0..2 {
-            let living = self.look();
-            if living.is_empty() {
+            if !lock(&self.family).signal(libc::SIGKILL) {
                 return;
             }
-            self.send(&living, libc::SIGKILL);
         }
     }
 }

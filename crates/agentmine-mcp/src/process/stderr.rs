@@ -1,9 +1,9 @@
-//! The last of what a server writes to stderr.
+//! The end of what a server writes to stderr.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agentmine_process::Tail;
 use agentmine_runtime::config::Secret;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
@@ -11,28 +11,21 @@ use tokio::time::timeout;
 
 use crate::lock;
 
-/// Bytes that are kept.
+/// How much is kept, in bytes.
 const KEPT: usize = 64 * 1024;
-/// How long the last words of a process that has ended may take to arrive.
+/// How long the last output of a process that has ended may take to arrive.
 const LAST_WORDS: Duration = Duration::from_millis(250);
-/// Characters of a line in the debug log.
+/// Maximum length of a line in the debug log, in characters.
 const LOGGED: usize = 500;
-/// Lines of one process in the debug log.
+/// Maximum number of lines of one process in the debug log.
 const MAX_LOGGED: usize = 10_000;
 const CHUNK: usize = 4 * 1024;
 
-/// Read without pause, so that the server never waits for us.
+/// Reads continuously, so that the server never waits for us.
 pub(super) struct Stderr {
-    ring: Arc<Mutex<Ring>>,
+    tail: Arc<Mutex<Tail>>,
     closed: watch::Receiver<bool>,
     secrets: Arc<[Secret]>,
-}
-
-#[derive(Default)]
-struct Ring {
-    bytes: VecDeque<u8>,
-    /// Something was dropped at its beginning.
-    cut: bool,
 }
 
 impl Stderr {
@@ -40,10 +33,10 @@ impl Stderr {
     where
         R: AsyncRead + Send + Unpin + 'static,
     {
-        let ring = Arc::<Mutex<Ring>>::default();
+        let tail = Arc::new(Mutex::new(Tail::new(KEPT)));
         let secrets: Arc<[Secret]> = secrets.into();
         let (close, closed) = watch::channel(false);
-        let (kept, hidden, server) = (ring.clone(), secrets.clone(), server.to_owned());
+        let (kept, hidden, server) = (tail.clone(), secrets.clone(), server.to_owned());
         tokio::spawn(async move {
             let mut chunk = vec![0; CHUNK];
             let mut log = Log::new(hidden);
@@ -59,26 +52,27 @@ impl Stderr {
             close.send_replace(true);
         });
         Self {
-            ring,
+            tail,
             closed,
             secrets,
         }
     }
 
-    /// As text without control characters and without the secrets that the server was given.
+    /// The text, without control characters and without the secrets that the server got.
     pub(super) fn text(&self) -> String {
-        let bytes = lock(&self.ring).whole_lines();
+        let bytes = whole_lines(&lock(&self.tail));
         plain(&bytes, &self.secrets)
     }
 
-    /// Waits a moment for what a process wrote right before its end.
+    /// Waits briefly for what a process wrote right before its end.
     pub(super) async fn last_words(&self) {
         let mut closed = self.closed.clone();
         let _ = timeout(LAST_WORDS, closed.wait_for(|closed| *closed)).await;
     }
 }
 
-/// Lines for the debug log: only whole ones, since half a secret would not be known, and so many.
+/// Lines for the debug log. Only whole lines, since half a secret would not be redacted, and only the first
+/// [`MAX_LOGGED`].
 struct Log {
     secrets: Arc<[Secret]>,
     line: Vec<u8>,
@@ -99,7 +93,7 @@ impl Log {
             if self.left == 0 {
                 return;
             }
-            // One byte more than may be shows that it was too long.
+            // One byte more than allowed shows that it was too long.
             let room = (CHUNK + 1).saturating_sub(self.line.len());
             self.line.extend(piece.iter().take(room));
             if !piece.ends_with(b"\n") {
@@ -115,31 +109,20 @@ impl Log {
             }
             self.line.clear();
             if self.left == 0 {
-                each("(what follows is not logged)");
+                each("(further lines are not logged)");
             }
         }
     }
 }
 
-impl Ring {
-    fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend(bytes);
-        let excess = self.bytes.len().saturating_sub(KEPT);
-        if excess > 0 {
-            self.bytes.drain(..excess);
-            self.cut = true;
-        }
+/// What is kept, from the beginning of a line: a truncated secret would not be redacted.
+fn whole_lines(tail: &Tail) -> Vec<u8> {
+    let mut bytes = tail.to_vec();
+    if tail.dropped() > 0 {
+        let line = bytes.iter().position(|byte| *byte == b'\n');
+        bytes.drain(..line.map_or(bytes.len(), |end| end + 1));
     }
-
-    /// What is kept, from a line's beginning: a secret that was cut would not be known again.
-    fn whole_lines(&self) -> Vec<u8> {
-        let mut bytes: Vec<u8> = self.bytes.iter().copied().collect();
-        if self.cut {
-            let line = bytes.iter().position(|byte| *byte == b'\n');
-            bytes.drain(..line.map_or(bytes.len(), |end| end + 1));
-        }
-        bytes
-    }
+    bytes
 }
 
 fn plain(bytes: &[u8], secrets: &[Secret]) -> String {
@@ -167,7 +150,7 @@ mod tests {
         let stderr = Stderr::read("a", std::io::Cursor::new(text), Vec::new());
         stderr.last_words().await;
         assert_eq!(stderr.text(), "last line\n");
-        assert_eq!(lock(&stderr.ring).bytes.len(), KEPT);
+        assert_eq!(lock(&stderr.tail).to_vec().len(), KEPT);
     }
 
     #[test]
@@ -188,7 +171,7 @@ mod tests {
             lines.push(line.to_owned())
         });
         assert_eq!(lines.len(), MAX_LOGGED + 1);
-        assert_eq!(lines.last().unwrap(), "(what follows is not logged)");
+        assert_eq!(lines.last().unwrap(), "(further lines are not logged)");
     }
 
     #[tokio::test]

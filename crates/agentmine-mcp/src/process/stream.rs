@@ -1,7 +1,7 @@
-//! A server's stdin and stdout as one stream, whose writing half really closes.
+//! A server's stdin and stdout as one stream, whose writing half can be closed.
 //!
-//! A child's stdin closes when it is dropped and not before; most servers end at that. So it can be
-//! closed from outside too, whoever holds the stream.
+//! A child's stdin closes only when it is dropped, and most servers exit when it closes. So it can also be
+//! closed from outside, whoever holds the stream.
 
 use std::io;
 use std::pin::Pin;
@@ -13,13 +13,13 @@ use tokio::process::{ChildStdin, ChildStdout};
 
 use crate::lock;
 
-/// A server's stdin, closed when the first of those who may do so does.
+/// A server's stdin. Any clone can close it.
 #[derive(Clone)]
 pub(super) struct Stdin(Arc<Mutex<State>>);
 
 struct State {
     pipe: Option<ChildStdin>,
-    /// Who waits for a server that does not read.
+    /// The task that waits for a server that does not read.
     writing: Option<Waker>,
 }
 

@@ -124,7 +124,7 @@ async fn what_cannot_be_started_says_why() {
         ("./absent", "was not found"),
         ("/tmp", "is a folder"),
         ("./plain", "is not executable"),
-        ("./orphan", "an interpreter that is not there"),
+        ("./orphan", "the interpreter in the first line of"),
     ] {
         let error = try_launch(folder.path(), &[program]).await.err().unwrap();
         let McpError::Process {

@@ -1,16 +1,17 @@
 //! The guest's stdin and stdout, from the engine's stream of an exec.
 
-use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use agentmine_process::Tail;
 use bollard::container::LogOutput;
 use bollard::errors::Error;
 use bytes::{Buf as _, Bytes};
 use futures::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+/// How much of the guest's stderr is kept, in bytes.
 const STDERR_KEPT: usize = 2048;
 
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
@@ -21,7 +22,7 @@ pub(crate) struct ExecIo {
     output: Output,
     input: Input,
     current: Bytes,
-    stderr: VecDeque<u8>,
+    stderr: Tail,
 }
 
 impl ExecIo {
@@ -30,21 +31,16 @@ impl ExecIo {
             output,
             input,
             current: Bytes::new(),
-            stderr: VecDeque::new(),
+            stderr: Tail::new(STDERR_KEPT),
         }
-    }
-
-    fn keep_stderr(&mut self, message: &Bytes) {
-        self.stderr.extend(message);
-        let over = self.stderr.len().saturating_sub(STDERR_KEPT);
-        self.stderr.drain(..over);
     }
 }
 
 impl Drop for ExecIo {
     fn drop(&mut self) {
-        if !self.stderr.is_empty() {
-            let text = String::from_utf8_lossy(self.stderr.make_contiguous()).into_owned();
+        let kept = self.stderr.to_vec();
+        if !kept.is_empty() {
+            let text = String::from_utf8_lossy(&kept);
             tracing::debug!(guest.stderr = %text.trim(), "a guest ended and left output on stderr");
         }
     }
@@ -58,7 +54,7 @@ impl AsyncRead for ExecIo {
     ) -> Poll<io::Result<()>> {
         while self.current.is_empty() {
             match ready!(self.output.as_mut().poll_next(cx)) {
-                Some(Ok(LogOutput::StdErr { message })) => self.keep_stderr(&message),
+                Some(Ok(LogOutput::StdErr { message })) => self.stderr.push(&message),
                 Some(Ok(
                     LogOutput::StdOut { message }
                     | LogOutput::Console { message }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use tokio::process::Child;
 
-use super::process::Identity;
+use super::process::{continue_tree, kill_tree, stop_tree};
 use super::state::{self, Record};
 use crate::client::Control;
 use crate::error::SandboxError;
@@ -50,12 +50,12 @@ impl Control for LocalControl {
     }
 
     async fn pause(&self) -> Result<(), SandboxError> {
-        self.record.process.map_or(Ok(()), Identity::stop_tree)
+        self.record.process.map_or(Ok(()), stop_tree)
     }
 
     async fn unpause(&self) -> Result<(), SandboxError> {
         if let Some(process) = self.record.process {
-            process.continue_tree();
+            continue_tree(process);
         }
         Ok(())
     }
@@ -67,7 +67,7 @@ impl Control for LocalControl {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(process) = self.record.process {
-            process.kill_tree().await;
+            kill_tree(process).await;
         }
         if let Some(mut child) = child {
             let _ = child.kill().await;

@@ -18,6 +18,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Instant;
 
+use agentmine_process::Process;
 use agentmine_runtime::config::CommandExecutor;
 use async_trait::async_trait;
 use tokio::process::Child;
@@ -132,7 +133,7 @@ impl LocalBackend {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = process::spawn(command).await?;
-        record.process = process::identity(child.id());
+        record.process = child.id().and_then(|pid| Process::of(pid.cast_signed()));
         record.save(folder)?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(SandboxError::Gone(

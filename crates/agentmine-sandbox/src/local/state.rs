@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentmine_domain::{Epoch, TaskId};
+use agentmine_process::Process;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::process::Identity;
+use super::process::kill_tree;
 use crate::backend::SandboxSpec;
 use crate::error::SandboxError;
 use crate::name::PREFIX;
@@ -24,7 +25,7 @@ pub(crate) struct Record {
     pub(crate) epoch: Option<Epoch>,
     pub(crate) created_at: DateTime<Utc>,
     /// The process whose end ends the jail.
-    pub(crate) process: Option<Identity>,
+    pub(crate) process: Option<Process>,
 }
 
 impl Record {
@@ -120,7 +121,7 @@ pub(crate) async fn remove(state_dir: &Path, name: &str) -> Result<(), SandboxEr
     for attempt in 0..TRIES {
         tokio::time::sleep(Duration::from_millis(200) * attempt).await;
         if let Some(process) = read(&folder).and_then(|record| record.process) {
-            process.kill_tree().await;
+            kill_tree(process).await;
         }
         let folder = folder.clone();
         let deleted = tokio::task::spawn_blocking(move || delete(&folder)).await;
