@@ -335,7 +335,6 @@ fn sandbox_may_be_gone(error: &McpError) -> bool {
             CallFault::Unavailable(_) => true,
             CallFault::Timeout { .. } => false,
         },
-        McpError::Configuration { .. } => false,
     }
 }
 

@@ -1,8 +1,8 @@
-//! What a server may ask of us, and the traits that answer it.
+//! The requests of a server to the client, and the traits that answer them.
 //!
-//! A capability is declared to a server only where it is implemented: sampling with a [`SamplingHandler`]
-//! where the configuration allows it, elicitation with an [`Elicitation`] that takes questions. Any other
-//! request is answered with the protocol's error.
+//! A capability is declared to a server only if it is implemented: sampling by a [`SamplingHandler`] if the
+//! configuration allows it, elicitation by an [`Elicitation`] that takes questions. Other requests get the
+//! protocol's error.
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -10,8 +10,8 @@ use serde_json::Value;
 /// Makes model calls for a server.
 #[async_trait]
 pub trait SamplingHandler: Send + Sync + 'static {
-    /// Answers `sampling/createMessage`: gets its params as the server sent them, returns its result. The
-    /// request is hostile, and so may be the server's use of the answer.
+    /// Answers `sampling/createMessage`: its params, as the server sent them, to its result. The request is
+    /// hostile, and so may be the server's use of the answer.
     ///
     /// # Errors
     /// The message of the error that the server gets.
@@ -21,10 +21,10 @@ pub trait SamplingHandler: Send + Sync + 'static {
 /// Asks a person a server's question, or answers it by a rule.
 #[async_trait]
 pub trait Elicitation: Send + Sync + 'static {
-    /// Answers a question. Meanwhile only the total time limit of the server's call counts.
+    /// Answers a question. In the meantime only the total time limit of the server's call applies.
     async fn ask(&self, server: &str, question: Question) -> Answer;
 
-    /// Whether questions reach a person. `false`: the capability is not declared.
+    /// Whether a person can answer. `false`: the capability is not declared.
     fn takes_questions(&self) -> bool {
         true
     }

@@ -1,23 +1,19 @@
-//! What can go wrong with a server, in the five kinds of the specification (spec 002 §4.3).
+//! Errors of servers, in the kinds of the specification (spec 002 §4.3). Faults of the configuration, the
+//! fifth kind, are [`ConfigFault`]s.
 //!
-//! `Display` is the message of spec 002 §4.1 in English, with what was seen; [`McpError::hint`] is the next
-//! step for a person; [`McpError::for_model`] is the error as the model gets it. A server's own words in it
-//! are shortened, and it contains no secrets.
+//! `Display` is the message of spec 002 §4.1; [`McpError::hint`] is the next step for a person;
+//! [`McpError::for_model`] is the error for the model. A server's own words in it are shortened, and it
+//! contains no secrets.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// A failure of a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum McpError {
-    /// A configuration file, or one entry of it, cannot be used.
-    #[error("the MCP configuration could not be loaded: {fault}")]
-    Configuration {
-        /// What is wrong, and where.
-        fault: ConfigFault,
-    },
     /// The server's process.
     #[error("MCP server '{server}' {what}: {detail}")]
     Process {
@@ -59,17 +55,17 @@ pub enum McpError {
 }
 
 /// A fault of a configuration file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConfigFault {
     /// The file.
     pub file: PathBuf,
-    /// Counted from 1, if it is known.
+    /// From 1, if known.
     pub line: Option<usize>,
     /// Such as `mcpServers.github.command.1`; empty for the file as a whole.
     pub field: String,
     /// What was seen, and what was expected.
     pub detail: String,
-    /// The server that is left out for it; `None` where none is, or the file as a whole.
+    /// The server that is left out because of it, if any.
     pub server: Option<String>,
 }
 
@@ -87,24 +83,17 @@ impl std::fmt::Display for ConfigFault {
 }
 
 /// What happened to a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessFault {
     /// It could not be started, or ended before it was connected.
+    #[error("could not be started")]
     Start,
     /// It ended without being asked to.
+    #[error("ended unexpectedly")]
     Ended,
-    /// It crashed too often, and is not started again.
+    /// It crashed too often and is not restarted.
+    #[error("was given up")]
     GivenUp,
-}
-
-impl std::fmt::Display for ProcessFault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Start => "could not be started",
-            Self::Ended => "ended unexpectedly",
-            Self::GivenUp => "was given up",
-        })
-    }
 }
 
 /// Why a request failed on a server that runs.
@@ -126,7 +115,6 @@ impl McpError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Configuration { .. } => "mcp_configuration_error",
             Self::Process { .. } => "mcp_process_error",
             Self::Connection { .. } => "mcp_connection_error",
             Self::Protocol { .. } => "mcp_protocol_error",
@@ -137,35 +125,25 @@ impl McpError {
     /// The next step, for a person.
     #[must_use]
     pub fn hint(&self) -> String {
+        let (Self::Process { server, .. }
+        | Self::Connection { server, .. }
+        | Self::Protocol { server, .. }
+        | Self::ToolExecution { server, .. }) = self;
+        let doctor = format!("`agentmine mcp doctor {server}`");
         match self {
-            Self::Configuration { fault } => {
-                format!(
-                    "correct {}; the other servers are not affected",
-                    fault.file.display()
-                )
-            }
             Self::Process {
-                server,
                 what: ProcessFault::Start,
                 ..
-            } => {
-                format!(
-                    "check `command` of {server:?}; `agentmine mcp doctor {server}` shows its stderr"
-                )
+            } => format!("check `command` of {server:?}; {doctor} shows its stderr"),
+            Self::Process { .. } | Self::Protocol { .. } => {
+                format!("{doctor} starts it and shows its stderr")
             }
-            Self::Process { server, .. } | Self::Protocol { server, .. } => {
-                format!("`agentmine mcp doctor {server}` starts it and shows its stderr")
+            Self::Connection { .. } => {
+                format!("check that {server:?} speaks MCP; {doctor} shows how it starts")
             }
-            Self::Connection { server, .. } => {
-                format!(
-                    "check that {server:?} speaks MCP; `agentmine mcp doctor {server}` shows how it starts"
-                )
-            }
-            Self::ToolExecution { server, .. } => {
-                format!(
-                    "`agentmine mcp tools {server}` shows its tools; a longer `timeoutSeconds` gives it more time"
-                )
-            }
+            Self::ToolExecution { .. } => format!(
+                "`agentmine mcp tools {server}` shows its tools; a longer `timeoutSeconds` gives it more time"
+            ),
         }
     }
 
@@ -209,9 +187,8 @@ mod tests {
             server: Some("a".into()),
         };
         assert_eq!(
-            McpError::Configuration { fault }.to_string(),
-            "the MCP configuration could not be loaded: mcp_config.json:7: mcpServers.a.command: \
-             a number, where a list was expected"
+            fault.to_string(),
+            "mcp_config.json:7: mcpServers.a.command: a number, where a list was expected"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! How a server's process is started: on the worker, or in a sandbox.
+//! Starts a server's process, on the worker or in a sandbox.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,8 +22,8 @@ pub trait Launcher: Send + Sync + 'static {
     /// [`McpError::Process`] where it does not start.
     async fn launch(&self, server: &ServerConfig) -> Result<Launched, McpError>;
 
-    /// The files of the server's program on this machine, as far as its command names them. When one
-    /// changes, the server is started again.
+    /// The files of the server's program on this machine that its command names, the program first. When one
+    /// changes, the server is restarted.
     fn files(&self, server: &ServerConfig) -> Vec<PathBuf> {
         let _ = server;
         Vec::new()
@@ -34,23 +34,22 @@ pub trait Launcher: Send + Sync + 'static {
 pub struct Launched {
     /// Its stdin (write) and stdout (read). Dropping it closes both.
     pub stream: Box<dyn ServerStream>,
-    /// The process at its other end.
+    /// The server's process.
     pub process: Box<dyn ServerProcess>,
 }
 
-/// A server's process, with everything that it started. Dropping it kills all of it.
+/// A server's process, with everything that it started. Dropping it kills all of them.
 #[async_trait]
 pub trait ServerProcess: Send + Sync + 'static {
     /// The end of its stderr, at most 64 KiB: hostile text, without our secrets.
     async fn stderr(&self) -> String;
-    /// Resolves when the process has ended, with how it ended: `exit code 1`, `signal 9`. Pending for ever
-    /// where that cannot be observed; then the end of the stream counts.
+    /// Resolves when the process has ended, to how it ended: `exit code 1`, `signal 9`. Pending for ever if that
+    /// cannot be observed; then the end of the stream counts.
     async fn ended(&self) -> String;
-    /// Ends it: closes its stdin, sends SIGTERM after `grace` and SIGKILL after another, to the whole group.
+    /// Closes its stdin, sends SIGTERM after `grace` and SIGKILL after another `grace`, to the whole group.
     /// Returns when nothing of it is left.
     async fn stop(&self, grace: Duration);
-    /// Sends SIGKILL without waiting, for when there is no time or no runtime. Dropping the process must do
-    /// the same.
+    /// Sends SIGKILL without waiting. Dropping the process must do the same.
     fn kill(&self) {}
     /// Its process id, if it is a process of this machine.
     fn pid(&self) -> Option<u32>;

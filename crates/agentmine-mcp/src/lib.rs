@@ -15,13 +15,13 @@ mod ask;
 mod client;
 mod error;
 mod launch;
-mod listing;
 mod manager;
 mod names;
 mod output;
 mod process;
 mod schema;
 mod server;
+mod text;
 mod types;
 mod watch;
 
@@ -33,7 +33,7 @@ pub use client::{CallOptions, CallProgress, Client, ConnectOptions};
 pub use error::{CallFault, ConfigFault, McpError, ProcessFault};
 pub use launch::{Launched, Launcher, ServerProcess, ServerStream};
 pub use manager::{Catalog, Manager};
-pub use names::{WireTable, wire_names};
+pub use names::WireTable;
 pub use process::{ALLOWED_ENV, WorkerLauncher};
 pub use server::{
     Changed, ClientRoots, Launchers, ManagerPolicy, Notice, NoticeKind, ServerState, ServerStatus,

@@ -12,106 +12,79 @@ use sha2::{Digest, Sha256};
 const MAX_NAME: usize = 64;
 const HASH_DIGITS: usize = 10;
 
-/// Wire name to (server, tool), and back.
+/// The wire names of tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WireTable {
-    by_wire: BTreeMap<String, (String, String)>,
-    by_tool: BTreeMap<(String, String), String>,
-}
+pub struct WireTable(BTreeMap<String, ToolKey>);
 
-/// The table of these (server, tool) pairs.
-#[must_use]
-pub fn wire_names<S: AsRef<str>, T: AsRef<str>>(tools: &[(S, T)]) -> WireTable {
-    WireTable::default().with_tools(tools)
-}
+/// A server and its tool.
+type ToolKey = (String, String);
 
 impl WireTable {
-    /// A table of tools with fixed names, as (wire name, server, tool): the built-in ones. Add the others
-    /// with [`Self::with_tools`].
-    #[must_use]
-    pub fn with_fixed<W, S, T>(fixed: &[(W, S, T)]) -> Self
-    where
-        W: AsRef<str>,
-        S: AsRef<str>,
-        T: AsRef<str>,
-    {
-        let mut table = Self::default();
-        for (wire, server, tool) in fixed {
-            let tool = (server.as_ref().to_owned(), tool.as_ref().to_owned());
-            table.insert(wire.as_ref().to_owned(), tool);
-        }
-        table
-    }
-
-    /// Adds these (server, tool) pairs. A pair that is in the table already keeps its name.
-    #[must_use]
-    pub fn with_tools<S: AsRef<str>, T: AsRef<str>>(mut self, tools: &[(S, T)]) -> Self {
-        let new: BTreeSet<(String, String)> = tools
-            .iter()
-            .map(|(server, tool)| (server.as_ref().to_owned(), tool.as_ref().to_owned()))
-            .filter(|tool| !self.by_tool.contains_key(tool))
+    /// The table of the built-in tools, as (wire name, server, tool), and of other tools. A built-in tool keeps
+    /// its name.
+    pub(crate) fn new(
+        fixed: &[(String, String, String)],
+        tools: impl IntoIterator<Item = ToolKey>,
+    ) -> Self {
+        let fixed = fixed.iter().cloned();
+        let mut by_wire: BTreeMap<String, ToolKey> = fixed
+            .map(|(wire, server, tool)| (wire, (server, tool)))
             .collect();
-        let mut wanted: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+        let mut new: BTreeSet<ToolKey> = tools.into_iter().collect();
+        new.retain(|tool| !by_wire.values().any(|fixed| fixed == tool));
+        let mut wanted: BTreeMap<String, Vec<ToolKey>> = BTreeMap::new();
         for tool in new {
             wanted.entry(plain(&tool)).or_default().push(tool);
         }
-        let mut shortened = Vec::new();
+        let mut to_hash = Vec::new();
         for (wire, mut tools) in wanted {
+            let is_free = wire.len() <= MAX_NAME && !by_wire.contains_key(&wire);
             match (tools.len(), tools.pop()) {
-                (1, Some(tool)) if wire.len() <= MAX_NAME && !self.by_wire.contains_key(&wire) => {
-                    self.insert(wire, tool);
-                }
-                (_, last) => shortened.extend(tools.into_iter().chain(last)),
+                (1, Some(tool)) if is_free => drop(by_wire.insert(wire, tool)),
+                (_, last) => to_hash.extend(tools.into_iter().chain(last)),
             }
         }
-        for tool in shortened {
-            let mut wire = hashed(&tool, 0);
-            // Whoever chooses the names can make ten digits collide.
-            let mut round = 1;
-            while self.by_wire.contains_key(&wire) {
-                wire = hashed(&tool, round);
-                round += 1;
-            }
-            self.insert(wire, tool);
+        for tool in to_hash {
+            // A server can choose names whose ten digits collide.
+            let mut wires = (0..).map(|round| hashed(&tool, round));
+            let wire = wires.find(|wire| !by_wire.contains_key(wire));
+            by_wire.extend(wire.map(|wire| (wire, tool)));
         }
-        self
-    }
-
-    /// The wire name of a tool.
-    #[must_use]
-    pub fn wire(&self, server: &str, tool: &str) -> Option<&str> {
-        let key = (server.to_owned(), tool.to_owned());
-        self.by_tool.get(&key).map(String::as_str)
+        Self(by_wire)
     }
 
     /// The (server, tool) that a wire name stands for.
     #[must_use]
     pub fn resolve(&self, wire: &str) -> Option<(&str, &str)> {
-        let (server, tool) = self.by_wire.get(wire)?;
+        let (server, tool) = self.0.get(wire)?;
         Some((server, tool))
     }
 
-    /// All of it as (wire name, server, tool), sorted by wire name: the same tools always make the
-    /// same prompt.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &str)> {
-        self.by_wire
-            .iter()
-            .map(|(wire, (server, tool))| (wire.as_str(), server.as_str(), tool.as_str()))
-    }
-
-    fn insert(&mut self, wire: String, tool: (String, String)) {
-        self.by_tool.insert(tool.clone(), wire.clone());
-        self.by_wire.insert(wire, tool);
+    /// All of it as (wire name, server, tool), sorted by wire name: the same tools always make the same
+    /// prompt.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let all = self.0.iter();
+        all.map(|(wire, (server, tool))| (wire.as_str(), server.as_str(), tool.as_str()))
     }
 }
 
-fn plain((server, tool): &(String, String)) -> String {
+/// The wire name of a tool that shares it with no other.
+pub(crate) fn wire_name(server: &str, tool: &str) -> String {
+    let tool = (server.to_owned(), tool.to_owned());
+    let plain = plain(&tool);
+    match plain.len() <= MAX_NAME {
+        true => plain,
+        false => hashed(&tool, 0),
+    }
+}
+
+fn plain((server, tool): &ToolKey) -> String {
     format!("mcp__{}__{}", allowed(server), allowed(tool))
 }
 
-fn hashed(tool: &(String, String), round: usize) -> String {
+fn hashed(tool: &ToolKey, round: usize) -> String {
     let mut hash = Sha256::new();
-    // Names have no NUL, so no two tools have the same input.
+    // Names have no NUL, so the inputs of two tools differ.
     hash.update(format!("{}\0{}", tool.0, tool.1));
     if round > 0 {
         hash.update(format!("\0{round}"));
@@ -137,6 +110,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn wire_names<S: AsRef<str>, T: AsRef<str>>(tools: &[(S, T)]) -> WireTable {
+        let tools = tools.iter();
+        let owned = |(server, tool): &(S, T)| (server.as_ref().into(), tool.as_ref().into());
+        WireTable::new(&[], tools.map(owned))
+    }
+
+    impl WireTable {
+        fn wire(&self, server: &str, tool: &str) -> Option<&str> {
+            let mut all = self.iter();
+            let found = all.find(|(_, by, name)| (*by, *name) == (server, tool));
+            found.map(|(wire, ..)| wire)
+        }
+    }
 
     #[test]
     fn plain_names_are_readable() {
@@ -174,11 +161,14 @@ mod tests {
 
     #[test]
     fn fixed_names_stay_and_others_give_way() {
-        let table = WireTable::with_fixed(&[
+        let fixed = [
             ("text_editor", "text-editor", "text_editor"),
             ("mcp__a__b", "built-in", "b"),
-        ])
-        .with_tools(&[("text-editor", "text_editor"), ("a", "b")]);
+        ];
+        let fixed = fixed.map(|(wire, by, tool)| (wire.into(), by.into(), tool.into()));
+        let tools = [("text-editor", "text_editor"), ("a", "b")];
+        let tools = tools.map(|(server, tool)| (server.into(), tool.into()));
+        let table = WireTable::new(&fixed, tools);
         assert_eq!(
             table.wire("text-editor", "text_editor"),
             Some("text_editor")

@@ -1,30 +1,33 @@
-//! What servers offer and return, as the rest of the program sees it.
+//! What servers offer and return.
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::output::weight;
+use crate::text::weight;
 
-/// A tool as a server describes it, checked, and in a form that model APIs accept.
-#[derive(Debug, Clone, PartialEq)]
+/// A tool of a server, validated and in a form that model APIs accept.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Tool {
     /// Its name on the server.
     pub name: String,
     /// What it does; capped.
     pub description: String,
-    /// JSON Schema of its arguments, without what model APIs refuse.
+    /// JSON Schema of its arguments, as model APIs accept it.
     pub input_schema: Value,
     /// JSON Schema of its structured results, as the server gave it.
     pub output_schema: Option<Value>,
-    /// Hints such as `readOnlyHint`. They are the server's own claims, so never a reason to trust it.
+    /// Hints such as `readOnlyHint`. The server claims them, so they are no reason to trust it.
     pub annotations: Value,
 }
 
-/// Something that can be read, or a template of such things.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A resource, or a template of resources.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Resource {
-    /// What to read it by; of a template, an RFC 6570 URI template.
+    /// Its URI; for a template, an RFC 6570 URI template.
     pub uri: String,
     /// For people.
     pub name: String,
@@ -35,9 +38,9 @@ pub struct Resource {
 }
 
 /// A prompt that a server offers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Prompt {
-    /// What to get it by.
+    /// Its name on the server.
     pub name: String,
     /// What it is; may be empty.
     pub description: String,
@@ -46,7 +49,7 @@ pub struct Prompt {
 }
 
 /// An argument of a prompt.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PromptArgument {
     /// Its name.
     pub name: String,
@@ -56,8 +59,8 @@ pub struct PromptArgument {
     pub required: bool,
 }
 
-/// All that a server offers. Each list is sorted, so that equal offers are equal values.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// Everything that a server offers. The lists are sorted, so equal offers are equal values.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Offer {
     /// By name.
     pub tools: Vec<Tool>,
@@ -67,43 +70,21 @@ pub struct Offer {
     pub templates: Vec<Resource>,
     /// By name.
     pub prompts: Vec<Prompt>,
-    /// Entries that were left out, each with the reason, for a person:
-    /// `tool "x": its inputSchema is not an object`.
+    /// Entries that were left out, with the reason: `tool "x": its inputSchema is not an object`.
     pub left_out: Vec<String>,
 }
 
 impl Offer {
-    /// About how many bytes of memory it takes.
+    /// Estimated bytes of memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        let Self {
-            tools,
-            resources,
-            templates,
-            prompts,
-            left_out,
-        } = self;
-        let texts = |texts: &[&str]| 64 + texts.iter().map(|text| text.len()).sum::<usize>();
-        let tools = tools.iter().map(|it| {
-            let output = it.output_schema.as_ref().map_or(0, weight);
-            let schemas = weight(&it.input_schema) + output + weight(&it.annotations);
-            texts(&[&it.name, &it.description]) + schemas
-        });
-        let resources = resources.iter().chain(templates);
-        let resources = resources.map(|it| texts(&[&it.uri, &it.name, &it.description]));
-        let prompts = prompts.iter().map(|it| {
-            let arguments = it.arguments.iter();
-            let arguments = arguments.map(|it| texts(&[&it.name, &it.description]));
-            texts(&[&it.name, &it.description]) + arguments.sum::<usize>()
-        });
-        let left_out = left_out.iter().map(String::len);
-        tools.chain(resources).chain(prompts).chain(left_out).sum()
+        weight(&json!(self))
     }
 }
 
-/// What a call returned, as the model gets it.
+/// The result of a call, as the model gets it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutput {
-    /// All of the result as text, capped.
+    /// The whole result as text, capped.
     pub text: String,
     /// Whether the tool failed.
     pub is_error: bool,
@@ -120,10 +101,10 @@ pub enum Era {
     Stateless,
 }
 
-/// What a server says of itself, and how it was reached.
+/// The result of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Greeting {
-    /// Its own name for itself, shortened; empty where it gives none.
+    /// The server's own name, shortened; empty if it has none.
     pub name: String,
     /// Its own version.
     pub version: String,
@@ -131,25 +112,21 @@ pub struct Greeting {
     pub protocol: String,
     /// Its era.
     pub era: Era,
-    /// What it declares of `tools`, `resources`, `prompts`, `logging`, `completions`.
-    pub capabilities: Vec<String>,
-    /// Its instructions for the model, capped; a server's own words.
-    pub instructions: String,
 }
 
-/// How far a server is trusted.
+/// The limits of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct McpLimits {
     /// For process start, handshake and first listing together.
     pub start: Duration,
     /// For one request without progress.
     pub call: Duration,
-    /// For one request in all, however much progress it reports.
+    /// For one request in total, regardless of progress.
     pub total: Duration,
-    /// Bytes of one line (or event) from the server. A longer one ends the connection. A body of JSON
-    /// over HTTP is bounded by 16 MiB.
+    /// Bytes of one line (or event) from the server. A longer one ends the connection. A JSON body over HTTP
+    /// is limited to 16 MiB.
     pub max_line: usize,
-    /// Bytes of one call's text: the start and the end are kept.
+    /// Bytes of the text of one call: its start and its end are kept.
     pub max_output: usize,
 }
 

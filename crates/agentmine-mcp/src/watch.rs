@@ -1,8 +1,8 @@
-//! Watching the files of a server's program.
+//! Watches the files of a server's program.
 //!
-//! Their metadata is looked at every second, through links, on whatever file system. What counts is content:
-//! a file that is only touched, or is gone for a moment, has not changed. Accepted: of a file larger than
-//! [`MAX_HASHED`] only size, time and number are compared.
+//! Their metadata is read every second, through links, on any file system. Only changes of the content count,
+//! not of the times, nor that a file is missing for a moment. Accepted: of a file larger than [`MAX_HASHED`]
+//! only size, time and inode are compared.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 
-/// Between two looks.
+/// Between two checks.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A file must stay as it is for this long before it is read: programs are written in pieces.
+/// A file must be unchanged for this long before it is read: programs are written in pieces.
 const QUIET: Duration = Duration::from_millis(300);
-/// A change within this time of another may leave a file's times as they are.
+/// A change within this time of another may not change a file's times.
 const COARSE: Duration = Duration::from_secs(2);
 const MAX_HASHED: u64 = 1024 * 1024;
 
@@ -48,7 +48,7 @@ impl Watched {
     }
 }
 
-/// Whether a file is not what it was; from then on it is known as it is.
+/// Whether a file has changed since it was last checked.
 async fn differs(file: &Path, known: &mut Option<Print>) -> bool {
     let Some(meta) = Meta::of(file).await else {
         return false;
@@ -70,7 +70,7 @@ async fn differs(file: &Path, known: &mut Option<Print>) -> bool {
     !same
 }
 
-/// What a file is known by.
+/// The state of a file.
 struct Print {
     meta: Meta,
     /// `None`: it is too large, or cannot be read.

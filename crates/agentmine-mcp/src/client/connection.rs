@@ -1,13 +1,12 @@
 //! The task that owns a connection's transport and speaks JSON-RPC over it.
 //!
-//! - A connection ends once. The first reason stays, and every request that is open then fails with it.
-//! - Whatever a server sends, its cost is bounded: changes are counted, progress and logs that nobody
-//!   takes are dropped, at most [`MAX_OPEN`] of its requests are answered at a time, and a response
-//!   that matches no open request (wrong id, sent twice, too late) is dropped.
-//! - Messages of ours are written in the order in which they were given.
+//! - A connection ends once. The first reason is kept, and all open requests fail with it.
+//! - The cost of a hostile server is limited: changes are counted, unwanted progress and logs are dropped,
+//!   at most [`MAX_OPEN`] of its requests are answered at a time, and a response that matches no open
+//!   request (wrong id, sent twice, too late) is dropped.
+//! - Our messages are written in the order in which they were given.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
@@ -24,23 +23,24 @@ use rmcp::transport::Transport;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::CallProgress;
 use super::ending::Ending;
 use super::handler::RequestHandler;
-use crate::output::{shortened, weight};
+use super::options::CallProgress;
+use crate::text::{shortened, weight};
 use crate::{Era, lock};
 
-/// Requests of a server that are being answered, the writing of the answers included.
+/// Requests of a server whose answers are not yet written.
 const MAX_OPEN: usize = 1_000;
 /// Bytes of the id of a server's request.
 const MAX_ID: usize = 256;
-/// Bytes in memory of a server's request: several are open at a time, for long.
+/// Bytes in memory of a server's request: several may be open for a long time.
 const MAX_REQUEST: usize = 4 * 1024 * 1024;
 /// Log messages that are kept.
 const MAX_LOGS: usize = 100;
-/// Marks an error that rmcp makes up for a response that never came over HTTP.
+/// In the data of an error that rmcp creates when a response over HTTP is incomplete.
 const NEVER_CAME: &str = "io.modelcontextprotocol/transportClosed";
 
 /// What the task, the handle and the client share.
@@ -58,11 +58,12 @@ pub(super) struct Shared {
 /// A server's response: its result, or its refusal.
 pub(super) type Response = Result<ServerResult, ErrorData>;
 
-/// What the handle asks of the task.
+/// A command of the handle to the task.
 pub(super) enum Command {
     Request(i64, Box<ClientRequest>, Waiting),
-    /// The response is not waited for any longer.
+    /// Nobody waits for the response any more.
     Abandon(i64, Cancel),
+    /// Send `notifications/initialized`. If that fails, the connection ends.
     Initialized,
     /// The handshake is done.
     Settle(Era),
@@ -75,10 +76,12 @@ pub(super) enum Cancel {
     No,
 }
 
-/// Who waits for a response. An error says why there is none.
+/// Where a response goes. An error is the reason why there is none.
 pub(super) struct Waiting {
     pub(super) response: oneshot::Sender<Result<Response, String>>,
-    pub(super) progress: mpsc::Sender<CallProgress>,
+    /// When the server last reported progress.
+    pub(super) alive: watch::Sender<Instant>,
+    pub(super) progress: Option<mpsc::Sender<CallProgress>>,
 }
 
 /// The task that owns the transport.
@@ -89,7 +92,8 @@ pub(super) struct Connection<T> {
     era: Option<Era>,
     /// Our requests without a response.
     waiting: HashMap<i64, Waiting>,
-    sends: FuturesUnordered<BoxFuture<'static, Sent>>,
+    /// Messages that are being written; an error is the reason why one could not be.
+    sends: FuturesUnordered<BoxFuture<'static, (Sent, Result<(), String>)>>,
     /// The server's requests that are being answered.
     answers: JoinSet<(RequestId, ClientJsonRpcMessage)>,
     answering: HashMap<RequestId, AbortHandle>,
@@ -98,10 +102,10 @@ pub(super) struct Connection<T> {
     closed: CancellationToken,
 }
 
-/// What was written, or could not be.
+/// A message of ours.
 enum Sent {
-    Request(i64, Result<(), String>),
-    Initialized(Result<(), String>),
+    Request(i64),
+    Initialized,
     Cancellation,
     Answer,
 }
@@ -123,19 +127,19 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
     }
 
     pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
-        let ended = self.shared.ending.token().clone();
+        let ending = self.shared.ending.clone();
         loop {
             // Each branch loses nothing when it is dropped.
             tokio::select! {
                 biased;
-                () = ended.cancelled() => break,
-                Some(sent) = self.sends.next() => self.sent(sent),
+                _ = ending.wait() => break,
+                Some((sent, result)) = self.sends.next() => self.sent(sent, result),
                 Some(answer) = self.answers.join_next() => {
                     // A handler that panicked leaves its request without an answer.
                     if let Ok((id, answer)) = answer {
                         self.answering.remove(&id);
                         self.unsent += 1;
-                        self.send(answer, |_| Sent::Answer);
+                        self.send(answer, Sent::Answer);
                     }
                 }
                 command = commands.recv() => match command {
@@ -146,8 +150,8 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
                     Some(message) => self.receive(message),
                     None => {
                         // A failure to send says more than the end.
-                        while let Some(Some(sent)) = self.sends.next().now_or_never() {
-                            self.sent(sent);
+                        while let Some(Some((sent, result))) = self.sends.next().now_or_never() {
+                            self.sent(sent, result);
                         }
                         self.shared.ending.end("it has ended");
                     }
@@ -165,7 +169,7 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
             Command::Request(id, request, waiting) => {
                 self.waiting.insert(id, waiting);
                 let message = JsonRpcMessage::request(*request, RequestId::Number(id));
-                self.send(message, move |result| Sent::Request(id, result));
+                self.send(message, Sent::Request(id));
             }
             Command::Initialized => {
                 let initialized = InitializedNotification::default();
@@ -179,36 +183,32 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
                         CancelledNotificationParam::new(Some(RequestId::Number(id)), reason);
                     let message =
                         JsonRpcMessage::notification(CancelledNotification::new(params).into());
-                    self.send(message, |_| Sent::Cancellation);
+                    self.send(message, Sent::Cancellation);
                 }
             }
             Command::Settle(era) => self.era = Some(era),
         }
     }
 
-    fn send(
-        &mut self,
-        message: ClientJsonRpcMessage,
-        then: impl FnOnce(Result<(), String>) -> Sent + Send + 'static,
-    ) {
+    fn send(&mut self, message: ClientJsonRpcMessage, sent: Sent) {
         let sending = self.transport.send(message);
-        let told = |error: &dyn Display| shortened(&error.to_string());
         self.sends.push(Box::pin(async move {
-            then(sending.await.map_err(|error| told(&error)))
+            let result = sending.await;
+            (sent, result.map_err(|error| shortened(&error.to_string())))
         }));
     }
 
-    fn sent(&mut self, sent: Sent) {
-        match sent {
-            Sent::Request(id, Err(error)) => {
+    fn sent(&mut self, sent: Sent, result: Result<(), String>) {
+        match (sent, result) {
+            (Sent::Request(id), Err(error)) => {
                 if let Some(waiting) = self.waiting.remove(&id) {
                     let reason = self.shared.ending.reason().map(str::to_owned);
                     let _ = waiting.response.send(Err(reason.unwrap_or(error)));
                 }
             }
-            Sent::Initialized(Err(error)) => self.shared.ending.end(error),
-            Sent::Answer => self.unsent -= 1,
-            Sent::Request(_, Ok(())) | Sent::Initialized(Ok(())) | Sent::Cancellation => {}
+            (Sent::Initialized, Err(error)) => self.shared.ending.end(error),
+            (Sent::Answer, _) => self.unsent -= 1,
+            (Sent::Request(_) | Sent::Initialized, Ok(())) | (Sent::Cancellation, _) => {}
         }
     }
 
@@ -217,18 +217,17 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
             JsonRpcMessage::Response(response) => self.respond(&response.id, Ok(response.result)),
             JsonRpcMessage::Error(error) => match (error.id, self.era) {
                 (Some(id), _) => self.respond(&id, Err(error.error)),
-                // Until the handshake is done one request is open at most, so it is meant.
+                // During the handshake at most one request is open, so the error is for that one.
                 (None, None) => {
-                    let open = self.waiting.keys().next().copied();
-                    let open = open.map(RequestId::Number);
-                    open.into_iter()
-                        .for_each(|id| self.respond(&id, Err(error.error.clone())));
+                    if let Some(id) = self.waiting.keys().next().copied() {
+                        self.respond(&RequestId::Number(id), Err(error.error));
+                    }
                 }
                 (None, Some(_)) => {}
             },
             JsonRpcMessage::Request(request) => {
                 if matches!(&request.id, RequestId::String(id) if id.len() > MAX_ID) {
-                    // It would be held, and sent back, up to a thousand times.
+                    // It would be kept, and sent back, up to a thousand times.
                     let reason = format!("a request of it has an id of more than {MAX_ID} bytes");
                     return self.shared.ending.end(reason);
                 }
@@ -253,7 +252,7 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
         });
     }
 
-    /// Has a request of the server answered.
+    /// Starts to answer a request of the server.
     fn answer(&mut self, id: RequestId, asked: Value) {
         if self.answers.len() + self.unsent >= MAX_OPEN {
             let reason = format!("it made more than {MAX_OPEN} requests at the same time");
@@ -263,7 +262,7 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
             let words = format!("a request of more than {MAX_REQUEST} bytes is not accepted");
             Some(ErrorData::invalid_request(words, None))
         } else if self.era == Some(Era::Stateless) && asked["method"] != "ping" {
-            let words = "this revision of the protocol has no requests of a server";
+            let words = "servers send no requests in this revision of the protocol";
             Some(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, words, None))
         } else {
             None
@@ -283,7 +282,7 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
             };
             (answered, message)
         });
-        // An earlier one of the same id is answered too, but can no longer be cancelled.
+        // An earlier request of the same id is answered too, but can no longer be cancelled.
         self.answering.insert(id, task);
     }
 
@@ -301,10 +300,13 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
                 let progress = progress.params;
                 let ProgressToken(token) = &progress.progress_token;
                 if let Some(waiting) = number(token).and_then(|id| self.waiting.get(&id)) {
-                    let _ = waiting.progress.try_send(CallProgress {
-                        progress: progress.progress,
-                        total: progress.total,
-                        message: progress.message.as_deref().map(shortened),
+                    waiting.alive.send_replace(Instant::now());
+                    let _ = waiting.progress.as_ref().map(|sender| {
+                        sender.try_send(CallProgress {
+                            progress: progress.progress,
+                            total: progress.total,
+                            message: progress.message.as_deref().map(shortened),
+                        })
                     });
                 }
             }
@@ -317,7 +319,7 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
         }
     }
 
-    /// A server gives up a request of its own; in the stateless era it ends a subscription of ours.
+    /// A server cancels a request of its own, or, in the stateless era, ends a subscription of ours.
     fn cancelled(&mut self, id: &RequestId) {
         if self.era == Some(Era::Stateless) {
             let error = ErrorData::new(ErrorCode(-32800), "the server has cancelled it", None);
@@ -336,7 +338,7 @@ impl<T> Drop for Connection<T> {
     }
 }
 
-/// The number of an id of ours. Servers are known to make a string of it.
+/// The number of an id of ours. Some servers return it as a string.
 fn number(id: &NumberOrString) -> Option<i64> {
     match id {
         NumberOrString::Number(number) => Some(*number),

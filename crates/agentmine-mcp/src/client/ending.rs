@@ -1,39 +1,31 @@
-//! That a connection has ended, and why.
+//! The end of a connection, and the reason.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use tokio_util::sync::CancellationToken;
+use tokio::sync::SetOnce;
 
-/// Whether a connection ended by the server's own end, and not because it was cut off for what it did.
-/// Then its process can say more.
+/// Whether a connection ended because the server ended, and was not closed for something it did. Then its
+/// process can say more.
 pub(crate) fn is_servers_own(reason: &str) -> bool {
     reason.starts_with("it has ended") || reason.starts_with("its output cannot be read")
 }
 
-/// Shared by all that use a connection.
+/// Shared by all users of a connection.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ending {
-    reason: Arc<OnceLock<String>>,
-    ended: CancellationToken,
-}
+pub(super) struct Ending(Arc<SetOnce<String>>);
 
 impl Ending {
-    pub(crate) fn reason(&self) -> Option<&str> {
-        self.reason.get().map(String::as_str)
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
     }
 
-    /// Ends the connection. The first reason is the cause of the others, and stays.
-    pub(crate) fn end(&self, reason: impl Into<String>) {
-        let _ = self.reason.set(reason.into());
-        self.ended.cancel();
+    /// Ends the connection. The first reason is the cause of all others, and is kept.
+    pub(super) fn end(&self, reason: impl Into<String>) {
+        let _ = self.0.set(reason.into());
     }
 
-    pub(crate) async fn wait(&self) -> String {
-        self.ended.cancelled().await;
-        self.reason().unwrap_or("it has ended").to_owned()
-    }
-
-    pub(crate) fn token(&self) -> &CancellationToken {
-        &self.ended
+    /// Resolves to the reason when the connection ends.
+    pub(super) async fn wait(&self) -> &str {
+        self.0.wait().await
     }
 }

@@ -1,24 +1,23 @@
 //! Answers a server's requests.
 //!
-//! Declared as a capability, and answered, is only what has an implementation behind it: roots and
-//! sampling where the configuration allows them, elicitation where the [`Elicitation`] takes questions.
-//! Everything else but `ping` is "method not found".
+//! A capability is declared only if it is implemented: roots and sampling if the configuration allows them,
+//! elicitation if the [`Elicitation`] takes questions. Other requests except `ping` get "method not found".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::ConnectOptions;
+use super::options::ConnectOptions;
 use crate::ask::{Answer, Elicitation, Question, SamplingHandler};
-use crate::output::shortened;
+use crate::text::shortened;
 
 /// Questions of one server at the same time.
 const MAX_QUESTIONS: usize = 16;
 
-pub(crate) struct RequestHandler {
+pub(super) struct RequestHandler {
     server: String,
     roots: Option<Vec<(String, String)>>,
     sampling: Option<Arc<dyn SamplingHandler>>,
@@ -27,7 +26,7 @@ pub(crate) struct RequestHandler {
 }
 
 impl RequestHandler {
-    pub(crate) fn new(server: &str, options: &ConnectOptions) -> Self {
+    pub(super) fn new(server: &str, options: &ConnectOptions) -> Self {
         let allowed = options.capabilities;
         let takes_questions = options.elicitation.takes_questions();
         Self {
@@ -40,27 +39,30 @@ impl RequestHandler {
     }
 
     /// The capabilities that are announced to the server.
-    pub(crate) fn capabilities(&self) -> Value {
-        let mut declared = Map::new();
-        if self.roots.is_some() {
-            declared.insert("roots".into(), json!({}));
-        }
-        if self.sampling.is_some() {
-            declared.insert("sampling".into(), json!({}));
-        }
-        if self.elicitation.is_some() {
-            declared.insert("elicitation".into(), json!({"form": {}, "url": {}}));
-        }
-        Value::Object(declared)
+    pub(super) fn capabilities(&self) -> Value {
+        let declared = [
+            ("roots", self.roots.as_ref().map(|_| json!({}))),
+            ("sampling", self.sampling.as_ref().map(|_| json!({}))),
+            (
+                "elicitation",
+                self.elicitation
+                    .as_ref()
+                    .map(|_| json!({"form": {}, "url": {}})),
+            ),
+        ];
+        let declared = declared.into_iter();
+        declared
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+            .collect()
     }
 
     /// Whether a person or a model is working on an answer.
-    pub(crate) fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0
     }
 
     /// Answers a request with its `method` and `params`.
-    pub(crate) async fn answer_request(&self, request: &Value) -> Result<Value, ErrorData> {
+    pub(super) async fn answer_request(&self, request: &Value) -> Result<Value, ErrorData> {
         let params = request["params"].clone();
         let method = request["method"].as_str().unwrap_or_default();
         let unknown = || {

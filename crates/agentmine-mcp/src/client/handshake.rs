@@ -1,27 +1,24 @@
 //! The handshake, in either era of the protocol.
 //!
-//! Where the era is not known, the server is sent `server/discover`, which only servers of the stateless
-//! era know. One that refuses it, does not answer within [`PROBE`], or supports older revisions only, is
-//! then sent `initialize`. A server that ends at the probe cannot be sent anything any more: the caller
-//! can start it again with [`Era::Handshake`].
+//! If the era is not known, the client sends `server/discover`, which only servers of the stateless era
+//! know. A server that refuses it, does not answer within [`PROBE`], or supports older revisions only then
+//! gets `initialize`. A server that ends at the probe cannot be sent anything more: the caller can start it
+//! again with [`Era::Handshake`].
 
 use std::time::Duration;
 
 use rmcp::ErrorData;
-use rmcp::model::{
-    DiscoverResult, ErrorCode, ProtocolVersion, ServerCapabilities, ServerPeerInfo, ServerResult,
-};
+use rmcp::model::{ErrorCode, ProtocolVersion, ServerCapabilities, ServerPeerInfo, ServerResult};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
+use super::connection::Command;
 use super::link::Link;
-use crate::output::{head_of, printable, shortened};
+use crate::text::shortened;
 use crate::{Era, Greeting, McpLimits};
 
 /// How long a server may take to answer the probe; never more than half of the start limit.
 const PROBE: Duration = Duration::from_secs(3);
-/// Bytes of a server's instructions.
-const MAX_INSTRUCTIONS: usize = 16 * 1024;
 /// What we speak, newest first.
 const STATELESS: &[ProtocolVersion] = &[ProtocolVersion::V_2026_07_28];
 const HANDSHAKE: &[ProtocolVersion] = &[
@@ -31,15 +28,15 @@ const HANDSHAKE: &[ProtocolVersion] = &[
     ProtocolVersion::V_2024_11_05,
 ];
 
-/// What a server and we have agreed on.
+/// The result of a handshake.
 pub(super) struct Agreed {
     pub(super) greeting: Greeting,
     pub(super) capabilities: ServerCapabilities,
-    /// Goes with every request: the stateless era has no handshake that the server remembers.
+    /// Sent with every request: the stateless era has no handshake that the server remembers.
     pub(super) meta: Map<String, Value>,
 }
 
-/// Makes the handshake. The time limit is the caller's; an error is in words, shortened.
+/// Makes the handshake. The caller limits its time. An error is a text, shortened.
 pub(super) async fn shake(
     link: &Link,
     era: Option<Era>,
@@ -47,8 +44,8 @@ pub(super) async fn shake(
 ) -> Result<Agreed, String> {
     let probe = match era {
         Some(Era::Handshake) => None,
-        // It may be an older version of itself by now, which ignores the probe. But the newer one also
-        // does not answer for as long as it takes to start.
+        // The program may have been replaced by an older version, which ignores the probe. But the newer
+        // version does not answer either while it starts.
         Some(Era::Stateless) => Some(limits.start / 2),
         None => Some(PROBE.min(limits.start / 2)),
     };
@@ -66,9 +63,9 @@ pub(super) async fn shake(
     } else if HANDSHAKE.contains(version) {
         Era::Handshake
     } else {
-        return Err(shortened(&no_common_version(std::slice::from_ref(version))));
+        return Err(no_common_version(std::slice::from_ref(version)));
     };
-    link.settle(era);
+    link.command(Command::Settle(era));
     let meta = match era {
         Era::Handshake => Map::new(),
         Era::Stateless => client_context(link, version),
@@ -77,14 +74,11 @@ pub(super) async fn shake(
         Some(info) => (shortened(&info.name), shortened(&info.version)),
         None => Default::default(),
     };
-    let instructions = peer.instructions.as_deref().unwrap_or_default();
     let greeting = Greeting {
         name,
         version: server_version,
         protocol: version.to_string(),
         era,
-        capabilities: names(&peer.capabilities),
-        instructions: printable(head_of(instructions, MAX_INSTRUCTIONS)),
     };
     Ok(Agreed {
         greeting,
@@ -93,89 +87,63 @@ pub(super) async fn shake(
     })
 }
 
-/// Probes for the stateless era. `None`: the server is to be sent `initialize`.
+/// Probes for the stateless era. `None`: send `initialize`.
 async fn discover(link: &Link, limit: Duration) -> Result<Option<ServerPeerInfo>, String> {
-    match probe(link, limit, &STATELESS[0]).await? {
-        Probed::Settled(peer) => Ok(peer.map(|peer| *peer)),
-        // The server refused the version and named one that we speak: it is asked once more.
-        Probed::Offered(version) => match probe(link, limit, &version).await? {
-            Probed::Settled(peer) => Ok(peer.map(|peer| *peer)),
-            Probed::Offered(version) => Err(shortened(&no_common_version(&[version]))),
-        },
-    }
-}
-
-/// What a probe told.
-enum Probed {
-    Settled(Option<Box<ServerPeerInfo>>),
-    /// A version of the stateless era, in the place of the one that was refused.
-    Offered(ProtocolVersion),
-}
-
-async fn probe(link: &Link, limit: Duration, version: &ProtocolVersion) -> Result<Probed, String> {
-    let params = json!({ "_meta": client_context(link, version) });
-    let mut pending = link.request(link.next_id(), "server/discover", params)?;
-    let Ok(response) = timeout(limit, pending.response()).await else {
-        pending.forget();
-        return Ok(Probed::Settled(None));
-    };
-    match response? {
-        Ok(ServerResult::DiscoverResult(found)) => {
-            agreed(found).map(|peer| Probed::Settled(peer.map(Box::new)))
-        }
-        Ok(_) => Err(something_else()),
-        Err(error) => {
-            let listed = error.data.as_ref().and_then(|data| data.get("supported"));
-            let supported: Vec<ProtocolVersion> = listed
-                .and_then(|listed| serde_json::from_value(listed.clone()).ok())
-                .unwrap_or_default();
-            match error.code {
-                _ if only_older(&supported) => Ok(Probed::Settled(None)),
-                ErrorCode::UNSUPPORTED_PROTOCOL_VERSION => {
-                    let common = STATELESS.iter().find(|ours| supported.contains(ours));
-                    match common {
-                        Some(version) => Ok(Probed::Offered(version.clone())),
-                        None => Err(shortened(&no_common_version(&supported))),
-                    }
+    let mut version = &STATELESS[0];
+    // A server that refuses the version and names another one is asked once more.
+    for _ in 0..2 {
+        let meta = client_context(link, version).into();
+        let params = Map::from_iter([("_meta".to_owned(), meta)]);
+        let mut pending = link.request(link.next_id(), "server/discover", params, None)?;
+        let Ok(response) = timeout(limit, pending.response()).await else {
+            pending.forget();
+            return Ok(None);
+        };
+        let error = match response? {
+            Ok(ServerResult::DiscoverResult(found)) => {
+                if only_older(&found.supported_versions) {
+                    return Ok(None);
                 }
-                // Only servers of the stateless era refuse it so.
-                ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY | ErrorCode::HEADER_MISMATCH => {
-                    Err(refused(&error))
-                }
-                _ => Ok(Probed::Settled(None)),
+                let version = common(&found.supported_versions)?.clone();
+                let peer = ServerPeerInfo::from_discover_result(version, found);
+                return Ok(Some(peer));
             }
+            Ok(_) => return Err(something_else()),
+            Err(error) => error,
+        };
+        let supported = error.data.as_ref().and_then(|data| data.get("supported"));
+        let supported: Vec<ProtocolVersion> = supported
+            .and_then(|listed| serde_json::from_value(listed.clone()).ok())
+            .unwrap_or_default();
+        match error.code {
+            _ if only_older(&supported) => return Ok(None),
+            ErrorCode::UNSUPPORTED_PROTOCOL_VERSION => version = common(&supported)?,
+            // Only servers of the stateless era return these errors.
+            ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY | ErrorCode::HEADER_MISMATCH => {
+                return Err(refused(&error));
+            }
+            _ => return Ok(None),
         }
     }
-}
-
-fn agreed(found: DiscoverResult) -> Result<Option<ServerPeerInfo>, String> {
-    let supported = &found.supported_versions;
-    if only_older(supported) {
-        return Ok(None);
-    }
-    match STATELESS.iter().find(|ours| supported.contains(ours)) {
-        Some(version) => Ok(Some(ServerPeerInfo::from_discover_result(
-            version.clone(),
-            found,
-        ))),
-        None => Err(shortened(&no_common_version(supported))),
-    }
+    Err(no_common_version(std::slice::from_ref(version)))
 }
 
 async fn initialize(link: &Link) -> Result<ServerPeerInfo, String> {
-    let params = json!({
-        // The newest revision that has this handshake.
-        "protocolVersion": HANDSHAKE[0],
-        "capabilities": link.shared.handler.capabilities(),
-        "clientInfo": client_info(),
-    });
-    let mut pending = link.request(link.next_id(), "initialize", params)?;
+    let params = [
+        // The newest revision with this handshake.
+        ("protocolVersion", json!(HANDSHAKE[0])),
+        ("capabilities", link.shared.handler.capabilities()),
+        ("clientInfo", client_info()),
+    ];
+    let params = params.map(|(key, value)| (key.to_owned(), value));
+    let params = Map::from_iter(params);
+    let mut pending = link.request(link.next_id(), "initialize", params, None)?;
     let result = match pending.response().await? {
         Ok(ServerResult::InitializeResult(result)) => result,
         Ok(_) => return Err(something_else()),
         Err(error) => return Err(refused(&error)),
     };
-    link.initialized();
+    link.command(Command::Initialized);
     Ok(result.into())
 }
 
@@ -187,7 +155,7 @@ fn refused(error: &ErrorData) -> String {
 }
 
 fn something_else() -> String {
-    "it answered the handshake with something else".to_owned()
+    "its answer to the handshake is not a result of it".to_owned()
 }
 
 fn client_info() -> Value {
@@ -206,22 +174,15 @@ fn client_context(link: &Link, version: &ProtocolVersion) -> Map<String, Value> 
         .collect()
 }
 
-fn names(capabilities: &ServerCapabilities) -> Vec<String> {
-    let has = [
-        ("completions", capabilities.completions.is_some()),
-        ("logging", capabilities.logging.is_some()),
-        ("prompts", capabilities.prompts.is_some()),
-        ("resources", capabilities.resources.is_some()),
-        ("tools", capabilities.tools.is_some()),
-    ];
-    let has = has.into_iter().filter(|(_, has)| *has);
-    has.map(|(name, _)| name.to_owned()).collect()
-}
-
-/// Whether we have revisions in common with the server, but only such that begin with `initialize`.
+/// Whether all revisions that we and the server both speak begin with `initialize`, and there are some.
 fn only_older(theirs: &[ProtocolVersion]) -> bool {
     let common = |ours: &[ProtocolVersion]| ours.iter().any(|version| theirs.contains(version));
     !common(STATELESS) && common(HANDSHAKE)
+}
+
+fn common(theirs: &[ProtocolVersion]) -> Result<&'static ProtocolVersion, String> {
+    let common = STATELESS.iter().find(|ours| theirs.contains(ours));
+    common.ok_or_else(|| no_common_version(theirs))
 }
 
 fn no_common_version(theirs: &[ProtocolVersion]) -> String {
@@ -229,14 +190,12 @@ fn no_common_version(theirs: &[ProtocolVersion]) -> String {
         let versions = versions.iter().take(10).map(ProtocolVersion::as_str);
         versions.collect::<Vec<_>>().join(", ")
     };
-    let (ours, theirs) = ([STATELESS, HANDSHAKE].concat(), list(theirs));
-    let theirs = if theirs.is_empty() {
-        "none of them"
-    } else {
-        &theirs
+    let theirs = match theirs {
+        [] => "no version".to_owned(),
+        theirs => list(theirs),
     };
-    format!(
-        "no common version of the protocol: it speaks {theirs}; here {} are spoken",
-        list(&ours)
-    )
+    shortened(&format!(
+        "no common version of the protocol: the server speaks {theirs}; the client speaks {}",
+        list(&[STATELESS, HANDSHAKE].concat())
+    ))
 }

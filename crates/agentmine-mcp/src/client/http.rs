@@ -1,10 +1,9 @@
 //! Streamable HTTP.
 //!
-//! Headers of the configuration are secret: they go to the configured origin only (no redirect to another
-//! is followed), are marked so that nothing prints them, and no error repeats the query of a URL, where
-//! other services put their keys. Sizes are bounded: an event by [`McpLimits::max_line`], a body by rmcp's
-//! own limits (16 MiB, 64 KiB of an error). Time is bounded by the limits of the calls; connecting by
-//! [`CONNECT`].
+//! Headers of the configuration are secret: they are sent to the configured origin only (redirects to
+//! others are not followed), are marked so that nothing prints them, and errors contain no query of a URL,
+//! which often has a key in it. Sizes are limited: an event by [`McpLimits::max_line`], a body by rmcp (16 MiB,
+//! 64 KiB of an error). Time is limited by the callers, and for connecting by [`CONNECT`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,17 +25,17 @@ use url::Url;
 
 use super::ending::Ending;
 use crate::McpLimits;
-use crate::output::shortened;
+use crate::text::shortened;
 
-/// How long connecting may take.
+/// Time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long the end of a handshake waits for the stream of the server's requests.
+/// Time limit for opening the stream of the server's requests after the handshake.
 const LISTEN: Duration = Duration::from_secs(3);
 const MAX_REDIRECTS: usize = 5;
-/// A shorter value is not a secret, and redacting it would only make text unreadable.
+/// Shorter values are not secrets, and redacting them would make texts unreadable.
 const MIN_SECRET: usize = 6;
 
-/// A transport to this URL. An error is one of the configuration, in words.
+/// A transport to this URL. An error is a fault of the configuration, as a text.
 pub(super) fn transport(
     url: &Url,
     headers: &BTreeMap<String, Secret>,
@@ -70,7 +69,7 @@ pub(super) fn transport(
         .redirect(same_origin)
         .connect_timeout(CONNECT);
     if url.scheme() == "http" {
-        // A server on this machine needs no certificates, so it must work on a system without any.
+        // It needs no certificates, so it must work on a system without any.
         builder = builder.tls_certs_only([]);
     }
     let client = builder.build().map_err(|error| {
@@ -88,6 +87,7 @@ pub(super) fn transport(
         ending: ending.clone(),
         secrets: secrets(url, headers).into(),
         state: Arc::new(state),
+        max_event: limits.max_line,
     };
     let transport = StreamableHttpClientTransport::with_client(redacting, config);
     Ok((transport, Listening(listening)))
@@ -98,22 +98,22 @@ pub(super) struct Listening(watch::Receiver<State>);
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct State {
-    /// The server has given us a session, so rmcp opens the stream right after the handshake.
+    /// There is a session, so rmcp opens the stream right after the handshake.
     session: bool,
-    /// It has been opened, or was refused.
+    /// The stream is open, or was refused.
     listening: bool,
 }
 
 impl Listening {
-    /// Waits for the stream, at most [`LISTEN`]. A server drops a request that it makes before the stream
-    /// is open, and the call that caused the request would never end.
+    /// Waits for the stream, at most [`LISTEN`]. A server drops requests that it makes before the stream is
+    /// open, and the call that caused such a request would never end.
     pub(super) async fn opened(mut self) {
         let opened = self.0.wait_for(|state| !state.session || state.listening);
         let _ = tokio::time::timeout(LISTEN, opened).await;
     }
 }
 
-/// A failure to connect, with what to do about it.
+/// A failure to connect, with the next step.
 pub(super) fn explained(url: &Url, detail: &str) -> String {
     let detail = without_query(detail, url);
     let has = |parts: &[&str]| parts.iter().any(|part| detail.contains(part));
@@ -129,7 +129,7 @@ pub(super) fn explained(url: &Url, detail: &str) -> String {
     format!("{detail}; {advice}")
 }
 
-/// Whether the server refused us, so that another attempt is of no use.
+/// Whether the server refused access, so that another attempt would fail too.
 pub(super) fn is_refusal(detail: &str) -> bool {
     ["HTTP 401", "HTTP 403"]
         .iter()
@@ -155,9 +155,10 @@ struct Redacting {
     ending: Ending,
     secrets: Arc<[Secret]>,
     state: Arc<watch::Sender<State>>,
+    max_event: usize,
 }
 
-/// What a server gets from us and might repeat in an error; the longest first.
+/// The secrets that a server gets from us and might repeat in an error, longest first.
 fn secrets(url: &Url, headers: &BTreeMap<String, Secret>) -> Vec<Secret> {
     let headers = headers.values().map(Secret::expose);
     let headers = headers.flat_map(|value| std::iter::once(value).chain(value.split_whitespace()));
@@ -198,30 +199,6 @@ impl Redacting {
         };
         StreamableHttpError::UnexpectedServerResponse(words.into())
     }
-
-    /// The same for a message of ours. Where nobody is there to take it, the connection has ended and must
-    /// be made anew: nothing else shows that a server went away while it was idle.
-    fn posted(
-        &self,
-        posted: Result<StreamableHttpPostResponse, Error>,
-    ) -> Result<StreamableHttpPostResponse, Error> {
-        if let Ok(
-            StreamableHttpPostResponse::Json(_, Some(_))
-            | StreamableHttpPostResponse::Sse(_, Some(_)),
-        ) = &posted
-        {
-            self.state.send_modify(|state| state.session = true);
-        }
-        posted.map_err(|error| {
-            let error = self.redacted(error);
-            if let StreamableHttpError::Client(client) = &error
-                && (client.is_connect() || client.is_request())
-            {
-                self.ending.end("it cannot be reached");
-            }
-            error
-        })
-    }
 }
 
 impl StreamableHttpClient for Redacting {
@@ -235,10 +212,9 @@ impl StreamableHttpClient for Redacting {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, Error> {
-        let posted = self
-            .client
-            .post_message(uri, message, session, auth, headers);
-        self.posted(posted.await)
+        let max = self.max_event;
+        self.post_message_with_max_sse_event_size(uri, message, session, auth, headers, max)
+            .await
     }
 
     async fn post_message_with_max_sse_event_size(
@@ -250,10 +226,23 @@ impl StreamableHttpClient for Redacting {
         headers: Headers,
         max: usize,
     ) -> Result<StreamableHttpPostResponse, Error> {
-        let client = &self.client;
-        let posted =
-            client.post_message_with_max_sse_event_size(uri, message, session, auth, headers, max);
-        self.posted(posted.await)
+        let posted = self
+            .client
+            .post_message_with_max_sse_event_size(uri, message, session, auth, headers, max);
+        let posted = posted.await.map_err(|error| self.redacted(error));
+        match &posted {
+            Ok(
+                StreamableHttpPostResponse::Json(_, Some(_))
+                | StreamableHttpPostResponse::Sse(_, Some(_)),
+            ) => self.state.send_modify(|state| state.session = true),
+            // Nothing else shows that a server went away while it was idle, so the connection must be made
+            // anew.
+            Err(StreamableHttpError::Client(error)) if error.is_connect() || error.is_request() => {
+                self.ending.end("it cannot be reached");
+            }
+            _ => {}
+        }
+        posted
     }
 
     async fn delete_session(
@@ -275,12 +264,9 @@ impl StreamableHttpClient for Redacting {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<Events, Error> {
-        let stream = self
-            .client
-            .get_stream(uri, session, last_event, auth, headers);
-        let stream = stream.await.map_err(|error| self.redacted(error));
-        self.state.send_modify(|state| state.listening = true);
-        stream
+        let max = self.max_event;
+        self.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max)
+            .await
     }
 
     async fn get_stream_with_max_sse_event_size(

@@ -1,9 +1,9 @@
-//! What a server writes, line by line, before it is read as messages.
+//! Splits the output of a server into lines, and reads lines as messages.
 //!
-//! Guaranteed, whatever a server writes and however it is cut into pieces on the way:
-//! - A line is what comes before a line feed. Blanks around it, a carriage return and a byte order mark
-//!   are removed, and an empty line is ignored. Half a line at the end of the stream is dropped.
-//! - A line longer than the limit ends the connection, and no more than the limit is ever held.
+//! Guaranteed for any output and however it is split into chunks:
+//! - A line ends with a line feed. Spaces around it, a carriage return and a byte order mark are removed, and
+//!   an empty line is ignored. An incomplete line at the end of the stream is dropped.
+//! - A line longer than the limit ends the connection, and no more than the limit is ever kept.
 //! - A line is read as a message only if it nests at most [`MAX_DEPTH`] deep and holds at most
 //!   [`MAX_VALUES`] values, since a value takes many times its text in memory; more than that ends the
 //!   connection. Everything else that is not a message (invalid UTF-8, NUL bytes, not JSON, not JSON-RPC,
@@ -32,7 +32,7 @@ pub(crate) const MAX_BATCH: usize = 1_000;
 /// A buffer that has grown past this is freed after its line.
 const KEPT: usize = 64 * 1024;
 
-/// Puts lines together.
+/// Collects lines.
 #[derive(Debug)]
 pub(crate) struct Lines {
     max: usize,
@@ -51,7 +51,7 @@ impl Lines {
         }
     }
 
-    /// Takes what was read, and hands out each line that it completes, without its end.
+    /// Reads a chunk, and passes on each line that it completes, without its end.
     pub(crate) fn push(
         &mut self,
         chunk: &[u8],
@@ -80,7 +80,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Whether a line has begun and not ended.
+    /// Whether a line is incomplete.
     pub(crate) fn half(&self) -> bool {
         !self.line.is_empty()
     }
@@ -96,12 +96,12 @@ impl Lines {
     }
 }
 
-/// What a line is.
+/// The content of a line.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// Nothing but blanks.
+    /// Only spaces.
     Empty,
-    /// Messages, and how many entries of a batch were none.
+    /// Messages, and the number of entries of a batch that are not messages.
     Messages(Vec<ServerJsonRpcMessage>, usize),
     /// Not the protocol.
     Garbage,
@@ -140,7 +140,7 @@ pub(crate) fn read(line: &[u8]) -> Line {
     }
 }
 
-/// Counts without reading: commas, colons and brackets outside of strings.
+/// Counts without parsing: commas, colons and brackets outside of strings.
 fn fits(line: &[u8]) -> bool {
     let (mut depth, mut values, mut quoted, mut escaped) = (0_usize, 1_usize, false, false);
     for byte in line {

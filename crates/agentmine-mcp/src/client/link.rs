@@ -5,16 +5,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use rmcp::service::RoleClient;
 use rmcp::transport::Transport;
-use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use serde_json::{Map, Value, json};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::CallProgress;
 use super::connection::{Cancel, Command, Connection, Response, Shared, Waiting};
-use crate::Era;
-
-/// Progress messages that wait for their call; further ones are dropped.
-const MAX_PROGRESS: usize = 16;
+use super::options::CallProgress;
 
 /// The handle of a connection. The connection ends when it is dropped.
 pub(super) struct Link {
@@ -45,37 +42,37 @@ impl Link {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends a request. Where it asks for progress, its token must be its id.
-    pub(super) fn request(&self, id: i64, method: &str, params: Value) -> Result<Pending, String> {
+    /// Sends a request. If it asks for progress, its token must be its id.
+    pub(super) fn request(
+        &self,
+        id: i64,
+        method: &str,
+        params: Map<String, Value>,
+        progress: Option<mpsc::Sender<CallProgress>>,
+    ) -> Result<Pending, String> {
         let request = serde_json::from_value(json!({"method": method, "params": params}));
         let request = request.map_err(|error| format!("{method} cannot be sent: {error}"))?;
-        let (answer, response) = oneshot::channel();
-        let (told, progress) = mpsc::channel(MAX_PROGRESS);
+        let (sender, response) = oneshot::channel();
+        let (alive, last_sign) = watch::channel(Instant::now());
         let waiting = Waiting {
-            response: answer,
-            progress: told,
+            response: sender,
+            alive,
+            progress,
         };
-        let _ = self
-            .commands
-            .send(Command::Request(id, Box::new(request), waiting));
+        self.command(Command::Request(id, Box::new(request), waiting));
         Ok(Pending {
             id,
             shared: self.shared.clone(),
             commands: self.commands.clone(),
             response,
-            progress,
+            last_sign,
             cancel: Cancel::Yes,
         })
     }
 
-    /// Sends `notifications/initialized`. Where it cannot be sent, the connection ends.
-    pub(super) fn initialized(&self) {
-        let _ = self.commands.send(Command::Initialized);
-    }
-
-    /// What was agreed on, for the requests that follow.
-    pub(super) fn settle(&self, era: Era) {
-        let _ = self.commands.send(Command::Settle(era));
+    /// The task that gets the command runs until the connection ends.
+    pub(super) fn command(&self, command: Command) {
+        let _ = self.commands.send(command);
     }
 
     /// Resolves when the transport is closed.
@@ -84,51 +81,34 @@ impl Link {
     }
 }
 
-/// A request without a response. Dropped as such, it is cancelled on the server: by
-/// `notifications/cancelled` over a stream, and over HTTP in the stateless era by closing the response.
+/// A request without a response. When it is dropped, it is cancelled on the server: with
+/// `notifications/cancelled` over a stream, and by closing the response over HTTP in the stateless era.
 pub(super) struct Pending {
     id: i64,
     shared: Arc<Shared>,
     commands: mpsc::UnboundedSender<Command>,
-    /// Closed without a value where the connection ends first.
+    /// Closed without a value if the connection ends first.
     response: oneshot::Receiver<Result<Response, String>>,
-    progress: mpsc::Receiver<CallProgress>,
+    last_sign: watch::Receiver<Instant>,
     cancel: Cancel,
 }
 
-/// What comes next of a request.
-pub(super) enum Next {
-    Progress(CallProgress),
-    /// The response, or why there is none.
-    Response(Box<Result<Response, String>>),
-}
-
 impl Pending {
-    /// What comes next; progress that came before the response is returned before it. May be dropped and
-    /// called again, until it has returned the response.
-    pub(super) async fn next(&mut self) -> Next {
-        let response = tokio::select! {
-            biased;
-            Some(step) = self.progress.recv() => return Next::Progress(step),
-            response = &mut self.response => response,
-        };
-        let response = response.unwrap_or_else(|_| {
+    /// The response, or why there is none. May be dropped and called again until it has returned.
+    pub(super) async fn response(&mut self) -> Result<Response, String> {
+        let response = (&mut self.response).await;
+        response.unwrap_or_else(|_| {
             let reason = self.shared.ending.reason();
             Err(reason.unwrap_or("it has ended").to_owned())
-        });
-        Next::Response(Box::new(response))
+        })
     }
 
-    /// The response, or why there is none.
-    pub(super) async fn response(&mut self) -> Result<Response, String> {
-        loop {
-            if let Next::Response(response) = self.next().await {
-                return *response;
-            }
-        }
+    /// When the server last reported progress, or when the request was made.
+    pub(super) fn last_sign(&self) -> Instant {
+        *self.last_sign.borrow()
     }
 
-    /// Lets go of it without a word to the server.
+    /// Drops it without notifying the server.
     pub(super) fn forget(mut self) {
         self.cancel = Cancel::No;
     }

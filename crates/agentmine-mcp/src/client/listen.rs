@@ -1,82 +1,65 @@
-//! Notifications of logs and of changes, which a server sends only where it was asked to.
+//! Subscribes to logs and to changes, which a server sends only if it was asked to.
 
 use std::time::Duration;
 
+use rmcp::model::{ErrorCode, ServerCapabilities};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 
-use super::Client;
-use super::request::send;
-use crate::Era;
+use super::request::Requests;
 
-/// Between two subscriptions; the first is doubled each time up to the second.
+/// The wait before the next subscription: at first, and at most. It doubles each time.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
-/// A subscription that lasted this long was a good one.
+/// After a subscription that lasted this long, the wait is short again.
 const GOOD: Duration = Duration::from_secs(30);
 
-impl Client {
-    /// Asks for the server's log and, in the stateless era, for notifications of changes, which it sends
-    /// as long as a request for them is open. Neither is waited for, and neither can fail the start.
-    pub(super) fn subscribe(&self) {
-        match self.greeting.era {
-            Era::Handshake if self.wants_logs => {
-                let params = Map::from_iter([("level".to_owned(), json!("info"))]);
-                if let Ok(pending) = send(&self.link, &self.meta, "logging/setLevel", params) {
-                    // The response does not matter.
-                    pending.forget();
-                }
-            }
-            Era::Handshake => {}
-            Era::Stateless => self.listen(),
-        }
+/// Asks for the log. The response is not waited for and cannot fail the start.
+pub(super) fn set_log_level(requests: &Requests) {
+    let params = Map::from_iter([("level".to_owned(), json!("info"))]);
+    if let Ok(pending) = requests.send("logging/setLevel", params, None) {
+        pending.forget();
     }
+}
 
-    fn listen(&self) {
-        let has = &self.capabilities;
-        let lists = [
-            ("tools", has.tools.as_ref().and_then(|it| it.list_changed)),
-            (
-                "prompts",
-                has.prompts.as_ref().and_then(|it| it.list_changed),
-            ),
-            (
-                "resources",
-                has.resources.as_ref().and_then(|it| it.list_changed),
-            ),
-        ];
-        let changing = lists.iter().filter(|(_, changes)| *changes == Some(true));
-        let filter: Map<String, Value> = changing
-            .map(|(list, _)| (format!("{list}ListChanged"), true.into()))
-            .collect();
-        if filter.is_empty() {
-            return;
-        }
-        let params = Map::from_iter([("notifications".to_owned(), filter.into())]);
-        let (link, meta) = (self.link.clone(), self.meta.clone());
-        // Ends with the connection, which the client ends when it is dropped.
-        tokio::spawn(async move {
-            let ended = link.shared.ending.token();
-            let mut wait = AGAIN.0;
-            while !ended.is_cancelled() {
-                let began = Instant::now();
-                let Ok(mut pending) = send(&link, &meta, "subscriptions/listen", params.clone())
-                else {
-                    return;
-                };
-                if let Ok(Err(refusal)) = pending.response().await
-                    && [-32601, -32602].contains(&refusal.code.0)
-                {
-                    // It never will take one.
-                    return;
-                }
-                if began.elapsed() >= GOOD {
-                    wait = AGAIN.0;
-                }
-                let _ = timeout(wait, ended.cancelled()).await;
-                wait = (wait * 2).min(AGAIN.1);
-                // Nobody was notified of what changed meanwhile.
-                link.shared.changed();
-            }
-        });
+/// Asks for notifications of changes in the stateless era. The server sends them while a request for them is
+/// open, so it is repeated until the connection ends.
+pub(super) fn listen(requests: Requests, has: &ServerCapabilities) {
+    let tools = has.tools.as_ref().and_then(|it| it.list_changed);
+    let prompts = has.prompts.as_ref().and_then(|it| it.list_changed);
+    let resources = has.resources.as_ref().and_then(|it| it.list_changed);
+    let filter: Map<String, Value> = [
+        ("toolsListChanged", tools),
+        ("promptsListChanged", prompts),
+        ("resourcesListChanged", resources),
+    ]
+    .into_iter()
+    .filter(|(_, changes)| *changes == Some(true))
+    .map(|(list, _)| (list.to_owned(), true.into()))
+    .collect();
+    if filter.is_empty() {
+        return;
     }
+    let params = Map::from_iter([("notifications".to_owned(), filter.into())]);
+    tokio::spawn(async move {
+        let shared = &requests.link.shared;
+        let mut wait = AGAIN.0;
+        while shared.ending.reason().is_none() {
+            let began = Instant::now();
+            let sent = requests.send("subscriptions/listen", params.clone(), None);
+            let Ok(mut pending) = sent else { return };
+            if let Ok(Err(refusal)) = pending.response().await
+                && let ErrorCode::METHOD_NOT_FOUND | ErrorCode::INVALID_PARAMS = refusal.code
+            {
+                // It will never accept a subscription.
+                return;
+            }
+            if began.elapsed() >= GOOD {
+                wait = AGAIN.0;
+            }
+            let _ = timeout(wait, shared.ending.wait()).await;
+            wait = (wait * 2).min(AGAIN.1);
+            // Changes between two subscriptions are not notified.
+            shared.changed();
+        }
+    });
 }

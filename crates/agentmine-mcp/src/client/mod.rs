@@ -1,13 +1,13 @@
 //! One connection to one server, in either era of the protocol.
 //!
-//! - A connection ends once, for its first cause, which every later error repeats: [`Client::ended`]. A
-//!   crash is seen as the end of the stream.
+//! - A connection ends once, for its first cause, which all later errors repeat: [`Client::ended`]. A crash
+//!   shows as the end of the stream.
 //! - A request that is given up, by its time limit or by dropping the future, is cancelled on the server;
-//!   a response that comes later is dropped.
-//! - A server's requests are answered beside its calls, and never count against a call's time without
-//!   progress, only against its time in all.
-//! - Accepted: a notification of a change between two subscriptions of the stateless era is lost. A change
-//!   is counted at each new subscription to make up for it.
+//!   a later response is dropped.
+//! - A server's requests are answered concurrently with its calls. The time that takes counts against a
+//!   call's total time, but not against its time without progress.
+//! - Accepted: a notification of a change between two subscriptions of the stateless era is lost. Each new
+//!   subscription counts as a change to make up for it.
 
 mod connection;
 mod ending;
@@ -17,6 +17,7 @@ mod http;
 mod lines;
 mod link;
 mod listen;
+mod listing;
 mod options;
 mod request;
 mod stdio;
@@ -30,25 +31,23 @@ use futures::future::BoxFuture;
 use rmcp::model::ServerCapabilities;
 use rmcp::service::RoleClient;
 use rmcp::transport::Transport;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::output::{self, shortened};
-use crate::{
-    CallFault, Era, Greeting, McpError, McpLimits, Offer, Tool, ToolOutput, listing, lock,
-};
+use crate::text::shortened;
+use crate::{CallFault, Era, Greeting, McpError, Offer, Tool, ToolOutput, lock, output};
 use connection::Shared;
 use ending::Ending;
 use handler::RequestHandler;
 use handshake::{Agreed, shake};
 use link::Link;
+use request::{NoReply, Reply, Requests};
 
 pub(crate) use ending::is_servers_own;
 pub use options::{CallOptions, CallProgress, ConnectOptions};
-pub(crate) use request::{NoReply, Reply};
 
 /// How long a transport may take to close.
 const SHUTDOWN: Duration = Duration::from_secs(3);
@@ -57,11 +56,7 @@ const SHUTDOWN: Duration = Duration::from_secs(3);
 pub struct Client {
     greeting: Greeting,
     capabilities: ServerCapabilities,
-    limits: McpLimits,
-    wants_logs: bool,
-    /// Goes with every request.
-    meta: Arc<Map<String, Value>>,
-    link: Arc<Link>,
+    requests: Requests,
 }
 
 impl Client {
@@ -97,7 +92,7 @@ impl Client {
         options: &ConnectOptions,
     ) -> Result<Self, McpError> {
         let server = server.into();
-        // A failed probe spoils no stream here, so whatever the failure, the older handshake is tried.
+        // A failed probe breaks no stream here, so the older handshake is tried after any failure.
         let eras = match options.era {
             None => vec![None, Some(Era::Handshake)],
             era => vec![era],
@@ -106,30 +101,26 @@ impl Client {
         let mut detail = String::new();
         for era in eras {
             let ending = Ending::default();
-            let started = match http::transport(url, headers, &options.limits, &ending) {
-                Ok((transport, listening)) => {
-                    Self::start(&server, transport, ending, options, era, limit)
-                        .await
-                        .map(|client| (client, listening))
-                }
-                Err(fault) => Err(fault),
+            let transport = http::transport(url, headers, &options.limits, &ending);
+            let (transport, listening) = match transport {
+                Ok(it) => it,
+                Err(detail) => return Err(McpError::Connection { server, detail }),
             };
-            let failure = match started {
-                Ok((client, listening)) => {
+            match Self::start(&server, transport, ending, options, era, limit).await {
+                Ok(client) => {
                     listening.opened().await;
                     return Ok(client);
                 }
-                Err(failure) => failure,
-            };
-            detail = http::explained(url, &failure);
-            if http::is_refusal(&failure) {
+                Err(failure) => detail = http::explained(url, &failure),
+            }
+            if http::is_refusal(&detail) {
                 break;
             }
         }
         Err(McpError::Connection { server, detail })
     }
 
-    /// The error is in words.
+    /// An error is a text.
     async fn start<T>(
         server: &str,
         transport: T,
@@ -166,60 +157,66 @@ impl Client {
             // That era has no `logging/setLevel`: each request names its level.
             meta.insert("io.modelcontextprotocol/logLevel".into(), "info".into());
         }
-        let client = Self {
+        let requests = Requests {
+            link: Arc::new(link),
+            limits: options.limits,
+            meta: Arc::new(meta),
+        };
+        match greeting.era {
+            Era::Handshake if wants_logs => listen::set_log_level(&requests),
+            Era::Handshake => {}
+            Era::Stateless => listen::listen(requests.clone(), &capabilities),
+        }
+        Ok(Self {
             greeting,
             capabilities,
-            limits: options.limits,
-            wants_logs,
-            meta: Arc::new(meta),
-            link: Arc::new(link),
-        };
-        client.subscribe();
-        Ok(client)
+            requests,
+        })
     }
 
     /// The server's configured name.
     #[must_use]
     pub fn server(&self) -> &str {
-        &self.link.shared.server
+        &self.shared().server
     }
 
-    /// The server's name for itself, and what was agreed on.
+    /// The result of the handshake.
     #[must_use]
     pub fn greeting(&self) -> &Greeting {
         &self.greeting
     }
 
-    /// Lists all that the server offers, anew, within [`McpLimits::start`]. What the server does not
-    /// declare is empty.
+    /// Lists the current offer within [`McpLimits::start`]. Lists that the server
+    /// does not declare are empty.
     ///
     /// # Errors
     /// [`McpError::Protocol`] where the tools cannot be listed; other lists that cannot are named in
     /// [`Offer::left_out`].
     pub async fn offer(&self) -> Result<Offer, McpError> {
-        let listed: BoxFuture<'_, _> = Box::pin(listing::list(self, &self.capabilities));
-        let limit = self.limits.start;
-        timeout(limit, listed).await.unwrap_or_else(|_| {
+        let listed: BoxFuture<'_, _> = Box::pin(listing::list(&self.requests, &self.capabilities));
+        let limit = self.requests.limits.start;
+        let listed = timeout(limit, listed).await.unwrap_or_else(|_| {
             let limit = limit.as_secs_f64();
-            Err(self.broken(format!("it did not list what it offers within {limit} s")))
-        })
+            Err(format!("it did not list its offer within {limit} s"))
+        });
+        listed.map_err(|reason| self.broken(reason))
     }
 
     /// Counts the notifications that something of the offer has changed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.link.shared.changes.subscribe()
+        self.shared().changes.subscribe()
     }
 
     /// Waits until the connection has ended, and returns why.
     pub async fn ended(&self) -> String {
-        self.link.shared.ending.wait().await
+        self.shared().ending.wait().await.to_owned()
     }
 
     /// Whether the server has ended or was cut off.
     #[must_use]
     pub fn closed(&self) -> bool {
-        self.link.shared.ending.reason().is_some()
+        self.shared().ending.reason().is_some()
     }
 
     /// Calls a tool. A refusal by the tool or the server is in the output, with `is_error`; a result that
@@ -278,15 +275,19 @@ impl Client {
     /// unless the configuration asks for them.
     #[must_use]
     pub fn logs(&self) -> Vec<String> {
-        let logs = self.link.shared.logs.as_ref();
+        let logs = self.shared().logs.as_ref();
         logs.map(|logs| lock(logs).iter().cloned().collect())
             .unwrap_or_default()
     }
 
     /// Closes the transport, and waits a few seconds for it.
     pub async fn shutdown(&self) {
-        self.link.shared.ending.end("it was shut down");
-        let _ = timeout(SHUTDOWN, self.link.closed()).await;
+        self.shared().ending.end("it was shut down");
+        let _ = timeout(SHUTDOWN, self.requests.link.closed()).await;
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.requests.link.shared
     }
 
     /// Sends a request about `what`, and reads its result; `None` from `read` is no such result.
@@ -300,8 +301,8 @@ impl Client {
     ) -> Result<ToolOutput, McpError> {
         let params = params.into_iter();
         let params = params.map(|(key, value)| (key.to_owned(), value)).collect();
-        let max = self.limits.max_output;
-        match self.converse(method, params, options).await {
+        let max = self.requests.limits.max_output;
+        match self.requests.converse(method, params, options).await {
             Ok(Reply::Result(result)) => read(&result, max).ok_or_else(|| {
                 let what = shortened(what);
                 self.broken(format!(
@@ -318,11 +319,11 @@ impl Client {
         }
     }
 
-    /// The protocol was broken; or the connection has ended, and that is why.
-    pub(crate) fn broken(&self, detail: String) -> McpError {
+    /// A protocol error; if the connection has ended, with the reason for that.
+    fn broken(&self, detail: String) -> McpError {
         McpError::Protocol {
             server: self.server().to_owned(),
-            detail: match self.link.shared.ending.reason() {
+            detail: match self.shared().ending.reason() {
                 Some(reason) => reason.to_owned(),
                 None => detail,
             },
@@ -332,7 +333,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.link.shared.ending.end("it was let go");
+        self.shared().ending.end("the client was dropped");
     }
 }
 

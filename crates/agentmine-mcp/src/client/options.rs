@@ -12,17 +12,17 @@ use crate::{Era, McpLimits};
 /// How a connection is made.
 #[derive(Clone)]
 pub struct ConnectOptions {
-    /// How far the server is trusted.
+    /// The limits of the connection.
     pub limits: McpLimits,
-    /// What the configuration lets us offer it.
+    /// What the configuration lets us offer to the server.
     pub capabilities: Capabilities,
-    /// What a server with `roots` is told, as (URI, name).
+    /// The roots for a server with that capability, as (URI, name).
     pub roots: Vec<(String, String)>,
-    /// The era that an earlier connection to the same command spoke; `None`: it is found out.
+    /// The era of an earlier connection to the same command; `None`: it is detected.
     pub era: Option<Era>,
-    /// Who makes model calls for it. `None`: sampling is not offered, whatever the configuration says.
+    /// Makes model calls for the server. `None`: sampling is not offered, whatever the configuration says.
     pub sampling: Option<Arc<dyn SamplingHandler>>,
-    /// Who answers its questions.
+    /// Answers the server's questions.
     pub elicitation: Arc<dyn Elicitation>,
 }
 
@@ -42,19 +42,19 @@ impl Default for ConnectOptions {
 /// How one call is made.
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
-    /// In place of [`McpLimits::call`]: the longest time without progress.
+    /// Replaces [`McpLimits::call`]: the longest time without progress.
     pub timeout: Option<Duration>,
-    /// Where progress is told. What does not fit in is dropped.
+    /// Receives progress. What does not fit is dropped.
     pub progress: Option<mpsc::Sender<CallProgress>>,
 }
 
-/// How far a call has come, by the server's own word.
+/// The progress of a call as the server reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallProgress {
     /// Grows with each message.
     pub progress: f64,
-    /// What it grows to, where known.
+    /// The final value, if known.
     pub total: Option<f64>,
-    /// Words for a person; hostile, shortened.
+    /// The server's words; hostile, shortened.
     pub message: Option<String>,
 }

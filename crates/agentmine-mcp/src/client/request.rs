@@ -1,5 +1,6 @@
 //! One request: its time limits, its progress, and the questions that may come in place of a result.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::ErrorData;
@@ -7,72 +8,62 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::connection::Response;
-use super::link::{Link, Next, Pending};
-use super::{CallOptions, CallProgress, Client};
-use crate::output::shortened;
+use super::link::{Link, Pending};
+use super::options::{CallOptions, CallProgress};
+use crate::McpLimits;
+use crate::text::shortened;
 
 /// How often a server may answer with questions before it answers.
 const MAX_ROUNDS: usize = 10;
 /// Questions of one round.
 const MAX_QUESTIONS: usize = 16;
 
-/// How long a request may take.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Time {
-    /// Without progress.
-    idle: Duration,
-    /// In all.
-    total: Duration,
-    until: Instant,
-}
-
 /// A server's reply to a request.
-pub(crate) enum Reply {
+pub(super) enum Reply {
     Result(Value),
     Refused(ErrorData),
 }
 
 /// Why there is no reply.
-pub(crate) enum NoReply {
-    /// The time limit that passed.
+pub(super) enum NoReply {
+    /// This time limit passed.
     Late(Duration),
-    /// Why there can be none.
+    /// There can be none, for this reason.
     Broken(String),
 }
 
-impl Client {
-    pub(crate) fn time(&self, own: Option<Duration>) -> Time {
-        let idle = own.unwrap_or(self.limits.call);
-        let total = self.limits.total.max(idle);
-        Time {
-            idle,
-            total,
-            until: Instant::now() + total,
-        }
-    }
+/// Sends the requests of a connection whose handshake is done.
+#[derive(Clone)]
+pub(super) struct Requests {
+    pub(super) link: Arc<Link>,
+    pub(super) limits: McpLimits,
+    /// Sent with every request.
+    pub(super) meta: Arc<Map<String, Value>>,
+}
 
-    /// Sends a request that the server may answer with questions of its own; it is then sent again with
-    /// our answers.
-    pub(crate) async fn converse(
+impl Requests {
+    /// Sends a request that the server may answer with questions. It is then sent again with our answers.
+    pub(super) async fn converse(
         &self,
         method: &str,
         mut params: Map<String, Value>,
         options: &CallOptions,
     ) -> Result<Reply, NoReply> {
-        let time = self.time(options.timeout);
+        let idle = options.timeout.unwrap_or(self.limits.call);
+        let total = self.limits.total.max(idle);
+        let until = Instant::now() + total;
         for _ in 0..MAX_ROUNDS {
-            let reply = self
-                .request(method, params.clone(), time, options.progress.as_ref())
-                .await?;
+            let progress = options.progress.clone();
+            let pending = self.send(method, params.clone(), progress);
+            let reply = self.reply(pending, idle, (total, until)).await?;
             let Reply::Result(result) = &reply else {
                 return Ok(reply);
             };
             if result["resultType"] != "input_required" {
                 return Ok(reply);
             }
-            let answers = timeout_at(time.until, self.answers(&result["inputRequests"])).await;
-            let answers = match answers.map_err(|_| NoReply::Late(time.total))? {
+            let answers = timeout_at(until, self.answers(&result["inputRequests"])).await;
+            let answers = match answers.map_err(|_| NoReply::Late(total))? {
                 Ok(answers) => answers,
                 Err(error) => return Ok(Reply::Refused(error)),
             };
@@ -88,7 +79,69 @@ impl Client {
         Ok(Reply::Refused(ErrorData::internal_error(words, None)))
     }
 
-    /// Answers the questions in a result. An error ends the call: the server goes on only with all.
+    /// Sends a request and waits for its reply. The reply is JSON, so that one that deviates from the
+    /// protocol can still be read.
+    pub(super) async fn request(
+        &self,
+        method: &str,
+        params: Map<String, Value>,
+    ) -> Result<Reply, NoReply> {
+        let (idle, total) = (self.limits.call, self.limits.total);
+        let until = (total, Instant::now() + total.max(idle));
+        self.reply(self.send(method, params, None), idle, until)
+            .await
+    }
+
+    /// Sends a request with what every request of this connection carries.
+    pub(super) fn send(
+        &self,
+        method: &str,
+        mut params: Map<String, Value>,
+        progress: Option<mpsc::Sender<CallProgress>>,
+    ) -> Result<Pending, String> {
+        let id = self.link.next_id();
+        let mut meta = self.meta.as_ref().clone();
+        meta.insert("progressToken".into(), id.into());
+        params.insert("_meta".into(), meta.into());
+        self.link.request(id, method, params, progress)
+    }
+
+    /// Waits until `idle` has passed without progress, and in total until the instant of `until`, which is
+    /// after that duration.
+    async fn reply(
+        &self,
+        pending: Result<Pending, String>,
+        idle: Duration,
+        until: (Duration, Instant),
+    ) -> Result<Reply, NoReply> {
+        let mut pending = pending.map_err(NoReply::Broken)?;
+        let (total, until) = until;
+        let mut since = pending.last_sign();
+        loop {
+            let deadline = until.min(since + idle);
+            if let Ok(response) = timeout_at(deadline, pending.response()).await {
+                return match response.map_err(NoReply::Broken)? {
+                    Ok(result) => match serde_json::to_value(result) {
+                        Ok(result) => Ok(Reply::Result(result)),
+                        Err(error) => Err(NoReply::Broken(error.to_string())),
+                    },
+                    Err(refusal) => Ok(Reply::Refused(refusal)),
+                };
+            }
+            let now = Instant::now();
+            if now >= until {
+                return Err(NoReply::Late(total));
+            }
+            since = match pending.last_sign() {
+                progress if progress > since => progress,
+                // Answering a question may take longer.
+                _ if self.link.shared.handler.is_busy() => now,
+                _ => return Err(NoReply::Late(idle)),
+            };
+        }
+    }
+
+    /// Answers the questions in a result. An error ends the call: the server needs all answers to go on.
     async fn answers(&self, questions: &Value) -> Result<Value, ErrorData> {
         let Value::Object(questions) = questions else {
             return Ok(Value::Null);
@@ -105,76 +158,14 @@ impl Client {
                 // A result has a form for this refusal.
                 Err(_) if method == "elicitation/create" => json!({"action": "decline"}),
                 Err(error) => {
-                    let words = format!(
-                        "the server asked for {:?}, which it does not get here: {}",
-                        shortened(method),
-                        error.message
-                    );
+                    let (method, why) = (shortened(method), error.message);
+                    let words =
+                        format!("the server asked for {method:?}, which is not available: {why}");
                     return Err(ErrorData::new(error.code, words, None));
                 }
             };
             answers.insert(key.clone(), answer);
         }
         Ok(Value::Object(answers))
-    }
-
-    /// Sends one request and waits for its reply. It is JSON, since a reply that is not quite what the
-    /// protocol says is better read leniently than lost.
-    pub(crate) async fn request(
-        &self,
-        method: &str,
-        params: Map<String, Value>,
-        time: Time,
-        progress: Option<&mpsc::Sender<CallProgress>>,
-    ) -> Result<Reply, NoReply> {
-        let mut pending = send(&self.link, &self.meta, method, params).map_err(NoReply::Broken)?;
-        let mut idle = Instant::now() + time.idle;
-        loop {
-            let deadline = idle.min(time.until);
-            let step = match timeout_at(deadline, pending.next()).await {
-                Ok(Next::Response(response)) => return reply(*response),
-                Ok(Next::Progress(step)) => Some(step),
-                Err(_) => None,
-            };
-            let now = Instant::now();
-            // Looked at here too: a storm of progress would never give the timer its turn.
-            if now >= time.until {
-                return Err(NoReply::Late(time.total));
-            }
-            match step {
-                Some(step) => {
-                    let _ = progress.map(|progress| progress.try_send(step));
-                }
-                // Whoever answers a question may take their time.
-                None if self.link.shared.handler.is_busy() => {}
-                None => return Err(NoReply::Late(time.idle)),
-            }
-            idle = now + time.idle;
-        }
-    }
-}
-
-/// Sends a request with what every request of this connection carries.
-pub(super) fn send(
-    link: &Link,
-    meta: &Map<String, Value>,
-    method: &str,
-    mut params: Map<String, Value>,
-) -> Result<Pending, String> {
-    let id = link.next_id();
-    let mut meta = meta.clone();
-    meta.insert("progressToken".into(), id.into());
-    params.insert("_meta".into(), meta.into());
-    link.request(id, method, params.into())
-}
-
-fn reply(response: Result<Response, String>) -> Result<Reply, NoReply> {
-    match response.map_err(NoReply::Broken)? {
-        Ok(result) => {
-            let result = serde_json::to_value(result);
-            let result = result.map_err(|error| NoReply::Broken(error.to_string()))?;
-            Ok(Reply::Result(result))
-        }
-        Err(refusal) => Ok(Reply::Refused(refusal)),
     }
 }

@@ -16,12 +16,11 @@ use super::ending::Ending;
 use super::lines::{self, Line, Lines, MAX_GARBAGE};
 
 const CHUNK: usize = 8 * 1024;
-/// A server that takes no byte for this long does not read at all, and what we send would pile up in
-/// memory.
+/// A server that reads no byte for this long does not read at all, and our messages would fill the memory.
 const WRITE: Duration = Duration::from_secs(60);
 
-/// A server's stream. Its end, or what makes us end it, goes to the [`Ending`]. Dropping it closes the
-/// stream, also in the middle of a write.
+/// A server's stream. Its end, or our reason to end it, goes to the [`Ending`]. Dropping it closes the stream,
+/// also during a write.
 pub(crate) struct Stdio<S> {
     read: ReadHalf<S>,
     chunk: Box<[u8; CHUNK]>,
@@ -48,7 +47,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Stdio<S> {
         }
     }
 
-    /// Takes in the first bytes of the chunk. `Err`: the connection must end for this.
+    /// Reads the first bytes of the chunk. An error is the reason to end the connection.
     fn take(&mut self, count: usize) -> Result<(), String> {
         let mut too_much = false;
         let (ready, garbage) = (&mut self.ready, &mut self.garbage);
@@ -96,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Transport<RoleClient> for Stdio
             let written = write_all(&mut *write.lock().await, &line).await;
             written.map_err(|error| match error.kind() {
                 io::ErrorKind::TimedOut => {
-                    ending.end(format!("it took no input for {} s", WRITE.as_secs()));
+                    ending.end(format!("it read no input for {} s", WRITE.as_secs()));
                     error
                 }
                 kind @ io::ErrorKind::BrokenPipe => io::Error::new(kind, "it has ended"),
@@ -105,7 +104,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Transport<RoleClient> for Stdio
         }
     }
 
-    // Dropped at its one await, it loses nothing.
+    // It can be dropped at its only await without loss.
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
             if let Some(message) = self.ready.pop_front() {
@@ -133,7 +132,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Transport<RoleClient> for Stdio
     }
 }
 
-/// The time limit is for each part that the server takes, not for the whole.
+/// The time limit is for each part that the server reads, not for the whole.
 async fn write_all<W: AsyncWrite + Unpin>(write: &mut W, mut rest: &[u8]) -> io::Result<()> {
     while !rest.is_empty() {
         let count = timeout(WRITE, write.write(rest)).await??;

@@ -1,8 +1,8 @@
 //! One entry of `mcpServers`.
 //!
-//! Its keys and their types are checked by the walk that checks `config.yaml`, against the schema below. What
-//! other clients write is accepted where it can mean only one thing here, and refused with a hint where it
-//! cannot. Values of `env` and `headers` are secrets: no fault shows one.
+//! Its keys and their types are checked against the schema below by the code that checks `config.yaml`. What
+//! other clients write is accepted if its meaning is clear, and else rejected with a hint. Values of `env` and
+//! `headers` are secrets: no fault shows one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,41 +23,30 @@ const MAX_TIMEOUT: f64 = 86_400.0;
 const MAX_RESTARTS: u32 = 100;
 const CAPABILITIES: [&str; 3] = ["roots", "sampling", "logging"];
 
-const APPROVAL: &str = "there is no approval of single calls to skip; remove it";
-const ALL_TOOLS: &str = "all tools of a server are offered; remove it";
-const TOKEN: &str = "send a token with \"headers\": {\"Authorization\": \"Bearer ${TOKEN}\"}";
-const WRITE_URL: &str = "write `url`";
+/// What to write instead of a key of other clients that has no clear meaning here.
+fn elsewhere(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "cwd" => {
+            "a server starts in the project's folder; for another one: \"command\": [\"sh\", \"-c\", \"cd DIR && exec PROGRAM\"]"
+        }
+        "alwaysAllow" | "autoApprove" | "trust" => {
+            "there is no approval of single calls to skip; remove it"
+        }
+        "timeout" => "clients differ on its unit; write `timeoutSeconds`",
+        "envFile" => "name each variable in `env`, as \"NAME\": \"${NAME}\"",
+        "serverUrl" | "httpUrl" => "write `url`",
+        "auth" | "oauth" => {
+            "send a token with \"headers\": {\"Authorization\": \"Bearer ${TOKEN}\"}"
+        }
+        "requestInit" => "write `headers`",
+        "disabledTools" | "enabledTools" | "includeTools" | "excludeTools" | "allowedTools" => {
+            "all tools of a server are offered; remove it"
+        }
+        _ => return None,
+    })
+}
 
-/// Keys that other clients know and that have no clear meaning here.
-const ELSEWHERE: [(&str, &str); 16] = [
-    (
-        "cwd",
-        "a server starts in the project's folder; for another one: \"command\": [\"sh\", \"-c\", \"cd DIR && exec PROGRAM\"]",
-    ),
-    ("alwaysAllow", APPROVAL),
-    ("autoApprove", APPROVAL),
-    ("trust", APPROVAL),
-    (
-        "timeout",
-        "clients differ on its unit; write `timeoutSeconds`",
-    ),
-    (
-        "envFile",
-        "name each variable in `env`, as \"NAME\": \"${NAME}\"",
-    ),
-    ("serverUrl", WRITE_URL),
-    ("httpUrl", WRITE_URL),
-    ("auth", TOKEN),
-    ("oauth", TOKEN),
-    ("requestInit", "write `headers`"),
-    ("disabledTools", ALL_TOOLS),
-    ("enabledTools", ALL_TOOLS),
-    ("includeTools", ALL_TOOLS),
-    ("excludeTools", ALL_TOOLS),
-    ("allowedTools", ALL_TOOLS),
-];
-
-/// The keys of an entry. Those without a type are read apart.
+/// The keys of an entry. Those without a type are checked separately.
 fn schema() -> Json {
     let secrets = json!({"type": "object", "additionalProperties": {"$ref": "#/$defs/Secret"}});
     let flag = json!({"type": "boolean"});
@@ -86,17 +75,15 @@ fn schema() -> Json {
     })
 }
 
-/// What an entry is read under.
+/// The file of an entry.
 pub(super) struct Scope<'a> {
-    /// The file as it is shown.
     pub(super) file: &'a Path,
-    /// Whose it is.
     pub(super) owner: Owner,
-    /// The operator's variables.
+    /// The operator's environment variables.
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// Reads one entry; `None` where it has a fault.
+/// Reads one entry; `None` if it has a fault.
 pub(super) fn read(
     scope: &Scope<'_>,
     entry: &Entry,
@@ -162,12 +149,10 @@ impl Reader<'_, '_> {
     }
 
     fn field(&self, field: &str) -> String {
-        let field = if field.is_empty() {
-            String::new()
-        } else {
-            format!(".{}", shown(field))
-        };
-        format!("mcpServers.{}{field}", self.name)
+        match field {
+            "" => format!("mcpServers.{}", self.name),
+            field => format!("mcpServers.{}.{}", self.name, shown(field)),
+        }
     }
 
     fn has(&self, field: &str) -> bool {
@@ -184,8 +169,8 @@ impl Reader<'_, '_> {
         let mut ours = Vec::new();
         for entry in entries {
             let key = entry.key.as_str();
-            match ELSEWHERE.iter().find(|(name, _)| *name == key) {
-                Some((_, hint)) => self.fault(key, format!("not a key here: {hint}")),
+            match elsewhere(key) {
+                Some(hint) => self.fault(key, format!("not a key here: {hint}")),
                 None => ours.push(self.known_capabilities(entry)),
             }
         }
@@ -196,20 +181,14 @@ impl Reader<'_, '_> {
         let mut found: Vec<SettingFault> = Vec::new();
         self.fields = check(&schema(), &ours, &mut found);
         for fault in found {
-            let SettingFault {
-                key,
-                seen,
-                expected,
-                hint,
-                ..
-            } = &fault;
-            let hint = hint.as_ref().map(|hint| format!("; {hint}"));
-            let detail = format!("{seen}, expected {expected}{}", hint.unwrap_or_default());
-            self.fault_at(fault.line(), key, detail);
+            let hint = fault.hint.as_ref().map(|hint| format!("; {hint}"));
+            let hint = hint.unwrap_or_default();
+            let detail = format!("{}, expected {}{hint}", fault.seen, fault.expected);
+            self.fault_at(fault.line(), &fault.key, detail);
         }
     }
 
-    /// The entry, without capabilities that nobody knows: they are another version's.
+    /// The entry without unknown capabilities, which another version may know.
     fn known_capabilities(&mut self, entry: &Entry) -> Entry {
         let mut entry = entry.clone();
         if let ("capabilities", Value::Map(found)) = (entry.key.as_str(), &mut entry.node.value) {
@@ -334,10 +313,9 @@ impl Reader<'_, '_> {
                 env.insert(name, value);
             }
         }
-        let sandbox = self.fields["sandbox"] == true;
-        let place = match (self.scope.owner, sandbox) {
-            (Owner::Repository, _) | (Owner::Operator, true) => Place::Sandbox,
-            (Owner::Operator, false) => Place::Worker,
+        let place = match self.scope.owner {
+            Owner::Operator if self.fields["sandbox"] != true => Place::Worker,
+            Owner::Operator | Owner::Repository => Place::Sandbox,
         };
         Some(Transport::Stdio {
             command: command?,
@@ -348,24 +326,24 @@ impl Reader<'_, '_> {
 
     /// A list, or the program as a text and `args`.
     fn command(&mut self) -> Option<Vec<String>> {
-        let node = self.node.get("command")?;
-        let mut command = Vec::new();
-        match &node.value {
+        let command: Vec<String> = match &self.node.get("command")?.value {
             Value::List(_) if self.has("args") => {
                 let detail = "it goes with a `command` that is a string; put both into one list";
                 self.fault("args", detail);
                 return None;
             }
             Value::List(items) => {
+                let mut command = Vec::new();
                 for (index, item) in items.iter().enumerate() {
                     match &item.value {
                         Value::Text(text) => command.push(text.clone()),
-                        _ => self.fault(
-                            &format!("command.{index}"),
-                            "not a string, expected a string",
-                        ),
+                        _ => {
+                            let field = format!("command.{index}");
+                            self.fault(&field, "not a string, expected a string");
+                        }
                     }
                 }
+                command
             }
             Value::Text(text) if text.trim().contains(char::is_whitespace) && !self.has("args") => {
                 let detail = "the program's name contains spaces; expected a list: [\"PROGRAM\", \"ARGUMENT\"]";
@@ -374,32 +352,24 @@ impl Reader<'_, '_> {
             }
             Value::Text(text) => {
                 let args = self.fields["args"].as_array().into_iter().flatten();
-                let args = args.filter_map(Json::as_str);
-                command.extend(
-                    std::iter::once(text.as_str())
-                        .chain(args)
-                        .map(str::to_owned),
-                );
+                let args = args.filter_map(Json::as_str).map(str::to_owned);
+                std::iter::once(text.clone()).chain(args).collect()
             }
             _ => {
-                self.fault(
-                    "command",
-                    "neither a list nor a string, expected a list of strings",
-                );
+                let detail = "neither a list nor a string, expected a list of strings";
+                self.fault("command", detail);
                 return None;
             }
-        }
+        };
         let is_blank = |program: &String| program.trim().is_empty();
-        if command.first().is_none_or(is_blank) {
-            self.fault(
-                "command",
-                "it is empty, expected a program and its arguments",
-            );
+        let detail = if command.first().is_none_or(is_blank) {
+            "it is empty, expected a program and its arguments"
         } else if command.iter().any(|part| part.contains('\0')) {
-            self.fault("command", "it contains a NUL");
+            "it contains a NUL"
         } else {
             return Some(command);
-        }
+        };
+        self.fault("command", detail);
         None
     }
 
@@ -431,10 +401,8 @@ impl Reader<'_, '_> {
                 self.fault(&field, "expected the name of an HTTP header");
             } else if let Some(value) = self.value(&field, &text, enabled) {
                 if value.expose().chars().any(|c| c.is_control() && c != '\t') {
-                    self.fault(
-                        &field,
-                        "its value contains a line break or another control character",
-                    );
+                    let detail = "its value contains a line break or another control character";
+                    self.fault(&field, detail);
                 } else {
                     headers.insert(name, value);
                 }
@@ -451,26 +419,17 @@ impl Reader<'_, '_> {
             .collect()
     }
 
-    /// A value with its variables replaced. For a server that is not to be started none is missing.
+    /// A value with its variables replaced. A disabled server may lack variables.
     fn value(&mut self, field: &str, text: &str, enabled: bool) -> Option<Secret> {
         let variables = match self.scope.owner {
             Owner::Operator => Variables::From(self.scope.env),
             Owner::Repository => Variables::Forbidden,
         };
-        let detail = match expand(text, variables) {
+        match expand(text, variables) {
             Ok(value) => return Some(value),
-            Err(Refused::Missing(_)) if !enabled => return None,
-            Err(Refused::Missing(name)) => format!(
-                "the environment variable {name} is not set; set it, or write ${{{name}:-DEFAULT}}"
-            ),
-            Err(Refused::Open) => "`${` without `}`; write `$${` for a plain `${`".to_owned(),
-            Err(Refused::Name) => "between `${` and `}` there is no variable's name".to_owned(),
-            Err(Refused::Forbidden) => {
-                "a repository's file gets no variable of this machine; write `$${` for a plain `${`"
-                    .to_owned()
-            }
-        };
-        self.fault(field, detail);
+            Err(Refused::Missing(_)) if !enabled => {}
+            Err(refused) => self.fault(field, refused.to_string()),
+        }
         None
     }
 }

@@ -1,29 +1,30 @@
 //! `${VAR}` in a value of `env` or `headers`.
 //!
-//! `${VAR}` is replaced by the variable, `${VAR:-text}` by `text` where the variable is not set or empty, and
-//! `$${` by a plain `${`. Every other `$` stays as it is. `${env:VAR}`, as editors write it, is `${VAR}`.
+//! `${VAR}` is replaced by the variable, `${VAR:-text}` by `text` if the variable is not set or empty, and
+//! `$${` by a literal `${`. Any other `$` is kept. `${env:VAR}`, which editors use, is `${VAR}`.
 
 use agentmine_runtime::config::Secret;
 
 /// Why a value cannot be used. It contains names of variables, never a part of the value.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
-    /// `${` without `}`.
+    #[error("`${{` without `}}`; write `$${{` for a literal `${{`")]
     Open,
-    /// There is no name between the braces.
+    #[error("between `${{` and `}}` there is no variable's name")]
     Name,
-    /// The variable is not set.
+    #[error("the environment variable {0} is not set; set it, or write ${{{0}:-DEFAULT}}")]
     Missing(String),
-    /// A text that must not have variables has some.
+    #[error(
+        "a repository's file gets no variable of this machine; write `$${{` for a literal `${{`"
+    )]
     Forbidden,
 }
 
 /// Where variables come from.
 #[derive(Clone, Copy)]
 pub(super) enum Variables<'a> {
-    /// From here.
     From(&'a dyn Fn(&str) -> Option<String>),
-    /// From nowhere: the text is a repository's.
+    /// The text is a repository's.
     Forbidden,
 }
 
@@ -68,8 +69,8 @@ fn variable(inner: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Stri
     }
 }
 
-/// Whether this is a variable's name as shells accept it, and not too long.
-pub(super) fn is_name(text: &str) -> bool {
+/// Whether this is a variable's name that shells accept, and not too long.
+fn is_name(text: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
     (1..=128).contains(&text.len())
         && text.chars().all(good)
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_put_in() {
+    fn variables_are_replaced() {
         for (text, value) in [
             ("", ""),
             ("plain", "plain"),
@@ -111,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn a_value_put_in_is_not_read_again() {
+    fn a_replaced_value_is_not_expanded_again() {
         let lookup = |_: &str| Some("${B}".to_owned());
         let value = expand("${A}", Variables::From(&lookup)).unwrap();
         assert_eq!(value.expose(), "${B}");
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_the_value() {
+    fn a_fault_is_reported_without_the_value() {
         assert_eq!(with("s3cret${NONE}"), Err(Refused::Missing("NONE".into())));
         assert_eq!(with("s3cret${A"), Err(Refused::Open));
         for text in ["${}", "${1A}", "${input:key}", "${A B}", "${A-x}", "${é}"] {

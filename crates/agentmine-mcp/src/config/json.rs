@@ -1,9 +1,9 @@
 //! JSON whose values know their lines.
 //!
-//! serde_json decides whether a text is JSON: no comments, no trailing commas. What it accepts is read again
-//! by the reader of `config.yaml`, which keeps places and duplicate keys, since JSON is YAML too. That reader
-//! takes much stack for each level, so a text of more than [`MAX_DEPTH`] levels is refused. Accepted: it also
-//! refuses keys of more than 1,024 characters.
+//! serde_json decides whether a text is JSON: no comments, no trailing commas. Then the reader of `config.yaml`
+//! reads it again, since JSON is YAML too, for places and duplicate keys. That reader takes much stack for each
+//! level, so a text of more than [`MAX_DEPTH`] levels is rejected. Accepted: it also rejects keys of more than
+//! 1,024 characters.
 
 use agentmine_runtime::config::tree::{self, Node};
 

@@ -1,9 +1,9 @@
-//! From the two files to the configured servers.
+//! Reads the configured servers from the two files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use agentmine_runtime::config::nearest;
 use agentmine_runtime::config::tree::{Entry, Node, Value};
@@ -18,18 +18,12 @@ pub const PROJECT_FILE: &str = ".agentmine/mcp_config.json";
 /// Largest file that is read, in bytes.
 pub const MAX_FILE: usize = 256 * 1024;
 /// Servers of one file.
-pub const MAX_SERVERS: usize = 50;
+pub(super) const MAX_SERVERS: usize = 50;
 
 /// The keys of a file. `$schema` helps editors, and is ignored.
 const TOP: [&str; 2] = ["mcpServers", "$schema"];
 
-/// The user's own file: `~/.agentmine/mcp_config.json`.
-#[must_use]
-pub fn user_file(home: &Path) -> PathBuf {
-    home.join(PROJECT_FILE)
-}
-
-/// The file of a project on this machine; `None` where it has none.
+/// The file of a project on this machine, if it has one.
 ///
 /// # Errors
 /// A file that exists and cannot be read.
@@ -48,43 +42,37 @@ pub fn project_file(project: &Path) -> Result<Option<RepositoryFile>, ConfigFaul
 }
 
 /// Whether this is `[a-z0-9-]{1,24}`.
-#[must_use]
-pub fn is_server_name(name: &str) -> bool {
+fn is_server_name(name: &str) -> bool {
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=24).contains(&name.len()) && name.bytes().all(good)
 }
 
-/// Reads both files and merges them. `env` gives the variables of `${VAR}` in the user's file.
-///
-/// Where the project's file cannot be read at all, the user's servers stay as they are.
+/// Reads both files and merges them. `env` returns the variables of `${VAR}` in the user's file. If the
+/// project's file cannot be parsed, the user's servers are not affected.
 #[must_use]
 pub fn load(
     user_file: Option<&Path>,
     repository: Option<&RepositoryFile>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Loaded {
+    let user = user_file.and_then(|file| {
+        let text = content(file).transpose()?;
+        Some((file, Owner::Operator, text))
+    });
+    let repository = repository.map(|RepositoryFile { shown, text }| {
+        let text = Ok(text.clone());
+        (shown.as_path(), Owner::Repository, text)
+    });
     let mut loaded = Loaded::default();
-    if let Some(file) = user_file {
+    for (file, owner, text) in user.into_iter().chain(repository) {
         let mut faults = Faults::new(file);
-        match content(file) {
-            Ok(None) => {}
-            Ok(Some(text)) => {
-                loaded.files.push(file.to_owned());
-                let owner = Owner::Operator;
-                let found = read(&text, &Scope { file, owner, env }, &mut faults);
-                loaded.servers = found.servers;
-            }
+        let found = match text {
+            Ok(text) => read(&text, &Scope { file, owner, env }, &mut faults),
             Err(detail) => {
-                loaded.files.push(file.to_owned());
                 faults.push(None, "", detail, None);
+                Found::default()
             }
-        }
-        loaded.faults.extend(faults.into_vec());
-    }
-    if let Some(RepositoryFile { shown: file, text }) = repository {
-        let mut faults = Faults::new(file);
-        let owner = Owner::Repository;
-        let found = read(text, &Scope { file, owner, env }, &mut faults);
+        };
         for (name, line) in &found.left_out {
             if let Some(replaced) = loaded.servers.remove(name) {
                 let detail = format!(
@@ -94,18 +82,18 @@ pub fn load(
                 faults.push(*line, &format!("mcpServers.{name}"), detail, Some(name));
             }
         }
-        loaded.files.push(file.clone());
+        loaded.files.push(file.to_owned());
         loaded.servers.extend(found.servers);
         loaded.faults.extend(faults.into_vec());
     }
     loaded
 }
 
-/// The file's text, `None` where there is no file. The error is what is wrong, in words.
+/// The text of a file, if there is one. An error is a text.
 fn content(file: &Path) -> Result<Option<String>, String> {
     let words = |error: std::io::Error| format!("it cannot be read: {error}");
     match std::fs::metadata(file) {
-        // Opening a pipe would wait for ever.
+        // Opening a pipe would block.
         Ok(meta) if !meta.is_file() => return Err("it is not a regular file".into()),
         Ok(_) => {}
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -202,35 +190,33 @@ fn servers<'a>(root: &'a Node, faults: &mut Faults<'_>) -> &'a [Entry] {
                     (_, Some(near)) => format!("; did you mean `{near}`?"),
                     (_, None) => format!("; expected one of `{}`", TOP.join("`, `")),
                 };
-                faults.push(
-                    line,
-                    &shown(key),
-                    format!("unknown key, ignored{hint}"),
-                    None,
-                );
+                let detail = format!("unknown key, ignored{hint}");
+                faults.push(line, &shown(key), detail, None);
             }
         }
     }
-    match servers.map(|entry| &entry.node) {
+    let (node, field, detail) = match servers.map(|entry| &entry.node) {
         Some(node) => match &node.value {
-            Value::Map(entries) => entries,
-            _ => {
-                let detail = "not an object, expected an object of servers";
-                faults.push(line_of(&node.place), "mcpServers", detail, None);
-                &[]
-            }
+            Value::Map(entries) => return entries,
+            _ => (
+                node,
+                "mcpServers",
+                "not an object, expected an object of servers",
+            ),
         },
-        None => {
-            if !unknown {
-                let detail = "there is no `mcpServers`; expected {\"mcpServers\": {…}}";
-                faults.push(line_of(&root.place), "", detail, None);
-            }
-            &[]
-        }
-    }
+        // Probably one of the unknown keys, which are reported.
+        None if unknown => return &[],
+        None => (
+            root,
+            "",
+            "there is no `mcpServers`; expected {\"mcpServers\": {…}}",
+        ),
+    };
+    faults.push(line_of(&node.place), field, detail, None);
+    &[]
 }
 
-/// A name that would be accepted, where there is one.
+/// A similar name that would be accepted, if there is one.
 fn suggestion(name: &str) -> String {
     let good: String = name
         .to_lowercase()

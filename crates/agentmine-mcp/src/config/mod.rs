@@ -1,15 +1,15 @@
 //! The configured servers: `~/.agentmine/mcp_config.json`, then `<project>/.agentmine/mcp_config.json`
 //! (spec 002 §2).
 //!
-//! Where both have an entry of one name, the project's replaces the user's as a whole. A missing file is
-//! skipped. A faulty entry is reported with file, line and field, and only that entry is left out; with a
-//! faulty entry of the project the user's entry of that name is left out too, since it was to be replaced.
+//! If both have an entry of one name, the project's replaces the user's as a whole. A missing file is skipped.
+//! A faulty entry is reported with file, line and field, and only that entry is left out. A faulty entry of the
+//! project also leaves out the user's entry of that name, since it was meant to replace it.
 //!
-//! A project's file belongs to the repository, and a repository is hostile: its servers run in the sandbox
-//! whatever it says, have no `url`, and `${VAR}` in it is never replaced from this process.
+//! A project's file belongs to the repository and is hostile: its servers always run in the sandbox, have no
+//! `url`, and `${VAR}` in it is never replaced from this process.
 //!
-//! Two faults leave out only their key: a `timeoutSeconds` that is not a valid time (spec 002 §2.2: the
-//! default is used) and an unknown capability. Those, and unknown keys beside `mcpServers`, are reported with [`ConfigFault::server`] `None`.
+//! Two faults leave out only their key: an invalid `timeoutSeconds` (spec 002 §2.2: the default is used) and an
+//! unknown capability. Those, and unknown keys beside `mcpServers`, have no [`ConfigFault::server`].
 
 mod entry;
 mod expand;
@@ -24,15 +24,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentmine_runtime::config::Secret;
+use serde::Serialize;
 use url::Url;
 
 use crate::ConfigFault;
 
-pub use load::{
-    MAX_FILE, MAX_SERVERS, PROJECT_FILE, is_server_name, load, project_file, user_file,
-};
+pub use load::{MAX_FILE, PROJECT_FILE, load, project_file};
 
-/// Whose file an entry is in.
+/// Who controls a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// The operator's, or the user's own.
@@ -48,7 +47,7 @@ pub struct Origin {
     pub file: PathBuf,
     /// Line of the entry, from 1.
     pub line: usize,
-    /// Whose.
+    /// Who controls the file.
     pub owner: Owner,
 }
 
@@ -107,8 +106,8 @@ impl std::fmt::Debug for Transport {
     }
 }
 
-/// What we declare that we can do for a server: only what the configuration switches on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What the client offers to a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
     /// Roots: the workspace.
     pub roots: bool,
@@ -131,9 +130,9 @@ pub struct ServerConfig {
     pub enabled: bool,
     /// What we offer it.
     pub capabilities: Capabilities,
-    /// For one request, unless progress extends it. 30 s where the file has no valid value.
+    /// For one request without progress. 30 s if the file has no valid value.
     pub timeout: Duration,
-    /// How often it is started again after a crash; `None`: the policy's number.
+    /// How often it is restarted after a crash; `None`: the policy's number.
     pub max_restarts: Option<u32>,
 }
 
@@ -148,13 +147,13 @@ impl ServerConfig {
     }
 }
 
-/// All that was read.
+/// The result of reading the files.
 #[derive(Debug, Clone, Default)]
 pub struct Loaded {
     /// By name, enabled or not.
     pub servers: BTreeMap<String, ServerConfig>,
-    /// The faults, in the order of the files and their lines. An entry with a fault that has its name as
-    /// `server` is not in `servers`.
+    /// In the order of the files and their lines. An entry whose name is the `server` of a fault is not in
+    /// `servers`.
     pub faults: Vec<ConfigFault>,
     /// The files that exist, in the order in which they were read.
     pub files: Vec<PathBuf>,

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::load::MAX_SERVERS;
 use super::*;
 
 fn env(name: &str) -> Option<String> {
@@ -16,7 +17,7 @@ fn env(name: &str) -> Option<String> {
 /// Both files from texts; the user's is a real one.
 fn both(user: Option<&str>, project: Option<&str>) -> Loaded {
     let folder = tempfile::tempdir().unwrap();
-    let file = user_file(folder.path());
+    let file = folder.path().join(PROJECT_FILE);
     if let Some(text) = user {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(&file, text).unwrap();
@@ -42,7 +43,7 @@ fn entry(body: &str) -> Loaded {
 }
 
 /// Line, field and words of each fault.
-fn told(loaded: &Loaded) -> Vec<String> {
+fn reported(loaded: &Loaded) -> Vec<String> {
     let line = |fault: &ConfigFault| fault.line.map_or(String::new(), |line| line.to_string());
     loaded
         .faults
@@ -87,7 +88,7 @@ fn the_examples_of_the_specification_are_read() {
         "my-custom-tool": {"command": ["python", "./scripts/my_mcp_tool.py"], "env": {"PROJECT_API_KEY": "abc123xyz"}}
     }}"#;
     let loaded = both(Some(global), Some(local));
-    assert_eq!(told(&loaded), Vec::<String>::new());
+    assert_eq!(reported(&loaded), Vec::<String>::new());
     let names: Vec<&str> = loaded.servers.keys().map(String::as_str).collect();
     assert_eq!(names, ["filesystem", "github", "memory", "my-custom-tool"]);
     let github = &loaded.servers["github"];
@@ -124,7 +125,7 @@ fn what_other_clients_write_is_taken_where_it_is_clear() {
         "d": {"command": "uvx", "sandbox": true, "env": {"T": "${env:TOKEN}", "P": "pa$$word"}}
     }}"#,
     );
-    assert_eq!(told(&loaded), Vec::<String>::new());
+    assert_eq!(reported(&loaded), Vec::<String>::new());
     assert_eq!(stdio(&loaded.servers["a"]).0, ["npx", "-y", "pkg"]);
     assert!(!loaded.servers["a"].enabled);
     let Transport::Http { url, headers } = &loaded.servers["b"].transport else {
@@ -141,7 +142,7 @@ fn what_other_clients_write_is_taken_where_it_is_clear() {
 }
 
 #[test]
-fn every_fault_is_told_at_once_with_its_place() {
+fn every_fault_is_reported_at_once_with_its_place() {
     let loaded = user(
         r#"{
   "mcpServers": {
@@ -163,7 +164,7 @@ fn every_fault_is_told_at_once_with_its_place() {
   }
 }"#,
     );
-    let told = told(&loaded).join("\n");
+    let reported = reported(&loaded).join("\n");
     for words in [
         "4: mcpServers.Bad Name: \"Bad Name\" is not a server's name, expected 1 to 24 of a-z, 0-9 and -; for example \"bad-name\"",
         "7: mcpServers.github.command.1: not a string, expected a string",
@@ -178,7 +179,7 @@ fn every_fault_is_told_at_once_with_its_place() {
         "16: mcpServers.sse.type: the old SSE transport is not supported",
         "17: mcpServers.text: not an object, expected one",
     ] {
-        assert!(told.contains(words), "{words} is not in\n{told}");
+        assert!(reported.contains(words), "{words} is not in\n{reported}");
     }
     assert_eq!(loaded.servers.keys().collect::<Vec<_>>(), ["good"]);
     assert_eq!(loaded.faults.len(), 12);
@@ -199,24 +200,27 @@ fn nonsense_as_a_time_limit_leaves_the_default_and_the_server() {
 }
 
 #[test]
-fn a_capability_of_another_time_is_told_and_leaves_the_server() {
+fn a_capability_of_another_time_is_reported_and_leaves_the_server() {
     let loaded = entry(r#"{"command": ["x"], "capabilities": {"root": true, "logging": true}}"#);
     assert!(loaded.servers["a"].capabilities.logging);
     assert!(!loaded.servers["a"].capabilities.roots);
-    assert!(told(&loaded)[0].contains("did you mean `roots`?"));
+    assert!(reported(&loaded)[0].contains("did you mean `roots`?"));
     let loaded = entry(r#"{"command": ["x"], "capabilities": {"roots": 1}}"#);
     assert!(loaded.servers.is_empty());
 }
 
 #[test]
-fn duplicate_keys_are_told() {
+fn duplicate_keys_are_reported() {
     let loaded = user(
         "{\"mcpServers\": {\n\"a\": {\"command\": [\"x\"]},\n\"a\": {\"command\": [\"y\"]},\n\"b\": {\"command\": [\"x\"], \"command\": [\"y\"]}}}",
     );
     assert!(loaded.servers.is_empty());
-    let told = told(&loaded);
-    assert!(told[0].contains("3: mcpServers.a: written twice, first on line 2"));
-    assert!(told[1].contains("4: mcpServers.b.command: ") && told[1].contains("the first is at"));
+    let reported = reported(&loaded);
+    assert!(reported[0].contains("3: mcpServers.a: written twice, first on line 2"));
+    assert!(
+        reported[1].contains("4: mcpServers.b.command: ")
+            && reported[1].contains("the first is at")
+    );
 }
 
 #[test]
@@ -233,10 +237,10 @@ fn a_repository_cannot_leave_the_sandbox() {
     assert_eq!(place, Place::Sandbox);
     assert_eq!(env["K"], "literal $HOME");
     assert_eq!(loaded.servers.len(), 1);
-    let told = told(&loaded).join("\n");
-    assert!(told.contains("mcpServers.b.url: a repository's servers run in the sandbox only"));
-    assert!(told.contains("mcpServers.c.env.K: a repository's file gets no variable"));
-    assert!(told.contains("mcpServers.d.env.K: a repository's file gets no variable"));
+    let reported = reported(&loaded).join("\n");
+    assert!(reported.contains("mcpServers.b.url: a repository's servers run in the sandbox only"));
+    assert!(reported.contains("mcpServers.c.env.K: a repository's file gets no variable"));
+    assert!(reported.contains("mcpServers.d.env.K: a repository's file gets no variable"));
 }
 
 #[test]
@@ -247,7 +251,7 @@ fn a_faulty_replacement_leaves_nothing_of_that_name() {
         Some(r#"{"mcpServers": {"a": {"command": []}}}"#),
     );
     assert_eq!(loaded.servers.keys().collect::<Vec<_>>(), ["b"]);
-    assert!(told(&loaded).join("\n").contains("is left out too"));
+    assert!(reported(&loaded).join("\n").contains("is left out too"));
 }
 
 #[test]
@@ -263,7 +267,7 @@ fn a_project_file_that_is_no_json_leaves_the_users_servers() {
 #[test]
 fn a_disabled_server_misses_no_variable() {
     let loaded = entry(r#"{"command": ["x"], "enabled": false, "env": {"A": "${NONE}"}}"#);
-    assert_eq!(told(&loaded), Vec::<String>::new());
+    assert_eq!(reported(&loaded), Vec::<String>::new());
     assert!(stdio(&loaded.servers["a"]).1.is_empty());
 }
 
@@ -311,9 +315,9 @@ fn urls_and_headers_are_checked() {
         (r#"{"command": ["x"], "maxRestarts": -1}"#, "whole number"),
     ] {
         let loaded = entry(body);
-        let told = told(&loaded).join("\n");
-        assert!(told.contains(words), "{body}: {told}");
-        assert!(!told.contains("p4ss"), "{told}");
+        let reported = reported(&loaded).join("\n");
+        assert!(reported.contains(words), "{body}: {reported}");
+        assert!(!reported.contains("p4ss"), "{reported}");
         assert!(loaded.servers.is_empty(), "{body}");
     }
 }
@@ -328,25 +332,25 @@ fn the_file_has_its_shape() {
         ("{\"mcpServers\": []}", "expected an object of servers"),
         ("", "the file is empty"),
     ] {
-        let told = told(&user(text)).join("\n");
-        assert!(told.contains(words), "{text}: {told}");
+        let reported = reported(&user(text)).join("\n");
+        assert!(reported.contains(words), "{text}: {reported}");
     }
 }
 
 #[test]
 fn a_misspelt_command_is_one_fault() {
     let loaded = entry(r#"{"comand": ["x"]}"#);
-    assert_eq!(told(&loaded).len(), 1);
-    assert!(told(&loaded)[0].contains("did you mean `command`?"));
+    assert_eq!(reported(&loaded).len(), 1);
+    assert!(reported(&loaded)[0].contains("did you mean `command`?"));
     // Elsewhere the key of another client stands for it; nothing else is missing then.
-    assert_eq!(told(&entry(r#"{"x-y": 1}"#)).len(), 2);
+    assert_eq!(reported(&entry(r#"{"x-y": 1}"#)).len(), 2);
 }
 
 #[test]
 fn hostile_sizes_are_bounded() {
     let long = format!("{{\"mcpServers\": {{}}{}}}", " ".repeat(MAX_FILE));
-    assert!(told(&user(&long))[0].contains("is this the right file?"));
-    assert!(told(&project(&long))[0].contains("is this the right file?"));
+    assert!(reported(&user(&long))[0].contains("is this the right file?"));
+    assert!(reported(&project(&long))[0].contains("is this the right file?"));
     let many: Vec<String> = (0..60)
         .map(|n| format!("\"s{n}\": {{\"command\": [\"x\"]}}"))
         .collect();
@@ -363,21 +367,24 @@ fn hostile_sizes_are_bounded() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_told() {
+fn a_file_that_cannot_be_read_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let loaded = load(Some(folder.path()), None, &env);
-    assert!(told(&loaded)[0].contains("not a regular file"));
+    assert!(reported(&loaded)[0].contains("not a regular file"));
     let file = folder.path().join("f");
     std::fs::write(&file, b"{\"\xff\": 1}").unwrap();
-    assert!(told(&load(Some(&file), None, &env))[0].contains("UTF-8"));
+    assert!(reported(&load(Some(&file), None, &env))[0].contains("UTF-8"));
 }
 
 #[test]
 fn escape_sequences_of_a_repository_do_not_reach_a_message() {
     let loaded =
         project("{\"mcpServers\": {\"\\u001b[31mx\\u202e\": {}, \"a\": {\"\\u0007\": 1}}}");
-    let told = told(&loaded).join("\n");
-    assert!(!told.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{told}");
+    let reported = reported(&loaded).join("\n");
+    assert!(
+        !reported.contains(['\u{1b}', '\u{7}', '\u{202e}']),
+        "{reported}"
+    );
 }
 
 proptest! {
@@ -387,13 +394,13 @@ proptest! {
     }
 
     #[test]
-    fn anything_like_a_file_is_loaded_and_no_secret_is_told(
+    fn anything_like_a_file_is_loaded_and_no_secret_is_reported(
         keys in prop::collection::vec(("(command|args|env|url|headers|type|sandbox|enabled|capabilities|timeoutSeconds|x)",
             "(\"s3cret-token\"|\\[\"s3cret-token\"\\]|\\{\"A\": \"s3cret-token\\$\\{X\"\\}|\\{\"A\": 1\\}|true|null|-1)"), 0..6),
     ) {
         let body: Vec<String> = keys.iter().map(|(key, value)| format!("{key:?}: {value}")).collect();
         let loaded = entry(&format!("{{{}}}", body.join(", ")));
-        let shown = told(&loaded).join("\n").contains("s3cret-token$");
+        let shown = reported(&loaded).join("\n").contains("s3cret-token$");
         prop_assert!(!shown);
         prop_assert_eq!(loaded.servers.contains_key("a"), !loaded.faults.iter().any(|f| f.server.is_some()));
     }
@@ -405,9 +412,11 @@ fn debug_output_of_an_address_has_no_query_and_no_password() {
         url: url::Url::parse("https://me:password@host/mcp?key=query-secret").unwrap(),
         headers: BTreeMap::new(),
     };
-    let told = format!("{transport:?}");
+    let reported = format!("{transport:?}");
     assert!(
-        told.contains("https://host/mcp") && !told.contains("secret") && !told.contains("password"),
-        "{told}"
+        reported.contains("https://host/mcp")
+            && !reported.contains("secret")
+            && !reported.contains("password"),
+        "{reported}"
     );
 }

@@ -1,4 +1,4 @@
-//! What the model may be told of: the tools of all servers that run, under names that are theirs alone.
+//! The tools of all running servers, under unique names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::{Offer, Tool, WireTable};
 pub struct Catalog {
     /// The names that model APIs accept, the built-in tools' among them.
     pub wire: WireTable,
-    /// By server. A server that is being started again is still here, and a call of it waits; one that
-    /// failed is not. Tools that are refused are not in it.
+    /// By server. A server that is being restarted is included, and its calls wait; a server that failed is
+    /// not. Refused tools are not included.
     pub servers: BTreeMap<String, Arc<Offer>>,
 }
 
@@ -19,11 +19,9 @@ impl Catalog {
     /// The servers' tools as (wire name, server, tool), sorted by wire name.
     #[must_use]
     pub fn tools(&self) -> Vec<(&str, &str, &Tool)> {
-        let found = self
-            .wire
-            .iter()
-            .filter_map(|(wire, server, tool)| Some((wire, server, self.tool(server, tool)?)));
-        found.collect()
+        let all = self.wire.iter();
+        all.filter_map(|(wire, server, tool)| Some((wire, server, self.tool(server, tool)?)))
+            .collect()
     }
 
     /// A tool by the name it has on its server.

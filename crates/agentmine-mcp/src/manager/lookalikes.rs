@@ -1,22 +1,23 @@
-//! Names that look like another's.
+//! Names that imitate others.
 //!
-//! A model, and a person who reads a transcript, goes by names. So a tool is left out
+//! A model, and a person who reads a transcript, identifies tools by their names. So a tool is left out
 //! 1. if its name contains characters that are invisible or change the reading direction;
-//! 2. if its name, or its wire name, looks like a built-in's name or wire name;
-//! 3. if its name looks like that of a tool of a server that ranks before it, without being the same:
-//!    `Search` or `sеarch` (with a Cyrillic letter) where another has `search`. The very same name on two
-//!    servers is no imitation: the names of the servers tell them apart.
+//! 2. if its name or its wire name looks like the name or wire name of a built-in tool;
+//! 3. if its name looks like that of a tool of a server that ranks before it, but is not the same:
+//!    `Search` or `sеarch` (with a Cyrillic letter) beside `search`. The same name on two servers is not an
+//!    imitation: the names of the servers distinguish them.
 //!
-//! Two names look alike if their skeletons for confusable characters (Unicode UTS 39) are equal, without
-//! regard to case. A repository's server whose *name* looks like that of an operator's or a built-in server
-//! is not started at all. The operator's servers rank before a repository's, then by name; so what is left
-//! out depends on the set of servers only, not on who was ready first.
+//! Two names look alike if their skeletons for confusable characters (Unicode UTS 39) are equal, ignoring
+//! case. A repository's server whose *name* looks like that of an operator's or a built-in server is not
+//! started. The operator's servers rank before a repository's, then by name, so the result depends on the
+//! set of servers only, not on the order in which they became ready.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::Offer;
 use crate::config::{Owner, ServerConfig};
+use crate::names::wire_name;
 
 /// The file in the origin of our own servers.
 const BUILT_IN: &str = "(built in)";
@@ -24,7 +25,7 @@ const BUILT_IN: &str = "(built in)";
 /// Equal for names that look alike.
 fn skeleton(name: &str) -> String {
     let lower = name.to_lowercase();
-    // Once more: a lookalike may stand for a capital letter.
+    // Twice: a lookalike may represent a capital letter.
     let seen: String = unicode_security::skeleton(&lower).collect();
     unicode_security::skeleton(&seen.to_lowercase()).collect()
 }
@@ -60,13 +61,13 @@ pub(super) fn imitates<'a>(
     ))
 }
 
-/// Servers with the smaller rank keep their names.
+/// The server with the smaller rank keeps its names.
 pub(super) fn rank(server: &ServerConfig) -> (bool, &str) {
     (server.origin.owner == Owner::Repository, &server.name)
 }
 
-/// Judges the tools of one server after the other, in the order of [`rank`].
-pub(super) struct Judge<'a> {
+/// Checks the tools of the servers in the order of [`rank`].
+pub(super) struct Check<'a> {
     fixed: &'a [(String, String, String)],
     /// The names of built-in tools, by skeleton.
     builtin: BTreeMap<String, &'a str>,
@@ -74,7 +75,7 @@ pub(super) struct Judge<'a> {
     names: BTreeMap<String, (String, String)>,
 }
 
-impl<'a> Judge<'a> {
+impl<'a> Check<'a> {
     pub(super) fn new(fixed: &'a [(String, String, String)]) -> Self {
         let names = fixed.iter().flat_map(|(wire, _, tool)| [wire, tool]);
         Self {
@@ -85,7 +86,7 @@ impl<'a> Judge<'a> {
     }
 
     /// The offer without what is left out, and the reasons.
-    pub(super) fn judge(
+    pub(super) fn keep(
         &mut self,
         server: &ServerConfig,
         mut offer: Arc<Offer>,
@@ -116,9 +117,7 @@ impl<'a> Judge<'a> {
             return Some("its name contains invisible characters".to_owned());
         }
         let own = skeleton(tool);
-        // The name by which the model will know it.
-        let wire = crate::wire_names(&[(server, tool)]);
-        let wire = wire.wire(server, tool).map(skeleton).unwrap_or_default();
+        let wire = skeleton(&wire_name(server, tool));
         if let Some(builtin) = self.builtin.get(&own).or_else(|| self.builtin.get(&wire)) {
             return Some(format!("its name looks like the built-in {builtin:?}"));
         }

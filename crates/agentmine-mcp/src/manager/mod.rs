@@ -1,9 +1,8 @@
-//! All servers of a session: started together, kept running, called, ended together.
+//! All servers of a session: started together, kept running, called, stopped together.
 //!
-//! A server that fails takes only its own tools with it. The offer changes only in [`Manager::refresh`],
-//! which the loop calls between model calls: during a model call the tools and their names stay the same.
-//! What a server may do is set by [`ManagerPolicy`]; names that look like another's are refused (see
-//! `lookalikes.rs` for the rule).
+//! A server that fails affects only its own tools. The offer changes only in [`Manager::refresh`], which the
+//! loop calls between model calls, so tools and names stay the same during a model call. [`ManagerPolicy`]
+//! sets what servers may do; names that imitate others are left out (see `lookalikes.rs` for the rule).
 
 mod catalog;
 mod lookalikes;
@@ -26,16 +25,16 @@ use tokio_util::task::TaskTracker;
 use crate::config::{Owner, Place, ServerConfig};
 use crate::server::{
     Common, Launchers, ManagerPolicy, Notice, NoticeKind, Server, ServerState, ServerStatus,
-    Supervisor, describe_metrics,
+    describe_metrics, run,
 };
 use crate::{Offer, WireTable, lock};
 
 pub use catalog::Catalog;
 
-/// How long all servers together may take to end; then what is left is killed.
+/// Time limit for stopping all servers. Then the rest is killed.
 const SHUTDOWN: Duration = Duration::from_secs(12);
 
-/// The servers of a session. Dropping it kills their processes at once; [`Self::shutdown`] lets them end.
+/// The servers of a session. Dropping it kills their processes; [`Self::shutdown`] stops them gracefully.
 pub struct Manager {
     servers: BTreeMap<String, Arc<Server>>,
     policy: Arc<ManagerPolicy>,
@@ -45,7 +44,7 @@ pub struct Manager {
     tasks: TaskTracker,
     aborts: Vec<AbortHandle>,
     current: Mutex<Arc<Catalog>>,
-    /// What `current` includes. One refresh at a time.
+    /// What `current` includes. The lock allows one refresh at a time.
     included: tokio::sync::Mutex<Included>,
 }
 
@@ -57,8 +56,8 @@ struct Included {
 }
 
 impl Manager {
-    /// Starts all enabled servers side by side, and waits until each is ready, has failed or is past its
-    /// start limit. Of two entries with one name the last counts.
+    /// Starts all enabled servers concurrently, and waits until each is ready, has failed or has exceeded its
+    /// start limit. Of two entries with the same name the last is used.
     pub async fn start(
         servers: impl IntoIterator<Item = ServerConfig>,
         launchers: Launchers,
@@ -83,7 +82,7 @@ impl Manager {
             let state = manager.first_state(config, &configured, &launchers);
             manager.add(config.clone(), state, &launchers);
         }
-        // Every start has its limit; this one is for a start that is stuck in our own code.
+        // Every start has its own limit; this one is in case our own code is stuck.
         let limit = manager.policy.limits.start + SHUTDOWN;
         let started = manager.servers.values().map(|server| server.started());
         let _ = timeout(limit, join_all(started)).await;
@@ -105,24 +104,22 @@ impl Manager {
             return ServerState::Withheld("the session's policy withholds it".into());
         }
         let place = server.place();
-        let (kind, why) =
-            if let Some(why) = lookalikes::imitates(server, all.values(), &self.policy.fixed) {
-                (NoticeKind::Shadowed, why)
-            } else if server.origin.owner == Owner::Repository && place != Some(Place::Sandbox) {
-                // The configuration ensures it already; this is the last check before a process of ours.
-                let why = "a repository's server runs only in the sandbox";
-                (NoticeKind::LeftOut, why.to_owned())
-            } else {
-                let missing = match place {
-                    Some(Place::Worker) => "no servers run on this machine here",
-                    Some(Place::Sandbox) => "there is no sandbox here",
-                    None => return ServerState::Starting,
-                };
-                if place.is_some_and(|place| launchers.of(place).is_some()) {
-                    return ServerState::Starting;
-                }
-                (NoticeKind::LeftOut, missing.to_owned())
+        let imitated = lookalikes::imitates(server, all.values(), &self.policy.fixed);
+        let (kind, why) = if let Some(why) = imitated {
+            (NoticeKind::Shadowed, why)
+        } else if server.origin.owner == Owner::Repository && place != Some(Place::Sandbox) {
+            // The configuration ensures it already; this is the last check before a process is started.
+            let why = "a repository's server runs only in the sandbox";
+            (NoticeKind::LeftOut, why.to_owned())
+        } else if place.is_none_or(|place| launchers.of(place).is_some()) {
+            return ServerState::Starting;
+        } else {
+            let why = match place {
+                Some(Place::Sandbox) => "there is no sandbox here",
+                Some(Place::Worker) | None => "no servers run on this machine here",
             };
+            (NoticeKind::LeftOut, why.to_owned())
+        };
         self.common.notices.push(&server.name, kind, &why);
         ServerState::Withheld(why)
     }
@@ -130,25 +127,23 @@ impl Manager {
     fn add(&mut self, config: ServerConfig, state: ServerState, launchers: &Launchers) {
         let is_started = matches!(state, ServerState::Starting);
         let launcher = config.place().and_then(|place| launchers.of(place));
-        let launcher = launcher.cloned();
         let (policy, common) = (self.policy.clone(), self.common.clone());
         let server = Arc::new(Server::new(config, policy, common, state));
         if is_started {
-            let supervisor = Supervisor::new(server.clone(), launcher, self.stop.clone());
-            let task = self.tasks.spawn(supervisor.run());
-            self.aborts.push(task.abort_handle());
+            let running = run(server.clone(), launcher.cloned(), self.stop.clone());
+            self.aborts.push(self.tasks.spawn(running).abort_handle());
         }
         self.servers.insert(server.name().to_owned(), server);
     }
 
-    /// What servers offer, as of the last refresh.
+    /// The offers as of the last refresh.
     #[must_use]
     pub fn catalog(&self) -> Arc<Catalog> {
         lock(&self.current).clone()
     }
 
-    /// Includes what has changed: lists that servers said had changed, restarts, servers that were given
-    /// up. Cheap where nothing has. A server that is slow to list is not waited for long.
+    /// Includes changed lists, restarts, and servers that were given up. Cheap if nothing has changed. Does not
+    /// wait long for a server that is slow to list.
     pub async fn refresh(&self) -> Arc<Catalog> {
         let mut included = self.included.lock().await;
         join_all(self.servers.values().map(|server| server.relist())).await;
@@ -167,11 +162,11 @@ impl Manager {
             .filter_map(|server| Some((&server.config, server.offer()?)))
             .collect();
         offers.sort_by(|(one, _), (other, _)| lookalikes::rank(one).cmp(&lookalikes::rank(other)));
-        let mut judge = lookalikes::Judge::new(&self.policy.fixed);
+        let mut check = lookalikes::Check::new(&self.policy.fixed);
         let mut found = BTreeSet::new();
         let mut servers = BTreeMap::new();
         for (server, offer) in offers {
-            let (kept, reasons) = judge.judge(server, offer);
+            let (kept, reasons) = check.keep(server, offer);
             servers.insert(server.name.clone(), kept);
             found.extend(reasons.into_iter().map(|why| (server.name.clone(), why)));
         }
@@ -181,14 +176,13 @@ impl Manager {
         *reported = found;
         let tools = servers.iter().flat_map(|(server, offer)| {
             let tools = offer.tools.iter();
-            tools.map(move |tool| (server.as_str(), tool.name.as_str()))
+            tools.map(move |tool| (server.clone(), tool.name.clone()))
         });
-        let tools: Vec<(&str, &str)> = tools.collect();
-        let wire = WireTable::with_fixed(&self.policy.fixed).with_tools(&tools);
+        let wire = WireTable::new(&self.policy.fixed, tools);
         Catalog { wire, servers }
     }
 
-    /// What happened since the last call of this; for a session's transcript.
+    /// What happened since the last call, for a session's transcript.
     #[must_use]
     pub fn notices(&self) -> Vec<Notice> {
         self.common.notices.take()
@@ -201,8 +195,8 @@ impl Manager {
         servers.map(|server| server.status()).collect()
     }
 
-    /// The last of what a server's process wrote to stderr, also of one that has ended; hostile text without
-    /// control characters. Empty where there is none.
+    /// The end of the stderr of a server's current or last process; hostile text without control characters.
+    /// Empty if there is none.
     pub async fn stderr(&self, server: &str) -> String {
         match self.servers.get(server) {
             Some(server) => server.stderr().await,
@@ -210,8 +204,8 @@ impl Manager {
         }
     }
 
-    /// Ends all servers side by side: their stdin is closed, then SIGTERM, then SIGKILL. Returns when nothing
-    /// of them is left, after a dozen seconds at most.
+    /// Stops all servers concurrently: closes their stdin, then sends SIGTERM, then SIGKILL. Returns when
+    /// nothing of them is left, after twelve seconds at most.
     pub async fn shutdown(&self) {
         self.stop.cancel();
         self.tasks.close();

@@ -1,4 +1,4 @@
-//! Calls, reads and prompts, brought to the server they are for.
+//! Routes calls, reads and prompts to their server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::{CallFault, CallOptions, McpError, Tool};
 
 /// Bytes of names in a message.
 const MAX_NAMES: usize = 1_000;
-/// How long the cause of a connection's end may take to be known.
+/// How long to wait for the cause of a connection's end.
 const CAUSE: Duration = Duration::from_millis(700);
-/// A shorter wait for a server is not taken off a call's time.
+/// A shorter wait for a server is not subtracted from a call's time.
 const NO_WAIT: Duration = Duration::from_millis(10);
 
 impl Manager {
@@ -28,13 +28,12 @@ impl Manager {
             .await
     }
 
-    /// Calls a tool of the catalog. While its server is being started again the call waits, within its time
-    /// limit.
+    /// Calls a tool of the catalog. While its server is being restarted, the call waits, within its time limit.
     ///
     /// # Errors
-    /// [`McpError::ToolExecution`] where there is no such server or tool (the error lists the names that
-    /// exist), where it does not run, or where no answer came in time; [`McpError::Process`] or
-    /// [`McpError::Protocol`] where the server ended meanwhile: the call may have had its effect.
+    /// [`McpError::ToolExecution`] if there is no such server or tool (the error lists the existing names), if
+    /// the server is not running, or if no answer came in time; [`McpError::Process`] or
+    /// [`McpError::Protocol`] if the server ended in the meantime: the call may have had its effect.
     pub async fn call_with(
         &self,
         server: &str,
@@ -93,10 +92,10 @@ impl Manager {
         })
     }
 
-    /// A tool as the model knows it.
+    /// The tool in the catalog, if the server still offers it.
     fn known(&self, server: &Server, name: &str) -> Result<Tool, McpError> {
         let catalog = self.catalog();
-        // What it has become since the last refresh may be refused already.
+        // It may have changed, and been refused, since the last refresh.
         let offer = server.offer();
         let withdrawn = offer.is_some_and(|offer| !offer.tools.iter().any(|it| it.name == name));
         match catalog.tool(server.name(), name) {
@@ -112,8 +111,8 @@ impl Manager {
         }
     }
 
-    /// Makes a request of the server once it is ready, and ends it when the server ends. What was waited is
-    /// taken off the request's time.
+    /// Makes a request once the server is ready, and ends it when the server ends. The wait is subtracted from
+    /// the request's time.
     async fn request<'a, F, R>(
         &self,
         server: &'a Server,
@@ -146,7 +145,7 @@ impl Manager {
     }
 }
 
-/// Where the connection's end came first: how the process ended says more.
+/// If the connection ended first, the error that says how the process ended.
 async fn caused(live: &Live, result: CallResult) -> CallResult {
     match result {
         Err(error @ (McpError::Protocol { .. } | McpError::Connection { .. }))
@@ -171,7 +170,7 @@ fn short(name: &str) -> String {
     name.chars().take(200).collect()
 }
 
-/// A list of names, as many as are good to read.
+/// A list of names of limited length.
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut list = String::new();
     for name in names {

@@ -226,9 +226,9 @@ async fn server_that_hangs_or_crashes_at_its_start_fails_alone() {
         matches!(&absent, ServerState::Failed(error) if error.to_string().contains("not found")),
         "{absent:?}"
     );
-    let told = manager.notices();
-    assert_eq!(told.len(), 3, "{told:?}");
-    let crash = told
+    let reported = manager.notices();
+    assert_eq!(reported.len(), 3, "{reported:?}");
+    let crash = reported
         .iter()
         .find(|notice| notice.server == "crashing")
         .unwrap();
@@ -345,7 +345,7 @@ async fn call_waits_for_a_restart_no_longer_than_its_limit() {
     let call = manager.call_with("one", "say", json!({}), options).await;
     let error = call.unwrap_err();
     assert!(
-        unavailable_because(&error).contains("being started again"),
+        unavailable_because(&error).contains("being restarted"),
         "{error}"
     );
     assert!(began.elapsed() < Duration::from_secs(2));
@@ -430,7 +430,7 @@ async fn shutdown_and_drop_leave_nothing_of_servers_with_children() {
 }
 
 #[tokio::test]
-async fn unknown_names_are_told_with_the_known_ones() {
+async fn unknown_names_are_reported_with_the_known_ones() {
     let place = Programs::new();
     let mut off = server("off", "");
     off.enabled = false;
@@ -538,13 +538,16 @@ async fn names_that_could_be_taken_for_anothers_are_left_out() {
         .await
         .unwrap_err();
     assert!(unavailable_because(&error).contains("no tool"), "{error}");
-    let told = manager.notices();
-    assert!(told.iter().all(|notice| notice.server == "b"), "{told:?}");
-    let shadowed = told
+    let reported = manager.notices();
+    assert!(
+        reported.iter().all(|notice| notice.server == "b"),
+        "{reported:?}"
+    );
+    let shadowed = reported
         .iter()
         .filter(|notice| notice.kind == NoticeKind::Shadowed)
         .count();
-    assert!(shadowed >= 3, "{told:?}");
+    assert!(shadowed >= 3, "{reported:?}");
 }
 
 #[tokio::test]
@@ -575,16 +578,16 @@ async fn servers_that_may_not_run_here_are_withheld_with_the_reason() {
         ("inside", "no sandbox"),
         ("github", "policy"),
     ] {
-        let ServerState::Withheld(told) = status(&manager, name).state else {
+        let ServerState::Withheld(reported) = status(&manager, name).state else {
             panic!("{name}: {:?}", status(&manager, name));
         };
-        assert!(told.contains(why), "{name}: {told}");
+        assert!(reported.contains(why), "{name}: {reported}");
     }
     assert_eq!(status(&manager, "one").state, ServerState::Ready);
-    let ServerState::Withheld(told) = status(&manager, "0ne").state else {
+    let ServerState::Withheld(reported) = status(&manager, "0ne").state else {
         panic!("{:?}", status(&manager, "0ne"));
     };
-    assert!(told.contains("looks like \"one\""), "{told}");
+    assert!(reported.contains("looks like \"one\""), "{reported}");
 }
 
 #[tokio::test]

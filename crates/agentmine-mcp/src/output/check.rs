@@ -1,16 +1,16 @@
 //! Whether a tool's result matches its `outputSchema`.
 //!
-//! A mismatch is noted at the end of the text, and the result stays what it is: the tool has done its work,
-//! and a model that reads "failed" would make the call again.
+//! A mismatch is noted at the end of the text and does not turn the result into an error: the tool has done
+//! its work, and a model that reads "failed" would repeat the call.
 //!
-//! Checked are `type`, `enum`, `required`, `properties`, `additionalProperties`, `items` and references
+//! The check covers `type`, `enum`, `required`, `properties`, `additionalProperties`, `items` and references
 //! within the schema; every other keyword is ignored. Schema and result come from the server, so they are
-//! hostile: each value of the result is held against one schema, and the work is bounded by [`MAX_WORK`].
+//! hostile: each value of the result is compared with one schema, and the work is limited by [`MAX_WORK`].
 
 use serde_json::{Map, Value};
 
-use super::shortened;
-use crate::schema::TYPES;
+use crate::schema::{TYPES, is_of, kind};
+use crate::text::shortened;
 
 /// Bytes of a schema.
 const MAX_SCHEMA: usize = 64 * 1024;
@@ -18,7 +18,7 @@ const MAX_SCHEMA: usize = 64 * 1024;
 const MAX_DEPTH: usize = 32;
 /// References to references that are followed.
 const MAX_HOPS: usize = 16;
-/// Comparisons. What is left after them is not checked.
+/// Comparisons. The rest is not checked.
 const MAX_WORK: usize = 1_000_000;
 /// Mismatches in a note.
 const MAX_NOTED: usize = 3;
@@ -55,7 +55,7 @@ fn usable_at(schema: &Value, depth: usize) -> Result<(), String> {
         .try_for_each(|part| usable_at(part, depth + 1))
 }
 
-/// How a result differs from what its tool promises, for the end of its text.
+/// How a result differs from its tool's schema, for the end of its text.
 pub(crate) fn note(schema: &Value, structured: Option<&Value>) -> Option<String> {
     let Some(structured) = structured else {
         return Some("[note: the tool promises structured output and gave none]".into());
@@ -175,25 +175,6 @@ impl<'a> Check<'a> {
             let mismatch = format!("{}: {}", shortened(place), shortened(what));
             self.mismatches.push(mismatch);
         }
-    }
-}
-
-fn is_of(value: &Value, name: &str) -> bool {
-    match name {
-        "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
-        "number" => value.is_number(),
-        name => kind(value) == name,
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 

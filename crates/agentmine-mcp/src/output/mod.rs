@@ -1,11 +1,11 @@
-//! What a server returns, as text: every kind of content has one defined form, and the whole is capped.
+//! The results of a server as text. Every kind of content has one form, and the whole is capped.
 //!
-//! - Text is passed on as it is. Images, audio and other bytes are described, never included:
+//! - Text is unchanged. Images, audio and other bytes are described, never included:
 //!   `[image: image/png, 6 bytes, not shown]`.
 //! - A link is `[link to a resource: URI (name, type)] description`; an embedded resource is
 //!   `[resource: URI]` and its text.
-//! - `structuredContent` becomes JSON text where there is no text that says the same. For programs it is
-//!   also kept as it is, within the cap.
+//! - `structuredContent` becomes JSON text unless there is text. For programs it is also kept as it is,
+//!   within the cap.
 //! - A refusal by the server is `{"status":"error","error":{"code":…,"message":…}}` with the server's code.
 
 mod check;
@@ -15,18 +15,16 @@ use rmcp::ErrorData;
 use serde_json::{Value, json};
 
 use crate::ToolOutput;
+use crate::text::{MAX_WORDS, shortened};
 
 pub(crate) use check::usable;
 
-/// Bytes of a server's own words in an error.
-const MAX_WORDS: usize = 500;
-
-/// A tool's result, checked against what the tool promises. `None` where it is not such a result.
-pub(crate) fn of_result(result: &Value, promise: Option<&Value>, max: usize) -> Option<ToolOutput> {
+/// A tool's result, checked against its `outputSchema`. `None` if it is not a tool's result.
+pub(crate) fn of_result(result: &Value, schema: Option<&Value>, max: usize) -> Option<ToolOutput> {
     let result = result.as_object()?;
     let is = |key: &str| result.get(key).filter(|value| !value.is_null());
     if is("resultType").and_then(Value::as_str) == Some("task") {
-        let words = "the tool answered with a task, which was not asked for";
+        let words = "the tool returned a task, which was not requested";
         return Some(refused(-32603, words));
     }
     let content = match is("content") {
@@ -40,7 +38,7 @@ pub(crate) fn of_result(result: &Value, promise: Option<&Value>, max: usize) -> 
         return None;
     }
     let mut parts: Vec<String> = content.iter().map(block).collect();
-    // A server that returns both returns the same twice.
+    // A server that returns both returns the same in both.
     let has_text = content.iter().any(|block| block["type"] == "text");
     let json = structured.map(Value::to_string);
     let small = json.as_ref().is_some_and(|json| json.len() <= max);
@@ -52,8 +50,8 @@ pub(crate) fn of_result(result: &Value, promise: Option<&Value>, max: usize) -> 
     }
     let is_error = is("isError").and_then(Value::as_bool) == Some(true);
     let mut text = truncate_middle(&parts.join("\n"), max);
-    if let Some(promise) = promise.filter(|_| !is_error)
-        && let Some(note) = check::note(promise, structured)
+    if let Some(schema) = schema.filter(|_| !is_error)
+        && let Some(note) = check::note(schema, structured)
     {
         text.push('\n');
         text.push_str(&note);
@@ -65,7 +63,7 @@ pub(crate) fn of_result(result: &Value, promise: Option<&Value>, max: usize) -> 
     })
 }
 
-/// What a resource holds.
+/// The content of a resource.
 pub(crate) fn of_resource(result: &Value, max: usize) -> Option<ToolOutput> {
     let contents = result.get("contents")?.as_array()?;
     let text = match contents.as_slice() {
@@ -76,7 +74,7 @@ pub(crate) fn of_resource(result: &Value, max: usize) -> Option<ToolOutput> {
     Some(plain(&text, max))
 }
 
-/// A prompt's messages, each led by its role.
+/// A prompt's messages, each after its role.
 pub(crate) fn of_prompt(result: &Value, max: usize) -> Option<ToolOutput> {
     let messages = result.get("messages")?.as_array()?;
     let mut parts = Vec::new();
@@ -102,12 +100,12 @@ pub(crate) fn of_refusal(error: &ErrorData, max: usize) -> ToolOutput {
     if Value::from(message.as_str()).to_string().len() > max.saturating_add(MAX_WORDS) {
         message = truncate_middle(&error.message, max / 6);
     }
-    let mut told = json!({"code": error.code.0, "message": message});
+    let mut details = json!({"code": error.code.0, "message": message});
     let data = error.data.as_ref();
     if let Some(data) = data.filter(|data| data.to_string().len() <= MAX_WORDS) {
-        told["data"] = data.clone();
+        details["data"] = data.clone();
     }
-    error_of(&told)
+    error_of(&details)
 }
 
 /// Our own refusal of a call, in the same form.
@@ -129,49 +127,6 @@ fn plain(text: &str, max: usize) -> ToolOutput {
         is_error: false,
         structured: None,
     }
-}
-
-/// A server's own words, short enough for an error, on one line, and without control characters or
-/// changes of the reading direction.
-pub(crate) fn shortened(words: &str) -> String {
-    let short = truncate_middle(words, MAX_WORDS);
-    short
-        .chars()
-        .map(|c| if is_control(c) { ' ' } else { c })
-        .collect()
-}
-
-/// A server's longer text, with its lines.
-pub(crate) fn printable(words: &str) -> String {
-    let kept = |c: &char| matches!(c, '\n' | '\t') || !is_control(*c);
-    words.chars().filter(kept).collect()
-}
-
-fn is_control(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// About how many bytes of memory a value takes; at least what its text takes.
-pub(crate) fn weight(value: &Value) -> usize {
-    const EACH: usize = 64;
-    EACH + match value {
-        Value::String(text) => text.len(),
-        Value::Array(values) => values.iter().map(weight).sum(),
-        Value::Object(values) => values
-            .iter()
-            .map(|(key, value)| EACH + key.len() + weight(value))
-            .sum(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-    }
-}
-
-/// At most `max` bytes of the start, whole characters only.
-pub(crate) fn head_of(text: &str, max: usize) -> &str {
-    let mut end = max.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default()
 }
 
 fn block(block: &Value) -> String {
@@ -211,7 +166,7 @@ fn text_of<'a>(value: &'a Value, key: &str, default: &'a str) -> &'a str {
     value[key].as_str().unwrap_or(default)
 }
 
-/// How many bytes base64 stands for.
+/// The number of bytes that base64 encodes.
 fn decoded_len(base64: &str) -> usize {
     base64.trim_end_matches('=').len() * 3 / 4
 }

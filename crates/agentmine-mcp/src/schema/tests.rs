@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use serde_json::Map;
 
 use super::*;
 
@@ -28,7 +29,7 @@ fn check(schema: &Value, root: bool) -> Result<(), String> {
     ];
     let map = schema
         .as_object()
-        .ok_or_else(|| format!("no object: {schema}"))?;
+        .ok_or_else(|| format!("not an object: {schema}"))?;
     let wrong = |what: &str| Err(format!("{what}: {schema}"));
     if let Some(key) = map.keys().find(|key| !KNOWN.contains(&key.as_str())) {
         return wrong(key);
@@ -208,7 +209,7 @@ fn branches_of_the_root_are_opened() {
 }
 
 #[test]
-fn values_that_are_no_strings_are_told_in_words() {
+fn values_that_are_not_strings_are_described() {
     for (schema, expected) in [
         (
             json!({"enum": [1, 2]}),
@@ -248,7 +249,7 @@ fn very_many_required_names_take_no_time() {
 }
 
 #[test]
-fn names_that_an_api_refuses_go_or_take_the_tool_with_them() {
+fn names_that_an_api_rejects_are_dropped_or_leave_out_the_tool() {
     let schema = json!({"properties": {"a b": {}, "ok": {}, "é": {}, "": {}}});
     let clean_one = cleaned(schema.clone());
     assert_eq!(clean_one["properties"], json!({"ok": {}}));
@@ -258,7 +259,7 @@ fn names_that_an_api_refuses_go_or_take_the_tool_with_them() {
 }
 
 #[test]
-fn references_are_put_in_their_places() {
+fn references_are_resolved() {
     let schema = cleaned(json!({
         "$defs": {"word": {"type": "string", "description": "A word."}, "a/b~c": {"type": "number"}},
         "definitions": {"old": {"type": "boolean"}},
@@ -381,7 +382,7 @@ fn unions_and_constants_keep_their_meaning() {
 }
 
 #[test]
-fn what_has_no_form_is_told_in_words_or_goes() {
+fn what_has_no_form_is_described_or_dropped() {
     assert_eq!(
         property(json!({"type": "string", "format": "uri", "description": "Where."})),
         json!({"type": "string", "description": "Where. (format: uri)"})

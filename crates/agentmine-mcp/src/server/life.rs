@@ -1,13 +1,13 @@
-//! One server's life: started, watched, started again after a crash or a change of its program, given up
-//! after too many crashes, ended.
+//! The life of one server: started, watched, restarted after a crash or a change of its program, given up
+//! after too many crashes, stopped.
 //!
-//! - A crash is seen as soon as the process or the stream has ended, and every open call then fails with it.
-//! - A server whose very first start fails is not tried again, since what is missing will stay missing,
-//!   until its program changes. A change of the program is not a crash.
-//! - Accepted: a call that was open at a crash is not made again, since its effect is not known.
+//! - A crash is detected as soon as the process or the stream has ended, and all open calls then fail with it.
+//! - A server whose first start fails is not restarted, since the cause is usually permanent, until its
+//!   program changes. A change of the program does not count as a crash.
+//! - Accepted: a call that was open at a crash is not repeated, since its effect is not known.
 
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,107 +23,78 @@ use crate::client::is_servers_own;
 use crate::watch::Watched;
 use crate::{Launcher, McpError, ProcessFault, lock};
 
-/// What a server gets between the end of its stdin and SIGTERM, and again before SIGKILL.
+/// The wait between the end of a server's stdin and SIGTERM, and again before SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 /// The longest wait before a restart.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// What ends a stretch of a server's life.
-enum End {
-    Stop,
-    /// It crashed, or did not start.
-    Down(McpError),
-    /// The wait after a crash is over.
-    Again,
-    /// This file of its program has changed.
-    Changed(PathBuf),
-}
-
-/// Keeps a server running.
-pub(crate) struct Supervisor {
+/// Runs the server until it is stopped. A panic in our own code fails this server only.
+pub(crate) async fn run(
     server: Arc<Server>,
     launcher: Option<Arc<dyn Launcher>>,
-    watched: Option<Watched>,
     stop: CancellationToken,
-    crashes: Crashes,
-}
-
-impl Supervisor {
-    pub(crate) fn new(
-        server: Arc<Server>,
-        launcher: Option<Arc<dyn Launcher>>,
-        stop: CancellationToken,
-    ) -> Self {
-        let policy = &server.policy;
-        let crashes = Crashes {
-            most: server.config.max_restarts.unwrap_or(policy.max_restarts),
-            stable_after: policy.stable_after,
-            waits: Backoff::new(policy.restart_backoff, MAX_WAIT),
-            has_run: false,
-            running_since: None,
-        };
-        Self {
-            server,
-            launcher,
-            watched: None,
-            stop,
-            crashes,
-        }
-    }
-
-    /// Runs the server until it is stopped. A panic in our own code fails this server only.
-    pub(crate) async fn run(self) {
-        let server = self.server.clone();
-        let life = AssertUnwindSafe(self.live().boxed()).catch_unwind();
-        if life.await.is_err() {
+) {
+    let mut life = Life {
+        watched: None,
+        crashes: Crashes::new(&server),
+        server: server.clone(),
+        launcher,
+    };
+    let living = AssertUnwindSafe(life.go_on().boxed()).catch_unwind();
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        _ = living => {
             tracing::error!(
                 mcp.server = server.name(),
                 "the task of an MCP server has panicked"
             );
-            server.abandon(ended(&server, "an internal error"));
+            return server.abandon(ended(&server, "an internal error"));
         }
     }
-
-    async fn live(mut self) {
-        self.watch().await;
-        loop {
-            let end = match self.stretch().await {
-                End::Down(error) => self.rest(error).await,
-                other => other,
-            };
-            match end {
-                End::Stop => break,
-                End::Changed(file) => self.program_changed(&file).await,
-                End::Again | End::Down(_) => {}
-            }
-        }
-        self.server.end_process(GRACE).await;
-        let over = ServerState::Withheld("the session has ended".into());
-        self.server.enter(over);
+    if let Some(live) = server.live() {
+        live.leave(&server, ended(&server, "it was shut down"));
+        live.client.shutdown().await;
     }
+    server.end_process(GRACE).await;
+    server.enter(ServerState::Withheld("the session has ended".into()));
+}
 
-    async fn watch(&mut self) {
-        let Some(launcher) = self.launcher.clone() else {
-            return;
-        };
-        if self.server.policy.watch == Watch::Executables {
+struct Life {
+    server: Arc<Server>,
+    launcher: Option<Arc<dyn Launcher>>,
+    watched: Option<Watched>,
+    crashes: Crashes,
+}
+
+impl Life {
+    /// Starts the server again and again.
+    async fn go_on(&mut self) {
+        if let Some(launcher) = self.launcher.clone()
+            && self.server.policy.watch == Watch::Executables
+        {
             let server = self.server.clone();
             let files = tokio::task::spawn_blocking(move || launcher.files(&server.config));
             self.watched = Some(Watched::new(files.await.unwrap_or_default()).await);
         }
+        loop {
+            let end = match start(&self.server, self.launcher.as_ref()).boxed().await {
+                Ok(live) => self.serve(&live).await,
+                Err(error) => Err(error),
+            };
+            let changed = match end {
+                Ok(file) => Some(file),
+                Err(error) => self.rest(error).await,
+            };
+            if let Some(file) = changed {
+                self.program_changed(&file).await;
+            }
+        }
     }
 
-    /// From a start to whatever ends it.
-    async fn stretch(&mut self) -> End {
-        let server = self.server.clone();
-        let live = tokio::select! {
-            biased;
-            () = self.stop.cancelled() => return End::Stop,
-            started = start(&server, self.launcher.as_ref()).boxed() => match started {
-                Ok(live) => live,
-                Err(error) => return End::Down(error),
-            },
-        };
+    /// Serves until its program changes, in which file, or until it crashes.
+    async fn serve(&mut self, live: &Arc<Live>) -> Result<PathBuf, McpError> {
+        let server = &self.server;
         if self.crashes.has_run {
             server.notify(NoticeKind::Restarted, "it is running again");
         }
@@ -136,38 +107,28 @@ impl Supervisor {
         server.enter_with(ServerState::Ready, Some(live.clone()));
         let end = tokio::select! {
             biased;
-            () = self.stop.cancelled() => End::Stop,
-            error = crashed(&server, &live) => End::Down(error),
-            file = changed(&mut self.watched) => End::Changed(file),
+            error = crashed(server, live) => Err(error),
+            file = changed(&mut self.watched) => Ok(file),
         };
-        let gone = match &end {
-            End::Down(error) => error.clone(),
-            End::Stop | End::Again => ended(&server, "it was shut down"),
-            End::Changed(_) => ended(
-                &server,
-                "it is started again, since its program has changed",
-            ),
+        let after = match &end {
+            Ok(_) => ended(server, "it is restarted, since its program has changed"),
+            Err(error) => error.clone(),
         };
-        // First, since calls wait for it.
-        let _ = live.gone.set(gone.clone());
-        lock(&server.record).logs = live.client.logs();
-        if !matches!(end, End::Stop) {
-            server.enter(ServerState::Restarting { after: gone });
-        }
+        // First, since calls wait for the reason.
+        live.leave(server, after.clone());
+        server.enter(ServerState::Restarting { after });
         live.client.shutdown().await;
         end
     }
 
-    async fn program_changed(&mut self, file: &std::path::Path) {
+    async fn program_changed(&mut self, file: &Path) {
         let server = &self.server;
-        let text = format!(
-            "its program has changed and it is started again: {}",
-            file.display()
-        );
         tracing::info!(
             mcp.server = server.name(),
             "the program of an MCP server has changed"
         );
+        let file = file.display();
+        let text = format!("its program has changed and it is restarted: {file}");
         server.notify(NoticeKind::Changed, &text);
         let after = ended(server, "its program has changed");
         server.enter(ServerState::Restarting { after });
@@ -175,9 +136,10 @@ impl Supervisor {
         self.crashes.forget();
     }
 
-    /// After a crash: waits for the next start, or gives it up until its program changes.
-    async fn rest(&mut self, error: McpError) -> End {
-        let server = self.server.clone();
+    /// After a crash: waits for the next start, or, if there is to be none, for a change of the program, and
+    /// returns the changed file.
+    async fn rest(&mut self, error: McpError) -> Option<PathBuf> {
+        let server = &self.server;
         let (kind, error, wait) = match self.crashes.next_wait() {
             Some(wait) => (NoticeKind::Crashed, error, Some(wait)),
             None if self.crashes.has_run => {
@@ -202,37 +164,38 @@ impl Supervisor {
         if wait.is_none() {
             server.enter(ServerState::Failed(error));
         }
-        let waiting = async {
-            match wait {
-                Some(wait) => sleep(wait).await,
-                None => std::future::pending().await,
-            }
-        };
+        let wait = wait.map(sleep);
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => End::Stop,
-            file = changed(&mut self.watched) => End::Changed(file),
-            () = waiting => {
+            file = changed(&mut self.watched) => Some(file),
+            () = or_never(wait) => {
                 lock(&server.record).restarts += 1;
                 server.metrics.restarted();
-                End::Again
+                None
             }
         }
     }
 }
 
-/// Resolves when a connection or the process behind it has ended, with how it ended or why it was cut off.
+async fn or_never<T>(future: Option<impl Future<Output = T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Resolves when a file of its program has changed.
+async fn changed(watched: &mut Option<Watched>) -> PathBuf {
+    or_never(watched.as_mut().map(Watched::changed)).await
+}
+
+/// Resolves when a connection or its process has ended: with how it ended, or why it was closed.
 async fn crashed(server: &Server, live: &Live) -> McpError {
     let process = server.process();
-    let mut over = pin!(async {
-        match &process {
-            Some(process) => process.ended().await,
-            None => std::future::pending().await,
-        }
-    });
+    let mut over = pin!(or_never(process.as_ref().map(|process| process.ended())));
     let how = tokio::select! {
         biased;
-        // How a process ended matters only where it was not cut off.
+        // How a process ended matters only if its connection was not closed for something it did.
         reason = live.client.ended() => match timeout(AFTERMATH, &mut over).await {
             Ok(how) if is_servers_own(&reason) => how,
             _ => return ended(server, &reason),
@@ -244,14 +207,6 @@ async fn crashed(server: &Server, live: &Live) -> McpError {
         what: ProcessFault::Ended,
         detail: how,
         stderr: end_of(server.stderr().await),
-    }
-}
-
-/// Resolves when a file of its program has changed.
-async fn changed(watched: &mut Option<Watched>) -> PathBuf {
-    match watched {
-        Some(watched) => watched.changed().await,
-        None => std::future::pending().await,
     }
 }
 
@@ -274,14 +229,13 @@ fn loggable(error: &McpError) -> Option<&str> {
             what: ProcessFault::GivenUp,
             ..
         }
-        | McpError::Configuration { .. }
         | McpError::Connection { .. }
         | McpError::Protocol { .. }
         | McpError::ToolExecution { .. } => None,
     }
 }
 
-/// An error with the last line of stderr, which usually says most.
+/// An error with the last line of stderr, which usually shows the cause.
 fn with_stderr(error: &McpError) -> String {
     let last = match error {
         McpError::Process { stderr, .. } => stderr.trim_end().lines().last(),
@@ -293,9 +247,9 @@ fn with_stderr(error: &McpError) -> String {
     }
 }
 
-/// How often it crashed lately.
+/// The recent crashes.
 struct Crashes {
-    most: u32,
+    max: u32,
     stable_after: Duration,
     waits: Backoff,
     has_run: bool,
@@ -303,6 +257,17 @@ struct Crashes {
 }
 
 impl Crashes {
+    fn new(server: &Server) -> Self {
+        let policy = &server.policy;
+        Self {
+            max: server.config.max_restarts.unwrap_or(policy.max_restarts),
+            stable_after: policy.stable_after,
+            waits: Backoff::new(policy.restart_backoff, MAX_WAIT),
+            has_run: false,
+            running_since: None,
+        }
+    }
+
     fn begin(&mut self) {
         self.has_run = true;
         self.running_since = Some(Instant::now());
@@ -313,13 +278,13 @@ impl Crashes {
         self.running_since = None;
     }
 
-    /// It crashed: how long to wait before the next start; `None` where there is to be none.
+    /// The wait before the next start after a crash; `None`: it is not started again.
     fn next_wait(&mut self) -> Option<Duration> {
         let ran = self.running_since.take().map(|since| since.elapsed());
         if ran.is_some_and(|ran| ran >= self.stable_after) {
             self.waits.reset();
         }
-        (self.has_run && self.waits.failures() < self.most).then(|| self.waits.delay())
+        (self.has_run && self.waits.failures() < self.max).then(|| self.waits.delay())
     }
 
     fn given_up(&self, server: &str, last: McpError) -> McpError {

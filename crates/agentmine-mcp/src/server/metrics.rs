@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::ServerState;
+use super::status::ServerState;
 use crate::config::{Owner, ServerConfig};
 use crate::{CallFault, McpError, ToolOutput};
 
-/// What a call ends with.
+/// The result of a call.
 pub(crate) type CallResult = Result<ToolOutput, McpError>;
 
 /// The metrics of one server. Repositories choose names freely, so theirs share one label.
@@ -54,13 +54,10 @@ fn outcome(result: &CallResult) -> &'static str {
             CallFault::Timeout { .. } => "timeout",
             CallFault::Unavailable(_) => "unavailable",
         },
-        // The server ended or broke the protocol meanwhile.
-        Err(
-            McpError::Configuration { .. }
-            | McpError::Process { .. }
-            | McpError::Connection { .. }
-            | McpError::Protocol { .. },
-        ) => "broken",
+        // The server ended or violated the protocol in the meantime.
+        Err(McpError::Process { .. } | McpError::Connection { .. } | McpError::Protocol { .. }) => {
+            "broken"
+        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod life;
 mod metrics;
-mod notice;
 mod policy;
 mod seen;
 mod start;
@@ -20,20 +19,19 @@ use crate::{Client, Greeting, McpError, Offer, ServerProcess, lock};
 use metrics::Metrics;
 use seen::Seen;
 
-pub(crate) use life::Supervisor;
+pub(crate) use life::run;
 pub(crate) use metrics::{CallResult, describe as describe_metrics};
-pub(crate) use notice::Notices;
-pub use notice::{Notice, NoticeKind};
 pub use policy::{Changed, ClientRoots, Launchers, ManagerPolicy, Watch};
-pub use status::{ServerState, ServerStatus};
+pub(crate) use status::Notices;
+pub use status::{Notice, NoticeKind, ServerState, ServerStatus};
 
-/// A list that is read anew has this long. After that the old one is kept until the server says again that
-/// it has changed: a slow server must not slow down every step of a session.
+/// Time limit for reading changed lists. Then the old ones are kept until the next notification of a change:
+/// a slow server must not slow down every step of a session.
 const LISTING: Duration = Duration::from_secs(5);
-/// After its lists were read, a server is left alone this many times as long as that took: one that changes
-/// its lists all the time, and is slow, costs a session at most a tenth of its time.
+/// After its lists were read, they are not read again for this many times as long as that took: a slow server
+/// that changes its lists all the time costs a session at most a tenth of its time.
 const PAUSE: u32 = 10;
-/// Bytes of all servers' offers together; each is also bounded by itself.
+/// Bytes of all servers' offers together; each also has its own limits.
 const MAX_OFFERS: usize = 64 * 1024 * 1024;
 
 /// What all servers of a manager share.
@@ -47,7 +45,7 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// Makes room for an offer in the place of another, if there is room.
+    /// Reserves room for an offer that replaces another, if there is room.
     fn room(&self, before: usize, now: usize) -> bool {
         let exchanged = |all: usize| {
             let all = all.saturating_sub(before) + now;
@@ -66,15 +64,14 @@ pub(crate) struct Server {
     pub(crate) metrics: Metrics,
     phase: watch::Sender<Phase>,
     record: Mutex<Record>,
-    /// Held here and not by the task, so that the process can be killed whatever the task does.
+    /// Not owned by the task, so that the process can be killed in any state of the task.
     process: Mutex<Option<Arc<dyn ServerProcess>>>,
 }
 
-/// What the server is doing.
 #[derive(Clone)]
 struct Phase {
     state: ServerState,
-    /// Where it is ready.
+    /// If it is ready.
     live: Option<Arc<Live>>,
 }
 
@@ -100,7 +97,7 @@ struct Listed {
 struct Record {
     seen: Seen,
     offer: Arc<Offer>,
-    /// What the offer counts for.
+    /// Bytes of the offer.
     bytes: usize,
     greeting: Option<Greeting>,
     started_in: Option<Duration>,
@@ -123,6 +120,12 @@ impl Live {
         }
     }
 
+    /// Its calls fail with this error from now on.
+    fn leave(&self, server: &Server, why: McpError) {
+        let _ = self.gone.set(why);
+        lock(&server.record).logs = self.client.logs();
+    }
+
     /// Resolves when it no longer works.
     pub(crate) async fn gone(&self) -> McpError {
         self.gone.wait().await.clone()
@@ -130,7 +133,7 @@ impl Live {
 }
 
 impl Server {
-    /// A server that is `Starting` must be given to a [`Supervisor`].
+    /// A server that is `Starting` must be given to [`run`].
     pub(crate) fn new(
         config: ServerConfig,
         policy: Arc<ManagerPolicy>,
@@ -195,7 +198,7 @@ impl Server {
         }
     }
 
-    /// Its task has ended, or is aborted: ends what is left of it at once.
+    /// Its task has ended or was aborted: kills what is left of it.
     pub(crate) fn end(&self) {
         self.kill_process();
         match self.state() {
@@ -206,11 +209,11 @@ impl Server {
         }
     }
 
-    /// Its task has panicked: nobody restarts it any more.
+    /// Its task has panicked, so it is not restarted.
     fn abandon(&self, error: McpError) {
         self.kill_process();
         if let Some(live) = self.live() {
-            let _ = live.gone.set(error.clone());
+            live.leave(self, error.clone());
         }
         self.notify(NoticeKind::GivenUp, &error.to_string());
         self.enter(ServerState::Failed(error));
@@ -218,7 +221,7 @@ impl Server {
 
     // --- the offer ---
 
-    /// What it offers, without refused tools. `None` where it does not run and will not.
+    /// Its offer without refused tools. `None` if it neither runs nor is being restarted.
     pub(crate) fn offer(&self) -> Option<Arc<Offer>> {
         match self.state() {
             ServerState::Ready | ServerState::Restarting { .. } => {
@@ -239,7 +242,7 @@ impl Server {
                 let (before, mut now) = (record.bytes, offer.bytes());
                 if !self.common.room(before, now) {
                     let why = format!(
-                        "all it offers: with it there would be more than {MAX_OFFERS} bytes of all servers"
+                        "its whole offer, since the offers of all servers would have more than {MAX_OFFERS} bytes"
                     );
                     offer = Offer {
                         left_out: vec![why],
@@ -259,7 +262,7 @@ impl Server {
         }
     }
 
-    /// Reads its lists anew if it has said that they have changed.
+    /// Reads its lists again if it has notified us of a change.
     pub(crate) async fn relist(&self) {
         let Some(live) = self.live() else {
             return;
@@ -271,13 +274,13 @@ impl Server {
             return;
         }
         let listing = timeout(LISTING, Box::pin(live.client.offer())).await;
-        // Also after a failure: they are read again when the server next says that they have changed.
+        // Also after a failure: then they are read again at the next notification.
         *lock(&live.listed) = Listed {
             changes,
             not_before: Instant::now() + began.elapsed() * PAUSE,
         };
         let reason = match listing {
-            // One that has ended since may have been started again, with a newer offer.
+            // It may have been restarted since, with a newer offer.
             Ok(_) if live.client.closed() => return,
             Ok(Ok(offer)) => return self.take_offer(offer),
             Ok(Err(error)) => error.to_string(),
@@ -288,21 +291,19 @@ impl Server {
             "the changed lists of an MCP server cannot be read"
         );
         let text = format!(
-            "what it offers has changed and could not be read; the old lists are kept: {reason}"
+            "its offer has changed and could not be read; the old lists are kept: {reason}"
         );
         self.notify(NoticeKind::Changed, &text);
     }
 
     // --- calls ---
 
-    /// Waits until it can be called. An error says why it cannot.
+    /// Waits until it can be called. An error is the reason why it cannot.
     pub(crate) async fn ready_within(&self, limit: Duration) -> Result<Arc<Live>, String> {
         let mut phases = self.phase.subscribe();
+        let works = |live: &Arc<Live>| live.gone.get().is_none();
         let settled = phases.wait_for(|phase| match &phase.state {
-            ServerState::Ready => phase
-                .live
-                .as_ref()
-                .is_some_and(|live| live.gone.get().is_none()),
+            ServerState::Ready => phase.live.as_ref().is_some_and(works),
             ServerState::Starting | ServerState::Restarting { .. } => false,
             ServerState::Disabled | ServerState::Withheld(_) | ServerState::Failed(_) => true,
         });
@@ -313,7 +314,7 @@ impl Server {
             },
             Ok(Err(_)) => Err("the session has ended".into()),
             Err(_) => Err(format!(
-                "the server is being started again and was not ready within {} s; it may be later",
+                "the server is being restarted and was not ready within {} s; try again later",
                 limit.as_secs_f64()
             )),
         }
@@ -355,8 +356,7 @@ impl Server {
 
     /// Kills the process, if there is one, without waiting.
     fn kill_process(&self) {
-        let process = lock(&self.process).take();
-        if let Some(process) = process {
+        if let Some(process) = lock(&self.process).take() {
             process.kill();
         }
     }

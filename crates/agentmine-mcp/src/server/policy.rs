@@ -1,4 +1,4 @@
-//! What the manager may do, and must not.
+//! The policy of a manager.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use crate::config::{Place, ServerConfig};
 use crate::{ConnectOptions, Declining, Elicitation, Launcher, McpLimits, SamplingHandler};
 
-/// What the manager may do, and must not.
+/// The policy of a manager.
 #[derive(Clone)]
 pub struct ManagerPolicy {
-    /// How far servers are trusted. A server's own `timeoutSeconds` replaces [`McpLimits::call`].
+    /// The limits of all servers. A server's own `timeoutSeconds` replaces [`McpLimits::call`].
     pub limits: McpLimits,
-    /// How often in a row a server is started again after a crash, unless its entry has another number.
-    /// After that it is given up.
+    /// How often in a row a server is restarted after a crash, unless its entry has another number. After
+    /// that it is given up.
     pub max_restarts: u32,
-    /// The longest wait before the first restart. It doubles each time; the wait is drawn below it.
+    /// The longest wait before the first restart. It doubles each time; the actual wait is random below it.
     pub restart_backoff: Duration,
-    /// After a server ran for this long, the count of its crashes begins anew.
+    /// After a server ran for this long, its crashes are counted from zero again.
     pub stable_after: Duration,
     /// What happens to a tool whose description, schema or hints changed since it was first offered.
     pub changed_descriptions: Changed,
@@ -31,7 +31,7 @@ pub struct ManagerPolicy {
     pub sampling: Option<Arc<dyn SamplingHandler>>,
     /// Answers the servers' questions.
     pub elicitation: Arc<dyn Elicitation>,
-    /// Whether servers are started again when their program's file changes.
+    /// Whether servers are restarted when the file of their program changes.
     pub watch: Watch,
 }
 
@@ -72,8 +72,8 @@ impl ManagerPolicy {
     }
 }
 
-/// Roots as (URI, name), for each place: a path of one means nothing, or something else, in the other, and
-/// what runs in the sandbox need not know the worker's folders.
+/// Roots as (URI, name), for each place: a path means nothing, or something else, in the other place, and
+/// servers in the sandbox need not know the worker's folders.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientRoots {
     /// For servers that are processes of this machine, and for those with a URL.
@@ -85,13 +85,13 @@ pub struct ClientRoots {
 /// What happens to a tool that changes after its server's first offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changed {
-    /// It is reported and no longer offered, until it is again what it was.
+    /// It is reported and no longer offered, until it is as before.
     Refuse,
     /// It is reported.
     Record,
 }
 
-/// What is watched for changes. Only servers on this machine are.
+/// What is watched for changes, for servers on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watch {
     /// The program of a server's command, and the script that an interpreter is given.
@@ -135,7 +135,7 @@ mod tests {
             },
             ..ManagerPolicy::default()
         };
-        let told = |transport: Transport| {
+        let reported = |transport: Transport| {
             let server = ServerConfig {
                 name: "a".into(),
                 origin: Origin {
@@ -157,9 +157,12 @@ mod tests {
             place,
         };
         assert_eq!(
-            told(stdio(Place::Sandbox)),
+            reported(stdio(Place::Sandbox)),
             root("file:///workspace/project")
         );
-        assert_eq!(told(stdio(Place::Worker)), root("file:///home/me/project"));
+        assert_eq!(
+            reported(stdio(Place::Worker)),
+            root("file:///home/me/project")
+        );
     }
 }

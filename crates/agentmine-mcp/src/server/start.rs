@@ -1,4 +1,4 @@
-//! Starting a server: process, connection and first lists, all within one time limit.
+//! Starts a server: process, connection and first lists, all within one time limit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -10,22 +10,23 @@ use tokio::time::{Instant, timeout};
 use super::{Live, Server};
 use crate::client::is_servers_own;
 use crate::config::{Place, ServerConfig, Transport};
+use crate::text::tail_of;
 use crate::{Client, Era, Launcher, McpError, ProcessFault, lock};
 
-/// How long a process that closed its stdout may take to end, to tell a crash from a bad connection.
+/// How long to wait for a process to end after its stdout did, to tell a crash from a bad connection.
 pub(super) const AFTERMATH: Duration = Duration::from_millis(300);
-/// What a process that could not be connected gets before each signal.
+/// The wait before each signal to a process that could not be connected.
 const GRACE: Duration = Duration::from_millis(200);
 /// Bytes of stderr in an error.
 const MAX_STDERR: usize = 4 * 1024;
-/// Commands whose era is remembered. After that all are forgotten: repositories may name ever new ones.
+/// Commands whose era is remembered. Then all are forgotten: repositories may name ever new ones.
 const MAX_ERAS: usize = 1_000;
 
-/// What is started, without its environment, which is secret: its place, and its command or URL.
+/// A server's place, and its command or URL; not its environment, which is secret.
 type Program = (Option<Place>, Vec<String>);
 
-/// The eras that programs were found to speak, for as long as this process runs. Only a hint, which saves
-/// the probe: a program's next version may speak another.
+/// The detected eras of programs. Only a hint, which saves the probe: the next version of a program may
+/// speak another one.
 static ERAS: LazyLock<Mutex<HashMap<Program, Era>>> = LazyLock::new(Mutex::default);
 
 fn program(server: &ServerConfig) -> Program {
@@ -44,11 +45,11 @@ fn remember(program: Program, era: Era) {
     eras.insert(program, era);
 }
 
-/// An attempt that failed.
-struct Failure {
-    error: McpError,
-    /// The process was there and could not be connected; it might speak another era.
-    connecting: bool,
+/// A failed attempt to start a server.
+enum Failure {
+    /// It runs but could not be connected; it might speak another era.
+    Connecting(McpError),
+    Final(McpError),
 }
 
 /// Starts it; the server keeps its process. After an error nothing of it is left.
@@ -60,7 +61,7 @@ pub(super) async fn start(
     let began = Instant::now();
     let started = timeout(limit, in_some_era(server, launcher).boxed()).await;
     let result = started.unwrap_or_else(|_| {
-        // Perhaps it was waited for in the wrong era.
+        // The remembered era may be wrong.
         lock(&ERAS).remove(&program(&server.config));
         Err(McpError::Connection {
             server: server.name().to_owned(),
@@ -78,8 +79,8 @@ pub(super) async fn start(
     result
 }
 
-/// Starts it in the era that it is known to speak, else finds out. Some servers end when they are asked
-/// something they do not know, so after any failure to connect it is started again for the other era.
+/// Starts it in the era that it is known to speak, or else detects its era. Some servers end at a request
+/// that they do not know, so after a failure to connect it is started again for the other era.
 async fn in_some_era(
     server: &Server,
     launcher: Option<&Arc<dyn Launcher>>,
@@ -102,10 +103,10 @@ async fn in_some_era(
         };
         lock(&ERAS).remove(&program);
         server.end_process(GRACE).await;
-        // The first failure is that of the era which most servers speak.
-        let error = first.get_or_insert(failure.error);
-        if !failure.connecting {
-            return Err(error.clone());
+        // The error of the first attempt is reported, which is that of the likeliest era.
+        match failure {
+            Failure::Connecting(error) => drop(first.get_or_insert(error)),
+            Failure::Final(error) => return Err(first.unwrap_or(error)),
         }
     }
     Err(first.unwrap_or_else(|| start_error(server, "it was not started", String::new())))
@@ -119,10 +120,6 @@ async fn attempt(
     let mut options = server.policy.connect_options(&server.config);
     options.era = era;
     let name = server.name().to_owned();
-    let not_connecting = |error| Failure {
-        error,
-        connecting: false,
-    };
     let connected = match (&server.config.transport, launcher) {
         (Transport::Http { url, headers }, _) => {
             let connect = Client::connect_http(name, url, headers, &options);
@@ -130,17 +127,17 @@ async fn attempt(
         }
         (Transport::Stdio { .. }, None) => {
             let error = start_error(server, "nothing here can start it", String::new());
-            return Err(not_connecting(error));
+            return Err(Failure::Final(error));
         }
         (Transport::Stdio { .. }, Some(launcher)) => {
             let launched = launcher.launch(&server.config).await;
-            let launched = launched.map_err(not_connecting)?;
+            let launched = launched.map_err(Failure::Final)?;
             let process = server.hold(launched.process);
             tokio::select! {
-                // A connection that is made counts for more than the end of the process.
+                // A connection that is made matters more than the end of the process.
                 biased;
                 connected = Client::connect(name.clone(), launched.stream, &options).boxed() => connected,
-                // Something that it started may still hold its stdout.
+                // A process that it started may still hold its stdout.
                 _ = process.ended() => Err(McpError::Connection {
                     server: name,
                     detail: "it has ended".into(),
@@ -151,13 +148,11 @@ async fn attempt(
     let client = match connected {
         Ok(client) => client,
         Err(error) => {
-            return Err(Failure {
-                error: explained(server, error, "before it was connected").await,
-                connecting: true,
-            });
+            let error = explained(server, error, "before it was connected").await;
+            return Err(Failure::Connecting(error));
         }
     };
-    // Made before the lists are read, so that a change meanwhile is not missed.
+    // Before the lists are read, so that a change in the meantime is noticed.
     let live = Arc::new(Live::new(client));
     match live.client.offer().boxed().await {
         Ok(offer) => {
@@ -166,20 +161,18 @@ async fn attempt(
         }
         Err(error) => {
             let error = explained(server, error, "before it was listed").await;
-            Err(not_connecting(error))
+            Err(Failure::Final(error))
         }
     }
 }
 
-/// If the server has ended by itself, how its process ended is the reason.
+/// If the server has ended by itself, the reason is how its process ended.
 async fn explained(server: &Server, error: McpError, when: &str) -> McpError {
     let ended = match &error {
         McpError::Connection { detail, .. } | McpError::Protocol { detail, .. } => {
             is_servers_own(detail)
         }
-        McpError::Configuration { .. }
-        | McpError::Process { .. }
-        | McpError::ToolExecution { .. } => false,
+        McpError::Process { .. } | McpError::ToolExecution { .. } => false,
     };
     let Some(process) = server.process().filter(|_| ended) else {
         return error;
@@ -199,15 +192,11 @@ fn start_error(server: &Server, detail: &str, stderr: String) -> McpError {
     }
 }
 
-/// The end of what was written to stderr, from the beginning of a line where there is one.
+/// The end of a stderr, from the beginning of a line if there is one.
 pub(super) fn end_of(stderr: String) -> String {
-    let mut from = stderr.len().saturating_sub(MAX_STDERR);
-    while !stderr.is_char_boundary(from) {
-        from += 1;
-    }
-    let end = stderr.get(from..).unwrap_or_default();
+    let end = tail_of(&stderr, MAX_STDERR);
     match end.split_once('\n') {
-        Some((_, lines)) if from > 0 && !lines.is_empty() => lines.to_owned(),
+        Some((_, lines)) if end.len() < stderr.len() && !lines.is_empty() => lines.to_owned(),
         _ => end.to_owned(),
     }
 }

@@ -336,7 +336,7 @@ async fn endless_questions_end_the_call() {
 #[tokio::test]
 async fn request_with_a_huge_id_ends_the_connection_and_a_huge_one_is_refused() {
     let (ours, mut server) = faulty();
-    let (told, mut answers) = tokio::sync::mpsc::channel(1);
+    let (reported, mut answers) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move {
         server.handshake().await;
         server.request("notifications/initialized").await;
@@ -344,7 +344,7 @@ async fn request_with_a_huge_id_ends_the_connection_and_a_huge_one_is_refused() 
         server
             .send(json!({"jsonrpc": "2.0", "id": 7, "method": "x/y", "params": {"a": large}}))
             .await;
-        told.send(server.next().await).await.unwrap();
+        reported.send(server.next().await).await.unwrap();
         server
             .send(json!({"jsonrpc": "2.0", "id": "x".repeat(1_000), "method": "ping"}))
             .await;

@@ -56,7 +56,7 @@ async fn message_of_too_many_values_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn crash_within_a_call_is_told() {
+async fn crash_within_a_call_is_reported() {
     let (client, output) = call_of(McpLimits::default(), |mut server, _call| async move {
         server.raw(b"{\"jsonrpc\": \"2.0\", \"id\"").await;
     })
@@ -170,7 +170,7 @@ async fn progress_extends_a_call_up_to_its_time_in_all() {
         ..McpLimits::default()
     };
     let client = Client::connect("s", ours, &with(limits)).await.unwrap();
-    let (to, mut told) = tokio::sync::mpsc::channel(10);
+    let (to, mut reported) = tokio::sync::mpsc::channel(10);
     let options = CallOptions {
         progress: Some(to),
         ..CallOptions::default()
@@ -178,7 +178,7 @@ async fn progress_extends_a_call_up_to_its_time_in_all() {
     let output = client.call(&tool("t"), json!({}), options).await.unwrap();
     assert!(!output.is_error);
     let mut steps = Vec::new();
-    while let Some(step) = told.recv().await {
+    while let Some(step) = reported.recv().await {
         assert_eq!(
             (step.total, step.message.as_deref()),
             (Some(5.0), Some("m"))
@@ -404,7 +404,7 @@ async fn long_output_keeps_head_and_tail() {
 }
 
 #[tokio::test]
-async fn error_of_the_protocol_is_told_to_the_model() {
+async fn error_of_the_protocol_is_reported_to_the_model() {
     let (client, output) = call_of(McpLimits::default(), |mut server, call| async move {
         server
             .send(json!({"jsonrpc": "2.0", "id": call["id"],
@@ -415,9 +415,9 @@ async fn error_of_the_protocol_is_told_to_the_model() {
     .await;
     let output = output.unwrap();
     assert!(output.is_error);
-    let told: Value = serde_json::from_str(&output.text).unwrap();
+    let reported: Value = serde_json::from_str(&output.text).unwrap();
     assert_eq!(
-        told,
+        reported,
         json!({"status": "error",
         "error": {"code": -32602, "message": "no such argument", "data": {"name": "x"}}})
     );
@@ -543,9 +543,9 @@ async fn what_a_server_says_in_an_error_moves_no_cursor_and_is_bounded() {
     .await;
     let text = output.unwrap().text;
     assert!(text.len() < 7_000, "{}", text.len());
-    let told: Value = serde_json::from_str(&text).unwrap();
+    let reported: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
-        (&told["status"], &told["error"]["code"]),
+        (&reported["status"], &reported["error"]["code"]),
         (&json!("error"), &json!(-1))
     );
 }

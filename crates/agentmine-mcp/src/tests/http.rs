@@ -75,10 +75,10 @@ async fn refused(url: &Url) -> String {
         .await
         .unwrap_err();
     assert!(matches!(error, McpError::Connection { .. }), "{error}");
-    let told = format!("{error} {error:?}");
+    let reported = format!("{error} {error:?}");
     assert!(
-        !told.contains("hunter2") && !told.contains("query-secret"),
-        "{told}"
+        !reported.contains("hunter2") && !reported.contains("query-secret"),
+        "{reported}"
     );
     error.to_string()
 }
@@ -129,7 +129,7 @@ async fn redirect_to_another_origin_is_not_followed() {
 }
 
 #[tokio::test]
-async fn unauthorized_is_told_with_what_to_do() {
+async fn unauthorized_is_reported_with_what_to_do() {
     let error = refused(&always(401, &[("www-authenticate", "Bearer")], "").await).await;
     assert!(error.contains("set `headers`"), "{error}");
     let error = refused(&always(401, &[], "no").await).await;
@@ -139,7 +139,7 @@ async fn unauthorized_is_told_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_is_no_streamable_http_is_told() {
+async fn what_is_no_streamable_http_is_reported() {
     let error = refused(&always(404, &[], "nothing here").await).await;
     assert!(
         error.contains("HTTP with SSE") && error.contains("not supported"),
@@ -150,7 +150,7 @@ async fn what_is_no_streamable_http_is_told() {
 }
 
 #[tokio::test]
-async fn server_that_is_not_there_is_told_without_the_query() {
+async fn server_that_is_not_there_is_reported_without_the_query() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -165,7 +165,7 @@ async fn body_that_is_too_large_is_not_read() {
 }
 
 #[tokio::test]
-async fn header_that_cannot_be_sent_is_told_without_its_value() {
+async fn header_that_cannot_be_sent_is_reported_without_its_value() {
     let url = Url::parse("http://127.0.0.1:1/").unwrap();
     for (name, value) in [("a b", "hunter2"), ("a", "hunter2\n")] {
         let headers = [(name.to_owned(), Secret::new(value))].into();
@@ -187,12 +187,12 @@ async fn by_hand(
     tokio::sync::mpsc::UnboundedReceiver<(String, String)>,
     Arc<Mutex<String>>,
 ) {
-    let (told, methods) = tokio::sync::mpsc::unbounded_channel();
+    let (reported, methods) = tokio::sync::mpsc::unbounded_channel();
     let expired = Arc::new(Mutex::new(String::new()));
     let gone = expired.clone();
     let sessions = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let router = Router::new().fallback(move |request: Request| {
-        let (told, gone, sessions) = (told.clone(), gone.clone(), sessions.clone());
+        let (reported, gone, sessions) = (reported.clone(), gone.clone(), sessions.clone());
         async move {
             let status = |code: u16| {
                 let response = Response::builder().status(code);
@@ -210,7 +210,7 @@ async fn by_hand(
                 .unwrap();
             let message: Value = serde_json::from_slice(&body).unwrap();
             let method = message["method"].as_str().unwrap_or_default().to_owned();
-            let _ = told.send((method.clone(), session.clone()));
+            let _ = reported.send((method.clone(), session.clone()));
             if !session.is_empty() && *gone.lock().unwrap() == session {
                 return status(404);
             }
@@ -314,7 +314,7 @@ async fn session_that_has_expired_is_made_anew_once() {
 }
 
 #[tokio::test]
-async fn server_that_repeats_what_it_was_told_gives_no_secret_away() {
+async fn server_that_repeats_what_it_was_reported_gives_no_secret_away() {
     let body = "who is hunter2-long, and what is query-secret?";
     let mut url = always(400, &[], body).await;
     url.set_query(Some("key=query-secret"));
@@ -322,8 +322,11 @@ async fn server_that_repeats_what_it_was_told_gives_no_secret_away() {
     let error = Client::connect_http("h", &url, &headers, &older())
         .await
         .unwrap_err();
-    let told = format!("{error:?}");
-    assert!(told.contains("who is ***, and what is ***?"), "{told}");
+    let reported = format!("{error:?}");
+    assert!(
+        reported.contains("who is ***, and what is ***?"),
+        "{reported}"
+    );
 }
 
 #[tokio::test]

@@ -140,7 +140,7 @@ async fn malformed_tool_leaves_out_itself_only() {
     );
     assert_eq!(
         offer.left_out[1],
-        "tool \"schema is text\": its inputSchema is no object"
+        "tool \"schema is text\": its inputSchema is not an object"
     );
     assert_eq!(
         offer.left_out[8],
@@ -206,7 +206,7 @@ async fn what_is_not_said_to_be_there_is_not_asked_for() {
 }
 
 #[tokio::test]
-async fn missing_templates_are_no_fault_and_refused_prompts_are_told() {
+async fn missing_templates_are_no_fault_and_refused_prompts_are_reported() {
     let lists = json!({"resources/list": {"resources": []}, "prompts/list": {"prompts": 5}});
     let has = json!({"resources": {}, "prompts": {}});
     let offer = offered(has, |server| serve_lists(server, lists))

@@ -85,7 +85,7 @@ async fn server_that_names_older_revisions_only_is_greeted_the_older_way() {
 }
 
 #[tokio::test]
-async fn server_that_ends_is_told() {
+async fn server_that_ends_is_reported() {
     let (ours, server) = faulty();
     drop(server);
     assert!(refused(&older(), ours).await.ends_with("it has ended"));
@@ -102,7 +102,7 @@ async fn server_that_ends_is_told() {
 }
 
 #[tokio::test]
-async fn refused_handshake_is_told() {
+async fn refused_handshake_is_reported() {
     let (ours, mut server) = faulty();
     tokio::spawn(async move {
         let request = server.request("initialize").await;
@@ -117,7 +117,7 @@ async fn refused_handshake_is_told() {
 }
 
 #[tokio::test]
-async fn version_that_we_do_not_speak_is_told_with_both_sides() {
+async fn version_that_we_do_not_speak_is_reported_with_both_sides() {
     for version in ["2077-01-01", "1.0", "2026-07-28"] {
         let (ours, mut server) = faulty();
         tokio::spawn(async move {
@@ -135,7 +135,9 @@ async fn version_that_we_do_not_speak_is_told_with_both_sides() {
         }
         let error = refused(&older(), ours).await;
         assert!(
-            error.contains(&format!("it speaks {version}; here 2026-07-28, 2025-11-25")),
+            error.contains(&format!(
+                "the server speaks {version}; the client speaks 2026-07-28, 2025-11-25"
+            )),
             "{error}"
         );
     }
@@ -149,7 +151,7 @@ async fn version_that_we_do_not_speak_is_told_with_both_sides() {
     });
     let error = refused(&ConnectOptions::default(), ours).await;
     assert!(
-        error.contains("it speaks 2077-01-01; here 2026-07-28"),
+        error.contains("the server speaks 2077-01-01; the client speaks 2026-07-28"),
         "{error}"
     );
 }
@@ -255,7 +257,7 @@ async fn server_that_does_not_read_is_given_up() {
     let much = "x".repeat(1024 * 1024);
     let error = client.say("t", json!({"much": much})).await.unwrap_err();
     assert!(matches!(error, McpError::ToolExecution { .. }), "{error}");
-    assert_eq!(client.ended().await, "it took no input for 60 s");
+    assert_eq!(client.ended().await, "it read no input for 60 s");
 }
 
 #[tokio::test(start_paused = true)]

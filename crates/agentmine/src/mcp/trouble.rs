@@ -1,4 +1,4 @@
-//! Servers that were started, and what is wrong with those that do not run.
+//! Started servers, and why some are not running.
 
 use agentmine_mcp::config::{Place, Transport};
 use agentmine_mcp::{Catalog, Manager, McpError, Notice, NoticeKind, ServerState, ServerStatus};
@@ -17,27 +17,38 @@ pub(super) struct Servers {
     pub(super) no_jail: Option<String>,
 }
 
-/// Why a server does not run.
+/// Why a server is not running.
 pub(super) struct Trouble {
     pub(super) what: String,
-    /// The end of its stderr, cleaned; may be empty.
+    /// The end of its stderr without control characters; may be empty.
     pub(super) stderr: String,
-    /// What to do.
+    /// The next step.
     pub(super) next: String,
 }
 
 impl Servers {
+    /// The status of all servers, with the reason why one is not running.
+    pub(super) async fn statuses(&self) -> Vec<(ServerStatus, Option<Trouble>)> {
+        let mut statuses = Vec::new();
+        for status in self.manager.status() {
+            let trouble = self.trouble(&status).await;
+            statuses.push((status, trouble));
+        }
+        statuses
+    }
+
     /// Ensures that a server can be used.
     pub(super) async fn ready(&self, name: &str) -> Result<()> {
-        let all = self.manager.status();
-        let Some(status) = all.iter().find(|it| it.config.name == name) else {
-            let message = format!("there is no MCP server '{name}'");
-            return Err(Failure::new(Exit::NotFound, message).into());
+        let statuses = self.statuses().await.into_iter();
+        let trouble = match statuses.filter(|(it, _)| it.config.name == name).last() {
+            Some((_, None)) => return Ok(()),
+            Some((_, Some(trouble))) => trouble,
+            None => {
+                let message = format!("there is no MCP server '{name}'");
+                return Err(Failure::new(Exit::NotFound, message).into());
+            }
         };
-        let Some(trouble) = self.trouble(status).await else {
-            return Ok(());
-        };
-        let mut message = format!("MCP server '{name}' does not run: {}", trouble.what);
+        let mut message = format!("MCP server '{name}' is not running: {}", trouble.what);
         if !trouble.stderr.is_empty() {
             message.push_str("\nthe end of its stderr:\n");
             message.push_str(&trouble.stderr);
@@ -45,8 +56,8 @@ impl Servers {
         Err(Failure::new(Exit::Other, message).hint(trouble.next).into())
     }
 
-    /// Why a server does not run; `None` where it does.
-    pub(super) async fn trouble(&self, status: &ServerStatus) -> Option<Trouble> {
+    /// Why a server is not running; `None` if it is.
+    async fn trouble(&self, status: &ServerStatus) -> Option<Trouble> {
         let is_sandboxed = status.config.place() == Some(Place::Sandbox);
         let (what, next) = match &status.state {
             ServerState::Ready => return None,
@@ -56,13 +67,13 @@ impl Servers {
             ),
             ServerState::Withheld(why) => match &self.no_jail {
                 Some(why) if is_sandboxed => (
-                    format!("it runs in a jail only, and the jail could not be made: {why}"),
-                    "remove the cause; servers that need no jail are not affected".to_owned(),
+                    format!("it runs only in a jail, which could not be created: {why}"),
+                    "fix the cause; servers that need no jail are not affected".to_owned(),
                 ),
                 _ => (why.clone(), "change its entry".to_owned()),
             },
             ServerState::Starting => (
-                "it is still being started".to_owned(),
+                "it is still starting".to_owned(),
                 "give it more time with --start-timeout".to_owned(),
             ),
             ServerState::Restarting { after: error } | ServerState::Failed(error) => {
@@ -82,12 +93,12 @@ impl Servers {
         })
     }
 
-    /// Reports on stderr which servers do not run, and what is left out of the others. Returns the exit code:
-    /// the result is shown all the same, but it is not complete.
+    /// Reports on stderr which servers are not running, and what is left out of the offers of the others.
+    /// Returns the exit code: the result is shown, but is incomplete.
     pub(super) async fn report_absent(&self) -> Exit {
         let mut exit = Exit::Done;
-        for status in self.manager.status() {
-            if let Some(trouble) = self.trouble(&status).await {
+        for (status, trouble) in self.statuses().await {
+            if let Some(trouble) = trouble {
                 exit = Exit::Other;
                 note(format!("{}: {}", status.config.name, trouble.what));
                 note(format!("hint: {}", trouble.next));
@@ -97,7 +108,7 @@ impl Servers {
         exit
     }
 
-    /// What happened to servers, apart from what [`Self::trouble`] and their offers show.
+    /// What happened to servers, except for what [`Trouble`]s and their offers show.
     pub(super) fn further(&self) -> Vec<Notice> {
         let mut notices = self.manager.notices();
         notices.retain(|notice| match notice.kind {
@@ -112,7 +123,7 @@ impl Servers {
     }
 }
 
-/// What to do about a server that did not start. The error's own hint would name this command.
+/// The next step for a server that did not start. The error's own hint would name this command.
 fn next_step(status: &ServerStatus, error: &McpError) -> String {
     let Transport::Stdio { command, .. } = &status.config.transport else {
         return "check `url` and `headers`, and that the server is up".to_owned();
@@ -126,9 +137,9 @@ fn next_step(status: &ServerStatus, error: &McpError) -> String {
             origin.line
         ),
         McpError::Connection { .. } | McpError::Protocol { .. } => format!(
-            "check that `{line}` speaks MCP on stdout, and writes nothing else there; if it only needs more time: --start-timeout"
+            "check that `{line}` speaks MCP on stdout, and writes nothing else there; or give it more time with --start-timeout"
         ),
-        McpError::Configuration { .. } | McpError::ToolExecution { .. } => error.hint(),
+        McpError::ToolExecution { .. } => error.hint(),
     }
 }
 

@@ -1,16 +1,17 @@
-//! What a server offers, page by page. Each entry is read on its own: a malformed one leaves out only itself.
+//! What a server offers, page by page. A malformed entry leaves out only itself.
 //!
-//! A list ends at its last page, at a cursor that came before, or at a cap on pages, entries or bytes; all
-//! but the first are named in [`Offer::left_out`].
+//! A list ends at its last page, at a repeated cursor, or at a limit of pages, entries or bytes; all but the
+//! first are reported in [`Offer::left_out`].
 
 use std::collections::{BTreeMap, HashSet};
 
 use rmcp::model::{ErrorCode, ServerCapabilities};
 use serde_json::{Map, Value};
 
-use crate::client::{Client, NoReply, Reply};
-use crate::output::{head_of, shortened, usable, weight};
-use crate::{McpError, Offer, Prompt, PromptArgument, Resource, Tool, schema};
+use super::request::{NoReply, Reply, Requests};
+use crate::output::usable;
+use crate::text::{head_of, shortened, weight};
+use crate::{Offer, Prompt, PromptArgument, Resource, Tool, schema};
 
 /// Entries of one list.
 const MAX_ENTRIES: usize = 1_000;
@@ -31,11 +32,11 @@ const MAX_REASONS: usize = 50;
 /// One of a server's lists.
 struct Kind {
     method: &'static str,
-    /// An entry in words.
+    /// The name of an entry.
     one: &'static str,
     /// The list's key.
     plural: &'static str,
-    /// The key by which an entry is known, and the bytes that it may have.
+    /// The key that identifies an entry, and the bytes that it may have.
     key: (&'static str, usize),
     /// Bytes of all entries in memory, by [`weight`].
     max_bytes: usize,
@@ -70,16 +71,16 @@ const PROMPTS: Kind = Kind {
     max_bytes: 2 * 1024 * 1024,
 };
 
-/// Lists everything.
-pub(crate) async fn list(client: &Client, has: &ServerCapabilities) -> Result<Offer, McpError> {
+/// Lists everything that the server declares. An error is the reason why the tools cannot be listed.
+pub(super) async fn list(requests: &Requests, has: &ServerCapabilities) -> Result<Offer, String> {
     let (tools, resources, templates, prompts) = tokio::join!(
-        pages(client, &TOOLS, has.tools.is_some()),
-        pages(client, &RESOURCES, has.resources.is_some()),
-        pages(client, &TEMPLATES, has.resources.is_some()),
-        pages(client, &PROMPTS, has.prompts.is_some()),
+        pages(requests, &TOOLS, has.tools.is_some()),
+        pages(requests, &RESOURCES, has.resources.is_some()),
+        pages(requests, &TEMPLATES, has.resources.is_some()),
+        pages(requests, &PROMPTS, has.prompts.is_some()),
     );
-    let tools = tools.map_err(|reason| client.broken(reason))?;
-    // Schemas are much work, and the server chooses how much.
+    let tools = tools?;
+    // Schemas take much work, and the server chooses how much.
     let reading = move || {
         let mut offer = Offer::default();
         let left_out = &mut offer.left_out;
@@ -90,10 +91,10 @@ pub(crate) async fn list(client: &Client, has: &ServerCapabilities) -> Result<Of
         offer
     };
     let read = tokio::task::spawn_blocking(reading).await;
-    read.map_err(|_| client.broken("what it offers cannot be read".to_owned()))
+    read.map_err(|_| "its offer cannot be read".to_owned())
 }
 
-/// A list as it came.
+/// A list as the server sent it.
 #[derive(Default)]
 struct Raw {
     entries: Vec<Value>,
@@ -102,7 +103,7 @@ struct Raw {
     cut: Option<String>,
 }
 
-async fn pages(client: &Client, kind: &Kind, has: bool) -> Result<Raw, String> {
+async fn pages(requests: &Requests, kind: &Kind, has: bool) -> Result<Raw, String> {
     let mut raw = Raw::default();
     if !has {
         return Ok(raw);
@@ -111,7 +112,7 @@ async fn pages(client: &Client, kind: &Kind, has: bool) -> Result<Raw, String> {
     let mut seen = HashSet::new();
     let what = format!("the listing of its {}", kind.plural);
     for _ in 0..MAX_PAGES {
-        let Some(mut page) = page(client, kind, params.clone(), &what).await? else {
+        let Some(mut page) = page(requests, kind, params.clone(), &what).await? else {
             return Ok(raw);
         };
         let Value::Array(entries) = page[kind.plural].take() else {
@@ -137,13 +138,12 @@ async fn pages(client: &Client, kind: &Kind, has: bool) -> Result<Raw, String> {
 
 /// One page; `None` where the server has no such list.
 async fn page(
-    client: &Client,
+    requests: &Requests,
     kind: &Kind,
     params: Map<String, Value>,
     what: &str,
 ) -> Result<Option<Value>, String> {
-    let time = client.time(None);
-    match client.request(kind.method, params, time, None).await {
+    match requests.request(kind.method, params).await {
         Ok(Reply::Result(page @ Value::Object(_))) => Ok(Some(page)),
         Ok(Reply::Result(_)) => Err(format!("it answered {what} without a list")),
         // Servers with resources and no templates are common.
@@ -185,8 +185,7 @@ impl Raw {
     }
 }
 
-/// Reads the entries of a list, sorted by what they are known by. Of two that are known by the same only
-/// the first can be asked for.
+/// Reads the entries of a list, sorted by key. Of two with the same key only the first is kept.
 fn entries<T>(
     kind: &Kind,
     raw: Result<Raw, String>,
