@@ -13,6 +13,13 @@ pub(crate) struct McpArgs {
     pub(crate) command: McpCommand,
 }
 
+/// The options of all commands.
+pub(crate) struct With {
+    /// `config.yaml`, for the limits and the network of the jail.
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) which: Which,
+}
+
 /// Which configuration, and how it is shown.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Which {
@@ -101,31 +108,13 @@ pub(crate) enum ServeTools {
         root: Option<PathBuf>,
     },
     /// The tool file_read
-    FileRead {
-        /// The folder in which it works [default: the current folder]
-        #[arg(long, value_name = "DIR")]
-        root: Option<PathBuf>,
-        /// Another allowed folder; may be given more than once
-        #[arg(long, value_name = "DIR")]
-        allow_path: Vec<PathBuf>,
-    },
+    FileRead(Folders),
     /// The tool file_write
-    FileWrite {
-        /// The folder in which it works [default: the current folder]
-        #[arg(long, value_name = "DIR")]
-        root: Option<PathBuf>,
-        /// Another allowed folder; may be given more than once
-        #[arg(long, value_name = "DIR")]
-        allow_path: Vec<PathBuf>,
-    },
+    FileWrite(Folders),
     /// The tool shell_exec
     ShellExec {
-        /// The folder in which it works [default: the current folder]
-        #[arg(long, value_name = "DIR")]
-        root: Option<PathBuf>,
-        /// Another folder in which commands may run; may be given more than once
-        #[arg(long, value_name = "DIR")]
-        allow_path: Vec<PathBuf>,
+        #[command(flatten)]
+        folders: Folders,
         /// Time limit of a command; it is killed with everything that it started
         #[arg(long, value_name = "SECONDS", value_parser = seconds)]
         timeout: Option<Duration>,
@@ -139,6 +128,17 @@ pub(crate) enum ServeTools {
         #[arg(long, value_name = "COMMAND")]
         allow: Vec<String>,
     },
+}
+
+/// The folders that a tool can use.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Folders {
+    /// The folder in which it works [default: the current folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// Another allowed folder; may be given more than once
+    #[arg(long, value_name = "DIR")]
+    pub(crate) allow_path: Vec<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -1,7 +1,7 @@
-//! Questions of servers for the user at the terminal.
+//! Asks the user at the terminal the questions of servers.
 //!
-//! A question is a server's own text and may be a lie: it is shown with the server's name and without control
-//! characters, and nothing is sent without a yes.
+//! A question is a server's text and may be false: it is shown with the server's name and without control
+//! characters, and nothing is sent without the user's consent.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, oneshot};
 
 use crate::print::{note, one_line};
 
-/// Fields of a form that are asked for.
+/// Fields of a form that the user is asked for.
 const MOST_FIELDS: usize = 30;
 
 /// The user at the terminal.
@@ -23,7 +23,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// `None` where there is no user: stderr or stdin is not a terminal.
+    /// `None` if stdin or stderr is not a terminal.
     pub(super) fn open() -> Option<Self> {
         let person = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         person.then(|| Self {
@@ -38,8 +38,8 @@ impl Elicitation for Terminal {
         let _turn = self.turn.lock().await;
         let server = server.to_owned();
         let (sender, answer) = oneshot::channel();
-        // A thread of its own: a read of the terminal cannot be cancelled, and the program does not wait for
-        // this thread when it ends.
+        // A read of the terminal cannot be cancelled, so it has its own thread, which the program does not wait
+        // for at its end.
         let asking = std::thread::Builder::new().spawn(move || {
             let answer = match File::open("/dev/tty") {
                 Ok(terminal) => {
@@ -67,7 +67,7 @@ fn put(server: &str, question: &Question, read: &mut dyn FnMut() -> Option<Strin
                 one_line(message, 500)
             ));
             note(format!("  {}", one_line(url, 500)));
-            note("It is not opened for you. Look at the host before you go there.");
+            note("It is not opened for you. Check the host before you visit it.");
             match yes("agree?", read) {
                 Some(true) => Answer::Accept(json!({})),
                 Some(false) => Answer::Decline,

@@ -12,11 +12,11 @@ use tokio::sync::mpsc;
 
 use crate::print::{body, clean, line, note, one_line};
 
-use super::With;
-use super::session::Session;
+use super::args::With;
+use super::session;
 use super::setup;
 
-/// For progress that is still to be shown when the result is there.
+/// Time to show the last progress after the result has come.
 const LAST_PROGRESS: Duration = Duration::from_millis(200);
 /// Largest JSON that is read from stdin.
 const MAX_STDIN: u64 = 16 * 1024 * 1024;
@@ -50,7 +50,6 @@ pub(super) async fn run(
             progress: Some(sender),
         };
         let outcome = manager.call_with(server, tool, arguments, options).await;
-        // Progress that came right before the result is shown too.
         let _ = tokio::time::timeout(LAST_PROGRESS, showing).await;
         Ok(outcome)
     })
@@ -88,19 +87,16 @@ async fn ask(
 ) -> Result<Exit> {
     let setup = setup::load(&with)?;
     let servers = setup.chosen(Some(server))?;
-    let session = Session::start(&with, &setup, servers).await?;
-    let as_json = with.which.json;
-    let output = session
-        .run(async |servers| {
-            servers.ready(server).await?;
-            request(&servers.manager).await?.map_err(|error| {
-                Failure::new(Exit::Other, one_line(&error.to_string(), 1000))
-                    .hint(one_line(&error.hint(), 400))
-                    .into()
-            })
+    let output = session::run(&with, &setup, servers, async |servers| {
+        servers.ready(server).await?;
+        request(&servers.manager).await?.map_err(|error| {
+            Failure::new(Exit::Other, one_line(&error.to_string(), 1000))
+                .hint(one_line(&error.hint(), 400))
+                .into()
         })
-        .await?;
-    if as_json {
+    })
+    .await?;
+    if with.which.json {
         line(serde_json::to_string_pretty(&json!({
             "isError": output.is_error,
             "text": output.text,
@@ -109,10 +105,9 @@ async fn ask(
     } else {
         body(&output.text);
     }
-    Ok(if output.is_error {
-        Exit::Other
-    } else {
-        Exit::Done
+    Ok(match output.is_error {
+        true => Exit::Other,
+        false => Exit::Done,
     })
 }
 
@@ -207,7 +202,7 @@ fn pairs(words: &[String]) -> Result<Vec<(String, String)>> {
     split.collect()
 }
 
-/// A text as a value of the schema's type, else as a text; the error is what was expected.
+/// A text as a value of the schema's type, or else as a string. The error is what was expected.
 fn typed(text: &str, schema: &Value) -> Result<Value, &'static str> {
     let kinds: Vec<&str> = match &schema["type"] {
         Value::String(kind) => vec![kind],

@@ -1,10 +1,7 @@
-//! `agentmine mcp doctor`: every check with its outcome and, where it failed, the next step.
-
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+//! `agentmine mcp doctor`: every check with its outcome and, if it failed, the next step.
 
 use agentmine_mcp::config::{Place, ServerConfig, Transport};
-use agentmine_mcp::{Catalog, ServerState, ServerStatus};
+use agentmine_mcp::{Catalog, Launcher as _, ServerState, ServerStatus};
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 use console::style;
@@ -12,20 +9,20 @@ use serde_json::{Value, json};
 
 use crate::print::{line, one_line};
 
-use super::With;
-use super::list::{
-    counts, faults_json, name_and_version, nothing, origin, place, protocol, seconds, status_json,
+use super::args::With;
+use super::session;
+use super::setup::{self, Setup};
+use super::show::{
+    counts, name_and_version, nothing, origin, place, print_json, protocol, seconds, status_json,
     target,
 };
-use super::session::Session;
-use super::setup::{self, Setup};
 use super::trouble::Trouble;
 
 /// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Good,
-    /// Nothing that keeps the server from working.
+    /// The server works all the same.
     Note,
     Failed,
     /// It was not made.
@@ -49,7 +46,7 @@ struct Check {
     detail: String,
     /// The end of a server's stderr.
     stderr: String,
-    /// What to do; empty where there is nothing to do.
+    /// The next step; may be empty.
     next: String,
 }
 
@@ -80,47 +77,37 @@ pub(super) async fn run(with: With, server: Option<String>) -> Result<Exit> {
         None => setup.loaded.servers.values().cloned().collect(),
     };
     let configuration = configuration(&setup, server.as_deref());
-    let session = Session::start(&with, &setup, servers).await?;
-    let as_json = with.which.json;
-    session
-        .run(async |servers| {
-            let catalog = servers.manager.catalog();
-            let mut exit = worst(Exit::Done, &configuration, Exit::Config);
-            let mut rows = Vec::new();
-            let notices = servers.further();
-            if !as_json {
-                show_configuration(&setup, &configuration);
+    session::run(&with, &setup, servers, async |servers| {
+        let catalog = servers.manager.catalog();
+        let mut exit = worst(Exit::Done, &configuration, Exit::Config);
+        let mut rows = Vec::new();
+        let notices = servers.further();
+        if !with.which.json {
+            show_configuration(&setup, &configuration);
+        }
+        for (status, trouble) in servers.statuses().await {
+            let mut checks = checks(&status, &catalog, trouble.as_ref(), &setup);
+            let own = notices.iter().filter(|it| it.server == status.config.name);
+            checks
+                .extend(own.map(|it| Check::new("notice", Outcome::Note, one_line(&it.text, 300))));
+            exit = worst(exit, &checks, Exit::Other);
+            if with.which.json {
+                let mut row = status_json(&status, &catalog, trouble.as_ref());
+                row["checks"] = checks.iter().map(check_json).collect();
+                rows.push(row);
+            } else {
+                show(&status, &checks);
             }
-            for status in servers.manager.status() {
-                let trouble = servers.trouble(&status).await;
-                let mut checks = checks(&status, &catalog, trouble.as_ref(), &setup.folder);
-                let own = notices.iter().filter(|it| it.server == status.config.name);
-                let own =
-                    own.map(|it| Check::new("notice", Outcome::Note, one_line(&it.text, 300)));
-                checks.extend(own);
-                exit = worst(exit, &checks, Exit::Other);
-                if as_json {
-                    let mut row = status_json(&status, &catalog, trouble.as_ref());
-                    row["checks"] = checks.iter().map(check_json).collect();
-                    rows.push(row);
-                } else {
-                    show(&status, &checks);
-                }
-            }
-            if as_json {
-                let whole = json!({
-                    "files": setup.loaded.files,
-                    "faults": faults_json(&setup.loaded.faults),
-                    "servers": rows,
-                });
-                line(serde_json::to_string_pretty(&whole)?);
-            }
-            Ok(exit)
-        })
-        .await
+        }
+        if with.which.json {
+            print_json(&setup, rows)?;
+        }
+        Ok(exit)
+    })
+    .await
 }
 
-/// A fault of the configuration decides the exit code before one of a server.
+/// The exit code of a fault of the configuration has precedence over that of a server.
 fn worst(exit: Exit, checks: &[Check], failed: Exit) -> Exit {
     let any = checks.iter().any(|it| it.outcome == Outcome::Failed);
     if any && exit == Exit::Done {
@@ -167,17 +154,15 @@ fn checks(
     status: &ServerStatus,
     catalog: &Catalog,
     trouble: Option<&Trouble>,
-    folder: &Path,
+    setup: &Setup,
 ) -> Vec<Check> {
     let server = &status.config;
     if status.state == ServerState::Disabled {
         let check = Check::new("start", Outcome::Skipped, "disabled in its entry");
         return vec![check.next("set \"enabled\": true to use it")];
     }
-    let mut checks: Vec<Check> = program(server, folder).into_iter().collect();
-    if let Some(check) = exposed(server) {
-        checks.push(check);
-    }
+    let program = program(server, setup);
+    let mut checks: Vec<Check> = program.into_iter().chain(exposed(server)).collect();
     if let Some(trouble) = trouble {
         let mut failed = Check::new("start", Outcome::Failed, trouble.what.clone());
         failed.stderr.clone_from(&trouble.stderr);
@@ -205,50 +190,32 @@ fn checks(
 }
 
 /// Whether the program exists, for servers on this machine.
-fn program(server: &ServerConfig, folder: &Path) -> Option<Check> {
+fn program(server: &ServerConfig, setup: &Setup) -> Option<Check> {
     let Transport::Stdio {
         command,
-        env,
         place: Place::Worker,
+        ..
     } = &server.transport
     else {
         return None;
     };
     let program = command.first()?;
-    let path = match env.get("PATH") {
-        Some(own) => own.expose().into(),
-        None => std::env::var_os("PATH").unwrap_or_default(),
-    };
-    Some(match find(program, folder, &path) {
-        Some(path) => Check::new("program", Outcome::Good, path.display().to_string()),
-        None => {
-            let package = match program.as_str() {
-                "npx" | "node" | "npm" => "install Node.js",
-                "uvx" | "uv" => "install uv",
-                "python" | "python3" => "install Python",
-                "docker" => "install Docker",
-                _ => "install it, or write its full path in `command`",
-            };
-            let detail = format!("{:?} is not found in PATH", one_line(program, 100));
-            Check::new("program", Outcome::Failed, detail).next(package)
-        }
-    })
-}
-
-/// Looks a program up as when the server starts: a relative path is relative to `folder`.
-fn find(program: &str, folder: &Path, path: &OsStr) -> Option<PathBuf> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let runs = |path: &PathBuf| {
-        std::fs::metadata(path)
-            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    };
-    if program.contains('/') {
-        return Some(folder.join(program)).filter(runs);
+    if let Some(file) = setup.launcher().files(server).first() {
+        return Some(Check::new(
+            "program",
+            Outcome::Good,
+            file.display().to_string(),
+        ));
     }
-    std::env::split_paths(path)
-        .filter(|place| !place.as_os_str().is_empty())
-        .map(|place| folder.join(place).join(program))
-        .find(runs)
+    let next = match program.as_str() {
+        "npx" | "node" | "npm" => "install Node.js",
+        "uvx" | "uv" => "install uv",
+        "python" | "python3" => "install Python",
+        "docker" => "install Docker",
+        _ => "install it, or write its full path in `command`",
+    };
+    let detail = format!("{:?} is not found in PATH", one_line(program, 100));
+    Some(Check::new("program", Outcome::Failed, detail).next(next))
 }
 
 /// Headers over plain HTTP can be read on the way.
@@ -309,18 +276,6 @@ fn check_json(check: &Check) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_program_is_looked_up_as_the_system_does() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("data"), "x").unwrap();
-        let there = |program: &str| {
-            let path = OsStr::new("/nowhere:/bin:/usr/bin");
-            find(program, folder.path(), path).is_some()
-        };
-        assert!(there("sh") && there("/bin/sh"));
-        assert!(!there("./data") && !there("no-such-program-anywhere"));
-    }
 
     #[test]
     fn a_faulty_configuration_outranks_a_server_that_fails() {

@@ -1,10 +1,10 @@
-//! A project's files as one archive, to be put into a jail.
+//! Archives a project's files for a jail.
 //!
-//! Git's own list where the project is a repository: what is tracked, and what is new and not ignored.
-//! Else every file. A project over the caps is refused, not cut: half a project misleads.
+//! In a repository, these are the files that git tracks, and new ones that are not ignored; elsewhere, all
+//! files. A project over the limits is rejected, not cut: a part of a project would be misleading.
 //!
-//! The list is not trusted: a folder in it may have become a link. Each file is opened below the project by the
-//! kernel in one step, without following links, and its content is read from that.
+//! The list is not trusted: a folder in it may have become a link. The kernel opens each file below the project
+//! in one step, without following links, and its content is read from that handle.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ use crate::git;
 const MAX_BYTES: u64 = 48 * 1024 * 1024;
 /// How many files.
 const MAX_FILES: usize = 20_000;
-/// Left out where there is no git that knows what is ignored.
+/// Left out if git does not list the files.
 const LEFT_OUT: [&str; 4] = [".git", "node_modules", "target", ".venv"];
 
 /// All files of `project` as a tar archive. Links are kept as links.
@@ -33,7 +33,7 @@ pub(super) async fn archive(project: PathBuf) -> Result<Vec<u8>> {
     tokio::task::spawn_blocking(move || {
         let files = match listed {
             Some(files) => files,
-            // Without git's list, ignored files would be included: often secrets.
+            // Without git's list, ignored files would be included, which are often secrets.
             None => {
                 ensure!(
                     !project.ancestors().any(|folder| folder.join(".git").exists()),
@@ -91,18 +91,17 @@ enum Content {
     File(Vec<u8>),
 }
 
-/// A file or link below `root`, read from the one time that it is opened; at most one byte more than
-/// there is `room` for. `None` for what is neither, is gone (git still lists it), or has a link on its
-/// way: that would be a file from elsewhere.
+/// A file or link below `root`, opened once; at most one byte more than there is `room` for. `None` if it is
+/// neither, is gone (git still lists it), or has a link in its path, and so would be a file from elsewhere.
 fn find(root: &OwnedFd, path: &Path, room: u64) -> Result<Option<(tar::Header, Content)>> {
     let below = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let open = |flags| {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat2(root, path, flags, Mode::empty(), below).map(File::from)
     };
-    // Not blocking, should it be a pipe.
+    // Non-blocking, in case it is a pipe.
     let opened = match open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
-        // A link: at the end, then this opens the link itself; or on the way.
+        // A link: if it is the last component, this opens the link itself.
         Err(Errno::LOOP) => open(OFlags::PATH),
         other => other,
     };
@@ -129,7 +128,7 @@ fn find(root: &OwnedFd, path: &Path, room: u64) -> Result<Option<(tar::Header, C
     Ok(Some((header, content)))
 }
 
-/// `None` where the folder is in no repository, or there is no git.
+/// `None` if the folder is not in a repository, or git is not installed.
 async fn listed_by_git(project: &Path) -> Option<BTreeSet<PathBuf>> {
     let output = git::without_programs(project)
         .args(["ls-files", "-z", "--cached", "--others"])

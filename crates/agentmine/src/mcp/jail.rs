@@ -1,9 +1,9 @@
-//! A local jail for servers that may not run as they are: a repository's own, and those with
+//! A local jail for servers that may not run directly on this machine: a repository's, and those with
 //! `"sandbox": true`.
 //!
-//! It holds a copy of the project's files, so nothing that a server does reaches the project itself,
-//! and it goes away with the command. The web is reached as in the fleet: through the gateway, by
-//! `command_executor.docker.network`. There is no git remote in it.
+//! It contains a copy of the project's files, so a server cannot change the project itself, and it is removed
+//! with the command. As in the fleet, the web is reached through the gateway, as
+//! `command_executor.docker.network` allows. It has no git remote.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,15 +25,15 @@ use super::files;
 const WORKSPACE: &str = "/workspace";
 const UNPACK_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A jail that runs.
+/// A running jail.
 pub(super) struct Jail {
     sandbox: Arc<dyn Sandbox>,
     traffic: Traffic,
 }
 
 impl Jail {
-    /// Makes a jail with a copy of `project` in it; `None` where `stop` came first, and nothing is
-    /// left behind then. The error is why there is none.
+    /// Creates a jail with a copy of `project`; `None` if `stop` came first. Then, and after an error, nothing
+    /// is left behind.
     pub(super) async fn start(
         file: Option<PathBuf>,
         project: Option<PathBuf>,
@@ -70,7 +70,7 @@ impl Jail {
         made
     }
 
-    /// Where it fails or is dropped, the sandbox may stand half made.
+    /// If it fails or is dropped, an incomplete sandbox may be left.
     async fn make(
         backend: &LocalBackend,
         spec: &SandboxSpec,
@@ -100,7 +100,7 @@ impl Jail {
         )))
     }
 
-    /// What a person should know of it.
+    /// Warnings about its isolation, for a person.
     pub(super) fn warnings(&self) -> Vec<String> {
         self.sandbox.warnings()
     }
@@ -110,14 +110,14 @@ impl Jail {
         Path::new(self.sandbox.workspace_root()).join("project")
     }
 
-    /// Ends all that runs in it, and removes its files.
+    /// Stops everything in it, and removes its files.
     pub(super) async fn remove(self) -> Result<()> {
         self.traffic.stop().await;
         self.sandbox.remove().await?;
         Ok(())
     }
 
-    /// Unpacks the project, as a repository with one commit: that is what a task's clone looks like.
+    /// Unpacks the project as a repository with one commit, similar to a task's clone.
     async fn fill(&self, archive: Option<Vec<u8>>) -> Result<()> {
         self.run("mkdir -p project", Vec::new()).await?;
         if let Some(archive) = archive {
@@ -126,7 +126,7 @@ impl Jail {
         let commit = "cd project && git init --quiet . && git add -A && \
             git -c user.name=agentmine -c user.email=agentmine@localhost \
             commit --quiet --no-verify --allow-empty -m 'The project as it is'";
-        // Only servers for git would miss it.
+        // Only servers for git need it.
         let _ = self.run(commit, Vec::new()).await;
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! `agentmine mcp`: what is configured, whether it starts, what it offers, and calls to it.
+//! `agentmine mcp`: lists the configured servers, checks them, shows their offers, and calls them.
 //!
-//! Servers of a repository's file run in a jail only, with a copy of the project; those of the user's own file
-//! run on this machine, or in the jail with `"sandbox": true`. All end with the command. What servers write is
-//! hostile: it is capped and cleaned before it is shown.
+//! Servers of a repository's file run only in a jail with a copy of the project; those of the user's own file
+//! run on this machine, or in the jail with `"sandbox": true`. All end with the command. The output of servers
+//! is hostile: it is limited, and control characters are replaced before it is shown.
 
 mod args;
 mod ask;
@@ -15,6 +15,7 @@ mod offer;
 mod serve;
 mod session;
 mod setup;
+mod show;
 mod trouble;
 
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 
 pub(crate) use args::McpArgs;
-use args::{McpCommand, Which};
+use args::{McpCommand, With};
 
 /// Runs one of the commands.
 pub(crate) async fn run(config: Option<PathBuf>, args: McpArgs) -> Result<Exit> {
@@ -48,11 +49,4 @@ pub(crate) async fn run(config: Option<PathBuf>, args: McpArgs) -> Result<Exit> 
         McpCommand::Doctor { server } => doctor::run(with, server).await,
         McpCommand::ServeTools(what) => serve::run(what).await,
     }
-}
-
-/// The options of all commands.
-struct With {
-    /// `config.yaml`, for the jail's limits and network.
-    config: Option<PathBuf>,
-    which: Which,
 }

@@ -1,34 +1,27 @@
 //! `agentmine mcp tools`, `resources` and `prompts`.
 
-use agentmine_mcp::{Catalog, Offer};
+use agentmine_mcp::Catalog;
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::With;
-use super::list::nothing;
-use super::session::Session;
+use super::args::With;
+use super::session;
 use super::setup;
+use super::show::nothing;
 use crate::print::{line, one_line, table, trimmed};
 
-/// One thing that is offered: as JSON, and as the cells of a table.
+/// An offered tool, resource or prompt: as JSON, and as the cells of a table.
 type Row = (Value, Vec<String>);
 
 /// `tools`
 pub(super) async fn tools(with: With, server: Option<String>) -> Result<Exit> {
     let header = ["TOOL", "WIRE NAME", "ARGUMENTS", "DESCRIPTION"];
     show(with, server, "no tools", &header, |catalog| {
-        let tools = catalog.tools();
-        let rows = tools.into_iter().map(|(wire, server, tool)| {
-            let json = json!({
-                "server": server,
-                "name": tool.name,
-                "wireName": wire,
-                "description": tool.description,
-                "inputSchema": tool.input_schema,
-                "outputSchema": tool.output_schema,
-                "annotations": tool.annotations,
-            });
+        let tools = catalog.tools().into_iter();
+        let rows = tools.map(|(wire, server, tool)| {
+            let mut json = of(server, json!(tool));
+            json["wireName"] = wire.into();
             let cells = vec![
                 format!("{server}:{}", one_line(&tool.name, 60)),
                 wire.to_owned(),
@@ -58,10 +51,11 @@ fn arguments(schema: &Value) -> String {
 pub(super) async fn resources(with: With, server: Option<String>) -> Result<Exit> {
     let header = ["SERVER", "URI", "NAME", "TYPE", "DESCRIPTION"];
     show(with, server, "no resources", &header, |catalog| {
-        of_each(catalog, |server, offer| {
+        let mut rows = Vec::new();
+        for (server, offer) in &catalog.servers {
             let resources = offer.resources.iter().map(|it| ("uri", it));
             let templates = offer.templates.iter().map(|it| ("uriTemplate", it));
-            let rows = resources.chain(templates).map(|(key, it)| {
+            rows.extend(resources.chain(templates).map(|(key, it)| {
                 let json = json!({
                     "server": server,
                     key: it.uri,
@@ -70,16 +64,16 @@ pub(super) async fn resources(with: With, server: Option<String>) -> Result<Exit
                     "description": it.description,
                 });
                 let cells = vec![
-                    server.to_owned(),
+                    server.clone(),
                     one_line(&it.uri, 100),
                     one_line(&it.name, 40),
                     one_line(it.mime_type.as_deref().unwrap_or_default(), 40),
                     one_line(&it.description, 60),
                 ];
                 (json, cells)
-            });
-            rows.collect()
-        })
+            }));
+        }
+        rows
     })
     .await
 }
@@ -88,46 +82,34 @@ pub(super) async fn resources(with: With, server: Option<String>) -> Result<Exit
 pub(super) async fn prompts(with: With, server: Option<String>) -> Result<Exit> {
     let header = ["SERVER", "PROMPT", "ARGUMENTS", "DESCRIPTION"];
     show(with, server, "no prompts", &header, |catalog| {
-        of_each(catalog, |server, offer| {
-            let rows = offer.prompts.iter().map(|prompt| {
-                let arguments = prompt.arguments.iter();
-                let for_programs: Vec<Value> = arguments
-                    .clone()
-                    .map(|it| json!({"name": it.name, "description": it.description, "required": it.required}))
-                    .collect();
-                let json = json!({
-                    "server": server,
-                    "name": prompt.name,
-                    "description": prompt.description,
-                    "arguments": for_programs,
-                });
-                let names = arguments.map(|it| match it.required {
+        let mut rows = Vec::new();
+        for (server, offer) in &catalog.servers {
+            rows.extend(offer.prompts.iter().map(|prompt| {
+                let names = prompt.arguments.iter().map(|it| match it.required {
                     true => it.name.clone(),
                     false => format!("{}?", it.name),
                 });
                 let cells = vec![
-                    server.to_owned(),
+                    server.clone(),
                     one_line(&prompt.name, 60),
                     one_line(&names.collect::<Vec<_>>().join(", "), 60),
                     one_line(&prompt.description, 80),
                 ];
-                (json, cells)
-            });
-            rows.collect()
-        })
+                (of(server, json!(prompt)), cells)
+            }));
+        }
+        rows
     })
     .await
 }
 
-fn of_each(catalog: &Catalog, rows: impl Fn(&str, &Offer) -> Vec<Row>) -> Vec<Row> {
-    let servers = catalog.servers.iter();
-    servers
-        .flat_map(|(server, offer)| rows(server, offer))
-        .collect()
+fn of(server: &str, mut offered: Value) -> Value {
+    offered["server"] = server.into();
+    offered
 }
 
-/// Starts the servers, shows the rows of their offers, and reports on stderr which servers are missing. A
-/// server that is named must run.
+/// Starts the servers, shows the rows of their offers, and reports on stderr which servers are not running. A
+/// named server must be running.
 async fn show(
     with: With,
     server: Option<String>,
@@ -142,30 +124,28 @@ async fn show(
         nothing(&setup);
         return Ok(Exit::Done);
     }
-    let session = Session::start(&with, &setup, chosen).await?;
-    session
-        .run(async |servers| {
-            let exit = match &server {
-                Some(name) => {
-                    servers.ready(name).await?;
-                    Exit::Done
-                }
-                None => servers.report_absent().await,
-            };
-            let rows = rows(&servers.manager.catalog());
-            if as_json {
-                let rows: Vec<Value> = rows.into_iter().map(|(json, _)| json).collect();
-                line(serde_json::to_string_pretty(&rows)?);
-            } else if rows.is_empty() {
-                line(none);
-            } else {
-                let mut shown = table(header);
-                shown.add_rows(rows.into_iter().map(|(_, cells)| cells));
-                line(trimmed(&shown));
+    session::run(&with, &setup, chosen, async |servers| {
+        let exit = match &server {
+            Some(name) => {
+                servers.ready(name).await?;
+                Exit::Done
             }
-            Ok(exit)
-        })
-        .await
+            None => servers.report_absent().await,
+        };
+        let rows = rows(&servers.manager.catalog());
+        let (json, cells): (Vec<Value>, Vec<Vec<String>>) = rows.into_iter().unzip();
+        if as_json {
+            line(serde_json::to_string_pretty(&json)?);
+        } else if cells.is_empty() {
+            line(none);
+        } else {
+            let mut shown = table(header);
+            shown.add_rows(cells);
+            line(trimmed(&shown));
+        }
+        Ok(exit)
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_tools::{AllowedRoots, ShellOptions, ToolServer};
 use anyhow::{Context as _, Result};
 
-use super::args::ServeTools;
+use super::args::{Folders, ServeTools};
+use super::setup::folder;
 
 /// Serves until stdin ends.
 pub(super) async fn run(what: ServeTools) -> Result<Exit> {
@@ -18,30 +19,27 @@ pub(super) async fn run(what: ServeTools) -> Result<Exit> {
             .enable_all()
             .build()?;
         let outcome = runtime.block_on(server.serve_stdio());
-        // A read of stdin may still block a thread, and is not waited for.
+        // Does not wait for a thread that may be blocked in a read of stdin.
         runtime.shutdown_background();
         outcome
     });
-    serving.await.context("the server ended by itself")??;
+    serving.await.context("the server ended unexpectedly")??;
     Ok(Exit::Done)
 }
 
 fn server(what: ServeTools) -> Result<ToolServer> {
     Ok(match what {
         ServeTools::TextEditor { root } => ToolServer::TextEditor { root: start(root)? },
-        ServeTools::FileRead { root, allow_path } => ToolServer::FileRead(roots(root, allow_path)?),
-        ServeTools::FileWrite { root, allow_path } => {
-            ToolServer::FileWrite(roots(root, allow_path)?)
-        }
+        ServeTools::FileRead(folders) => ToolServer::FileRead(roots(folders)?),
+        ServeTools::FileWrite(folders) => ToolServer::FileWrite(roots(folders)?),
         ServeTools::ShellExec {
-            root,
-            allow_path,
+            folders,
             timeout,
             deny,
             ask,
             allow,
         } => {
-            let mut options = ShellOptions::new(roots(root, allow_path)?);
+            let mut options = ShellOptions::new(roots(folders)?);
             if let Some(timeout) = timeout {
                 options.timeout = timeout;
             }
@@ -53,17 +51,18 @@ fn server(what: ServeTools) -> Result<ToolServer> {
     })
 }
 
-fn roots(root: Option<PathBuf>, allowed: Vec<PathBuf>) -> Result<AllowedRoots> {
-    let start = start(root)?;
-    let allowed = allowed
-        .iter()
-        .map(|folder| opened(folder))
-        .collect::<Result<_>>()?;
-    Ok(AllowedRoots { start, allowed })
+fn roots(folders: Folders) -> Result<AllowedRoots> {
+    let allowed = folders.allow_path.iter();
+    Ok(AllowedRoots {
+        start: start(folders.root)?,
+        allowed: allowed
+            .map(|folder| opened(folder))
+            .collect::<Result<_>>()?,
+    })
 }
 
-/// The folder that was named, else the current one. Some clients start servers in `/`, which is never meant
-/// as the whole machine.
+/// The named folder, else the current one. Some clients start servers in `/`, but do not mean the whole
+/// machine.
 fn start(root: Option<PathBuf>) -> Result<PathBuf> {
     if let Some(root) = root {
         return opened(&root);
@@ -80,14 +79,6 @@ fn start(root: Option<PathBuf>) -> Result<PathBuf> {
     Ok(here)
 }
 
-fn opened(folder: &Path) -> Result<PathBuf> {
-    match std::fs::canonicalize(folder) {
-        Ok(real) if real.is_dir() => Ok(real),
-        _ => Err(Failure::new(
-            Exit::NotFound,
-            format!("{} is not a folder", folder.display()),
-        )
-        .hint("--root and --allow-path name folders that exist")
-        .into()),
-    }
+fn opened(named: &Path) -> Result<PathBuf> {
+    folder(named, "--root and --allow-path name folders that exist")
 }

@@ -1,4 +1,4 @@
-//! The servers of one command: started, used, ended.
+//! The servers of one command: started, used, stopped.
 //!
 //! Ctrl-C and SIGTERM end the command and all its servers; an open request is cancelled.
 
@@ -8,7 +8,6 @@ use std::sync::Arc;
 use agentmine_mcp::config::{Place, ServerConfig};
 use agentmine_mcp::{
     ClientRoots, Declining, Elicitation, Launchers, Manager, ManagerPolicy, McpLimits, Watch,
-    WorkerLauncher,
 };
 use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::Result;
@@ -17,19 +16,11 @@ use url::Url;
 
 use crate::print::{note, one_line};
 
-use super::With;
-use super::args::Which;
+use super::args::{Which, With};
 use super::ask::Terminal;
 use super::jail::Jail;
 use super::setup::Setup;
 use super::trouble::Servers;
-
-/// Servers that were started.
-pub(super) struct Session {
-    servers: Servers,
-    jail: Option<Jail>,
-    signals: Signals,
-}
 
 /// Ctrl-C and SIGTERM.
 struct Signals {
@@ -38,13 +29,6 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
-    }
-
     async fn any(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -54,73 +38,60 @@ impl Signals {
 }
 
 fn interrupted() -> anyhow::Error {
-    Failure::new(Exit::Other, "interrupted; the servers were ended").into()
+    Failure::new(Exit::Other, "interrupted; the servers were stopped").into()
 }
 
-impl Session {
-    /// Starts the servers, and a jail for those that need one.
-    pub(super) async fn start(
-        with: &With,
-        setup: &Setup,
-        servers: Vec<ServerConfig>,
-    ) -> Result<Self> {
-        let mut signals = Signals::new()?;
-        let mut no_jail = None;
-        let mut jail = None;
-        if servers.iter().any(|it| it.place() == Some(Place::Sandbox)) {
-            let project = setup.project.clone();
-            match Jail::start(with.config.clone(), project, signals.any()).await {
-                Ok(Some(made)) => jail = Some(made),
-                Ok(None) => return Err(interrupted()),
-                Err(error) => no_jail = Some(format!("{error:#}")),
-            }
+/// Starts the servers, and a jail for those that need one, does the work, and stops them, also after an error.
+pub(super) async fn run<T>(
+    with: &With,
+    setup: &Setup,
+    servers: Vec<ServerConfig>,
+    work: impl AsyncFnOnce(&Servers) -> Result<T>,
+) -> Result<T> {
+    let mut signals = Signals {
+        interrupt: signal(SignalKind::interrupt())?,
+        terminate: signal(SignalKind::terminate())?,
+    };
+    let mut jail = None;
+    let mut no_jail = None;
+    if servers.iter().any(|it| it.place() == Some(Place::Sandbox)) {
+        let project = setup.project.clone();
+        match Jail::start(with.config.clone(), project, signals.any()).await {
+            Ok(Some(made)) => jail = Some(made),
+            Ok(None) => return Err(interrupted()),
+            Err(error) => no_jail = Some(format!("{error:#}")),
         }
-        for warning in jail.iter().flat_map(Jail::warnings) {
-            note(format!("note: {}", one_line(&warning, 400)));
-        }
-        let launchers = Launchers {
-            worker: Some(Arc::new(WorkerLauncher::new(
-                setup.folder.clone(),
-                |name: &str| std::env::var(name).ok(),
-            ))),
-            sandbox: jail.as_ref().map(Jail::launcher),
-        };
-        let policy = policy(&with.which, &setup.root, jail.as_ref());
-        let started = tokio::select! {
-            manager = Manager::start(servers, launchers, policy) => Some(manager),
-            () = signals.any() => None,
-        };
-        let Some(manager) = started else {
-            if let Some(jail) = jail {
-                jail.remove().await?;
-            }
-            return Err(interrupted());
-        };
-        let servers = Servers { manager, no_jail };
-        Ok(Self {
-            servers,
-            jail,
-            signals,
-        })
     }
-
-    /// Does the work, and ends the servers, also after an error.
-    pub(super) async fn run<T>(
-        mut self,
-        work: impl AsyncFnOnce(&Servers) -> Result<T>,
-    ) -> Result<T> {
-        let outcome = tokio::select! {
-            outcome = work(&self.servers) => outcome,
-            () = self.signals.any() => Err(interrupted()),
-        };
-        self.servers.manager.shutdown().await;
-        if let Some(jail) = self.jail
-            && let Err(error) = jail.remove().await
-        {
-            note(format!("the jail could not be removed: {error:#}"));
-        }
-        outcome
+    for warning in jail.iter().flat_map(Jail::warnings) {
+        note(format!("note: {}", one_line(&warning, 400)));
     }
+    let launchers = Launchers {
+        worker: Some(Arc::new(setup.launcher())),
+        sandbox: jail.as_ref().map(Jail::launcher),
+    };
+    let policy = policy(&with.which, &setup.root, jail.as_ref());
+    let started = tokio::select! {
+        manager = Manager::start(servers, launchers, policy) => Ok(manager),
+        () = signals.any() => Err(interrupted()),
+    };
+    let outcome = match started {
+        Ok(manager) => {
+            let servers = Servers { manager, no_jail };
+            let outcome = tokio::select! {
+                outcome = work(&servers) => outcome,
+                () = signals.any() => Err(interrupted()),
+            };
+            servers.manager.shutdown().await;
+            outcome
+        }
+        Err(error) => Err(error),
+    };
+    if let Some(jail) = jail
+        && let Err(error) = jail.remove().await
+    {
+        note(format!("the jail could not be removed: {error:#}"));
+    }
+    outcome
 }
 
 fn policy(which: &Which, root: &Path, jail: Option<&Jail>) -> ManagerPolicy {

@@ -1,34 +1,34 @@
-//! Which servers are configured for this command, and which of them it uses.
+//! The configured servers, and those that a command uses.
 
 use std::path::{Path, PathBuf};
 
-use agentmine_mcp::ConfigFault;
 use agentmine_mcp::config::{self, Loaded, PROJECT_FILE, ServerConfig};
+use agentmine_mcp::{ConfigFault, WorkerLauncher};
 use agentmine_runtime::config::{self as runtime, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::{Context as _, Result};
 
 use crate::print::{note, one_line};
 
-use super::With;
+use super::args::With;
 
-/// What was read, and where servers start.
+/// The configuration, and where servers start.
 pub(super) struct Setup {
     pub(super) loaded: Loaded,
-    /// The project, where there is one.
+    /// The project, if there is one.
     pub(super) project: Option<PathBuf>,
-    /// The root that servers get: the project, else the current folder.
+    /// The root of servers: the project, else the current folder.
     pub(super) root: PathBuf,
     /// The folder in which servers on this machine start: that of the user's file, as in the fleet. Never a
-    /// repository: `npx` would obey its `.npmrc`, with the user's rights and tokens.
-    pub(super) folder: PathBuf,
+    /// repository: `npx` would apply its `.npmrc`, with the user's permissions and tokens.
+    folder: PathBuf,
 }
 
 /// Reads the files.
 pub(super) fn load(With { config, which }: &With) -> Result<Setup> {
     let here = std::env::current_dir().context("the current folder cannot be found")?;
     let project = match &which.project {
-        Some(named) => Some(folder(named)?),
+        Some(named) => Some(folder(named, "--project names a project's folder")?),
         None => here.join(PROJECT_FILE).exists().then(|| here.clone()),
     };
     let user = match &which.mcp_config {
@@ -40,13 +40,13 @@ pub(super) fn load(With { config, which }: &With) -> Result<Setup> {
                     .into(),
             );
         }
-        // A `config.yaml` in the current folder may be a repository's.
+        // A `config.yaml` in the current folder may belong to a repository.
         None => {
             let sources = Sources::from_process(config.clone()).without_working_folder();
             runtime::load(&sources)?.mcp.config_file
         }
     };
-    // In the home folder the project's file would be the user's own.
+    // In the home folder, the project's file would be the user's own.
     let same = |file: &Path| {
         let project = project.as_ref().map(|it| it.join(PROJECT_FILE));
         let real = |file: &Path| std::fs::canonicalize(file).ok();
@@ -65,7 +65,7 @@ pub(super) fn load(With { config, which }: &With) -> Result<Setup> {
     let folder = user
         .and_then(|file| Some(std::path::absolute(file).ok()?.parent()?.to_owned()))
         .filter(|folder| folder.is_dir())
-        // Without a file no server starts on this machine.
+        // Without a file, no server starts on this machine.
         .unwrap_or_else(std::env::temp_dir);
     Ok(Setup {
         loaded,
@@ -75,20 +75,24 @@ pub(super) fn load(With { config, which }: &With) -> Result<Setup> {
     })
 }
 
-fn folder(named: &Path) -> Result<PathBuf> {
+/// A named folder, with links resolved.
+pub(super) fn folder(named: &Path, hint: &'static str) -> Result<PathBuf> {
     match std::fs::canonicalize(named) {
         Ok(folder) if folder.is_dir() => Ok(folder),
-        _ => Err(Failure::new(
-            Exit::NotFound,
-            format!("{} is not a folder", named.display()),
-        )
-        .hint("--project names a project's folder")
-        .into()),
+        _ => {
+            let message = format!("{} is not a folder", named.display());
+            Err(Failure::new(Exit::NotFound, message).hint(hint).into())
+        }
     }
 }
 
 impl Setup {
-    /// The servers that may be started: all enabled ones, or the one that is named.
+    /// Starts servers on this machine.
+    pub(super) fn launcher(&self) -> WorkerLauncher {
+        WorkerLauncher::new(self.folder.clone(), |name| std::env::var(name).ok())
+    }
+
+    /// The servers to start: all enabled ones, or the named one.
     pub(super) fn chosen(&self, named: Option<&str>) -> Result<Vec<ServerConfig>> {
         let Some(name) = named else {
             self.report_faults();
@@ -106,7 +110,7 @@ impl Setup {
             origin.line
         );
         Err(Failure::new(Exit::WrongState, message)
-            .hint("set \"enabled\": true there")
+            .hint("set \"enabled\": true in its entry")
             .into())
     }
 
@@ -115,12 +119,9 @@ impl Setup {
         if let Some(server) = self.loaded.servers.get(name) {
             return Ok(server);
         }
-        let faults: Vec<&ConfigFault> = self.faults_of(name);
+        let faults = self.faults_of(name).into_iter();
+        let faults: Vec<String> = faults.map(|it| one_line(&it.to_string(), 400)).collect();
         if !faults.is_empty() {
-            let faults: Vec<String> = faults
-                .iter()
-                .map(|f| one_line(&f.to_string(), 400))
-                .collect();
             return Err(Failure::new(Exit::Config, faults.join("\n"))
                 .hint("correct the entry; `agentmine mcp list` shows the other servers")
                 .into());
@@ -135,7 +136,7 @@ impl Setup {
         Err(Failure::new(Exit::NotFound, message).hint(hint).into())
     }
 
-    /// The faults for which a server is left out.
+    /// The faults because of which a server is left out.
     pub(super) fn faults_of(&self, name: &str) -> Vec<&ConfigFault> {
         let faults = self.loaded.faults.iter();
         faults
@@ -143,7 +144,7 @@ impl Setup {
             .collect()
     }
 
-    /// Where a first server would be written.
+    /// The file to add a first server to.
     pub(super) fn usual_file(&self) -> String {
         match self.loaded.files.first() {
             Some(file) => file.display().to_string(),
