@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Manager;
 use crate::server::{CallResult, Live, Server};
+use crate::text::{head_of, shortened};
 use crate::{CallFault, CallOptions, McpError, Tool};
 
 /// Bytes of names in a message.
@@ -86,7 +87,7 @@ impl Manager {
             let known = names(known.filter(|it| it.is_used()).map(|it| it.name()));
             let why = format!(
                 "there is no MCP server {:?}; there are: {known}",
-                short(name)
+                shortened(name)
             );
             refused(name, what, why)
         })
@@ -104,8 +105,8 @@ impl Manager {
                 let offer = catalog.servers.get(server.name());
                 let tools = offer.iter().flat_map(|offer| &offer.tools);
                 let known = names(tools.map(|tool| tool.name.as_str()));
-                let name_ = short(name);
-                let why = format!("there is no tool {name_:?} on it; there are: {known}");
+                let short = shortened(name);
+                let why = format!("there is no tool {short:?} on it; there are: {known}");
                 Err(refused(server.name(), name, why))
             }
         }
@@ -159,29 +160,18 @@ async fn caused(live: &Live, result: CallResult) -> CallResult {
 
 fn refused(server: &str, what: &str, why: String) -> McpError {
     McpError::ToolExecution {
-        server: short(server),
-        tool: short(what),
+        server: shortened(server),
+        tool: shortened(what),
         fault: CallFault::Unavailable(why),
     }
 }
 
-/// A model may make up a long name.
-fn short(name: &str) -> String {
-    name.chars().take(200).collect()
-}
-
 /// A list of names of limited length.
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let mut list = String::new();
-    for name in names {
-        if list.len() + name.len() > MAX_NAMES {
-            list.push_str(", …");
-            break;
-        }
-        if !list.is_empty() {
-            list.push_str(", ");
-        }
-        list.push_str(name);
+    let list = names.collect::<Vec<_>>().join(", ");
+    match head_of(&list, MAX_NAMES) {
+        "" => "none".to_owned(),
+        head if head.len() < list.len() => format!("{head}…"),
+        _ => list,
     }
-    if list.is_empty() { "none".into() } else { list }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::policy::Changed;
@@ -22,10 +23,8 @@ pub(super) struct Seen {
     reported: BTreeSet<String>,
 }
 
-/// Of the parts of a tool, in the order of [`PARTS`].
-type Digests = [[u8; 32]; 4];
-
-const PARTS: [&str; 4] = ["description", "inputSchema", "outputSchema", "annotations"];
+/// Of the parts of a tool.
+type Digests = BTreeMap<String, [u8; 32]>;
 
 impl Seen {
     /// The offer without refused tools, and the notices that are new since the last offer.
@@ -49,14 +48,18 @@ impl Seen {
                 return false;
             }
             let now = digests(tool);
-            let first = self.first.entry(name.clone()).or_insert(now);
-            let parts = PARTS.iter().zip(first.iter().zip(&now));
-            let differing = parts.filter(|(_, (first, now))| first != now);
-            let differing: Vec<&str> = differing.map(|(part, _)| *part).collect();
-            if differing.is_empty() {
+            let first = self
+                .first
+                .entry(name.clone())
+                .or_insert_with(|| now.clone());
+            let parts = now
+                .iter()
+                .filter(|(part, now)| first.get(*part) != Some(now));
+            let parts: Vec<&str> = parts.map(|(part, _)| part.as_str()).collect();
+            if parts.is_empty() {
                 return true;
             }
-            let parts = differing.join(" and ");
+            let parts = parts.join(" and ");
             let what = format!("tool {name:?}: its {parts} changed since it was first offered");
             match changed {
                 Changed::Record => {
@@ -79,27 +82,17 @@ impl Seen {
 }
 
 fn digests(tool: &Tool) -> Digests {
-    let Tool {
-        name: _,
-        description,
-        input_schema,
-        output_schema,
-        annotations,
-    } = tool;
+    let parts = json!(tool);
+    let parts = parts.as_object().into_iter().flatten();
     // Keys are sorted in the text of a JSON object.
-    let output_schema = output_schema.as_ref().map(ToString::to_string);
-    [
-        description.clone(),
-        input_schema.to_string(),
-        output_schema.unwrap_or_default(),
-        annotations.to_string(),
-    ]
-    .map(|part| Sha256::digest(part).into())
+    parts
+        .map(|(part, value)| (part.clone(), Sha256::digest(value.to_string()).into()))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
 

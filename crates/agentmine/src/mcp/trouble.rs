@@ -39,8 +39,8 @@ impl Servers {
 
     /// Ensures that a server can be used.
     pub(super) async fn ready(&self, name: &str) -> Result<()> {
-        let statuses = self.statuses().await.into_iter();
-        let trouble = match statuses.filter(|(it, _)| it.config.name == name).last() {
+        let mut statuses = self.statuses().await.into_iter();
+        let trouble = match statuses.find(|(it, _)| it.config.name == name) {
             Some((_, None)) => return Ok(()),
             Some((_, Some(trouble))) => trouble,
             None => {
