@@ -11,6 +11,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::fsck;
 use super::spool::Spool;
 use crate::facts::BareRepo;
 use crate::git_process;
@@ -60,14 +61,14 @@ pub(crate) async fn check(
 async fn unpack(repo: &BareRepo, spool: &Spool, pack_offset: u64) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("the pack could not be checked: {error}");
     let mut git = repo.git();
-    git.args(["index-pack", "--stdin", "--fsck-objects", "--threads=1"]);
+    git.args(["index-pack", "--stdin", "--threads=1"]);
     git.arg(format!("--max-input-size={}", spool.length));
     git.stdin(Stdio::from(spool.from(pack_offset).map_err(failed)?));
     let output = git_process::run(git, UNPACK_TIMEOUT, MAX_LIST)
         .await
         .map_err(failed)?;
     if output.status.success() {
-        return Ok(());
+        return fsck::check(repo, UNPACK_TIMEOUT, MAX_LIST).await;
     }
     let said = output
         .stderr

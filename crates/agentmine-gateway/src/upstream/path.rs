@@ -18,6 +18,7 @@ use tokio_util::io::ReaderStream;
 
 use super::error::UpstreamError;
 use super::service::{ProtocolVersion, Service};
+use crate::git::fsck;
 use crate::git_process::{self, GitHome};
 use crate::wire::pktline;
 
@@ -58,6 +59,9 @@ impl PathUpstream {
         let mut command = self.home.git();
         for rule in RECEIVE_RULES {
             command.arg("-c").arg(rule);
+        }
+        for id in fsck::ACCEPTED {
+            command.arg("-c").arg(format!("receive.fsck.{id}=ignore"));
         }
         command.arg(service.subcommand()).arg("--stateless-rpc");
         if let Some(version) = version {

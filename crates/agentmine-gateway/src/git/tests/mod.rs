@@ -11,6 +11,7 @@ use crate::wire::pktline;
 use crate::{Gateway, GatewayConfig, GitAccess, TrafficEvent, Upstream};
 
 mod forge;
+mod histories;
 mod hostile;
 mod sealed;
 mod world;
