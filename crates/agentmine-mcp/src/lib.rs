@@ -36,8 +36,7 @@ pub use manager::{Catalog, Manager};
 pub use names::WireTable;
 pub use process::{ALLOWED_ENV, WorkerLauncher};
 pub use server::{
-    Changed, ClientRoots, Launchers, ManagerPolicy, Notice, NoticeKind, ServerState, ServerStatus,
-    Watch,
+    ClientRoots, Launchers, ManagerPolicy, Notice, NoticeKind, ServerState, ServerStatus, Watch,
 };
 pub use types::{
     Era, Greeting, McpLimits, Offer, Prompt, PromptArgument, Resource, Tool, ToolOutput,

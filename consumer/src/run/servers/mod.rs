@@ -24,11 +24,10 @@ use agentmine_mcp::config::{
     Capabilities, Loaded, Origin, Owner, Place, RepositoryFile, ServerConfig, Transport,
 };
 use agentmine_mcp::{
-    Catalog, Changed, ClientRoots, Launcher, Launchers, Manager, ManagerPolicy, McpError,
-    McpLimits, Notice, NoticeKind, SamplingHandler, ServerState, ServerStatus, ToolOutput,
-    WorkerLauncher,
+    Catalog, ClientRoots, Launcher, Launchers, Manager, ManagerPolicy, McpError, McpLimits, Notice,
+    NoticeKind, SamplingHandler, ServerState, ServerStatus, ToolOutput, WorkerLauncher,
 };
-use agentmine_runtime::config::{ChangedDescriptions, Config};
+use agentmine_runtime::config::Config;
 use agentmine_sandbox::SandboxError;
 use serde_json::Value;
 
@@ -152,10 +151,7 @@ impl Servers {
                 ..McpLimits::default()
             },
             max_restarts: config.mcp.max_restarts,
-            changed_descriptions: match config.mcp.changed_descriptions {
-                ChangedDescriptions::Refuse => Changed::Refuse,
-                ChangedDescriptions::Record => Changed::Record,
-            },
+            changed_descriptions: config.mcp.changed_descriptions,
             fixed: fixed(config),
             roots: ClientRoots {
                 // The worker and the sandbox share no files.

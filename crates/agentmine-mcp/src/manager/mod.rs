@@ -100,9 +100,6 @@ impl Manager {
         if !server.enabled {
             return ServerState::Disabled;
         }
-        if self.policy.withheld.contains(&server.name) {
-            return ServerState::Withheld("the session's policy withholds it".into());
-        }
         let place = server.place();
         let imitated = lookalikes::imitates(server, all.values(), &self.policy.fixed);
         let (kind, why) = if let Some(why) = imitated {

@@ -25,6 +25,8 @@ use crate::{Launcher, McpError, ProcessFault, lock};
 
 /// The wait between the end of a server's stdin and SIGTERM, and again before SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
+/// After a server ran for this long, its crashes are counted from zero again.
+const STABLE: Duration = Duration::from_secs(60);
 /// The longest wait before a restart.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
@@ -250,7 +252,6 @@ fn with_stderr(error: &McpError) -> String {
 /// The recent crashes.
 struct Crashes {
     max: u32,
-    stable_after: Duration,
     waits: Backoff,
     has_run: bool,
     running_since: Option<Instant>,
@@ -261,7 +262,6 @@ impl Crashes {
         let policy = &server.policy;
         Self {
             max: server.config.max_restarts.unwrap_or(policy.max_restarts),
-            stable_after: policy.stable_after,
             waits: Backoff::new(policy.restart_backoff, MAX_WAIT),
             has_run: false,
             running_since: None,
@@ -281,7 +281,7 @@ impl Crashes {
     /// The wait before the next start after a crash; `None`: it is not started again.
     fn next_wait(&mut self) -> Option<Duration> {
         let ran = self.running_since.take().map(|since| since.elapsed());
-        if ran.is_some_and(|ran| ran >= self.stable_after) {
+        if ran.is_some_and(|ran| ran >= STABLE) {
             self.waits.reset();
         }
         (self.has_run && self.waits.failures() < self.max).then(|| self.waits.delay())

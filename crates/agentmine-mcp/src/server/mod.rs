@@ -21,7 +21,7 @@ use seen::Seen;
 
 pub(crate) use life::run;
 pub(crate) use metrics::{CallResult, describe as describe_metrics};
-pub use policy::{Changed, ClientRoots, Launchers, ManagerPolicy, Watch};
+pub use policy::{ClientRoots, Launchers, ManagerPolicy, Watch};
 pub(crate) use status::Notices;
 pub use status::{Notice, NoticeKind, ServerState, ServerStatus};
 

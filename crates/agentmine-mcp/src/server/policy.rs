@@ -1,8 +1,9 @@
 //! The policy of a manager.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+use agentmine_runtime::config::ChangedDescriptions;
 
 use crate::config::{Place, ServerConfig};
 use crate::{ConnectOptions, Declining, Elicitation, Launcher, McpLimits, SamplingHandler};
@@ -17,12 +18,8 @@ pub struct ManagerPolicy {
     pub max_restarts: u32,
     /// The longest wait before the first restart. It doubles each time; the actual wait is random below it.
     pub restart_backoff: Duration,
-    /// After a server ran for this long, its crashes are counted from zero again.
-    pub stable_after: Duration,
     /// What happens to a tool whose description, schema or hints changed since it was first offered.
-    pub changed_descriptions: Changed,
-    /// Servers that are not started, by name: `github` and `gitlab` where the text editor is on.
-    pub withheld: BTreeSet<String>,
+    pub changed_descriptions: ChangedDescriptions,
     /// The built-in tools, as (wire name, server, tool). No other tool gets these names.
     pub fixed: Vec<(String, String, String)>,
     /// The roots for servers with that capability, by where they run.
@@ -41,9 +38,7 @@ impl Default for ManagerPolicy {
             limits: McpLimits::default(),
             max_restarts: 3,
             restart_backoff: Duration::from_millis(500),
-            stable_after: Duration::from_secs(60),
-            changed_descriptions: Changed::Refuse,
-            withheld: BTreeSet::new(),
+            changed_descriptions: ChangedDescriptions::Refuse,
             fixed: Vec::new(),
             roots: ClientRoots::default(),
             sampling: None,
@@ -80,15 +75,6 @@ pub struct ClientRoots {
     pub worker: Vec<(String, String)>,
     /// For servers in the task's sandbox.
     pub sandbox: Vec<(String, String)>,
-}
-
-/// What happens to a tool that changes after its server's first offer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Changed {
-    /// It is reported and no longer offered, until it is as before.
-    Refuse,
-    /// It is reported.
-    Record,
 }
 
 /// What is watched for changes, for servers on this machine.

@@ -275,7 +275,52 @@ fn check_json(check: &Check) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use agentmine_mcp::config::{Capabilities, Loaded, Origin, Owner};
+
     use super::*;
+
+    #[test]
+    fn a_program_is_looked_up_as_it_is_started() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("data"), "x").unwrap();
+        let setup = Setup {
+            loaded: Loaded::default(),
+            project: None,
+            root: folder.path().to_owned(),
+            folder: folder.path().to_owned(),
+        };
+        let outcome = |program: &str| {
+            let server = ServerConfig {
+                name: "a".into(),
+                origin: Origin {
+                    file: "f".into(),
+                    line: 1,
+                    owner: Owner::Operator,
+                },
+                transport: Transport::Stdio {
+                    command: vec![program.to_owned()],
+                    env: BTreeMap::new(),
+                    place: Place::Worker,
+                },
+                enabled: true,
+                capabilities: Capabilities::default(),
+                timeout: Duration::from_secs(1),
+                max_restarts: None,
+            };
+            self::program(&server, &setup).unwrap().outcome
+        };
+        for (program, expected) in [
+            ("sh", Outcome::Good),
+            ("/bin/sh", Outcome::Good),
+            ("./data", Outcome::Failed),
+            ("no-such-program-anywhere", Outcome::Failed),
+        ] {
+            assert_eq!(outcome(program), expected, "{program}");
+        }
+    }
 
     #[test]
     fn a_faulty_configuration_outranks_a_server_that_fails() {

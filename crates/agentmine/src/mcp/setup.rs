@@ -21,7 +21,7 @@ pub(super) struct Setup {
     pub(super) root: PathBuf,
     /// The folder in which servers on this machine start: that of the user's file, as in the fleet. Never a
     /// repository: `npx` would apply its `.npmrc`, with the user's permissions and tokens.
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
 }
 
 /// Reads the files.
