@@ -162,7 +162,7 @@ fn take(
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::CommandExt as _;
-    use std::process::{Child, Command};
+    use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -174,6 +174,10 @@ mod tests {
         command
             .args(["-c", script])
             .env(name, value)
+            // What a failed test leaves behind must not hold the test runner's pipes open.
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .process_group(0);
         let child = command.spawn().unwrap();
         let leader = Process::of(child.id().cast_signed()).unwrap();

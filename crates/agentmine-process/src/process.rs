@@ -33,7 +33,7 @@ impl Process {
 
     /// Whether it is running. A zombie is not.
     #[must_use]
-    pub fn is_alive(self) -> bool {
+    pub(crate) fn is_alive(self) -> bool {
         Stat::of(self.pid).is_some_and(|stat| stat.process == self && !stat.dead)
     }
 

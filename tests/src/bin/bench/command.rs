@@ -1,8 +1,9 @@
 //! A command through the guest, against fork, exec and wait without the tunnel.
 //!
-//! The floor is a loop of `/bin/sh` in the same sandbox. It forks and executes the command, and reads the
-//! clock before and after; the cost of reading the clock is subtracted. Samples are means over a batch, since
-//! the shell is started for each batch. The two sides take turns, so that both run under the same conditions.
+//! The floor is a loop of `/bin/sh` in the same sandbox. It forks and executes the command, captures its output,
+//! and reads the clock before and after; the cost of reading the clock is subtracted. Samples are means over a
+//! batch, since the shell is started for each batch. The two sides take turns, so that both run under the same
+//! conditions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const COMMANDS: [(&str, &[&str]); 4] = [
 const FLOOR: &str = r#"
 rounds=$1; shift
 a=$(date +%s%N); b=$(date +%s%N); i=0
-while [ $i -lt $rounds ]; do "$@" >/dev/null; i=$((i + 1)); done
+while [ $i -lt $rounds ]; do out=$("$@" 2>&1); i=$((i + 1)); done
 c=$(date +%s%N); echo $((c - b - (b - a)))
 "#;
 /// Rounds of one side before the other takes its turn.
