@@ -1,8 +1,10 @@
 //! Redacts secrets from everything that is recorded, shown, or sent to the model.
 
 use std::cmp::Reverse;
+use std::fmt;
 
 use agentmine_runtime::config::Secret;
+use memchr::memmem::Finder;
 
 /// Minimum length in bytes of a secret; shorter ones would match ordinary words.
 const MIN_SECRET: usize = 8;
@@ -11,7 +13,20 @@ const MIN_SECRET: usize = 8;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Redactor {
     /// Longest first, because one may be part of another.
-    secrets: Vec<Secret>,
+    secrets: Vec<Needle>,
+}
+
+/// A secret, prepared for the search: every text of every step is searched.
+#[derive(Clone)]
+struct Needle {
+    secret: Secret,
+    finder: Finder<'static>,
+}
+
+impl fmt::Debug for Needle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.secret.fmt(f)
+    }
 }
 
 impl Redactor {
@@ -22,22 +37,39 @@ impl Redactor {
             .filter(|secret| secret.expose().len() >= MIN_SECRET)
             .collect();
         secrets.sort_by_key(|secret| Reverse(secret.expose().len()));
-        Self { secrets }
+        let needle = |secret: Secret| Needle {
+            finder: Finder::new(secret.expose()).into_owned(),
+            secret,
+        };
+        Self {
+            secrets: secrets.into_iter().map(needle).collect(),
+        }
     }
 
     /// Replaces each secret in the text with `***`.
     pub(crate) fn redact(&self, mut text: String) -> String {
-        for secret in self.secrets.iter().map(Secret::expose) {
-            if text.contains(secret) {
-                text = text.replace(secret, "***");
+        for Needle { secret, finder } in &self.secrets {
+            if finder.find(text.as_bytes()).is_some() {
+                text = text.replace(secret.expose(), "***");
             }
         }
         text
     }
 
+    /// Whether the text contains a secret.
+    pub(crate) fn finds_in(&self, text: &str) -> bool {
+        self.secrets
+            .iter()
+            .any(|needle| needle.finder.find(text.as_bytes()).is_some())
+    }
+
     /// Whether all of `secrets` would be redacted.
     pub(crate) fn covers(&self, secrets: &[Secret]) -> bool {
-        let known = |secret: &str| self.secrets.iter().any(|known| known.expose() == secret);
+        let known = |secret: &str| {
+            self.secrets
+                .iter()
+                .any(|known| known.secret.expose() == secret)
+        };
         secrets
             .iter()
             .map(Secret::expose)

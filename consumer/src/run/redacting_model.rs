@@ -4,6 +4,7 @@
 //! conversation is redacted by the same rules before it is sent, and each reply before the loop acts
 //! on it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use agentmine_domain::Usage;
@@ -19,6 +20,19 @@ pub(crate) struct RedactingModel {
     pub(crate) redactor: Arc<Redactor>,
 }
 
+impl RedactingModel {
+    /// The whole conversation is searched before each call, and copied only if it contains a secret.
+    fn redacted<'a>(&self, messages: &'a [Message]) -> Cow<'a, [Message]> {
+        let found = |message: &Message| message.any_text(&|text| self.redactor.finds_in(text));
+        if !messages.iter().any(found) {
+            return Cow::Borrowed(messages);
+        }
+        let redact = |text: String| self.redactor.redact(text);
+        let redacted = messages.iter().cloned().map(|m| m.redacted(&redact));
+        Cow::Owned(redacted.collect())
+    }
+}
+
 #[async_trait]
 impl Model for RedactingModel {
     fn name(&self) -> &str {
@@ -31,12 +45,7 @@ impl Model for RedactingModel {
         request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError> {
-        let redact = |text: String| self.redactor.redact(text);
-        let messages: Vec<Message> = request
-            .messages
-            .iter()
-            .map(|message| message.clone().redacted(&redact))
-            .collect();
+        let messages = self.redacted(request.messages);
         let request = ModelRequest {
             messages: &messages,
             tools: request.tools,

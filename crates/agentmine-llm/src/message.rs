@@ -33,6 +33,35 @@ pub enum Message {
 }
 
 impl Message {
+    /// Whether `test` holds for one of the texts to which [`Self::redacted`] applies.
+    #[must_use]
+    pub fn any_text(&self, test: &dyn Fn(&str) -> bool) -> bool {
+        match self {
+            Self::System { text } | Self::User { text } => test(text),
+            Self::Assistant(ModelReply {
+                text,
+                calls,
+                stop: _,
+            }) => {
+                let in_call = |call: &ToolCall| {
+                    let ToolCall {
+                        id,
+                        name,
+                        arguments,
+                    } = call;
+                    test(id) || test(name) || test(arguments)
+                };
+                test(text) || calls.iter().any(in_call)
+            }
+            Self::Tool {
+                call_id,
+                name,
+                text,
+                is_error: _,
+            } => test(call_id) || test(name) || test(text),
+        }
+    }
+
     /// The same message with `redact` applied to every text.
     #[must_use]
     pub fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
