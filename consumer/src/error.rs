@@ -120,8 +120,7 @@ impl SessionError {
             | Self::Workspace(WorkspaceError::Start(error) | WorkspaceError::Command(error)) => {
                 error.blame()
             }
-            // Git could not clone: either its host is unavailable or the branch is faulty.
-            Self::Workspace(WorkspaceError::Clone { .. }) | Self::Interrupted(_) => Blame::OUTAGE,
+            Self::Interrupted(_) => Blame::OUTAGE,
             Self::Workspace(WorkspaceError::Unauthorized { .. })
             | Self::Effect(EffectError::Record { .. })
             | Self::Journal(_)
@@ -130,7 +129,11 @@ impl SessionError {
             | Self::BareRepo(_)
             | Self::Checkpoint(_)
             | Self::Panicked(_) => Blame::Ours,
-            Self::Workspace(WorkspaceError::Git { .. } | WorkspaceError::NoSuchBranch { .. })
+            Self::Workspace(
+                WorkspaceError::Git { .. }
+                | WorkspaceError::Clone { .. }
+                | WorkspaceError::NoSuchBranch { .. },
+            )
             | Self::SandboxGone(_)
             | Self::ItemClosed
             | Self::NotASeparateBranch(_)

@@ -242,12 +242,41 @@ async fn a_conflict_is_resolved_by_the_model() {
     assert!(readme.contains("more"), "{}", rig.transcript(&task).await);
 }
 
+/// The git host is away for longer than a request is repeated.
 #[tokio::test]
-async fn an_unavailable_model_is_retried_and_then_the_task_fails_with_a_comment() {
+async fn a_task_outlives_an_outage_of_the_git_host() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    one_issue(&rig).await;
+    let away = ForgeFault::on("GET", "/octo/demo.git/info/refs");
+    rig.forge.inject(away.times(20).status(503));
+    let consumer = rig.spawn("consumer", &[]);
+    rig.wait_ended(1).await;
+    consumer.terminate();
+    consumer.end().await;
+    let task = rig.task().await;
+    assert_eq!(
+        (task.state, task.attempt),
+        (TaskState::Ended(EndState::Done), 1),
+        "{:?}",
+        task.reason
+    );
+    let sessions = rig.sessions().await;
+    assert!(sessions.len() > 1, "the outage ended no session");
+    let reason = sessions[1].reason.clone().unwrap_or_default();
+    assert!(
+        reason.contains("127.0.0.1"),
+        "the host is not named: {reason}"
+    );
+}
+
+#[tokio::test]
+async fn an_outage_costs_no_attempt_and_fails_the_task_when_it_lasts_too_long() {
     let mut rig = Rig::local(solves_demo()).await;
     rig.config["model"]["base_url"] = "http://127.0.0.1:9/v1".into();
     rig.config["model"]["max_tries"] = 1.into();
-    rig.config["consumer"]["max_attempts"] = 2.into();
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    rig.config["consumer"]["outage_seconds"] = 2.into();
     let number = one_issue(&rig).await;
     let consumer = rig.spawn("consumer", &[]);
     rig.wait_ended(1).await;
@@ -256,15 +285,22 @@ async fn an_unavailable_model_is_retried_and_then_the_task_fails_with_a_comment(
     let task = rig.task().await;
     assert_eq!(
         (task.state, task.attempt),
-        (TaskState::Ended(EndState::Failed), 2)
+        (TaskState::Ended(EndState::Failed), 1)
     );
-    assert!(
-        comments_on(&rig, number).contains("model API is unavailable"),
-        "{}",
-        comments_on(&rig, number)
-    );
+    let comments = comments_on(&rig, number);
+    for part in ["model API is unavailable", "127.0.0.1:9", "outage_seconds"] {
+        assert!(comments.contains(part), "{part} is not in {comments}");
+    }
     let ends: Vec<_> = rig.sessions().await.iter().map(|s| s.end).collect();
-    assert_eq!(ends, [Some(SessionEnd::Failed), Some(SessionEnd::Released)]);
+    let (failed, released) = ends.split_first().unwrap();
+    assert_eq!(*failed, Some(SessionEnd::Failed));
+    assert!(
+        !released.is_empty()
+            && released
+                .iter()
+                .all(|end| *end == Some(SessionEnd::Released)),
+        "{ends:?}"
+    );
 }
 
 #[tokio::test]

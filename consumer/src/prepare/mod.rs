@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_agent::{Project, Start};
 use agentmine_domain::Lease;
+use agentmine_gateway::facts::{BareRepo, FactsError};
 use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, PushFence, Upstream};
 use agentmine_mcp::config::RepositoryFile;
 use agentmine_sandbox::{SandboxError, SandboxRole, SandboxSpec};
@@ -20,7 +21,7 @@ use agentmine_store::{Checkpoint, Store};
 use agentmine_trackers::{GitSource, Item};
 use async_trait::async_trait;
 
-use crate::error::SessionError;
+use crate::error::{SessionError, WorkspaceError};
 use crate::record::checkpoint::unpack;
 use crate::session::context::SessionContext;
 use branches::WorkBranches;
@@ -110,7 +111,10 @@ pub(crate) async fn prepare(
         ctx.note(&warning).await?;
     }
     let resumes = !checkpoints.is_empty();
-    let cloned = clone(ctx, &workspace, &branches, recorded.clone(), resumes).await?;
+    let cloned = match clone(ctx, &workspace, &branches, recorded.clone(), resumes).await {
+        Ok(cloned) => cloned,
+        Err(error) => return Err(cause(error, &upstream, branches.start()).await),
+    };
     let origin = match recorded {
         Some(recorded) if recorded.base == cloned.base => Base::Recorded,
         _ => Base::Cloned,
@@ -130,6 +134,21 @@ pub(crate) async fn prepare(
         restored,
         repository_servers,
     })
+}
+
+/// A clone also fails when the git host is unavailable, which git in the sandbox does not report reliably:
+/// the worker asks the host.
+async fn cause(error: SessionError, upstream: &Upstream, branch: &str) -> SessionError {
+    if !matches!(error, SessionError::Workspace(WorkspaceError::Clone { .. })) {
+        return error;
+    }
+    let Ok(repo) = BareRepo::new(upstream.clone()) else {
+        return error;
+    };
+    match repo.resolve(branch).await {
+        Err(outage @ FactsError::Network(_)) => outage.into(),
+        Ok(_) | Err(_) => error,
+    }
 }
 
 /// The gateway's upstream for a tracker's git source.

@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 
 use super::context::SessionContext;
 use super::deps::ConsumerDeps;
+use super::outage::Outage;
 use super::verdict::Verdict;
 use crate::record::live::Progress;
 use crate::report::Report;
@@ -61,16 +62,9 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
             log_unreported(ctx.effects.label(TaskLabel::Paused).await);
             LeaseEnd::Pause { reason }
         }
-        Ending::Error(Verdict::Retry { reason, until }) if attempts_are_left(ctx) => {
-            retry(ctx, reason, until).await
-        }
-        Ending::Error(Verdict::Retry { reason, .. } | Verdict::Fail(reason)) => {
-            tracing::error!(reason, "the task failed");
-            let _ = ctx.note(&format!("the task failed: {reason}")).await;
-            let session = ctx.session_name();
-            log_unreported(ctx.effects.report_failed(&reason, &session).await);
-            finish(EndState::Failed, &reason)
-        }
+        Ending::Error(Verdict::Wait { reason, until }) => wait(ctx, reason, until).await,
+        Ending::Error(Verdict::Retry(reason)) if attempts_are_left(ctx) => retry(ctx, reason).await,
+        Ending::Error(Verdict::Retry(reason) | Verdict::Fail(reason)) => fail(ctx, &reason).await,
     };
     end_lease(ctx, &end).await;
     show(ctx, &end).await;
@@ -80,7 +74,44 @@ fn attempts_are_left(ctx: &SessionContext) -> bool {
     ctx.task.attempt < ctx.deps.config.consumer.max_attempts
 }
 
-async fn retry(ctx: &SessionContext, reason: String, until: Option<DateTime<Utc>>) -> LeaseEnd {
+async fn fail(ctx: &SessionContext, reason: &str) -> LeaseEnd {
+    tracing::error!(reason, "the task failed");
+    let _ = ctx.note(&format!("the task failed: {reason}")).await;
+    let session = ctx.session_name();
+    log_unreported(ctx.effects.report_failed(reason, &session).await);
+    finish(EndState::Failed, reason)
+}
+
+/// Waits for an external service without counting the attempt, unless outages have delayed the task for
+/// `consumer.outage_seconds`.
+async fn wait(ctx: &SessionContext, reason: String, until: Option<DateTime<Utc>>) -> LeaseEnd {
+    let outage = Outage::of(ctx).await;
+    let limit = Duration::from_secs(ctx.deps.config.consumer.outage_seconds);
+    if outage.age() >= limit {
+        let reason = format!(
+            "{reason}\nThe task has been waiting for external services since {}, for more than consumer.outage_seconds ({} s)",
+            outage.since.format("%Y-%m-%d %H:%M UTC"),
+            limit.as_secs()
+        );
+        return fail(ctx, &reason).await;
+    }
+    let ladder = &ctx.deps.config.queue.retry_seconds;
+    let delay = outage.delay(ladder).max(time_left(until));
+    tracing::warn!(
+        reason,
+        delay_seconds = delay.as_secs(),
+        "an external service is unavailable; the task is queued again and the attempt does not count"
+    );
+    let note = format!("an external service is unavailable, the task will be continued: {reason}");
+    let _ = ctx.note(&note).await;
+    LeaseEnd::Release {
+        reason,
+        delay,
+        attempt: Attempt::Refunded,
+    }
+}
+
+async fn retry(ctx: &SessionContext, reason: String) -> LeaseEnd {
     tracing::warn!(
         reason,
         attempt = ctx.task.attempt,
@@ -90,7 +121,7 @@ async fn retry(ctx: &SessionContext, reason: String, until: Option<DateTime<Utc>
     let _ = ctx.note(&note).await;
     LeaseEnd::Release {
         reason,
-        delay: retry_delay(ctx).max(time_left(until)),
+        delay: retry_delay(ctx),
         attempt: Attempt::Charged,
     }
 }

@@ -7,6 +7,7 @@
 pub(crate) mod close;
 pub(crate) mod context;
 pub(crate) mod deps;
+mod outage;
 mod verdict;
 
 use std::panic::AssertUnwindSafe;
@@ -18,12 +19,13 @@ use agentmine_agent::journal::{decode_all, newest_start};
 use agentmine_domain::{Phase, TaskLabel};
 use agentmine_effects::progress_comment;
 use agentmine_runtime::shutdown::Shutdown;
+use agentmine_sandbox::SandboxError;
 use agentmine_store::Claim;
 use agentmine_trackers::Item;
 use futures::FutureExt as _;
 use tracing::Instrument as _;
 
-use crate::error::SessionError;
+use crate::error::{SessionError, WorkspaceError};
 use crate::prepare::prepare;
 use crate::record::live::Progress;
 use crate::report::{Report, report};
@@ -62,7 +64,7 @@ async fn run_in_span(deps: Arc<ConsumerDeps>, claim: Claim, stop: Shutdown) {
     });
     let ending = match AssertUnwindSafe(work(&ctx)).catch_unwind().await {
         Ok(Ok(report)) => Ending::Result(report),
-        Ok(Err(error)) => Ending::Error(verdict(&error)),
+        Ok(Err(error)) => Ending::Error(verdict(&cause(&ctx, error).await)),
         Err(panic) => Ending::Error(verdict(&SessionError::panicked(&*panic))),
     };
     // The agent's processes end before the row is closed.
@@ -75,6 +77,17 @@ async fn run_in_span(deps: Arc<ConsumerDeps>, claim: Claim, stop: Shutdown) {
         duration_ms = begun.elapsed().as_millis() as u64,
         "session ended"
     );
+}
+
+/// A sandbox also ends when its engine does, which is not the task's fault.
+async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
+    if !matches!(error, SessionError::SandboxGone(_)) {
+        return error;
+    }
+    match ctx.deps.backend.check().await {
+        Err(outage @ SandboxError::Unavailable(_)) => WorkspaceError::Command(outage).into(),
+        Ok(()) | Err(_) => error,
+    }
 }
 
 /// The story of a session.

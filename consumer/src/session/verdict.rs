@@ -1,5 +1,6 @@
 //! The one place that decides what an error means for the task.
 
+use agentmine_domain::Blame;
 use agentmine_effects::{EffectError, is_final};
 use agentmine_gateway::facts::FactsError;
 use agentmine_llm::LlmError;
@@ -15,13 +16,16 @@ pub(crate) enum Verdict {
     Abandon,
     /// Queued again immediately; the attempt does not count.
     GiveBack,
-    /// Queued again with a delay if attempts are left, otherwise failed.
-    Retry {
-        /// Why.
+    /// An external service is unavailable: queued again with a delay, and the attempt does not count. Failed
+    /// once outages have delayed the task for too long.
+    Wait {
+        /// Which service, and at which stage.
         reason: String,
-        /// When the external service accepts requests again, if it said so.
+        /// When it accepts requests again, if it said so.
         until: Option<DateTime<Utc>>,
     },
+    /// Queued again with a delay if attempts are left, otherwise failed.
+    Retry(String),
     /// Failed; a retry would not help.
     Fail(String),
     /// Stopped by a person.
@@ -36,7 +40,8 @@ impl Verdict {
         match self {
             Self::Abandon => "lease_lost",
             Self::GiveBack => "drained",
-            Self::Retry { .. } => "retry",
+            Self::Wait { .. } => "outage",
+            Self::Retry(_) => "retry",
             Self::Fail(_) => "failed",
             Self::Stop(_) => "stopped",
             Self::Pause(_) => "paused",
@@ -54,9 +59,12 @@ pub(crate) fn verdict(error: &SessionError) -> Verdict {
             "{error}. hint: check that model.base_url ends in /v1 and that the API has a model of this name"
         )),
         _ if is_permanent(error) => Verdict::Fail(error.to_string()),
-        _ => Verdict::Retry {
-            reason: error.to_string(),
-            until: error.blame().until(),
+        _ => match error.blame() {
+            Blame::World { until } => Verdict::Wait {
+                reason: error.to_string(),
+                until,
+            },
+            Blame::Task | Blame::Ours => Verdict::Retry(error.to_string()),
         },
     }
 }
@@ -125,7 +133,11 @@ mod tests {
     use super::*;
 
     fn is_retry(error: impl Into<SessionError>) -> bool {
-        matches!(verdict(&error.into()), Verdict::Retry { .. })
+        matches!(verdict(&error.into()), Verdict::Retry(_))
+    }
+
+    fn is_wait(error: impl Into<SessionError>) -> bool {
+        matches!(verdict(&error.into()), Verdict::Wait { .. })
     }
 
     fn is_fail(error: impl Into<SessionError>) -> bool {
@@ -133,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unavailable_model_is_retried_and_a_refused_request_is_not() {
-        assert!(is_retry(SessionError::Model(LlmError::Unavailable {
+    fn an_unavailable_model_is_waited_for_and_a_refused_request_is_final() {
+        assert!(is_wait(SessionError::Model(LlmError::Unavailable {
             tries: 5,
             detail: "503".into(),
             until: None,
@@ -176,19 +188,21 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_final_and_an_outage_is_not() {
+    fn a_refusal_is_final_and_an_outage_costs_no_attempt() {
         let tracker = TrackerKind::GitHub;
         assert!(is_fail(TrackerError::NotFound {
             tracker,
             what: "the issue".into()
         }));
         assert!(is_fail(FactsError::Auth(401)));
-        assert!(is_retry(FactsError::Network("timed out".into())));
+        assert!(is_wait(FactsError::Network("timed out".into())));
+        assert!(is_wait(StoreError::Unavailable("read-only".into())));
         let start = |error| SessionError::from(WorkspaceError::Start(error));
         assert!(is_fail(start(SandboxError::Refused(
             "no such image".into()
         ))));
-        assert!(is_retry(start(SandboxError::Unavailable("refused".into()))));
+        assert!(is_wait(start(SandboxError::Unavailable("refused".into()))));
+        assert!(is_retry(SessionError::SandboxGone("out of memory".into())));
         assert!(is_fail(SessionError::NoResult("nothing was pushed".into())));
         assert!(is_retry(SessionError::Panicked(
             "index out of bounds".into()
@@ -202,8 +216,8 @@ mod tests {
             tracker: TrackerKind::GitHub,
             until,
         };
-        let Verdict::Retry { until: seen, .. } = verdict(&limited.into()) else {
-            panic!("not retried");
+        let Verdict::Wait { until: seen, .. } = verdict(&limited.into()) else {
+            panic!("not waited for");
         };
         assert_eq!(seen, Some(until));
     }

@@ -2,6 +2,8 @@
 
 use agentmine_domain::Blame;
 use chrono::{DateTime, Utc};
+use url::Position::{AfterPort, BeforeHost};
+use url::Url;
 
 /// Why there is no reply. Retries are over when a caller sees it.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,22 @@ pub enum LlmError {
 }
 
 impl LlmError {
+    /// The same error; an outage names the host of `url`.
+    pub(crate) fn at(self, url: &Url) -> Self {
+        match self {
+            Self::Unavailable {
+                tries,
+                detail,
+                until,
+            } => Self::Unavailable {
+                tries,
+                detail: format!("{}: {detail}", &url[BeforeHost..AfterPort]),
+                until,
+            },
+            other => other,
+        }
+    }
+
     /// Whose fault this is, and until when.
     #[must_use]
     pub fn blame(&self) -> Blame {

@@ -20,6 +20,8 @@ use super::service::{Encoding, ProtocolVersion, Service};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time limit between two chunks of a response. Servers send keep-alive data every few seconds.
 const READ_TIMEOUT: Duration = Duration::from_secs(300);
+/// Pauses between the tries of a request that changes nothing.
+const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(1500)];
 const MAX_REDIRECTS: usize = 4;
 /// Some hosts respond only to what looks like git.
 const USER_AGENT: &str = concat!("git/2.40.0 (agentmine ", env!("CARGO_PKG_VERSION"), ")");
@@ -97,7 +99,16 @@ impl HttpUpstream {
         request
     }
 
+    /// The list of refs. Tried again if the host does not answer.
     pub(crate) async fn advertise(
+        &self,
+        service: Service,
+        version: Option<ProtocolVersion>,
+    ) -> Result<Response, UpstreamError> {
+        patiently(|| self.advertise_once(service, version)).await
+    }
+
+    async fn advertise_once(
         &self,
         service: Service,
         version: Option<ProtocolVersion>,
@@ -136,7 +147,17 @@ impl HttpUpstream {
         Err(UpstreamError::Network("too many redirects".into()))
     }
 
+    /// Fetches objects. Tried again if the host does not answer.
     pub(crate) async fn upload_pack(
+        &self,
+        body: bytes::Bytes,
+        encoding: Encoding,
+        version: Option<ProtocolVersion>,
+    ) -> Result<Response, UpstreamError> {
+        patiently(|| self.upload_pack_once(body.clone(), encoding, version)).await
+    }
+
+    async fn upload_pack_once(
         &self,
         body: bytes::Bytes,
         encoding: Encoding,
@@ -191,6 +212,23 @@ impl HttpUpstream {
     }
 }
 
+/// Repeats a request that changes nothing while the host is unavailable, for about [`RETRY_DELAYS`].
+async fn patiently<F>(request: impl Fn() -> F) -> Result<Response, UpstreamError>
+where
+    F: Future<Output = Result<Response, UpstreamError>>,
+{
+    for delay in RETRY_DELAYS {
+        match request().await {
+            Err(UpstreamError::Network(what)) => {
+                tracing::debug!(what, "the request to the repository's host is repeated");
+                tokio::time::sleep(delay).await;
+            }
+            done => return done,
+        }
+    }
+    request().await
+}
+
 fn below(base: &Url, rest: &str) -> Url {
     let mut url = base.clone();
     url.set_path(&format!("{}{rest}", base.path().trim_end_matches('/')));
@@ -205,7 +243,8 @@ fn classified(response: Response) -> Result<Response, UpstreamError> {
         }
         StatusCode::NOT_FOUND | StatusCode::GONE => Err(UpstreamError::NotFound),
         status => Err(UpstreamError::Network(format!(
-            "the repository's host responded with HTTP {}",
+            "the repository's host {} responded with HTTP {}",
+            response.url().host_str().unwrap_or_default(),
             status.as_u16()
         ))),
     }
@@ -223,13 +262,14 @@ fn check_type(response: &Response, expected: &str) -> Result<(), UpstreamError> 
 
 /// The kind of failure, without the URL.
 pub(crate) fn network(error: reqwest::Error) -> UpstreamError {
+    let host = error.url().and_then(Url::host_str).unwrap_or_default();
     let what = if error.is_timeout() {
-        "the repository's host did not respond in time"
+        format!("the repository's host {host} did not respond in time")
     } else if error.is_connect() {
-        "the repository's host cannot be reached"
+        format!("the repository's host {host} cannot be reached")
     } else {
-        "the connection to the repository's host broke"
+        format!("the connection to the repository's host {host} broke")
     };
     tracing::debug!(error = %error.without_url(), "git upstream");
-    UpstreamError::Network(what.into())
+    UpstreamError::Network(what)
 }

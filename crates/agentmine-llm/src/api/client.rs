@@ -111,7 +111,8 @@ impl ApiClient {
         let assembly: A = self
             .retries
             .run(|_| self.measured(body.clone(), watch))
-            .await?;
+            .await
+            .map_err(|error| error.at(&self.url))?;
         let (reply, tokens) = assembly.finish(turn);
         count(tokens);
         Ok((reply, self.prices.usage(tokens)))

@@ -181,6 +181,9 @@ pub struct Consumer {
     pub concurrency: usize,
     /// Attempts of a task, the first included, before it fails.
     pub max_attempts: u32,
+    /// Seconds for which outages of external services (model API, tracker, git host, engine, database) may delay
+    /// a task before it fails. They do not count as attempts.
+    pub outage_seconds: u64,
     /// Seconds until a lease expires without a heartbeat.
     pub lease_seconds: u64,
     /// Seconds between heartbeats.
@@ -200,6 +203,7 @@ impl Default for Consumer {
         Self {
             concurrency: 2,
             max_attempts: 3,
+            outage_seconds: 24 * 3600,
             lease_seconds: 60,
             heartbeat_seconds: 10,
             heartbeat_loss_seconds: 40,

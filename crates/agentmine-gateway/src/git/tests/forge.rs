@@ -21,6 +21,8 @@ pub(super) struct Forge {
     pub(super) pushes: AtomicUsize,
     /// Does what is asked, then answers 502.
     pub(super) lose_answers: AtomicBool,
+    /// So many requests are answered 503.
+    pub(super) busy: AtomicUsize,
 }
 
 impl Forge {
@@ -32,6 +34,7 @@ impl Forge {
             requests: AtomicUsize::new(0),
             pushes: AtomicUsize::new(0),
             lose_answers: AtomicBool::new(false),
+            busy: AtomicUsize::new(0),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
@@ -55,6 +58,11 @@ impl Forge {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         self.requests.fetch_add(1, Ordering::SeqCst);
+        let less = |busy: usize| busy.checked_sub(1);
+        let (set, fetched) = (Ordering::SeqCst, Ordering::SeqCst);
+        if self.busy.fetch_update(set, fetched, less).is_ok() {
+            return status(StatusCode::SERVICE_UNAVAILABLE);
+        }
         let header = |name: &str| {
             let value = request.headers().get(name);
             value

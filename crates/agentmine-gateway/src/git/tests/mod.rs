@@ -586,6 +586,17 @@ async fn the_worker_sees_what_was_pushed(#[case] kind: Kind) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_is_busy_for_a_moment_is_asked_again() {
+    let world = World::new(Kind::Http).await;
+    world.forge_is_busy_for(2);
+    let repo = world.clone_into("repo", &[]).await;
+    world.forge_is_busy_for(1);
+    world.git(&repo, "fetch -q origin").await.ok();
+    world.forge_is_busy_for(3);
+    world.git(&repo, "fetch -q origin").await.err();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kinds_of_failure_are_distinguished() {
     let wrong = World::new(Kind::WrongToken).await;
     let error = BareRepo::new(wrong.target.clone()).unwrap();

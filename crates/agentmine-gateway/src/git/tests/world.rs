@@ -329,6 +329,11 @@ impl World {
         self.forge().requests.load(Ordering::SeqCst)
     }
 
+    /// The next `requests` to the forge are answered 503.
+    pub(super) fn forge_is_busy_for(&self, requests: usize) {
+        self.forge().busy.store(requests, Ordering::SeqCst);
+    }
+
     pub(super) fn forge_pushes(&self) -> usize {
         self.forge().pushes.load(Ordering::SeqCst)
     }

@@ -8,6 +8,7 @@ impl Rules<'_> {
         let Consumer {
             concurrency,
             max_attempts,
+            outage_seconds: _,
             lease_seconds,
             heartbeat_seconds,
             heartbeat_loss_seconds,

@@ -1,0 +1,114 @@
+//! How long outages of external services have delayed a task.
+
+use std::time::Duration;
+
+use agentmine_domain::{Session, SessionEnd};
+use chrono::{DateTime, Utc};
+
+use super::context::SessionContext;
+
+/// The longest delay that the growth of delays leads to.
+const LONGEST_DELAY: Duration = Duration::from_secs(300);
+/// How many sessions are read; a delay grows to its limit long before.
+const MAX_SESSIONS: u32 = 1000;
+
+/// A run of sessions that gave the task back, up to the one that ends now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Outage {
+    /// When the first session of the run ended.
+    pub(super) since: DateTime<Utc>,
+    /// How many sessions ended in the run before this one.
+    sessions: u32,
+}
+
+impl Outage {
+    /// Reads the task's sessions. If they cannot be read, the outage begins now.
+    pub(super) async fn of(ctx: &SessionContext) -> Self {
+        let store = &ctx.deps.store;
+        let sessions = store.sessions(Some(ctx.task.id), MAX_SESSIONS).await;
+        Self::among(&sessions.unwrap_or_default(), Utc::now())
+    }
+
+    /// `sessions` are newest first, the current one among them.
+    fn among(sessions: &[Session], now: DateTime<Utc>) -> Self {
+        let ends: Vec<DateTime<Utc>> = sessions
+            .iter()
+            .filter(|session| session.end.is_some())
+            .take_while(|session| session.end == Some(SessionEnd::Released))
+            .filter_map(|session| session.ended_at)
+            .collect();
+        Self {
+            since: ends.last().copied().unwrap_or(now),
+            sessions: u32::try_from(ends.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The time since it began.
+    pub(super) fn age(&self) -> Duration {
+        (Utc::now() - self.since).to_std().unwrap_or_default()
+    }
+
+    /// The time until the next attempt: the first of `ladder`, doubled with each session of the run.
+    pub(super) fn delay(&self, ladder: &[u64]) -> Duration {
+        let first = Duration::from_secs(ladder.first().copied().unwrap_or(5));
+        first
+            .saturating_mul(2u32.saturating_pow(self.sessions))
+            .min(LONGEST_DELAY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentmine_domain::{Epoch, SessionId, TaskId, TaskNumber, Usage, WorkerId};
+
+    use super::*;
+
+    fn session(end: Option<SessionEnd>, minutes_ago: i64, now: DateTime<Utc>) -> Session {
+        let at = now - chrono::Duration::minutes(minutes_ago);
+        Session {
+            id: SessionId(1),
+            task: TaskId::new(),
+            task_number: TaskNumber(1),
+            epoch: Epoch(1),
+            worker: WorkerId("w".into()),
+            model: None,
+            started_at: at,
+            ended_at: end.map(|_| at),
+            end,
+            reason: None,
+            usage: Usage::default(),
+        }
+    }
+
+    #[test]
+    fn an_outage_begins_with_the_first_session_that_it_ended() {
+        let now = Utc::now();
+        let released = Some(SessionEnd::Released);
+        let ends = [
+            (None, 0),
+            (released, 2),
+            (released, 7),
+            (Some(SessionEnd::Expired), 9),
+            (released, 30),
+        ];
+        let sessions: Vec<_> = ends.map(|(end, ago)| session(end, ago, now)).into();
+        let outage = Outage::among(&sessions, now);
+        assert_eq!(outage.since, now - chrono::Duration::minutes(7));
+        assert_eq!(outage.sessions, 2);
+        let first = Outage::among(&sessions[..1], now);
+        assert_eq!((first.since, first.sessions), (now, 0));
+    }
+
+    #[test]
+    fn delays_grow_from_the_first_of_the_ladder_to_five_minutes() {
+        let delay = |sessions, ladder: &[u64]| {
+            let since = Utc::now();
+            Outage { since, sessions }.delay(ladder).as_secs()
+        };
+        assert_eq!([0, 1, 2].map(|n| delay(n, &[5, 30])), [5, 10, 20]);
+        assert_eq!(
+            (delay(40, &[5]), delay(6, &[5]), delay(0, &[])),
+            (300, 300, 5)
+        );
+    }
+}
