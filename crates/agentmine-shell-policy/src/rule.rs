@@ -4,69 +4,72 @@
 //! `--force`, in any order. A word such as `-rf` matches wherever both letters are given as options. A
 //! program may end in `*`.
 
-use crate::EmptyRule;
-use crate::word::Value;
+use crate::value::{Value, base_name, names, short_options};
+use crate::verdict::{Refusal, ShellVerdict};
+
+/// A rule that has no word.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a rule is empty: write a program, or a program and words, such as \"git push\"")]
+pub struct EmptyRule;
 
 #[derive(Debug)]
 pub(crate) struct Rule {
-    pub(crate) text: String,
-    program: String,
-    words: Vec<String>,
+    text: String,
 }
 
 impl Rule {
-    pub(crate) fn parse(text: &str) -> Result<Self, EmptyRule> {
-        let mut words = text.split_whitespace().map(str::to_owned);
-        let program = words.next().ok_or(EmptyRule)?;
-        Ok(Self {
-            text: text.to_owned(),
-            program: base_name(&program).to_owned(),
-            words: words.collect(),
+    pub(crate) fn parse_all(texts: &[String]) -> Result<Vec<Self>, EmptyRule> {
+        let parse = |text: &String| match text.trim().is_empty() {
+            true => Err(EmptyRule),
+            false => Ok(Self { text: text.clone() }),
+        };
+        texts.iter().map(parse).collect()
+    }
+
+    /// The first rule that matches a command.
+    pub(crate) fn find<'a>(rules: &'a [Self], name: &str, args: &[Value]) -> Option<&'a Self> {
+        let mut named = rules.iter().filter(|rule| rule.names(name));
+        named.find(|rule| rule.words().skip(1).all(|word| has(word, args)))
+    }
+
+    /// The refusal of a text that cannot be parsed, since a shell may run its first lines all the same:
+    /// the rule is the bare name of a program that the text mentions.
+    pub(crate) fn refuses_mention(&self, text: &str) -> Option<ShellVerdict> {
+        let ends = |c: char| c.is_whitespace() || ";|&()`{}!<>\"'\\$=".contains(c);
+        let mut mentioned = text.split(ends).map(base_name);
+        let is_bare = self.words().count() == 1;
+        let name = mentioned.find(|name| is_bare && self.names(name))?;
+        Some(self.refusal(name))
+    }
+
+    pub(crate) fn refusal(&self, program: &str) -> ShellVerdict {
+        ShellVerdict::Deny(Refusal::Rule {
+            rule: self.text.clone(),
+            program: program.to_owned(),
         })
     }
 
-    pub(crate) fn matches(&self, name: &str, args: &[Value]) -> bool {
-        self.names(name) && self.words.iter().all(|word| has(word, args))
-    }
-
-    /// Whether the rule is the bare name of a program that the text mentions. For text that cannot be
-    /// parsed.
-    pub(crate) fn is_mentioned(&self, text: &str) -> Option<String> {
-        let ends = |c: char| c.is_whitespace() || ";|&()`{}!<>\"'\\$=".contains(c);
-        let mut names = text.split(ends).map(base_name);
-        let name = names.find(|name| self.words.is_empty() && self.names(name))?;
-        Some(name.to_owned())
+    pub(crate) fn question(&self) -> ShellVerdict {
+        ShellVerdict::Ask(format!("the operator's rule {:?} asks for it", self.text))
     }
 
     fn names(&self, name: &str) -> bool {
-        match self.program.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => name == self.program,
-        }
+        let program = self.words().next().unwrap_or_default();
+        names(base_name(program), name)
+    }
+
+    fn words(&self) -> impl Iterator<Item = &str> {
+        self.text.split_whitespace()
     }
 }
 
 fn has(word: &str, args: &[Value]) -> bool {
     let letters = short_options(word);
-    if letters.is_empty() {
-        return args.iter().any(|arg| arg.text == word);
+    let options = args.iter().map(|arg| short_options(&arg.text));
+    match letters.is_empty() {
+        true => args.iter().any(|arg| arg.text == word),
+        false => letters
+            .chars()
+            .all(|letter| options.clone().any(|given| given.contains(letter))),
     }
-    letters.chars().all(|letter| {
-        args.iter()
-            .any(|arg| short_options(&arg.text).contains(letter))
-    })
-}
-
-/// The letters of `-abc`.
-pub(crate) fn short_options(text: &str) -> &str {
-    match text.strip_prefix('-') {
-        Some(letters) if !letters.starts_with('-') => letters,
-        _ => "",
-    }
-}
-
-/// A program's name without its folders.
-pub(crate) fn base_name(program: &str) -> &str {
-    let trimmed = program.trim_end_matches('/');
-    trimmed.rsplit('/').next().unwrap_or(trimmed)
 }

@@ -890,3 +890,53 @@ fn judging_is_bounded() {
     });
     assert!(matches!(verdict, ShellVerdict::Deny(_)), "{verdict:?}");
 }
+
+/// A row with a missing field would be left out.
+#[test]
+fn every_row_of_the_tables_has_its_fields() {
+    let tables = [
+        (include_str!("rules.txt"), 4),
+        (include_str!("programs.txt"), 5),
+    ];
+    for (table, fields) in tables {
+        for row in table.lines().filter(|row| !row.starts_with('#')) {
+            assert_eq!(row.split('|').count(), fields, "{row}");
+        }
+    }
+}
+
+/// Where the parser and the shells disagree about the end of a word.
+#[test]
+fn what_only_looks_like_a_word_hides_nothing() {
+    all(
+        "deny",
+        &[
+            "echo `echo \\\\'` ; rm -rf x ; echo `echo \\\\'`",
+            "echo $((true)|(reboot))",
+            "x=$((rm -rf x); (ls))",
+            "echo $(a $(b $(c <(rm -rf x))))",
+            "echo ${a:-\"`echo \\\"'\\\" ; rm -rf x ; echo \\\"'\\\"`\"}",
+        ],
+    );
+    all(
+        "allow",
+        &[
+            "x=$(( $(date +%s) - start ))",
+            "echo \"`date`; done\"",
+            "a=( `ls` b )",
+        ],
+    );
+}
+
+#[test]
+fn options_do_not_hide_a_command() {
+    all(
+        "deny",
+        &[
+            "watch -n 5 rm -rf x",
+            "ssh host -t rm -rf x",
+            "time $X rm -rf x",
+        ],
+    );
+    all("allow", &["ssh \"$host\" uptime", "watch -n 5 ls"]);
+}
