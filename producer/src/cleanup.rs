@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentmine_sandbox::remove_stale;
 
-use crate::ProducerDeps;
+use crate::deps::ProducerDeps;
 
 /// One pass. Failures are logged and left to the next pass.
 pub(crate) async fn remove_stale_sandboxes(deps: &ProducerDeps) {

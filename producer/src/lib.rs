@@ -6,35 +6,18 @@
 //! leaves either nothing or a task that another process will announce.
 
 mod cleanup;
+mod deps;
 mod scan;
 mod wiring;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_queue::Queue;
-use agentmine_runtime::config::Config;
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_sandbox::Backend;
-use agentmine_store::Store;
-use agentmine_trackers::Tracker;
 
+pub use deps::ProducerDeps;
 pub use scan::{Scan, scan};
 pub use wiring::{ProducerArgs, connect, main};
-
-/// The dependencies of a producer.
-pub struct ProducerDeps {
-    /// Configuration, already validated.
-    pub config: Config,
-    /// The database.
-    pub store: Arc<dyn Store>,
-    /// The wake-up queue.
-    pub queue: Arc<dyn Queue>,
-    /// The trackers to scan.
-    pub trackers: Vec<Arc<dyn Tracker>>,
-    /// The backend whose stale sandboxes are removed; `None` if `producer.cleanup` is false.
-    pub backend: Option<Arc<dyn Backend>>,
-}
 
 /// When a producer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use agentmine_store::Enqueued;
 use agentmine_trackers::{Candidate, Tracker};
 use anyhow::{Context as _, Result};
 
-use crate::ProducerDeps;
+use crate::deps::ProducerDeps;
 
 /// Totals of one or more scans.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

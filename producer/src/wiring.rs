@@ -11,7 +11,8 @@ use agentmine_runtime::{logging, metrics, tls};
 use anyhow::{Context as _, Result};
 use clap::Parser;
 
-use crate::{ProducerDeps, ProducerMode, run};
+use crate::deps::ProducerDeps;
+use crate::{ProducerMode, run};
 
 /// Scans trackers and enqueues tasks.
 #[derive(Debug, Parser)]

@@ -5,6 +5,7 @@
 //! for, how much and for how long is bounded here. A faulty stream ends; it never fails the gateway.
 //! [`facts`] is how the worker itself finds out what was pushed.
 
+mod accepted_faults;
 mod config;
 mod events;
 pub mod facts;

@@ -7,32 +7,10 @@
 
 use std::time::Duration;
 
+use crate::accepted_faults::ACCEPTED;
 use crate::facts::BareRepo;
 use crate::git_process::{self, Output};
 use crate::printable::printable;
-
-/// Faults of existing histories. None of them changes which files a checkout writes, or where.
-pub(crate) const ACCEPTED: [&str; 19] = [
-    "badDate",
-    "badDateOverflow",
-    "badEmail",
-    "badFilemode",
-    "badName",
-    "badTagName",
-    "badTimezone",
-    "extraHeaderEntry",
-    "gitattributesLarge",
-    "gitattributesLineLength",
-    "missingEmail",
-    "missingNameBeforeEmail",
-    "missingSpaceBeforeDate",
-    "missingSpaceBeforeEmail",
-    "missingTaggerEntry",
-    "multipleAuthors",
-    "nulInCommit",
-    "zeroPaddedDate",
-    "zeroPaddedFilemode",
-];
 
 /// The object is not in the pack, since it did not change.
 const ABSENT: [&str; 2] = ["gitattributesMissing", "gitmodulesMissing"];

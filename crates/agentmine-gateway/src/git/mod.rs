@@ -18,7 +18,7 @@ use crate::upstream::{MAX_FETCH_REQUEST, ProtocolVersion, Remote, Service};
 use push_gate::PushGate;
 use respond::{answer, encoding, failed, forwarded, has_type};
 
-pub(crate) mod fsck;
+mod fsck;
 mod push_gate;
 mod quarantine;
 mod respond;

@@ -18,7 +18,7 @@ use tokio_util::io::ReaderStream;
 
 use super::error::UpstreamError;
 use super::service::{ProtocolVersion, Service};
-use crate::git::fsck;
+use crate::accepted_faults::ACCEPTED;
 use crate::git_process::{self, GitHome};
 use crate::wire::pktline;
 
@@ -60,7 +60,7 @@ impl PathUpstream {
         for rule in RECEIVE_RULES {
             command.arg("-c").arg(rule);
         }
-        for id in fsck::ACCEPTED {
+        for id in ACCEPTED {
             command.arg("-c").arg(format!("receive.fsck.{id}=ignore"));
         }
         command.arg(service.subcommand()).arg("--stateless-rpc");

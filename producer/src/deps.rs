@@ -1,0 +1,23 @@
+//! The dependencies of a producer.
+
+use std::sync::Arc;
+
+use agentmine_queue::Queue;
+use agentmine_runtime::config::Config;
+use agentmine_sandbox::Backend;
+use agentmine_store::Store;
+use agentmine_trackers::Tracker;
+
+/// The dependencies of a producer.
+pub struct ProducerDeps {
+    /// Configuration, already validated.
+    pub config: Config,
+    /// The database.
+    pub store: Arc<dyn Store>,
+    /// The wake-up queue.
+    pub queue: Arc<dyn Queue>,
+    /// The trackers to scan.
+    pub trackers: Vec<Arc<dyn Tracker>>,
+    /// The backend whose stale sandboxes are removed; `None` if `producer.cleanup` is false.
+    pub backend: Option<Arc<dyn Backend>>,
+}
