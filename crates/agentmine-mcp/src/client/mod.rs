@@ -60,7 +60,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes the handshake over a server's stdin and stdout, within [`McpLimits::start`].
+    /// Makes the handshake over a server's stdin and stdout, within [`McpLimits::start`](crate::McpLimits::start).
     ///
     /// # Errors
     /// [`McpError::Connection`].
@@ -80,7 +80,7 @@ impl Client {
         started.map_err(|detail| McpError::Connection { server, detail })
     }
 
-    /// Connects to a server by streamable HTTP, within [`McpLimits::start`]. The older HTTP with SSE is not
+    /// Connects to a server by streamable HTTP, within [`McpLimits::start`](crate::McpLimits::start). The older HTTP with SSE is not
     /// supported, and the error says so. The headers are sent to this origin only.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl Client {
         &self.greeting
     }
 
-    /// Lists the current offer within [`McpLimits::start`]. Lists that the server
+    /// Lists the current offer within [`McpLimits::start`](crate::McpLimits::start). Lists that the server
     /// does not declare are empty.
     ///
     /// # Errors
