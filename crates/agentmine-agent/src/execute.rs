@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use agentmine_domain::{Budget, Usage};
 use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall};
-use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::history::History;
 use crate::journal::{CallResult, Entry};
 use crate::prompt::Prompt;
+use crate::repeats::Repeats;
 use crate::seam::{AgentError, Journal, Tools};
 
 /// Limits that stop the loop although the model would continue.
@@ -117,12 +117,12 @@ impl<E> Execution<'_, E> {
             }
             for call in &reply.calls {
                 let result = self.call(call).await?;
-                if repeats.count(call, &result) >= self.limits.same_call {
+                let count = repeats.count(call, &result);
+                if count >= self.limits.same_call as usize {
                     let name = &call.name;
                     self.close_interrupted_calls().await?;
                     return Ok(Finished::Stuck(format!(
-                        "{name} was called {} times with the same result",
-                        self.limits.same_call
+                        "{name} was called {count} times with the same result"
                     )));
                 }
             }
@@ -226,31 +226,6 @@ impl<E> Execution<'_, E> {
             self.answer(call, text, true, Duration::ZERO).await?;
         }
         Ok(())
-    }
-}
-
-/// Counts consecutive identical calls with identical results.
-#[derive(Default)]
-struct Repeats {
-    last: Option<[u8; 32]>,
-    count: u32,
-}
-
-impl Repeats {
-    fn count(&mut self, call: &ToolCall, result: &str) -> u32 {
-        let mut hash = Sha256::new();
-        for part in [&call.name, &call.arguments, result] {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part.as_bytes());
-        }
-        let digest: [u8; 32] = hash.finalize().into();
-        self.count = if self.last == Some(digest) {
-            self.count + 1
-        } else {
-            1
-        };
-        self.last = Some(digest);
-        self.count
     }
 }
 

@@ -11,6 +11,7 @@ mod facts;
 mod history;
 pub mod journal;
 mod prompt;
+mod repeats;
 mod report;
 mod run;
 mod seam;
