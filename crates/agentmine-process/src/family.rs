@@ -1,4 +1,4 @@
-//! A program and all that it started, wherever that went.
+//! A program and every process that it started, including those that left its process group.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The built-in rules: `rules.txt` lists what is refused or asked for.
+//! The built-in rules: `rules.txt` lists the commands that are refused, and those for which the user is asked.
 
 use std::sync::LazyLock;
 

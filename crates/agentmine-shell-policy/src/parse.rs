@@ -1,4 +1,4 @@
-//! The parser, with a bound on length, nesting and work.
+//! The parser, with limits on length, nesting and work.
 //!
 //! It reads a nested substitution again for every level around it, and its recursion into `${…}` has no
 //! limit: some hundred levels would take minutes or overflow the stack. A line is hostile input, so

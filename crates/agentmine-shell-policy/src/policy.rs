@@ -17,7 +17,7 @@ use crate::wrappers::{self, Given};
 const STACK: usize = 64 * 1024 * 1024;
 /// Deepest nesting of scripts in commands in scripts.
 const MAX_DEPTH: usize = 12;
-/// Most words and bytes that are looked at, since wrappers in wrappers can be read in very many ways.
+/// Limit on the words and bytes that are examined: nested wrappers can be read in very many ways.
 const MAX_EFFORT: usize = 500_000;
 /// Longest chain of functions that call each other.
 const MAX_CALLS: usize = 100;

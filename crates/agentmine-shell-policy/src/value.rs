@@ -1,4 +1,4 @@
-//! What is known of words and variables before a script runs.
+//! The values of words and variables, as far as they are known before a script runs.
 
 use std::collections::HashMap;
 

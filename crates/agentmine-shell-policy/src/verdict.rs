@@ -15,9 +15,9 @@ pub enum ShellVerdict {
 /// Why a command is not run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Refusal {
-    /// It cannot be understood; what is in the way.
+    /// It cannot be parsed with certainty; the construct that prevents it.
     #[error(
-        "it cannot be understood ({0}), and what is not understood is not run: write it more simply, or in several calls"
+        "it cannot be parsed with certainty ({0}), so it is not run; simplify it or split it into several calls"
     )]
     Unclear(String),
     /// A built-in rule matches; its reason.

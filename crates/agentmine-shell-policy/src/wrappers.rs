@@ -1,4 +1,4 @@
-//! What a program is given to run: `programs.txt` lists how each program is given it.
+//! Finds the commands that a command runs: `programs.txt` lists how each program receives them.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! The end of a run: what became of each task.
+//! The end of a run: the result of each task.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Tasks and sessions for people: lists, one of them, and the requests a person may make.
+//! `agentmine task`: lists, one task, and the requests that a person may make.
 
 use std::path::PathBuf;
 

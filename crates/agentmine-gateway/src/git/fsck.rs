@@ -12,7 +12,7 @@ use crate::facts::BareRepo;
 use crate::git_process::{self, Output};
 use crate::printable::printable;
 
-/// The object is not in the pack, since it did not change.
+/// Reported for a file that did not change and is therefore not in the pack.
 const ABSENT: [&str; 2] = ["gitattributesMissing", "gitmodulesMissing"];
 
 /// The bit of the exit code of `git fsck` for objects that are referred to and absent.
@@ -33,7 +33,7 @@ pub(super) async fn check(repo: &BareRepo, limit: Duration, cap: usize) -> Resul
             return Ok(());
         }
         let Some(unknown) = unknown_id(&output.stderr, &accepted) else {
-            return Err(refusal(&output.stderr));
+            return Err(refusal(&output));
         };
         accepted.swap_remove(unknown);
     }
@@ -68,8 +68,10 @@ fn unknown_id(stderr: &str, accepted: &[&str]) -> Option<usize> {
         .position(|known| known.eq_ignore_ascii_case(id))
 }
 
-fn refusal(stderr: &str) -> String {
-    let reason = stderr
+/// The reason of a refusal, from what git printed.
+pub(super) fn refusal(output: &Output) -> String {
+    let reason = output
+        .stderr
         .lines()
         .find(|line| line.starts_with("error") || line.starts_with("fatal:"));
     format!(

@@ -15,7 +15,6 @@ use super::fsck;
 use super::spool::Spool;
 use crate::facts::BareRepo;
 use crate::git_process;
-use crate::printable::printable;
 use crate::upstream::Remote;
 use crate::wire::object_id::{is_id, is_zero};
 use crate::wire::push_request::{PushHead, RefUpdate};
@@ -70,14 +69,7 @@ async fn unpack(repo: &BareRepo, spool: &Spool, pack_offset: u64) -> Result<(), 
     if output.status.success() {
         return fsck::check(repo, UNPACK_TIMEOUT, MAX_LIST).await;
     }
-    let said = output
-        .stderr
-        .lines()
-        .find(|line| line.starts_with("error:") || line.starts_with("fatal:"));
-    Err(format!(
-        "the pack does not pass git's checks: {}",
-        printable(said.unwrap_or("no reason given"))
-    ))
+    Err(fsck::refusal(&output))
 }
 
 /// Whether the branch's old commit is an ancestor of the new one.
