@@ -66,8 +66,6 @@ pub(crate) enum SessionError {
     SandboxGone(String),
     #[error("a checkpoint cannot be read: {0:#}")]
     Checkpoint(anyhow::Error),
-    #[error("the item was closed before the work began")]
-    ItemClosed,
     #[error("the work would be pushed to the branch {0:?}; expected a separate branch")]
     NotASeparateBranch(String),
     #[error("the branch moved during or after the measurement")]
@@ -135,7 +133,6 @@ impl SessionError {
                 | WorkspaceError::NoSuchBranch { .. },
             )
             | Self::SandboxGone(_)
-            | Self::ItemClosed
             | Self::NotASeparateBranch(_)
             | Self::BranchMoved
             | Self::NoResult(_) => Blame::Task,

@@ -46,7 +46,7 @@ pub async fn scan(deps: &ProducerDeps) -> Result<Scan> {
     let mut known = Vec::new();
     for tracker in &deps.trackers {
         match record(deps, tracker, &mut scan).await {
-            Ok(tasks) => known.extend(tasks.into_iter().map(|task| (Arc::clone(tracker), task))),
+            Ok(tasks) => known.extend(tasks.into_iter().map(|of| (Arc::clone(tracker), of))),
             Err(error) => keep_first(&mut first_error, error),
         }
     }
@@ -57,8 +57,8 @@ pub async fn scan(deps: &ProducerDeps) -> Result<Scan> {
         Ok(count) => scan.announced = count,
         Err(error) => keep_first(&mut first_error, error),
     }
-    for (tracker, task) in known {
-        if let Err(error) = label(deps, tracker, task).await {
+    for (tracker, requested) in known {
+        if let Err(error) = label(deps, tracker, requested).await {
             keep_first(&mut first_error, error);
         }
     }
@@ -82,12 +82,21 @@ fn keep_first(slot: &mut Option<anyhow::Error>, error: anyhow::Error) {
     }
 }
 
-/// Records a task for each item that requests work.
+/// A task of an item that carries the request label.
+struct Requested {
+    task: Task,
+    /// Whether the label was added after the request that made the task, and the task has taken account
+    /// of that in this scan: it was paused, or queued.
+    again: bool,
+}
+
+/// Records a task for each item that requests work. Where the item has one that waits, that one is the
+/// answer; where a worker holds it, the label stays on the item, and a scan after its end makes another.
 async fn record(
     deps: &ProducerDeps,
     tracker: &Arc<dyn Tracker>,
     scan: &mut Scan,
-) -> Result<Vec<Task>> {
+) -> Result<Vec<Requested>> {
     let candidates = tracker
         .candidates(&deps.config.labels.request)
         .await
@@ -108,25 +117,37 @@ async fn record(
             url,
             priority: Priority::Medium,
         };
-        let task = match deps.store.enqueue(&new).await? {
+        let (task, again) = match deps.store.enqueue(&new).await? {
             Enqueued::Created(task) => {
                 scan.enqueued += 1;
                 tracing::info!(task.id = %task.id, task.number = %task.number, item = %task.item, "task recorded");
-                task
+                (task, false)
             }
-            Enqueued::Known(task) => task,
+            Enqueued::Known(task) => answer(deps, task, &new.trigger).await?,
         };
-        tasks.push(task);
+        tasks.push(Requested { task, again });
     }
     Ok(tasks)
 }
 
+/// Queues a waiting task again whose item was labelled since. Returns the row as it is then.
+async fn answer(deps: &ProducerDeps, task: Task, trigger: &str) -> Result<(Task, bool)> {
+    if task.answers(trigger) || !deps.store.answer_request(task.id, trigger).await? {
+        return Ok((task, false));
+    }
+    tracing::info!(task.id = %task.id, task.number = %task.number, item = %task.item, "requested again; the task is queued");
+    let row = deps.store.task(task.id).await?;
+    Ok((row.unwrap_or(task), true))
+}
+
 /// Sets the item's label once, while the task is queued.
-async fn label(deps: &ProducerDeps, tracker: Arc<dyn Tracker>, task: Task) -> Result<()> {
+async fn label(deps: &ProducerDeps, tracker: Arc<dyn Tracker>, requested: Requested) -> Result<()> {
+    let Requested { task, again } = requested;
     let (item, labels) = (task.item.clone(), deps.config.labels.clone());
     let effects = Effects::of_reconciler(Arc::clone(&deps.store), tracker, labels, task);
-    effects
-        .label_queued()
-        .await
-        .with_context(|| format!("the labels of {item} could not be changed"))
+    let labelled = match again {
+        true => effects.label_answered().await,
+        false => effects.label_queued().await,
+    };
+    labelled.with_context(|| format!("the labels of {item} could not be changed"))
 }

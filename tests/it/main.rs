@@ -12,6 +12,7 @@ mod embedded;
 mod failures;
 mod fleet_mcp;
 mod mcp;
+mod people;
 mod rig;
 mod secrets;
 mod story;

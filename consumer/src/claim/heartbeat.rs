@@ -26,6 +26,8 @@ enum Status {
 /// A running heartbeat. Dropping it stops the heartbeat, and the lease then expires.
 pub(crate) struct Heartbeat {
     status: watch::Receiver<Status>,
+    /// Why people no longer want the work, once it is known.
+    withdrawn: watch::Sender<Option<String>>,
     killed: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -61,6 +63,7 @@ impl Heartbeat {
         let task = tokio::spawn(send_heartbeats(store, lease, rhythm, sender, freezer));
         Self {
             status,
+            withdrawn: watch::Sender::new(None),
             killed,
             task,
         }
@@ -69,6 +72,7 @@ impl Heartbeat {
     /// Resolves when the session has to end.
     pub(crate) async fn interrupted(&self) -> Interrupt {
         let mut status = self.status.clone();
+        let mut withdrawn = self.withdrawn.subscribe();
         tokio::select! {
             biased;
             changed = status.wait_for(|s| *s != Status::Held) => match changed.map(|s| *s) {
@@ -77,8 +81,17 @@ impl Heartbeat {
                 // The heartbeat ends only with the lease.
                 Ok(Status::Lost | Status::Held) | Err(_) => Interrupt::LeaseLost,
             },
+            // The sender is `self`, so this does not fail.
+            Ok(reason) = withdrawn.wait_for(Option::is_some) => {
+                Interrupt::Stopped(reason.clone().unwrap_or_default())
+            }
             () = self.killed.clone().cancelled_owned() => Interrupt::Draining,
         }
+    }
+
+    /// Ends the session: people no longer want the work.
+    pub(crate) fn withdraw(&self, reason: String) {
+        self.withdrawn.send_replace(Some(reason));
     }
 
     /// Whether the lease is known to be lost.

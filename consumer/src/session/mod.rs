@@ -9,6 +9,7 @@ pub(crate) mod context;
 pub(crate) mod deps;
 mod outage;
 mod verdict;
+mod withdrawal;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use agentmine_trackers::Item;
 use futures::FutureExt as _;
 use tracing::Instrument as _;
 
-use crate::error::{SessionError, WorkspaceError};
+use crate::error::{Interrupt, SessionError, WorkspaceError};
 use crate::prepare::prepare;
 use crate::record::live::Progress;
 use crate::report::{Report, report};
@@ -94,8 +95,17 @@ async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
 async fn work(ctx: &SessionContext) -> Result<Report, SessionError> {
     ctx.begin(Phase::Preparing).await?;
     let heartbeat = &ctx.heartbeat;
-    let item = heartbeat.unless_interrupted(open_item(ctx)).await?;
+    let item = heartbeat.unless_interrupted(wanted_item(ctx)).await?;
     heartbeat.unless_interrupted(announce(ctx, &item)).await?;
+    tokio::select! {
+        report = work_on(ctx, &item) => report,
+        never = withdrawal::watch(ctx, &item) => match never {},
+    }
+}
+
+/// The story from the announced item to the report.
+async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionError> {
+    let heartbeat = &ctx.heartbeat;
     let store = &ctx.deps.store;
     let steps = heartbeat.patiently(|| store.steps(ctx.task.id)).await?;
     let entries = decode_all(&steps)?;
@@ -106,7 +116,7 @@ async fn work(ctx: &SessionContext) -> Result<Report, SessionError> {
         .patiently(|| store.checkpoints(ctx.task.id))
         .await?;
     let prepared = heartbeat
-        .unless_interrupted(prepare(ctx, &item, start, checkpoints))
+        .unless_interrupted(prepare(ctx, item, start, checkpoints))
         .await?;
     let measurer = Measurer {
         ctx,
@@ -115,7 +125,7 @@ async fn work(ctx: &SessionContext) -> Result<Report, SessionError> {
     };
     let work = agent::Work {
         ctx,
-        item: &item,
+        item,
         prepared: &prepared,
         measurer: &measurer,
         recorder,
@@ -123,16 +133,17 @@ async fn work(ctx: &SessionContext) -> Result<Report, SessionError> {
     let outcome = work.run(history, usage).await?;
     ctx.begin(Phase::Reporting).await?;
     heartbeat
-        .unless_interrupted(report(ctx, &item, &prepared, &measurer, &outcome))
+        .unless_interrupted(report(ctx, item, &prepared, &measurer, &outcome))
         .await
 }
 
-async fn open_item(ctx: &SessionContext) -> Result<Item, SessionError> {
-    let item = ctx.effects.tracker().item(&ctx.task.item).await?;
-    if item.open {
-        Ok(item)
-    } else {
-        Err(SessionError::ItemClosed)
+/// The item, unless people withdrew the work while the task was queued.
+async fn wanted_item(ctx: &SessionContext) -> Result<Item, SessionError> {
+    let tracker = ctx.effects.tracker();
+    let item = tracker.item(&ctx.task.item).await?;
+    match withdrawal::withdrawn(tracker, &item, &ctx.deps.config.labels) {
+        None => Ok(item),
+        Some(reason) => Err(Interrupt::Stopped(format!("{reason} before the work began")).into()),
     }
 }
 

@@ -53,7 +53,6 @@ impl Verdict {
 pub(crate) fn verdict(error: &SessionError) -> Verdict {
     match error {
         SessionError::Interrupted(interrupt) => of_interrupt(interrupt),
-        SessionError::ItemClosed => Verdict::Stop(error.to_string()),
         _ if error.is_lease_lost() => Verdict::Abandon,
         SessionError::Model(LlmError::Refused { status: 404, .. }) => Verdict::Fail(format!(
             "{error}. hint: check that model.base_url ends in /v1 and that the API has a model of this name"
@@ -111,7 +110,6 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::Gateway(_)
         | SessionError::Checkpoint(_)
         | SessionError::NotASeparateBranch(_)
-        | SessionError::ItemClosed
         | SessionError::NoResult(_) => true,
         SessionError::Interrupted(_)
         | SessionError::Store(_)

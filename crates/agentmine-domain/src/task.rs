@@ -149,6 +149,8 @@ pub struct Task {
     pub item: ItemRef,
     /// The event that triggered it.
     pub trigger: String,
+    /// A later request for work on the item that this task has taken account of.
+    pub answered_trigger: Option<String>,
     /// The item's title when it was found.
     pub title: String,
     /// The item's web address.
@@ -184,6 +186,13 @@ impl Task {
             ItemKind::PullRequest => "pr",
         };
         format!("agentmine/{kind}-{}-{}", self.item.number, self.id.short())
+    }
+
+    /// Whether this task is the answer to a request for work. A request that a person made later is not
+    /// answered by it, unless the task waited at that time.
+    #[must_use]
+    pub fn answers(&self, trigger: &str) -> bool {
+        self.trigger == trigger || self.answered_trigger.as_deref() == Some(trigger)
     }
 
     /// The container's name (spec 001 §3.2).
@@ -260,6 +269,7 @@ mod tests {
                 number: 7,
             },
             trigger: "event".into(),
+            answered_trigger: None,
             title: "T".into(),
             url: "u".into(),
             priority: Priority::Medium,

@@ -5,6 +5,7 @@ use std::slice::from_ref;
 use agentmine_domain::{EffectKey, TaskLabel, TaskState};
 use agentmine_runtime::config::Labels;
 use agentmine_store::EffectState;
+use agentmine_trackers::LabelRequest;
 use serde_json::Value;
 
 use crate::{EffectError, Effects};
@@ -36,6 +37,19 @@ impl Effects {
         if let EffectState::Done(_) = self.begin(&key).await? {
             return Ok(());
         }
+        self.set_while_queued().await?;
+        self.done(&key, &Value::Null).await
+    }
+
+    /// Shows that a waiting task has answered a later request: its label is moved again.
+    ///
+    /// # Errors
+    /// Returns errors of the store and the tracker.
+    pub async fn label_answered(&self) -> Result<(), EffectError> {
+        self.set_while_queued().await
+    }
+
+    async fn set_while_queued(&self) -> Result<(), EffectError> {
         // A worker may have claimed and finished the task meanwhile, so read it as late as possible.
         if self.state_now().await? == Some(TaskState::Queued) {
             self.set(TaskLabel::Processing).await?;
@@ -50,7 +64,7 @@ impl Effects {
             }
             Some(TaskState::Queued | TaskState::Leased(_)) | None => {}
         }
-        self.done(&key, &Value::Null).await
+        Ok(())
     }
 
     async fn state_now(&self) -> Result<Option<TaskState>, EffectError> {
@@ -58,9 +72,12 @@ impl Effects {
         Ok(task.map(|task| task.state))
     }
 
-    /// Sets this label and removes the others. All label changes go through here.
+    /// Sets this label and removes the others. All label changes go through here. The request label stays
+    /// if a person added it after the request that this task answers: the item is worked on again then.
     async fn set(&self, label: TaskLabel) -> Result<(), EffectError> {
         let add = name(label, &self.labels);
+        // A pause is later than whatever was requested before it.
+        let answered = label == TaskLabel::Paused || self.request_is_answered().await?;
         let Labels {
             request,
             processing,
@@ -71,13 +88,29 @@ impl Effects {
         } = &self.labels;
         let remove: Vec<String> = [request, processing, done, paused, stopped, failed]
             .into_iter()
-            .filter(|name| *name != add)
+            .filter(|name| *name != add && (*name != request || answered))
             .cloned()
             .collect();
         self.tracker
             .set_labels(&self.task.item, from_ref(add), &remove)
             .await?;
         Ok(())
+    }
+}
+
+impl Effects {
+    /// Whether the item carries the request label because of a request that this task answers.
+    async fn request_is_answered(&self) -> Result<bool, EffectError> {
+        let item = &self.task.item;
+        let request = self
+            .tracker
+            .label_request(item, &self.labels.request)
+            .await?;
+        Ok(match request {
+            LabelRequest::By(trigger) => self.task.answers(&trigger),
+            // What is not there now need not be removed, and may be added at any moment.
+            LabelRequest::Absent | LabelRequest::Unknown => false,
+        })
     }
 }
 

@@ -38,7 +38,8 @@ impl Effects {
     /// # Errors
     /// Returns errors of the store and the tracker.
     pub async fn report_stopped(&self, reason: &str, session: &str) -> Result<(), EffectError> {
-        self.comment(&stopped_comment(reason, session)).await?;
+        let text = stopped_comment(&self.task, &self.labels.request, reason, session);
+        self.comment(&text).await?;
         self.label(TaskLabel::Stopped).await
     }
 

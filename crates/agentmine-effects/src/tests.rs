@@ -9,7 +9,7 @@ use agentmine_domain::{
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_store::{Attempt, Claim, Enqueued, LeaseEnd, StoreError};
 use agentmine_trackers::{
-    Candidate, Comment, Item, NewPullRequest, PullRequest, Repository, TrackerError,
+    Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository, TrackerError,
 };
 use async_trait::async_trait;
 use uuid::Uuid;
@@ -20,6 +20,8 @@ use super::*;
 #[derive(Debug, Default)]
 struct Forge {
     labels: Vec<String>,
+    /// What put the request label on the item.
+    trigger: String,
     comments: Vec<(String, String)>,
     pulls: Vec<(PullRequest, NewPullRequest)>,
     writes: u32,
@@ -57,6 +59,14 @@ impl Tracker for FakeTracker {
 
     async fn candidates(&self, _: &str) -> Result<Vec<Candidate>, TrackerError> {
         Ok(Vec::new())
+    }
+
+    async fn label_request(&self, _: &ItemRef, label: &str) -> Result<LabelRequest, TrackerError> {
+        let forge = self.forge();
+        Ok(match forge.labels.iter().any(|own| own == label) {
+            true => LabelRequest::By(forge.trigger.clone()),
+            false => LabelRequest::Absent,
+        })
     }
 
     async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
@@ -187,6 +197,7 @@ impl World {
         let (Enqueued::Created(task) | Enqueued::Known(task)) = store.enqueue(&new).await.unwrap();
         let tracker = Arc::new(FakeTracker::default());
         tracker.forge().labels = vec![Labels::default().request, "bug".into()];
+        tracker.forge().trigger = "event-1".into();
         Self {
             store,
             tracker,
@@ -323,6 +334,20 @@ async fn a_label_that_failed_is_set_by_the_next_call() {
     assert!(matches!(error, EffectError::Tracker(_)), "{error}");
     effects.label(TaskLabel::Done).await.unwrap();
     assert_eq!(world.labels(), ["bug", &Labels::default().done]);
+}
+
+#[tokio::test]
+async fn a_request_that_was_made_during_the_work_stays_on_the_item() {
+    let world = World::new().await;
+    let Labels { request, done, .. } = Labels::default();
+    let effects = world.session(world.claim().await);
+    effects.label(TaskLabel::Processing).await.unwrap();
+    assert!(!world.labels().contains(&request));
+    // A person adds the label again.
+    world.tracker.forge().labels.push(request.clone());
+    world.tracker.forge().trigger = "event-2".into();
+    effects.label(TaskLabel::Done).await.unwrap();
+    assert_eq!(world.labels(), ["bug", &request, &done]);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The comments on an item.
 
 use agentmine_domain::markdown::{cap, fenced};
+use agentmine_domain::{ItemKind, Task};
 
 /// Maximum number of characters of a reason in a comment.
 const MAX_REASON: usize = 8_000;
@@ -32,7 +33,17 @@ pub(crate) fn failure_comment(reason: &str, session: &str) -> String {
     progress_comment(&text, session)
 }
 
-/// The comment for a stopped task.
-pub(crate) fn stopped_comment(reason: &str, session: &str) -> String {
-    progress_comment(&format!("AgentMine stopped: {reason}."), session)
+/// The comment for a stopped task: why, where its work is, and how to go on.
+pub(crate) fn stopped_comment(task: &Task, request: &str, reason: &str, session: &str) -> String {
+    let reason = cap(reason.trim().trim_end_matches('.'), MAX_REASON);
+    let work = match task.item.kind {
+        ItemKind::Issue => format!(
+            " Anything that was pushed is on the branch `{}`.",
+            task.branch()
+        ),
+        ItemKind::PullRequest => String::new(),
+    };
+    let text =
+        format!("AgentMine stopped: {reason}.{work} Add the label `{request}` to queue it again.");
+    progress_comment(&text, session)
 }

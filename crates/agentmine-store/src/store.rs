@@ -34,6 +34,11 @@ pub trait EnqueueStore: Send + Sync + 'static {
     /// over or the same trigger already created one.
     async fn enqueue(&self, new: &NewTask) -> Result<Enqueued, StoreError>;
 
+    /// A person requested work on the item of this task again. A paused task is queued, a queued one does
+    /// not wait for the end of its delay, and the row remembers the request, so that no second task comes
+    /// from it. `false`: a worker holds the task or it is over, or it has answered this request already.
+    async fn answer_request(&self, task: TaskId, trigger: &str) -> Result<bool, StoreError>;
+
     /// Publishes due outbox entries, at most `limit`, and marks each one sent only after `Ok`. Safe
     /// from any number of processes at once. Returns how many were sent. Stops at the first
     /// failure, and returns it after recording what was sent.

@@ -39,12 +39,23 @@ pub struct Item {
     pub open: bool,
     /// Names of its labels.
     pub labels: Vec<String>,
-    /// The logins of its assignees. Read by the planned stop on unassigning the bot.
+    /// The logins of its assignees.
     pub assignees: Vec<String>,
     /// Its address for people.
     pub url: String,
     /// For a pull request: its source and target branches.
     pub branches: Option<Branches>,
+}
+
+/// Whether an item asks for work by its label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LabelRequest {
+    /// It does not carry the label.
+    Absent,
+    /// It carries the label, and this trigger put it there: see [`Candidate::trigger`].
+    By(String),
+    /// It carries the label, and the tracker does not report yet what put it there.
+    Unknown,
 }
 
 /// The branches of a pull request.
@@ -136,6 +147,17 @@ pub trait Tracker: Send + Sync + 'static {
 
     /// Open items that carry the label `label`, in the configured repositories. All pages.
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError>;
+    /// Whether an item carries the label `label`, and since which event.
+    async fn label_request(
+        &self,
+        item: &ItemRef,
+        label: &str,
+    ) -> Result<LabelRequest, TrackerError>;
+    /// Whether people request and withdraw work on items by labels. `false`: the item asks for work
+    /// whatever its labels are, so their absence says nothing.
+    fn requests_by_label(&self) -> bool {
+        true
+    }
     /// One item.
     async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError>;
     /// Comments, oldest first. All pages. Read by the planned conversation with a maintainer: comments

@@ -43,6 +43,7 @@ pub(crate) fn configure(config: &mut Config, backend: BackendKind) -> Result<()>
     config.consumer.concurrency = 1;
     // A person who stops or pauses a task is waiting for it.
     config.consumer.heartbeat_seconds = 1;
+    config.consumer.item_check_seconds = 2;
     Ok(())
 }
 

@@ -292,6 +292,18 @@ impl Forge {
         });
     }
 
+    /// A person unassigns an issue.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn unassign(&self, repo: &str, number: u64, login: &str) {
+        self.with_repo_mut(repo, |repo| {
+            if let Some(issue) = repo.issue_mut(number) {
+                issue.assignees.retain(|assignee| assignee != login);
+            }
+        });
+    }
+
     /// A person closes an issue or pull request.
     ///
     /// # Panics

@@ -190,6 +190,9 @@ pub struct Consumer {
     pub heartbeat_seconds: u64,
     /// Seconds without a successful heartbeat until the sandbox is paused and effects stop.
     pub heartbeat_loss_seconds: u64,
+    /// Seconds between two looks at the item of a running task. A person withdraws the work by closing the
+    /// item, removing its labels or unassigning the bot.
+    pub item_check_seconds: u64,
     /// Seconds between sweeps.
     pub sweep_seconds: u64,
     /// Seconds without a wake-up until a queued task gets another one.
@@ -207,6 +210,7 @@ impl Default for Consumer {
             lease_seconds: 60,
             heartbeat_seconds: 10,
             heartbeat_loss_seconds: 40,
+            item_check_seconds: 30,
             sweep_seconds: 15,
             wakeup_after_seconds: 60,
             drain_seconds: 30,

@@ -7,6 +7,7 @@ use super::*;
 facts! {
     a_task_is_recorded_once_for_its_trigger_and_item,
     enqueues_of_one_trigger_at_once_make_one_row_and_no_gap,
+    a_waiting_task_answers_a_later_request_and_a_running_one_does_not,
     text_from_outside_may_hold_nul,
     two_relays_send_each_entry_once,
     a_failed_publish_keeps_its_entry,
@@ -56,6 +57,41 @@ async fn enqueues_of_one_trigger_at_once_make_one_row_and_no_gap(world: World) {
     assert_eq!(made, 1);
     assert_eq!(world.relay().await.len(), 1);
     assert_eq!(world.new_task(2).await.number, TaskNumber(2));
+}
+
+async fn a_waiting_task_answers_a_later_request_and_a_running_one_does_not(world: World) {
+    let store = &world.store;
+    let id = world.new_task(1).await.id;
+    world.relay().await;
+    // Its own request is no later one.
+    assert!(!store.answer_request(id, "e1").await.unwrap());
+    store.request_pause(id, "lunch").await.unwrap();
+    assert!(store.answer_request(id, "e2").await.unwrap());
+    assert!(!store.answer_request(id, "e2").await.unwrap());
+    let task = world.task(id).await;
+    assert_eq!((task.state, &task.reason), (TaskState::Queued, &None));
+    assert!(task.answers("e1") && task.answers("e2") && !task.answers("e3"));
+    assert_eq!(world.relay().await, [id]);
+
+    // A queued task that waits for the end of a delay does not wait any longer.
+    let lease = world.claim(id, MINUTE).await.unwrap().lease;
+    store
+        .end_lease(&lease, &release(Attempt::Refunded, MINUTE))
+        .await
+        .unwrap();
+    assert_eq!(world.relay().await, []);
+    assert!(store.answer_request(id, "e3").await.unwrap());
+    assert_eq!(world.relay().await, [id]);
+    assert_eq!(store.claimable(NONE, 9).await.unwrap(), [id]);
+
+    let lease = world.claim(id, MINUTE).await.unwrap().lease;
+    assert!(!store.answer_request(id, "e4").await.unwrap());
+    store.end_lease(&lease, &done()).await.unwrap();
+    // A stale scan reports the request that the task answered; the later one makes a task of its own.
+    let stale = store.enqueue(&issue(1, "e3")).await.unwrap();
+    assert!(matches!(stale, Enqueued::Known(known) if known.id == id));
+    let new = store.enqueue(&issue(1, "e4")).await.unwrap();
+    assert!(matches!(new, Enqueued::Created(_)));
 }
 
 async fn text_from_outside_may_hold_nul(world: World) {

@@ -38,6 +38,27 @@ impl<D: Dialect> EnqueueStore for SqlStore<D> {
         .await
     }
 
+    async fn answer_request(&self, task: TaskId, trigger: &str) -> Result<bool, StoreError> {
+        self.run("answer_request", || async {
+            let mut tx = self.transaction().await?;
+            let rows = tx
+                .execute(
+                    "UPDATE tasks SET state = 'queued', reason = NULL, answered_trigger = $2,
+                         updated_at = {now}
+                     WHERE id = $1 AND state IN ('queued', 'paused') AND trigger_event <> $2
+                       AND answered_trigger IS DISTINCT FROM $2",
+                    args![task, trigger],
+                )
+                .await?;
+            if rows > 0 {
+                wake_now(&mut tx, task).await?;
+            }
+            tx.commit().await?;
+            Ok(rows > 0)
+        })
+        .await
+    }
+
     async fn relay_outbox(&self, limit: u32, publish: &dyn Publish) -> Result<u64, RelayError> {
         let Relayed { sent, refused } = self
             .run_within(RELAY_LIMIT, "relay_outbox", || {
@@ -106,9 +127,10 @@ async fn find<D: Dialect>(
         .row(
             "SELECT {columns} FROM tasks
              WHERE dedup_key = $1
-                OR (item_key = $2 AND state IN ('queued', 'leased', 'paused'))
+                OR (item_key = $2
+                    AND (state IN ('queued', 'leased', 'paused') OR answered_trigger = $3))
              ORDER BY (state IN ('queued', 'leased', 'paused')) DESC, number DESC LIMIT 1",
-            args![&new.dedup_key(), &new.item.key()],
+            args![&new.dedup_key(), &new.item.key(), &new.trigger],
         )
         .await?;
     let task = row.map(Task::try_from).transpose()?;
@@ -130,4 +152,14 @@ pub(super) async fn wake<D: Dialect>(
     )
     .await?;
     Ok(())
+}
+
+/// The task is due now: its delayed wake-ups are dropped, and there is a new one.
+pub(super) async fn wake_now<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<(), Failure> {
+    tx.execute(
+        "DELETE FROM outbox WHERE task = $1 AND sent_at IS NULL AND due_at > {now}",
+        args![task],
+    )
+    .await?;
+    wake(tx, task, Duration::ZERO).await
 }

@@ -15,7 +15,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::api::{Api, invalid, refused, split_path};
 use super::wire::{Event, Issue, Repo, SearchPage, same_label};
 use crate::error::TrackerError;
-use crate::tracker::Candidate;
+use crate::tracker::{Candidate, LabelRequest};
 
 /// Items without any `labeled` event (imported ones) wait this long for one.
 const EVENT_LAG: TimeDelta = TimeDelta::minutes(10);
@@ -104,6 +104,22 @@ impl Scan {
             }
         }
         Ok(found)
+    }
+
+    /// Whether an item carries the label now, and since which event.
+    pub(super) async fn label_request(
+        &self,
+        api: &Api,
+        item: &ItemRef,
+        label: &str,
+    ) -> Result<LabelRequest, TrackerError> {
+        let item = api.current(item).await?;
+        let issue = api.issue(&item).await?;
+        if !issue.has_label(label) {
+            return Ok(LabelRequest::Absent);
+        }
+        let trigger = self.trigger(api, &item, &issue, label).await?;
+        Ok(trigger.map_or(LabelRequest::Unknown, LabelRequest::By))
     }
 
     async fn scan_repository(

@@ -13,19 +13,7 @@ use crate::tracker::{Branches, Item};
 impl Api {
     pub(super) async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
         let item = self.current(item).await?;
-        let url = self.item_url(&item, &[])?;
-        let reply = self.client.get(url).await?;
-        let issue: Issue = reply.ok(&item.to_string())?.json()?;
-        // A transferred issue belongs to another repository now.
-        if issue
-            .repo_path()
-            .is_some_and(|path| !path.eq_ignore_ascii_case(&item.repo_path))
-        {
-            return Err(TrackerError::NotFound {
-                tracker: TrackerKind::GitHub,
-                what: format!("{item} (it was transferred)"),
-            });
-        }
+        let issue = self.issue(&item).await?;
         let branches = match item.kind {
             ItemKind::Issue => None,
             ItemKind::PullRequest => Some(self.branches(&item).await?),
@@ -45,6 +33,24 @@ impl Api {
             branches,
             item,
         })
+    }
+
+    /// The issue itself; `item` has its repository's current path.
+    pub(super) async fn issue(&self, item: &ItemRef) -> Result<Issue, TrackerError> {
+        let url = self.item_url(item, &[])?;
+        let reply = self.client.get(url).await?;
+        let issue: Issue = reply.ok(&item.to_string())?.json()?;
+        // A transferred issue belongs to another repository now.
+        if issue
+            .repo_path()
+            .is_some_and(|path| !path.eq_ignore_ascii_case(&item.repo_path))
+        {
+            return Err(TrackerError::NotFound {
+                tracker: TrackerKind::GitHub,
+                what: format!("{item} (it was transferred)"),
+            });
+        }
+        Ok(issue)
     }
 
     pub(super) async fn set_labels(

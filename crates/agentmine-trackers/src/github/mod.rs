@@ -20,7 +20,9 @@ use async_trait::async_trait;
 use crate::error::TrackerError;
 use crate::forge::RequestLimits;
 use crate::marker::Marker;
-use crate::tracker::{Candidate, Comment, Item, NewPullRequest, PullRequest, Repository, Tracker};
+use crate::tracker::{
+    Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository, Tracker,
+};
 use api::Api;
 use candidates::Scan;
 
@@ -61,6 +63,14 @@ impl Tracker for GitHubTracker {
 
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
         self.scan.run(&self.api, label).await
+    }
+
+    async fn label_request(
+        &self,
+        item: &ItemRef,
+        label: &str,
+    ) -> Result<LabelRequest, TrackerError> {
+        self.scan.label_request(&self.api, item, label).await
     }
 
     async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {

@@ -26,7 +26,8 @@ use async_trait::async_trait;
 use crate::error::TrackerError;
 use crate::marker::Marker;
 use crate::tracker::{
-    Candidate, Comment, GitSource, Item, NewPullRequest, PullRequest, Repository, Tracker,
+    Candidate, Comment, GitSource, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
+    Tracker,
 };
 use error::unavailable;
 use files::Folders;
@@ -146,6 +147,16 @@ impl Inner {
             .collect())
     }
 
+    fn label_request(&self, number: u64, label: &str) -> Result<LabelRequest, TrackerError> {
+        let locked = self.folders.lock()?;
+        let issue = self.source.issue(&locked, number)?;
+        if !self.source.asks(&issue.document, label) {
+            return Ok(LabelRequest::Absent);
+        }
+        let trigger = self.source.trigger(&issue, label, &locked.ledger()?);
+        Ok(LabelRequest::By(trigger))
+    }
+
     fn item(&self, number: u64) -> Result<Item, TrackerError> {
         let issue = self.source.issue(&self.folders.lock()?, number)?;
         Ok(Item {
@@ -209,6 +220,24 @@ impl Tracker for LocalTracker {
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
         let label = label.to_owned();
         self.run(move |inner| inner.candidates(&label)).await
+    }
+
+    async fn label_request(
+        &self,
+        item: &ItemRef,
+        label: &str,
+    ) -> Result<LabelRequest, TrackerError> {
+        let number = self.0.number(item)?;
+        let label = label.to_owned();
+        self.run(move |inner| inner.label_request(number, &label))
+            .await
+    }
+
+    fn requests_by_label(&self) -> bool {
+        match &self.0.source {
+            Source::Folder(_) => true,
+            Source::Single(_) => false,
+        }
     }
 
     async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {

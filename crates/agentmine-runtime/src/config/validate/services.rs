@@ -12,6 +12,7 @@ impl Rules<'_> {
             lease_seconds,
             heartbeat_seconds,
             heartbeat_loss_seconds,
+            item_check_seconds,
             sweep_seconds,
             wakeup_after_seconds,
             drain_seconds: _,
@@ -23,6 +24,7 @@ impl Rules<'_> {
         );
         self.at_least("consumer.max_attempts", max_attempts, 1);
         self.at_least("consumer.heartbeat_seconds", heartbeat_seconds, 1);
+        self.at_least("consumer.item_check_seconds", item_check_seconds, 1);
         self.at_least("consumer.sweep_seconds", sweep_seconds, 1);
         self.at_least("consumer.wakeup_after_seconds", wakeup_after_seconds, 1);
         // A worker must stop by itself before another may take its task.

@@ -1,0 +1,2 @@
+ALTER TABLE tasks ADD COLUMN answered_trigger text;
+COMMENT ON COLUMN tasks.answered_trigger IS 'The newest request for work that the row has taken account of after the one that made it: a paused task that a person labelled again, or a queued one. NULL: none.';

@@ -1,0 +1,144 @@
+//! What people do to an item while the fleet works on it.
+
+use agentmine_domain::{EndState, TaskState};
+use agentmine_tests::forge::{BOT, DEMO};
+
+use crate::rig::{Rig, solves_demo};
+
+const REQUEST: &str = "coding agent";
+const PROCESSING: &str = "coding agent processing";
+const STOPPED: TaskState = TaskState::Ended(EndState::Stopped);
+
+fn issue(rig: &Rig, title: &str) -> u64 {
+    rig.forge
+        .add_issue(DEMO, title, "It should greet.", &[REQUEST])
+}
+
+#[tokio::test]
+async fn closing_unlabelling_and_unassigning_end_the_session_and_publish_nothing() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["concurrency"] = 3.into();
+    let numbers = ["closed", "unlabelled", "unassigned"].map(|title| issue(&rig, title));
+    let [closed, unlabelled, unassigned] = numbers;
+    rig.forge.assign(DEMO, unassigned, BOT);
+    rig.produce().await;
+    // After the edit, before the push.
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(3).await;
+    let begun = std::time::Instant::now();
+    rig.forge.close(DEMO, closed);
+    rig.forge.remove_label(DEMO, unlabelled, PROCESSING);
+    rig.forge.unassign(DEMO, unassigned, BOT);
+    let tasks = rig.wait_ended(3).await;
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    for task in &tasks {
+        assert_eq!(task.state, STOPPED, "{:?}", task.reason);
+    }
+    for (number, reason) in [
+        (closed, "the item was closed"),
+        (
+            unlabelled,
+            "the label `coding agent processing` was removed",
+        ),
+        (unassigned, "the bot was unassigned"),
+    ] {
+        let comments = rig.forge.comments(DEMO, number);
+        assert!(comments[0].body.contains(reason), "{}", comments[0].body);
+        assert_eq!(rig.forge.labels(DEMO, number), ["coding agent stopped"]);
+    }
+    assert!(rig.forge.pulls(DEMO).is_empty());
+    assert_eq!(rig.forge.pushes(DEMO), Vec::<String>::new());
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+}
+
+#[tokio::test]
+async fn work_that_was_withdrawn_while_it_was_queued_does_not_begin() {
+    let rig = Rig::local(solves_demo()).await;
+    let number = issue(&rig, "greet.sh greets nobody");
+    rig.produce().await;
+    rig.forge.remove_label(DEMO, number, PROCESSING);
+    rig.consume().await;
+    assert_eq!(rig.task().await.state, STOPPED);
+    assert_eq!(rig.forge.labels(DEMO, number), ["coding agent stopped"]);
+    assert_eq!(rig.model.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn a_paused_item_that_is_labelled_again_is_queued_again() {
+    let rig = Rig::local(solves_demo()).await;
+    let number = issue(&rig, "greet.sh greets nobody");
+    rig.produce().await;
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    let task = rig.task().await;
+    rig.store.request_pause(task.id, "lunch").await.unwrap();
+    rig.wait("a pause", |t| t[0].state == TaskState::Paused)
+        .await;
+    rig.produce().await;
+    assert_eq!(rig.task().await.state, TaskState::Paused);
+    rig.forge.add_label(DEMO, number, REQUEST);
+    rig.model.release();
+    rig.produce().await;
+    rig.wait_ended(1).await;
+    assert_eq!(rig.task().await.state, TaskState::Ended(EndState::Done));
+    assert_eq!(rig.forge.labels(DEMO, number), ["coding agent done"]);
+    // The label was used up.
+    rig.produce().await;
+    assert_eq!(rig.tasks().await.len(), 1);
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+}
+
+#[tokio::test]
+async fn a_stopped_item_that_is_labelled_again_is_a_new_task() {
+    let rig = Rig::local(solves_demo()).await;
+    let number = issue(&rig, "greet.sh greets nobody");
+    rig.produce().await;
+    let task = rig.task().await;
+    rig.store.request_stop(task.id, "enough").await.unwrap();
+    let consumer = rig.spawn("consumer", &[]);
+    rig.forge
+        .wait_until("the label says so", crate::rig::PATIENCE, |forge| {
+            forge.labels(DEMO, number) == ["coding agent stopped"]
+        })
+        .await;
+    rig.forge.add_label(DEMO, number, REQUEST);
+    rig.produce().await;
+    let tasks = rig.wait_ended(2).await;
+    assert_eq!(tasks[0].state, TaskState::Ended(EndState::Done));
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+}
+
+#[tokio::test]
+async fn a_running_item_that_is_labelled_again_runs_once_more_afterwards() {
+    let rig = Rig::local(solves_demo()).await;
+    let number = issue(&rig, "greet.sh greets nobody");
+    rig.produce().await;
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    rig.forge.add_label(DEMO, number, REQUEST);
+    rig.produce().await;
+    assert_eq!(rig.tasks().await.len(), 1);
+    rig.model.release();
+    rig.wait_ended(1).await;
+    rig.forge
+        .wait_until("the first run is reported", crate::rig::PATIENCE, |forge| {
+            forge.labels(DEMO, number) == [REQUEST, "coding agent done"]
+        })
+        .await;
+    rig.produce().await;
+    let tasks = rig.wait_ended(2).await;
+    for task in tasks {
+        assert_eq!(task.state, TaskState::Ended(EndState::Done));
+    }
+    rig.produce().await;
+    assert_eq!(rig.tasks().await.len(), 2);
+    assert_eq!(rig.forge.pulls(DEMO).len(), 2);
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+}
