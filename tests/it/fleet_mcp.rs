@@ -147,6 +147,11 @@ async fn an_operator_configured_server_is_offered_called_and_ends_with_the_sessi
     let mut sorted = names.clone();
     sorted.sort();
     assert_eq!(names, sorted);
+    let tools = rig.model.requests()[0].body["tools"].clone();
+    let echo = names.iter().position(|name| name == "mcp__probe__echo");
+    let properties = &tools[echo.unwrap()]["function"]["parameters"]["properties"];
+    let keys: Vec<_> = properties.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["text", "marker"], "not in the declared order");
     // The prompt's prefix stays the same while the offered tools do.
     let tools = |n: usize| rig.model.requests()[n].body["tools"].to_string();
     assert_eq!(tools(0), tools(4));

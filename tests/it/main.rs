@@ -13,6 +13,7 @@ mod failures;
 mod fleet_mcp;
 mod mcp;
 mod people;
+mod model_servers;
 mod rig;
 mod secrets;
 mod story;

@@ -10,7 +10,9 @@ use agentmine_domain::{Seq, Session, Step, Task, TaskState};
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_store::{Store, TaskFilter};
 use agentmine_tests::forge::{DEMO, Forge};
-use agentmine_tests::model::{Scenario, ScriptedModel, commit_and_push, edit_replace, say, shell};
+use agentmine_tests::model::{
+    Scenario, Script, ScriptedModel, commit_and_push, edit_replace, say, shell,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -66,11 +68,11 @@ pub(crate) fn solves_demo() -> Scenario {
 }
 
 impl Rig {
-    /// A forge with the sample repository, a model with `scenario`, an empty database.
-    pub(crate) async fn new(scenario: Scenario) -> Self {
+    /// A forge with the sample repository, a model with `script`, an empty database.
+    pub(crate) async fn new(script: impl Into<Script>) -> Self {
         let forge = Forge::start().await;
         forge.add_repo(DEMO, agentmine_tests::forge::write_demo);
-        let model = ScriptedModel::start(scenario).await;
+        let model = ScriptedModel::start(script).await;
         let name = format!("t{}", Uuid::new_v4().simple());
         let database = with_database(&postgres_url(), &name);
         let store = agentmine_store::connect(&StoreConfig {
@@ -101,8 +103,8 @@ impl Rig {
     }
 
     /// The same with the local jail instead of Docker.
-    pub(crate) async fn local(scenario: Scenario) -> Self {
-        let mut rig = Self::new(scenario).await;
+    pub(crate) async fn local(script: impl Into<Script>) -> Self {
+        let mut rig = Self::new(script).await;
         rig.config["command_executor"]["backend"] = "local".into();
         rig
     }

@@ -33,25 +33,26 @@ impl Repeats {
 }
 
 fn digest(call: &ToolCall, result: &str) -> [u8; 32] {
-    let result = lasting(result);
+    let (arguments, result) = (lasting(&call.arguments, &[]), lasting(result, &VOLATILE));
     let mut hash = Sha256::new();
-    for part in [&call.name, &call.arguments, &result] {
+    for part in [&call.name, &arguments, &result] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }
     hash.finalize().into()
 }
 
-/// The result without what differs from run to run.
-fn lasting(result: &str) -> String {
-    match serde_json::from_str(result) {
+/// The text without what differs from run to run: these fields, and in JSON the order of keys and the space
+/// between them.
+fn lasting(text: &str, volatile: &[&str]) -> String {
+    match serde_json::from_str(text) {
         Ok(Value::Object(mut fields)) => {
-            for field in VOLATILE {
-                fields.remove(field);
-            }
-            Value::Object(fields).to_string()
+            fields.retain(|field, _| !volatile.contains(&field.as_str()));
+            let mut value = Value::Object(fields);
+            value.sort_all_objects();
+            value.to_string()
         }
-        Ok(_) | Err(_) => result.to_owned(),
+        Ok(_) | Err(_) => text.to_owned(),
     }
 }
 
@@ -84,6 +85,19 @@ mod tests {
             ("a", r#"{"exit_code":1,"duration_ms":12}"#),
             ("a", r#"{"exit_code":1,"duration_ms":345}"#),
             ("a", r#"{"exit_code":0,"duration_ms":12}"#),
+        ];
+        assert_eq!(counts(&calls), [1, 2, 1]);
+    }
+
+    #[test]
+    fn the_order_of_keys_makes_no_difference() {
+        let calls = [
+            (r#"{"path":"a","text":"b"}"#, r#"{"x":{"a":1,"b":2},"y":3}"#),
+            (
+                r#"{"text": "b", "path": "a"}"#,
+                r#"{"y":3,"x":{"b":2,"a":1}}"#,
+            ),
+            (r#"{"text":"a","path":"b"}"#, r#"{"x":{"a":1,"b":2},"y":3}"#),
         ];
         assert_eq!(counts(&calls), [1, 2, 1]);
     }

@@ -155,16 +155,16 @@ fn tool() -> Tool {
                 "description": "str_replace: the exact text to replace, including whitespace; it \
                     must occur exactly once"
             },
-            "new_str": {
-                "type": "string",
-                "description": "str_replace: the new text; \"\" deletes old_str. insert: the text to \
-                    insert"
-            },
             "insert_line": {
                 "type": "integer",
                 "minimum": 0,
                 "description": "insert: the line after which to insert the text; 0 is the start of the \
                     file"
+            },
+            "new_str": {
+                "type": "string",
+                "description": "str_replace: the new text; \"\" deletes old_str. insert: the text to \
+                    insert"
             },
             "insert_text": {"type": "string", "description": "insert: the same as new_str"}
         },

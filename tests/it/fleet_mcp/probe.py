@@ -25,7 +25,8 @@ def send(message):
 
 
 def tools():
-    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    text = {"type": "string"}
+    schema = {"type": "object", "properties": {"text": text, "marker": text}}
     return [{"name": n, "description": d, "inputSchema": schema} for n, d in offered.items()]
 
 

@@ -65,7 +65,7 @@ fn create(inner: &Inner, state: &mut State, ask: &Ask, name: &str) -> Answer {
     };
     let pull = match check(repo, ask, title, draft) {
         Ok(pull) => pull,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let text = (title, ask.text("body").unwrap_or_default());
     let number = state.add_issue(name, &ask.account.login, text, &[], Some(pull));
@@ -78,14 +78,14 @@ fn create(inner: &Inner, state: &mut State, ask: &Ask, name: &str) -> Answer {
     }
 }
 
-fn check(repo: &Repo, ask: &Ask, title: &str, draft: bool) -> Result<Pull, Answer> {
+fn check(repo: &Repo, ask: &Ask, title: &str, draft: bool) -> Result<Pull, Box<Answer>> {
     let invalid = |field: &str| {
         let error = json!([{ "resource": "PullRequest", "field": field, "code": "invalid" }]);
-        Err(Answer::invalid(error))
+        Err(Box::new(Answer::invalid(error)))
     };
     let custom = |message: String| {
         let error = json!([{ "resource": "PullRequest", "code": "custom", "message": message }]);
-        Err(Answer::invalid(error))
+        Err(Box::new(Answer::invalid(error)))
     };
     if title.is_empty() || title.chars().count() > 256 {
         return invalid("title");
@@ -116,7 +116,8 @@ fn check(repo: &Repo, ask: &Ask, title: &str, draft: bool) -> Result<Pull, Answe
     }
     if draft && !repo.allows_drafts {
         let message = "Draft pull requests are not supported in this repository.";
-        return Err(Answer::new(422, json!({ "message": message })));
+        let answer = Answer::new(422, json!({ "message": message }));
+        return Err(Box::new(answer));
     }
     Ok(Pull {
         head: head.to_owned(),

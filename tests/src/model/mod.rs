@@ -5,14 +5,15 @@
 //! which requests wait ([`ScriptedModel::hold_at`]).
 
 mod file;
+mod grammar;
 mod script;
 mod server;
 mod wire;
 
 pub use file::{default_script, load_script};
 pub use script::{
-    Answer, Call, Fault, Scenario, Script, Turn, call, commit_and_push, edit_create, edit_replace,
-    edit_view, say, shell,
+    Answer, Call, Fault, Grammar, Scenario, Script, Turn, call, commit_and_push, edit_create,
+    edit_replace, edit_view, say, shell,
 };
 pub use server::{ScriptedModel, Seen};
 

@@ -344,6 +344,18 @@ pub struct Script {
     pub(crate) scenarios: Vec<Scenario>,
     pub(crate) faults: Vec<(Fault, usize)>,
     pub(crate) key: Option<String>,
+    pub(crate) grammar: Grammar,
+}
+
+/// Whether the server constrains the arguments of a call by the tool's schema.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Grammar {
+    /// The model writes what it wants.
+    #[default]
+    Free,
+    /// The model writes the properties of a tool's schema in the order of the schema, the required ones
+    /// first. What comes earlier than what it has written already, it can no longer write.
+    Enforced,
 }
 
 impl Script {
@@ -364,6 +376,13 @@ impl Script {
     #[must_use]
     pub fn fault_first(mut self, fault: Fault, times: usize) -> Self {
         self.faults.push((fault, times));
+        self
+    }
+
+    /// Constrains the arguments of calls, as llama.cpp's server does.
+    #[must_use]
+    pub fn grammar(mut self, grammar: Grammar) -> Self {
+        self.grammar = grammar;
         self
     }
 

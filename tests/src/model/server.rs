@@ -22,7 +22,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::script::{Answer, Fault, Script, Turn};
+use super::grammar;
+use super::script::{Answer, Fault, Grammar, Script, Turn};
 use super::wire::{Completion, Counted};
 
 /// Time limit of a test's waits.
@@ -306,6 +307,9 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, bytes: Byte
     };
     let mut answer = scenario.answer(&turn);
     answer.fault = fault.or(answer.fault);
+    if shared.script.grammar == Grammar::Enforced {
+        grammar::constrain(&mut answer.calls, &body["tools"]);
+    }
     let counted = shared.count(conversation, &bytes);
     respond(&answer, &body, &turn, counted).await
 }

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use agentmine_llm::{LlmError, Message, Model, ModelReply, ModelRequest, Stop, openai::OpenAi};
+use agentmine_llm::{
+    LlmError, Message, Model, ModelReply, ModelRequest, Stop, ToolSpec, openai::OpenAi,
+};
 use agentmine_runtime::config;
 use serde_json::json;
 
@@ -172,6 +174,40 @@ async fn a_stalled_reply_stays_open() {
     let reply = ask(&client, &task("x")).await.unwrap();
     assert_eq!(reply.text, "Never sent completely.");
     assert_eq!(model.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn a_grammar_lets_the_model_write_keys_in_the_order_of_the_schema_only() {
+    let wanted = || {
+        call(
+            "edit",
+            json!({ "old": "a", "path": "p", "new": "b", "x": 1 }),
+        )
+    };
+    let script = Script::from(Scenario::new("grammar").reply(move |_| wanted()));
+    let model = ScriptedModel::start(script.grammar(Grammar::Enforced)).await;
+    let client = client(&model, |_| {});
+    let messages = task("x");
+    let written = async |properties: &str| {
+        let tools = [ToolSpec {
+            name: "edit".into(),
+            description: "Edits.".into(),
+            input_schema: serde_json::from_str(&format!(
+                r#"{{"type":"object","properties":{properties},"required":["path"]}}"#
+            ))
+            .unwrap(),
+        }];
+        let request = ModelRequest {
+            messages: &messages,
+            tools: &tools,
+        };
+        let (reply, _) = client.reply(request, None).await.unwrap();
+        reply.calls[0].arguments.clone()
+    };
+    let whole = written(r#"{"path":{},"old":{},"new":{}}"#).await;
+    assert_eq!(whole, r#"{"path":"p","old":"a","new":"b"}"#);
+    let sorted = written(r#"{"new":{},"old":{},"path":{}}"#).await;
+    assert_eq!(sorted, r#"{"path":"p","old":"a"}"#);
 }
 
 #[tokio::test]

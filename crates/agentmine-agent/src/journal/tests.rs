@@ -115,10 +115,11 @@ fn step(kind: StepKind, payload: &Value) -> Step {
 #[test]
 fn the_golden_file_holds_every_variant_as_it_is_stored() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/journal.json");
-    let stored: Vec<Value> = every_entry()
+    let mut stored: Value = every_entry()
         .iter()
         .map(|entry| json!({ "kind": entry.kind(), "payload": entry.encode().unwrap() }))
         .collect();
+    stored.sort_all_objects();
     let text = serde_json::to_string_pretty(&stored).unwrap() + "\n";
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &text).unwrap();

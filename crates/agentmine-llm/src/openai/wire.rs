@@ -283,7 +283,7 @@ mod tests {
             spec("none", Value::Null),
             spec(
                 "shell",
-                json!({ "type": "object", "properties": { "command": { "type": "string" } }, "required": ["command"] }),
+                json!({ "type": "object", "properties": { "old": { "type": "string" }, "command": { "type": "string" } }, "required": ["command"] }),
             ),
         ]
     }
@@ -301,102 +301,105 @@ mod tests {
                 .unwrap();
         insta::assert_snapshot!(pretty, @r#"
         {
-          "max_completion_tokens": 4096,
-          "messages": [
-            {
-              "content": "You work.",
-              "role": "system"
-            },
-            {
-              "content": "Fix \"it\"\nnow",
-              "role": "user"
-            },
-            {
-              "content": null,
-              "role": "assistant",
-              "tool_calls": [
-                {
-                  "function": {
-                    "arguments": "{ \"b\": 1, \"a\": 2 }",
-                    "name": "shell"
-                  },
-                  "id": "call_1",
-                  "type": "function"
-                },
-                {
-                  "function": {
-                    "arguments": "{\"malformed_arguments\":\"{\\\"cut\"}",
-                    "name": "shell"
-                  },
-                  "id": "call_2",
-                  "type": "function"
-                },
-                {
-                  "function": {
-                    "arguments": "{}",
-                    "name": "server_tool__"
-                  },
-                  "id": "call_3",
-                  "type": "function"
-                }
-              ]
-            },
-            {
-              "content": "ok",
-              "role": "tool",
-              "tool_call_id": "call_1"
-            },
-            {
-              "content": "Done.",
-              "role": "assistant"
-            }
-          ],
           "model": "gpt-5",
           "stream": true,
           "stream_options": {
             "include_usage": true
           },
           "temperature": 0.5,
+          "max_completion_tokens": 4096,
           "tools": [
             {
+              "type": "function",
               "function": {
-                "description": "The bare tool.",
                 "name": "bare",
+                "description": "The bare tool.",
                 "parameters": {
-                  "properties": {},
-                  "type": "object"
+                  "type": "object",
+                  "properties": {}
                 }
-              },
-              "type": "function"
+              }
             },
             {
+              "type": "function",
               "function": {
-                "description": "The none tool.",
                 "name": "none",
+                "description": "The none tool.",
                 "parameters": {
-                  "properties": {},
-                  "type": "object"
+                  "type": "object",
+                  "properties": {}
                 }
-              },
-              "type": "function"
+              }
             },
             {
+              "type": "function",
               "function": {
-                "description": "The shell tool.",
                 "name": "shell",
+                "description": "The shell tool.",
                 "parameters": {
+                  "type": "object",
                   "properties": {
+                    "old": {
+                      "type": "string"
+                    },
                     "command": {
                       "type": "string"
                     }
                   },
                   "required": [
                     "command"
-                  ],
-                  "type": "object"
+                  ]
                 }
-              },
-              "type": "function"
+              }
+            }
+          ],
+          "messages": [
+            {
+              "role": "system",
+              "content": "You work."
+            },
+            {
+              "role": "user",
+              "content": "Fix \"it\"\nnow"
+            },
+            {
+              "role": "assistant",
+              "content": null,
+              "tool_calls": [
+                {
+                  "id": "call_1",
+                  "type": "function",
+                  "function": {
+                    "name": "shell",
+                    "arguments": "{ \"b\": 1, \"a\": 2 }"
+                  }
+                },
+                {
+                  "id": "call_2",
+                  "type": "function",
+                  "function": {
+                    "name": "shell",
+                    "arguments": "{\"malformed_arguments\":\"{\\\"cut\"}"
+                  }
+                },
+                {
+                  "id": "call_3",
+                  "type": "function",
+                  "function": {
+                    "name": "server_tool__",
+                    "arguments": "{}"
+                  }
+                }
+              ]
+            },
+            {
+              "role": "tool",
+              "tool_call_id": "call_1",
+              "content": "ok"
+            },
+            {
+              "role": "assistant",
+              "content": "Done."
             }
           ]
         }

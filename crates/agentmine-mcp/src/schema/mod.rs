@@ -25,7 +25,9 @@
 //!    exclusive bounds, `multipleOf`, `uniqueItems` and values of an `enum` that are not strings (rejected
 //!    by Gemini) are added to the description.
 //! 10. Invalid values of keywords are dropped: a `minLength` that is not an integer, an empty `enum`.
-//! 11. A schema that is nested too deeply or too large leaves out the tool.
+//! 11. Properties keep the order in which the server declares them: servers that constrain a reply by grammar
+//!     let the model write its arguments in this order only.
+//! 12. A schema that is nested too deeply or too large leaves out the tool.
 
 mod inline;
 mod node;
@@ -63,7 +65,7 @@ pub(crate) fn clean(schema: &Value) -> Result<Value, String> {
         return Err(format!("describes {types}, but arguments are an object"));
     }
     for key in ["nullable", "enum", "default"] {
-        root.remove(key);
+        root.shift_remove(key);
     }
     root.insert("type".into(), "object".into());
     root.entry("properties").or_insert_with(|| json!({}));
@@ -99,7 +101,7 @@ fn check_names(root: &mut Schema) -> Result<(), String> {
 /// Rule 1: the root with its branches merged into it.
 fn opened(mut root: Schema) -> Schema {
     for (keyword, count) in [("anyOf", "at least one"), ("oneOf", "exactly one")] {
-        let Some(Value::Array(branches)) = root.remove(keyword) else {
+        let Some(Value::Array(branches)) = root.shift_remove(keyword) else {
             continue;
         };
         let mut required = Vec::new();

@@ -82,9 +82,10 @@ impl Seen {
 }
 
 fn digests(tool: &Tool) -> Digests {
-    let parts = json!(tool);
+    let mut parts = json!(tool);
+    // Some servers write the keys of an object in another order each time.
+    parts.sort_all_objects();
     let parts = parts.as_object().into_iter().flatten();
-    // Keys are sorted in the text of a JSON object.
     parts
         .map(|(part, value)| (part.clone(), Sha256::digest(value.to_string()).into()))
         .collect()

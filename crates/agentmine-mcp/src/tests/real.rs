@@ -107,7 +107,7 @@ pub(super) async fn speaks(client: &Client) {
     assert_eq!(
         (unknown.text.as_str(), unknown.is_error),
         (
-            r#"{"error":{"code":-32602,"message":"no other"},"status":"error"}"#,
+            r#"{"status":"error","error":{"code":-32602,"message":"no other"}}"#,
             true
         )
     );

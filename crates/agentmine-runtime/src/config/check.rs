@@ -283,10 +283,11 @@ impl Walk<'_> {
     }
 
     fn unknown(&mut self, shape: Shape<'_>, entry: &Entry, path: &str) {
-        let known: Vec<&str> = shape.schema["properties"]
+        let mut known: Vec<&str> = shape.schema["properties"]
             .as_object()
             .map(|properties| properties.keys().map(String::as_str).collect())
             .unwrap_or_default();
+        known.sort_unstable();
         let expected = format!("one of `{}`", known.join("`, `"));
         let seen = format!("unknown key `{}`", cut(&entry.key));
         let mut fault = SettingFault::new(&entry.place, path, seen, expected);

@@ -361,7 +361,9 @@ fn the_usual_places_are_searched_in_order() {
 #[test]
 fn the_schema_in_docs_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.schema.json");
-    let current = serde_json::to_string_pretty(&json_schema()).unwrap() + "\n";
+    let mut schema = json_schema();
+    schema.sort_all_objects();
+    let current = serde_json::to_string_pretty(&schema).unwrap() + "\n";
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(path, &current).unwrap();
     }
