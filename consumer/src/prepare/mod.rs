@@ -2,6 +2,7 @@
 
 mod branches;
 mod clone;
+mod discussion;
 mod image;
 mod project;
 mod servers_file;
@@ -26,6 +27,7 @@ use crate::record::checkpoint::unpack;
 use crate::session::context::SessionContext;
 use branches::WorkBranches;
 use clone::clone;
+pub(crate) use discussion::discussion;
 use image::chosen_image;
 use servers_file::{Base, repository_file};
 use workspace::{Workspace, output_tail};

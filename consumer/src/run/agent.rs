@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_agent::{Agent, Brief, History, RunLimits, RunOutcome, TextEditor};
+use agentmine_agent::{Agent, Brief, Discussion, History, RunLimits, RunOutcome, TextEditor};
 use agentmine_domain::{ItemKind, Usage};
 use agentmine_trackers::Item;
 use futures::FutureExt as _;
@@ -30,6 +30,8 @@ pub(crate) struct Work<'a> {
     pub(crate) item: &'a Item,
     pub(crate) prepared: &'a Prepared,
     pub(crate) measurer: &'a Measurer<'a>,
+    /// What people wrote about the item.
+    pub(crate) discussion: Discussion,
     pub(crate) recorder: Arc<Recorder>,
 }
 
@@ -128,6 +130,7 @@ impl Work<'_> {
             number: item.number,
             repository: self.item.item.repo_path.clone(),
             author: self.item.author.clone(),
+            discussion: self.discussion.clone(),
             branch: self.prepared.branches.work.clone(),
             workspace: self.prepared.workspace.sandbox.workspace_root().to_owned(),
             command_timeout: executor

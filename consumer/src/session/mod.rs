@@ -15,8 +15,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use agentmine_agent::History;
 use agentmine_agent::journal::{decode_all, newest_start};
+use agentmine_agent::{Discussion, History};
 use agentmine_domain::{Phase, TaskLabel};
 use agentmine_effects::progress_comment;
 use agentmine_runtime::shutdown::Shutdown;
@@ -27,7 +27,7 @@ use futures::FutureExt as _;
 use tracing::Instrument as _;
 
 use crate::error::{Interrupt, SessionError, WorkspaceError};
-use crate::prepare::prepare;
+use crate::prepare::{discussion, prepare};
 use crate::record::live::Progress;
 use crate::report::{Report, report};
 use crate::run::agent;
@@ -111,6 +111,11 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
     let entries = decode_all(&steps)?;
     let (history, usage) = History::replay(&entries);
     let start = newest_start(&entries).cloned();
+    let discussion = match history.messages().is_empty() {
+        true => heartbeat.unless_interrupted(discussion(ctx)).await?,
+        // A conversation that has begun contains it.
+        false => Discussion::none(),
+    };
     let recorder = Arc::new(ctx.recorder(usage));
     let checkpoints = heartbeat
         .patiently(|| store.checkpoints(ctx.task.id))
@@ -128,6 +133,7 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         item,
         prepared: &prepared,
         measurer: &measurer,
+        discussion,
         recorder,
     };
     let outcome = work.run(history, usage).await?;

@@ -6,6 +6,7 @@
 //! implements them with its own error type, which the loop passes through. Every entry is recorded
 //! before anything else begins, so that another worker can continue from the last one.
 
+mod discussion;
 mod execute;
 mod facts;
 mod history;
@@ -18,6 +19,7 @@ mod seam;
 mod start;
 mod verify;
 
+pub use discussion::{Discussion, Remark, RemarkOrder};
 pub use execute::{Finished, RunLimits};
 pub use facts::{ChangedFile, Check, Facts, WebRequest};
 pub use history::History;

@@ -1,5 +1,6 @@
 //! The prompts, rendered from the templates in `prompts/`.
 
+use crate::discussion::Discussion;
 use crate::journal::{Entry, PromptRole};
 
 /// A message from the worker to the model.
@@ -51,6 +52,8 @@ pub struct Brief {
     pub repository: String,
     /// Who opened the item.
     pub author: String,
+    /// What people wrote about it so far.
+    pub discussion: Discussion,
     /// The branch to work on.
     pub branch: String,
     /// The path of `/workspace` as the model sees it; differs only in the jail without namespaces.
@@ -112,6 +115,7 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
             "repository" => text.push_str(&brief.repository),
             "author" => text.push_str(&brief.author),
             "branch" => text.push_str(&brief.branch),
+            "discussion" => text.push_str(&brief.discussion.section()),
             "body" => text.push_str(cap(&brief.body, MAX_BODY)),
             other => text.push_str(other),
         }
@@ -137,7 +141,8 @@ fn relocate(text: &str, workspace: &str) -> String {
     }
 }
 
-fn cap(text: &str, max: usize) -> &str {
+/// The first `max` bytes, cut between two characters.
+pub(crate) fn cap(text: &str, max: usize) -> &str {
     let mut end = text.len().min(max);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -157,6 +162,7 @@ mod tests {
             number: 7,
             repository: "octo/demo".into(),
             author: "maintainer".into(),
+            discussion: Discussion::none(),
             branch: "agentmine/issue-7-0a1b2c3d".into(),
             workspace: "/workspace".into(),
             command_timeout: Some(1800),

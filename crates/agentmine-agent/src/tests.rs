@@ -259,6 +259,7 @@ impl Run {
             number: 1,
             repository: "o/r".into(),
             author: "a".into(),
+            discussion: crate::Discussion::none(),
             branch: "b".into(),
             workspace: "/workspace".into(),
             command_timeout: Some(10),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use agentmine_domain::{EffectKey, Lease, Task};
 use agentmine_runtime::config::Labels;
 use agentmine_store::{EffectState, Store};
-use agentmine_trackers::Tracker;
+use agentmine_trackers::{FLEET_MARKER, Tracker};
 use serde_json::Value;
 
 pub use announce::announce;
@@ -80,7 +80,7 @@ impl Effects {
     pub async fn comment(&self, body: &str) -> Result<(), EffectError> {
         let key = EffectKey::progress_comment();
         self.begin(&key).await?;
-        let marker = format!("agentmine:task={}:progress", self.task.id);
+        let marker = format!("{FLEET_MARKER}{}:progress", self.task.id);
         self.tracker
             .upsert_comment(&self.task.item, &marker, body)
             .await?;

@@ -21,8 +21,8 @@ pub use error::TrackerError;
 pub use github::GitHubTracker;
 pub use local::LocalTracker;
 pub use tracker::{
-    Branches, Candidate, Comment, GitSource, Item, LabelRequest, NewPullRequest, PullRequest,
-    Repository, Tracker,
+    Branches, Candidate, Comment, CommentKind, FLEET_MARKER, GitSource, Item, LabelRequest,
+    NewPullRequest, PullRequest, Repository, Tracker,
 };
 
 /// The configured trackers, in the order of the configuration. Sends no request.

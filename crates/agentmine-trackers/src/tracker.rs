@@ -76,10 +76,43 @@ pub struct Comment {
     pub author: String,
     /// Whether it was written with our own credentials.
     pub ours: bool,
+    /// What it is.
+    pub kind: CommentKind,
     /// Text, Markdown.
     pub body: String,
     /// When.
     pub created_at: DateTime<Utc>,
+}
+
+impl Comment {
+    /// Whether the fleet wrote it: with our credentials, and with a marker. A person's own token may be
+    /// the fleet's, and such a person's comments are not.
+    #[must_use]
+    pub fn is_of_the_fleet(&self) -> bool {
+        self.ours && self.body.contains(FLEET_MARKER)
+    }
+}
+
+/// With this begins the marker of every comment that the fleet writes.
+pub const FLEET_MARKER: &str = "agentmine:task=";
+
+/// What a comment is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommentKind {
+    /// A comment on the item.
+    Plain,
+    /// A review of a pull request.
+    Review {
+        /// What it decided, in lower case: `approved`, `changes requested`, `commented`.
+        verdict: String,
+    },
+    /// A comment on a line of a pull request's diff.
+    OnLine {
+        /// The file.
+        path: String,
+        /// The line, if the diff still has it.
+        line: Option<u64>,
+    },
 }
 
 /// Where the gateway fetches a repository from. Never given to a sandbox.
@@ -160,8 +193,7 @@ pub trait Tracker: Send + Sync + 'static {
     }
     /// One item.
     async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError>;
-    /// Comments, oldest first. All pages. Read by the planned conversation with a maintainer: comments
-    /// reach the model before its next call.
+    /// Comments, oldest first; on a pull request its reviews and the comments on its lines too. All pages.
     async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError>;
     /// Adds and removes labels. Other labels are not touched; removing an absent one is no error.
     async fn set_labels(

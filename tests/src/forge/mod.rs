@@ -36,7 +36,7 @@ pub use fault::Fault;
 pub use seed::{DEMO, DEMO_BODY, DEMO_TITLE, write_demo};
 pub use state::{Account, CommentView, LabelEvent, PullView, Seen, Write};
 
-use state::{Issue, Pull, Repo, State};
+use state::{Issue, Pull, Repo, ReviewOf, ReviewView, State};
 
 /// The login of [`Forge::token`].
 pub const BOT: &str = "agentmine-bot";
@@ -256,6 +256,7 @@ impl Forge {
             head: head.to_owned(),
             base: base.to_owned(),
             draft: false,
+            reviews: Vec::new(),
         };
         let mut state = self.inner.lock();
         let number = state.add_issue(repo, HUMAN, (title, ""), &labels, Some(pull));
@@ -278,6 +279,40 @@ impl Forge {
     pub fn add_comment(&self, repo: &str, number: u64, author: &str, body: &str) {
         self.inner.lock().comment(repo, number, author, body);
         self.inner.changed.notify_waiters();
+    }
+
+    /// A person reviews a pull request, with `CHANGES_REQUESTED` or another verdict.
+    ///
+    /// # Panics
+    /// If there is no such pull request.
+    pub fn add_review(&self, repo: &str, number: u64, verdict: &str, body: &str) {
+        self.review(repo, number, ReviewOf::Verdict(verdict.to_owned()), body);
+    }
+
+    /// A person comments on a line of a pull request's diff.
+    ///
+    /// # Panics
+    /// If there is no such pull request.
+    pub fn add_line_comment(&self, repo: &str, number: u64, place: (&str, u64), body: &str) {
+        let place = ReviewOf::Line(place.0.to_owned(), place.1);
+        self.review(repo, number, place, body);
+    }
+
+    fn review(&self, repo: &str, number: u64, of: ReviewOf, body: &str) {
+        let id = self.inner.lock().id();
+        self.with_repo_mut(repo, |repo| {
+            let issue = repo.issue_mut(number).expect("the pull request exists");
+            issue.updated_at = Utc::now();
+            let review = ReviewView {
+                id,
+                author: HUMAN.to_owned(),
+                body: body.to_owned(),
+                of,
+                at: issue.updated_at,
+            };
+            let pull = issue.pull.as_mut().expect("it is a pull request");
+            pull.reviews.push(review);
+        });
     }
 
     /// A person assigns an issue.

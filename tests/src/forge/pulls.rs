@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::rest::{Answer, Ask};
 use super::shapes::{repo_json, time, user};
-use super::state::{Issue, Pull, Repo, State};
+use super::state::{Issue, Pull, Repo, ReviewOf, State};
 use super::{Inner, git};
 
 pub(super) fn dispatch(
@@ -21,6 +21,9 @@ pub(super) fn dispatch(
         ("GET", []) => list(inner, ask, repo),
         ("POST", []) => create(inner, state, ask, name),
         ("GET", [number]) => one(inner, repo, number),
+        ("GET", [number, list @ ("reviews" | "comments")]) => {
+            reviews(inner, ask, repo, number, list)
+        }
         ("PATCH", [number]) => edit(inner, state, ask, name, number),
         _ => Answer::not_found(),
     }
@@ -55,6 +58,29 @@ fn one(inner: &Inner, repo: &Repo, number: &str) -> Answer {
         Some((issue, pull)) => Answer::ok(pull_json(inner, repo, issue, pull)),
         None => Answer::not_found(),
     }
+}
+
+/// The reviews, or the comments on lines.
+fn reviews(inner: &Inner, ask: &Ask, repo: &Repo, number: &str, list: &str) -> Answer {
+    let issue = number.parse().ok().and_then(|number| repo.issue(number));
+    let Some(pull) = issue.and_then(|issue| issue.pull.as_ref()) else {
+        return Answer::not_found();
+    };
+    let found = pull.reviews.iter().filter_map(|review| match &review.of {
+        ReviewOf::Verdict(verdict) => (list == "reviews").then(|| {
+            json!({
+                "id": review.id, "user": user(&review.author), "body": review.body, "state": verdict,
+                "submitted_at": time(review.at),
+            })
+        }),
+        ReviewOf::Line(path, line) => (list == "comments").then(|| {
+            json!({
+                "id": review.id, "user": user(&review.author), "body": review.body, "path": path,
+                "line": line, "created_at": time(review.at),
+            })
+        }),
+    });
+    Answer::page(inner, ask, found.collect())
 }
 
 fn create(inner: &Inner, state: &mut State, ask: &Ask, name: &str) -> Answer {
@@ -123,6 +149,7 @@ fn check(repo: &Repo, ask: &Ask, title: &str, draft: bool) -> Result<Pull, Box<A
         head: head.to_owned(),
         base: base.to_owned(),
         draft,
+        reviews: Vec::new(),
     })
 }
 

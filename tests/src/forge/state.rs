@@ -105,11 +105,29 @@ pub struct PullView {
     pub url: String,
 }
 
+/// A review of a pull request, or a comment on one of its lines.
+#[derive(Debug, Clone)]
+pub(super) struct ReviewView {
+    pub(super) id: u64,
+    pub(super) author: String,
+    pub(super) body: String,
+    /// `CHANGES_REQUESTED` and the like; of a comment on a line, its file and line.
+    pub(super) of: ReviewOf,
+    pub(super) at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum ReviewOf {
+    Verdict(String),
+    Line(String, u64),
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Pull {
     pub(super) head: String,
     pub(super) base: String,
     pub(super) draft: bool,
+    pub(super) reviews: Vec<ReviewView>,
 }
 
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! Comments, and the one comment of ours that carries a marker.
 
-use agentmine_domain::ItemRef;
+use agentmine_domain::{ItemKind, ItemRef};
 use http::{Method, StatusCode};
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use super::wire;
 use crate::error::TrackerError;
 use crate::forge::{Attempts, Call, Fault, Sent};
 use crate::marker::{self, Marker};
-use crate::tracker::Comment;
+use crate::tracker::{Comment, CommentKind};
 
 /// What became of a write.
 enum Written {
@@ -22,7 +22,13 @@ enum Written {
 impl Api {
     pub(super) async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
         let item = self.current(item).await?;
-        self.comments_within(&item, &self.client.attempts()).await
+        let mut all = self.comments_within(&item, &self.client.attempts()).await?;
+        match item.kind {
+            ItemKind::Issue => {}
+            ItemKind::PullRequest => all.extend(self.reviews(&item).await?),
+        }
+        all.sort_by_key(|comment| comment.created_at);
+        Ok(all)
     }
 
     /// Edits the comment with the marker, or creates it.
@@ -72,6 +78,7 @@ impl Api {
                     id: comment.id.to_string(),
                     ours: author.eq_ignore_ascii_case(login),
                     author,
+                    kind: CommentKind::Plain,
                     body: comment.body.unwrap_or_default(),
                     created_at: comment.created_at,
                 }

@@ -8,6 +8,7 @@ mod comments;
 mod files;
 mod items;
 mod pulls;
+mod reviews;
 mod wire;
 
 #[cfg(test)]

@@ -98,6 +98,30 @@ pub(super) struct Comment {
     pub(super) created_at: DateTime<Utc>,
 }
 
+/// A review of a pull request.
+#[derive(Debug, Deserialize)]
+pub(super) struct Review {
+    pub(super) id: u64,
+    pub(super) user: Option<User>,
+    pub(super) body: Option<String>,
+    /// `APPROVED`, `CHANGES_REQUESTED`, `COMMENTED`, `DISMISSED` or `PENDING`.
+    pub(super) state: String,
+    /// Absent while the review is pending.
+    pub(super) submitted_at: Option<DateTime<Utc>>,
+}
+
+/// A comment on a line of a pull request's diff.
+#[derive(Debug, Deserialize)]
+pub(super) struct LineComment {
+    pub(super) id: u64,
+    pub(super) user: Option<User>,
+    pub(super) body: Option<String>,
+    pub(super) path: String,
+    /// Absent once the diff no longer has the line.
+    pub(super) line: Option<u64>,
+    pub(super) created_at: DateTime<Utc>,
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct Pull {
     pub(super) number: u64,

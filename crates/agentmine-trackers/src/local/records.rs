@@ -10,7 +10,7 @@ use super::files::{self, Locked};
 use super::front_matter::{self, Document, State, quote};
 use crate::error::TrackerError;
 use crate::marker::Marker;
-use crate::tracker::{Comment, NewPullRequest, PullRequest};
+use crate::tracker::{Comment, CommentKind, NewPullRequest, PullRequest};
 
 /// The author of our own comments.
 pub(super) const LOGIN: &str = "agentmine";
@@ -32,6 +32,7 @@ pub(super) fn comments(folder: &Path) -> Result<Vec<Comment>, TrackerError> {
             id: files::file_name(&path),
             ours: author == LOGIN,
             author,
+            kind: CommentKind::Plain,
             body: document.body.trim_start_matches(['\n', '\r']).to_owned(),
             created_at: written.or_else(changed).unwrap_or_default(),
         })

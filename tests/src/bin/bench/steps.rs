@@ -275,6 +275,7 @@ fn brief() -> Brief {
         number: 1,
         repository: "octo/demo".into(),
         author: "mona".into(),
+        discussion: agentmine_agent::Discussion::none(),
         branch: "agentmine/issue-1".into(),
         workspace: "/workspace".into(),
         command_timeout: Some(1800),
