@@ -85,7 +85,7 @@ impl Rig {
             "trackers": { "github": { "api_url": forge.api_url(), "repositories": [DEMO] } },
             "queue": { "url": amqp_url(), "prefix": name, "retry_seconds": [1] },
             "store": { "url": database, "max_connections": 6 },
-            "model": { "base_url": model.base_url(), "name": "scripted", "max_tries": 3 },
+            "model": { "base_url": model.base_url(), "name": "scripted", "max_tries": 3, "retry_seconds": 0 },
             "command_executor": { "enabled": true, "docker": { "base_image": image(), "resources": { "memory_limit": "512m" } } },
             "consumer": { "concurrency": 2, "heartbeat_seconds": 1, "heartbeat_loss_seconds": 4, "lease_seconds": 6, "item_check_seconds": 1, "sweep_seconds": 1, "wakeup_after_seconds": 3, "drain_seconds": 60 },
             "producer": { "interval_seconds": 1 },

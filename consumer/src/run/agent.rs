@@ -1,13 +1,16 @@
 //! Runs the agent in a prepared sandbox, with the session's MCP servers.
 
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_agent::{Agent, Brief, Discussion, History, RunLimits, RunOutcome, TextEditor};
 use agentmine_domain::{ItemKind, Usage};
+use agentmine_llm::Delta;
 use agentmine_trackers::Item;
 use futures::FutureExt as _;
+use tokio::sync::mpsc::unbounded_channel;
 
 use super::command::CommandTool;
 use super::redacting_model::RedactingModel;
@@ -17,6 +20,7 @@ use super::tools::FleetTools;
 use crate::error::SessionError;
 use crate::prepare::Prepared;
 use crate::record::checkpoint::Checkpoints;
+use crate::record::live::Progress;
 use crate::record::recorder::Recorder;
 use crate::session::context::SessionContext;
 use crate::verify::measure::Measurer;
@@ -82,6 +86,7 @@ impl Work<'_> {
             model: Arc::clone(&ctx.deps.model),
             redactor: Arc::clone(&ctx.redactor),
         };
+        let (watch, mut deltas) = unbounded_channel();
         let agent = Agent {
             model: &model,
             tools: &tools,
@@ -91,9 +96,21 @@ impl Work<'_> {
             max_rounds: ctx.deps.config.agent.max_rounds,
             brief: &self.brief(servers),
             resumed: &resumed_with(prepared),
-            watch: None,
+            watch: Some(&watch),
         };
-        Ok(agent.run(history, used).await?)
+        let show = async {
+            while let Some(delta) = deltas.recv().await {
+                if let Delta::Waiting(text) = delta {
+                    ctx.live.show(Progress::Note(text));
+                }
+            }
+            // The sender lives as long as the agent.
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            outcome = agent.run(history, used) => Ok(outcome?),
+            never = show => match never {},
+        }
     }
 
     /// Shuts the servers down and records their last notices. If the lease is lost, another worker may

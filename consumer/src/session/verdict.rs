@@ -54,9 +54,6 @@ pub(crate) fn verdict(error: &SessionError) -> Verdict {
     match error {
         SessionError::Interrupted(interrupt) => of_interrupt(interrupt),
         _ if error.is_lease_lost() => Verdict::Abandon,
-        SessionError::Model(LlmError::Refused { status: 404, .. }) => Verdict::Fail(format!(
-            "{error}. hint: check that model.base_url ends in /v1 and that the API has a model of this name"
-        )),
         _ if is_permanent(error) => Verdict::Fail(error.to_string()),
         _ => match error.blame() {
             Blame::World { until } => Verdict::Wait {
@@ -87,6 +84,8 @@ fn is_permanent(error: &SessionError) -> bool {
         SessionError::Model(error) => match error {
             LlmError::Unavailable { .. } | LlmError::Protocol(_) => false,
             LlmError::Refused { .. }
+            | LlmError::NotFound { .. }
+            | LlmError::NotAnApi(_)
             | LlmError::Unauthorized { .. }
             | LlmError::ContextTooLong(_)
             | LlmError::Replay(_) => true,
@@ -149,12 +148,17 @@ mod tests {
             detail: "503".into(),
             until: None,
         })));
-        let refused = |status| LlmError::Refused {
-            status,
-            body: "no".into(),
+        let body = || "no".to_owned();
+        let refused = LlmError::Refused {
+            status: 400,
+            body: body(),
         };
-        assert!(is_fail(SessionError::Model(refused(400))));
-        let Verdict::Fail(reason) = verdict(&SessionError::Model(refused(404))) else {
+        assert!(is_fail(SessionError::Model(refused)));
+        let not_found = LlmError::NotFound {
+            status: 404,
+            body: body(),
+        };
+        let Verdict::Fail(reason) = verdict(&SessionError::Model(not_found)) else {
             panic!("not final");
         };
         assert!(reason.contains("model.base_url"), "{reason}");

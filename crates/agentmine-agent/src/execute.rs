@@ -44,6 +44,8 @@ pub enum Finished {
     Budget(String),
     /// The agent makes no progress.
     Stuck(String),
+    /// The conversation no longer fits into the model's context; the reason.
+    Full(String),
 }
 
 /// One run of the tool loop.
@@ -91,7 +93,7 @@ impl<E> Execution<'_, E> {
             }
             let reply = match self.ask().await? {
                 Answer::Reply(reply) => reply,
-                Answer::Full(why) => return Ok(Finished::Budget(why)),
+                Answer::Full(why) => return Ok(Finished::Full(why)),
             };
             if reply.stop == Stop::Length
                 || (reply.calls.is_empty() && reply.text.trim().is_empty())

@@ -142,6 +142,7 @@ fn message_of(finished: Finished, history: &History) -> (String, Option<String>)
         Finished::Said(words) => return (words, None),
         Finished::Budget(why) => format!("the budget ran out: {why}"),
         Finished::Stuck(why) => format!("the agent was stuck: {why}"),
+        Finished::Full(why) => why,
     };
     (newest_text(history), Some(stopped))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agentmine_domain::{Budget, Epoch, Seq, Step, StepKind, Usage};
 use agentmine_llm::{
-    Delta, LlmError, Message, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec,
+    Delta, LlmError, Message, Model, ModelReply, ModelRequest, Overflow, Stop, ToolCall, ToolSpec,
 };
 use async_trait::async_trait;
 use serde_json::json;
@@ -525,10 +525,17 @@ fn output_in_a_pull_request_cannot_leave_its_code_block() {
 #[tokio::test]
 async fn a_full_context_ends_with_the_work_so_far() {
     let run = Run::of(vec![calls(&["1"])]);
-    let full = LlmError::ContextTooLong("128k".into());
+    let full = LlmError::ContextTooLong(Overflow {
+        prompt: Some(9120),
+        window: Some(8192),
+        text: "{}".into(),
+    });
     run.model.replies.lock().unwrap().push_back(Err(full));
     let missing = run.go().await.unwrap().missing.unwrap();
-    assert!(missing.contains("too long for the model"), "{missing}");
+    assert!(
+        missing.starts_with("the conversation is too long for the model: it has 9120 tokens, and the model's window has 8192"),
+        "{missing}"
+    );
 }
 
 #[tokio::test]

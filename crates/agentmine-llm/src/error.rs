@@ -5,11 +5,12 @@ use chrono::{DateTime, Utc};
 use url::Position::{AfterPort, BeforeHost};
 use url::Url;
 
+use crate::api::Overflow;
+
 /// Why there is no reply. Retries are over when a caller sees it.
 #[derive(Debug, thiserror::Error)]
 pub enum LlmError {
-    /// The API refuses the request itself (400, 404, 413, 422, no money left): another try is of no
-    /// use.
+    /// The API refuses the request itself (400, 413, 422, no money left): another try is of no use.
     #[error("the model API refused the request ({status}): {body}")]
     Refused {
         /// HTTP status.
@@ -27,10 +28,28 @@ pub enum LlmError {
         /// The error body, capped and redacted.
         body: String,
     },
+    /// The API does not know the model, or there is no API at this address (404, or another status with
+    /// such words).
+    #[error(
+        "the model API has no such model or address ({status}): {body}. hint: check that model.base_url ends in /v1 and that the API has a model of this name"
+    )]
+    NotFound {
+        /// HTTP status.
+        status: u16,
+        /// The error body, capped and redacted.
+        body: String,
+    },
+    /// Something else than a model API is at this address: the description of what it sent.
+    #[error(
+        "the server at model.base_url sent {0} instead of a reply. hint: check model.base_url, which usually ends in /v1"
+    )]
+    NotAnApi(String),
     /// The conversation no longer fits the model.
-    #[error("the conversation is too long for the model: {0}")]
-    ContextTooLong(String),
-    /// Not reached, overloaded or limiting the rate, after all tries.
+    #[error(
+        "the conversation is too long for the model: {0}. hint: use a model with a larger window, or ask for less at once"
+    )]
+    ContextTooLong(Overflow),
+    /// Not reached, overloaded, loading or limiting the rate, after all tries.
     #[error("the model API is unavailable after {tries} tries: {detail}")]
     Unavailable {
         /// How often it was tried.
@@ -72,11 +91,14 @@ impl LlmError {
             Self::Refused { status, .. } => match status {
                 // The conversation, as the task and the model wrote it.
                 400 | 413 | 422 => Blame::Task,
-                // The address, the model's name, or an account without money.
+                // An account without money.
                 _ => Blame::Ours,
             },
             Self::ContextTooLong(_) => Blame::Task,
-            Self::Unauthorized { .. } | Self::Replay(_) => Blame::Ours,
+            Self::Unauthorized { .. }
+            | Self::NotFound { .. }
+            | Self::NotAnApi(_)
+            | Self::Replay(_) => Blame::Ours,
             Self::Unavailable { until, .. } => Blame::World { until: *until },
             Self::Protocol(_) => Blame::OUTAGE,
         }
@@ -99,6 +121,10 @@ mod tests {
             until,
         };
         let until = Some(DateTime::UNIX_EPOCH);
+        let not_found = LlmError::NotFound {
+            status: 404,
+            body: "no".into(),
+        };
         let unauthorized = LlmError::Unauthorized {
             status: 401,
             body: "no".into(),
@@ -107,11 +133,12 @@ mod tests {
             (refused(400), Blame::Task),
             (refused(413), Blame::Task),
             (refused(422), Blame::Task),
-            (refused(404), Blame::Ours),
+            (not_found, Blame::Ours),
+            (LlmError::NotAnApi("a web page".into()), Blame::Ours),
             (refused(402), Blame::Ours),
             (refused(429), Blame::Ours),
             (unauthorized, Blame::Ours),
-            (LlmError::ContextTooLong("128k".into()), Blame::Task),
+            (LlmError::ContextTooLong(Overflow::default()), Blame::Task),
             (unavailable(None), Blame::OUTAGE),
             (unavailable(until), Blame::World { until }),
             (LlmError::Protocol("odd".into()), Blame::OUTAGE),

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use agentmine_runtime::config;
 use anyhow::Context;
 
+pub use api::Overflow;
 pub use error::LlmError;
 pub use message::{Message, ModelReply, Stop, ToolCall, ToolSpec};
 pub use model::{Delta, Model, ModelRequest};

@@ -34,6 +34,8 @@ pub enum Delta {
     Text(String),
     /// The start of a call of this tool.
     Call(String),
+    /// There is no reply yet: what the call waits for, for a person.
+    Waiting(String),
 }
 
 /// A model provider. It retries what may be retried; an error it returns is final for the call.

@@ -18,11 +18,15 @@ use reqwest::{Client, Response, Url};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, timeout_at};
+use url::Position::{AfterPort, BeforeHost};
 
 use super::body::{Body, chain, no_first_byte};
 use super::failure;
+use super::notice::{Notices, Stage};
+use super::page;
 use super::redact::Redactor;
-use super::retry::{Failure, RetryPolicy, retry_after};
+use super::retry::{Failure, RetryPolicy, Trouble};
+use super::retry_after::retry_after;
 use super::sse::Parser;
 use super::usage::{Prices, Tokens};
 use crate::error::LlmError;
@@ -51,11 +55,30 @@ pub(crate) trait Assembly: Default + Send {
     fn finish(self, turn: usize) -> (ModelReply, Tokens);
 }
 
-/// Which kind of response is asked for.
+/// A kind of response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum Kind {
     Stream,
     Whole,
+    /// A web page, which is no response of an API.
+    Page,
+}
+
+/// Who learns what a try receives.
+#[derive(Clone, Copy)]
+struct Watcher<'a> {
+    watch: Option<&'a UnboundedSender<Delta>>,
+    notices: &'a Notices<'a>,
+}
+
+impl Watcher<'_> {
+    fn show(self, deltas: Vec<Delta>) {
+        self.notices.reach(Stage::Reply);
+        for delta in deltas {
+            // A watcher may have gone away.
+            let _ = self.watch.map(|watch| watch.send(delta));
+        }
+    }
 }
 
 /// The client of one model API at one address.
@@ -63,12 +86,13 @@ enum Asked {
 pub(crate) struct ApiClient {
     http: Client,
     url: Url,
-    asked: Asked,
+    asked: Kind,
     prices: Prices,
     redactor: Redactor,
     pub(crate) retries: RetryPolicy,
     pub(crate) first_byte: Duration,
     pub(crate) idle: Duration,
+    pub(crate) notice: Duration,
 }
 
 impl ApiClient {
@@ -84,19 +108,21 @@ impl ApiClient {
             http: http_client(config, headers)?,
             url,
             asked: match config.stream {
-                true => Asked::Stream,
-                false => Asked::Whole,
+                true => Kind::Stream,
+                false => Kind::Whole,
             },
             prices: Prices::of(config),
             redactor: Redactor::new(secrets.cloned().chain(password)),
             retries: RetryPolicy {
                 max_tries: config.max_tries,
+                away: Duration::from_secs(config.retry_seconds),
                 base: Duration::from_millis(500),
                 cap: Duration::from_secs(30),
-                total: Duration::from_secs(3600),
+                total: Duration::from_secs(3600.max(config.retry_seconds.saturating_mul(2))),
             },
             first_byte: Duration::from_secs(config.first_byte_timeout_seconds),
             idle: Duration::from_secs(config.idle_timeout_seconds),
+            notice: Duration::from_secs(config.waiting_notice_seconds),
         })
     }
 
@@ -108,9 +134,17 @@ impl ApiClient {
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError> {
         let body = Bytes::from(body);
+        let host = &self.url[BeforeHost..AfterPort];
+        let notices = Notices::new(host, self.notice, watch);
+        let watcher = Watcher {
+            watch,
+            notices: &notices,
+        };
         let assembly: A = self
             .retries
-            .run(|_| self.measured(body.clone(), watch))
+            .run(&notices, |_| {
+                notices.during(self.measured(body.clone(), watcher))
+            })
             .await
             .map_err(|error| error.at(&self.url))?;
         let (reply, tokens) = assembly.finish(turn);
@@ -119,13 +153,9 @@ impl ApiClient {
     }
 
     /// One try, measured.
-    async fn measured<A: Assembly>(
-        &self,
-        body: Bytes,
-        watch: Option<&UnboundedSender<Delta>>,
-    ) -> Result<A, Failure> {
+    async fn measured<A: Assembly>(&self, body: Bytes, watcher: Watcher<'_>) -> Result<A, Failure> {
         let start = Instant::now();
-        let result = self.attempt(body, watch).await;
+        let result = self.attempt(body, watcher).await;
         let outcome = match &result {
             Ok(_) => "reply",
             Err(Failure::Retry { reason, .. }) => reason,
@@ -136,11 +166,7 @@ impl ApiClient {
         result
     }
 
-    async fn attempt<A: Assembly>(
-        &self,
-        body: Bytes,
-        watch: Option<&UnboundedSender<Delta>>,
-    ) -> Result<A, Failure> {
+    async fn attempt<A: Assembly>(&self, body: Bytes, watcher: Watcher<'_>) -> Result<A, Failure> {
         let first_byte = Instant::now() + self.first_byte;
         let request = self.http.post(self.url.clone()).body(body);
         let response = timeout_at(first_byte, request.send())
@@ -148,26 +174,34 @@ impl ApiClient {
             .map_err(|_| no_first_byte())?
             .map_err(|error| {
                 let text = chain(&error.without_url());
-                Failure::retry("connect", self.redactor.redact(&text))
+                Failure::Retry {
+                    trouble: Trouble::Away,
+                    reason: "connect",
+                    detail: self.redactor.redact(&text),
+                    after: None,
+                }
             })?;
+        watcher.notices.reach(Stage::Answered);
         let status = response.status();
         if !status.is_success() {
-            let after = retry_after(response.headers(), SystemTime::now());
+            let headers = response.headers().clone();
             let body = Body::new(response, first_byte, self.idle).of_error().await;
             let status = status.as_u16();
+            let after = retry_after(status, &headers, &body, SystemTime::now());
             return Err(failure::of_status(status, &body, after, &self.redactor));
         }
         let kind = self.kind(&response);
         let body = Body::new(response, first_byte, self.idle);
         match kind {
-            Asked::Stream => self.read_stream(body, watch).await,
-            Asked::Whole => self.read_whole(body, watch).await,
+            Kind::Stream => self.read_stream(body, first_byte, watcher).await,
+            Kind::Whole => self.read_whole(body, watcher).await,
+            Kind::Page => Err(self.not_an_api(&body.of_error().await)),
         }
     }
 
     /// A server that has no streams sends a whole reply, and one asked for a whole reply may stream it:
     /// its content type decides.
-    fn kind(&self, response: &Response) -> Asked {
+    fn kind(&self, response: &Response) -> Kind {
         let content_type = response
             .headers()
             .get(CONTENT_TYPE)
@@ -175,8 +209,9 @@ impl ApiClient {
             .unwrap_or_default()
             .to_ascii_lowercase();
         match content_type {
-            t if t.contains("event-stream") => Asked::Stream,
-            t if t.contains("json") => Asked::Whole,
+            t if t.contains("event-stream") => Kind::Stream,
+            t if t.contains("json") => Kind::Whole,
+            t if t.contains("html") => Kind::Page,
             _ => self.asked,
         }
     }
@@ -184,7 +219,7 @@ impl ApiClient {
     async fn read_whole<A: Assembly>(
         &self,
         body: Body,
-        watch: Option<&UnboundedSender<Delta>>,
+        watcher: Watcher<'_>,
     ) -> Result<A, Failure> {
         let bytes = body.all().await?;
         let value = serde_json::from_slice(&bytes).map_err(|error| match error.is_eof() {
@@ -192,28 +227,40 @@ impl ApiClient {
             false => self.unreadable(&error, &String::from_utf8_lossy(&bytes)),
         })?;
         let mut assembly = A::default();
-        self.add(&mut assembly, &value, watch)?;
+        self.add(&mut assembly, &value, watcher)?;
         Ok(assembly)
     }
 
     async fn read_stream<A: Assembly>(
         &self,
         mut body: Body,
-        watch: Option<&UnboundedSender<Delta>>,
+        first_byte: Instant,
+        watcher: Watcher<'_>,
     ) -> Result<A, Failure> {
         let mut parser = Parser::default();
         let mut assembly = A::default();
+        let mut due = first_byte;
         loop {
-            let bytes = match body.next().await {
+            // Comments keep the connection alive, and the body's own limits with it.
+            let next = timeout_at(due, body.next());
+            let bytes = match next.await.unwrap_or_else(|_| Err(only_comments())) {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) => break,
                 // Only the usage could be missing.
                 Err(_) if assembly.has_finished() => return Ok(assembly),
                 Err(failure) => return Err(failure),
             };
+            if assembly.is_empty() && page::described(&String::from_utf8_lossy(&bytes)).is_some() {
+                return Err(self.not_an_api(&String::from_utf8_lossy(&bytes)));
+            }
             let events = parser
                 .push(&bytes)
                 .map_err(|error| Failure::Final(LlmError::Protocol(error.to_string())))?;
+            match events.is_empty() {
+                true if assembly.is_empty() => watcher.notices.reach(Stage::Comments),
+                true => {}
+                false => due = Instant::now() + self.first_byte.max(self.idle),
+            }
             for event in events {
                 match event.trim() {
                     "" => {}
@@ -224,7 +271,7 @@ impl ApiClient {
                     event => {
                         let value = serde_json::from_str(event)
                             .map_err(|error| self.unreadable(&error, event))?;
-                        self.add(&mut assembly, &value, watch)?;
+                        self.add(&mut assembly, &value, watcher)?;
                     }
                 }
             }
@@ -233,7 +280,7 @@ impl ApiClient {
             Some("[DONE]") => return Ok(assembly),
             Some(event) => {
                 if let Ok(value) = serde_json::from_str(event) {
-                    self.add(&mut assembly, &value, watch)?;
+                    self.add(&mut assembly, &value, watcher)?;
                 }
             }
             None => {}
@@ -249,7 +296,7 @@ impl ApiClient {
         &self,
         assembly: &mut A,
         value: &Value,
-        watch: Option<&UnboundedSender<Delta>>,
+        watcher: Watcher<'_>,
     ) -> Result<(), Failure> {
         if let Some(error) = A::error_in(value) {
             return Err(failure::of_event(value, error, &self.redactor));
@@ -257,17 +304,31 @@ impl ApiClient {
         let deltas = assembly
             .add(value)
             .map_err(|error| self.unreadable(&error, &value.to_string()))?;
-        for delta in deltas {
-            // A watcher may have gone away.
-            let _ = watch.map(|watch| watch.send(delta));
-        }
+        watcher.show(deltas);
         Ok(())
     }
 
+    fn not_an_api(&self, text: &str) -> Failure {
+        // The content type says that it is a page, if its text does not.
+        let page = page::described(text).unwrap_or_else(|| "a web page".to_owned());
+        Failure::Final(LlmError::NotAnApi(self.redactor.redact(&page)))
+    }
+
     fn unreadable(&self, error: &dyn std::error::Error, text: &str) -> Failure {
+        if page::described(text).is_some() {
+            return self.not_an_api(text);
+        }
         let text = self.redactor.redact(text);
         Failure::Final(LlmError::Protocol(format!("{error}; the response: {text}")))
     }
+}
+
+/// The stream is alive, and nothing comes of it.
+fn only_comments() -> Failure {
+    Failure::retry(
+        "first_byte_timeout",
+        "only keep-alive comments within model.first_byte_timeout_seconds",
+    )
 }
 
 fn broken(detail: &str) -> Failure {

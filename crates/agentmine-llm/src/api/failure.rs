@@ -2,29 +2,29 @@
 //!
 //! The body of an error is shown, since it alone says what is wrong, but redacted and capped.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use reqwest::header::HeaderMap;
 use serde_json::Value;
 
 use super::redact::Redactor;
-use super::retry::Failure;
+use super::retry::{Failure, Trouble};
+use super::retry_after::retry_after;
+use super::{overflow, page};
 use crate::error::LlmError;
 
-/// How servers say that a conversation does not fit: OpenAI, vLLM, llama.cpp, LM Studio, Groq,
-/// gateways to other providers. Compared in lower case.
-const TOO_LONG: [&str; 12] = [
-    "context_length_exceeded",
-    "exceed_context_size",
-    "maximum context length",
-    "exceeds the available context size",
-    "exceeds the context window",
-    "exceeds the context length",
-    "context length exceeded",
-    "context the overflows",
-    "greater than the context length",
-    "prompt is too long",
-    "reduce the length of the messages",
-    "exceeds the maximum number of tokens allowed",
+/// How servers say, with another status than 404, that they have no such model: OpenAI, vLLM, LiteLLM's
+/// proxy, OpenRouter, DeepSeek, Mistral, Bedrock. Compared in lower case.
+const NO_MODEL: [&str; 9] = [
+    "model_not_found",
+    "invalid model name",
+    "not a valid model id",
+    "model not exist",
+    "invalid model:",
+    "invalid_model",
+    "model identifier is invalid",
+    "unknown model",
+    "no such model",
 ];
 
 /// What an error status means.
@@ -34,21 +34,23 @@ pub(crate) fn of_status(
     after: Option<Duration>,
     redactor: &Redactor,
 ) -> Failure {
+    // A page that is no error of a gateway, a limit or a login.
+    if let (Some(page), 400 | 405..=407 | 410..=424) = (page::described(body), status) {
+        let page = redactor.redact(&page);
+        return Failure::Final(LlmError::NotAnApi(format!("{page} (status {status})")));
+    }
     let parsed = serde_json::from_str(body).unwrap_or(Value::Null);
-    let error = ApiError::read(error_in(&parsed).unwrap_or(&parsed));
-    classify(status, &error, body, after, redactor)
+    let error = error_in(&parsed).unwrap_or(&parsed);
+    classify(status, error, body, after, redactor)
 }
 
 /// What an error inside a 200, or inside a stream, means. `event` is the whole that holds `error`.
 pub(crate) fn of_event(event: &Value, error: &Value, redactor: &Redactor) -> Failure {
-    let error = ApiError::read(error);
-    let status = error.status.unwrap_or(match error.kind() {
-        kind if kind.contains("invalid_api_key") || kind.contains("authentication") => 401,
-        kind if kind.contains("insufficient_quota") => 429,
-        kind if kind.contains("invalid_request") || kind.contains("not_found") => 400,
-        _ => 500,
-    });
-    classify(status, &error, &event.to_string(), None, redactor)
+    let words = ApiError::read(error);
+    let status = words.status.unwrap_or_else(|| words.implied_status());
+    let text = event.to_string();
+    let after = retry_after(status, &HeaderMap::new(), &text, SystemTime::now());
+    classify(status, error, &text, after, redactor)
 }
 
 /// The error in an object, from the shapes in common use: `{"error": {…}}`, `{"error": "…"}` (Ollama),
@@ -62,26 +64,29 @@ pub(crate) fn error_in(value: &Value) -> Option<&Value> {
 
 fn classify(
     status: u16,
-    error: &ApiError,
+    error: &Value,
     body: &str,
     after: Option<Duration>,
     redactor: &Redactor,
 ) -> Failure {
+    let words = ApiError::read(error);
     let shown = redactor.redact(body);
     // Old versions of llama.cpp report it with a 500.
-    if !matches!(status, 401 | 403 | 429) && (error.is_too_long() || says_too_long(body)) {
-        return Failure::Final(LlmError::ContextTooLong(shown));
+    if !matches!(status, 401 | 403 | 429) && overflow::says_so(body) {
+        let text = redactor.redact(message(error).unwrap_or(body));
+        return Failure::Final(LlmError::ContextTooLong(overflow::read(error, text)));
     }
     match status {
         401 | 403 => Failure::Final(LlmError::Unauthorized {
             status,
             body: shown,
         }),
-        429 if error.is_out_of_quota() => Failure::Final(LlmError::Refused {
+        429 if words.is_out_of_quota() => Failure::Final(LlmError::Refused {
             status,
             body: shown,
         }),
         408 | 409 | 425 | 429 | 500..=599 => Failure::Retry {
+            trouble: Trouble::Away,
             reason: "status",
             detail: format!("status {status}: {shown}"),
             after,
@@ -90,6 +95,16 @@ fn classify(
             status,
             body: format!("it redirects to another address. hint: correct model.base_url. {shown}"),
         }),
+        404 => Failure::Final(LlmError::NotFound {
+            status,
+            body: shown,
+        }),
+        400 | 422 if words.names_no_model() || says_no_model(message(error).unwrap_or(body)) => {
+            Failure::Final(LlmError::NotFound {
+                status,
+                body: shown,
+            })
+        }
         _ => Failure::Final(LlmError::Refused {
             status,
             body: shown,
@@ -97,9 +112,21 @@ fn classify(
     }
 }
 
-fn says_too_long(text: &str) -> bool {
+/// The words of an error for people.
+fn message(error: &Value) -> Option<&str> {
+    error
+        .as_str()
+        .or_else(|| error["message"].as_str())
+        .or_else(|| error["detail"].as_str())
+}
+
+/// Also: "The model `x` does not exist", "model 'x' not found".
+fn says_no_model(text: &str) -> bool {
     let text = text.to_lowercase();
-    TOO_LONG.iter().any(|known| text.contains(known))
+    let absent = |rest: &str| rest.contains("not found") || rest.contains("does not exist");
+    let sentence = text.split_once("model").map(|(_, rest)| rest);
+    let near: Option<String> = sentence.map(|rest| rest.chars().take(200).collect());
+    NO_MODEL.iter().any(|known| text.contains(known)) || near.is_some_and(|rest| absent(&rest))
 }
 
 /// The parts of an error that decide.
@@ -107,29 +134,69 @@ fn says_too_long(text: &str) -> bool {
 struct ApiError {
     code: String,
     r#type: String,
+    /// The class that LiteLLM's proxy puts before a message: `litellm.RateLimitError`.
+    class: String,
     status: Option<u16>,
 }
 
 impl ApiError {
     fn read(error: &Value) -> Self {
         let text = |key: &str| error[key].as_str().unwrap_or_default().to_lowercase();
+        let number = |value: &Value| match value {
+            // A proxy writes the status as a string.
+            Value::String(digits) => digits.trim().parse().ok(),
+            value => value.as_u64().and_then(|code| u16::try_from(code).ok()),
+        };
+        let words = message(error).unwrap_or_default();
+        let class = words.split_once("litellm.").map_or("", |(_, rest)| rest);
+        let end = class.find(|c: char| !c.is_ascii_alphanumeric());
         Self {
             code: text("code"),
             r#type: text("type"),
-            status: error["code"]
-                .as_u64()
-                .and_then(|code| u16::try_from(code).ok())
-                .filter(|code| (400..600).contains(code)),
+            class: class[..end.unwrap_or(class.len())].to_lowercase(),
+            status: ["code", "status", "status_code"]
+                .iter()
+                .filter_map(|key| number(&error[*key]))
+                .find(|code| (400..600).contains(code)),
         }
     }
 
-    /// Code and type together, in lower case.
+    /// Code, type and class together, in lower case.
     fn kind(&self) -> String {
-        format!("{} {}", self.code, self.r#type)
+        format!("{} {} {}", self.code, self.r#type, self.class)
     }
 
-    fn is_too_long(&self) -> bool {
-        self.code == "context_length_exceeded" || self.r#type == "exceed_context_size_error"
+    /// The status that the words stand for.
+    fn implied_status(&self) -> u16 {
+        let kind = self.kind();
+        let has = |words: &[&str]| words.iter().any(|word| kind.contains(word));
+        if has(&["invalid_api_key", "authentication"]) {
+            401
+        } else if has(&["permission"]) {
+            403
+        } else if has(&[
+            "insufficient_quota",
+            "rate_limit",
+            "ratelimit",
+            "resource_exhausted",
+        ]) {
+            429
+        } else if has(&["not_found", "notfound"]) {
+            404
+        } else if has(&[
+            "invalid_request",
+            "bad_request",
+            "badrequest",
+            "contextwindow",
+        ]) {
+            400
+        } else {
+            500
+        }
+    }
+
+    fn names_no_model(&self) -> bool {
+        says_no_model(&self.code)
     }
 
     /// OpenAI sends 429 both for "slower" and for "no money left"; only the first passes with time.
@@ -150,6 +217,8 @@ mod tests {
             Failure::Final(LlmError::Refused { .. }) => "refused",
             Failure::Final(LlmError::Unauthorized { .. }) => "unauthorized",
             Failure::Final(LlmError::ContextTooLong(_)) => "too long",
+            Failure::Final(LlmError::NotFound { .. }) => "not found",
+            Failure::Final(LlmError::NotAnApi(_)) => "no api",
             Failure::Final(_) => "other",
         }
     }
@@ -163,7 +232,7 @@ mod tests {
             (401, "unauthorized"),
             (402, "refused"),
             (403, "unauthorized"),
-            (404, "refused"),
+            (404, "not found"),
             (408, "retry"),
             (409, "retry"),
             (413, "refused"),
@@ -219,6 +288,35 @@ mod tests {
                 r#"{"error":"model does not support tools"}"#,
                 "refused",
             ),
+            (
+                400,
+                r#"{"error":{"message":"/chat/completions: Invalid model name passed in model=gpt-9. Call `/v1/models` to view available models for your key.","type":"invalid_request_error","param":"None","code":"400"}}"#,
+                "not found",
+            ),
+            (
+                400,
+                r#"{"error":{"message":"Model Not Exist"}}"#,
+                "not found",
+            ),
+            (
+                400,
+                r#"{"error":{"message":"x/y is not a valid model ID","code":400}}"#,
+                "not found",
+            ),
+            (
+                400,
+                r#"{"message":"The model `x` does not exist.","code":400}"#,
+                "not found",
+            ),
+            (400, r#"{"error":{"code":"model_not_found"}}"#, "not found"),
+            (
+                400,
+                r#"{"error":{"message":"Model not found"}}"#,
+                "not found",
+            ),
+            (405, "<html><head><title>405 Not Allowed</title>", "no api"),
+            (502, "<html><head><title>502 Bad Gateway</title>", "retry"),
+            (404, "<!DOCTYPE html><title>Not here</title>", "not found"),
         ] {
             let failure = of_status(status, body, None, &redactor);
             assert_eq!(outcome(&failure), expected, "{body}");
@@ -257,7 +355,31 @@ mod tests {
                 json!({ "error": "llama runner process has terminated" }),
                 Some("retry"),
             ),
-            (json!({ "object": "error", "code": 404 }), Some("refused")),
+            (
+                json!({ "error": { "message": "litellm.AuthenticationError: no key", "type": "None", "param": "None", "code": "401" } }),
+                Some("unauthorized"),
+            ),
+            (
+                json!({ "error": { "message": "bad tool", "type": "None", "code": "400" } }),
+                Some("refused"),
+            ),
+            (
+                json!({ "error": { "message": "slow down", "code": "429" } }),
+                Some("retry"),
+            ),
+            (
+                json!({ "error": { "message": "litellm.NotFoundError: no", "code": null } }),
+                Some("not found"),
+            ),
+            (
+                json!({ "error": { "message": "litellm.ContextWindowExceededError: x", "code": "400" } }),
+                Some("too long"),
+            ),
+            (
+                json!({ "error": { "type": "overloaded_error" } }),
+                Some("retry"),
+            ),
+            (json!({ "object": "error", "code": 404 }), Some("not found")),
             (json!({ "choices": [], "error": null }), None),
             (json!([1]), None),
         ] {

@@ -1,20 +1,27 @@
 //! What every model API over HTTP needs. An adapter (`openai`, later others) adds its wire types, its
 //! address and its credentials, and an [`Assembly`] that makes a reply of the API's events.
 //!
-//! From the bottom up: [`redact`] makes a server's text fit to be shown, [`retry`] is the only place that
-//! decides about another try, [`failure`] says what an error of the server means, [`body`] and [`sse`]
-//! read a response under limits, [`usage`] counts tokens and money, [`client`] puts them together.
+//! From the bottom up: [`page`] recognizes web pages, [`redact`] makes a server's text fit to be shown,
+//! [`notice`] shows a person what a call waits for, [`retry`] is the only place that decides about another
+//! try, [`retry_after`] and [`overflow`] read the words of servers, [`failure`] says what an error of the
+//! server means, [`body`] and [`sse`] read a response under limits, [`usage`] counts tokens and money,
+//! [`client`] puts them together.
 
 mod body;
 mod client;
 mod failure;
+mod notice;
+mod overflow;
+mod page;
 mod redact;
 mod retry;
+mod retry_after;
 mod sse;
 mod usage;
 
 pub(crate) use client::{ApiClient, Assembly, Malformed, headers, secret_value};
 pub(crate) use failure::error_in;
+pub use overflow::Overflow;
 #[cfg(test)]
 pub(crate) use usage::Prices;
 pub(crate) use usage::Tokens;

@@ -2,6 +2,8 @@
 
 use agentmine_runtime::config::Secret;
 
+use super::page;
+
 /// Characters of a text that are shown.
 const SHOWN: usize = 2_000;
 /// Bytes from which on a text is redacted. Shorter ones would be found in ordinary words.
@@ -23,9 +25,9 @@ impl Redactor {
         Self(secrets)
     }
 
-    /// The text without secrets and control characters, capped.
+    /// The text without secrets and control characters, capped. A web page is only described.
     pub(crate) fn redact(&self, text: &str) -> String {
-        let mut text = text.to_owned();
+        let mut text = page::described(text).unwrap_or_else(|| text.to_owned());
         for secret in &self.0 {
             text = text.replace(secret.expose(), "***");
         }

@@ -1,16 +1,22 @@
-//! The one layer of retries around a model API: full jitter, unless the server says how long to wait.
+//! The one layer of retries around a model API.
 //!
-//! Guaranteed: the number of tries and the time of a whole call are bounded.
+//! A server that is away, overloaded or loading is tried for a time, since that passes with time only. A
+//! reply that breaks off is tried for a number of times. Each wait has a floor, above it is jitter, and a
+//! server that says how long to wait is obeyed: a wait that the call has no time for ends it at once, and
+//! the error names the moment.
+//!
+//! Guaranteed: the time of a whole call is bounded.
 
 use std::future::Future;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+
+use super::notice::Notices;
 
 use crate::error::LlmError;
 
-/// A server that asks for a longer wait is asked again after this one.
+/// The longest wait for which a call goes on only because it has tries left.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 
 /// Why one try gave no reply.
@@ -20,6 +26,8 @@ pub(crate) enum Failure {
     Final(LlmError),
     /// Worth another try.
     Retry {
+        /// What was wrong.
+        trouble: Trouble,
         /// A fixed word for the metric and the log, never text of the server.
         reason: &'static str,
         /// What happened, for the error that the caller sees.
@@ -29,10 +37,20 @@ pub(crate) enum Failure {
     },
 }
 
+/// Why another try makes sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The server is away, overloaded or loading.
+    Away,
+    /// Its reply broke off or did not come.
+    Reply,
+}
+
 impl Failure {
-    /// A failure worth another try, for which the server asked for no wait.
+    /// A reply that is worth another try, for which the server asked for no wait.
     pub(crate) fn retry(reason: &'static str, detail: impl Into<String>) -> Self {
         Self::Retry {
+            trouble: Trouble::Reply,
             reason,
             detail: detail.into(),
             after: None,
@@ -45,6 +63,8 @@ impl Failure {
 pub(crate) struct RetryPolicy {
     /// Tries, the first included. 0 counts as 1.
     pub(crate) max_tries: u32,
+    /// How long a server that is away is tried, however many tries that takes.
+    pub(crate) away: Duration,
     /// The widest wait before the second try.
     pub(crate) base: Duration,
     /// The widest wait before any try.
@@ -60,64 +80,77 @@ impl RetryPolicy {
             .base
             .saturating_mul(2u32.saturating_pow(tried.saturating_sub(1)))
             .min(self.cap);
-        let jittered = widest.mul_f64(jitter.clamp(0.0, 1.0));
-        // The jitter comes on top of what the server asked for, since it asked everybody the same.
-        after.map_or(jittered, |asked| {
-            asked.min(MAX_RETRY_AFTER) + jittered.min(self.base)
-        })
+        let jitter = jitter.clamp(0.0, 1.0);
+        match after {
+            // The jitter comes on top of what the server asked for, since it asked everybody the same.
+            Some(asked) => asked
+                .max(self.base / 2)
+                .saturating_add(self.base.mul_f64(jitter)),
+            None => widest / 2 + (widest / 2).mul_f64(jitter),
+        }
+    }
+
+    /// Whether a call that has taken `elapsed` waits for another try. `tried` counts the tries that ended
+    /// like the last one.
+    fn goes_on(&self, trouble: Trouble, tried: u32, elapsed: Duration, delay: Duration) -> bool {
+        let has_tries = tried < self.max_tries;
+        match trouble {
+            Trouble::Reply => has_tries,
+            Trouble::Away => {
+                elapsed.saturating_add(delay) <= self.away
+                    || (has_tries && delay <= MAX_RETRY_AFTER + self.base)
+            }
+        }
     }
 
     /// Calls `attempt` with the number of the try until it succeeds, fails for good, or the tries or
     /// the time are over.
-    pub(crate) async fn run<T, F, Fut>(&self, mut attempt: F) -> Result<T, LlmError>
+    pub(crate) async fn run<T, F, Fut>(
+        &self,
+        notices: &Notices<'_>,
+        mut attempt: F,
+    ) -> Result<T, LlmError>
     where
         F: FnMut(u32) -> Fut,
         Fut: Future<Output = Result<T, Failure>>,
     {
-        let deadline = tokio::time::Instant::now() + self.total;
+        let begun = tokio::time::Instant::now();
+        let deadline = begun + self.total;
         let mut last = (String::from("no response in time"), None);
-        let mut tried = 0;
+        let (mut tried, mut broken) = (0, 0);
         loop {
             tried += 1;
-            let out_of_time = |(detail, until): (String, Option<DateTime<Utc>>)| {
-                let detail = format!("{detail} (gave up after {} s)", self.total.as_secs());
-                LlmError::Unavailable {
+            let gave_up =
+                |(detail, until): (String, Option<DateTime<Utc>>)| LlmError::Unavailable {
                     tries: tried,
-                    detail,
+                    detail: format!("{detail} (gave up after {} s)", begun.elapsed().as_secs()),
                     until,
-                }
-            };
-            let (reason, detail, after) =
+                };
+            let (trouble, reason, detail, after) =
                 match tokio::time::timeout_at(deadline, attempt(tried)).await {
                     Ok(Ok(value)) => return Ok(value),
                     Ok(Err(Failure::Final(error))) => return Err(error),
                     Ok(Err(Failure::Retry {
+                        trouble,
                         reason,
                         detail,
                         after,
-                    })) => (reason, detail, after),
-                    Err(_) => return Err(out_of_time(last)),
+                    })) => (trouble, reason, detail, after),
+                    Err(_) => return Err(gave_up(last)),
                 };
-            let until = after.and_then(in_the_future);
-            if tried >= self.max_tries {
-                return Err(LlmError::Unavailable {
-                    tries: tried,
-                    detail,
-                    until,
-                });
-            }
-            let delay = self.delay(tried, after, rand::random_range(0.0..=1.0));
-            if tokio::time::Instant::now() + delay >= deadline {
-                return Err(out_of_time((detail, until)));
+            broken += u32::from(trouble == Trouble::Reply);
+            let alike = match trouble {
+                Trouble::Away => tried,
+                Trouble::Reply => broken,
+            };
+            let delay = self.delay(alike, after, rand::random_range(0.0..=1.0));
+            let elapsed = begun.elapsed();
+            last = (detail, after.and_then(in_the_future));
+            if !self.goes_on(trouble, alike, elapsed, delay) || elapsed + delay >= self.total {
+                return Err(gave_up(last));
             }
             metrics::counter!("agentmine_llm_retries_total", "reason" => reason).increment(1);
-            tracing::warn!(
-                reason,
-                r#try = tried,
-                delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
-                "a model call failed and is tried again"
-            );
-            last = (detail, until);
+            notices.retry(&last.0, delay);
             tokio::time::sleep(delay).await;
         }
     }
@@ -129,21 +162,6 @@ fn in_the_future(wait: Duration) -> Option<DateTime<Utc>> {
     Utc::now().checked_add_signed(wait)
 }
 
-/// What `Retry-After` asks for (RFC 9110 §10.2.3: seconds or a date), or the milliseconds that some
-/// providers send beside it.
-pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
-    if let Some(ms) = number("retry-after-ms") {
-        return Duration::try_from_secs_f64(ms / 1e3).ok();
-    }
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).ok();
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(now).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
@@ -152,73 +170,70 @@ mod tests {
 
     const POLICY: RetryPolicy = RetryPolicy {
         max_tries: 4,
+        away: Duration::from_secs(60),
         base: Duration::from_secs(1),
         cap: Duration::from_secs(8),
         total: Duration::from_secs(600),
     };
 
-    fn headers(name: &'static str, value: &str) -> HeaderMap {
-        let mut map = HeaderMap::new();
-        map.insert(name, value.parse().unwrap());
-        map
+    fn quiet() -> &'static Notices<'static> {
+        Box::leak(Box::new(Notices::new("h", Duration::from_secs(60), None)))
     }
 
-    #[test]
-    fn jitter_is_full_and_its_width_doubles_up_to_the_cap() {
-        assert_eq!(POLICY.delay(1, None, 0.0), Duration::ZERO);
-        assert_eq!(POLICY.delay(1, None, 1.0), Duration::from_secs(1));
-        assert_eq!(POLICY.delay(3, None, 1.0), Duration::from_secs(4));
-        assert_eq!(POLICY.delay(30, None, 1.0), Duration::from_secs(8));
-        assert_eq!(POLICY.delay(3, None, 0.5), Duration::from_secs(2));
-    }
-
-    #[test]
-    fn what_the_server_asks_for_is_waited_and_capped() {
-        let asked = |s| Some(Duration::from_secs(s));
-        assert_eq!(POLICY.delay(1, asked(7), 0.0), Duration::from_secs(7));
-        assert_eq!(POLICY.delay(1, asked(86_400), 0.0), MAX_RETRY_AFTER);
-    }
-
-    #[test]
-    fn retry_after_is_read_as_seconds_as_a_date_and_as_milliseconds() {
-        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
-        let read = |name, value| retry_after(&headers(name, value), now);
-        assert_eq!(read("retry-after", "3"), Some(Duration::from_secs(3)));
-        assert_eq!(
-            read("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT"),
-            Some(Duration::from_secs(30))
-        );
-        assert_eq!(
-            read("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT"),
-            Some(Duration::ZERO)
-        );
-        assert_eq!(
-            read("retry-after-ms", "250"),
-            Some(Duration::from_millis(250))
-        );
-        for nonsense in ["soon", "-1", "NaN", "1e300"] {
-            assert_eq!(read("retry-after", nonsense), None, "{nonsense}");
+    fn away(after: Option<u64>) -> Failure {
+        Failure::Retry {
+            trouble: Trouble::Away,
+            reason: "status",
+            detail: "busy".into(),
+            after: after.map(Duration::from_secs),
         }
     }
 
+    #[test]
+    fn a_wait_has_a_floor_and_jitter_above_it_and_doubles_up_to_the_cap() {
+        let ms = |tried, jitter| POLICY.delay(tried, None, jitter).as_millis();
+        assert_eq!((ms(1, 0.0), ms(1, 1.0)), (500, 1000));
+        assert_eq!((ms(3, 0.0), ms(3, 0.5), ms(3, 1.0)), (2000, 3000, 4000));
+        assert_eq!((ms(30, 0.0), ms(30, 1.0)), (4000, 8000));
+        let asked = |seconds| POLICY.delay(1, Some(Duration::from_secs(seconds)), 0.0);
+        assert_eq!(asked(7), Duration::from_secs(7));
+        assert_eq!(asked(0), Duration::from_millis(500));
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn retry_after_is_respected() {
-        let start = tokio::time::Instant::now();
+    async fn a_server_that_is_away_for_less_than_the_time_is_waited_for() {
+        let begun = tokio::time::Instant::now();
+        let done = POLICY.run(quiet(), async |tried| match begun.elapsed().as_secs() {
+            0..49 => Err(away(None)),
+            _ => Ok(tried),
+        });
+        let tried = done.await.unwrap();
+        assert!(tried > POLICY.max_tries, "{tried}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_stays_away_is_tried_for_the_time_and_no_longer() {
+        let begun = tokio::time::Instant::now();
+        let failed = POLICY.run(quiet(), async |_| Err::<(), _>(away(None)));
+        let error = failed.await.unwrap_err();
+        let seconds = begun.elapsed().as_secs();
+        assert!((52..=60).contains(&seconds), "{seconds}");
+        let text = format!("busy (gave up after {seconds} s)");
+        assert!(error.to_string().contains(&text), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_server_asks_for_is_obeyed() {
+        let begun = tokio::time::Instant::now();
         let times = RefCell::new(Vec::new());
-        let done = POLICY
-            .run(async |tried| {
-                times.borrow_mut().push(start.elapsed().as_secs());
-                if tried < 3 {
-                    return Err(Failure::Retry {
-                        reason: "status",
-                        detail: "busy".into(),
-                        after: Some(Duration::from_secs(20)),
-                    });
-                }
-                Ok(tried)
-            })
-            .await;
-        assert_eq!(done.unwrap(), 3);
+        let done = POLICY.run(quiet(), async |tried| {
+            times.borrow_mut().push(begun.elapsed().as_secs());
+            match tried {
+                3 => Ok(tried),
+                _ => Err(away(Some(20))),
+            }
+        });
+        assert_eq!(done.await.unwrap(), 3);
         let times = times.into_inner();
         assert_eq!(times[0], 0);
         assert!((20..=21).contains(&times[1]), "{times:?}");
@@ -226,45 +241,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn giving_up_names_when_the_server_can_be_asked_again() {
-        let busy = || Failure::Retry {
-            reason: "status",
-            detail: "busy".into(),
-            after: Some(Duration::from_secs(900)),
-        };
-        let error = POLICY
-            .run(async |_| Err::<(), _>(busy()))
-            .await
-            .unwrap_err();
-        let LlmError::Unavailable { until, .. } = error else {
+    async fn a_wait_that_takes_too_long_ends_the_call_and_its_end_is_named() {
+        let begun = tokio::time::Instant::now();
+        let failed = POLICY.run(quiet(), async |_| Err::<(), _>(away(Some(900))));
+        let error = failed.await.unwrap_err();
+        let LlmError::Unavailable { until, tries, .. } = error else {
             panic!("{error}");
         };
+        assert_eq!((tries, begun.elapsed().as_secs()), (1, 0));
         let wait = until.unwrap() - Utc::now();
         assert!((890..=900).contains(&wait.num_seconds()), "{wait}");
-        let long = Failure::Retry {
-            reason: "status",
-            detail: "busy".into(),
-            after: Some(Duration::MAX),
-        };
-        let long = std::cell::RefCell::new(Some(long));
-        let once = RetryPolicy {
-            max_tries: 1,
-            ..POLICY
-        };
-        let failed = once.run(async |_| Err::<(), _>(long.take().unwrap()));
+        let failed = POLICY.run(quiet(), async |_| Err::<(), _>(away(Some(u64::MAX))));
         let error = failed.await.unwrap_err();
         assert!(matches!(error, LlmError::Unavailable { until: None, .. }));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_tries_are_counted_and_the_last_failure_is_reported() {
-        let error = POLICY
-            .run(async |tried| Err::<(), _>(Failure::retry("connect", format!("failure {tried}"))))
-            .await
-            .unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the model API is unavailable after 4 tries: failure 4"
+    async fn replies_that_break_off_are_counted_and_the_last_failure_is_reported() {
+        let failed = POLICY.run(quiet(), async |tried| {
+            Err::<(), _>(Failure::retry("broken", format!("failure {tried}")))
+        });
+        let error = failed.await.unwrap_err().to_string();
+        assert!(
+            error.starts_with("the model API is unavailable after 4 tries: failure 4"),
+            "{error}"
         );
     }
 
@@ -272,7 +272,9 @@ mod tests {
     async fn a_call_as_a_whole_is_bounded() {
         let start = tokio::time::Instant::now();
         let error = POLICY
-            .run(async |_| std::future::pending::<Result<(), Failure>>().await)
+            .run(quiet(), async |_| {
+                std::future::pending::<Result<(), Failure>>().await
+            })
             .await
             .unwrap_err();
         assert!(matches!(error, LlmError::Unavailable { tries: 1, .. }));
@@ -283,7 +285,7 @@ mod tests {
     async fn a_final_failure_is_not_tried_again() {
         let tries = RefCell::new(0);
         let error = POLICY
-            .run(async |_| {
+            .run(quiet(), async |_| {
                 *tries.borrow_mut() += 1;
                 Err::<(), _>(Failure::Final(LlmError::Protocol("odd".into())))
             })

@@ -22,6 +22,8 @@ enum Act {
     Stall(String),
     /// These bytes, then the next request on the same connection.
     Keep(String),
+    /// The head of a stream and then comments, until the client goes away.
+    Comments,
 }
 
 struct Server {
@@ -89,6 +91,7 @@ impl Server {
 fn impatient(config: &ModelConfig) -> OpenAi {
     let mut model = OpenAi::new(config).unwrap();
     model.client.retries.base = Duration::from_millis(1);
+    model.client.retries.away = Duration::ZERO;
     model
 }
 
@@ -108,6 +111,15 @@ async fn serve(
             Act::Keep(bytes) => socket.write_all(bytes.as_bytes()).await.unwrap(),
             Act::Close(bytes) => {
                 socket.write_all(bytes.as_bytes()).await.unwrap();
+                return;
+            }
+            Act::Comments => {
+                let mut bytes = stream(": keep-alive\n\n");
+                while socket.write_all(bytes.as_bytes()).await.is_ok() {
+                    bytes = "3\r\n:\n\n\r\n".to_owned();
+                    // The time between two comments of a server, in short.
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
                 return;
             }
             Act::Stall(bytes) => {
@@ -398,7 +410,7 @@ async fn a_server_that_stays_overloaded_is_unavailable_and_its_words_are_shown()
     let text = error.to_string();
     let (what, of_host) = text.split_once(": 127.0.0.1:").unwrap();
     let (_, detail) = of_host.split_once(": ").unwrap();
-    insta::assert_snapshot!(format!("{what}, {detail}"), @"the model API is unavailable after 5 tries, status 503: loading the model");
+    insta::assert_snapshot!(format!("{what}, {detail}"), @"the model API is unavailable after 5 tries, status 503: loading the model (gave up after 0 s)");
     assert_eq!(server.requests().len(), 5);
 }
 
@@ -497,10 +509,9 @@ async fn dropping_the_call_closes_the_connection() {
 
 #[tokio::test]
 async fn a_refused_request_is_final_and_its_body_is_shown_without_the_key() {
-    let body = format!(r#"{{"error":{{"message":"no such model; you sent {KEY}"}}}}"#);
+    let body = format!(r#"{{"error":{{"message":"no such tool; you sent {KEY}"}}}}"#);
     for (status, code) in [
         ("400 Bad Request", 400),
-        ("404 Not Found", 404),
         ("413 Payload Too Large", 413),
         ("422 Unprocessable Entity", 422),
     ] {
@@ -508,7 +519,7 @@ async fn a_refused_request_is_final_and_its_body_is_shown_without_the_key() {
         let error = ask(&server.model()).await.unwrap_err();
         assert!(matches!(&error, LlmError::Refused { status, .. } if *status == code));
         let shown = error.to_string();
-        assert!(shown.contains("no such model; you sent ***"), "{shown}");
+        assert!(shown.contains("no such tool; you sent ***"), "{shown}");
         assert!(!shown.contains(KEY));
         assert_eq!(server.requests().len(), 1, "{status}");
     }
@@ -550,17 +561,153 @@ async fn an_error_inside_a_200_and_inside_a_stream_is_an_error() {
 
 #[tokio::test]
 async fn an_answer_in_another_language_is_a_protocol_error() {
-    for body in ["<html>login</html>", "{\"hello\":1}"] {
-        let server = Server::start(vec![Act::Keep(json_response(body))]).await;
-        let error = ask(&server.model()).await.unwrap_err();
-        assert!(matches!(error, LlmError::Protocol(_)), "{error}");
-        assert!(error.to_string().contains(body), "{error}");
-        assert_eq!(server.requests().len(), 1);
-    }
+    let body = "{\"hello\":1}";
+    let server = Server::start(vec![Act::Keep(json_response(body))]).await;
+    let error = ask(&server.model()).await.unwrap_err();
+    assert!(matches!(error, LlmError::Protocol(_)), "{error}");
+    assert!(error.to_string().contains(body), "{error}");
+    assert_eq!(server.requests().len(), 1);
     let broken = stream("data: {nonsense}\n\n") + STREAM_END;
     let server = Server::start(vec![Act::Keep(broken)]).await;
     let error = ask(&server.model()).await.unwrap_err();
     assert!(matches!(error, LlmError::Protocol(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_web_page_is_reported_at_once_with_a_hint() {
+    let page = "<!DOCTYPE html>\n<html><head><title>Open WebUI</title></head></html>";
+    let html = "content-type: text/html; charset=utf-8\r\n";
+    let plain = "content-type: text/plain\r\n";
+    for (status, headers) in [
+        ("200 OK", html),
+        ("200 OK", plain),
+        ("200 OK", ""),
+        ("200 OK", "content-type: application/json\r\n"),
+        ("200 OK", "content-type: text/event-stream\r\n"),
+        ("405 Method Not Allowed", html),
+    ] {
+        for stream in [true, false] {
+            let server = Server::start(vec![Act::Close(response(status, headers, page))]).await;
+            let mut config = server.config();
+            config.stream = stream;
+            let error = ask(&impatient(&config)).await.unwrap_err().to_string();
+            for part in [
+                "a web page titled \"Open WebUI\"",
+                "hint: check model.base_url",
+            ] {
+                assert!(error.contains(part), "{status} {headers}: {error}");
+            }
+            assert_eq!(server.requests().len(), 1, "{status} {headers}");
+        }
+    }
+}
+
+/// The first notice of a call that never ends.
+async fn notice(act: Act) -> String {
+    let server = Server::start(vec![act]).await;
+    let mut model = server.model();
+    model.client.notice = Duration::from_millis(300);
+    let (send, mut receive) = unbounded_channel();
+    let call = tokio::spawn(async move {
+        let request = ModelRequest {
+            messages: &[],
+            tools: &[],
+        };
+        model.reply(request, Some(&send)).await
+    });
+    let Some(Delta::Waiting(text)) = receive.recv().await else {
+        panic!("no notice");
+    };
+    call.abort();
+    text.replace(
+        &server.url[url::Position::BeforeHost..url::Position::AfterPort],
+        "HOST",
+    )
+}
+
+#[tokio::test]
+async fn a_server_that_stays_silent_is_reported_as_what_it_is() {
+    insta::assert_snapshot!(notice(Act::Stall(String::new())).await, @"still waiting for the model (0 s): HOST has not answered. hint: check model.base_url and the server, unless the model is slow");
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n".to_owned();
+    insta::assert_snapshot!(notice(Act::Stall(head)).await, @"still waiting for the model (0 s): HOST answered, but sends no reply. hint: check model.base_url and the server, unless the model is slow");
+    insta::assert_snapshot!(notice(Act::Comments).await, @"still waiting for the model (0 s): HOST sends keep-alive comments, but no reply. hint: check model.base_url and the server, unless the model is slow");
+}
+
+#[tokio::test]
+async fn comments_alone_are_no_reply() {
+    let server = Server::start(vec![Act::Comments]).await;
+    let mut model = server.model();
+    model.client.first_byte = Duration::from_millis(200);
+    model.client.retries.max_tries = 2;
+    let error = ask(&model).await.unwrap_err().to_string();
+    assert!(error.contains("only keep-alive comments"), "{error}");
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_loads_is_waited_for_and_the_waiting_is_shown() {
+    let loading = response(
+        "503 Service Unavailable",
+        "",
+        r#"{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}"#,
+    );
+    let mut acts = vec![Act::Keep(loading); 20];
+    acts.push(Act::Keep(hello_stream()));
+    let server = Server::start(acts).await;
+    let mut model = server.model();
+    model.client.retries.away = Duration::from_secs(60);
+    model.client.retries.cap = Duration::from_millis(5);
+    let (send, mut receive) = unbounded_channel();
+    let request = ModelRequest {
+        messages: &[],
+        tools: &[],
+    };
+    let (reply, _) = model.reply(request, Some(&send)).await.unwrap();
+    assert_eq!(reply.text, "Hello 👋");
+    let Some(Delta::Waiting(text)) = receive.recv().await else {
+        panic!("no notice");
+    };
+    for part in [
+        "is not available: status 503",
+        "Loading model",
+        "trying again in",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_overflow_is_reported_with_the_sizes_of_prompt_and_window() {
+    let body = r#"{"error":{"code":400,"message":"request (9120 tokens) exceeds the available context size (8192 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":9120,"n_ctx":8192}}"#;
+    let server = Server::start(vec![Act::Keep(response("400 Bad Request", "", body))]).await;
+    let error = ask(&server.model()).await.unwrap_err();
+    insta::assert_snapshot!(error, @"the conversation is too long for the model: it has 9120 tokens, and the model's window has 8192. hint: use a model with a larger window, or ask for less at once");
+}
+
+#[tokio::test]
+async fn a_string_as_the_code_of_an_error_inside_a_stream_is_read() {
+    let event = |code: &str, message: &str| {
+        let data = format!(
+            "data: {{\"error\":{{\"message\":\"{message}\",\"type\":\"None\",\"param\":\"None\",\"code\":\"{code}\"}}}}\n\n"
+        );
+        Act::Keep(stream(&data) + STREAM_END)
+    };
+    let server = Server::start(vec![event("401", "litellm.AuthenticationError: bad key")]).await;
+    let error = ask(&server.model()).await.unwrap_err();
+    assert!(
+        matches!(error, LlmError::Unauthorized { status: 401, .. }),
+        "{error}"
+    );
+    assert_eq!(server.requests().len(), 1);
+    let server = Server::start(vec![event("400", "Invalid model name passed in model=x")]).await;
+    let error = ask(&server.model()).await.unwrap_err();
+    assert!(
+        matches!(error, LlmError::NotFound { status: 400, .. }),
+        "{error}"
+    );
+    assert_eq!(server.requests().len(), 1);
+    let server = Server::start(vec![event("503", "busy"), Act::Keep(hello_stream())]).await;
+    ask(&server.model()).await.unwrap();
 }
 
 #[tokio::test]

@@ -295,8 +295,14 @@ pub struct ModelConfig {
     pub first_byte_timeout_seconds: u64,
     /// Timeout between two parts of a reply, in seconds.
     pub idle_timeout_seconds: u64,
-    /// Tries of one call, including the first.
+    /// Tries of one call, including the first. A call whose replies break off ends after these.
     pub max_tries: u32,
+    /// How long a call is tried while the API cannot be reached, is overloaded or is loading (connect errors,
+    /// 429, 5xx), in seconds, even if that takes more than `max_tries`. After that the task is given back
+    /// without counting the attempt.
+    pub retry_seconds: u64,
+    /// How often a call that still waits for the first part of a reply is reported, in seconds.
+    pub waiting_notice_seconds: u64,
     /// US dollars for a million input tokens; used to compute costs.
     pub input_price: f64,
     /// US dollars for a million cached input tokens.
@@ -323,6 +329,8 @@ impl Default for ModelConfig {
             first_byte_timeout_seconds: 300,
             idle_timeout_seconds: 120,
             max_tries: 5,
+            retry_seconds: 300,
+            waiting_notice_seconds: 60,
             input_price: 0.0,
             cached_input_price: 0.0,
             output_price: 0.0,

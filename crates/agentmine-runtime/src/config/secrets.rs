@@ -110,6 +110,8 @@ impl Found {
             first_byte_timeout_seconds: _,
             idle_timeout_seconds: _,
             max_tries: _,
+            retry_seconds: _,
+            waiting_notice_seconds: _,
             input_price: _,
             cached_input_price: _,
             output_price: _,

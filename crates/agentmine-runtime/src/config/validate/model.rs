@@ -31,6 +31,11 @@ impl Rules<'_> {
         self.at_least("model.idle_timeout_seconds", model.idle_timeout_seconds, 1);
         self.at_least("model.max_tries", model.max_tries, 1);
         self.at_least(
+            "model.waiting_notice_seconds",
+            model.waiting_notice_seconds,
+            1,
+        );
+        self.at_least(
             "model.max_output_tokens",
             model.max_output_tokens.unwrap_or(1),
             1,
