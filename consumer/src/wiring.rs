@@ -72,6 +72,7 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
 /// are polled meanwhile.
 pub async fn connect(config: Config) -> Result<ConsumerDeps> {
     config.trackers.require_one()?;
+    config.require_a_tool()?;
     let trackers = agentmine_trackers::from_config(&config.trackers).context("trackers")?;
     let model = agentmine_llm::from_config(&config.model).context("model")?;
     let store = agentmine_store::connect(&config.store).await?;

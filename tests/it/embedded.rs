@@ -122,6 +122,24 @@ fn config_check_reports_what_keeps_a_fleet_from_starting() {
     }
 }
 
+#[test]
+fn config_check_refuses_a_fleet_whose_model_has_no_tool() {
+    let home = tempfile::tempdir().unwrap();
+    let check = |editor: bool| {
+        let tracker = "trackers: {local: {repository: ., issues: .}}";
+        let tools = format!("text_editor_mcp: {{enabled: {editor}}}");
+        std::fs::write(
+            home.path().join("config.yaml"),
+            format!("{tracker}\n{tools}\n"),
+        )
+        .unwrap();
+        text(&agentmine(home.path(), &["config", "check"]))
+    };
+    let refusal = "command_executor.enabled and text_editor_mcp.enabled are both false";
+    assert!(check(false).contains(refusal), "{}", check(false));
+    assert!(!check(true).contains(refusal), "{}", check(true));
+}
+
 #[tokio::test]
 async fn run_works_on_the_users_own_repository_with_a_configured_model() {
     let model = ScriptedModel::start(solves_demo()).await;

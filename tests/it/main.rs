@@ -13,6 +13,7 @@ mod failures;
 mod fleet_mcp;
 mod mcp;
 mod model_servers;
+mod output;
 mod people;
 mod rig;
 mod secrets;

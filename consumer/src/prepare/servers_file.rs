@@ -42,7 +42,7 @@ pub(super) async fn repository_file(
     if done.exit_code != 0 {
         return Ok(None);
     }
-    if done.truncated || done.stdout.len() > MAX_FILE {
+    if done.stdout.is_cut() || done.stdout.len() > MAX_FILE {
         ctx.note(&format!(
             "repository-configured MCP servers are not started: {PROJECT_FILE} is larger than {MAX_FILE} bytes"
         ))

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use agentmine_agent::ToolResult;
 use agentmine_llm::ToolSpec;
-use agentmine_process::truncate_middle;
 use agentmine_runtime::config::{CommandExecutor, Execution};
 use agentmine_sandbox::{Command, CommandResult, Sandbox, SandboxError};
 use agentmine_shell_policy::{BuiltinRules, Refusal, ShellCommand, ShellPolicy, ShellVerdict};
@@ -16,10 +15,10 @@ use serde_json::{Map, Value, json};
 use super::result::failed;
 use crate::error::SessionError;
 use crate::record::journal::millis;
-use crate::record::redact::Redactor;
+use crate::record::redact::{Outputs, Redactor};
 
-/// Maximum size in bytes of stdout and stderr together in the result returned to the model.
-const MAX_OUTPUT: usize = 48 * 1024;
+/// How to see the output that is left out of a result.
+const HOW: &str = "write the output to a file and show parts of it, or filter it";
 
 /// The command tool.
 pub(crate) struct CommandTool {
@@ -90,8 +89,7 @@ impl CommandTool {
     }
     }
 
-    /// Runs a command until it exits or reaches its time limit. Its output is redacted before it is
-    /// truncated. Dropping the future kills the process group.
+    /// Runs a command until it exits or reaches its time limit. Its output is redacted, then cut. Dropping the future kills the process group.
     pub(crate) async fn execute(
         &self,
         sandbox: &dyn Sandbox,
@@ -131,26 +129,26 @@ impl CommandTool {
             env: BTreeMap::new(),
             stdin: Vec::new(),
             timeout: Duration::from_secs_f64(seconds),
-            max_output: self.execution.max_output_size,
+            max_output: redactor.capture(self.execution.max_output_size),
         };
         match sandbox.run(command).await {
-            Ok(done) => Ok(tool_result(&done, seconds, redactor)),
+            Ok(done) => {
+                let max = self.execution.max_output_size;
+                let outputs = redactor.outputs(&done, max, HOW);
+                Ok(tool_result(&done, outputs, seconds))
+            }
             Err(SandboxError::Failed(reason)) => Ok(failed("command_failed", &reason)),
             Err(error) => Err(SessionError::SandboxGone(error.to_string())),
         }
     }
 }
 
-/// The result of a command for the model: its output is redacted, then truncated.
-fn tool_result(done: &CommandResult, time_limit: f64, redactor: &Redactor) -> ToolResult {
-    let shown = |output: &[u8], max| {
-        let text = String::from_utf8_lossy(output).into_owned();
-        truncate_middle(&redactor.redact(text), max)
-    };
+/// The result of a command for the model.
+fn tool_result(done: &CommandResult, outputs: Outputs, time_limit: f64) -> ToolResult {
     let mut result = json!({
         "exit_code": done.exit_code,
-        "stdout": shown(&done.stdout, MAX_OUTPUT / 2),
-        "stderr": shown(&done.stderr, MAX_OUTPUT / 3),
+        "stdout": outputs.stdout,
+        "stderr": outputs.stderr,
         "duration_ms": millis(done.duration),
     });
     if done.timed_out {

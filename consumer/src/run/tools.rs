@@ -14,7 +14,6 @@ use agentmine_domain::Usage;
 use agentmine_llm::{ToolCall, ToolSpec};
 use agentmine_mcp::config::Owner;
 use agentmine_mcp::{CallFault, McpError};
-use agentmine_process::truncate_middle;
 use agentmine_sandbox::Sandbox;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
@@ -28,9 +27,6 @@ use crate::record::checkpoint::Checkpoints;
 use crate::record::live::Progress;
 use crate::session::context::SessionContext;
 
-/// Maximum size in bytes of a built-in tool's result; a longer one keeps its head and tail. Results of
-/// MCP servers are limited by `mcp.max_output_size`.
-const MAX_RESULT: usize = 48 * 1024;
 /// Maximum total size in bytes of the names, descriptions and schemas sent with every request: about
 /// 32,000 tokens, a quarter of a common model's context. Servers themselves have no such limit.
 const MAX_SPECS: usize = 128 * 1024;
@@ -215,7 +211,7 @@ impl FleetTools<'_> {
                 let result = command
                     .execute(self.sandbox.as_ref(), arguments, &self.ctx.redactor)
                     .await?;
-                Ok((self.capped(result), Files::MaybeChanged))
+                Ok((result, Files::MaybeChanged))
             }
             (Route::Editor(command), _) => {
                 if let Some(command) = command {
@@ -227,7 +223,7 @@ impl FleetTools<'_> {
                 };
                 let editor = &self.ctx.deps.config.text_editor_mcp.mcp_server.name;
                 let result = self.call_server(editor, TEXT_EDITOR, arguments).await?;
-                Ok((self.capped(result), files))
+                Ok((result, files))
             }
             (Route::Server { server, tool }, _) => {
                 let files = if self.servers.in_sandbox(&server) {
@@ -279,12 +275,6 @@ impl FleetTools<'_> {
 
     fn redact(&self, text: String) -> String {
         self.ctx.redactor.redact(text)
-    }
-
-    /// Redacts before cutting: a secret that is cut in half would not be found.
-    fn capped(&self, mut result: ToolResult) -> ToolResult {
-        result.text = truncate_middle(&self.redact(result.text), MAX_RESULT);
-        result
     }
 
     /// Takes a checkpoint of the files after this call.

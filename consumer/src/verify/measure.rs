@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use agentmine_agent::{ChangedFile, Check, Facts, Gather, WebRequest, missing, placeholders};
 use agentmine_gateway::facts::BareRepo;
 use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, TrafficEvent};
-use agentmine_process::truncate_middle;
 use agentmine_sandbox::{SandboxRole, SandboxSpec};
 use async_trait::async_trait;
 
@@ -18,9 +17,10 @@ use crate::error::SessionError;
 use crate::prepare::workspace::{Workspace, output_tail};
 use crate::prepare::{Prepared, SETUP_TIMEOUT};
 use crate::record::journal::millis;
+use crate::record::redact::{Outputs, Redactor};
 use crate::session::context::SessionContext;
 
-/// Maximum size in bytes of a check's output; a longer one keeps its head and tail.
+/// Bytes of a check's output that are kept: whole lines of its start and its end.
 const CHECK_OUTPUT: usize = 6 * 1024;
 /// Installed or built files that the worker never commits, even if they are not ignored.
 const NEVER_COMMITTED: &str = "':(exclude,glob)**/node_modules/**' ':(exclude,glob)**/__pycache__/**' ':(exclude,glob)**/.venv/**' ':(exclude,glob)**/target/debug/**'";
@@ -188,19 +188,26 @@ impl Measurer<'_> {
             return Err(SessionError::BranchMoved);
         }
         let project = &self.prepared.project;
+        let redactor = &self.ctx.redactor;
+        let capture = redactor.capture(CHECK_OUTPUT);
         let mut checks = Vec::new();
         let begun = Instant::now();
         for line in &project.setup {
             let left = SETUP_TIMEOUT.saturating_sub(begun.elapsed());
-            let done = fresh.shell(line, left, CHECK_OUTPUT).await?;
+            let done = fresh.shell(line, left, capture).await?;
             if done.exit_code != 0 {
-                checks.push(as_check(&format!("set-up: {line}"), &done, project.guessed));
+                checks.push(as_check(
+                    &format!("set-up: {line}"),
+                    &done,
+                    project.guessed,
+                    redactor,
+                ));
             }
         }
         let limit = Duration::from_secs(self.ctx.deps.config.agent.check_timeout_seconds);
         for line in &project.checks {
-            let done = fresh.shell(line, limit, CHECK_OUTPUT).await?;
-            checks.push(as_check(line, &done, project.guessed));
+            let done = fresh.shell(line, limit, capture).await?;
+            checks.push(as_check(line, &done, project.guessed, redactor));
         }
         Ok(checks)
     }
@@ -236,16 +243,21 @@ fn web(gateway: &Gateway) -> Vec<WebRequest> {
     seen
 }
 
-fn as_check(line: &str, done: &agentmine_sandbox::CommandResult, guessed: bool) -> Check {
-    let mut output = String::from_utf8_lossy(&done.stdout).into_owned();
-    output.push_str(&String::from_utf8_lossy(&done.stderr));
+fn as_check(
+    line: &str,
+    done: &agentmine_sandbox::CommandResult,
+    guessed: bool,
+    redactor: &Redactor,
+) -> Check {
+    let Outputs { stdout, stderr } = redactor.outputs(done, CHECK_OUTPUT, "");
+    let mut output = stdout + &stderr;
     if done.timed_out {
         output.push_str("\nkilled: time limit exceeded");
     }
     Check {
         command: line.to_owned(),
         exit_code: done.exit_code,
-        output: truncate_middle(&output, CHECK_OUTPUT),
+        output,
         duration_ms: millis(done.duration),
         // The shell's exit codes for "cannot execute" and "not found".
         could_not_run: guessed && matches!(done.exit_code, 126 | 127),

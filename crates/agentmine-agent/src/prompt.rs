@@ -68,22 +68,31 @@ pub struct Brief {
 
 const MAX_BODY: usize = 64 * 1024;
 
-/// The system prompt: introduction, command tool, text editor with the git workflow, and rules, in the
-/// order that spec 000 §7.3 requires.
+/// The system prompt: introduction, command tool, text editor, git workflow, and rules, in the order that
+/// spec 000 §7.3 requires. Without the command tool it asks for no command: the worker commits and pushes.
 #[must_use]
 pub fn system_prompt(brief: &Brief) -> Prompt {
-    let mut sections = vec![include_str!("../prompts/system_prompt.txt").to_owned()];
+    let mut sections = Vec::new();
     if let Some(timeout) = brief.command_timeout {
+        sections.push(include_str!("../prompts/system_prompt.txt").to_owned());
         sections.push(
             include_str!("../prompts/system_prompt_command_executor.txt")
                 .replace("{timeout}", &timeout.to_string())
                 .replace("{denied}", &brief.denied_commands.join(", ")),
         );
+    } else {
+        sections.push(include_str!("../prompts/system_prompt_without_commands.txt").to_owned());
     }
     if brief.text_editor == TextEditor::Offered {
         sections.push(include_str!("../prompts/system_prompt_text_editor.txt").to_owned());
     }
-    sections.push(include_str!("../prompts/system_prompt_behavior_rules.txt").to_owned());
+    let rules = if brief.command_timeout.is_some() {
+        sections.push(include_str!("../prompts/system_prompt_git.txt").to_owned());
+        include_str!("../prompts/system_prompt_behavior_rules.txt")
+    } else {
+        include_str!("../prompts/system_prompt_behavior_rules_without_commands.txt")
+    };
+    sections.push(rules.to_owned());
     let text = sections
         .iter()
         .map(|s| s.trim_end())
@@ -114,8 +123,8 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
             "number" => text.push_str(&brief.number.to_string()),
             "repository" => text.push_str(&brief.repository),
             "author" => text.push_str(&brief.author),
-            "branch" => text.push_str(&brief.branch),
             "discussion" => text.push_str(&brief.discussion.section()),
+            "publish" => text.push_str(&publish(brief)),
             "body" => text.push_str(cap(&brief.body, MAX_BODY)),
             other => text.push_str(other),
         }
@@ -130,8 +139,21 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
 pub fn correction(why: &str) -> Prompt {
     Prompt::user(format!(
         "Your work was measured on the pushed commit. It is not done yet:\n\n{why}\n\n\
-             Continue: find the cause, fix it, commit and push. Then summarize what you changed."
+             Continue: find the cause, fix it, and publish it in the same way. Then summarize what you changed."
     ))
+}
+
+/// What the task says about the branch.
+fn publish(brief: &Brief) -> String {
+    let branch = &brief.branch;
+    match brief.command_timeout {
+        Some(_) => format!(
+            "Work on the branch `{branch}`. When you are done, your work must be committed and pushed to it."
+        ),
+        None => format!(
+            "When you reply without a tool call, your changes are committed and pushed to the branch `{branch}`."
+        ),
+    }
 }
 
 fn relocate(text: &str, workspace: &str) -> String {
@@ -203,6 +225,34 @@ mod tests {
         let message = system_prompt(&brief);
         assert!(!message.text.contains("text_editor"));
         assert!(!message.text.contains("command-executor_execute_command"));
+    }
+
+    #[test]
+    fn without_the_command_tool_no_command_is_asked_for() {
+        let mut brief = brief();
+        brief.command_timeout = None;
+        let text = system_prompt(&brief).text + &task_prompt(&brief).text;
+        for command in [
+            "git push",
+            "git status",
+            "git commit",
+            "`/workspace/tmp/`",
+            "Run the",
+            "must be committed",
+        ] {
+            assert!(!text.contains(command), "{command}: {text}");
+        }
+        assert!(text.contains("You cannot run commands."));
+        assert!(text.contains("committed and pushed to the branch `agentmine/issue-7-0a1b2c3d`"));
+        assert!(text.contains("## Text Editor Tool"));
+    }
+
+    #[test]
+    fn the_git_workflow_needs_no_text_editor() {
+        let mut brief = brief();
+        brief.text_editor = TextEditor::Absent;
+        let text = system_prompt(&brief).text;
+        assert!(text.contains("git push origin agentmine/issue-7-0a1b2c3d"));
     }
 
     #[test]

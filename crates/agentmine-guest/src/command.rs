@@ -10,7 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agentmine_guest::mux::MuxStream;
-use agentmine_guest::protocol::{GuestReply, RunDone, encode_json};
+use agentmine_guest::protocol::{GuestReply, OutputDone, RunDone, encode_json};
+use agentmine_process::Kept;
 use anyhow::anyhow;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::ChildStdin;
@@ -39,9 +40,8 @@ pub(crate) struct Order {
 #[derive(Debug, Default)]
 struct Outcome {
     exit_code: i32,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    truncated: bool,
+    stdout: Kept,
+    stderr: Kept,
     timed_out: bool,
 }
 
@@ -56,37 +56,50 @@ pub(crate) async fn run(mut stream: MuxStream, order: Order, state: &State) -> i
     let (reader, mut writer) = tokio::io::split(stream);
     let outcome = match spawn(&order, &cwd, state) {
         Ok(leader) => conduct(leader, reader, &order, state).await,
-        Err(outcome) => Some(outcome),
+        Err(outcome) => Some(*outcome),
     };
     let Some(outcome) = outcome else {
         return Ok(());
     };
     let done = RunDone {
         exit_code: outcome.exit_code,
-        stdout_len: outcome.stdout.len() as u64,
-        stderr_len: outcome.stderr.len() as u64,
-        truncated: outcome.truncated,
+        stdout: lengths(&outcome.stdout),
+        stderr: lengths(&outcome.stderr),
         timed_out: outcome.timed_out,
         duration_us: u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
     };
     let mut answer = encode_json(&GuestReply::Ok(done))?;
-    answer.extend(outcome.stdout);
-    answer.extend(outcome.stderr);
+    for output in [outcome.stdout, outcome.stderr] {
+        answer.extend(output.head);
+        answer.extend(output.tail);
+    }
     writer.write_all(&answer).await?;
     finish(&mut writer).await
 }
 
-fn spawn(order: &Order, cwd: &Path, state: &State) -> Result<Leader, Outcome> {
+fn lengths(output: &Kept) -> OutputDone {
+    OutputDone {
+        head_len: output.head.len() as u64,
+        left_out_bytes: output.left_out.bytes,
+        left_out_lines: output.left_out.lines,
+        tail_len: output.tail.len() as u64,
+    }
+}
+
+fn spawn(order: &Order, cwd: &Path, state: &State) -> Result<Leader, Box<Outcome>> {
     let mut env = state.env.clone();
     env.extend(order.env.iter().map(|(k, v)| (k.clone(), v.clone())));
     state.own.spawn(&order.argv, cwd, &env).map_err(|err| {
         let program = order.argv.first().map_or("", String::as_str);
         let missing = err.kind() == io::ErrorKind::NotFound;
-        Outcome {
+        Box::new(Outcome {
             exit_code: if missing { NOT_FOUND } else { NOT_EXECUTABLE },
-            stderr: format!("{program}: {err}\n").into_bytes(),
+            stderr: Kept {
+                head: format!("{program}: {err}\n").into_bytes(),
+                ..Kept::default()
+            },
             ..Outcome::default()
-        }
+        })
     })
 }
 
@@ -132,12 +145,10 @@ async fn conduct(
     let all = async { while filling.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(GRACE, all).await;
     filling.detach_all();
-    let (stdout, stderr) = (stdout.take(), stderr.take());
-    outcome.truncated = stdout.is_cut() || stderr.is_cut();
-    outcome.stdout = stdout.into_bytes();
-    outcome.stderr = stderr.into_bytes();
+    outcome.stdout = stdout.take().into_kept();
+    outcome.stderr = stderr.take().into_kept();
     if let Some(note) = note {
-        outcome.stderr.extend_from_slice(note.as_bytes());
+        outcome.stderr.tail.extend_from_slice(note.as_bytes());
     }
     Some(outcome)
 }

@@ -143,16 +143,27 @@ pub enum GuestReply<T> {
 pub struct RunDone {
     /// 128 + signal where a signal ended it; 124 on the time limit.
     pub exit_code: i32,
-    /// Bytes of stdout that follow.
-    pub stdout_len: u64,
-    /// Bytes of stderr that follow those.
-    pub stderr_len: u64,
-    /// Whether any output was truncated.
-    pub truncated: bool,
+    /// Stdout; its bytes follow.
+    pub stdout: OutputDone,
+    /// Stderr; its bytes follow those of stdout.
+    pub stderr: OutputDone,
     /// Whether it was killed because of its time limit.
     pub timed_out: bool,
     /// Microseconds from start to end.
     pub duration_us: u64,
+}
+
+/// What was kept of one output of a command.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputDone {
+    /// First bytes that follow.
+    pub head_len: u64,
+    /// Bytes that were left out after them.
+    pub left_out_bytes: u64,
+    /// Line ends among those.
+    pub left_out_lines: u64,
+    /// Last bytes that follow.
+    pub tail_len: u64,
 }
 
 /// A stdio program has started.

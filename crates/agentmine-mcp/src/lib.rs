@@ -34,6 +34,7 @@ pub use error::{CallFault, ConfigFault, McpError, ProcessFault};
 pub use launch::{Launched, Launcher, ServerProcess, ServerStream};
 pub use manager::{Catalog, Manager};
 pub use names::WireTable;
+pub use output::Redact;
 pub use process::{ALLOWED_ENV, WorkerLauncher};
 pub use server::{
     ClientRoots, Launchers, ManagerPolicy, Notice, NoticeKind, ServerState, ServerStatus, Watch,

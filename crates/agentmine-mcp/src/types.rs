@@ -126,7 +126,7 @@ pub struct McpLimits {
     /// Bytes of one line (or event) from the server. A longer one ends the connection. A JSON body over HTTP
     /// is limited to 16 MiB.
     pub max_line: usize,
-    /// Bytes of the text of one call: its start and its end are kept.
+    /// Bytes of the text of one call. A longer one is cut between lines: its start and its end are kept.
     pub max_output: usize,
 }
 

@@ -1,5 +1,6 @@
-//! The head and the tail of an output of any length, with the size of the cut between them.
+//! The head and the tail of an output of any length, and the size of what is left out between them.
 
+use crate::excerpt::{Excerpt, LeftOut};
 use crate::tail::Tail;
 
 /// Keeps the first and the last bytes of an output.
@@ -8,6 +9,19 @@ pub struct HeadTail {
     head: Vec<u8>,
     head_max: usize,
     tail: Tail,
+    /// Line ends in all that was pushed.
+    lines: u64,
+}
+
+/// What was kept of an output: its start, its end, and how much is missing between them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The first bytes.
+    pub head: Vec<u8>,
+    /// What follows them.
+    pub left_out: LeftOut,
+    /// The last bytes.
+    pub tail: Vec<u8>,
 }
 
 impl HeadTail {
@@ -18,39 +32,46 @@ impl HeadTail {
             head: Vec::new(),
             head_max: max.div_ceil(2),
             tail: Tail::new(max / 2),
+            lines: 0,
         }
     }
 
     /// Adds the next part of the output.
     pub fn push(&mut self, bytes: &[u8]) {
+        self.lines += line_ends(bytes);
         let room = self.head_max - self.head.len();
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
         self.head.extend_from_slice(first);
         self.tail.push(rest);
     }
 
-    /// Whether something was cut.
+    /// What was kept.
     #[must_use]
-    pub fn is_cut(&self) -> bool {
-        self.tail.dropped() > 0
-    }
-
-    /// The output. Where it was cut, a note says how many bytes are missing.
-    #[must_use]
-    pub fn into_bytes(mut self) -> Vec<u8> {
-        if self.is_cut() {
-            let note = note(self.tail.dropped());
-            self.head.extend_from_slice(note.as_bytes());
+    pub fn into_kept(self) -> Kept {
+        let tail = self.tail.to_vec();
+        let bytes = self.tail.dropped();
+        let kept = line_ends(&self.head) + line_ends(&tail);
+        Kept {
+            left_out: LeftOut {
+                bytes,
+                lines: self.lines.saturating_sub(kept),
+            },
+            head: self.head,
+            tail,
         }
-        self.head.extend(self.tail.to_vec());
-        self.head
     }
+}
 
+impl Kept {
     /// The output as text. Bytes that are not UTF-8, and characters that were cut, become `U+FFFD`.
     #[must_use]
-    pub fn into_text(self) -> String {
-        String::from_utf8_lossy(&self.into_bytes()).into_owned()
+    pub fn into_excerpt(self) -> Excerpt {
+        Excerpt::of_parts(&self.head, self.left_out, &self.tail)
     }
+}
+
+fn line_ends(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 /// Truncates a text in the middle: keeps at most `max` bytes of its head and tail, whole characters only. A
@@ -85,27 +106,35 @@ mod tests {
         let mut kept = HeadTail::new(10);
         kept.push(b"01234");
         kept.push(b"56789");
-        assert!(!kept.is_cut());
-        assert_eq!(kept.into_bytes(), b"0123456789");
+        let kept = kept.into_kept();
+        assert_eq!(kept.left_out, LeftOut::default());
+        assert_eq!(kept.into_excerpt().into_text(""), "0123456789");
     }
 
     #[test]
-    fn head_and_tail_are_kept_and_the_cut_is_stated() {
+    fn head_and_tail_are_kept_and_what_is_missing_is_counted() {
         let mut kept = HeadTail::new(4);
-        for byte in b'a'..=b'z' {
+        for byte in *b"abc\nefg\nij\n" {
             kept.push(&[byte]);
         }
-        assert_eq!(kept.into_bytes(), b"ab\n[... 22 bytes cut ...]\nyz");
-        let mut kept = HeadTail::new(4);
-        kept.push(b"abcdefghijklmnopqrstuvwxyz");
-        assert_eq!(kept.into_bytes(), b"ab\n[... 22 bytes cut ...]\nyz");
+        let kept = kept.into_kept();
+        let left_out = LeftOut { bytes: 7, lines: 2 };
+        let expected = Kept {
+            head: b"ab".to_vec(),
+            left_out,
+            tail: b"j\n".to_vec(),
+        };
+        assert_eq!(kept, expected);
+        let mut at_once = HeadTail::new(4);
+        at_once.push(b"abc\nefg\nij\n");
+        assert_eq!(at_once.into_kept(), expected);
     }
 
     #[test]
     fn character_between_head_and_tail_stays_whole_where_nothing_is_cut() {
         let mut kept = HeadTail::new(4);
         kept.push("aéz".as_bytes());
-        assert_eq!(kept.into_text(), "aéz");
+        assert_eq!(kept.into_kept().into_excerpt().into_text(""), "aéz");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Processes and their descendants on Linux, and the head and tail of what they write.
+//! Processes and their descendants on Linux, and excerpts of what they write.
 //!
 //! Guaranteed: a signal never reaches a later process that has the same pid ([`Process`]). Callers repeat the
 //! kill of a [`Family`] until nothing is left. There is no async code and no dependency but libc, since the
@@ -8,14 +8,16 @@
 //! at all if it has left its group and session, all its parents ended before the first look, and it has
 //! cleared its environment.
 
+mod excerpt;
 mod family;
 mod head_tail;
 mod process;
 mod spawner;
 mod tail;
 
+pub use excerpt::{Excerpt, LeftOut};
 pub use family::{Family, Mark};
-pub use head_tail::{HeadTail, truncate_middle};
+pub use head_tail::{HeadTail, Kept, truncate_middle};
 pub use process::{
     Process, become_subreaper, children, descendants, die_with_parent, exit_handle,
     kill_all_descendants, reap, signal_group,

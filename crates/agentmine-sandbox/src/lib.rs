@@ -32,7 +32,8 @@ pub use error::SandboxError;
 pub use local::LocalBackend;
 pub use role::SandboxRole;
 pub use sandbox::{
-    Command, CommandResult, GuestPorts, Outbound, Sandbox, Snapshot, StdioProgram, TunnelStream,
+    Command, CommandOutput, CommandResult, GuestPorts, Outbound, Sandbox, Snapshot, StdioProgram,
+    TunnelStream,
 };
 pub use stale::remove_stale;
 

@@ -1,9 +1,11 @@
 //! A running sandbox, as the worker uses it.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::time::Duration;
 
 use agentmine_guest::protocol::{OutboundKind, StdioEnd};
+use agentmine_process::{Excerpt, LeftOut};
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -31,16 +33,68 @@ pub struct Command {
 pub struct CommandResult {
     /// Exit code; 128 + signal number if a signal ended it; 124 at the time limit.
     pub exit_code: i32,
-    /// Captured output. The text itself says where it was truncated.
-    pub stdout: Vec<u8>,
-    /// Captured error output, likewise.
-    pub stderr: Vec<u8>,
-    /// Whether any output was truncated.
-    pub truncated: bool,
+    /// Captured output.
+    pub stdout: CommandOutput,
+    /// Captured error output.
+    pub stderr: CommandOutput,
     /// Whether the time limit ended it.
     pub timed_out: bool,
     /// How long it ran.
     pub duration: Duration,
+}
+
+/// What was captured of one output of a command: all of it, or its start and its end. As bytes it is the two
+/// without a gap; [`Self::excerpt`] knows what is missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CommandOutput {
+    bytes: Vec<u8>,
+    head_len: usize,
+    left_out: LeftOut,
+}
+
+impl CommandOutput {
+    /// The first bytes, what is missing after them, and the last bytes.
+    pub(crate) fn new(head: Vec<u8>, left_out: LeftOut, tail: &[u8]) -> Self {
+        let (head_len, mut bytes) = (head.len(), head);
+        bytes.extend_from_slice(tail);
+        Self {
+            bytes,
+            head_len,
+            left_out,
+        }
+    }
+
+    /// Whether something is missing.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.left_out.bytes > 0
+    }
+
+    /// The output as text.
+    #[must_use]
+    pub fn excerpt(&self) -> Excerpt {
+        let (head, tail) = self.bytes.split_at(self.head_len);
+        Excerpt::of_parts(head, self.left_out, tail)
+    }
+}
+
+/// An output that was captured whole.
+impl From<Vec<u8>> for CommandOutput {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self {
+            head_len: bytes.len(),
+            bytes,
+            left_out: LeftOut::default(),
+        }
+    }
+}
+
+impl Deref for CommandOutput {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// The bytes of one connection or program, in both directions.

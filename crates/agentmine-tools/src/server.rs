@@ -4,7 +4,7 @@
 //! one after another in the order in which they arrive: a handler never waits before its work is done, and the
 //! server runs on one thread.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use rmcp::ErrorData;
 use rmcp::handler::server::ServerHandler;
@@ -15,7 +15,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer, ServiceExt};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio_pipes;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::editor::{Editor, ToolReply};
 use crate::gate::{Full, Gate};
@@ -79,7 +79,7 @@ impl ServerHandler for TextEditorServer {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(vec![tool()]))
+        Ok(ListToolsResult::with_all_items(vec![DEFINITION.clone()]))
     }
 
     async fn call_tool(
@@ -125,58 +125,11 @@ fn into_result(reply: &ToolReply) -> CallToolResult {
     result
 }
 
-fn tool() -> Tool {
-    let schema = json!({
-        "type": "object",
-        "properties": {
-            "command": {
-                "type": "string",
-                "enum": COMMANDS,
-                "description": "view: show a file with line numbers, or a folder two levels deep. \
-                    create: create a new file; it must not exist. str_replace: replace the only \
-                    occurrence of old_str. insert: insert text after a line. undo_edit: undo the last \
-                    edit of this file."
-            },
-            "path": {
-                "type": "string",
-                "description": "File or folder, e.g. /workspace/project/src/main.py"
-            },
-            "view_range": {
-                "type": "array",
-                "items": {"type": "integer"},
-                "minItems": 2,
-                "maxItems": 2,
-                "description": "view, files only: [first line, last line], from 1; -1 as the last \
-                    line means the end of the file"
-            },
-            "file_text": {"type": "string", "description": "create: the content of the new file"},
-            "old_str": {
-                "type": "string",
-                "description": "str_replace: the exact text to replace, including whitespace; it \
-                    must occur exactly once"
-            },
-            "insert_line": {
-                "type": "integer",
-                "minimum": 0,
-                "description": "insert: the line after which to insert the text; 0 is the start of the \
-                    file"
-            },
-            "new_str": {
-                "type": "string",
-                "description": "str_replace: the new text; \"\" deletes old_str. insert: the text to \
-                    insert"
-            },
-            "insert_text": {"type": "string", "description": "insert: the same as new_str"}
-        },
-        "required": ["command", "path"]
-    });
-    let schema = match schema {
-        Value::Object(object) => object,
-        _ => JsonObject::new(),
-    };
-    Tool::new(
-        TOOL_NAME,
-        "View, create and edit text files in the workspace.",
-        schema,
-    )
-}
+/// The tool: name, description, schemas, annotations.
+static DEFINITION: LazyLock<Tool> = LazyLock::new(|| {
+    #[expect(
+        clippy::expect_used,
+        reason = "the definition is a constant of this crate, which the tests read"
+    )]
+    serde_json::from_str(include_str!("editor/tool.json")).expect("a tool's definition")
+});

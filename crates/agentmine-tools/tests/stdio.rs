@@ -298,3 +298,27 @@ fn failed_start_is_reported() {
     let output = Command::new(program).arg("--version").output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("mcp-server-text-editor "));
 }
+
+#[test]
+fn tool_describes_every_parameter_its_result_and_what_it_may_do() {
+    let root = tempfile::tempdir().unwrap();
+    let mut server = Server::start(root.path());
+    let tools = server.request("tools/list", json!({}));
+    let tool = &tools["result"]["tools"][0];
+    let commands = json!(["view", "create", "str_replace", "insert", "undo_edit"]);
+    let parameters = &tool["inputSchema"]["properties"];
+    assert_eq!(parameters["command"]["enum"], commands);
+    for schema in ["inputSchema", "outputSchema"] {
+        for (name, property) in tool[schema]["properties"].as_object().unwrap() {
+            let described = property["description"].as_str().unwrap_or_default();
+            assert!(!described.is_empty(), "{schema}: {name}");
+        }
+    }
+    assert_eq!(
+        tool["outputSchema"]["required"],
+        json!(["success", "message"])
+    );
+    assert_eq!(tool["annotations"]["readOnlyHint"], false);
+    assert_eq!(tool["annotations"]["destructiveHint"], true);
+    assert_eq!(tool["annotations"]["openWorldHint"], false);
+}

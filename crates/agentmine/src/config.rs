@@ -27,6 +27,9 @@ fn check(file: Option<PathBuf>) -> Result<Exit> {
     if let Err(error) = config.trackers.require_one() {
         faults.push(error.to_string());
     }
+    if let Err(error) = config.require_a_tool() {
+        faults.push(error.to_string());
+    }
     if let Err(error) = agentmine_trackers::from_config(&config.trackers) {
         faults.push(format!("trackers: {error}"));
     }

@@ -42,6 +42,7 @@ async fn main() -> anyhow::Result<()> {
         }),
         sampling: Some(Arc::new(Canned)),
         elicitation: Arc::new(Canned),
+        redact: None,
     };
     let client =
         Client::connect_http("conformance", &url.parse()?, &BTreeMap::new(), &options).await?;

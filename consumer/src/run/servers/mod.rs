@@ -27,7 +27,7 @@ use agentmine_mcp::{
     Catalog, ClientRoots, Launcher, Launchers, Manager, ManagerPolicy, McpError, McpLimits, Notice,
     NoticeKind, SamplingHandler, ServerState, ServerStatus, ToolOutput, WorkerLauncher,
 };
-use agentmine_runtime::config::Config;
+use agentmine_runtime::config::{Config, Secret};
 use agentmine_sandbox::SandboxError;
 use serde_json::Value;
 
@@ -41,6 +41,8 @@ use sampling::SessionSampling;
 
 /// The text editor's tool, which has a fixed name (spec 000 §3.2).
 pub(crate) const TEXT_EDITOR: &str = "text_editor";
+/// The variable in which the text editor finds the limit of its results.
+const MAX_OUTPUT: &str = "MCP_TEXT_EDITOR_MAX_OUTPUT";
 /// Maximum number of tools that model APIs accept in one request.
 pub(crate) const MAX_TOOLS: usize = 128;
 /// The editor is restarted once; after that the session continues without it (spec 000 §12.1.1).
@@ -159,6 +161,10 @@ impl Servers {
                 sandbox: vec![(format!("file://{project}"), "project".into())],
             },
             sampling: hook,
+            redact: Some(Arc::new({
+                let redactor = Arc::clone(&ctx.redactor);
+                move |text| redactor.redact(text)
+            })),
             ..ManagerPolicy::default()
         };
         let launchers = Launchers {
@@ -378,6 +384,7 @@ fn fixed(config: &Config) -> Vec<(String, String, String)> {
 /// The text editor as a server in the sandbox (spec 000 §4.2).
 fn editor(config: &Config) -> ServerConfig {
     let server = &config.text_editor_mcp.mcp_server;
+    let max_output = config.mcp.max_output_size.to_string();
     ServerConfig {
         name: server.name.clone(),
         origin: Origin {
@@ -387,7 +394,7 @@ fn editor(config: &Config) -> ServerConfig {
         },
         transport: Transport::Stdio {
             command: server.command.clone(),
-            env: Default::default(),
+            env: [(MAX_OUTPUT.into(), Secret::new(max_output))].into(),
             place: Place::Sandbox,
         },
         enabled: true,

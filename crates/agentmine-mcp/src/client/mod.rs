@@ -37,6 +37,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use url::Url;
 
+use crate::output::Shown;
 use crate::text::shortened;
 use crate::{CallFault, Era, Greeting, McpError, Offer, Tool, ToolOutput, lock, output};
 use connection::Shared;
@@ -57,6 +58,7 @@ pub struct Client {
     greeting: Greeting,
     capabilities: ServerCapabilities,
     requests: Requests,
+    shown: Shown,
 }
 
 impl Client {
@@ -171,6 +173,10 @@ impl Client {
             greeting,
             capabilities,
             requests,
+            shown: Shown {
+                max: options.limits.max_output,
+                redact: options.redact.clone(),
+            },
         })
     }
 
@@ -240,9 +246,13 @@ impl Client {
             }
         };
         let params = [("name", json!(tool.name)), ("arguments", arguments)];
-        self.ask("tools/call", &tool.name, params, &options, |result, max| {
-            output::of_result(result, tool.output_schema.as_ref(), max)
-        })
+        self.ask(
+            "tools/call",
+            &tool.name,
+            params,
+            &options,
+            |result, shown| output::of_result(result, tool.output_schema.as_ref(), shown),
+        )
         .await
     }
 
@@ -297,19 +307,18 @@ impl Client {
         what: &str,
         params: [(&str, Value); N],
         options: &CallOptions,
-        read: impl FnOnce(&Value, usize) -> Option<ToolOutput>,
+        read: impl FnOnce(&Value, &Shown) -> Option<ToolOutput>,
     ) -> Result<ToolOutput, McpError> {
         let params = params.into_iter();
         let params = params.map(|(key, value)| (key.to_owned(), value)).collect();
-        let max = self.requests.limits.max_output;
         match self.requests.converse(method, params, options).await {
-            Ok(Reply::Result(result)) => read(&result, max).ok_or_else(|| {
+            Ok(Reply::Result(result)) => read(&result, &self.shown).ok_or_else(|| {
                 let what = shortened(what);
                 self.broken(format!(
                     "its answer to {method} of {what:?} is not a result"
                 ))
             }),
-            Ok(Reply::Refused(error)) => Ok(output::of_refusal(&error, max)),
+            Ok(Reply::Refused(error)) => Ok(output::of_refusal(&error, &self.shown)),
             Err(NoReply::Broken(detail)) => Err(self.broken(detail)),
             Err(NoReply::Late(after)) => Err(McpError::ToolExecution {
                 server: self.server().to_owned(),

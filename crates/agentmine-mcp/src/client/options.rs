@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::ask::{Declining, Elicitation, SamplingHandler};
 use crate::config::Capabilities;
-use crate::{Era, McpLimits};
+use crate::{Era, McpLimits, Redact};
 
 /// How a connection is made.
 #[derive(Clone)]
@@ -24,6 +24,8 @@ pub struct ConnectOptions {
     pub sampling: Option<Arc<dyn SamplingHandler>>,
     /// Answers the server's questions.
     pub elicitation: Arc<dyn Elicitation>,
+    /// Removes secrets from results before they are cut.
+    pub redact: Option<Redact>,
 }
 
 impl Default for ConnectOptions {
@@ -35,6 +37,7 @@ impl Default for ConnectOptions {
             era: None,
             sampling: None,
             elicitation: Arc::new(Declining),
+            redact: None,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The results of a server as text. Every kind of content has one form, and the whole is capped.
+//! The results of a server as text. Every kind of content has one form. The whole is redacted, then cut
+//! once, between lines ([`Shown`]); JSON is cut within its texts, so that it stays JSON.
 //!
 //! - Text is unchanged. Images, audio and other bytes are described, never included:
 //!   `[image: image/png, 6 bytes, not shown]`.
@@ -9,8 +10,8 @@
 //! - A refusal by the server is `{"status":"error","error":{"code":…,"message":…}}` with the server's code.
 
 mod check;
+mod shown;
 
-use agentmine_process::truncate_middle;
 use rmcp::ErrorData;
 use serde_json::{Value, json};
 
@@ -18,9 +19,15 @@ use crate::ToolOutput;
 use crate::text::{MAX_WORDS, shortened};
 
 pub(crate) use check::usable;
+pub use shown::Redact;
+pub(crate) use shown::Shown;
 
 /// A tool's result, checked against its `outputSchema`. `None` if it is not a tool's result.
-pub(crate) fn of_result(result: &Value, schema: Option<&Value>, max: usize) -> Option<ToolOutput> {
+pub(crate) fn of_result(
+    result: &Value,
+    schema: Option<&Value>,
+    shown: &Shown,
+) -> Option<ToolOutput> {
     let result = result.as_object()?;
     let is = |key: &str| result.get(key).filter(|value| !value.is_null());
     if is("resultType").and_then(Value::as_str) == Some("task") {
@@ -37,19 +44,20 @@ pub(crate) fn of_result(result: &Value, schema: Option<&Value>, max: usize) -> O
     if !result.is_empty() && !known.iter().any(|key| result.contains_key(*key)) {
         return None;
     }
-    let mut parts: Vec<String> = content.iter().map(block).collect();
-    // A server that returns both returns the same in both.
-    let has_text = content.iter().any(|block| block["type"] == "text");
-    let json = structured.map(Value::to_string);
-    let small = json.as_ref().is_some_and(|json| json.len() <= max);
-    if let (Some(json), false) = (json, has_text) {
-        parts.push(json);
-    }
-    if parts.is_empty() {
-        parts.push("(the tool returned nothing)".to_owned());
-    }
     let is_error = is("isError").and_then(Value::as_bool) == Some(true);
-    let mut text = truncate_middle(&parts.join("\n"), max);
+    let mut text = match (content, structured) {
+        ([], Some(value)) => shown.json(value, &value.to_string()),
+        // A server that returns both returns the same in both.
+        ([only], Some(value)) if is_json_of(only, value) => {
+            shown.json(value, text_of(only, "text", ""))
+        }
+        (_, Some(value)) if content.iter().all(|block| block["type"] != "text") => {
+            let json = value.to_string();
+            shown.text(content.iter().map(block).chain([json]))
+        }
+        ([], None) => "(the tool returned nothing)".to_owned(),
+        _ => shown.text(content.iter().map(block)),
+    };
     if let Some(schema) = schema.filter(|_| !is_error)
         && let Some(note) = check::note(schema, structured)
     {
@@ -59,23 +67,31 @@ pub(crate) fn of_result(result: &Value, schema: Option<&Value>, max: usize) -> O
     Some(ToolOutput {
         text,
         is_error,
-        structured: structured.filter(|_| small).cloned(),
+        structured: structured
+            .filter(|value| shown.has_room_for(value))
+            .map(|value| shown.redacted(value.clone())),
     })
 }
 
+fn is_json_of(block: &Value, value: &Value) -> bool {
+    let text = text_of(block, "text", "");
+    block["type"] == "text"
+        && text.starts_with(['{', '['])
+        && serde_json::from_str::<Value>(text).is_ok_and(|parsed| parsed == *value)
+}
+
 /// The content of a resource.
-pub(crate) fn of_resource(result: &Value, max: usize) -> Option<ToolOutput> {
+pub(crate) fn of_resource(result: &Value, shown: &Shown) -> Option<ToolOutput> {
     let contents = result.get("contents")?.as_array()?;
-    let text = match contents.as_slice() {
+    Some(plain(match contents.as_slice() {
         [] => "(the resource is empty)".to_owned(),
-        [only] if only["text"].is_string() => text_of(only, "text", "").to_owned(),
-        several => several.iter().map(resource).collect::<Vec<_>>().join("\n"),
-    };
-    Some(plain(&text, max))
+        [only] if only["text"].is_string() => shown.text([text_of(only, "text", "").to_owned()]),
+        several => shown.text(several.iter().map(resource)),
+    }))
 }
 
 /// A prompt's messages, each after its role.
-pub(crate) fn of_prompt(result: &Value, max: usize) -> Option<ToolOutput> {
+pub(crate) fn of_prompt(result: &Value, shown: &Shown) -> Option<ToolOutput> {
     let messages = result.get("messages")?.as_array()?;
     let mut parts = Vec::new();
     for message in messages {
@@ -90,30 +106,27 @@ pub(crate) fn of_prompt(result: &Value, max: usize) -> Option<ToolOutput> {
     if parts.is_empty() {
         parts.push("(the prompt is empty)".to_owned());
     }
-    Some(plain(&parts.join("\n\n"), max))
+    Some(plain(shown.text([parts.join("\n\n")])))
 }
 
 /// The server refused the call itself: an unknown tool, or wrong arguments.
-pub(crate) fn of_refusal(error: &ErrorData, max: usize) -> ToolOutput {
-    // Escaped, a character can take six bytes.
-    let mut message = truncate_middle(&error.message, max);
-    if Value::from(message.as_str()).to_string().len() > max.saturating_add(MAX_WORDS) {
-        message = truncate_middle(&error.message, max / 6);
-    }
-    let mut details = json!({"code": error.code.0, "message": message});
+pub(crate) fn of_refusal(error: &ErrorData, shown: &Shown) -> ToolOutput {
+    let mut details = json!({"code": error.code.0, "message": error.message});
     let data = error.data.as_ref();
     if let Some(data) = data.filter(|data| data.to_string().len() <= MAX_WORDS) {
         details["data"] = data.clone();
     }
-    error_of(&details)
+    let refusal = json!({"status": "error", "error": details});
+    ToolOutput {
+        text: shown.json(&refusal, &refusal.to_string()),
+        is_error: true,
+        structured: None,
+    }
 }
 
 /// Our own refusal of a call, in the same form.
 pub(crate) fn refused(code: i64, message: &str) -> ToolOutput {
-    error_of(&json!({"code": code, "message": message}))
-}
-
-fn error_of(error: &Value) -> ToolOutput {
+    let error = json!({"code": code, "message": message});
     ToolOutput {
         text: json!({"status": "error", "error": error}).to_string(),
         is_error: true,
@@ -121,9 +134,9 @@ fn error_of(error: &Value) -> ToolOutput {
     }
 }
 
-fn plain(text: &str, max: usize) -> ToolOutput {
+fn plain(text: String) -> ToolOutput {
     ToolOutput {
-        text: truncate_middle(text, max),
+        text,
         is_error: false,
         structured: None,
     }

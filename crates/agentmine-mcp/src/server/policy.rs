@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentmine_runtime::config::ChangedDescriptions;
 
 use crate::config::{Place, ServerConfig};
-use crate::{ConnectOptions, Declining, Elicitation, Launcher, McpLimits, SamplingHandler};
+use crate::{ConnectOptions, Declining, Elicitation, Launcher, McpLimits, Redact, SamplingHandler};
 
 /// The policy of a manager.
 #[derive(Clone)]
@@ -28,6 +28,8 @@ pub struct ManagerPolicy {
     pub sampling: Option<Arc<dyn SamplingHandler>>,
     /// Answers the servers' questions.
     pub elicitation: Arc<dyn Elicitation>,
+    /// Removes secrets from results before they are cut. `None`: nothing is secret.
+    pub redact: Option<Redact>,
     /// Whether servers are restarted when the file of their program changes.
     pub watch: Watch,
 }
@@ -43,6 +45,7 @@ impl Default for ManagerPolicy {
             roots: ClientRoots::default(),
             sampling: None,
             elicitation: Arc::new(Declining),
+            redact: None,
             watch: Watch::Executables,
         }
     }
@@ -63,6 +66,7 @@ impl ManagerPolicy {
             era: None,
             sampling: self.sampling.clone(),
             elicitation: self.elicitation.clone(),
+            redact: self.redact.clone(),
         }
     }
 }

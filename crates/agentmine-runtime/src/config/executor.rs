@@ -228,7 +228,9 @@ impl Default for CloneOptions {
 pub struct Execution {
     /// Timeout of one command, in seconds. `EXECUTOR_TIMEOUT` overrides.
     pub timeout_seconds: u64,
-    /// Bytes that are kept of stdout and of stderr each.
+    /// Bytes of stdout and stderr together that the model gets of one command: whole lines of the start
+    /// and of the end, with a note of what is left out. The specification's default of 1,048,576 would
+    /// fill the context of most models with one command.
     pub max_output_size: usize,
     /// Programs that the model may not run (not a key of the specification, which lists them in §6.3).
     pub denied_commands: Vec<String>,
@@ -238,7 +240,7 @@ impl Default for Execution {
     fn default() -> Self {
         Self {
             timeout_seconds: 1800,
-            max_output_size: 1_048_576,
+            max_output_size: 49_152,
             denied_commands: [
                 "sudo",
                 "su",

@@ -55,6 +55,21 @@ impl Config {
         self.mcp.complete(home);
         self
     }
+
+    /// Checks that the model has a tool to change files with; other commands work without one.
+    ///
+    /// # Errors
+    /// Returns [`Exit::Config`] with a hint if both tools are off.
+    pub fn require_a_tool(&self) -> Result<(), Failure> {
+        if self.command_executor.enabled || self.text_editor_mcp.enabled {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Exit::Config,
+            "command_executor.enabled and text_editor_mcp.enabled are both false, so the model could change nothing; expected at least one of them",
+        )
+        .hint("remove `text_editor_mcp: {enabled: false}`, or set `command_executor: {enabled: true}`; the variables TEXT_EDITOR_MCP_ENABLED and COMMAND_EXECUTOR_ENABLED override both"))
+    }
 }
 
 /// The trackers to scan. A producer and a consumer need at least one.

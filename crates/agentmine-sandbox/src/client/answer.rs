@@ -4,12 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use agentmine_guest::protocol::{
-    Bytes, GuestReply, MAX_NOTE, MAX_REPLY, RunDone, SnapshotDone, read_exactly, read_json,
+    Bytes, GuestReply, MAX_NOTE, MAX_REPLY, OutputDone, RunDone, SnapshotDone, read_exactly,
+    read_json,
 };
+use agentmine_process::LeftOut;
 use serde::de::DeserializeOwned;
 use tokio::io::AsyncRead;
 
-use crate::sandbox::{CommandResult, Snapshot};
+use crate::sandbox::{CommandOutput, CommandResult, Snapshot};
 
 /// One frame: the value, or why the guest could not do it.
 pub(super) async fn reply<T: DeserializeOwned>(
@@ -31,18 +33,31 @@ pub(super) async fn run_answer(
         Ok(done) => done,
         Err(why) => return Ok(Err(why)),
     };
-    // The text may contain two notes: the truncation, and why the command was killed.
-    let most = max_output.saturating_add(2 * MAX_NOTE);
-    let stdout = limited(&mut reader, done.stdout_len, most).await?;
-    let stderr = limited(&mut reader, done.stderr_len, most.max(MAX_REPLY)).await?;
+    let stdout = output(&mut reader, done.stdout, max_output).await?;
+    // Stderr may end with why the command was killed, or be why it was not started.
+    let most = max_output.saturating_add(MAX_NOTE).max(MAX_REPLY);
+    let stderr = output(&mut reader, done.stderr, most).await?;
     Ok(Ok(CommandResult {
         exit_code: done.exit_code,
         stdout,
         stderr,
-        truncated: done.truncated,
         timed_out: done.timed_out,
         duration: Duration::from_micros(done.duration_us),
     }))
+}
+
+async fn output(
+    reader: &mut (impl AsyncRead + Unpin),
+    done: OutputDone,
+    max: usize,
+) -> io::Result<CommandOutput> {
+    let head = limited(reader, done.head_len, max).await?;
+    let tail = limited(reader, done.tail_len, max - head.len()).await?;
+    let left_out = LeftOut {
+        bytes: done.left_out_bytes,
+        lines: done.left_out_lines,
+    };
+    Ok(CommandOutput::new(head, left_out, &tail))
 }
 
 pub(super) async fn bytes_answer(
@@ -119,19 +134,22 @@ mod tests {
     async fn more_output_than_requested_is_refused_unread() {
         let mut done = RunDone {
             exit_code: 0,
-            stdout_len: u64::MAX,
-            stderr_len: 0,
-            truncated: false,
+            stdout: OutputDone {
+                head_len: 60,
+                tail_len: u64::MAX,
+                ..OutputDone::default()
+            },
+            stderr: OutputDone::default(),
             timed_out: false,
             duration_us: 1,
         };
-        let bytes = frame(&done, b"").await;
+        let bytes = frame(&done, &[b'x'; 60]).await;
         let err = run_answer(bytes.as_slice(), 100).await.unwrap_err();
         assert_eq!(err.kind(), io::ErrorKind::InvalidData);
-        done.stdout_len = 2;
+        (done.stdout.head_len, done.stdout.tail_len) = (1, 1);
         let bytes = frame(&done, b"ok").await;
         let result = run_answer(bytes.as_slice(), 100).await.unwrap().unwrap();
-        assert_eq!(result.stdout, b"ok");
+        assert_eq!(*result.stdout, *b"ok");
     }
 
     #[tokio::test]

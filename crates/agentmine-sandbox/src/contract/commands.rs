@@ -18,7 +18,7 @@ async fn a_command_returns_its_exit_code_and_both_outputs(bench: Bench) {
     let sandbox = bench.start().await;
     let result = sandbox.shell("echo out; echo err >&2; exit 7").await;
     assert_eq!(
-        (result.exit_code, result.timed_out, result.truncated),
+        (result.exit_code, result.timed_out, result.stdout.is_cut()),
         (7, false, false)
     );
     assert_eq!(
@@ -34,17 +34,22 @@ async fn a_long_output_keeps_head_and_tail_and_marks_the_cut(bench: Bench) {
     let mut command = shell("seq 1 1000000; seq 1 100000 >&2");
     command.max_output = 1000;
     let result = sandbox.run(command).await.unwrap();
-    assert!(result.truncated);
-    for (output, last) in [(result.stdout, "1000000\n"), (result.stderr, "100000\n")] {
-        let output = text(&output);
+    for (output, last) in [(result.stdout, 1_000_000), (result.stderr, 100_000)] {
+        assert!(output.is_cut());
+        let all: usize = (1..=last).map(|n: u32| n.to_string().len() + 1).sum();
+        let output = output.excerpt().fit(1000).into_text("");
+        let (head, rest) = output.split_once("[... ").unwrap();
+        let (note, tail) = rest.split_once(" left out ...]\n").unwrap();
+        assert!(head.starts_with("1\n2\n3\n"), "{output}");
+        assert!(tail.ends_with(&format!("{last}\n")), "{output}");
+        let (bytes, lines) = note.split_once(" bytes, ").unwrap();
+        let kept = head.len() + tail.len();
+        assert!(kept <= 1000);
+        assert_eq!(bytes.parse(), Ok(all - kept));
+        let missing = last as usize - head.lines().count() - tail.lines().count();
         assert!(
-            output.starts_with("1\n2\n3\n") && output.ends_with(last),
-            "{output}"
-        );
-        assert!(
-            output.contains("bytes cut ...]") && output.len() < 1100,
-            "{}",
-            output.len()
+            lines.starts_with(&missing.to_string()),
+            "{lines}, {missing}"
         );
     }
     sandbox.remove().await.unwrap();

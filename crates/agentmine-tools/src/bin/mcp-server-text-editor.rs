@@ -9,7 +9,10 @@ use agentmine_tools::{Editor, TextEditorServer};
 
 const USAGE: &str = "usage: mcp-server-text-editor [--root DIR]\n\
     An MCP server over stdin and stdout with one tool, text_editor, for files under DIR\n\
-    (default /workspace). Relative paths start at DIR/project where it exists, else at DIR.\n";
+    (default /workspace). Relative paths start at DIR/project where it exists, else at DIR.\n\
+    MCP_TEXT_EDITOR_MAX_OUTPUT in the environment limits the bytes of a result (default 49152).\n";
+/// The variable of the limit.
+const MAX_OUTPUT: &str = "MCP_TEXT_EDITOR_MAX_OUTPUT";
 
 enum Invocation {
     Serve { root: PathBuf },
@@ -38,7 +41,14 @@ fn main() -> ExitCode {
 
 /// One thread: calls are then carried out in the order in which they arrive.
 fn serve(root: PathBuf) -> anyhow::Result<()> {
-    let server = TextEditorServer::new(Editor::open(root)?);
+    let mut editor = Editor::open(root)?;
+    if let Ok(bytes) = std::env::var(MAX_OUTPUT) {
+        let bytes = bytes.parse().map_err(|_| {
+            anyhow::anyhow!("{MAX_OUTPUT} is {bytes:?}, expected a number of bytes")
+        })?;
+        editor = editor.with_max_reply(bytes);
+    }
+    let server = TextEditorServer::new(editor);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

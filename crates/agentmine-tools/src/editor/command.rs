@@ -1,7 +1,7 @@
 //! Parses the arguments of a call into a [`Command`].
 //!
-//! Models fill unused parameters with `null` and write integers as `5.0` or `"5"`: both are accepted. Every
-//! other fault is an error that says what was expected.
+//! Models fill unused parameters with `null` and write integers as `5.0`: both are accepted. Every other
+//! fault, such as a number in quotes, is an error that says what was expected.
 
 use serde_json::{Map, Value};
 
@@ -133,7 +133,10 @@ impl<'a> Arguments<'a> {
     fn integer(&self, name: &str) -> Result<Option<i64>, EditError> {
         self.get(name)
             .map(|value| {
-                integer(value).ok_or_else(|| refuse(&format!("{name} must be an integer")))
+                integer(value).ok_or_else(|| {
+                    let seen = json_kind(value);
+                    refuse(&format!("{name} must be an integer such as 5, not {seen}"))
+                })
             })
             .transpose()
     }
@@ -149,8 +152,7 @@ impl<'a> Arguments<'a> {
             ))
         };
         let items = match value {
-            Value::Array(items) => items.clone(),
-            Value::String(text) => serde_json::from_str(text).map_err(|_| expected())?,
+            Value::Array(items) => items,
             _ => return Err(expected()),
         };
         let [first, last] = items.as_slice() else {
@@ -180,7 +182,6 @@ fn integer(value: &Value) -> Option<i64> {
             let whole = float.fract() == 0.0 && float.abs() < 9e15;
             whole.then_some(float as i64)
         }),
-        Value::String(text) => text.trim().parse().ok(),
         _ => None,
     }
 }

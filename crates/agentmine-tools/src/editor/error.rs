@@ -23,10 +23,7 @@ pub enum EditError {
     )]
     NotFound(String),
     /// `create` on something that exists.
-    #[error(
-        "{0} already exists: change it with str_replace or insert, or create another path \
-         (to replace the whole file, remove it with a shell command first)"
-    )]
+    #[error("{0} already exists: change it with str_replace or insert, or create another path")]
     Exists(String),
     /// A folder where a file is needed.
     #[error("{0} is a folder: give the path of a file, or list the folder with view")]
@@ -41,7 +38,7 @@ pub enum EditError {
     },
     /// More than [`MAX_FILE`] bytes.
     #[error(
-        "{path} is, or would become, larger than {} MiB: use shell commands such as head, sed or grep instead",
+        "{path} is, or would become, larger than {} MiB, the limit of this editor: if you can run commands, use head, sed or grep",
         MAX_FILE / (1024 * 1024)
     )]
     TooLarge {
@@ -55,7 +52,7 @@ pub enum EditError {
     #[error("{0}")]
     CannotUndo(String),
     /// The file system refused.
-    #[error("{path}: {source}: check the path and its permissions with a shell command (ls -l)")]
+    #[error("{path}: {source}: check the path by viewing its folder")]
     Io {
         /// As given.
         path: String,

@@ -29,8 +29,12 @@ pub use error::{EditError, MAX_FILE};
 use history::{Before, Change, Fingerprint, History};
 use workspace::{Base, FileAt, What, Workspace};
 
-/// How many bytes of a file one view shows.
-const MAX_VIEW: usize = 64 * 1024;
+/// How many bytes a reply has at most, as JSON, unless the client wants another limit.
+const MAX_REPLY: usize = 48 * 1024;
+/// Bytes of a reply without its content, the path and notes included.
+const FRAME: usize = 512;
+/// Bytes of content that are always there, however small the limit.
+const MIN_CONTENT: usize = 256;
 /// How many bytes around an edit are shown, and how many lines of context on both sides.
 const MAX_SNIPPET: usize = 4 * 1024;
 const SNIPPET_CONTEXT: usize = 4;
@@ -72,6 +76,7 @@ impl ToolReply {
 pub struct Editor {
     workspace: Workspace,
     history: History,
+    max_reply: usize,
 }
 
 impl Editor {
@@ -96,7 +101,22 @@ impl Editor {
         Ok(Self {
             workspace: Workspace::open(root, base)?,
             history: History::default(),
+            max_reply: MAX_REPLY,
         })
+    }
+
+    /// Limits replies to `bytes`, as JSON. Content that is longer is cut between lines, and a note says what is
+    /// left out and how to see it.
+    #[must_use]
+    pub fn with_max_reply(mut self, bytes: usize) -> Self {
+        self.max_reply = bytes;
+        self
+    }
+
+    /// Bytes of content in a reply about this path.
+    fn room(&self, path: &str) -> usize {
+        let frame = FRAME + 2 * text::quoted_len(path);
+        self.max_reply.saturating_sub(frame).max(MIN_CONTENT)
     }
 
     /// Runs one call, with its arguments as the model wrote them.
@@ -122,10 +142,9 @@ impl Editor {
             ))),
             What::Directory(dir) => {
                 let listing = listing::list(&dir).map_err(|source| EditError::io(path, source))?;
-                let message = format!("{path}: {}", listing.summary);
-                Ok(ToolReply::done(message, Some(listing.text)))
+                Ok(view_folder(path, &listing, self.room(path)))
             }
-            What::File(file) => view_file(path, &file.read(path)?.bytes, range),
+            What::File(file) => view_file(path, &file.read(path)?.bytes, range, self.room(path)),
             other => Err(unusable(path, other)),
         }
     }
@@ -188,16 +207,15 @@ impl Editor {
         let found = self.workspace.resolve(path)?;
         let Some(change) = self.history.last(&found.key) else {
             return Err(EditError::CannotUndo(format!(
-                "there is no edit of {path} left to undo: use git (git diff, git checkout) to go \
-                 further back"
+                "there is no edit of {path} left to undo: to go further back, write the earlier text \
+                 with str_replace"
             )));
         };
         let file = match found.what {
             What::File(file) => file,
             What::Missing(_) => {
                 return Err(EditError::CannotUndo(format!(
-                    "{path} was removed by something else since its last edit: create it again, or \
-                     restore it with git"
+                    "{path} was removed by something else since its last edit: create it again"
                 )));
             }
             other => return Err(unusable(path, other)),
@@ -255,12 +273,31 @@ impl Editor {
         });
         let first = edit.first_line.saturating_sub(SNIPPET_CONTEXT).max(1);
         let last = edit.first_line + edit.lines.saturating_sub(1) + SNIPPET_CONTEXT;
-        let snippet = text::numbered(&edit.bytes, first, last, MAX_SNIPPET);
+        let snippet = text::numbered(&edit.bytes, first, last, MAX_SNIPPET.min(self.room(path)));
         Ok(ToolReply::done(message, Some(snippet.text)))
     }
 }
 
-fn view_file(path: &str, bytes: &[u8], range: Option<Range>) -> Result<ToolReply, EditError> {
+fn view_folder(path: &str, listing: &listing::Listing, room: usize) -> ToolReply {
+    let (head, rest) = text::head_within(&listing.text, room);
+    let (mut content, mut message) = (head.to_owned(), format!("{path}: {}", listing.summary));
+    if !rest.is_empty() {
+        let (bytes, lines) = (rest.len(), rest.lines().count());
+        let note = format!(
+            "{bytes} bytes, {lines} lines left out: see them by viewing one of its folders"
+        );
+        content.push_str(&format!("[... {note} ...]\n"));
+        message.push_str(&format!("; {note}"));
+    }
+    ToolReply::done(message, Some(content))
+}
+
+fn view_file(
+    path: &str,
+    bytes: &[u8],
+    range: Option<Range>,
+    room: usize,
+) -> Result<ToolReply, EditError> {
     let lines = text::line_count(bytes);
     let (first, last) = match range {
         None => (1, lines),
@@ -277,16 +314,19 @@ fn view_file(path: &str, bytes: &[u8], range: Option<Range>) -> Result<ToolReply
             (first, last)
         }
     };
-    let mut view = text::numbered(bytes, first, last, MAX_VIEW);
+    let mut view = text::numbered(bytes, first, last, room);
     let mut message = if lines == 0 {
         format!("{path} is an empty file")
     } else {
         format!("{path}: lines {first} to {} of {lines}", view.last)
     };
     if view.last < last {
-        let next = view.last + 1;
-        let note = format!("truncated: see the rest with view_range [{next}, {last}]");
-        view.text.push_str(&format!("[{note}]\n"));
+        let (next, left_out) = (view.last + 1, last - view.last);
+        let note = format!(
+            "{} bytes, {left_out} lines left out: see them with view_range [{next}, {last}]",
+            view.left_out
+        );
+        view.text.push_str(&format!("[... {note} ...]\n"));
         message.push_str(&format!("; {note}"));
     }
     if std::str::from_utf8(bytes).is_err() {

@@ -37,6 +37,11 @@ impl Fixture {
         self.root.join("project").join(name)
     }
 
+    fn limit(&mut self, max: usize) {
+        let editor = Editor::open(&self.root).unwrap();
+        self.editor = editor.with_max_reply(max);
+    }
+
     fn put(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.project(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -104,9 +109,10 @@ fn view_range_is_checked() {
     assert_eq!(view(json!([2, 3])).unwrap(), "     2\t2\n     3\t3\n");
     assert_eq!(view(json!([4, -1])).unwrap(), "     4\t4\n     5\t5\n");
     assert_eq!(view(json!([5, 99])).unwrap(), "     5\t5\n");
-    assert_eq!(view(json!([5.0, "5"])).unwrap(), "     5\t5\n");
-    assert_eq!(view(json!("[5, 5]")).unwrap(), "     5\t5\n");
+    assert_eq!(view(json!([5.0, 5])).unwrap(), "     5\t5\n");
     for wrong in [
+        json!([5, "5"]),
+        json!("[5, 5]"),
         json!([0, 2]),
         json!([-1, 2]),
         json!([3, 2]),
@@ -139,25 +145,62 @@ fn view_of_an_empty_file_is_empty() {
 }
 
 #[test]
-fn long_view_is_truncated_and_says_where_to_continue() {
+fn long_view_is_cut_between_lines_and_the_note_is_exact() {
     let mut f = fixture();
-    let text: String = (1..=20_000).map(|n| format!("line {n}\n")).collect();
-    f.put("long", text);
-    let reply = f.view("long").unwrap();
+    let text: String = (1..=20_000).map(|n| format!("\tline \"{n}\"\n")).collect();
+    f.put("long", &text);
+    for max in [2_000, 48 * 1024, 200_000] {
+        f.limit(max);
+        let reply = f.view("long").unwrap();
+        let json = serde_json::to_string(&reply).unwrap();
+        assert!(
+            json.len() <= max && json.len() + 700 > max,
+            "{max}: {}",
+            json.len()
+        );
+        let content = reply.content.unwrap();
+        let (shown, note) = content.split_once("[... ").unwrap();
+        let last = shown.lines().count();
+        assert_eq!(
+            shown.lines().last(),
+            Some(&*format!("{last:>6}\t\tline \"{last}\""))
+        );
+        let rest: usize = text.split_inclusive('\n').skip(last).map(str::len).sum();
+        let (lines, next) = (20_000 - last, last + 1);
+        assert_eq!(
+            note,
+            format!(
+                "{rest} bytes, {lines} lines left out: see them with view_range [{next}, 20000] ...]\n"
+            )
+        );
+        assert!(
+            reply.message.ends_with(note.trim_end_matches(" ...]\n")),
+            "{}",
+            reply.message
+        );
+        let range = json!({"command": "view", "path": "long", "view_range": [next, next]});
+        let rest = f.ok(range).content.unwrap();
+        assert!(rest.starts_with(&format!("{next:>6}\t")), "{rest}");
+    }
+}
+
+#[test]
+fn long_listing_is_cut_between_lines() {
+    let mut f = fixture();
+    for n in 0..100 {
+        f.put(&format!("{n:03}{}", "x".repeat(100)), "");
+    }
+    f.limit(4_000);
+    let reply = f.view(".").unwrap();
+    assert!(serde_json::to_string(&reply).unwrap().len() <= 4_000);
     let content = reply.content.unwrap();
-    assert!(content.len() < 70 * 1024);
-    assert!(content.starts_with("     1\tline 1\n"));
-    let last: usize = reply
-        .message
-        .split("lines 1 to ")
-        .nth(1)
-        .and_then(|rest| rest.split(' ').next())
-        .and_then(|number| number.parse().ok())
-        .unwrap();
-    let next = last + 1;
-    assert!(content.ends_with(&format!("see the rest with view_range [{next}, 20000]]\n")));
-    let rest = f.ok(json!({"command": "view", "path": "long", "view_range": [next, next]}));
-    assert_eq!(rest.content.unwrap(), format!("{next:>6}\tline {next}\n"));
+    let (shown, note) = content.split_once("[... ").unwrap();
+    let left_out = 100 - shown.lines().count();
+    let bytes = left_out * 104;
+    assert!(
+        note.starts_with(&format!("{bytes} bytes, {left_out} lines left out")),
+        "{note}"
+    );
 }
 
 #[test]
@@ -166,8 +209,24 @@ fn one_endless_line_is_cut_within_itself() {
     f.put("min.js", "é".repeat(100_000));
     let content = f.view("min.js").unwrap().content.unwrap();
     assert!(content.len() < 5_000, "{}", content.len());
-    assert!(content.contains("this line goes on for 196000 bytes"));
+    assert!(content.contains("196000 more bytes of this line are not shown"));
     assert!(!content.contains('\u{fffd}'));
+}
+
+#[test]
+fn long_line_is_not_cut_within_a_token() {
+    let mut f = fixture();
+    let line = format!(
+        "{} \"canary-token-0123456789\"{}",
+        "x ".repeat(1_993),
+        "y".repeat(9_000)
+    );
+    f.put("min.js", line);
+    let content = f.view("min.js").unwrap().content.unwrap();
+    assert!(
+        content.contains("more bytes") && !content.contains("canary"),
+        "{content}"
+    );
 }
 
 #[test]
@@ -429,7 +488,7 @@ fn insert_takes_insert_text_too() {
     let mut f = fixture();
     f.put("a", "");
     f.ok(
-        json!({"command": "insert", "path": "a", "insert_line": "0", "insert_text": "x",
+        json!({"command": "insert", "path": "a", "insert_line": 0, "insert_text": "x",
         "new_str": null}),
     );
     f.ok(
@@ -745,7 +804,15 @@ fn wrong_arguments_are_reported_with_what_is_expected() {
         ),
         (
             json!({"command": "insert", "path": "a", "insert_line": [], "new_str": "x"}),
-            "insert_line must be an integer",
+            "insert_line must be an integer such as 5, not an array",
+        ),
+        (
+            json!({"command": "insert", "path": "a", "insert_line": "0", "new_str": "x"}),
+            "insert_line must be an integer such as 5, not a string",
+        ),
+        (
+            json!({"command": "insert", "path": "a", "insert_line": 0.5, "new_str": "x"}),
+            "insert_line must be an integer such as 5",
         ),
     ] {
         let error = f.refused(arguments.clone());

@@ -117,49 +117,103 @@ impl Miss {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Numbered {
     pub(super) text: String,
-    /// The last line that is shown: less than requested if `max` was reached.
+    /// The last line that is shown: less than requested if the limit was reached.
     pub(super) last: usize,
+    /// Bytes of the requested lines after that one.
+    pub(super) left_out: usize,
 }
 
-/// Lines `first` to `last` (from 1), at most about `max` bytes but at least one line.
+/// Lines `first` to `last` (from 1): as many as fit into `max` bytes of a JSON string, at least one.
 pub(super) fn numbered(bytes: &[u8], first: usize, last: usize, max: usize) -> Numbered {
-    let mut text = String::new();
-    let mut shown = first.saturating_sub(1);
-    for (number, line) in lines(bytes).skip(first.saturating_sub(1)).enumerate() {
-        let number = first + number;
-        if number > last || (text.len() + line.len().min(MAX_SHOWN_LINE) > max && number > first) {
-            break;
+    let mut numbered = Numbered {
+        text: String::new(),
+        last: first.saturating_sub(1),
+        left_out: 0,
+    };
+    // An escaped byte takes six at most.
+    let max_line = MAX_SHOWN_LINE.min(max / 6);
+    let (mut room, mut number) = (max, first);
+    let skipped = first.saturating_sub(1);
+    let requested = (last + 1).saturating_sub(first);
+    for line in whole_lines(bytes).skip(skipped).take(requested) {
+        let shown = shown_line(without_ending(line), max_line);
+        let shown = format!("{number:>6}\t{shown}\n");
+        let size = quoted_len(&shown);
+        if numbered.left_out > 0 || (size > room && number > first) {
+            numbered.left_out += line.len();
+        } else {
+            numbered.text.push_str(&shown);
+            numbered.last = number;
+            room = room.saturating_sub(size);
         }
-        let line = shown_line(line);
-        text.push_str(&format!("{number:>6}\t{line}\n"));
-        shown = number;
+        number += 1;
     }
-    Numbered { text, last: shown }
+    numbered
 }
 
-fn shown_line(line: &[u8]) -> String {
-    if line.len() <= MAX_SHOWN_LINE {
+/// The first lines of a text that fit into `max` bytes of a JSON string, and the rest.
+pub(super) fn head_within(text: &str, max: usize) -> (&str, &str) {
+    let (mut end, mut room) = (0, max);
+    for line in text.split_inclusive('\n') {
+        match room.checked_sub(quoted_len(line)) {
+            Some(left) => room = left,
+            None => break,
+        }
+        end += line.len();
+    }
+    text.split_at(end)
+}
+
+/// Bytes of a text within a JSON string.
+pub(super) fn quoted_len(text: &str) -> usize {
+    let escapes = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\t' | b'\r' | 0x08 | 0x0c => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(escapes).sum()
+}
+
+fn shown_line(line: &[u8], max: usize) -> String {
+    if line.len() <= max {
         return String::from_utf8_lossy(line).into_owned();
     }
-    let mut end = MAX_SHOWN_LINE;
-    // Not inside a character.
-    while end > 0 && line.get(end).is_some_and(|byte| byte & 0xC0 == 0x80) {
-        end -= 1;
-    }
-    let (head, rest) = line.split_at(end);
+    let (head, rest) = line.split_at(end_of_words(line, max));
     let head = String::from_utf8_lossy(head);
     let rest = rest.len();
-    format!("{head}[this line goes on for {rest} bytes: use cut -c or grep -o to see them]")
+    format!("{head}[... {rest} more bytes of this line are not shown ...]")
+}
+
+/// Where to cut a line: after a word or number, so that no key or token is cut in half and then not
+/// recognized as a secret; in a long word between characters.
+fn end_of_words(line: &[u8], max: usize) -> usize {
+    const LONGEST_WORD: usize = 512;
+    let is_part =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"_-+/=.~%".contains(&byte) || byte >= 0x80;
+    let nearest = max.saturating_sub(LONGEST_WORD)..=max;
+    let between = nearest
+        .rev()
+        .find(|at| *at > 0 && line.get(*at).is_some_and(|next| !is_part(*next)));
+    between.unwrap_or_else(|| {
+        let starts = |at: &usize| line.get(*at).is_some_and(|byte| byte & 0xC0 != 0x80);
+        (0..=max).rev().find(starts).unwrap_or(max)
+    })
 }
 
 /// The lines without their line endings.
 fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes
-        .split_inclusive(|byte| *byte == b'\n')
-        .map(|line| match line.strip_suffix(b"\n") {
-            Some(line) => line.strip_suffix(b"\r").unwrap_or(line),
-            None => line,
-        })
+    whole_lines(bytes).map(without_ending)
+}
+
+fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split_inclusive(|byte| *byte == b'\n')
+}
+
+fn without_ending(line: &[u8]) -> &[u8] {
+    match line.strip_suffix(b"\n") {
+        Some(line) => line.strip_suffix(b"\r").unwrap_or(line),
+        None => line,
+    }
 }
 
 /// A hint where the text could be: what differs is most often the whitespace.

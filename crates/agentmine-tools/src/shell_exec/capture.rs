@@ -5,6 +5,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// How much of one output is kept, in bytes.
 const KEPT: usize = 128 * 1024;
+/// How to see what is left out.
+const HOW: &str = "write the output to a file and show parts of it, or filter it";
 
 /// Reads one output of a command.
 pub(super) struct Capture<R> {
@@ -31,9 +33,13 @@ impl<R: AsyncRead + Unpin> Capture<R> {
         }
     }
 
-    /// What was kept, as text.
+    /// What was kept, as text of whole lines.
     pub(super) fn into_text(self) -> String {
-        self.kept.into_text()
+        self.kept
+            .into_kept()
+            .into_excerpt()
+            .fit(KEPT)
+            .into_text(HOW)
     }
 }
 
@@ -43,16 +49,19 @@ mod tests {
 
     #[tokio::test]
     async fn head_and_tail_are_kept_and_the_cut_is_stated() {
-        let mut bytes = vec![b'a'; KEPT / 2];
-        bytes.extend(vec![b'b'; 1000]);
-        bytes.extend(vec![b'c'; KEPT / 2]);
-        let mut capture = Capture::new(bytes.as_slice());
+        let text: String = (0..100_000).map(|n| format!("{n}\n")).collect();
+        let mut capture = Capture::new(text.as_bytes());
         capture.drain().await;
-        let expected = [
-            "a".repeat(KEPT / 2),
-            "\n[... 1000 bytes cut ...]\n".to_owned(),
-            "c".repeat(KEPT / 2),
-        ];
-        assert_eq!(capture.into_text(), expected.concat());
+        let kept = capture.into_text();
+        let (head, rest) = kept.split_once("[... ").unwrap();
+        let (note, tail) = rest.split_once(" ...]\n").unwrap();
+        assert!(text.starts_with(head) && head.ends_with('\n'));
+        assert!(text.ends_with(tail) && head.len() + tail.len() <= KEPT);
+        let bytes = text.len() - head.len() - tail.len();
+        let lines = 100_000 - head.lines().count() - tail.lines().count();
+        assert_eq!(
+            note,
+            format!("{bytes} bytes, {lines} lines left out: {HOW}")
+        );
     }
 }

@@ -49,9 +49,8 @@ impl Sandbox for Still {
     async fn run(&self, _command: Command) -> Result<CommandResult, SandboxError> {
         Ok(CommandResult {
             exit_code: 0,
-            stdout: format!("{COMMIT}\n").into_bytes(),
-            stderr: Vec::new(),
-            truncated: false,
+            stdout: format!("{COMMIT}\n").into_bytes().into(),
+            stderr: Vec::new().into(),
             timed_out: false,
             duration: Duration::ZERO,
         })
