@@ -1,13 +1,18 @@
 //! What real model servers do: llama.cpp's server, vLLM, proxies, providers under load.
 
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::DEMO;
 use agentmine_tests::model::{
-    Grammar, Scenario, Script, call, commit_and_push, edit_replace, edit_view, say, shell,
+    Fault, Grammar, Scenario, Script, ScriptedModel, call, commit_and_push, edit_replace,
+    edit_view, loading, overflows, say, shell, string_code, web_page,
 };
 use serde_json::json;
 
-use crate::rig::Rig;
+use crate::rig::{Rig, binary, solves_demo};
 
 async fn one_issue(rig: &Rig) -> u64 {
     let (title, body) = ("greet.sh greets nobody", "It should greet.");
@@ -40,4 +45,168 @@ async fn a_server_that_enforces_the_order_of_schemas_lets_the_model_edit() {
     let failed: Vec<_> = failed.iter().filter(|(_, it)| it.is_error).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     assert_eq!(task.state, TaskState::Ended(EndState::Done));
+}
+
+/// Runs `agentmine run` without a terminal, with these settings of the model. Returns what it shows, and
+/// how long that took. It is killed after `limit`.
+async fn run_alone(model: &ScriptedModel, settings: &str, limit: Duration) -> (String, Duration) {
+    let home = tempfile::tempdir().unwrap();
+    let repo = home.path().join("mine");
+    std::fs::create_dir(&repo).unwrap();
+    agentmine_tests::forge::write_demo(&repo);
+    git(&repo, &["init", "-q", "-b", "main"]);
+    git(&repo, &["add", "."]);
+    git(
+        &repo,
+        &[
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@b",
+            "commit",
+            "-qm",
+            "first",
+        ],
+    );
+    let issue = home.path().join("issue.md");
+    std::fs::write(&issue, "# greet.sh greets nobody\n\nIt should greet.\n").unwrap();
+    let config = home.path().join("config.yaml");
+    std::fs::write(&config, format!("model: {{{settings}}}\n")).unwrap();
+    let begun = Instant::now();
+    let command = tokio::process::Command::new(binary("agentmine"))
+        .arg("--config")
+        .arg(&config)
+        .args([
+            "run",
+            "--model",
+            "scripted",
+            "--base-url",
+            &model.base_url(),
+            "--repo",
+        ])
+        .arg(&repo)
+        .arg("--issue")
+        .arg(&issue)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", home.path())
+        .kill_on_drop(true)
+        .stdout(std::fs::File::create(home.path().join("out")).unwrap())
+        .stderr(std::fs::File::create(home.path().join("err")).unwrap())
+        .spawn();
+    let _ = tokio::time::timeout(limit, command.unwrap().wait()).await;
+    let text = |name| std::fs::read_to_string(home.path().join(name)).unwrap();
+    (text("out") + &text("err"), begun.elapsed())
+}
+
+fn git(repo: &Path, args: &[&str]) {
+    let status = Command::new("git").arg("-C").arg(repo).args(args).status();
+    assert!(status.unwrap().success());
+}
+
+#[tokio::test]
+async fn a_server_that_loads_its_model_is_waited_for_and_the_waiting_is_shown() {
+    // Five tries would be over long before the model is loaded.
+    let script = Script::from(solves_demo()).fault_first(loading(), 6);
+    let model = ScriptedModel::start(script).await;
+    let (shown, took) = run_alone(&model, "", Duration::from_secs(100)).await;
+    for part in [
+        "is not available: status 503",
+        "Loading model",
+        "Done: task #1",
+    ] {
+        assert!(shown.contains(part), "{part} is not shown:\n{shown}");
+    }
+    assert!(took > Duration::from_secs(7), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_sends_no_reply_is_reported_while_it_is_waited_for() {
+    for (fault, what) in [
+        (Fault::Hang, "has not answered"),
+        (Fault::Comments, "sends keep-alive comments, but no reply"),
+    ] {
+        let script = Script::from(solves_demo()).fault_first(fault, 1);
+        let model = ScriptedModel::start(script).await;
+        let settings = "waiting_notice_seconds: 1, first_byte_timeout_seconds: 3";
+        let (shown, _) = run_alone(&model, settings, Duration::from_secs(100)).await;
+        for part in [
+            "still waiting for the model (1 s)",
+            what,
+            "hint: check model.base_url",
+        ] {
+            assert!(shown.contains(part), "{part} is not shown:\n{shown}");
+        }
+        assert!(shown.contains("Done: task #1"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_web_page_at_the_address_of_the_model_is_reported_at_once() {
+    let script = Script::from(solves_demo()).fault_first(web_page(), usize::MAX);
+    let model = ScriptedModel::start(script).await;
+    let (shown, _) = run_alone(&model, "", Duration::from_secs(60)).await;
+    for part in [
+        "a web page titled \"Open WebUI\"",
+        "hint: check model.base_url",
+    ] {
+        assert!(shown.contains(part), "{part} is not shown:\n{shown}");
+    }
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn an_overflow_ends_with_what_was_done_measured_and_names_the_sizes() {
+    let (_, fault) = overflows().swap_remove(3);
+    let scenario = Scenario::new("overflows").replies([
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        commit_and_push("Greet the person named"),
+        shell("cat README.md"),
+    ]);
+    let rig = Rig::local(scenario.fault_at(3, fault, usize::MAX)).await;
+    one_issue(&rig).await;
+    rig.consume().await;
+    let task = rig.task().await;
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
+    let body = rig.forge.pulls(DEMO)[0].body.clone();
+    for part in ["9120 tokens", "8192", "| `sh test.sh` | 0 |"] {
+        assert!(body.contains(part), "{part} is not in {body}");
+    }
+    for part in ["budget ran out", "litellm.", "{\"error\""] {
+        assert!(!body.contains(part), "{part} is in {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_refused_inside_a_stream_ends_the_task_at_once_with_a_hint() {
+    let scenario = Scenario::new("proxy").replies([say("Half of this is sent.")]);
+    let rig = Rig::local(scenario.fault_at(0, string_code(), usize::MAX)).await;
+    let number = one_issue(&rig).await;
+    rig.consume().await;
+    let comment = rig.forge.comments(DEMO, number)[0].body.clone();
+    for part in ["refused the credentials (401)", "hint: check model.api_key"] {
+        assert!(comment.contains(part), "{part} is not in {comment}");
+    }
+    assert_eq!(rig.model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_cut_in_mid_reply_is_tried_again_and_nothing_runs_twice() {
+    let rig = Rig::local(solves_demo().fault_at(1, Fault::BreakOff, 2)).await;
+    one_issue(&rig).await;
+    rig.consume().await;
+    let task = rig.task().await;
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
+    assert_eq!(rig.results(&task).await.len(), 4);
+    assert_eq!(rig.model.requests().len(), 7);
 }

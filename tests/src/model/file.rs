@@ -26,6 +26,7 @@ use regex::Regex;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::known;
 use super::script::{
     Answer, Call, Fault, Scenario, Script, commit_and_push, edit_create, edit_replace, edit_view,
     say, shell,
@@ -98,6 +99,10 @@ struct FaultShape {
     break_off: bool,
     drop: bool,
     broken_arguments: bool,
+    loading: bool,
+    web_page: bool,
+    hang: bool,
+    comments: bool,
     times: Option<usize>,
 }
 
@@ -198,6 +203,10 @@ fn fault(shape: FaultShape) -> anyhow::Result<(Fault, usize)> {
         break_off,
         drop,
         broken_arguments,
+        loading,
+        web_page,
+        hang,
+        comments,
         times,
     } = shape;
     let mut kinds: Vec<Fault> = [
@@ -207,6 +216,10 @@ fn fault(shape: FaultShape) -> anyhow::Result<(Fault, usize)> {
         break_off.then_some(Fault::BreakOff),
         drop.then_some(Fault::Drop),
         broken_arguments.then_some(Fault::BrokenArguments),
+        loading.then(known::loading),
+        web_page.then(known::web_page),
+        hang.then_some(Fault::Hang),
+        comments.then_some(Fault::Comments),
     ]
     .into_iter()
     .flatten()
@@ -214,7 +227,7 @@ fn fault(shape: FaultShape) -> anyhow::Result<(Fault, usize)> {
     match (kinds.pop(), kinds.is_empty()) {
         (Some(kind), true) => Ok((kind, times.unwrap_or(usize::MAX))),
         _ => anyhow::bail!(
-            "a fault is exactly one of status, delay_ms, stall, break_off, drop, broken_arguments"
+            "a fault is exactly one of status, delay_ms, stall, break_off, drop, broken_arguments, loading, web_page, hang, comments"
         ),
     }
 }

@@ -6,14 +6,16 @@
 
 mod file;
 mod grammar;
+mod known;
 mod script;
 mod server;
 mod wire;
 
 pub use file::{default_script, load_script};
+pub use known::{loading, overflows, rate_limits, string_code, web_page};
 pub use script::{
-    Answer, Call, Fault, Grammar, Scenario, Script, Turn, call, commit_and_push, edit_create,
-    edit_replace, edit_view, say, shell,
+    Answer, Call, Fault, Grammar, Refusal, Scenario, Script, Turn, call, commit_and_push,
+    edit_create, edit_replace, edit_view, say, shell,
 };
 pub use server::{ScriptedModel, Seen};
 

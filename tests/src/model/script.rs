@@ -83,6 +83,15 @@ pub struct Call {
 pub enum Fault {
     /// This status, with `Retry-After` in seconds.
     Status(u16, Option<u64>),
+    /// This answer of a real server, word for word.
+    Refusal(Refusal),
+    /// Half of the answer, then this error as the data of an event. Without a stream, the error alone
+    /// with status 200.
+    Event(&'static str),
+    /// No answer; the connection stays open.
+    Hang,
+    /// A stream of comments that does not end.
+    Comments,
     /// The answer is delayed by this time.
     Delay(Duration),
     /// Half of the answer, then nothing; the connection stays open.
@@ -93,6 +102,17 @@ pub enum Fault {
     Drop,
     /// The arguments of each call are truncated, so that they are not valid JSON.
     BrokenArguments,
+}
+
+/// An answer that is not a reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its status.
+    pub status: u16,
+    /// Its headers, the content type among them.
+    pub headers: Vec<(&'static str, String)>,
+    /// Its body.
+    pub body: String,
 }
 
 /// One reply of the model.

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::grammar;
-use super::script::{Answer, Fault, Grammar, Script, Turn};
+use super::script::{Answer, Fault, Grammar, Refusal, Script, Turn};
 use super::wire::{Completion, Counted};
 
 /// Time limit of a test's waits.
@@ -373,6 +373,30 @@ enum Ending {
     Whole,
     Stall,
     BreakOff,
+    Event(&'static str),
+}
+
+fn refused_as(refusal: &Refusal) -> Response {
+    let mut response = Response::new(Body::from(refusal.body.clone()));
+    *response.status_mut() =
+        StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in &refusal.headers {
+        if let Ok(value) = value.parse() {
+            response.headers_mut().insert(*name, value);
+        }
+    }
+    response
+}
+
+/// A comment every tenth of a second, as a proxy sends them every few seconds.
+fn comments() -> Response {
+    let ticks = tokio::time::interval(Duration::from_millis(100));
+    let pieces = stream::unfold(ticks, |mut ticks| async {
+        ticks.tick().await;
+        Some((Ok::<_, io::Error>(Bytes::from(": ping\n\n")), ticks))
+    });
+    let body = Body::from_stream(pieces);
+    ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
 }
 
 async fn respond(answer: &Answer, body: &Value, turn: &Turn, counted: Counted) -> Response {
@@ -386,6 +410,9 @@ async fn respond(answer: &Answer, body: &Value, turn: &Turn, counted: Counted) -
             }
             return response;
         }
+        Some(Fault::Refusal(refusal)) => return refused_as(refusal),
+        Some(Fault::Hang) => std::future::pending().await,
+        Some(Fault::Comments) => return comments(),
         Some(Fault::Drop) => return sent(vec![], Ending::BreakOff, "application/json"),
         Some(Fault::Delay(delay)) => {
             tokio::time::sleep(*delay).await;
@@ -393,6 +420,7 @@ async fn respond(answer: &Answer, body: &Value, turn: &Turn, counted: Counted) -
         }
         Some(Fault::Stall) => Ending::Stall,
         Some(Fault::BreakOff) => Ending::BreakOff,
+        Some(Fault::Event(error)) => Ending::Event(error),
         Some(Fault::BrokenArguments) | None => Ending::Whole,
     };
     let completion = Completion {
@@ -408,6 +436,9 @@ async fn respond(answer: &Answer, body: &Value, turn: &Turn, counted: Counted) -
             ending,
             "text/event-stream",
         );
+    }
+    if let Ending::Event(error) = ending {
+        return Response::new(Body::from(error));
     }
     let text = completion.whole().to_string();
     let mut middle = text.len() / 2;
@@ -429,6 +460,10 @@ fn sent(mut pieces: Vec<String>, ending: Ending, content_type: &'static str) -> 
         Ok::<_, io::Error>(Bytes::from(piece))
     });
     let body = match ending {
+        Ending::Event(error) => {
+            let event = Bytes::from(format!("data: {error}\n\n"));
+            Body::from_stream(pieces.chain(stream::once(async { Ok(event) })))
+        }
         Ending::Whole => Body::from_stream(pieces),
         Ending::Stall => Body::from_stream(pieces.chain(stream::pending())),
         Ending::BreakOff => {

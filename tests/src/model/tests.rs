@@ -165,6 +165,55 @@ async fn after_the_faults_the_reply_is_sent() {
 }
 
 #[tokio::test]
+async fn the_known_wordings_of_overflow_name_prompt_and_window() {
+    for stream in [true, false] {
+        for (server, fault) in overflows() {
+            let scenario = Scenario::new(server).fault_at(0, fault, usize::MAX);
+            let model = ScriptedModel::start(scenario).await;
+            let client = client(&model, |config| config.stream = stream);
+            let error = ask(&client, &task("x")).await.unwrap_err();
+            let LlmError::ContextTooLong(overflow) = error else {
+                panic!("{server}: {error}");
+            };
+            let sizes = (overflow.prompt, overflow.window);
+            assert_eq!(sizes, (Some(9120), Some(8192)), "{server}: {overflow:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_known_headers_of_rate_limits_are_obeyed() {
+    let waits = rate_limits().into_iter().map(async |fault| {
+        let shown = format!("{fault:?}");
+        let scenario = Scenario::new("limited").fault_at(0, fault, 1);
+        let model = ScriptedModel::start(scenario).await;
+        let begun = std::time::Instant::now();
+        let client = client(&model, |_| {});
+        assert!(ask(&client, &task("x")).await.is_ok(), "{shown}");
+        let waited = begun.elapsed();
+        assert!(waited >= Duration::from_millis(900), "{waited:?}: {shown}");
+        assert_eq!(model.requests().len(), 2, "{shown}");
+    });
+    futures::future::join_all(waits).await;
+}
+
+#[tokio::test]
+async fn an_error_inside_a_stream_with_a_string_as_its_code_is_final() {
+    for stream in [true, false] {
+        let scenario = Scenario::new("proxy")
+            .replies([say("Half of this text is sent.")])
+            .fault_at(0, string_code(), usize::MAX);
+        let model = ScriptedModel::start(scenario).await;
+        let client = client(&model, |config| config.stream = stream);
+        let error = ask(&client, &task("x")).await.unwrap_err();
+        let LlmError::Unauthorized { status: 401, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(model.requests().len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_stalled_reply_stays_open() {
     let scenario = Scenario::new("slow")
         .replies([say("Never sent completely.")])

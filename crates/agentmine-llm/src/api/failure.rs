@@ -54,8 +54,9 @@ pub(crate) fn of_event(event: &Value, error: &Value, redactor: &Redactor) -> Fai
 }
 
 /// The error in an object, from the shapes in common use: `{"error": {…}}`, `{"error": "…"}` (Ollama),
-/// `{"object": "error", …}` (vLLM).
+/// `{"object": "error", …}` (vLLM), `[{"error": {…}}]` (Google).
 pub(crate) fn error_in(value: &Value) -> Option<&Value> {
+    let value = value.get(0).unwrap_or(value);
     match value.get("error") {
         Some(error) if !error.is_null() => Some(error),
         _ => (value["object"] == "error").then_some(value),
