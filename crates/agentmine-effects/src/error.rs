@@ -27,6 +27,7 @@ pub enum EffectError {
 pub fn is_final(error: &TrackerError) -> bool {
     match error {
         TrackerError::Unauthorized { .. }
+        | TrackerError::Forbidden { .. }
         | TrackerError::Invalid { .. }
         | TrackerError::NotFound { .. }
         | TrackerError::Refused { .. } => true,

@@ -6,9 +6,19 @@ use chrono::{DateTime, Utc};
 /// Why a tracker did not do as asked. Retries are over when a caller sees it.
 #[derive(Debug, thiserror::Error)]
 pub enum TrackerError {
-    /// The credentials were refused (401, or 403 without a rate limit).
+    /// The credentials were refused (401).
     #[error("{tracker} refused the credentials: {detail}. hint: {hint}")]
     Unauthorized {
+        /// Which tracker.
+        tracker: TrackerKind,
+        /// The tracker's message.
+        detail: String,
+        /// What the operator can do.
+        hint: String,
+    },
+    /// The credentials are valid and do not allow this (403 without a rate limit).
+    #[error("{tracker} refused access: {detail}. hint: {hint}")]
+    Forbidden {
         /// Which tracker.
         tracker: TrackerKind,
         /// The tracker's message.
@@ -91,7 +101,9 @@ impl TrackerError {
     pub fn blame(&self) -> Blame {
         match self {
             // A token and its permissions are the operator's configuration.
-            Self::Unauthorized { .. } | Self::Invalid { .. } => Blame::Ours,
+            Self::Unauthorized { .. } | Self::Forbidden { .. } | Self::Invalid { .. } => {
+                Blame::Ours
+            }
             Self::NotFound { .. } | Self::Refused { .. } => Blame::Task,
             Self::RateLimited { until, .. } => Blame::World {
                 until: Some(*until),

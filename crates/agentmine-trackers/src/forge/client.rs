@@ -10,12 +10,13 @@ use agentmine_runtime::config::Secret;
 use chrono::Utc;
 use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use url::Url;
 
 use super::attempts::{Attempts, Fault, RequestLimits};
 use super::cache::Cache;
-use super::rate_limit::{Bucket, Gates};
+use super::rate_limit::{Bucket, Gates, Limited, Scope};
 use super::reply::Reply;
 use super::transport::{Acted, Call, Dialect, Outcome, Transport};
 use crate::error::TrackerError;
@@ -131,8 +132,17 @@ impl Client {
                     limited.until = limited.until.max(Utc::now() + self.limits.pause);
                     self.gates.close(bucket, limited);
                 }
-                Outcome::Failed(fault, Acted::Maybe) => return Ok(Sent::Unknown(fault)),
-                Outcome::Failed(fault, Acted::No) => attempts.again(fault).await?,
+                Outcome::Failed(fault, acted) => {
+                    // A server that named a time is not asked before it, by no operation.
+                    if let Some(until) = fault.until {
+                        let scope = Scope::Bucket;
+                        self.gates.close(bucket, Limited { until, scope });
+                    }
+                    match acted {
+                        Acted::Maybe => return Ok(Sent::Unknown(fault)),
+                        Acted::No => attempts.again(fault).await?,
+                    }
+                }
             }
         }
     }
@@ -197,6 +207,19 @@ impl Client {
             all.extend(reply.json::<Vec<T>>()?);
         }
         Ok(all)
+    }
+
+    /// The items of a list that have the expected form. An odd one is logged and left out.
+    pub(crate) fn fitting<T: DeserializeOwned>(&self, items: Vec<Value>, what: &str) -> Vec<T> {
+        let tracker = self.transport.dialect().tracker;
+        let fit = |item| match serde_json::from_value(item) {
+            Ok(item) => Some(item),
+            Err(error) => {
+                tracing::warn!(%tracker, what, %error, "an item of a list is skipped");
+                None
+            }
+        };
+        items.into_iter().filter_map(fit).collect()
     }
 
     fn bucket(&self, url: &Url) -> Bucket {

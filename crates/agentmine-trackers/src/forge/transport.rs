@@ -231,7 +231,13 @@ impl Transport {
         }
         let detail = || self.without_token(&format!("{}: {}", reply.status, reply.message()));
         match reply.status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => TrackerError::Unauthorized {
+            StatusCode::UNAUTHORIZED => TrackerError::Unauthorized {
+                tracker: self.dialect.tracker,
+                detail: detail(),
+                hint: self.dialect.credentials_hint.to_owned(),
+            }
+            .into(),
+            StatusCode::FORBIDDEN => TrackerError::Forbidden {
                 tracker: self.dialect.tracker,
                 detail: detail(),
                 hint: self.dialect.credentials_hint.to_owned(),

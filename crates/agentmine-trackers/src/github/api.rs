@@ -135,9 +135,7 @@ impl Api {
         match self.client.send(&call).await {
             Ok(reply) => Ok(reply.ok("the token's user")?.json::<User>()?.login),
             // An App's installation token has no user, but GraphQL knows its viewer.
-            Err(TrackerError::Unauthorized { detail, .. }) if detail.starts_with("403") => {
-                self.viewer().await
-            }
+            Err(TrackerError::Forbidden { .. }) => self.viewer().await,
             Err(error) => Err(error),
         }
     }

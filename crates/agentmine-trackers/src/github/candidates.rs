@@ -11,8 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config::GitHub;
 use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::Value;
 
-use super::api::{Api, invalid, refused, split_path};
+use super::api::{Api, invalid, split_path};
 use super::wire::{Event, Issue, Repo, SearchPage, same_label};
 use crate::error::TrackerError;
 use crate::tracker::{Candidate, LabelRequest};
@@ -61,6 +62,73 @@ impl Triggers {
     }
 }
 
+/// A candidate, and when its item was opened.
+struct Dated {
+    created_at: DateTime<Utc>,
+    candidate: Candidate,
+}
+
+/// What a scan found. What concerns one repository, or the search, skips that and nothing else.
+#[derive(Default)]
+struct Found {
+    candidates: Vec<Dated>,
+    /// Whether anything could be read.
+    read: bool,
+    first_error: Option<TrackerError>,
+}
+
+impl Found {
+    fn add(
+        &mut self,
+        what: &str,
+        found: Result<Vec<Dated>, TrackerError>,
+    ) -> Result<(), TrackerError> {
+        match found {
+            Ok(more) => {
+                self.read = true;
+                for dated in more {
+                    let key = dated.candidate.item.key();
+                    let is_known = |known: &Dated| known.candidate.item.key() == key;
+                    if !self.candidates.iter().any(is_known) {
+                        self.candidates.push(dated);
+                    }
+                }
+            }
+            // The token itself: nothing else can be read either.
+            Err(error @ TrackerError::Unauthorized { .. }) => return Err(error),
+            Err(error) => {
+                tracing::warn!(what, %error, "skipped in this scan");
+                self.first_error.get_or_insert(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The candidates; an error only if nothing could be read.
+    fn oldest_first(mut self) -> Result<Vec<Candidate>, TrackerError> {
+        match self.first_error {
+            Some(error) if !self.read => return Err(error),
+            Some(_) | None => {}
+        }
+        self.candidates.sort_by_key(|dated| dated.created_at);
+        let candidates = self.candidates.into_iter();
+        Ok(candidates.map(|dated| dated.candidate).collect())
+    }
+}
+
+/// Whether an error concerns what was asked for and nothing else.
+fn concerns_one(error: &TrackerError) -> bool {
+    match error {
+        TrackerError::NotFound { .. }
+        | TrackerError::Forbidden { .. }
+        | TrackerError::Refused { .. }
+        | TrackerError::Invalid { .. } => true,
+        TrackerError::Unauthorized { .. }
+        | TrackerError::RateLimited { .. }
+        | TrackerError::Unavailable { .. } => false,
+    }
+}
+
 impl Scan {
     pub(super) fn new(config: &GitHub) -> Result<Self, TrackerError> {
         let query = config.query.clone();
@@ -82,28 +150,16 @@ impl Scan {
 
     /// Open items with the label, in all configured repositories.
     pub(super) async fn run(&self, api: &Api, label: &str) -> Result<Vec<Candidate>, TrackerError> {
-        let mut found: Vec<Candidate> = Vec::new();
+        let mut found = Found::default();
         for path in &self.repositories {
-            match self.scan_repository(api, path, label).await {
-                Ok(more) => found.extend(more),
-                // A repository that was deleted or hidden must not stop the others.
-                Err(error @ TrackerError::NotFound { .. }) => {
-                    tracing::warn!(repository = %path, %error, "a repository is skipped");
-                }
-                Err(error) => return Err(error),
-            }
+            let repository = self.scan_repository(api, path, label).await;
+            found.add(path, repository)?;
         }
         if let Some(query) = &self.query {
-            for candidate in self.search(api, query, label).await? {
-                if !found
-                    .iter()
-                    .any(|known| known.item.key() == candidate.item.key())
-                {
-                    found.push(candidate);
-                }
-            }
+            let searched = self.search(api, query, label).await;
+            found.add("the search", searched)?;
         }
-        Ok(found)
+        found.oldest_first()
     }
 
     /// Whether an item carries the label now, and since which event.
@@ -127,23 +183,23 @@ impl Scan {
         api: &Api,
         path: &str,
         label: &str,
-    ) -> Result<Vec<Candidate>, TrackerError> {
+    ) -> Result<Vec<Dated>, TrackerError> {
         let repo = api.repo_at(path).await?;
         let mut url = api.repo_url(&repo.full_name, &["issues"])?;
         url.query_pairs_mut()
             .append_pair("labels", label)
             .append_pair("state", "open")
+            .append_pair("sort", "created")
+            .append_pair("direction", "asc")
             .append_pair("per_page", "100");
         // `labels` is a list separated by commas: a name that contains one is matched below instead.
         if label.contains(',') {
-            url.set_query(Some("state=open&per_page=100"));
+            url.set_query(Some("state=open&sort=created&direction=asc&per_page=100"));
         }
-        let issues = api
-            .client
-            .list::<Issue>(url, &format!("repository {path}"))
-            .await?;
+        let what = format!("repository {path}");
+        let issues = api.client.list::<Value>(url, &what).await?;
         let mut found = Vec::new();
-        for issue in issues {
+        for issue in api.client.fitting::<Issue>(issues, &what) {
             found.extend(self.candidate(api, &repo, issue, label).await?);
         }
         Ok(found)
@@ -154,17 +210,24 @@ impl Scan {
         api: &Api,
         query: &str,
         label: &str,
-    ) -> Result<Vec<Candidate>, TrackerError> {
+    ) -> Result<Vec<Dated>, TrackerError> {
         let mut found = Vec::new();
         // Newer versions of the API refuse a search without one of the two.
         for kind in ["is:issue", "is:pull-request"] {
             for issue in self.search_kind(api, kind, query, label).await? {
                 let Some(path) = issue.repo_path() else {
-                    return Err(refused("a search result names no repository"));
+                    tracing::warn!(
+                        number = issue.number,
+                        "a search result is skipped: it names no repository"
+                    );
+                    continue;
                 };
                 let repo = match api.repo_at(&path).await {
                     Ok(repo) => repo,
-                    Err(TrackerError::NotFound { .. }) => continue,
+                    Err(error) if concerns_one(&error) => {
+                        tracing::warn!(repository = %path, %error, "a search result is skipped");
+                        continue;
+                    }
                     Err(error) => return Err(error),
                 };
                 found.extend(self.candidate(api, &repo, issue, label).await?);
@@ -187,7 +250,8 @@ impl Scan {
             .append_pair("sort", "created")
             .append_pair("order", "asc")
             .append_pair("per_page", "100");
-        api.client
+        let items = api
+            .client
             .pages(url, "search", |reply| {
                 let page: SearchPage = reply.json()?;
                 if page.incomplete_results {
@@ -197,7 +261,8 @@ impl Scan {
                 }
                 Ok(page.items)
             })
-            .await
+            .await?;
+        Ok(api.client.fitting(items, "search"))
     }
 
     async fn candidate(
@@ -206,7 +271,7 @@ impl Scan {
         repo: &Repo,
         issue: Issue,
         label: &str,
-    ) -> Result<Option<Candidate>, TrackerError> {
+    ) -> Result<Option<Dated>, TrackerError> {
         if issue.state != "open" || !issue.has_label(label) {
             return Ok(None);
         }
@@ -221,14 +286,24 @@ impl Scan {
             },
             number: issue.number,
         };
-        let Some(trigger) = self.trigger(api, &item, &issue, label).await? else {
-            return Ok(None);
+        let trigger = match self.trigger(api, &item, &issue, label).await {
+            Ok(Some(trigger)) => trigger,
+            Ok(None) => return Ok(None),
+            // Deleted or transferred since it was listed.
+            Err(error) if concerns_one(&error) => {
+                tracing::warn!(%item, %error, "an item is skipped");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
         };
-        Ok(Some(Candidate {
-            item,
-            trigger,
-            title: issue.title,
-            url: issue.html_url,
+        Ok(Some(Dated {
+            created_at: issue.created_at.unwrap_or(issue.updated_at),
+            candidate: Candidate {
+                item,
+                trigger,
+                title: issue.title,
+                url: issue.html_url,
+            },
         }))
     }
 
@@ -244,7 +319,8 @@ impl Scan {
         }
         let mut url = api.item_url(item, &["events"])?;
         url.query_pairs_mut().append_pair("per_page", "100");
-        let events = api.client.list::<Event>(url, &item.to_string()).await?;
+        let events = api.client.list::<Value>(url, &item.to_string()).await?;
+        let events: Vec<Event> = api.client.fitting(events, &item.to_string());
         let newest = events
             .iter()
             .filter(|event| matches!(event.event.as_str(), "labeled" | "unlabeled"))

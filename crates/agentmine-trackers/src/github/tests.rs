@@ -360,6 +360,121 @@ async fn a_missing_repository_does_not_stop_the_others() {
 }
 
 #[tokio::test]
+async fn what_concerns_one_repository_or_item_skips_nothing_else() {
+    let server = with_repo().await;
+    let forbidden = json!({ "message": "Resource protected by organization SAML enforcement." });
+    let refusal = ResponseTemplate::new(403).set_body_json(forbidden);
+    on(&server, "GET", "/repos/octo/secret", refusal).await;
+    let mut odd = issue(&server, 3, "2026-01-01T00:00:00Z");
+    odd["title"] = Value::Null;
+    let list = json!([
+        issue(&server, 1, "2026-01-01T00:00:00Z"),
+        issue(&server, 2, "2026-01-01T00:00:00Z"),
+        odd,
+    ]);
+    on(&server, "GET", "/repos/octo/demo/issues", ok(list)).await;
+    // The first was transferred since it was listed.
+    let gone = ResponseTemplate::new(404);
+    on(&server, "GET", "/repos/octo/demo/issues/1/events", gone).await;
+    let events = json!([
+        { "id": null, "event": "labeled" },
+        { "id": 5, "event": "labeled", "label": { "name": LABEL } },
+    ]);
+    on(
+        &server,
+        "GET",
+        "/repos/octo/demo/issues/2/events",
+        ok(events),
+    )
+    .await;
+    let tracker = tracker_of(&server.uri(), &["octo/secret", "octo/demo"]);
+    let found = tracker.candidates(LABEL).await.unwrap();
+    let numbers: Vec<u64> = found.iter().map(|one| one.item.number).collect();
+    assert_eq!(numbers, [2]);
+
+    let only = tracker_of(&server.uri(), &["octo/secret"]);
+    let error = only.candidates(LABEL).await.unwrap_err();
+    assert!(matches!(error, TrackerError::Forbidden { .. }), "{error}");
+    assert!(error.to_string().contains("SAML"), "{error}");
+}
+
+#[tokio::test]
+async fn an_odd_search_result_skips_itself() {
+    let server = with_repo().await;
+    let mut homeless = issue(&server, 1, "2026-01-01T00:00:00Z");
+    homeless["repository_url"] = "http://forge.test/elsewhere".into();
+    let mut hidden = issue(&server, 2, "2026-01-01T00:00:00Z");
+    hidden["repository_url"] = format!("{}/repos/octo/hidden", server.uri()).into();
+    let found =
+        json!({ "items": [homeless, hidden, {}, issue(&server, 4, "2026-01-01T00:00:00Z")] });
+    on(&server, "GET", "/search/issues", ok(found)).await;
+    on(
+        &server,
+        "GET",
+        "/repos/octo/hidden",
+        ResponseTemplate::new(403),
+    )
+    .await;
+    let event = json!([{ "id": 5, "event": "labeled", "label": { "name": LABEL } }]);
+    on(
+        &server,
+        "GET",
+        "/repos/octo/demo/issues/4/events",
+        ok(event),
+    )
+    .await;
+    let config = GitHub {
+        api_url: Url::parse(&server.uri()).unwrap(),
+        token: Some(Secret::new(TOKEN)),
+        repositories: Vec::new(),
+        query: Some("org:octo".into()),
+    };
+    let tracker = GitHubTracker::with_limits(&config, RequestLimits::default()).unwrap();
+    let found = tracker.candidates(LABEL).await.unwrap();
+    let numbers: Vec<u64> = found.iter().map(|one| one.item.number).collect();
+    assert_eq!(numbers, [4]);
+}
+
+#[tokio::test]
+async fn a_server_that_names_a_time_is_not_asked_before_it() {
+    let server = MockServer::start().await;
+    let down = ResponseTemplate::new(503).insert_header("retry-after", "600");
+    on(&server, "GET", "/user", down).await;
+    let tracker = tracker(&server);
+    for _ in 0..3 {
+        tracker.login().await.unwrap_err();
+    }
+    assert_eq!(count(&server, "GET", "/user").await, 1);
+}
+
+#[tokio::test]
+async fn the_oldest_item_is_first_across_repositories() {
+    let server = with_repo().await;
+    let other = json!({ "id": 43, "full_name": "octo/other", "default_branch": "main", "clone_url": "http://forge.test/octo/other.git" });
+    on(&server, "GET", "/repos/octo/other", ok(other)).await;
+    let event = json!([{ "id": 5, "event": "labeled", "label": { "name": LABEL } }]);
+    for (repo, number, year) in [("demo", 1, 2024), ("demo", 2, 2022), ("other", 3, 2023)] {
+        let events = format!("/repos/octo/{repo}/issues/{number}/events");
+        on(&server, "GET", &events, ok(event.clone())).await;
+        let mut issue = issue(&server, number, "2026-01-01T00:00:00Z");
+        issue["created_at"] = format!("{year}-01-01T00:00:00Z").into();
+        let list = format!("/repos/octo/{repo}/issues");
+        Mock::given(path(&list))
+            .and(query_param("sort", "created"))
+            .and(query_param("direction", "asc"))
+            .respond_with(ok(json!([issue])))
+            .up_to_n_times(1)
+            .mount(&server)
+            .await;
+        on(&server, "GET", &list, ok(json!([]))).await;
+    }
+    let tracker = tracker_of(&server.uri(), &["octo/demo", "octo/other"]);
+    let found = tracker.candidates(LABEL).await.unwrap();
+    let numbers: Vec<u64> = found.iter().map(|one| one.item.number).collect();
+    assert_eq!(numbers, [3, 1]);
+}
+
+#[tokio::test]
 async fn another_repository_under_the_same_name_is_not_taken() {
     let server = MockServer::start().await;
     on(&server, "GET", "/repos/octo/demo", ok(repo(43))).await;

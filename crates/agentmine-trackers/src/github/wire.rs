@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
+use serde_json::Value;
 
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct User {
@@ -53,6 +54,7 @@ pub(super) struct Issue {
     pub(super) labels: Vec<Label>,
     #[serde(default)]
     pub(super) assignees: Vec<User>,
+    pub(super) created_at: Option<DateTime<Utc>>,
     pub(super) updated_at: DateTime<Utc>,
     /// Only pull requests have it.
     pub(super) pull_request: Option<serde::de::IgnoredAny>,
@@ -79,7 +81,8 @@ pub(super) fn same_label(a: &str, b: &str) -> bool {
 pub(super) struct SearchPage {
     #[serde(default)]
     pub(super) incomplete_results: bool,
-    pub(super) items: Vec<Issue>,
+    /// Issues; each is read by itself, since the search index may hold odd ones.
+    pub(super) items: Vec<Value>,
 }
 
 /// An event in an issue's life.
