@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use agentmine_tests::model::ScriptedModel;
+use agentmine_tests::model::{Scenario, ScriptedModel, commit_and_push, edit_replace, say};
 
 use crate::rig::{binary, solves_demo};
 
@@ -145,31 +145,7 @@ async fn run_works_on_the_users_own_repository_with_a_configured_model() {
     let model = ScriptedModel::start(solves_demo()).await;
     let home = tempfile::tempdir().unwrap();
     let repo = home.path().join("mine");
-    std::fs::create_dir(&repo).unwrap();
-    agentmine_tests::forge::write_demo(&repo);
-    for args in [
-        &["init", "-q", "-b", "main"][..],
-        &["add", "."],
-        &[
-            "-c",
-            "user.name=a",
-            "-c",
-            "user.email=a@b",
-            "commit",
-            "-qm",
-            "first",
-        ],
-    ] {
-        assert!(
-            Command::new("git")
-                .arg("-C")
-                .arg(&repo)
-                .args(args)
-                .status()
-                .unwrap()
-                .success()
-        );
-    }
+    demo_repository(&repo);
     let issue = home.path().join("issue.md");
     std::fs::write(&issue, "# greet.sh greets nobody\n\nIt should greet.\n").unwrap();
     let (url, state) = (model.base_url(), home.path().to_owned());
@@ -220,6 +196,74 @@ async fn run_works_on_the_users_own_repository_with_a_configured_model() {
         std::fs::read_to_string(&issue).unwrap(),
         "# greet.sh greets nobody\n\nIt should greet.\n"
     );
+}
+
+#[tokio::test]
+async fn a_partial_result_is_visible_in_lists_and_status_words_are_the_same() {
+    let scenario = Scenario::new("breaks the check").replies([
+        edit_replace("greet.sh", "name=\"\"", "name=\"nobody\""),
+        commit_and_push("Greet nobody"),
+        say("Done."),
+        say("It is done."),
+        say("It is done, really."),
+        say("Believe me."),
+    ]);
+    let model = ScriptedModel::start(scenario).await;
+    let home = tempfile::tempdir().unwrap();
+    let repo = home.path().join("mine");
+    demo_repository(&repo);
+    let title = "greet.sh greets nobody, although its manual and its tests both say that it should";
+    std::fs::write(
+        home.path().join("issue.md"),
+        format!("# {title}\n\nIt should greet.\n"),
+    )
+    .unwrap();
+    let args = [
+        "run".to_owned(),
+        "--repo=mine".into(),
+        "--issue=issue.md".into(),
+        format!("--base-url={}", model.base_url()),
+    ];
+    let shown = agentmine_in(home.path(), args).await;
+    assert!(shown.contains("Partial result of task #1"), "{shown}");
+    let list = |more: &[&str]| {
+        let args = [&["task", "list"], more].concat();
+        text(&agentmine(home.path(), &args))
+    };
+    let table = list(&["--status", "done"]);
+    let words: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(words[..3], ["1", "done", "partial"], "{table}");
+    // In a pipe nothing is cut.
+    assert!(table.contains(title), "{table}");
+    let json: serde_json::Value = serde_json::from_str(&list(&["--json"])).unwrap();
+    assert_eq!(
+        (&json[0]["status"], &json[0]["detail"]),
+        (&"done".into(), &"partial".into())
+    );
+    let shown = text(&agentmine(home.path(), &["task", "show", "1"]));
+    assert!(shown.contains("status    done (partial)"), "{shown}");
+}
+
+/// Runs the program to its end and returns what it printed.
+async fn agentmine_in(state: &Path, args: impl IntoIterator<Item = String>) -> String {
+    let (state, args) = (state.to_owned(), args.into_iter().collect::<Vec<_>>());
+    let run = move || {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        text(&agentmine(&state, &args))
+    };
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+/// A repository with the sample project and one commit.
+fn demo_repository(repo: &Path) {
+    std::fs::create_dir(repo).unwrap();
+    agentmine_tests::forge::write_demo(repo);
+    let author = ["-c", "user.name=a", "-c", "user.email=a@b"];
+    let commit = [&author[..], &["commit", "-qm", "first"]].concat();
+    for args in [&["init", "-q", "-b", "main"][..], &["add", "."], &commit] {
+        let git = Command::new("git").arg("-C").arg(repo).args(args).status();
+        assert!(git.unwrap().success());
+    }
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! Opens the pull request for a measured result, and reports on the item.
 
-use agentmine_agent::{RunOutcome, pull_request};
+use agentmine_agent::{RunOutcome, pull_request, pull_request_comment};
 use agentmine_domain::TaskLabel;
-use agentmine_effects::progress_comment;
 use agentmine_trackers::{Item, NewPullRequest};
 
 use crate::error::{Interrupt, SessionError};
@@ -32,8 +31,8 @@ pub(crate) async fn report(
         return Err(SessionError::BranchMoved);
     }
     let session = ctx.session_name();
-    let text = pull_request(&item.title, ctx.task.item.number, &session, outcome);
     let (url, reported) = if prepared.branches.opens_pull_request {
+        let text = pull_request(&item.title, ctx.task.item.number, &session, outcome);
         let new = NewPullRequest {
             head: prepared.branches.work.clone(),
             base: prepared.branches.target.clone(),
@@ -48,7 +47,8 @@ pub(crate) async fn report(
         let reported = ctx.heartbeat.patiently(report).await;
         (url, reported)
     } else {
-        ctx.comment(&progress_comment(&text.body, &session)).await?;
+        ctx.comment(&pull_request_comment(&session, outcome))
+            .await?;
         let label = || ctx.effects.label(TaskLabel::Done);
         (item.url.clone(), ctx.heartbeat.patiently(label).await)
     };

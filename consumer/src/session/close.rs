@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentmine_domain::{EndState, TaskLabel};
+use agentmine_domain::{EndState, TaskLabel, partial_reason};
 use agentmine_effects::EffectError;
 use agentmine_store::{Attempt, Claim, LeaseEnd};
 use chrono::{DateTime, Utc};
@@ -41,7 +41,7 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
     let end = match ending {
         Ending::Result(report) => LeaseEnd::Finish {
             state: EndState::Done,
-            reason: report.missing.map(|m| format!("partial: {m}")),
+            reason: report.missing.as_deref().map(partial_reason),
             pull_request_url: report.url,
         },
         Ending::Error(Verdict::Abandon) => {

@@ -24,7 +24,7 @@ pub use execute::{Finished, RunLimits};
 pub use facts::{ChangedFile, Check, Facts, WebRequest};
 pub use history::History;
 pub use prompt::{Brief, Prompt, TextEditor, correction, system_prompt, task_prompt};
-pub use report::{PullRequestText, pull_request};
+pub use report::{PullRequestText, pull_request, pull_request_comment};
 pub use run::{Agent, RunOutcome};
 pub use seam::{AgentError, Gather, Journal, ToolResult, Tools};
 pub use start::{Project, Start};

@@ -30,8 +30,29 @@ pub fn pull_request(
     session: &str,
     outcome: &RunOutcome,
 ) -> PullRequestText {
+    PullRequestText {
+        title: cap(title.trim(), MAX_TITLE),
+        body: format!(
+            "{}\n\n{}",
+            closing_line(number, outcome),
+            measured(session, outcome)
+        ),
+        draft: outcome.missing.is_some(),
+    }
+}
+
+/// Renders the comment on a pull request that was itself the task: it closes nothing.
+#[must_use]
+pub fn pull_request_comment(session: &str, outcome: &RunOutcome) -> String {
+    format!(
+        "AgentMine pushed its work to this pull request's branch.\n\n{}",
+        measured(session, outcome)
+    )
+}
+
+/// The model's text, the measured facts, and the footer.
+fn measured(session: &str, outcome: &RunOutcome) -> String {
     let mut body = String::new();
-    let _ = writeln!(body, "{}\n", closing_line(number, outcome));
     if outcome.missing.is_some() {
         body.push_str("> [!WARNING]\n> **Partial result.** See \"Not done\" below.\n\n");
     }
@@ -57,11 +78,7 @@ pub fn pull_request(
         usage.cached_tokens,
         usage.output_tokens
     );
-    PullRequestText {
-        title: cap(title.trim(), MAX_TITLE),
-        body,
-        draft: outcome.missing.is_some(),
-    }
+    body
 }
 
 /// Only a complete result closes its issue.

@@ -24,4 +24,7 @@ pub use names::UnknownName;
 pub use sandbox_fate::SandboxFate;
 pub use session::{Session, SessionEnd};
 pub use step::{Step, StepKind, StepPayload};
-pub use task::{EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, WakeUp};
+pub use task::{
+    EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, WakeUp,
+    partial_reason,
+};

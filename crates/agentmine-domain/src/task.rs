@@ -138,6 +138,15 @@ impl NewTask {
     }
 }
 
+/// With this begins the reason of a task with a partial result.
+const PARTIAL: &str = "partial: ";
+
+/// The reason of a task that ended with a partial result.
+#[must_use]
+pub fn partial_reason(missing: &str) -> String {
+    format!("{PARTIAL}{missing}")
+}
+
 /// One piece of work from a tracker item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Task {
@@ -193,6 +202,18 @@ impl Task {
     #[must_use]
     pub fn answers(&self, trigger: &str) -> bool {
         self.trigger == trigger || self.answered_trigger.as_deref() == Some(trigger)
+    }
+
+    /// What is missing, if the task ended with a partial result.
+    #[must_use]
+    pub fn missing(&self) -> Option<&str> {
+        match self.state {
+            TaskState::Ended(EndState::Done) => self.reason.as_deref()?.strip_prefix(PARTIAL),
+            TaskState::Queued
+            | TaskState::Leased(_)
+            | TaskState::Paused
+            | TaskState::Ended(EndState::Failed | EndState::Stopped) => None,
+        }
     }
 
     /// The container's name (spec 001 §3.2).

@@ -20,7 +20,9 @@ impl Effects {
         missing: Option<&str>,
         session: &str,
     ) -> Result<(), EffectError> {
-        self.comment(&result_comment(url, missing, session)).await?;
+        let kind = self.task.item.kind;
+        self.comment(&result_comment(kind, url, missing, session))
+            .await?;
         self.label(TaskLabel::Done).await
     }
 
@@ -67,10 +69,7 @@ impl Effects {
         let task = &self.task;
         let reason = task.reason.as_deref().unwrap_or("no reason is recorded");
         match (label, &task.pull_request_url) {
-            (TaskLabel::Done, Some(url)) => {
-                self.report_done(url, task.reason.as_deref(), NO_SESSION)
-                    .await
-            }
+            (TaskLabel::Done, Some(url)) => self.report_done(url, task.missing(), NO_SESSION).await,
             (TaskLabel::Failed, _) => self.report_failed(reason, NO_SESSION).await,
             (TaskLabel::Stopped, _) => self.report_stopped(reason, NO_SESSION).await,
             (TaskLabel::Done | TaskLabel::Paused | TaskLabel::Processing, _) => {

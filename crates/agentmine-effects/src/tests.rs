@@ -476,7 +476,11 @@ async fn each_end_is_reported_with_its_comment_and_label() {
     };
     for (end, label, text) in [
         (done(None), &labels.done, "with the measured results"),
-        (done(Some("partial: x")), &labels.done, "partial result"),
+        (
+            done(Some("partial: the check failed")),
+            &labels.done,
+            "**a partial result**: https://forge.example/pull/1\n\nNot done:\n\n```text\nthe check failed\n```",
+        ),
         (
             finish(EndState::Failed, "no disk"),
             &labels.failed,

@@ -14,13 +14,28 @@ pub fn progress_comment(text: &str, session: &str) -> String {
 }
 
 /// The comment for a result; `missing` is set if it is partial.
-pub(crate) fn result_comment(url: &str, missing: Option<&str>, session: &str) -> String {
-    let text = match missing {
-        Some(_) => format!(
-            "AgentMine opened a pull request with a partial result; see \"Not done\" in it: {url}"
-        ),
-        None => format!("AgentMine opened a pull request with the measured results: {url}"),
+pub(crate) fn result_comment(
+    kind: ItemKind,
+    url: &str,
+    missing: Option<&str>,
+    session: &str,
+) -> String {
+    let what = match missing {
+        Some(_) => "**a partial result**",
+        None => "the measured results",
     };
+    let mut text = match kind {
+        ItemKind::Issue => format!("AgentMine opened a pull request with {what}: {url}"),
+        ItemKind::PullRequest => {
+            format!("AgentMine pushed its work to this pull request's branch, with {what}.")
+        }
+    };
+    if let Some(missing) = missing {
+        text += &format!(
+            "\n\nNot done:\n\n{}",
+            fenced(&cap(missing.trim(), MAX_REASON))
+        );
+    }
     progress_comment(&text, session)
 }
 

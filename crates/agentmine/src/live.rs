@@ -9,7 +9,10 @@ use console::style;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::print::{line, one_line};
+use crate::print::{line, one_line, wrapped};
+
+/// Columns of the time before each line.
+const INDENT: usize = 8;
 
 /// How one session ended.
 #[derive(Debug, Clone)]
@@ -113,7 +116,9 @@ impl View {
                     self.say(&format!("  {}", style(one_line(&text, 100)).italic()));
                 }
             }
-            Progress::Note(text) => self.say(&format!("  {}", style(one_line(&text, 160)).dim())),
+            Progress::Note(text) => {
+                self.say(&format!("  {}", style(wrapped(&text, INDENT + 2)).dim()))
+            }
             Progress::Facts(facts) => {
                 self.facts_lines(&facts);
                 self.facts = Some(*facts);

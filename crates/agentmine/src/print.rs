@@ -1,8 +1,8 @@
 //! Text for a terminal. Text from a model, a repository or a sandbox may contain escape sequences; none of
 //! them reaches the terminal.
 
-use comfy_table::Table;
 use comfy_table::presets::NOTHING;
+use comfy_table::{ContentArrangement, Table};
 
 /// Replaces control characters except newline and tab. Unicode's direction marks are removed: they can make
 /// a line look like another.
@@ -53,11 +53,69 @@ pub(crate) fn body(text: &str) {
     }
 }
 
-/// A table without borders.
+/// The width of the terminal in columns; `None` if the output is not one.
+fn width() -> Option<u16> {
+    let size = console::Term::stdout().size_checked();
+    size.map(|(_, columns)| columns)
+}
+
+/// A table without borders, as wide as the terminal. In a file or a pipe no cell is wrapped or cut.
 pub(crate) fn table(header: &[&str]) -> Table {
+    table_within(width(), header)
+}
+
+fn table_within(width: Option<u16>, header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(header);
+    match width {
+        Some(columns) => {
+            table
+                .set_content_arrangement(ContentArrangement::Dynamic)
+                .set_width(columns);
+        }
+        None => {
+            table.set_content_arrangement(ContentArrangement::Disabled);
+        }
+    }
     table
+}
+
+/// A text for a table's cell: on one line, and whole.
+pub(crate) fn cell(text: &str) -> String {
+    one_line(text, usize::MAX)
+}
+
+/// A foreign text for a table's cell: on a terminal at most `max` characters, else whole.
+pub(crate) fn brief(text: &str, max: usize) -> String {
+    match width() {
+        Some(_) => one_line(text, max),
+        None => cell(text),
+    }
+}
+
+/// A text for a terminal, wrapped between words below a first line that begins after `indent` columns. In a
+/// file or a pipe it is one line.
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
+    wrapped_within(width(), text, indent)
+}
+
+fn wrapped_within(width: Option<u16>, text: &str, indent: usize) -> String {
+    let text = cell(text);
+    let Some(room) = width.map(|columns| usize::from(columns).saturating_sub(indent).max(20))
+    else {
+        return text;
+    };
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
 /// The table's text, without trailing spaces.
@@ -87,6 +145,33 @@ mod tests {
             "a\u{fffd}[31mb\u{fffd}\n\tc"
         );
         assert_eq!(clean("a\u{202e}b"), "ab");
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_the_terminal_and_whole_in_a_pipe() {
+        let rows = |width| {
+            let mut table = table_within(width, &["TASK", "TITLE"]);
+            table.add_row(vec!["1".to_owned(), cell(&"word\n".repeat(40))]);
+            trimmed(&table)
+        };
+        let narrow = rows(Some(50));
+        assert!(
+            narrow.lines().all(|line| line.chars().count() <= 50),
+            "{narrow}"
+        );
+        assert_eq!(narrow.matches("word").count(), 40, "{narrow}");
+        assert_eq!(rows(None).lines().count(), 2);
+        assert_eq!(rows(None).matches("word").count(), 40);
+    }
+
+    #[test]
+    fn a_long_warning_wraps_between_words() {
+        let text = "the jail is weaker here: no namespaces";
+        assert_eq!(
+            wrapped_within(Some(30), text, 4),
+            "the jail is weaker here:\n    no namespaces"
+        );
+        assert_eq!(wrapped_within(None, text, 4), text);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::args::SessionCommand;
 use crate::embedded::open_store;
 use crate::live::count;
-use crate::print::{line, one_line, table, trimmed};
+use crate::print::{cell, line, table, trimmed};
 use crate::transcript;
 
 /// Runs one of the commands.
@@ -49,7 +49,7 @@ async fn list(file: Option<PathBuf>, limit: u32, as_json: bool) -> Result<Exit> 
             session.end.map_or("running", |e| e.as_str()).to_owned(),
             session.started_at.format("%Y-%m-%d %H:%M:%S").to_string(),
             seconds.map(|s| format!("{s:.1}")).unwrap_or_default(),
-            one_line(session.model.as_deref().unwrap_or(""), 30),
+            cell(session.model.as_deref().unwrap_or("")),
             format!("{}/{}", session.usage.model_calls, session.usage.tool_calls),
             count(session.usage.total_tokens()),
         ]);

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use agentmine_domain::{PublicStatus, Task, TaskId, TaskNumber, UnknownName};
+use agentmine_domain::{EndState, PublicStatus, Task, TaskId, TaskNumber, TaskState, UnknownName};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_store::{Store, TaskFilter};
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::TaskCommand;
 use crate::embedded::open_store;
-use crate::print::{clean, line, one_line, program, table, trimmed};
+use crate::print::{cell, clean, line, one_line, program, table, trimmed};
 
 /// Runs one of the commands.
 pub(crate) async fn run(file: Option<PathBuf>, command: TaskCommand) -> Result<Exit> {
@@ -37,6 +37,7 @@ async fn list(
     let store = open_store(file).await?;
     let tasks = store.tasks(&TaskFilter { status, limit }).await?;
     if as_json {
+        let tasks: Vec<Value> = tasks.iter().map(json_of).collect::<Result<_>>()?;
         line(serde_json::to_string_pretty(&tasks)?);
         return Ok(Exit::Done);
     }
@@ -45,27 +46,54 @@ async fn list(
         return Ok(Exit::Done);
     }
     let mut table = table(&[
-        "TASK", "STATE", "ITEM", "TITLE", "ATTEMPT", "UPDATED", "RESULT",
+        "TASK", "STATUS", "DETAIL", "ITEM", "TITLE", "ATTEMPT", "UPDATED", "RESULT",
     ]);
     for task in tasks {
+        let result = task.pull_request_url.as_deref().or(task.reason.as_deref());
         table.add_row(vec![
             task.number.to_string(),
-            task.state.to_string(),
-            one_line(&task.item.to_string(), 40),
-            one_line(&task.title, 50),
+            task.state.public().to_string(),
+            detail(&task).unwrap_or_default().to_owned(),
+            cell(&task.item.to_string()),
+            cell(&task.title),
             task.attempt.to_string(),
             task.updated_at.format("%Y-%m-%d %H:%M").to_string(),
-            one_line(
-                task.pull_request_url
-                    .as_deref()
-                    .or(task.reason.as_deref())
-                    .unwrap_or(""),
-                60,
-            ),
+            cell(result.unwrap_or_default()),
         ]);
     }
     line(trimmed(&table));
     Ok(Exit::Done)
+}
+
+/// What the status leaves open: what the worker does, `paused`, or `partial` for a partial result.
+fn detail(task: &Task) -> Option<&'static str> {
+    match task.state {
+        TaskState::Leased(phase) => Some(phase.as_str()),
+        TaskState::Paused => Some("paused"),
+        TaskState::Ended(EndState::Done) if task.missing().is_some() => Some("partial"),
+        TaskState::Queued
+        | TaskState::Ended(EndState::Done | EndState::Failed | EndState::Stopped) => None,
+    }
+}
+
+/// The status, with its detail: `in_progress (running)`.
+fn status(task: &Task) -> String {
+    let status = task.state.public();
+    detail(task).map_or_else(
+        || status.to_string(),
+        |detail| format!("{status} ({detail})"),
+    )
+}
+
+/// A task as JSON, with the words of the table and of `--status`.
+fn json_of(task: &Task) -> Result<Value> {
+    let mut value = serde_json::to_value(task)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("state");
+        fields.insert("status".into(), task.state.public().as_str().into());
+        fields.insert("detail".into(), detail(task).into());
+    }
+    Ok(value)
 }
 
 fn parse_status(text: &str) -> Result<PublicStatus> {
@@ -82,7 +110,7 @@ async fn show(file: Option<PathBuf>, name: &str, as_json: bool) -> Result<Exit> 
     let sessions = store.sessions(Some(task.id), 0).await?;
     if as_json {
         line(serde_json::to_string_pretty(
-            &json!({ "task": task, "branch": task.branch(), "sessions": sessions }),
+            &json!({ "task": json_of(&task)?, "branch": task.branch(), "sessions": sessions }),
         )?);
         return Ok(Exit::Done);
     }
@@ -96,7 +124,7 @@ async fn show(file: Option<PathBuf>, name: &str, as_json: bool) -> Result<Exit> 
         one_line(&task.item.to_string(), 120),
         one_line(&task.url, 200)
     ));
-    line(format!("state     {}", task.state));
+    line(format!("status    {}", status(&task)));
     if let Some(reason) = &task.reason {
         line(format!("reason    {}", clean(reason)));
     }
@@ -150,7 +178,7 @@ fn requested(accepted: bool, task: &Task, what: &str) -> Result<Exit> {
     }
     Err(Failure::new(
         Exit::WrongState,
-        format!("task #{} is {}", task.number, task.state),
+        format!("task #{} is {}", task.number, status(task)),
     )
     .hint(format!(
         "`{} task show {}` shows why",

@@ -4,7 +4,7 @@ use agentmine_mcp::{Catalog, ServerState, ServerStatus};
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 
-use crate::print::{line, note, one_line, table, trimmed};
+use crate::print::{brief, line, note, one_line, table, trimmed};
 
 use super::args::With;
 use super::session;
@@ -41,7 +41,7 @@ pub(super) async fn run(with: With, start: bool) -> Result<Exit> {
                 place(server).to_owned(),
                 state.to_owned(),
                 origin(server),
-                one_line(&target(server), 60),
+                brief(&target(server), 60),
             ]);
         }
         line(trimmed(&rows));

@@ -9,7 +9,7 @@ use super::args::With;
 use super::session;
 use super::setup;
 use super::show::nothing;
-use crate::print::{line, one_line, table, trimmed};
+use crate::print::{brief, line, table, trimmed};
 
 /// An offered tool, resource or prompt: as JSON, and as the cells of a table.
 type Row = (Value, Vec<String>);
@@ -23,10 +23,10 @@ pub(super) async fn tools(with: With, server: Option<String>) -> Result<Exit> {
             let mut json = of(server, json!(tool));
             json["wireName"] = wire.into();
             let cells = vec![
-                format!("{server}:{}", one_line(&tool.name, 60)),
+                format!("{server}:{}", brief(&tool.name, 60)),
                 wire.to_owned(),
-                one_line(&arguments(&tool.input_schema), 60),
-                one_line(&tool.description, 80),
+                brief(&arguments(&tool.input_schema), 60),
+                brief(&tool.description, 80),
             ];
             (json, cells)
         });
@@ -65,10 +65,10 @@ pub(super) async fn resources(with: With, server: Option<String>) -> Result<Exit
                 });
                 let cells = vec![
                     server.clone(),
-                    one_line(&it.uri, 100),
-                    one_line(&it.name, 40),
-                    one_line(it.mime_type.as_deref().unwrap_or_default(), 40),
-                    one_line(&it.description, 60),
+                    brief(&it.uri, 100),
+                    brief(&it.name, 40),
+                    brief(it.mime_type.as_deref().unwrap_or_default(), 40),
+                    brief(&it.description, 60),
                 ];
                 (json, cells)
             }));
@@ -91,9 +91,9 @@ pub(super) async fn prompts(with: With, server: Option<String>) -> Result<Exit> 
                 });
                 let cells = vec![
                     server.clone(),
-                    one_line(&prompt.name, 60),
-                    one_line(&names.collect::<Vec<_>>().join(", "), 60),
-                    one_line(&prompt.description, 80),
+                    brief(&prompt.name, 60),
+                    brief(&names.collect::<Vec<_>>().join(", "), 60),
+                    brief(&prompt.description, 80),
                 ];
                 (of(server, json!(prompt)), cells)
             }));
