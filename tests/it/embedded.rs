@@ -58,6 +58,17 @@ fn demo_ends_within_ten_seconds_with_a_branch_a_diff_and_a_transcript() {
             "{part} is not in the transcript:\n{transcript}"
         );
     }
+    let calls = |text: &str| {
+        let line = text.lines().find(|line| line.contains(" model calls, "));
+        let counts = line.unwrap().split(", ").map(ToOwned::to_owned);
+        let counts: Vec<String> = counts.filter(|part| part.contains(" calls")).collect();
+        counts.join(", ").replace("used     ", "")
+    };
+    assert!(
+        calls(&shown).ends_with(&calls(&transcript))
+            || calls(&transcript).ends_with(&calls(&shown)),
+        "`run` and `session show` count differently:\n{shown}\n{transcript}"
+    );
     let tasks = text(&agentmine(home.path(), &["task", "list"]));
     assert!(tasks.contains("done"), "{tasks}");
 }

@@ -2,9 +2,9 @@
 
 use agentmine_domain::{EndState, SessionEnd, StepKind, TaskState};
 use agentmine_tests::forge::DEMO;
-use agentmine_tests::model::{Scenario, commit_and_push, edit_replace, say, shell};
+use agentmine_tests::model::{Fault, Scenario, commit_and_push, edit_replace, say, shell};
 
-use crate::rig::{Rig, containers, solves_demo};
+use crate::rig::{Rig, binary, containers, solves_demo};
 
 const REQUEST: &str = "coding agent";
 
@@ -487,5 +487,47 @@ impl Rig {
             );
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
+    }
+}
+
+#[tokio::test]
+async fn a_resumed_session_shows_its_own_usage_beside_that_of_its_task() {
+    let mut rig = Rig::local(solves_demo().fault_at(2, Fault::Status(503, None), 1)).await;
+    rig.config["model"]["max_tries"] = 1.into();
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
+    rig.produce().await;
+    let consumer = rig.spawn("consumer", &[]);
+    rig.wait_ended(1).await;
+    consumer.terminate();
+    consumer.end().await;
+    let sessions = rig.sessions().await;
+    let counts: Vec<_> = sessions
+        .iter()
+        .map(|session| (session.usage.model_calls, session.usage.tool_calls))
+        .collect();
+    assert_eq!(counts, [(3, 2), (2, 2)], "newest first");
+    let show = async |id: String| {
+        let output = tokio::process::Command::new(binary("agentmine"))
+            .arg("--config")
+            .arg(rig.config_file())
+            .args(["session", "show", &id])
+            .env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token())
+            .output()
+            .await
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let resumed = show(sessions[0].id.to_string()).await;
+    for part in [
+        "used     3 model calls, 2 tool calls",
+        "task     5 model calls, 4 tool calls",
+        "in all of its sessions",
+    ] {
+        assert!(resumed.contains(part), "{part} is not shown:\n{resumed}");
     }
 }

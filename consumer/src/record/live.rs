@@ -48,6 +48,13 @@ pub enum Progress {
     },
     /// A note in the transcript.
     Note(String),
+    /// Something else than the agent used the model.
+    ModelUse {
+        /// What.
+        text: String,
+        /// What it cost.
+        usage: Usage,
+    },
     /// The result was measured.
     Facts(Box<Facts>),
     /// The session ended.
@@ -101,9 +108,11 @@ impl LiveView {
                 duration_ms: millis(took),
             }),
             Entry::Facts { facts } => Some(Progress::Facts(Box::new(facts.clone()))),
-            Entry::Note { text } | Entry::ModelUse { text, .. } => {
-                Some(Progress::Note(text.clone()))
-            }
+            Entry::Note { text } => Some(Progress::Note(text.clone())),
+            Entry::ModelUse { text, usage } => Some(Progress::ModelUse {
+                text: text.clone(),
+                usage: *usage,
+            }),
             Entry::Start { .. } | Entry::Prompt { .. } => None,
         }
     }
@@ -113,6 +122,10 @@ impl Progress {
     fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
         match self {
             Self::Note(text) => Self::Note(redact(text)),
+            Self::ModelUse { text, usage } => Self::ModelUse {
+                text: redact(text),
+                usage,
+            },
             Self::Reply { text, usage } => Self::Reply {
                 text: redact(text),
                 usage,

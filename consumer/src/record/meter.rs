@@ -1,4 +1,4 @@
-//! The task's usage so far, including earlier sessions.
+//! The usage of a session, and of its task with the earlier sessions.
 
 use std::sync::Arc;
 
@@ -16,45 +16,48 @@ pub(crate) struct UsageMeter {
     heartbeat: Arc<Heartbeat>,
     /// The model's name.
     model: String,
-    total: Mutex<Usage>,
+    /// The usage of the task's earlier sessions.
+    earlier: Usage,
+    own: Mutex<Usage>,
 }
 
 impl UsageMeter {
-    /// `used` is the usage of the task's earlier sessions.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         lease: Lease,
         heartbeat: Arc<Heartbeat>,
         model: String,
-        used: Usage,
+        earlier: Usage,
     ) -> Self {
         Self {
             store,
             lease,
             heartbeat,
             model,
-            total: Mutex::new(used),
+            earlier,
+            own: Mutex::default(),
         }
     }
 
-    /// The sum so far.
+    /// The usage of the task so far.
     pub(crate) async fn total(&self) -> Usage {
-        *self.total.lock().await
+        let mut total = self.earlier;
+        total += *self.own.lock().await;
+        total
     }
 
-    /// Adds the usage of an entry. The row is updated after model calls; tool calls are written with
-    /// the next model reply.
+    /// Adds the usage of an entry to the session's row.
     pub(crate) async fn count(&self, used: Usage) -> Result<(), SessionError> {
-        let total = {
-            let mut total = self.total.lock().await;
-            *total += used;
-            *total
-        };
-        if used.model_calls == 0 {
+        if used == Usage::default() {
             return Ok(());
         }
+        let own = {
+            let mut own = self.own.lock().await;
+            *own += used;
+            *own
+        };
         self.heartbeat
-            .patiently(|| self.store.record_usage(&self.lease, &self.model, &total))
+            .patiently(|| self.store.record_usage(&self.lease, &self.model, &own))
             .await
     }
 }

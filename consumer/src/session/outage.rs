@@ -9,8 +9,8 @@ use super::context::SessionContext;
 
 /// The longest delay that the growth of delays leads to.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
-/// How many sessions are read; a delay grows to its limit long before.
-const MAX_SESSIONS: u32 = 1000;
+/// All sessions: an outage of days is a run of more than a thousand of them, and ends by its age.
+const NO_LIMIT: u32 = 0;
 
 /// A run of sessions that gave the task back, up to the one that ends now.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Outage {
     /// Reads the task's sessions. If they cannot be read, the outage begins now.
     pub(super) async fn of(ctx: &SessionContext) -> Self {
         let store = &ctx.deps.store;
-        let sessions = store.sessions(Some(ctx.task.id), MAX_SESSIONS).await;
+        let sessions = store.sessions(Some(ctx.task.id), NO_LIMIT).await;
         Self::among(&sessions.unwrap_or_default(), Utc::now())
     }
 

@@ -50,6 +50,6 @@ pub struct Session {
     pub end: Option<SessionEnd>,
     /// Why it ended.
     pub reason: Option<String>,
-    /// Its usage.
+    /// Its own usage, without that of the task's other sessions.
     pub usage: Usage,
 }

@@ -119,6 +119,10 @@ impl View {
             Progress::Note(text) => {
                 self.say(&format!("  {}", style(wrapped(&text, INDENT + 2)).dim()))
             }
+            Progress::ModelUse { text, usage } => {
+                self.usage += usage;
+                self.say(&format!("  {}", style(wrapped(&text, INDENT + 2)).dim()));
+            }
             Progress::Facts(facts) => {
                 self.facts_lines(&facts);
                 self.facts = Some(*facts);

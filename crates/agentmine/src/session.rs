@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use agentmine_domain::SessionId;
+use agentmine_domain::{SessionId, Usage};
 use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::Result;
 use serde_json::json;
@@ -77,12 +77,18 @@ async fn show(file: Option<PathBuf>, name: &str, as_json: bool, full: bool) -> R
         .into_iter()
         .filter(|s| s.epoch == session.epoch)
         .collect();
+    let sessions = store.sessions(Some(session.task), 0).await?;
+    let of_task = sessions.iter().fold(Usage::default(), |mut sum, one| {
+        sum += one.usage;
+        sum
+    });
     if as_json {
         line(serde_json::to_string_pretty(
-            &json!({ "session": session, "steps": steps }),
+            &json!({ "session": session, "task_usage": of_task, "steps": steps }),
         )?);
         return Ok(Exit::Done);
     }
-    transcript::print(&session, &steps, full)?;
+    let of_task = (sessions.len() > 1).then_some(of_task);
+    transcript::print(&session, of_task, &steps, full)?;
     Ok(Exit::Done)
 }

@@ -2,7 +2,7 @@
 
 use agentmine_agent::Facts;
 use agentmine_agent::journal::{Entry, JournalError};
-use agentmine_domain::{Session, Step};
+use agentmine_domain::{Session, Step, Usage};
 use console::style;
 use serde_json::Value;
 
@@ -12,11 +12,16 @@ use crate::print::{clean, line, one_line};
 /// Lines of one text that are shown without `--full`.
 const MAX_LINES: usize = 12;
 
-/// Prints the session and its steps.
+/// Prints the session and its steps, and the usage of its task if that has other sessions too.
 ///
 /// # Errors
 /// A step that cannot be decoded; the steps before it are printed.
-pub(crate) fn print(session: &Session, steps: &[Step], full: bool) -> Result<(), JournalError> {
+pub(crate) fn print(
+    session: &Session,
+    of_task: Option<Usage>,
+    steps: &[Step],
+    full: bool,
+) -> Result<(), JournalError> {
     let end = session.end.map_or("running", |e| e.as_str());
     line(format!(
         "session {} of task #{}: {end}",
@@ -33,15 +38,10 @@ pub(crate) fn print(session: &Session, steps: &[Step], full: bool) -> Result<(),
         "model    {}",
         one_line(session.model.as_deref().unwrap_or("none yet"), 80)
     ));
-    let usage = &session.usage;
-    line(format!(
-        "used     {} model calls, {} tool calls, {} tokens in ({} cached), {} out",
-        usage.model_calls,
-        usage.tool_calls,
-        count(usage.input_tokens),
-        count(usage.cached_tokens),
-        count(usage.output_tokens)
-    ));
+    line(format!("used     {}", used(&session.usage)));
+    if let Some(usage) = of_task {
+        line(format!("task     {}, in all of its sessions", used(&usage)));
+    }
     for step in steps {
         line("");
         let time = step.at.format("%H:%M:%S%.3f");
@@ -61,6 +61,17 @@ pub(crate) fn print(session: &Session, steps: &[Step], full: bool) -> Result<(),
         );
     }
     Ok(())
+}
+
+fn used(usage: &Usage) -> String {
+    format!(
+        "{} model calls, {} tool calls, {} tokens in ({} cached), {} out",
+        usage.model_calls,
+        usage.tool_calls,
+        count(usage.input_tokens),
+        count(usage.cached_tokens),
+        count(usage.output_tokens)
+    )
 }
 
 fn body(entry: &Entry, full: bool) {
