@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 
 use super::context::SessionContext;
 use super::deps::ConsumerDeps;
-use super::outage::Outage;
+use super::outage::{Outage, outage_reason};
 use super::verdict::Verdict;
 use crate::record::live::Progress;
 use crate::report::Report;
@@ -102,8 +102,10 @@ async fn wait(ctx: &SessionContext, reason: String, until: Option<DateTime<Utc>>
         delay_seconds = delay.as_secs(),
         "an external service is unavailable; the task is queued again and the attempt does not count"
     );
-    let note = format!("an external service is unavailable, the task will be continued: {reason}");
-    let _ = ctx.note(&note).await;
+    let reason = outage_reason(&reason);
+    let _ = ctx
+        .note(&format!("{reason}\nThe task will be continued."))
+        .await;
     LeaseEnd::Release {
         reason,
         delay,

@@ -12,7 +12,24 @@ const LONGEST_DELAY: Duration = Duration::from_secs(300);
 /// All sessions: an outage of days is a run of more than a thousand of them, and ends by its age.
 const NO_LIMIT: u32 = 0;
 
-/// A run of sessions that gave the task back, up to the one that ends now.
+/// What the reason of a session begins with that an outage ended. A session may also give its task back
+/// because the worker shuts down, or for another try.
+const OUTAGE: &str = "an external service is unavailable: ";
+
+/// The reason of a session that an outage ends.
+pub(super) fn outage_reason(reason: &str) -> String {
+    format!("{OUTAGE}{reason}")
+}
+
+fn is_outage(session: &Session) -> bool {
+    session.end == Some(SessionEnd::Released)
+        && session
+            .reason
+            .as_deref()
+            .is_some_and(|it| it.starts_with(OUTAGE))
+}
+
+/// A run of sessions that outages ended, up to the one that ends now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outage {
     /// When the first session of the run ended.
@@ -34,7 +51,7 @@ impl Outage {
         let ends: Vec<DateTime<Utc>> = sessions
             .iter()
             .filter(|session| session.end.is_some())
-            .take_while(|session| session.end == Some(SessionEnd::Released))
+            .take_while(|session| is_outage(session))
             .filter_map(|session| session.ended_at)
             .collect();
         Self {
@@ -75,7 +92,7 @@ mod tests {
             started_at: at,
             ended_at: end.map(|_| at),
             end,
-            reason: None,
+            reason: end.map(|_| outage_reason("h")),
             usage: Usage::default(),
         }
     }
@@ -97,6 +114,25 @@ mod tests {
         assert_eq!(outage.sessions, 2);
         let first = Outage::among(&sessions[..1], now);
         assert_eq!((first.since, first.sessions), (now, 0));
+    }
+
+    #[test]
+    fn a_session_that_was_drained_or_failed_before_an_outage_is_no_part_of_it() {
+        let now = Utc::now();
+        let released = |reason: &str, minutes_ago| Session {
+            reason: Some(reason.to_owned()),
+            ..session(Some(SessionEnd::Released), minutes_ago, now)
+        };
+        for reason in ["the worker was shut down", "out of memory"] {
+            let sessions = [
+                released(&outage_reason("503"), 3),
+                released(reason, 600),
+                released(&outage_reason("503"), 700),
+            ];
+            let outage = Outage::among(&sessions, now);
+            assert_eq!(outage.since, now - chrono::Duration::minutes(3), "{reason}");
+            assert_eq!(outage.sessions, 1);
+        }
     }
 
     #[test]

@@ -96,6 +96,7 @@ async fn sweep(deps: Arc<ConsumerDeps>) {
     let policy = SweepPolicy {
         max_attempts: consumer.max_attempts,
         wakeup_after: Duration::from_secs(consumer.wakeup_after_seconds),
+        lease: Duration::from_secs(consumer.lease_seconds),
     };
     match deps.store.sweep(&policy).await {
         Ok(report) => {

@@ -136,6 +136,9 @@ pub struct SweepPolicy {
     pub max_attempts: u32,
     /// Queued rows whose newest wake-up is older than this get another one.
     pub wakeup_after: Duration,
+    /// How long a lease lasts. For so long after an absence of the database, expired leases are left to
+    /// their holders.
+    pub lease: Duration,
 }
 
 /// What a sweep did. All zero when another process held the sweep lock.

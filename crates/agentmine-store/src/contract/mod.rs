@@ -166,6 +166,7 @@ impl World {
         let policy = SweepPolicy {
             max_attempts: 3,
             wakeup_after,
+            lease: Duration::from_secs(1),
         };
         self.store.sweep(&policy).await.unwrap()
     }

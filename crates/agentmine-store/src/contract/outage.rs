@@ -48,6 +48,45 @@ async fn every_error_names_the_database(world: World) {
 }
 
 #[tokio::test]
+async fn a_lease_that_ran_out_during_an_outage_is_left_to_its_holder() {
+    const CUT: &str =
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'NAME'";
+    const LEASE: Duration = Duration::from_secs(2);
+    on(Database::postgres(), async |world: World| {
+        let (store, database) = (&world.store, &world.database);
+        let task = world.new_task(1).await.id;
+        let lease = world.claim(task, LEASE).await.unwrap().lease;
+        let read_only =
+            format!("ALTER DATABASE \"NAME\" SET default_transaction_read_only = on; {CUT}");
+        database.on_server(&read_only).await;
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < LEASE {
+            let away = store.heartbeat(&lease, LEASE).await;
+            assert!(matches!(away, Err(StoreError::Unavailable(_))), "{away:?}");
+        }
+        let writable = format!("ALTER DATABASE \"NAME\" RESET ALL; {CUT}");
+        database.on_server(&writable).await;
+        assert_eq!(world.sweep(MINUTE).await.requeued, []);
+        assert!(world.claim(task, LEASE).await.is_none());
+        let request = store.heartbeat(&lease, LEASE).await.unwrap();
+        assert_eq!(request, LeaseRequest::Continue);
+        let row = world.task(task).await;
+        assert_eq!((row.epoch, row.attempt), (lease.epoch, 1));
+        // Its holder is gone too: another worker has it after the length of a lease.
+        let begun = std::time::Instant::now();
+        let taken = loop {
+            if let Some(claim) = world.claim(task, LEASE).await {
+                break claim;
+            }
+            assert!(begun.elapsed() < 4 * LEASE, "nobody can take it");
+            tokio::time::sleep(LEASE / 20).await;
+        };
+        assert_eq!(taken.task.attempt, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_read_only_server_after_a_failover_is_unavailable() {
     const CUT: &str =
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'NAME'";

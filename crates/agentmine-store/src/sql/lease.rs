@@ -28,6 +28,8 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
     ) -> Result<Option<Claim>, StoreError> {
         self.run("claim", || async {
             let mut tx = self.transaction().await?;
+            // 0: the holder of an expired lease may not have been able to extend it.
+            let expired = i64::from(!self.absence.is_within(lease));
             // The clock, since the statement may have waited for the row longer than the lease lasts.
             let taken: Option<TaskRow> = tx
                 .row(
@@ -36,9 +38,9 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
                          updated_at = {now}, lease_until = {clock} + $4{ms}
                      WHERE id = $1 AND request IS NULL AND attempt < $5
                        AND (state = 'queued'
-                            OR (state = 'leased' AND lease_until <= {clock} AND nonce <> $3))
+                            OR (state = 'leased' AND $6 > 0 AND lease_until <= {clock} AND nonce <> $3))
                      RETURNING {columns}",
-                    args![task, &worker.0, nonce, lease, max_attempts],
+                    args![task, &worker.0, nonce, lease, max_attempts, expired],
                 )
                 .await?;
             let claim = match taken {
@@ -46,7 +48,7 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
                 None => match own_claim(&mut tx, task, worker, nonce).await? {
                     Some(own) => Some(own),
                     None => {
-                        settle_unclaimable(&mut tx, task, max_attempts).await?;
+                        settle_unclaimable(&mut tx, task, max_attempts, expired).await?;
                         None
                     }
                 },
@@ -196,15 +198,16 @@ async fn settle_unclaimable<D: Dialect>(
     tx: &mut Db<D>,
     task: TaskId,
     max_attempts: u32,
+    expired: i64,
 ) -> Result<(), Failure> {
     let found: Option<i32> = tx
         .scalar(
             "SELECT 1 FROM tasks
              WHERE id = $1
                AND ((state = 'queued' AND attempt >= $2)
-                    OR (state = 'leased' AND lease_until <= {clock}
+                    OR (state = 'leased' AND $3 > 0 AND lease_until <= {clock}
                         AND (request IS NOT NULL OR attempt >= $2))){lock}",
-            args![task, max_attempts],
+            args![task, max_attempts, expired],
         )
         .await?;
     if found.is_some() {

@@ -8,6 +8,7 @@
 //! statement or transaction. A claim therefore either comes wholly before the write, which is then refused,
 //! or waits for it. SQLite has one lock instead: a write is one statement or a `BEGIN IMMEDIATE` transaction.
 
+mod absence;
 mod arg;
 mod db;
 mod effects;

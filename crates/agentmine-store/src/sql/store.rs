@@ -2,12 +2,13 @@
 //! metric, and the database's address in the error.
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentmine_domain::Lease;
 use async_trait::async_trait;
 use sqlx::Pool;
 
+use super::absence::Absence;
 use super::arg::Arg;
 use super::db::{AnyRow, Db, Dialect};
 use super::failure::Failure;
@@ -33,15 +34,23 @@ pub(crate) struct SqlStore<D: Dialect> {
     pub(super) address: String,
     /// The time limit of one attempt.
     pub(super) limit: Duration,
+    /// When the database was away.
+    pub(super) absence: Absence,
 }
 
 impl<D: Dialect> SqlStore<D> {
     pub(super) async fn connection(&self) -> Result<Db<D>, Failure> {
-        Db::connection(&self.pool).await
+        let begun = Instant::now();
+        let connection = Db::connection(&self.pool).await;
+        self.absence.note_if_slow(begun);
+        connection
     }
 
     pub(super) async fn transaction(&self) -> Result<Db<D>, Failure> {
-        Db::transaction(&self.pool).await
+        let begun = Instant::now();
+        let transaction = Db::transaction(&self.pool).await;
+        self.absence.note_if_slow(begun);
+        transaction
     }
 
     /// An operation that is one SELECT.
@@ -124,7 +133,15 @@ impl<D: Dialect> SqlStore<D> {
                     tokio::time::sleep(Duration::from_millis(30) * attempts * attempts).await;
                     attempts += 1;
                 }
-                outcome => return outcome.map_err(|failure| failure.at(&self.address)),
+                outcome => {
+                    return outcome.map_err(|failure| {
+                        let error = failure.at(&self.address);
+                        if matches!(error, StoreError::Unavailable(_)) {
+                            self.absence.note();
+                        }
+                        error
+                    });
+                }
             }
         }
     }
@@ -170,6 +187,7 @@ mod tests {
             pool: PgPool::connect_lazy("postgres://u@nowhere/db").unwrap(),
             address: "nowhere:5432/db".into(),
             limit,
+            absence: Absence::default(),
         }
     }
 

@@ -25,13 +25,17 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
                 return Ok(report);
             }
             // A locked row is being claimed or extended at this moment.
-            let expired: Vec<IdRow> = tx
-                .rows(
-                    "SELECT {columns} FROM tasks WHERE state = 'leased' AND lease_until <= {now}
-                     ORDER BY number{lock free}",
-                    &[],
-                )
-                .await?;
+            let expired: Vec<IdRow> = match self.absence.is_within(policy.lease) {
+                true => Vec::new(),
+                false => {
+                    tx.rows(
+                        "SELECT {columns} FROM tasks WHERE state = 'leased' AND lease_until <= {now}
+                         ORDER BY number{lock free}",
+                        &[],
+                    )
+                    .await?
+                }
+            };
             let leases_expired = expired.len() as u64;
             for row in expired {
                 let task = TaskId::try_from(row)?;

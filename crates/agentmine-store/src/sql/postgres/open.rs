@@ -7,6 +7,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, Postgres};
 
 use crate::migrations;
+use crate::sql::absence::Absence;
 use crate::sql::failure::{Failure, code};
 use crate::sql::store::{Role, SqlStore};
 use crate::{Store as _, StoreError};
@@ -45,6 +46,7 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Postgres>, St
         pool,
         address,
         limit,
+        absence: Absence::default(),
     };
     store.healthy().await?;
     Ok(store)

@@ -9,6 +9,7 @@ use sqlx::{Connection as _, Sqlite, SqlitePool};
 
 use crate::StoreError;
 use crate::migrations;
+use crate::sql::absence::Absence;
 use crate::sql::failure::Failure;
 use crate::sql::store::{Role, SqlStore};
 
@@ -41,6 +42,7 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Sqlite>, Stor
         pool,
         address,
         limit: Duration::from_secs(30),
+        absence: Absence::default(),
     })
 }
 
