@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentmine_runtime::config::{self, Config, Sources};
+use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_runtime::{logging, metrics, tls};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Parser;
 
+use crate::run::servers;
 use crate::{ConsumerDeps, ConsumerMode, run};
 
 /// Claims tasks and works on them.
@@ -73,17 +75,24 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
 pub async fn connect(config: Config) -> Result<ConsumerDeps> {
     config.trackers.require_one()?;
     config.require_a_tool()?;
-    let trackers = agentmine_trackers::from_config(&config.trackers).context("trackers")?;
-    let model = agentmine_llm::from_config(&config.model).context("model")?;
+    let trackers = agentmine_trackers::from_config(&config.trackers).map_err(of("trackers"))?;
+    let model = agentmine_llm::from_config(&config.model).map_err(of("model"))?;
+    agentmine_store::check(&config.store).map_err(of("store"))?;
     let store = agentmine_store::connect(&config.store).await?;
     let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
-    let queue = agentmine_queue::connect(&config.queue)?;
+    let queue = agentmine_queue::connect(&config.queue).map_err(of("queue"))?;
+    // A broker that is away is reported at once, and not with the first task.
+    let asked = Arc::clone(&queue);
+    tokio::spawn(async move { asked.healthy().await });
     let backend = agentmine_sandbox::from_config(&config.command_executor).await?;
     backend.check().await?;
     if !config.command_executor.enabled {
         tracing::warn!(
             "command_executor.enabled is false: the model can edit files but not run commands"
         );
+    }
+    for fault in servers::operator_faults(&config) {
+        tracing::warn!(fault, "an entry of the MCP file is left out");
     }
     Ok(ConsumerDeps {
         config,
@@ -95,6 +104,11 @@ pub async fn connect(config: Config) -> Result<ConsumerDeps> {
         model,
         watch: None,
     })
+}
+
+/// The error for a section of the configuration that cannot work.
+fn of<E: Into<anyhow::Error>>(section: &'static str) -> impl FnOnce(E) -> Failure {
+    move |error| Failure::new(Exit::Config, section).because(error)
 }
 
 /// The readiness checks of this process.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_runtime::shutdown::Shutdown;
+use agentmine_store::RelayError;
 
 pub use deps::ProducerDeps;
 pub use scan::{Scan, scan};
@@ -57,8 +58,18 @@ pub async fn run(
             // A scan is short and is not cancelled.
             _ = scans.tick() => match scan(&deps).await {
                 Ok(found) => total += found,
+                // The queue reported its outage when it began.
+                Err(error) if is_queue_outage(&error) => tracing::debug!(error = format!("{error:#}"), "the scan's tasks are announced later"),
                 Err(error) => tracing::error!(error = format!("{error:#}"), "the scan failed; the next scan tries again"),
             },
         }
     }
+}
+
+/// Whether all that failed in a scan is the announcement, which is made up for.
+fn is_queue_outage(error: &anyhow::Error) -> bool {
+    matches!(
+        error.downcast_ref::<RelayError>(),
+        Some(RelayError::Publish(_))
+    )
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_runtime::config::{self, Config, Sources};
+use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_runtime::{logging, metrics, tls};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Parser;
 
 use crate::deps::ProducerDeps;
@@ -67,9 +68,13 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
 /// are recorded, and announced when it is available again.
 pub async fn connect(config: Config) -> Result<ProducerDeps> {
     config.trackers.require_one()?;
-    let trackers = agentmine_trackers::from_config(&config.trackers).context("trackers")?;
+    let trackers = agentmine_trackers::from_config(&config.trackers).map_err(of("trackers"))?;
+    agentmine_store::check(&config.store).map_err(of("store"))?;
     let store = agentmine_store::connect(&config.store).await?;
-    let queue = agentmine_queue::connect(&config.queue)?;
+    let queue = agentmine_queue::connect(&config.queue).map_err(of("queue"))?;
+    // A broker that is away is reported at once, and not with the first task.
+    let asked = Arc::clone(&queue);
+    tokio::spawn(async move { asked.healthy().await });
     let backend = match config.producer.cleanup {
         false => None,
         true => match agentmine_sandbox::from_config(&config.command_executor).await {
@@ -87,6 +92,11 @@ pub async fn connect(config: Config) -> Result<ProducerDeps> {
         trackers,
         backend,
     })
+}
+
+/// The error for a section of the configuration that cannot work.
+fn of<E: Into<anyhow::Error>>(section: &'static str) -> impl FnOnce(E) -> Failure {
+    move |error| Failure::new(Exit::Config, section).because(error)
 }
 
 /// The readiness checks of this process.

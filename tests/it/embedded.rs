@@ -4,7 +4,12 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use agentmine_domain::{NewTask, Priority, WorkerId};
+use agentmine_runtime::config::{Secret, StoreConfig};
+use agentmine_store::{Attempt, Enqueued, LeaseEnd};
 use agentmine_tests::model::{Scenario, ScriptedModel, commit_and_push, edit_replace, say};
+use agentmine_trackers::Tracker as _;
+use agentmine_trackers::local::LocalTracker;
 
 use crate::rig::{binary, solves_demo};
 
@@ -253,6 +258,147 @@ async fn a_partial_result_is_visible_in_lists_and_status_words_are_the_same() {
     );
     let shown = text(&agentmine(home.path(), &["task", "show", "1"]));
     assert!(shown.contains("status    done (partial)"), "{shown}");
+}
+
+#[tokio::test]
+async fn running_again_starts_at_once_and_says_what_happened() {
+    let model = ScriptedModel::start(solves_demo()).await;
+    let home = tempfile::tempdir().unwrap();
+    let repo = home.path().join("mine");
+    demo_repository(&repo);
+    let issue = home.path().join("issue.md");
+    std::fs::write(&issue, "# greet.sh greets nobody\n\nIt should greet.\n").unwrap();
+    // An attempt that an outage ended a moment ago, and whose task waits for ten minutes.
+    let state = home.path().join(".local/state/agentmine");
+    std::fs::create_dir_all(&state).unwrap();
+    let store = agentmine_store::connect(&StoreConfig {
+        url: Secret::new(format!("sqlite:{}", state.join("agentmine.db").display())),
+        max_connections: 1,
+    })
+    .await
+    .unwrap();
+    let tracker = LocalTracker::single(&repo, &issue).unwrap();
+    let found = tracker.candidates("coding agent").await.unwrap().remove(0);
+    let new = NewTask {
+        item: found.item,
+        trigger: found.trigger,
+        title: found.title,
+        url: found.url,
+        priority: Priority::Medium,
+    };
+    let (Enqueued::Created(task) | Enqueued::Known(task)) = store.enqueue(&new).await.unwrap();
+    let (worker, lease) = (WorkerId("w".into()), Duration::from_secs(60));
+    let claim = store.claim(task.id, &worker, uuid::Uuid::new_v4(), lease, 3);
+    let lease = claim.await.unwrap().unwrap().lease;
+    let end = LeaseEnd::Release {
+        reason: "the model API was away".into(),
+        delay: Duration::from_secs(600),
+        attempt: Attempt::Refunded,
+    };
+    store.end_lease(&lease, &end).await.unwrap();
+    store.close().await;
+
+    let args = [
+        "run".to_owned(),
+        "--repo=mine".into(),
+        "--issue=issue.md".into(),
+        format!("--base-url={}", model.base_url()),
+    ];
+    let shown = agentmine_in(home.path(), args).await;
+    let said = "Task #1 continues at once. Its last attempt was released at 20";
+    assert!(shown.contains(said), "{shown}");
+    assert!(shown.contains(": the model API was away"), "{shown}");
+    assert!(shown.contains("Done: task #1"), "{shown}");
+}
+
+#[test]
+fn an_issue_that_cannot_be_worked_on_is_refused_with_the_reason() {
+    let home = tempfile::tempdir().unwrap();
+    let repo = home.path().join("mine");
+    demo_repository(&repo);
+    let run = |issue: &str| {
+        std::fs::write(home.path().join("issue.md"), issue).unwrap();
+        let args = [
+            "run",
+            "--repo=mine",
+            "--issue=issue.md",
+            "--base-url=http://127.0.0.1:9/v1",
+        ];
+        let output = agentmine(home.path(), &args);
+        (output.status.code(), text(&output))
+    };
+    let (code, shown) = run("---\nstate: closed\n---\n# Greet\n");
+    assert_eq!(code, Some(6), "{shown}");
+    assert!(
+        shown.contains("issue.md is closed") && shown.contains("hint:"),
+        "{shown}"
+    );
+    let (code, shown) = run("---\nlabels: [a\n---\n# Greet\n");
+    assert_eq!(code, Some(2), "{shown}");
+    assert!(shown.contains("issue.md:"), "{shown}");
+
+    // In the folder of issues, and beside a file that is not committed.
+    let issues = repo.join(".agentmine/issues");
+    std::fs::create_dir_all(&issues).unwrap();
+    std::fs::write(issues.join("1.md"), "---\nlabels: [a\n---\n# Greet\n").unwrap();
+    std::fs::write(repo.join("greet.sh"), "# changed\n").unwrap();
+    let args = ["run", "--repo=mine", "--base-url=http://127.0.0.1:9/v1"];
+    let output = agentmine(home.path(), &args);
+    let shown = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{shown}");
+    assert!(
+        shown.contains("warning: an issue is left out") && shown.contains("1.md:"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("1 file is not committed (greet.sh)"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn config_check_opens_what_the_processes_open_and_names_the_places() {
+    let home = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(home.path().join(name), text).unwrap();
+    std::fs::create_dir(home.path().join(".agentmine")).unwrap();
+    write(
+        ".agentmine/mcp_config.json",
+        "{\"mcpServers\": {\n  \"Bad Name\": {\"command\": [\"x\"]}\n}}",
+    );
+    write(
+        "config.yaml",
+        "store:\n  url: postgres://u:hunter2@h:port/db\nqueue:\n  url: amqp://u:hunter2@h:99999/x\ntrackers:\n  github: {repositories: [a/b]}\n",
+    );
+    let output = agentmine(home.path(), &["config", "check"]);
+    let shown = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{shown}");
+    for part in [
+        "config.yaml:2:",
+        "store.url",
+        "config.yaml:4:",
+        "queue.url",
+        "config.yaml:6:",
+        "GITHUB_PERSONAL_ACCESS_TOKEN",
+        "mcp_config.json:2",
+        "OPENAI_API_KEY",
+    ] {
+        assert!(shown.contains(part), "{part} is not reported: {shown}");
+    }
+    assert!(!shown.contains("hunter2"), "{shown}");
+
+    let output = Command::new(binary("agentmine"))
+        .args(["config", "check"])
+        .env_clear()
+        .env("HOME", home.path())
+        .env("AGENTMINE_LOG", "verbose")
+        .output()
+        .unwrap();
+    let shown = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{shown}");
+    assert!(
+        shown.contains("AGENTMINE_LOG") && shown.contains("`verbose`"),
+        "{shown}"
+    );
 }
 
 /// Runs the program to its end and returns what it printed.

@@ -403,3 +403,101 @@ async fn a_stop_requested_while_the_task_waits_is_reported_too() {
     assert!(consumer.end().await.0.success());
     assert!(rig.sessions().await.is_empty());
 }
+
+#[tokio::test]
+async fn an_absent_broker_and_a_wrong_password_are_reported_once_within_five_seconds() {
+    let wrong = crate::rig::amqp_url().replace("guest:guest", "guest:hunter2");
+    for (url, place, cause) in [
+        (
+            "amqp://guest:hunter2@127.0.0.1:9/%2f",
+            "127.0.0.1:9",
+            "refused",
+        ),
+        (
+            wrong.as_str(),
+            "127.0.0.1:",
+            "refused the user or the password",
+        ),
+    ] {
+        let mut rig = Rig::local(solves_demo()).await;
+        rig.config["queue"]["url"] = url.into();
+        for (program, ready) in [("producer", "scanned"), ("consumer", "consumer ready")] {
+            let begun = std::time::Instant::now();
+            let process = rig.spawn(program, &[]);
+            while ![ready, "the queue is unavailable"]
+                .iter()
+                .all(|part| process.log().contains(part))
+            {
+                assert!(
+                    begun.elapsed().as_secs() < 5,
+                    "{program}: {}",
+                    process.log()
+                );
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            if program == "consumer" {
+                // Its work goes on, and the broker is asked many times meanwhile.
+                one_issue_announced_later(&rig).await;
+                rig.wait_ended(1).await;
+            }
+            process.terminate();
+            let (status, log) = process.end().await;
+            assert!(status.success(), "{status}\n{log}");
+            let told = |line: &&str| line.contains("broker") && !line.contains("DEBUG");
+            let lines: Vec<&str> = log.lines().filter(told).collect();
+            assert_eq!(lines.len(), 1, "{program}: {log}");
+            assert!(
+                lines[0].contains(place) && lines[0].contains(cause),
+                "{}",
+                lines[0]
+            );
+            assert!(!log.contains("hunter2"), "{log}");
+        }
+    }
+}
+
+/// A task whose wake-up cannot be published yet.
+async fn one_issue_announced_later(rig: &Rig) {
+    rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
+    let (status, log) = rig.spawn("producer", &["--once"]).end().await;
+    assert!(!status.success(), "{log}");
+}
+
+#[tokio::test]
+async fn a_section_that_cannot_work_ends_a_process_with_the_code_of_the_configuration() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["queue"]["url"] = "amqp://u:hunter2@h:99999/x".into();
+    for program in ["producer", "consumer"] {
+        let (status, log) = rig.spawn(program, &["--once"]).end().await;
+        assert_eq!(status.code(), Some(3), "{program}: {log}");
+        assert!(
+            log.contains("queue.url") && !log.contains("hunter2"),
+            "{log}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_consumers_log_names_the_mcp_entry_that_is_left_out_and_why() {
+    let mut rig = Rig::local(solves_demo()).await;
+    let file = rig.folder.path().join("mcp_config.json");
+    let entries = "{\"mcpServers\": {\n  \"Bad Name\": {\"command\": [\"x\"]},\n  \"gone\": {\"command\": [\"/no/such/program\"]}\n}}";
+    std::fs::write(&file, entries).unwrap();
+    rig.config["mcp"] = serde_json::json!({ "config_file": file });
+    one_issue(&rig).await;
+    let log = rig.consume().await;
+    let warned = |part: &str| {
+        let mut lines = log.lines();
+        assert!(
+            lines.any(|line| line.contains("WARN") && line.contains(part)),
+            "{part}: {log}"
+        );
+    };
+    warned("mcp_config.json:2");
+    warned("gone");
+}

@@ -162,7 +162,10 @@ async fn send_heartbeats(
         let heartbeat = store.heartbeat(&lease, rhythm.extend);
         let answer = match tokio::time::timeout(rhythm.every, heartbeat).await {
             Ok(answer) => answer,
-            Err(_) => Err(StoreError::Unavailable("the heartbeat timed out".into())),
+            Err(_) => Err(StoreError::Unavailable(format!(
+                "{}: the heartbeat timed out",
+                store.address()
+            ))),
         };
         match answer {
             Ok(request) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agentmine_runtime::config;
 
-use crate::sql::{Role, open_postgres, open_sqlite};
+use crate::sql::{Role, check_postgres, check_sqlite, open_postgres, open_sqlite};
 use crate::{Store, StoreError};
 
 /// Opens the store that the URL names (`postgres://…` or `sqlite:PATH`), creates the database if it is
@@ -27,23 +27,39 @@ pub async fn connect_heartbeat(config: &config::StoreConfig) -> Result<Arc<dyn S
     open(config, Role::Heartbeat).await
 }
 
+/// Checks the URL; connects to nothing.
+///
+/// # Errors
+/// [`StoreError::Fault`] for a URL that no store has. No message holds the URL or a password.
+pub fn check(config: &config::StoreConfig) -> Result<(), StoreError> {
+    let url = config.url.expose();
+    match url.split_once(':') {
+        Some(("postgres" | "postgresql", _)) => check_postgres(url),
+        Some(("sqlite", _)) => check_sqlite(url),
+        _ => Err(unknown_scheme(url)),
+    }
+}
+
 async fn open(config: &config::StoreConfig, role: Role) -> Result<Arc<dyn Store>, StoreError> {
     let url = config.url.expose();
     match url.split_once(':') {
         Some(("postgres" | "postgresql", _)) => Ok(Arc::new(open_postgres(url, role).await?)),
         Some(("sqlite", _)) => Ok(Arc::new(open_sqlite(url, role).await?)),
-        other => {
-            // Only a well-known scheme is shown: a mistyped URL may begin with a password.
-            const KNOWN: &[&str] = &["mysql", "mariadb", "mongodb", "redis", "http", "https"];
-            let seen = other
-                .map(|(scheme, _)| scheme)
-                .filter(|s| KNOWN.contains(s))
-                .map_or_else(String::new, |s| format!(" (not {s}:)"));
-            Err(StoreError::Fault(format!(
-                "store.url must be postgres://USER@HOST/DATABASE or sqlite:PATH{seen}"
-            )))
-        }
+        _ => Err(unknown_scheme(url)),
     }
+}
+
+fn unknown_scheme(url: &str) -> StoreError {
+    // Only a well-known scheme is shown: a mistyped URL may begin with a password.
+    const KNOWN: &[&str] = &["mysql", "mariadb", "mongodb", "redis", "http", "https"];
+    let seen = url
+        .split_once(':')
+        .map(|(scheme, _)| scheme)
+        .filter(|s| KNOWN.contains(s))
+        .map_or_else(String::new, |s| format!(" (not {s}:)"));
+    StoreError::Fault(format!(
+        "store.url must be postgres://USER@HOST/DATABASE or sqlite:PATH{seen}"
+    ))
 }
 
 #[cfg(test)]

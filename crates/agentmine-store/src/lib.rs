@@ -16,7 +16,7 @@ mod model;
 mod sql;
 mod store;
 
-pub use connect::{connect, connect_heartbeat};
+pub use connect::{check, connect, connect_heartbeat};
 pub use error::{RelayError, StoreError};
 pub use model::{
     Attempt, Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish,

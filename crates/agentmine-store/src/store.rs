@@ -23,6 +23,9 @@ pub trait Store:
     /// Whether the database answers and its schema is the one this version needs; for `/ready`.
     async fn healthy(&self) -> Result<(), StoreError>;
 
+    /// The database, for messages: `host:port/database` or the file, without credentials.
+    fn address(&self) -> &str;
+
     /// Closes the connections in good order.
     async fn close(&self);
 }
@@ -160,6 +163,9 @@ pub trait TaskStore: Send + Sync + 'static {
 
     /// Pauses the task, likewise. An earlier stop request stays: it is the stronger one.
     async fn request_pause(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
+
+    /// Makes a queued task due that waits for the end of a delay. `false`: it does not wait.
+    async fn hasten(&self, task: TaskId) -> Result<bool, StoreError>;
 
     /// Queues a paused task again, with a wake-up. `false`: it was not paused.
     async fn resume(&self, task: TaskId) -> Result<bool, StoreError>;

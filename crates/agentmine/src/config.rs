@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use agentmine_runtime::config::{self, Sources};
+use agentmine_runtime::config::{self, Config, Sources, Trackers};
 use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::Result;
 
@@ -20,25 +20,53 @@ pub(crate) fn run(file: Option<PathBuf>, command: &ConfigCommand) -> Result<Exit
     }
 }
 
-/// Also reports what a producer or consumer would find only at its start. It connects to nothing.
+/// Also reports what a producer or consumer would find only at its start: it opens all that their sections
+/// name, with the place of the section. It connects to nothing.
 fn check(file: Option<PathBuf>) -> Result<Exit> {
-    let config = config::load(&Sources::from_process(file))?;
-    let mut faults = Vec::new();
-    if let Err(error) = config.trackers.require_one() {
-        faults.push(error.to_string());
+    let sources = Sources::from_process(file);
+    let config = config::load(&sources)?;
+    let mut faults: Vec<String> = Vec::new();
+    for missing in [config.trackers.require_one(), config.require_a_tool()] {
+        faults.extend(missing.err().map(|error| error.to_string()));
     }
-    if let Err(error) = config.require_a_tool() {
-        faults.push(error.to_string());
+    let mut opened = |key: &str, fault: Option<String>| {
+        let at = config::place_of(&sources, key);
+        faults.extend(fault.map(|fault| format!("{at}: {key}: {fault}")));
+    };
+    let Trackers { github, local } = &config.trackers;
+    let github = Trackers {
+        github: github.clone(),
+        local: None,
+    };
+    let local = Trackers {
+        github: None,
+        local: local.clone(),
+    };
+    for (key, section) in [("trackers.github", github), ("trackers.local", local)] {
+        let fault = agentmine_trackers::from_config(&section).err();
+        opened(key, fault.map(|error| error.to_string()));
     }
-    if let Err(error) = agentmine_trackers::from_config(&config.trackers) {
-        faults.push(format!("trackers: {error}"));
-    }
-    if let Err(error) = agentmine_llm::from_config(&config.model) {
-        faults.push(format!("model: {error:#}"));
-    }
+    let fault = agentmine_llm::from_config(&config.model).err();
+    opened("model", fault.map(|error| format!("{error:#}")));
+    let fault = agentmine_store::check(&config.store).err();
+    opened("store.url", fault.map(|error| error.to_string()));
+    let fault = agentmine_queue::connect(&config.queue).err();
+    opened("queue", fault.map(|error| error.to_string()));
+    faults.extend(mcp_faults(&config));
     if faults.is_empty() {
         line("the configuration is valid");
         return Ok(Exit::Done);
     }
     Err(Failure::new(Exit::Config, faults.join("\n")).into())
+}
+
+/// The faults of the operator's MCP file, which name file and line. A missing file
+/// names no servers.
+fn mcp_faults(config: &Config) -> Vec<String> {
+    if !config.mcp.enabled {
+        return Vec::new();
+    }
+    let env = |name: &str| std::env::var(name).ok();
+    let loaded = agentmine_mcp::config::load(config.mcp.config_file.as_deref(), None, &env);
+    loaded.faults.iter().map(ToString::to_string).collect()
 }

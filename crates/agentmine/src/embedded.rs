@@ -17,6 +17,7 @@ use anyhow::Result;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
+use crate::again;
 use crate::paths::database_url;
 use crate::print;
 
@@ -82,6 +83,7 @@ pub(crate) async fn start(
     model: Arc<dyn Model>,
 ) -> Result<Embedded> {
     let store = agentmine_store::connect(&config.store).await?;
+    again::hasten(store.as_ref(), tracker.as_ref()).await?;
     let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
     let queue = agentmine_queue::inproc();
     let backend = agentmine_sandbox::from_config(&config.command_executor).await?;

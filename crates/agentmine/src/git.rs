@@ -6,6 +6,7 @@
 //! `--no-ext-diff --no-textconv`. Commands that read or write the work tree's contents start filters, so
 //! they are not used here.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -26,6 +27,25 @@ pub(crate) fn without_programs(folder: &Path) -> Command {
         .stdin(Stdio::null())
         .kill_on_drop(true);
     git
+}
+
+/// Files that differ from the last commit, or are not in it, outside of `.agentmine`; sorted. No content is
+/// read, so a file that was only touched may be among them. Empty where git cannot say.
+pub(crate) async fn uncommitted(folder: &Path) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    for args in [
+        &["diff-files", "--name-only", "-z", "--ignore-submodules=all"][..],
+        &["diff-index", "--cached", "--name-only", "-z", "HEAD"],
+        &["ls-files", "--others", "--exclude-standard", "-z"],
+    ] {
+        let Ok(listed) = without_programs(folder).args(args).output().await else {
+            continue;
+        };
+        let names = listed.stdout.split(|byte| *byte == 0);
+        let names = names.map(|name| String::from_utf8_lossy(name).into_owned());
+        found.extend(names.filter(|name| !name.is_empty() && !name.starts_with(".agentmine/")));
+    }
+    found.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The command line: runs the fleet in one process, and shows what it did.
 
+mod again;
 mod args;
 mod config;
 mod demo;

@@ -1,18 +1,19 @@
 //! `agentmine run`: the issues of a local repository, with a configured model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use agentmine_domain::{EndState, TaskState};
-use agentmine_runtime::config::{self, Config, LocalTrackerConfig, Sources, StoreConfig};
+use agentmine_runtime::config::{self, Config, Labels, LocalTrackerConfig, Sources, StoreConfig};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::logging;
 use agentmine_store::TaskFilter;
-use agentmine_trackers::Tracker;
 use agentmine_trackers::local::LocalTracker;
+use agentmine_trackers::{Tracker, TrackerError};
 use anyhow::{Context as _, Result};
 
+use crate::again;
 use crate::args::RunArgs;
 use crate::embedded::{self, Embedded, Ran};
 use crate::live::{self, Ending};
@@ -43,13 +44,19 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
                 .into(),
         );
     }
-    let tracker: Arc<dyn Tracker> = match &args.issue {
-        Some(issue) => Arc::new(LocalTracker::single(&repository, issue)?),
-        None => Arc::new(LocalTracker::new(&LocalTrackerConfig {
-            repository: repository.clone(),
-            issues: None,
-        })?),
+    let (tracker, unreadable) = match &args.issue {
+        Some(issue) => (open_issue(&repository, issue, &config.labels).await?, 0),
+        None => {
+            let folder = LocalTrackerConfig {
+                repository: repository.clone(),
+                issues: None,
+            };
+            let tracker = LocalTracker::new(&folder).map_err(refused)?;
+            let unreadable = again::unreadable(&tracker)?;
+            (tracker, unreadable)
+        }
     };
+    let tracker: Arc<dyn Tracker> = Arc::new(tracker);
     let model = agentmine_llm::from_config(&config.model).map_err(|e| {
         Failure::new(Exit::Config, "the model cannot be used")
             .hint("set one with --base-url and --model, or in config.yaml")
@@ -60,6 +67,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
         "model       {} at {}",
         config.model.name, config.model.base_url
     ));
+    again::uncommitted(&repository).await;
     line("");
     let store = config.store.clone();
     let embedded = embedded::start(config, Arc::clone(&tracker), model).await?;
@@ -69,7 +77,10 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
         line(
             "hint: pass one with --issue FILE, or put `labels: [coding agent]` in the front matter of a file in .agentmine/issues",
         );
-        return Ok(Exit::Done);
+        return Ok(match unreadable {
+            0 => Exit::Done,
+            _ => Exit::Validation,
+        });
     }
     if endings.is_empty() {
         return waiting(&store, tracker.as_ref()).await;
@@ -82,6 +93,34 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
             .iter()
             .all(|e| e.end == Some(EndState::Done) && e.reason.is_none());
     Ok(if good { Exit::Done } else { Exit::Other })
+}
+
+/// The tracker of one issue file, which has to be open.
+async fn open_issue(repository: &Path, issue: &Path, labels: &Labels) -> Result<LocalTracker> {
+    let tracker = LocalTracker::single(repository, issue).map_err(refused)?;
+    // Such a file asks for work whatever its labels are, unless it is closed.
+    if tracker.candidates(&labels.request).await?.is_empty() {
+        return Err(Failure::new(
+            Exit::WrongState,
+            format!("{} is closed, as its front matter says", issue.display()),
+        )
+        .hint("set `state: open` there to have it worked on again")
+        .into());
+    }
+    Ok(tracker)
+}
+
+/// The error for a repository or an issue file that cannot be used.
+fn refused(error: TrackerError) -> Failure {
+    let exit = match error {
+        TrackerError::Refused { .. } => Exit::Validation,
+        TrackerError::Invalid { .. } | TrackerError::NotFound { .. } => Exit::NotFound,
+        TrackerError::Unauthorized { .. }
+        | TrackerError::Forbidden { .. }
+        | TrackerError::RateLimited { .. }
+        | TrackerError::Unavailable { .. } => Exit::Other,
+    };
+    Failure::new(exit, error.to_string())
 }
 
 /// No task could be claimed: prints which one waits, and for what.

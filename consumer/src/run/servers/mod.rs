@@ -39,6 +39,9 @@ use choose::{Chosen, ToolRules, choose, in_sandbox, listed};
 use launcher::SandboxLauncher;
 use sampling::SessionSampling;
 
+/// Maximum number of characters of a reason in the log.
+const MAX_LOGGED: usize = 400;
+
 /// The text editor's tool, which has a fixed name (spec 000 §3.2).
 pub(crate) const TEXT_EDITOR: &str = "text_editor";
 /// The variable in which the text editor finds the limit of its results.
@@ -96,9 +99,8 @@ impl Servers {
             &ctx.redactor,
         );
         for note in &chosen.notes {
-            tracing::warn!(
-                "an MCP server or its entry is ignored; see the transcript for the reason"
-            );
+            let reason = for_log(ctx, note);
+            tracing::warn!(reason, "an MCP server or an entry of its file is left out");
             ctx.note(note).await?;
         }
         let sandbox = Arc::new(SandboxLauncher::new(Arc::clone(
@@ -272,6 +274,11 @@ impl Servers {
             // It did not start, which has been reported.
             return Ok(());
         }
+        // A server that is down is logged where that is seen.
+        if matches!(kind, NoticeKind::LeftOut) {
+            let reason = for_log(ctx, text);
+            tracing::warn!(mcp.server = %server, reason, "an MCP server or a part of its offer is left out");
+        }
         ctx.note(&format!("MCP server {server}: {text}")).await?;
         let is_gone = matches!(kind, NoticeKind::GivenUp | NoticeKind::Failed);
         let mut loss = self.editor_loss();
@@ -345,6 +352,22 @@ impl Servers {
 }
 
 /// Loads the operator's and the repository's configuration files.
+/// The faults of the operator's MCP file, for the log at the start.
+pub(crate) fn operator_faults(config: &Config) -> Vec<String> {
+    let faults = load(config, None).faults;
+    faults.iter().map(ToString::to_string).collect()
+}
+
+/// A reason for the log: redacted, on one line, and short, since a server or a repository may have worded it.
+fn for_log(ctx: &SessionContext, reason: &str) -> String {
+    let reason = ctx.redactor.redact(reason.to_owned());
+    let line = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    let plain = line
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c });
+    plain.take(MAX_LOGGED).collect()
+}
+
 fn load(config: &Config, repository: Option<&RepositoryFile>) -> Loaded {
     if !config.mcp.enabled {
         return Loaded::default();

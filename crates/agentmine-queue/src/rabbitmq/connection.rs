@@ -25,8 +25,11 @@ use tokio::time::Instant;
 use super::topology::Topology;
 use crate::error::QueueError;
 
-/// How long the broker may take for one answer, a connection with all its declarations included.
+/// How long the broker may take for one answer.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a connection with all its declarations may take: an outage is reported within five seconds.
+const CONNECT_LIMIT: Duration = Duration::from_millis(4500);
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -38,11 +41,34 @@ pub(super) enum Role {
     Taker(Arc<Notify>),
 }
 
+/// An outage of the broker, which is reported once, whichever connection sees it first.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Outage(Arc<AtomicBool>);
+
+impl Outage {
+    fn is_seen(&self, why: &str) {
+        match self.0.swap(true, Ordering::SeqCst) {
+            false => tracing::warn!(
+                error = why,
+                "the queue is unavailable; it is tried again, and tasks are found by polling meanwhile"
+            ),
+            true => tracing::debug!(error = why, "the queue is still unavailable"),
+        }
+    }
+
+    fn is_over(&self) {
+        if self.0.swap(false, Ordering::SeqCst) {
+            tracing::info!("connected to the broker again");
+        }
+    }
+}
+
 /// A connection that is replaced when it is lost.
 pub(super) struct ManagedConnection {
     uri: AMQPUri,
     topology: Arc<Topology>,
     role: Role,
+    outage: Outage,
     state: Mutex<State>,
 }
 
@@ -55,7 +81,12 @@ struct State {
 }
 
 impl ManagedConnection {
-    pub(super) fn new(url: &str, topology: Arc<Topology>, role: Role) -> Result<Self, QueueError> {
+    pub(super) fn new(
+        url: &str,
+        topology: Arc<Topology>,
+        role: Role,
+        outage: Outage,
+    ) -> Result<Self, QueueError> {
         let mut uri = AMQPUri::from_str(url).map_err(|_| {
             QueueError::Invalid("queue.url is not a valid amqp:// or amqps:// URL".into())
         })?;
@@ -65,8 +96,15 @@ impl ManagedConnection {
             uri,
             topology,
             role,
+            outage,
             state: Mutex::default(),
         })
+    }
+
+    /// `host:port`, without credentials.
+    fn address(&self) -> String {
+        let authority = &self.uri.authority;
+        format!("{}:{}", authority.host, authority.port)
     }
 
     /// The open connection; a new one if the former was lost.
@@ -86,15 +124,15 @@ impl ManagedConnection {
         {
             return Err(QueueError::Unavailable(why.clone()));
         }
-        let opened = match tokio::time::timeout(ANSWER_LIMIT, self.open()).await {
+        let opened = match tokio::time::timeout(CONNECT_LIMIT, self.open()).await {
             Ok(opened) => opened.map_err(|error| explain(&error)),
             Err(_) => Err("no answer while connecting".into()),
         };
+        let opened = opened.map_err(|why| format!("the broker at {}: {why}", self.address()));
         match opened {
             Ok(open) => {
-                if state.failing.take().is_some() {
-                    tracing::info!("connected to the broker again");
-                }
+                state.failing = None;
+                self.outage.is_over();
                 metrics::counter!("agentmine_queue_connections_total").increment(1);
                 Ok(state.open.insert(Arc::new(open)).clone())
             }
@@ -106,6 +144,7 @@ impl ManagedConnection {
                         (*pause * 2).min(LONGEST_PAUSE)
                     });
                 state.failing = Some((pause, Instant::now() + pause, why.clone()));
+                self.outage.is_seen(&why);
                 metrics::counter!("agentmine_queue_connection_failures_total").increment(1);
                 Err(QueueError::Unavailable(why))
             }
@@ -316,6 +355,17 @@ fn explain(error: &lapin::Error) -> String {
         return format!(
             "a queue or exchange exists on the broker with other settings: {}. hint: delete it, or \
              change queue.prefix",
+            refusal.get_message()
+        );
+    }
+    if let ErrorKind::ProtocolError(refusal) = error.kind()
+        && matches!(
+            refusal.kind(),
+            AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED)
+        )
+    {
+        return format!(
+            "it refused the user or the password: {}. hint: correct queue.url",
             refusal.get_message()
         );
     }

@@ -36,7 +36,7 @@ use tokio::time::Instant;
 
 use crate::error::QueueError;
 use crate::queue::{Delivery, Queue};
-use connection::{ANSWER_LIMIT, ManagedConnection, OpenConnection, Role};
+use connection::{ANSWER_LIMIT, ManagedConnection, OpenConnection, Outage, Role};
 use held::HeldMessage;
 use publisher::Publisher;
 use topology::Topology;
@@ -61,9 +61,10 @@ impl RabbitMq {
         let notified = Arc::new(Notify::new());
         let url = config.url.expose();
         let role = Role::Taker(notified.clone());
+        let outage = Outage::default();
         Ok(Self {
-            publisher: Arc::new(Publisher::new(url, topology.clone())?),
-            taker: ManagedConnection::new(url, topology.clone(), role)?,
+            publisher: Arc::new(Publisher::new(url, topology.clone(), outage.clone())?),
+            taker: ManagedConnection::new(url, topology.clone(), role, outage)?,
             topology,
             turn: Mutex::new(()),
             notified,

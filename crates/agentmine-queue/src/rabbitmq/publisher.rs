@@ -7,7 +7,7 @@ use lapin::options::BasicPublishOptions;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Confirmation};
 
-use super::connection::{ManagedConnection, OpenConnection, Role};
+use super::connection::{ManagedConnection, OpenConnection, Outage, Role};
 use super::topology::Topology;
 use crate::envelope::{self, CONTENT_TYPE};
 use crate::error::QueueError;
@@ -41,9 +41,14 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) fn new(url: &str, topology: Arc<Topology>) -> Result<Self, QueueError> {
+    pub(super) fn new(
+        url: &str,
+        topology: Arc<Topology>,
+        outage: Outage,
+    ) -> Result<Self, QueueError> {
+        let role = Role::Publisher;
         Ok(Self {
-            connection: ManagedConnection::new(url, topology.clone(), Role::Publisher)?,
+            connection: ManagedConnection::new(url, topology.clone(), role, outage)?,
             topology,
         })
     }

@@ -63,6 +63,13 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     }
 }
 
+/// The place of a key such as `store.url` in the sources, for a fault that shows only when the value is used.
+#[must_use]
+pub fn place_of(sources: &Sources, key: &str) -> String {
+    let tree = sources.read(&json_schema(), &mut Vec::new());
+    tree.place_of(key).to_string()
+}
+
 /// The JSON Schema of `config.yaml`.
 #[must_use]
 pub fn json_schema() -> serde_json::Value {

@@ -216,7 +216,7 @@ model:
   base_url: https://gateway.example/v1?api-key=base-canary
   api_key: key-canary
   headers: {Authorization: Bearer header-canary, X-Key: plain-canary}
-command_executor: {docker: {host: 'https://user:engine-canary@engine:2376'}}
+command_executor: {docker: {host: 'http://user:engine-canary@engine:2376'}}
 ";
 
     #[test]
@@ -226,8 +226,8 @@ command_executor: {docker: {host: 'https://user:engine-canary@engine:2376'}}
         postgres://agent:store-canary@db/agentmine?password=query-canary&sslmode=require
         https://gateway.example/v1?api-key=base-canary
         amqps://worker:queue%40canary@broker/%2f
-        https://user:engine-canary@engine:2376/
-        https://user:engine-canary@engine:2376
+        http://user:engine-canary@engine:2376/
+        http://user:engine-canary@engine:2376
         Bearer header-canary
         queue%40canary
         engine-canary

@@ -422,3 +422,33 @@ fn a_tool_pattern_without_its_server_is_a_fault() {
         ]
     );
 }
+
+#[test]
+fn settings_that_would_silently_do_nothing_are_faults() {
+    let faults = |text: &str, env: &[(&str, &str)]| {
+        let sources = Sources::from_text("config.yaml", text);
+        let sources = sources.with_env(env.iter().map(|(k, v)| (k.to_string(), v.to_string())));
+        load(&sources).err().map(|error| error.to_string())
+    };
+    let shown = faults("", &[("AGENTMINE_LOG", "verbose")]).unwrap();
+    assert!(
+        shown.contains("environment variable AGENTMINE_LOG"),
+        "{shown}"
+    );
+    for fine in [
+        "debug",
+        "info,agentmine_queue=debug",
+        "agentmine_queue=debug",
+        "off",
+    ] {
+        assert_eq!(faults("", &[("AGENTMINE_LOG", fine)]), None, "{fine}");
+    }
+    let shown = faults("agent: {max_cost_usd: 2}\n", &[]).unwrap();
+    for part in ["config.yaml:1:", "model.input_price", "model.output_price"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    let priced = "agent: {max_cost_usd: 2}\nmodel: {input_price: 1, output_price: 4}\n";
+    assert_eq!(faults(priced, &[]), None);
+    let shown = faults("", &[("DOCKER_HOST", "https://h:2376")]).unwrap();
+    assert!(shown.contains("DOCKER_HOST"), "{shown}");
+}

@@ -8,6 +8,7 @@ facts! {
     a_stop_request_ends_a_waiting_task_and_reaches_a_running_one,
     a_paused_task_waits_until_a_person_resumes_it,
     a_request_outlives_its_worker,
+    a_task_that_waits_for_the_end_of_a_delay_can_be_hastened,
     lists_are_newest_first_and_filtered,
 }
 
@@ -105,6 +106,19 @@ async fn a_request_outlives_its_worker(world: World) {
     store.end_lease(&lease, &close).await.unwrap();
     assert_eq!(world.task(lease.task).await.state, stopped);
     assert_eq!(world.relay().await, []);
+}
+
+async fn a_task_that_waits_for_the_end_of_a_delay_can_be_hastened(world: World) {
+    let store = &world.store;
+    let lease = world.leased(1).await;
+    assert!(!store.hasten(lease.task).await.unwrap());
+    let close = release(Attempt::Refunded, MINUTE);
+    store.end_lease(&lease, &close).await.unwrap();
+    assert_eq!(store.claimable(NONE, 9).await.unwrap(), []);
+    assert!(store.hasten(lease.task).await.unwrap());
+    assert_eq!(store.claimable(NONE, 9).await.unwrap(), [lease.task]);
+    assert!(!store.hasten(lease.task).await.unwrap());
+    assert!(!store.hasten(TaskId::new()).await.unwrap());
 }
 
 async fn lists_are_newest_first_and_filtered(world: World) {

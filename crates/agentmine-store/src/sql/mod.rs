@@ -24,6 +24,6 @@ mod store;
 mod sweep;
 mod tasks;
 
-pub(crate) use postgres::open as open_postgres;
-pub(crate) use sqlite::open as open_sqlite;
+pub(crate) use postgres::{check as check_postgres, open as open_postgres};
+pub(crate) use sqlite::{check as check_sqlite, open as open_sqlite};
 pub(crate) use store::Role;

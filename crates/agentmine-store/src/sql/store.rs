@@ -168,6 +168,10 @@ impl<D: Dialect> Store for SqlStore<D> {
         .await
     }
 
+    fn address(&self) -> &str {
+        &self.address
+    }
+
     async fn close(&self) {
         self.pool.close().await;
     }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::arg::args;
 use super::db::Dialect;
-use super::enqueue::wake;
+use super::enqueue::{wake, wake_now};
 use super::row::{CountRow, SessionRow, TaskRow};
 use super::store::SqlStore;
 use crate::{StoreError, TaskFilter, TaskStore};
@@ -48,6 +48,26 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
             )
             .await?;
         Ok(rows > 0)
+    }
+
+    async fn hasten(&self, task: TaskId) -> Result<bool, StoreError> {
+        self.run("hasten", || async {
+            let mut tx = self.transaction().await?;
+            let waits: Option<i32> = tx
+                .scalar(
+                    "SELECT 1 FROM tasks t WHERE id = $1 AND state = 'queued'
+                       AND EXISTS (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.sent_at IS NULL
+                                     AND o.due_at > {now}){lock}",
+                    args![task],
+                )
+                .await?;
+            if waits.is_some() {
+                wake_now(&mut tx, task).await?;
+            }
+            tx.commit().await?;
+            Ok(waits.is_some())
+        })
+        .await
     }
 
     async fn resume(&self, task: TaskId) -> Result<bool, StoreError> {

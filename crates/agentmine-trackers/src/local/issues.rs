@@ -155,6 +155,13 @@ impl Source {
         Ok(found)
     }
 
+    /// Why files cannot be read.
+    pub(super) fn unreadable(&self) -> Result<Vec<String>, TrackerError> {
+        let files = self.files()?.into_iter();
+        let faults = files.filter_map(|file| read(&file).err());
+        Ok(faults.map(|error| error.to_string()).collect())
+    }
+
     pub(super) fn issue(&self, locked: &Locked<'_>, number: u64) -> Result<Issue, TrackerError> {
         let all = self.issues(locked, |_| false)?;
         let found = all.into_iter().find(|issue| issue.number == number);

@@ -84,6 +84,14 @@ impl LocalTracker {
         Ok(tracker)
     }
 
+    /// Why files in the folder of issues cannot be read, one line each. Such a file is left out.
+    ///
+    /// # Errors
+    /// If the folder itself cannot be read.
+    pub fn unreadable(&self) -> Result<Vec<String>, TrackerError> {
+        self.0.source.unreadable()
+    }
+
     /// Runs file operations on a thread where blocking is allowed.
     async fn run<T, F>(&self, work: F) -> Result<T, TrackerError>
     where

@@ -80,8 +80,7 @@ impl Rules<'_> {
     fn docker(&mut self, docker: &Docker) {
         const KEY: &str = "command_executor.docker";
         if let Some(host) = &docker.host {
-            let fine = scheme_of(host)
-                .is_some_and(|s| ["unix", "tcp", "http", "https", "ssh"].contains(&s));
+            let fine = scheme_of(host).is_some_and(|s| ["unix", "tcp", "http", "ssh"].contains(&s));
             let expected = "`unix://…`, `tcp://…`, `http://…` or `ssh://…`";
             self.expect(&format!("{KEY}.host"), fine, || scheme_seen(host), expected);
         }

@@ -32,6 +32,7 @@ pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<SettingFau
     rules.store(&config.store);
     rules.model(&config.model);
     rules.agent(&config.agent);
+    rules.prices(&config.model, &config.agent);
     rules.executor(&config.command_executor);
     rules.text_editor(&config.text_editor_mcp);
     rules.mcp(&config.mcp);

@@ -77,6 +77,26 @@ impl Rules<'_> {
         }
     }
 
+    /// A cap on the cost never applies if everything is free of charge.
+    pub(super) fn prices(&mut self, model: &ModelConfig, agent: &Agent) {
+        let capped = agent.max_cost_usd.is_some();
+        for (key, price) in [
+            ("model.input_price", model.input_price),
+            ("model.output_price", model.output_price),
+        ] {
+            if capped && price == 0.0 {
+                self.fault(
+                    "agent.max_cost_usd",
+                    format!("a cap on the cost without {key}"),
+                    "a price of more than 0 for it",
+                )
+                .hint = Some(format!(
+                    "set {key} to the US dollars for a million tokens, or limit the task by agent.max_tokens"
+                ));
+            }
+        }
+    }
+
     pub(super) fn agent(&mut self, agent: &Agent) {
         self.at_least("agent.max_steps", agent.max_steps, 1);
         self.at_least("agent.max_tokens", agent.max_tokens.unwrap_or(1), 1);

@@ -11,7 +11,7 @@ use super::failure::Failure;
 use super::row::EntryRow;
 use crate::migrations::{self, Embedded};
 use crate::{NewStep, Publish};
-pub(crate) use open::open;
+pub(crate) use open::{check, open};
 
 /// Keeps numbers free of gaps. Held for milliseconds, and only to record a new item.
 const NUMBER_LOCK: i64 = 0x6167_656e_746d_0001;

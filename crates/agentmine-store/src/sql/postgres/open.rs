@@ -16,9 +16,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Opens a pool. In the main role the database is created and migrated first.
 pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Postgres>, StoreError> {
-    let options = PgConnectOptions::from_str(url)
-        .map_err(|_| StoreError::Fault("store.url is not a valid postgres:// URL".into()))?
-        .application_name("agentmine");
+    let options = options(url)?.application_name("agentmine");
     let address = address(&options);
     let (connections, limit) = match role {
         Role::Main(connections) => {
@@ -50,6 +48,16 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Postgres>, St
     };
     store.healthy().await?;
     Ok(store)
+}
+
+/// Checks a URL.
+pub(crate) fn check(url: &str) -> Result<(), StoreError> {
+    options(url).map(drop)
+}
+
+fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
+    PgConnectOptions::from_str(url)
+        .map_err(|_| StoreError::Fault("store.url is not a valid postgres:// URL".into()))
 }
 
 /// `host:port/database`.

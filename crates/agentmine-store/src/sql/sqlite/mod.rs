@@ -17,7 +17,7 @@ use super::failure::Failure;
 use super::row::EntryRow;
 use crate::migrations::{self, Embedded};
 use crate::{NewStep, Publish};
-pub(crate) use open::open;
+pub(crate) use open::{check, open};
 
 /// How long taken entries stay with their relay.
 const TAKEN_FOR: Duration = Duration::from_secs(60);

@@ -22,8 +22,7 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Sqlite>, Stor
         Role::Main(connections) => connections.max(1),
         Role::Heartbeat => 1,
     };
-    let options = SqliteConnectOptions::from_str(url)
-        .map_err(|error| StoreError::Fault(format!("store.url: {error}")))?
+    let options = options(url)?
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Normal)
@@ -44,6 +43,16 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Sqlite>, Stor
         limit: Duration::from_secs(30),
         absence: Absence::default(),
     })
+}
+
+/// Checks a URL.
+pub(crate) fn check(url: &str) -> Result<(), StoreError> {
+    options(url).map(drop)
+}
+
+fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
+    SqliteConnectOptions::from_str(url)
+        .map_err(|error| StoreError::Fault(format!("store.url: {error}")))
 }
 
 /// sqlx takes no lock of its own on SQLite, so all migrations run in one write transaction. Foreign keys are
