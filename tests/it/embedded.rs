@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use agentmine_domain::{NewTask, Priority, WorkerId};
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_store::{Attempt, Enqueued, LeaseEnd};
-use agentmine_tests::model::{Scenario, ScriptedModel, commit_and_push, edit_replace, say};
+use agentmine_tests::model::{Scenario, ScriptedModel, call, commit_and_push, edit_replace, say};
 use agentmine_trackers::Tracker as _;
 use agentmine_trackers::local::LocalTracker;
 
@@ -156,20 +156,18 @@ fn config_check_refuses_a_fleet_whose_model_has_no_tool() {
     assert!(!check(true).contains(refusal), "{}", check(true));
 }
 
-#[tokio::test]
-async fn run_works_on_the_users_own_repository_with_a_configured_model() {
-    let model = ScriptedModel::start(solves_demo()).await;
-    let home = tempfile::tempdir().unwrap();
-    let repo = home.path().join("mine");
+/// Runs the fleet on a repository `mine` for `issue.md`, both in the home folder.
+async fn run_on_own_repository(home: &Path, scenario: Scenario) -> Output {
+    let model = ScriptedModel::start(scenario).await;
+    let (repo, issue) = (home.join("mine"), home.join("issue.md"));
     demo_repository(&repo);
-    let issue = home.path().join("issue.md");
     std::fs::write(&issue, "# greet.sh greets nobody\n\nIt should greet.\n").unwrap();
-    let (url, state) = (model.base_url(), home.path().to_owned());
+    let (url, state) = (model.base_url(), home.to_owned());
     let (repo_arg, issue_arg) = (
         repo.to_str().unwrap().to_owned(),
         issue.to_str().unwrap().to_owned(),
     );
-    let output = tokio::task::spawn_blocking(move || {
+    tokio::task::spawn_blocking(move || {
         agentmine(
             &state,
             &[
@@ -186,7 +184,28 @@ async fn run_works_on_the_users_own_repository_with_a_configured_model() {
         )
     })
     .await
-    .unwrap();
+    .unwrap()
+}
+
+#[tokio::test]
+async fn run_shows_why_a_call_failed_and_which_tools_there_are() {
+    let home = tempfile::tempdir().unwrap();
+    let scenario = Scenario::new("clumsy").replies([
+        call("no_such_tool", serde_json::json!({})),
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        commit_and_push("Greet the person named"),
+        say("Done."),
+    ]);
+    let shown = text(&run_on_own_repository(home.path(), scenario).await);
+    let expected = "there is no tool \"no_such_tool\". Available tools: command-executor_execute_command, text_editor";
+    assert!(shown.contains(expected), "{shown}");
+}
+
+#[tokio::test]
+async fn run_works_on_the_users_own_repository_with_a_configured_model() {
+    let home = tempfile::tempdir().unwrap();
+    let output = run_on_own_repository(home.path(), solves_demo()).await;
+    let (repo, issue) = (home.path().join("mine"), home.path().join("issue.md"));
     let shown = text(&output);
     assert!(output.status.success(), "{shown}");
     assert!(shown.contains("Done: task #1"), "{shown}");

@@ -402,16 +402,26 @@ async fn an_editor_that_is_killed_twice_is_reported_and_the_session_continues_wi
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
     let comments = rig.forge.comments(DEMO, number);
-    assert_eq!(comments.len(), 1, "{comments:#?}");
+    assert_eq!(comments.len(), 2, "{comments:#?}");
     assert!(
-        comments[0].body.contains("continues without it"),
+        comments[1].body.contains("continues without it"),
         "{}\n{}",
-        comments[0].body,
+        comments[1].body,
         rig.transcript(&rig.task().await).await
     );
     rig.model.release();
     let (status, log) = consumer.end().await;
     assert!(status.success(), "{log}");
+    // The comment is not replaced by that on the result.
+    let comments = rig.forge.comments(DEMO, number);
+    assert!(
+        comments[0].body.contains("opened a pull request"),
+        "{comments:#?}"
+    );
+    assert!(
+        comments[1].body.contains("continues without it"),
+        "{comments:#?}"
+    );
     let task = rig.task().await;
     assert_eq!(task.state, TaskState::Ended(EndState::Done), "{log}");
     let results = results(&rig, &task, "text_editor").await;
@@ -560,5 +570,92 @@ async fn sampling_requests_are_limited_and_counted() {
         transcript.matches("called the model").count(),
         1,
         "{transcript}"
+    );
+}
+
+const LIBRARY: &str = r#"
+import json, sys
+def result(method, params):
+    if method == "initialize":
+        return {"protocolVersion": "2025-06-18", "capabilities": {"resources": {}, "prompts": {}}, "serverInfo": {"name": "library", "version": "1"}}
+    if method == "resources/list":
+        return {"resources": [{"uri": "doc://style", "name": "style guide", "description": "How we write", "mimeType": "text/plain"}]}
+    if method == "resources/templates/list":
+        return {"resourceTemplates": [{"uriTemplate": "doc://{page}", "name": "page"}]}
+    if method == "resources/read":
+        return {"contents": [{"uri": params["uri"], "text": "the text of " + params["uri"]}]}
+    if method == "prompts/list":
+        return {"prompts": [{"name": "review", "description": "Review a file", "arguments": [{"name": "path", "required": True}]}]}
+    if method == "prompts/get":
+        words = "Review " + params["arguments"]["path"]
+        return {"messages": [{"role": "user", "content": {"type": "text", "text": words}}]}
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        answer = result(request["method"], request.get("params", {}))
+        body = {"result": answer} if answer else {"error": {"code": -32601, "message": "no"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **body}), flush=True)
+"#;
+
+/// A server with resources and prompts, as the operator's.
+fn library(rig: &mut Rig) {
+    let script = rig.folder.path().join("library.py");
+    std::fs::write(&script, LIBRARY).unwrap();
+    rig.servers(json!({ "library": { "command": ["python3", script] } }));
+}
+
+#[tokio::test]
+async fn resources_and_prompts_of_servers_can_be_listed_and_used() {
+    let scenario = first([
+        call("mcp_list_resources", json!({})),
+        call(
+            "mcp_read_resource",
+            json!({"server": "library", "uri": "doc://naming"}),
+        ),
+        call("mcp_list_prompts", json!({"server": "library"})),
+        call(
+            "mcp_get_prompt",
+            json!({"server": "library", "name": "review", "arguments": {"path": "greet.sh"}}),
+        ),
+        call(
+            "mcp_read_resource",
+            json!({"server": "nobody", "uri": "doc://naming"}),
+        ),
+    ]);
+    let mut rig = Rig::local(scenario).await;
+    library(&mut rig);
+    issue(&rig).await;
+    let (task, _) = done(&rig).await;
+    let results = rig.results(&task).await;
+    let texts: Vec<&str> = results.iter().map(|(_, it)| it.text.as_str()).collect();
+    assert_eq!(
+        texts[0],
+        "library: doc://style (style guide, text/plain) How we write\nlibrary: template doc://{page} (page)"
+    );
+    assert_eq!(texts[1], "the text of doc://naming");
+    assert_eq!(texts[2], "library: review (path: ) Review a file");
+    assert_eq!(texts[3], "user: Review greet.sh");
+    assert!(
+        texts[4].contains("there is no MCP server \\\"nobody\\\" to use; there are: library"),
+        "{}",
+        texts[4]
+    );
+}
+
+#[tokio::test]
+async fn resources_of_a_denied_server_are_not_offered() {
+    let mut rig = Rig::local(first([call("mcp_list_resources", json!({}))])).await;
+    library(&mut rig);
+    rig.config["mcp"]["denied_tools"] = json!(["library:read_resource"]);
+    issue(&rig).await;
+    let (task, _) = done(&rig).await;
+    let tools = rig.model.requests()[0].body["tools"].to_string();
+    assert!(!tools.contains("mcp_list_resources"), "{tools}");
+    assert!(tools.contains("mcp_get_prompt"), "{tools}");
+    let results = rig.results(&task).await;
+    assert!(
+        results[0].1.text.contains("unknown_tool"),
+        "{}",
+        results[0].1.text
     );
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use agentmine_agent::Facts;
 use agentmine_agent::journal::Entry;
 use agentmine_domain::{EndState, Phase, SessionId, Task, Usage};
+use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::journal::millis;
@@ -34,8 +35,8 @@ pub enum Progress {
     ToolEnded {
         /// The tool.
         name: String,
-        /// Whether it failed.
-        is_error: bool,
+        /// Why it failed, if it did.
+        error: Option<String>,
         /// How long it took, in milliseconds.
         duration_ms: u64,
     },
@@ -104,7 +105,7 @@ impl LiveView {
             }),
             Entry::ToolResult { result } => Some(Progress::ToolEnded {
                 name: result.name.clone(),
-                is_error: result.is_error,
+                error: result.is_error.then(|| why(&result.text)),
                 duration_ms: millis(took),
             }),
             Entry::Facts { facts } => Some(Progress::Facts(Box::new(facts.clone()))),
@@ -136,11 +137,11 @@ impl Progress {
             },
             Self::ToolEnded {
                 name,
-                is_error,
+                error,
                 duration_ms,
             } => Self::ToolEnded {
                 name: redact(name),
-                is_error,
+                error: error.map(redact),
                 duration_ms,
             },
             Self::Facts(facts) => Self::Facts(Box::new(facts.redacted(redact))),
@@ -150,6 +151,39 @@ impl Progress {
                 reason: reason.map(redact),
             },
             progress @ (Self::Began { .. } | Self::Phase(_)) => progress,
+        }
+    }
+}
+
+/// The message of a failed call's result: a refusal of ours, the text editor's, or a text.
+fn why(text: &str) -> String {
+    let result: Value = serde_json::from_str(text).unwrap_or_default();
+    let message = [
+        &result["error"]["message"],
+        &result["error"],
+        &result["message"],
+    ]
+    .into_iter()
+    .find_map(Value::as_str);
+    message.unwrap_or(text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_call_shows_its_message() {
+        for (text, expected) in [
+            (
+                r#"{"status":"error","error":{"code":"unknown_tool","message":"no tool"}}"#,
+                "no tool",
+            ),
+            (r#"{"success":false,"message":"not found"}"#, "not found"),
+            (r#"{"exit_code":124,"error":"killed"}"#, "killed"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(why(text), expected);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 mod command;
+mod offers;
 mod redacting_model;
 pub(crate) mod result;
 pub(crate) mod servers;

@@ -13,12 +13,14 @@ use agentmine_agent::{ToolResult, Tools};
 use agentmine_domain::Usage;
 use agentmine_llm::{ToolCall, ToolSpec};
 use agentmine_mcp::config::Owner;
-use agentmine_mcp::{CallFault, McpError};
+use agentmine_mcp::{CallFault, McpError, Offer, ToolOutput};
+use agentmine_process::Excerpt;
 use agentmine_sandbox::Sandbox;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 use super::command::CommandTool;
+use super::offers::{OfferCall, OfferTool};
 use super::result::failed;
 use super::servers::{MAX_TOOLS, Servers, TEXT_EDITOR};
 use crate::error::SessionError;
@@ -30,6 +32,8 @@ use crate::session::context::SessionContext;
 /// Maximum total size in bytes of the names, descriptions and schemas sent with every request: about
 /// 32,000 tokens, a quarter of a common model's context. Servers themselves have no such limit.
 const MAX_SPECS: usize = 128 * 1024;
+/// Stands for the servers in a note on tools that are left out.
+const OFFERS: &str = "(resources and prompts)";
 /// Calls named `text_editor_view` and so on are also accepted (spec 000 §3.2).
 const EDITOR_COMMANDS: [&str; 5] = ["view", "create", "str_replace", "insert", "undo_edit"];
 
@@ -71,6 +75,8 @@ enum Route {
         server: String,
         tool: String,
     },
+    /// The servers' resources and prompts.
+    Offer(OfferTool),
     Unknown,
 }
 
@@ -159,7 +165,21 @@ impl FleetTools<'_> {
                     input_schema: tool.input_schema.clone(),
                 },
             });
-        within_limits(built_in.chain(tools).collect())
+        let offers = self.offer_tools().map(|tool| Offered {
+            rank: Rank::BuiltIn,
+            server: OFFERS.into(),
+            spec: tool.spec(),
+        });
+        within_limits(built_in.chain(tools).chain(offers).collect())
+    }
+
+    /// The tools for resources and prompts for which there are some.
+    fn offer_tools(&self) -> impl Iterator<Item = OfferTool> {
+        let is_of_use = |tool: &OfferTool| {
+            let offering = self.servers.offering(tool.rule());
+            offering.iter().any(|(_, offer)| tool.is_of_use(offer))
+        };
+        OfferTool::ALL.into_iter().filter(is_of_use)
     }
 
     fn noted(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
@@ -185,6 +205,11 @@ impl FleetTools<'_> {
             if known.is_some() {
                 return Route::Editor(known);
             }
+        }
+        if let Some(tool) = OfferTool::named(name)
+            && self.offer_tools().any(|offered| offered == tool)
+        {
+            return Route::Offer(tool);
         }
         let catalog = self.servers.catalog();
         // The table also has the names of built-in tools that are disabled.
@@ -226,16 +251,76 @@ impl FleetTools<'_> {
                 Ok((result, files))
             }
             (Route::Server { server, tool }, _) => {
-                let files = if self.servers.in_sandbox(&server) {
-                    Files::MaybeChanged
-                } else {
-                    Files::Untouched
-                };
-                Ok((self.call_server(&server, &tool, arguments).await?, files))
+                let result = self.call_server(&server, &tool, arguments).await?;
+                Ok((result, self.files_of(&server)))
             }
+            (Route::Offer(tool), _) => self.call_offer(tool, &arguments).await,
             (Route::Unknown | Route::Command, _) => {
                 Ok((self.unknown(&call.name), Files::Untouched))
             }
+        }
+    }
+
+    /// Lists or uses the servers' resources and prompts.
+    async fn call_offer(
+        &self,
+        tool: OfferTool,
+        arguments: &Map<String, Value>,
+    ) -> Result<(ToolResult, Files), SessionError> {
+        let call = match tool.read(arguments) {
+            Ok(call) => call,
+            Err(why) => return Ok((failed("invalid_arguments", &why), Files::Untouched)),
+        };
+        let offering = self.servers.offering(tool.rule());
+        let (OfferCall::List(Some(server))
+        | OfferCall::Read { server, .. }
+        | OfferCall::Prompt { server, .. }) = &call
+        else {
+            return Ok((self.listed(tool, &offering), Files::Untouched));
+        };
+        let server = server.clone();
+        let Some(one) = offering.iter().find(|(name, _)| *name == server) else {
+            let names: Vec<&str> = offering.iter().map(|(name, _)| name.as_str()).collect();
+            let names = names.join(", ");
+            let why = format!("there is no MCP server {server:.200?} to use; there are: {names}");
+            return Ok((failed("unknown_server", &why), Files::Untouched));
+        };
+        let output = match call {
+            OfferCall::List(_) => {
+                return Ok((
+                    self.listed(tool, std::slice::from_ref(one)),
+                    Files::Untouched,
+                ));
+            }
+            OfferCall::Read { uri, .. } => self.servers.read(&server, &uri).await,
+            OfferCall::Prompt {
+                name, arguments, ..
+            } => self.servers.prompt(&server, &name, arguments).await,
+        };
+        Ok((self.output(&server, output).await?, self.files_of(&server)))
+    }
+
+    fn listed(&self, tool: OfferTool, offering: &[(String, Arc<Offer>)]) -> ToolResult {
+        let lines = offering.iter();
+        let lines: Vec<String> = lines.flat_map(|(name, it)| tool.lines(name, it)).collect();
+        let text = match lines.is_empty() {
+            true => "(there are none)".to_owned(),
+            false => self.redact(lines.join("\n")),
+        };
+        let max = self.ctx.deps.config.mcp.max_output_size;
+        ToolResult {
+            text: Excerpt::whole(text)
+                .fit(max)
+                .into_text("name a server to see them"),
+            is_error: false,
+        }
+    }
+
+    /// Whether a call of this server may have changed the project's files.
+    fn files_of(&self, server: &str) -> Files {
+        match self.servers.in_sandbox(server) {
+            true => Files::MaybeChanged,
+            false => Files::Untouched,
         }
     }
 
@@ -245,11 +330,18 @@ impl FleetTools<'_> {
         tool: &str,
         arguments: Map<String, Value>,
     ) -> Result<ToolResult, SessionError> {
-        let error = match self
-            .servers
-            .call(server, tool, Value::Object(arguments))
-            .await
-        {
+        let arguments = Value::Object(arguments);
+        let output = self.servers.call(server, tool, arguments).await;
+        self.output(server, output).await
+    }
+
+    /// A server's output as a result, or its error; the loss of the sandbox ends the session.
+    async fn output(
+        &self,
+        server: &str,
+        output: Result<ToolOutput, McpError>,
+    ) -> Result<ToolResult, SessionError> {
+        let error = match output {
             Ok(output) => {
                 return Ok(ToolResult {
                     text: output.text,
@@ -368,7 +460,10 @@ fn summary(call: &ToolCall) -> String {
         (Some(command), Some(path)) => format!("{command} {path}"),
         (Some(command), None) => command.to_owned(),
         (None, Some(path)) => path.to_owned(),
-        (None, None) => String::new(),
+        (None, None) => field("uri")
+            .or_else(|| field("name"))
+            .unwrap_or_default()
+            .to_owned(),
     };
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() > 100 {

@@ -126,6 +126,12 @@ impl SessionContext {
         self.heartbeat.patiently(write).await
     }
 
+    /// Posts or updates the comment on the text editor, which stays beside the other one.
+    pub(crate) async fn editor_comment(&self, body: &str) -> Result<(), SessionError> {
+        let write = || self.effects.editor_comment(body);
+        self.heartbeat.patiently(write).await
+    }
+
     /// Removes one sandbox before the session ends.
     pub(crate) async fn discard(&self, name: &str) {
         if let Some(sandbox) = self.freezer.take(name).await {

@@ -78,6 +78,12 @@ impl EffectKey {
         Self::once_per_task(EffectKind::Comment, "progress")
     }
 
+    /// The task's comment on a text editor that did not start or was lost.
+    #[must_use]
+    pub fn editor_comment() -> Self {
+        Self::once_per_task(EffectKind::Comment, "editor")
+    }
+
     /// The pull request from this head branch.
     #[must_use]
     pub fn pull_request(head: &str) -> Self {

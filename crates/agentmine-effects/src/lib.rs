@@ -78,13 +78,25 @@ impl Effects {
     /// # Errors
     /// Returns errors of the store and the tracker.
     pub async fn comment(&self, body: &str) -> Result<(), EffectError> {
-        let key = EffectKey::progress_comment();
-        self.begin(&key).await?;
-        let marker = format!("{FLEET_MARKER}{}:progress", self.task.id);
+        self.upsert(&EffectKey::progress_comment(), body).await
+    }
+
+    /// Posts the task's comment on a missing text editor, or edits it in place. The progress comment, which
+    /// is edited later, does not replace it.
+    ///
+    /// # Errors
+    /// Returns errors of the store and the tracker.
+    pub async fn editor_comment(&self, body: &str) -> Result<(), EffectError> {
+        self.upsert(&EffectKey::editor_comment(), body).await
+    }
+
+    async fn upsert(&self, key: &EffectKey, body: &str) -> Result<(), EffectError> {
+        self.begin(key).await?;
+        let marker = format!("{FLEET_MARKER}{}:{}", self.task.id, key.key());
         self.tracker
             .upsert_comment(&self.task.item, &marker, body)
             .await?;
-        self.done(&key, &Value::Null).await
+        self.done(key, &Value::Null).await
     }
 
     /// Records the intent, and returns the state of the effect.

@@ -467,6 +467,17 @@ async fn an_open_pull_request_is_updated_only_for_another_commit() {
 }
 
 #[tokio::test]
+async fn the_comment_on_the_editor_survives_the_end() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    effects.editor_comment("no editor").await.unwrap();
+    effects.comment("done").await.unwrap();
+    let comments = world.tracker.forge().comments.clone();
+    let bodies: Vec<&str> = comments.iter().map(|(_, body)| body.as_str()).collect();
+    assert_eq!(bodies, ["no editor", "done"]);
+}
+
+#[tokio::test]
 async fn each_end_is_reported_with_its_comment_and_label() {
     let labels = Labels::default();
     let done = |missing: Option<&str>| LeaseEnd::Finish {

@@ -90,15 +90,12 @@ impl View {
                 self.call = format!("{} {}", style(name).bold(), summary)
             }
             Progress::ToolEnded {
-                is_error,
-                duration_ms,
-                ..
+                error, duration_ms, ..
             } => {
                 self.usage.tool_calls += 1;
-                let mark = if is_error {
-                    style("✗").red()
-                } else {
-                    style("✓").green()
+                let mark = match error {
+                    Some(_) => style("✗").red(),
+                    None => style("✓").green(),
                 };
                 let mut call = std::mem::take(&mut self.call);
                 if call.is_empty() {
@@ -109,6 +106,9 @@ impl View {
                     "  {mark} {call} {}",
                     style(format!("{duration_ms} ms")).dim()
                 ));
+                if let Some(error) = error {
+                    self.say(&format!("    {}", style(wrapped(&error, INDENT + 4)).red()));
+                }
             }
             Progress::Reply { text, usage } => {
                 self.usage += usage;

@@ -100,6 +100,37 @@ fn doctor_shows_which_servers_work_and_why_one_does_not() {
 }
 
 #[test]
+fn doctor_shows_the_log_of_a_server_whose_entry_asks_for_it() {
+    const LOGGING: &str = r#"
+import json, sys
+def send(message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+for line in sys.stdin:
+    request = json.loads(line)
+    id = request.get("id")
+    if request["method"] == "initialize":
+        send({"id": id, "result": {"protocolVersion": "2025-06-18", "capabilities": {"logging": {}, "tools": {}}, "serverInfo": {"name": "l", "version": "1"}}})
+    elif request["method"] == "tools/list":
+        send({"method": "notifications/message", "params": {"level": "warning", "data": "the index is stale"}})
+        send({"id": id, "result": {"tools": []}})
+    elif request["method"] == "logging/setLevel":
+        send({"id": id, "result": {}})
+    elif id is not None:
+        send({"id": id, "error": {"code": -32601, "message": "no"}})
+"#;
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("logging.py"), LOGGING).unwrap();
+    let folder = home.path().join(".agentmine");
+    std::fs::create_dir(&folder).unwrap();
+    let script = home.path().join("logging.py");
+    let server = json!({ "command": ["python3", script], "capabilities": { "logging": true } });
+    let file = json!({ "mcpServers": { "logging": server } });
+    std::fs::write(folder.join("mcp_config.json"), file.to_string()).unwrap();
+    let healthy = shown(home.path(), &["doctor", "logging"], 0);
+    assert_has(&healthy, &["warning: the index is stale"]);
+}
+
+#[test]
 fn tools_resources_and_prompts_can_be_used() {
     let home = home();
     let home = home.path();

@@ -13,7 +13,7 @@ mod choose;
 pub(crate) mod launcher;
 pub(crate) mod sampling;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use agentmine_mcp::config::{
 };
 use agentmine_mcp::{
     Catalog, ClientRoots, Launcher, Launchers, Manager, ManagerPolicy, McpError, McpLimits, Notice,
-    NoticeKind, SamplingHandler, ServerState, ServerStatus, ToolOutput, WorkerLauncher,
+    NoticeKind, Offer, SamplingHandler, ServerState, ServerStatus, ToolOutput, WorkerLauncher,
 };
 use agentmine_runtime::config::{Config, Secret};
 use agentmine_sandbox::SandboxError;
@@ -334,6 +334,32 @@ impl Servers {
         self.sandbox.answers().await
     }
 
+    /// The running servers, besides the text editor, whose `tool` the model may use.
+    pub(crate) fn offering(&self, tool: &str) -> Vec<(String, Arc<Offer>)> {
+        let catalog = self.catalog();
+        let servers = catalog.servers.iter();
+        servers
+            .filter(|(name, _)| self.editor.as_ref() != Some(name))
+            .filter(|(name, _)| self.rules.allow(self.owner(name), name, tool))
+            .map(|(name, offer)| (name.clone(), Arc::clone(offer)))
+            .collect()
+    }
+
+    /// Reads a resource; dropping the future cancels the request.
+    pub(crate) async fn read(&self, server: &str, uri: &str) -> Result<ToolOutput, McpError> {
+        Box::pin(self.manager.read(server, uri)).await
+    }
+
+    /// Gets a prompt; dropping the future cancels the request.
+    pub(crate) async fn prompt(
+        &self,
+        server: &str,
+        name: &str,
+        arguments: BTreeMap<String, String>,
+    ) -> Result<ToolOutput, McpError> {
+        Box::pin(self.manager.prompt(server, name, arguments)).await
+    }
+
     /// Calls a tool; dropping the future cancels the call.
     pub(crate) async fn call(
         &self,
@@ -485,6 +511,6 @@ async fn comment_on_editor(
         "{what}. AgentMine continues without it:\n\n```\n{}\n```",
         reason.replace("```", "'''")
     );
-    ctx.comment(&progress_comment(&text, &ctx.session_name()))
+    ctx.editor_comment(&progress_comment(&text, &ctx.session_name()))
         .await
 }

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ending::Ending;
 use super::handler::RequestHandler;
+use super::lines::NOT_UTF8;
 use super::options::CallProgress;
 use crate::text::{shortened, weight};
 use crate::{Era, lock};
@@ -242,14 +243,21 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
         let Some(waiting) = number(id).and_then(|id| self.waiting.remove(&id)) else {
             return;
         };
-        let never_came = response.as_ref().is_err_and(|error| {
-            let data = error.data.as_ref();
-            data.is_some_and(|data| data.get(NEVER_CAME).is_some())
-        });
-        let _ = waiting.response.send(match never_came {
-            true => Err("the response ended before it was complete".into()),
-            false => Ok(response),
-        });
+        let marked = |mark: &str| {
+            let data = response
+                .as_ref()
+                .err()
+                .and_then(|error| error.data.as_ref());
+            data.is_some_and(|data| data.get(mark).is_some())
+        };
+        let reply = match &response {
+            Err(_) if marked(NEVER_CAME) => {
+                Err("the response ended before it was complete".to_owned())
+            }
+            Err(error) if marked(NOT_UTF8) => Err(shortened(&error.message)),
+            _ => Ok(response),
+        };
+        let _ = waiting.response.send(reply);
     }
 
     /// Starts to answer a request of the server.

@@ -2,7 +2,7 @@
 //!
 //! If the era is not known, the client sends `server/discover`, which only servers of the stateless era
 //! know. A server that refuses it, does not answer within [`PROBE`], or supports older revisions only then
-//! gets `initialize`. A server that ends at the probe cannot be sent anything more: the caller can start it
+//! gets `initialize`. A server that refuses a revision and lists others gets the newest that we speak too. A server that ends at the probe cannot be sent anything more: the caller can start it
 //! again with [`Era::Handshake`].
 
 use std::time::Duration;
@@ -51,11 +51,11 @@ pub(super) async fn shake(
     };
     let discovered = match probe {
         Some(limit) => discover(link, limit).await?,
-        None => None,
+        None => Discovered::Initialize(&HANDSHAKE[0]),
     };
     let peer = match discovered {
-        Some(peer) => peer,
-        None => initialize(link).await?,
+        Discovered::Peer(peer) => *peer,
+        Discovered::Initialize(version) => initialize(link, version).await?,
     };
     let version = &peer.protocol_version;
     let era = if STATELESS.contains(version) {
@@ -87,8 +87,17 @@ pub(super) async fn shake(
     })
 }
 
-/// Probes for the stateless era. `None`: send `initialize`.
-async fn discover(link: &Link, limit: Duration) -> Result<Option<ServerPeerInfo>, String> {
+/// The result of the probe.
+enum Discovered {
+    /// A server of the stateless era.
+    Peer(Box<ServerPeerInfo>),
+    /// `initialize` is to be sent, with this revision.
+    Initialize(&'static ProtocolVersion),
+}
+
+/// Probes for the stateless era.
+async fn discover(link: &Link, limit: Duration) -> Result<Discovered, String> {
+    let newest = Discovered::Initialize(&HANDSHAKE[0]);
     let mut version = &STATELESS[0];
     // A server that refuses the version and names another one is asked once more.
     for _ in 0..2 {
@@ -97,41 +106,63 @@ async fn discover(link: &Link, limit: Duration) -> Result<Option<ServerPeerInfo>
         let mut pending = link.request(link.next_id(), "server/discover", params, None)?;
         let Ok(response) = timeout(limit, pending.response()).await else {
             pending.forget();
-            return Ok(None);
+            return Ok(newest);
         };
         let error = match response? {
             Ok(ServerResult::DiscoverResult(found)) => {
-                if only_older(&found.supported_versions) {
-                    return Ok(None);
+                if let Some(older) = older_alone(&found.supported_versions) {
+                    return Ok(Discovered::Initialize(older));
                 }
                 let version = common(&found.supported_versions)?.clone();
                 let peer = ServerPeerInfo::from_discover_result(version, found);
-                return Ok(Some(peer));
+                return Ok(Discovered::Peer(Box::new(peer)));
             }
             Ok(_) => return Err(something_else()),
             Err(error) => error,
         };
-        let supported = error.data.as_ref().and_then(|data| data.get("supported"));
-        let supported: Vec<ProtocolVersion> = supported
-            .and_then(|listed| serde_json::from_value(listed.clone()).ok())
-            .unwrap_or_default();
+        let supported = supported(&error);
+        if let Some(older) = older_alone(&supported) {
+            return Ok(Discovered::Initialize(older));
+        }
         match error.code {
-            _ if only_older(&supported) => return Ok(None),
             ErrorCode::UNSUPPORTED_PROTOCOL_VERSION => version = common(&supported)?,
             // Only servers of the stateless era return these errors.
             ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY | ErrorCode::HEADER_MISMATCH => {
                 return Err(refused(&error));
             }
-            _ => return Ok(None),
+            _ => return Ok(newest),
         }
     }
     Err(no_common_version(std::slice::from_ref(version)))
 }
 
-async fn initialize(link: &Link) -> Result<ServerPeerInfo, String> {
+async fn initialize(
+    link: &Link,
+    version: &'static ProtocolVersion,
+) -> Result<ServerPeerInfo, String> {
+    let mut version = version;
+    // A server that refuses the version and lists others is asked once more.
+    let mut other = true;
+    loop {
+        let error = match initialized(link, version).await? {
+            Ok(peer) => return Ok(peer),
+            Err(error) => error,
+        };
+        match older(&supported(&error)).filter(|older| other && *older != version) {
+            Some(older) => version = older,
+            None => return Err(refused(&error)),
+        }
+        other = false;
+    }
+}
+
+/// Sends `initialize` with this revision. The inner error is the server's refusal.
+async fn initialized(
+    link: &Link,
+    version: &ProtocolVersion,
+) -> Result<Result<ServerPeerInfo, ErrorData>, String> {
     let params = [
-        // The newest revision with this handshake.
-        ("protocolVersion", json!(HANDSHAKE[0])),
+        ("protocolVersion", json!(version)),
         ("capabilities", link.shared.handler.capabilities()),
         ("clientInfo", client_info()),
     ];
@@ -141,10 +172,20 @@ async fn initialize(link: &Link) -> Result<ServerPeerInfo, String> {
     let result = match pending.response().await? {
         Ok(ServerResult::InitializeResult(result)) => result,
         Ok(_) => return Err(something_else()),
-        Err(error) => return Err(refused(&error)),
+        Err(error) => return Ok(Err(error)),
     };
     link.command(Command::Initialized);
-    Ok(result.into())
+    Ok(Ok(result.into()))
+}
+
+/// The revisions that a refusal lists as supported.
+fn supported(error: &ErrorData) -> Vec<ProtocolVersion> {
+    let data = error.data.as_ref();
+    let listed = |key| data.and_then(|data: &Value| data.get(key));
+    listed("supported")
+        .or_else(|| listed("supportedVersions"))
+        .and_then(|listed| serde_json::from_value(listed.clone()).ok())
+        .unwrap_or_default()
 }
 
 fn refused(error: &ErrorData) -> String {
@@ -174,10 +215,15 @@ fn client_context(link: &Link, version: &ProtocolVersion) -> Map<String, Value> 
         .collect()
 }
 
-/// Whether all revisions that we and the server both speak begin with `initialize`, and there are some.
-fn only_older(theirs: &[ProtocolVersion]) -> bool {
-    let common = |ours: &[ProtocolVersion]| ours.iter().any(|version| theirs.contains(version));
-    !common(STATELESS) && common(HANDSHAKE)
+/// The newest common revision that begins with `initialize`.
+fn older(theirs: &[ProtocolVersion]) -> Option<&'static ProtocolVersion> {
+    HANDSHAKE.iter().find(|ours| theirs.contains(ours))
+}
+
+/// The same, unless there is a common one of the stateless era too.
+fn older_alone(theirs: &[ProtocolVersion]) -> Option<&'static ProtocolVersion> {
+    let stateless = STATELESS.iter().any(|ours| theirs.contains(ours));
+    older(theirs).filter(|_| !stateless)
 }
 
 fn common(theirs: &[ProtocolVersion]) -> Result<&'static ProtocolVersion, String> {

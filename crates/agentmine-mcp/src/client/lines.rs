@@ -6,9 +6,9 @@
 //! - A line longer than the limit ends the connection, and no more than the limit is ever kept.
 //! - A line is read as a message only if it nests at most [`MAX_DEPTH`] deep and holds at most
 //!   [`MAX_VALUES`] values, since a value takes many times its text in memory; more than that ends the
-//!   connection. Everything else that is not a message (invalid UTF-8, NUL bytes, not JSON, not JSON-RPC,
-//!   an id that is neither a whole number nor a string) is garbage: dropped, and counted up to
-//!   [`MAX_GARBAGE`].
+//!   connection. Everything else that is not a message (NUL bytes, not JSON, not JSON-RPC, an id that is
+//!   neither a whole number nor a string) is garbage: dropped, and counted up to [`MAX_GARBAGE`].
+//! - Invalid UTF-8 is garbage too, but the request that such a line answers fails at once, with the reason.
 //! - An array is a batch, as the revision of 2025-03-26 allowed: up to [`MAX_BATCH`] messages, each
 //!   read on its own.
 //!
@@ -17,9 +17,10 @@
 //! fuzz it by libFuzzer; `PROPTEST_CASES=100000 cargo test -p agentmine-mcp --release lines` does so by
 //! the properties in its tests.
 
-use rmcp::model::ServerJsonRpcMessage;
+use rmcp::ErrorData;
+use rmcp::model::{ErrorCode, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Lines that are not messages, over the life of a connection.
 pub(crate) const MAX_GARBAGE: usize = 1_000;
@@ -124,7 +125,10 @@ pub(crate) fn read(line: &[u8]) -> Line {
     match first {
         b'{' => match serde_json::from_slice(line) {
             Ok(message) => Line::Messages(vec![message], 0),
-            Err(_) => Line::Garbage,
+            Err(_) => match unreadable_answer(line) {
+                Some(failure) => Line::Messages(vec![failure], 1),
+                None => Line::Garbage,
+            },
         },
         b'[' => match serde_json::from_slice::<Vec<Value>>(line) {
             Ok(entries) if entries.len() <= MAX_BATCH => {
@@ -138,6 +142,25 @@ pub(crate) fn read(line: &[u8]) -> Line {
         },
         _ => Line::Garbage,
     }
+}
+
+/// In the data of an error that we make when an answer is not valid UTF-8.
+pub(crate) const NOT_UTF8: &str = "agentmine/notUtf8";
+
+/// The failure of the request that a line with invalid UTF-8 answers.
+fn unreadable_answer(line: &[u8]) -> Option<ServerJsonRpcMessage> {
+    let at = std::str::from_utf8(line).err()?.valid_up_to();
+    let byte = line.get(at)?;
+    let message: Value = serde_json::from_str(&String::from_utf8_lossy(line)).ok()?;
+    if message.get("method").is_some() {
+        return None;
+    }
+    let id = RequestId::deserialize(message.get("id")?).ok()?;
+    let words =
+        format!("its answer is not valid UTF-8: the byte 0x{byte:02x} at offset {at} of the line");
+    let data = Some(json!({ NOT_UTF8: true }));
+    let error = ErrorData::new(ErrorCode::PARSE_ERROR, words, data);
+    Some(JsonRpcMessage::error(error, Some(id)))
 }
 
 /// Counts without parsing: commas, colons and brackets outside of strings.

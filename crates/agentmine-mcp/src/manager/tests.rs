@@ -244,6 +244,22 @@ async fn server_that_hangs_or_crashes_at_its_start_fails_alone() {
 }
 
 #[tokio::test]
+async fn notice_of_a_crash_shows_the_last_lines_of_stderr() {
+    let place = Programs::new();
+    let script = "seq 1 9 >&2; echo >&2; echo 'the database is locked' >&2; exit 7";
+    let manager = place
+        .start(vec![command("crashing", &["sh", "-c", script])])
+        .await;
+    let reported = manager.notices();
+    let text = &reported[0].text;
+    let end = "the end of its stderr: 6 | 7 | 8 | 9 | the database is locked";
+    assert!(
+        text.contains("exit code 7") && text.ends_with(end),
+        "{text}"
+    );
+}
+
+#[tokio::test]
 async fn crash_answers_the_calls_under_way_within_a_second_and_the_server_comes_back() {
     let place = Programs::new();
     let manager = place

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::start::{AFTERMATH, end_of, start};
 use super::{Live, NoticeKind, Server, ServerState, Watch};
 use crate::client::is_servers_own;
+use crate::text::tail_of;
 use crate::watch::Watched;
 use crate::{Launcher, McpError, ProcessFault, lock};
 
@@ -27,6 +28,9 @@ use crate::{Launcher, McpError, ProcessFault, lock};
 const GRACE: Duration = Duration::from_secs(2);
 /// After a server ran for this long, its crashes are counted from zero again.
 const STABLE: Duration = Duration::from_secs(60);
+/// Lines of stderr in a notice, and their bytes.
+const LAST_LINES: usize = 5;
+const MAX_LAST: usize = 600;
 /// The longest wait before a restart.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
@@ -237,15 +241,20 @@ fn loggable(error: &McpError) -> Option<&str> {
     }
 }
 
-/// An error with the last line of stderr, which usually shows the cause.
+/// An error with the last lines of stderr, which usually show the cause.
 fn with_stderr(error: &McpError) -> String {
-    let last = match error {
-        McpError::Process { stderr, .. } => stderr.trim_end().lines().last(),
-        _ => None,
+    let McpError::Process { stderr, .. } = error else {
+        return error.to_string();
     };
-    match last {
-        Some(line) => format!("{error}; last line of its stderr: {line}"),
-        None => error.to_string(),
+    let lines: Vec<&str> = stderr
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let last = lines[lines.len().saturating_sub(LAST_LINES)..].join(" | ");
+    match tail_of(&last, MAX_LAST) {
+        "" => error.to_string(),
+        tail => format!("{error}; the end of its stderr: {tail}"),
     }
 }
 

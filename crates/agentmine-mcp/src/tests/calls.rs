@@ -378,6 +378,27 @@ async fn empty_result_says_so() {
 }
 
 #[tokio::test]
+async fn answer_that_is_not_utf8_is_reported_as_such() {
+    let (client, output) = call_of(McpLimits::default(), |mut server, call| async move {
+        let id = &call["id"];
+        let start = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"caf");
+        let line = [start.as_bytes(), b"\xe9\"}]}}\n"].concat();
+        server.raw(&line).await;
+        let call = server.request("tools/call").await;
+        server.answer(&call, json!({"content": []})).await;
+        server.stay().await;
+    })
+    .await;
+    let error = output.unwrap_err().to_string();
+    assert!(
+        error.contains("its answer is not valid UTF-8: the byte 0xe9 at offset "),
+        "{error}"
+    );
+    // The connection goes on.
+    assert!(!client.say("t", json!({})).await.unwrap().is_error);
+}
+
+#[tokio::test]
 async fn long_output_keeps_head_and_tail() {
     let limits = McpLimits {
         max_output: 101,

@@ -67,6 +67,64 @@ async fn server_that_refuses_the_probe_is_greeted_the_older_way() {
 }
 
 #[tokio::test]
+async fn older_revision_that_the_refusing_server_lists_is_used() {
+    for era in [None, Some(Era::Handshake)] {
+        let (ours, mut server) = faulty();
+        tokio::spawn(async move {
+            if era.is_none() {
+                let probe = server.request("server/discover").await;
+                server.refuse(&probe, -32601, "Method not found").await;
+            }
+            let first = server.request("initialize").await;
+            assert_eq!(first["params"]["protocolVersion"], "2025-11-25");
+            server
+                .send(json!({"jsonrpc": "2.0", "id": first["id"], "error": {"code": -32602,
+                    "message": "Unsupported protocol version",
+                    "data": {"supported": ["2024-11-05", "2025-03-26"], "requested": "2025-11-25"}}}))
+                .await;
+            let second = server.request("initialize").await;
+            let version = second["params"]["protocolVersion"].clone();
+            server
+                .answer(
+                    &second,
+                    json!({"protocolVersion": version, "capabilities": {},
+                    "serverInfo": {"name": "strict", "version": "0"}}),
+                )
+                .await;
+            server.stay().await;
+        });
+        let options = ConnectOptions {
+            era,
+            ..ConnectOptions::default()
+        };
+        let client = Client::connect("s", ours, &options).await.unwrap();
+        assert_eq!(client.greeting().protocol, "2025-03-26");
+    }
+}
+
+#[tokio::test]
+async fn server_that_goes_on_refusing_is_given_up() {
+    let (ours, mut server) = faulty();
+    tokio::spawn(async move {
+        for _ in 0..2 {
+            let request = server.request("initialize").await;
+            server
+                .send(
+                    json!({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32602,
+                    "message": "not that one", "data": {"supported": ["2024-11-05"]}}}),
+                )
+                .await;
+        }
+        server.stay().await;
+    });
+    let error = refused(&older(), ours).await;
+    assert!(
+        error.contains("it refused: not that one (code -32602)"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn server_that_names_older_revisions_only_is_greeted_the_older_way() {
     let (ours, mut server) = faulty();
     tokio::spawn(async move {

@@ -452,3 +452,25 @@ fn settings_that_would_silently_do_nothing_are_faults() {
     let shown = faults("", &[("DOCKER_HOST", "https://h:2376")]).unwrap();
     assert!(shown.contains("DOCKER_HOST"), "{shown}");
 }
+
+#[test]
+fn the_specifications_own_text_editor_which_cannot_start_is_refused() {
+    let command = |words: &str| {
+        let text = format!("text_editor_mcp: {{mcp_server: {{command: {words}}}}}");
+        load(&Sources::from_text("config.yaml", &text))
+            .err()
+            .map_or_else(Vec::new, |errors| errors.faults().to_vec())
+    };
+    let found = command("[npx, -y, mcp-server-text-editor]");
+    assert_eq!(found.len(), 1, "{found:?}");
+    let found = found[0].to_string();
+    for part in [
+        "text_editor_mcp.mcp_server.command",
+        "npx -y mcp-server-text-editor",
+        "remove `command`",
+    ] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+    assert!(command("[npx, -y, another-editor]").is_empty());
+    assert!(command("[mcp-server-text-editor]").is_empty());
+}

@@ -204,27 +204,54 @@ fn pairs(words: &[String]) -> Result<Vec<(String, String)>> {
 
 /// A text as a value of the schema's type, or else as a string. The error is what was expected.
 fn typed(text: &str, schema: &Value) -> Result<Value, &'static str> {
-    let kinds: Vec<&str> = match &schema["type"] {
-        Value::String(kind) => vec![kind],
-        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
-        _ => Vec::new(),
-    };
+    let kinds = kinds(schema);
+    if text == "null" && kinds.contains(&"null") {
+        return Ok(Value::Null);
+    }
+    let kinds: Vec<&str> = kinds.into_iter().filter(|kind| *kind != "null").collect();
     if kinds.is_empty() || kinds.contains(&"string") {
         return Ok(text.into());
     }
     let value: Value = serde_json::from_str(text).unwrap_or(Value::Null);
-    let (fits, expected) = match kinds.first() {
-        Some(&"integer") => (value.is_i64() || value.is_u64(), "a whole number"),
-        Some(&"number") => (value.is_number(), "a number"),
-        Some(&"boolean") => (value.is_boolean(), "true or false"),
-        Some(&"array") => (value.is_array(), "a JSON list, such as [\"a\", \"b\"]"),
-        Some(&"object") => (value.is_object(), "a JSON object"),
-        _ => (true, ""),
-    };
-    if fits || (text == "null" && kinds.contains(&"null")) {
+    if kinds.iter().any(|kind| is_of(kind, &value)) {
         return Ok(value);
     }
-    Err(expected)
+    Err(match kinds[0] {
+        "integer" => "a whole number",
+        "number" => "a number",
+        "boolean" => "true or false",
+        "array" => "a JSON list, such as [\"a\", \"b\"]",
+        _ => "a JSON object",
+    })
+}
+
+/// The types that a schema allows, `null` among them. Both forms of a nullable type are read.
+fn kinds(schema: &Value) -> Vec<&str> {
+    let mut kinds: Vec<&str> = match &schema["type"] {
+        Value::String(kind) => vec![kind],
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    if schema["nullable"] == true {
+        kinds.push("null");
+    }
+    for key in ["anyOf", "oneOf"] {
+        for one in schema[key].as_array().into_iter().flatten() {
+            kinds.extend(self::kinds(one));
+        }
+    }
+    kinds
+}
+
+fn is_of(kind: &str, value: &Value) -> bool {
+    match kind {
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -240,6 +267,9 @@ mod tests {
                 "deep": {"type": ["boolean", "null"]},
                 "list": {"type": "array"},
                 "name": {"type": "string"},
+                "limit": {"type": ["null", "integer"]},
+                "from": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+                "either": {"oneOf": [{"type": "null"}, {"type": "string"}, {"type": "integer"}]},
             }}),
             output_schema: None,
             annotations: Value::Null,
@@ -254,6 +284,14 @@ mod tests {
     #[test]
     fn pairs_become_what_the_schema_says() {
         let given = given(&["count=3", "deep=true", "list=[1]", "name=4=5", "other=7"]);
+        assert_eq!(
+            super::tests::given(&["limit=7", "from=8", "either=9"]).unwrap(),
+            json!({"limit": 7, "from": 8, "either": "9"})
+        );
+        assert_eq!(
+            super::tests::given(&["limit=null", "from=null", "either=null"]).unwrap(),
+            json!({"limit": null, "from": null, "either": null})
+        );
         let expected = json!({"count": 3, "deep": true, "list": [1], "name": "4=5", "other": "7"});
         assert_eq!(given.unwrap(), expected);
         assert_eq!(
@@ -276,6 +314,8 @@ mod tests {
         for (words, expected) in [
             (&["count=x"][..], "count: expected a whole number"),
             (&["deep=1"], "deep: expected true or false"),
+            (&["limit=x"], "limit: expected a whole number"),
+            (&["from=x"], "from: expected a whole number"),
             (&["{\"a\""], "not JSON: "),
             (&["{} {}"], "not JSON: "),
             (&["x"], "\"x\" is not KEY=VALUE"),

@@ -18,6 +18,9 @@ use super::show::{
 };
 use super::trouble::Trouble;
 
+/// Log messages of a server that are shown.
+const MAX_LOGS: usize = 10;
+
 /// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
@@ -167,6 +170,7 @@ fn checks(
         let mut failed = Check::new("start", Outcome::Failed, trouble.what.clone());
         failed.stderr.clone_from(&trouble.stderr);
         checks.push(failed.next(trouble.next.clone()));
+        checks.extend(log(status));
         return checks;
     }
     let took = format!("in {} s", seconds(status));
@@ -186,7 +190,15 @@ fn checks(
             checks.push(check.next("report it to the server's authors"));
         }
     }
+    checks.extend(log(status));
     checks
+}
+
+/// The last log messages of a server whose entry asks for them (`capabilities`).
+fn log(status: &ServerStatus) -> impl Iterator<Item = Check> {
+    let first = status.logs.len().saturating_sub(MAX_LOGS);
+    let last = status.logs.iter().skip(first);
+    last.map(|message| Check::new("log", Outcome::Note, one_line(message, 300)))
 }
 
 /// Whether the program exists, for servers on this machine.

@@ -110,6 +110,23 @@ fn line_ends_blanks_and_a_byte_order_mark_are_taken_off() {
 }
 
 #[test]
+fn invalid_utf8_in_an_answer_is_garbage_and_the_failure_of_its_request() {
+    let line = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\xff\"}";
+    let Line::Messages(messages, garbage) = read(line) else {
+        panic!("no failure");
+    };
+    assert_eq!(garbage, 1);
+    let failure = serde_json::to_value(&messages).unwrap();
+    assert_eq!(failure[0]["id"], 1);
+    assert!(
+        failure[0]["error"]["message"]
+            .to_string()
+            .contains("0xff at offset 34"),
+        "{failure}"
+    );
+}
+
+#[test]
 fn what_is_no_message_is_garbage() {
     for line in [
         b"Starting server...".as_slice(),
@@ -126,7 +143,8 @@ fn what_is_no_message_is_garbage() {
         br#"{"jsonrpc":"2.0","result":{}}"#,
         br#"{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}"#,
         br#"{"jsonrpc":"2.0","id":1,"result":{}} {}"#,
-        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\xff\"}",
+        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}",
+        b"{\"jsonrpc\":\"2.0\",\"method\":\"\xff\"}",
         br#"{"jsonrpc":"1.0","id":1,"result":{}}"#,
     ] {
         assert!(

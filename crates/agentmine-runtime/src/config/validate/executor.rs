@@ -48,6 +48,15 @@ impl Rules<'_> {
 
     pub(super) fn text_editor(&mut self, editor: &TextEditorMcp) {
         self.server("text_editor_mcp.mcp_server", &editor.mcp_server);
+        let command = &editor.mcp_server.command;
+        if editor.enabled && is_npm_editor(command) {
+            self.fault(
+                "text_editor_mcp.mcp_server.command",
+                shown(&command.join(" ")),
+                "a program that exists: there is no npm package of that name any more",
+            )
+            .hint = Some("remove `command`: AgentMine's own text editor is the default".to_owned());
+        }
     }
 
     fn server(&mut self, key: &str, server: &McpServer) {
@@ -162,6 +171,17 @@ impl Rules<'_> {
             self.expect(&key, fine, || shown(form), "`host:port`");
         }
     }
+}
+
+/// Whether a command is the specification's own (spec 000 §4.2.1), which cannot start.
+fn is_npm_editor(command: &[String]) -> bool {
+    let name = |word: &String| word.rsplit('/').next().unwrap_or_default().to_owned();
+    let runs_packages = command
+        .first()
+        .map(name)
+        .is_some_and(|program| program == "npx");
+    let package = |word: &String| name(word).split('@').next() == Some("mcp-server-text-editor");
+    runs_packages && command.iter().skip(1).any(package)
 }
 
 /// Whether a text has the form of a host name.
