@@ -91,6 +91,12 @@ pub(crate) enum WorkspaceError {
         "{during}: the tracker refused the worker's credentials (HTTP {status}). hint: check that the token is not expired and may read and write this repository"
     )]
     Unauthorized { during: &'static str, status: u16 },
+    /// The gateway saw the repository's host fail.
+    #[error("{during}: {detail}")]
+    HostAway {
+        during: &'static str,
+        detail: String,
+    },
     #[error("branch {branch:?} could not be cloned: {output}")]
     NoSuchBranch { branch: String, output: String },
     #[error("branch {branch:?} could not be cloned: {output}")]
@@ -118,7 +124,9 @@ impl SessionError {
             | Self::Workspace(WorkspaceError::Start(error) | WorkspaceError::Command(error)) => {
                 error.blame()
             }
-            Self::Interrupted(_) => Blame::OUTAGE,
+            Self::Interrupted(_) | Self::Workspace(WorkspaceError::HostAway { .. }) => {
+                Blame::OUTAGE
+            }
             Self::Workspace(WorkspaceError::Unauthorized { .. })
             | Self::Effect(EffectError::Record { .. })
             | Self::Journal(_)

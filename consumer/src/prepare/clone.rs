@@ -88,7 +88,9 @@ async fn fetch_pushed(
     let mut args = vec!["fetch", "--quiet", "--no-tags"];
     args.extend(depth.as_deref());
     args.extend(["origin", refspec.as_str()]);
-    Ok(workspace.git(&args).await?.exit_code == 0)
+    let done = workspace.git(&args).await?;
+    workspace.reached("git fetch", &done)?;
+    Ok(done.exit_code == 0)
 }
 
 /// Fetches the target branch of a pull request deeply enough to include the merge base, so that the

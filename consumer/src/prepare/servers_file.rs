@@ -69,5 +69,7 @@ async fn fetched(workspace: &Workspace, commit: &str) -> Result<bool, WorkspaceE
         "origin",
         commit,
     ];
-    Ok(workspace.git(&fetch).await?.exit_code == 0)
+    let done = workspace.git(&fetch).await?;
+    workspace.reached("git fetch", &done)?;
+    Ok(done.exit_code == 0)
 }

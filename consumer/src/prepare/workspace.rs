@@ -71,6 +71,9 @@ impl Workspace {
         if done.exit_code == 0 {
             return Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned());
         }
+        if args.first() == Some(&"fetch") {
+            self.reached("git fetch", &done)?;
+        }
         Err(WorkspaceError::Git {
             command: args.first().copied().unwrap_or_default().to_owned(),
             output: output_tail(&done),
@@ -145,22 +148,20 @@ impl Workspace {
         if done.exit_code == 0 {
             return Ok(());
         }
-        Err(self.clone_error(branch, output_tail(&done)))
+        self.reached("the repository could not be cloned", &done)?;
+        Err(clone_error(branch, output_tail(&done)))
     }
 
-    /// Classifies a failed clone (spec 001 §8.1): refused credentials and a missing repository or
-    /// branch are final, a network failure may be temporary.
-    fn clone_error(&self, branch: &str, output: String) -> WorkspaceError {
-        if let Err(error) = self.authorized("the repository could not be cloned") {
-            return error;
-        }
-        let branch = branch.to_owned();
-        let lower = output.to_lowercase();
-        let missing = ["not found", "does not exist", "not a git repository"];
-        if missing.iter().any(|sign| lower.contains(sign)) {
-            WorkspaceError::NoSuchBranch { branch, output }
-        } else {
-            WorkspaceError::Clone { branch, output }
+    /// Fails if a command of git did so because the repository's host is away or refuses the worker.
+    pub(crate) fn reached(
+        &self,
+        during: &'static str,
+        done: &CommandResult,
+    ) -> Result<(), WorkspaceError> {
+        self.authorized(during)?;
+        match self.gateway.host_failure() {
+            Some(detail) if done.exit_code != 0 => Err(WorkspaceError::HostAway { during, detail }),
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -170,6 +171,19 @@ impl Workspace {
             Some(status) => Err(WorkspaceError::Unauthorized { during, status }),
             None => Ok(()),
         }
+    }
+}
+
+/// Classifies a failed clone (spec 001 §8.1): a missing repository or branch is final, another failure may
+/// be temporary.
+fn clone_error(branch: &str, output: String) -> WorkspaceError {
+    let branch = branch.to_owned();
+    let lower = output.to_lowercase();
+    let missing = ["not found", "does not exist", "not a git repository"];
+    if missing.iter().any(|sign| lower.contains(sign)) {
+        WorkspaceError::NoSuchBranch { branch, output }
+    } else {
+        WorkspaceError::Clone { branch, output }
     }
 }
 

@@ -101,6 +101,7 @@ fn is_permanent(error: &SessionError) -> bool {
             WorkspaceError::Start(_)
             | WorkspaceError::Command(_)
             | WorkspaceError::Git { .. }
+            | WorkspaceError::HostAway { .. }
             | WorkspaceError::Clone { .. } => false,
         },
         SessionError::Effect(EffectError::Record { .. })

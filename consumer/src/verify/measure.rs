@@ -112,7 +112,7 @@ impl Measurer<'_> {
         let done = workspace
             .git(&["push", "--quiet", "--no-verify", "origin", &refspec])
             .await?;
-        workspace.authorized("git push")?;
+        workspace.reached("git push", &done)?;
         Ok((done.exit_code != 0).then(|| output_tail(&done)))
     }
 

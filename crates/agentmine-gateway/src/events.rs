@@ -71,6 +71,7 @@ struct State {
     dropped: u64,
     pushes: usize,
     auth_refused: Option<u16>,
+    host_failure: Option<String>,
     pushed_head: Option<String>,
 }
 
@@ -93,6 +94,20 @@ impl Ledger {
         self.state().auth_refused
     }
 
+    pub(crate) fn host_failure(&self) -> Option<String> {
+        self.state().host_failure.clone()
+    }
+
+    /// The repository's host did not do what was asked, because it is away.
+    pub(crate) fn host_failed(&self, what: &str) {
+        self.state().host_failure = Some(printable(what));
+    }
+
+    /// The repository's host answered.
+    pub(crate) fn host_answered(&self) {
+        self.state().host_failure = None;
+    }
+
     pub(crate) fn pushed_head(&self) -> Option<String> {
         self.state().pushed_head.clone()
     }
@@ -101,6 +116,7 @@ impl Ledger {
         metrics::counter!("agentmine_gateway_pushes_total", "outcome" => "accepted").increment(1);
         let mut state = self.state();
         state.pushed_head = Some(new.to_owned());
+        state.host_failure = None;
         state.push_event(TrafficEvent::Pushed {
             branch: branch.to_owned(),
             old: old.to_owned(),

@@ -118,6 +118,13 @@ impl Gateway {
         self.inner.ledger.auth_refused()
     }
 
+    /// How the repository's host failed last, if it has not answered since: it cannot be reached, the
+    /// connection broke, or it responded with an error such as 503.
+    #[must_use]
+    pub fn host_failure(&self) -> Option<String> {
+        self.inner.ledger.host_failure()
+    }
+
     /// The newest commit that upstream accepted from this session.
     #[must_use]
     pub fn pushed_head(&self) -> Option<String> {

@@ -483,6 +483,11 @@ impl Forge {
         self.inner.lock().faults.push(fault);
     }
 
+    /// Removes all faults.
+    pub fn heal(&self) {
+        self.inner.lock().faults.clear();
+    }
+
     /// How many injected faults have not been used up.
     pub fn faults_left(&self) -> usize {
         self.inner.lock().faults.len()

@@ -135,7 +135,10 @@ impl GitProxy {
 
     async fn advertise_fetch(&self, version: Option<ProtocolVersion>) -> Response<Body> {
         match self.remote.advertise_fetch(version).await {
-            Ok(body) => forwarded(&Service::UploadPack.advertisement_type(), body, ()),
+            Ok(body) => {
+                self.ledger.host_answered();
+                forwarded(&Service::UploadPack.advertisement_type(), body, ())
+            }
             Err(error) => failed(&self.ledger, &error),
         }
     }
@@ -145,10 +148,13 @@ impl GitProxy {
             return self.read_only();
         }
         match self.remote.advertise_push().await {
-            Ok(refs) => answer(
-                &Service::ReceivePack.advertisement_type(),
-                full(refs.rewritten()),
-            ),
+            Ok(refs) => {
+                self.ledger.host_answered();
+                answer(
+                    &Service::ReceivePack.advertisement_type(),
+                    full(refs.rewritten()),
+                )
+            }
             Err(error) => failed(&self.ledger, &error),
         }
     }
@@ -189,7 +195,10 @@ impl GitProxy {
             .upload_pack(body.to_bytes(), encoding, version)
             .await
         {
-            Ok(body) => forwarded(&service.result_type(), body, permit),
+            Ok(body) => {
+                self.ledger.host_answered();
+                forwarded(&service.result_type(), body, permit)
+            }
             Err(error) => failed(&self.ledger, &error),
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use tracing::Instrument;
 
 use super::quarantine;
-use super::respond::{answer, encoding, has_type, note_auth};
+use super::respond::{answer, encoding, has_type, note};
 use super::spool::Spool;
 use crate::config::PushFence;
 use crate::events::Ledger;
@@ -289,7 +289,7 @@ impl PushGate {
     }
 
     fn refused(&self, error: &UpstreamError) -> Refusal {
-        note_auth(&self.ledger, error);
+        note(&self.ledger, error);
         Refusal::from(error.to_string())
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn forwarded(
 
 /// Upstream's failure as git shows it. Never a 401, which would make git ask for a password.
 pub(super) fn failed(ledger: &Ledger, error: &UpstreamError) -> Response<Body> {
-    note_auth(ledger, error);
+    note(ledger, error);
     let status = match error {
         UpstreamError::Auth(_) => StatusCode::FORBIDDEN,
         UpstreamError::NotFound => StatusCode::NOT_FOUND,
@@ -63,10 +63,11 @@ pub(super) fn failed(ledger: &Ledger, error: &UpstreamError) -> Response<Body> {
     text(status, &error.to_string())
 }
 
-/// Records refused credentials.
-pub(super) fn note_auth(ledger: &Ledger, error: &UpstreamError) {
+/// Records refused credentials, and a host that is away.
+pub(super) fn note(ledger: &Ledger, error: &UpstreamError) {
     match error {
         UpstreamError::Auth(status) => ledger.auth(*status),
-        UpstreamError::NotFound | UpstreamError::Network(_) => {}
+        UpstreamError::Network(what) => ledger.host_failed(what),
+        UpstreamError::NotFound => ledger.host_answered(),
     }
 }

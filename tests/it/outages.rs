@@ -1,0 +1,197 @@
+//! Services go away and come back: no task fails for it, and no attempt is counted.
+
+use std::time::Duration;
+
+use agentmine_domain::{EndState, SessionEnd, Task, TaskState};
+use agentmine_tests::forge::{DEMO, Fault as ForgeFault};
+use tokio::process::Command;
+
+use crate::gate::{Gate, Service};
+use crate::rig::{Process, Rig, amqp_url, binary, postgres_url, solves_demo};
+
+const REQUEST: &str = "coding agent";
+
+async fn issues(rig: &Rig, count: usize) {
+    for n in 0..count {
+        let title = format!("greet.sh greets nobody ({n})");
+        rig.forge
+            .add_issue(DEMO, &title, "It should greet.", &[REQUEST]);
+    }
+    rig.produce().await;
+}
+
+/// Waits until an outage has ended a session.
+async fn wait_for_a_released_session(rig: &Rig) {
+    for _ in 0..600 {
+        let sessions = rig.sessions().await;
+        if sessions
+            .iter()
+            .any(|it| it.end == Some(SessionEnd::Released))
+        {
+            return;
+        }
+        // Another process cannot await a change of a row.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("no session was ended by the outage");
+}
+
+fn assert_done_at_first_attempt(tasks: &[Task], log: &str) {
+    for task in tasks {
+        assert_eq!(
+            (task.state, task.attempt),
+            (TaskState::Ended(EndState::Done), 1),
+            "#{}: {:?}\n{log}",
+            task.item.number,
+            task.reason
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_task_outlives_an_outage_of_the_tracker() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    issues(&rig, 1).await;
+    rig.model.hold_at(4);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    let away = ForgeFault::on("*", "/api/v3/").times(usize::MAX);
+    rig.forge.inject(away.status(503));
+    rig.model.release();
+    wait_for_a_released_session(&rig).await;
+    rig.forge.heal();
+    rig.wait_ended(1).await;
+    consumer.terminate();
+    let (_, log) = consumer.end().await;
+    assert_done_at_first_attempt(&rig.tasks().await, &log);
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+}
+
+#[tokio::test]
+async fn a_task_outlives_an_outage_of_the_container_engine() {
+    let socket = Service::Unix("/var/run/docker.sock".into());
+    let engine = Gate::before(socket).await;
+    let mut rig = Rig::new(solves_demo()).await;
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    issues(&rig, 1).await;
+    rig.model.hold_at(2);
+    let consumer = Process::spawn(
+        Command::new(binary("consumer"))
+            .arg("--config")
+            .arg(rig.config_file())
+            .env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token())
+            .env("DOCKER_HOST", format!("tcp://{}", engine.address())),
+    );
+    rig.model.wait_for_held(1).await;
+    engine.take_away();
+    rig.model.release();
+    wait_for_a_released_session(&rig).await;
+    engine.give_back();
+    rig.wait_ended(1).await;
+    consumer.terminate();
+    let (_, log) = consumer.end().await;
+    assert_done_at_first_attempt(&rig.tasks().await, &log);
+}
+
+/// The relays in front of the services of a fleet.
+struct Gates {
+    model: Gate,
+    store: Gate,
+    broker: Gate,
+}
+
+impl Gates {
+    /// Puts a relay in front of each service that the configuration names.
+    async fn before(rig: &mut Rig) -> Self {
+        let tcp = async |url: &str| {
+            let url: url::Url = url.parse().unwrap();
+            let port = url.port().unwrap();
+            Gate::before(Service::Tcp(format!("{}:{port}", url.host_str().unwrap()))).await
+        };
+        let gates = Self {
+            model: tcp(&rig.model.base_url()).await,
+            store: tcp(&postgres_url()).await,
+            broker: tcp(&amqp_url()).await,
+        };
+        for (section, key, gate) in [
+            ("model", "base_url", &gates.model),
+            ("store", "url", &gates.store),
+            ("queue", "url", &gates.broker),
+        ] {
+            let value = &mut rig.config[section][key];
+            let address = gate.address();
+            let (host, port) = address.rsplit_once(':').unwrap();
+            let mut url: url::Url = value.as_str().unwrap().parse().unwrap();
+            url.set_host(Some(host)).unwrap();
+            url.set_port(port.parse().ok()).unwrap();
+            *value = url.as_str().into();
+        }
+        gates
+    }
+}
+
+/// One second here is a minute of a real fleet: a lease lasts 6 s here and 60 s there with heartbeats in
+/// proportion, and each service is away for 10 s, longer than a lease and than a request is repeated.
+#[tokio::test]
+async fn thirty_tasks_outlive_an_hour_of_outages_in_fast_motion() {
+    const TASKS: usize = 30;
+    const AWAY: Duration = Duration::from_secs(10);
+    let mut rig = Rig::local(solves_demo()).await;
+    let gates = Gates::before(&mut rig).await;
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    rig.config["consumer"]["concurrency"] = 4.into();
+    rig.config["model"]["retry_seconds"] = 3.into();
+    issues(&rig, TASKS).await;
+    let consumer = rig.spawn("consumer", &[]);
+    let producer = rig.spawn("producer", &[]);
+    let tracker = ForgeFault::on("*", "/api/v3/").times(usize::MAX);
+    let git_host = ForgeFault::on("*", "/octo/demo.git/").times(usize::MAX);
+    let mut round = 0;
+    loop {
+        // At work again between two outages.
+        let ended = |tasks: &[Task]| {
+            let ended = tasks
+                .iter()
+                .filter(|task| matches!(task.state, TaskState::Ended(_)));
+            ended.count()
+        };
+        let before = ended(&rig.tasks().await);
+        let more = before + 1;
+        let tasks = rig
+            .wait("another task to end", |tasks| {
+                ended(tasks) >= more.min(TASKS)
+            })
+            .await;
+        if ended(&tasks) == TASKS && round >= 5 {
+            break;
+        }
+        match round % 5 {
+            0 => gates.model.take_away(),
+            1 => rig.forge.inject(tracker.clone().status(503)),
+            2 => rig.forge.inject(git_host.clone().dropped()),
+            3 => gates.broker.take_away(),
+            _ => gates.store.take_away(),
+        }
+        // The outage itself is a length of time.
+        tokio::time::sleep(AWAY).await;
+        rig.forge.heal();
+        for gate in [&gates.model, &gates.broker, &gates.store] {
+            gate.give_back();
+        }
+        round += 1;
+    }
+    producer.terminate();
+    consumer.terminate();
+    producer.end().await;
+    let (_, log) = consumer.end().await;
+    let tasks = rig.tasks().await;
+    assert_eq!(tasks.len(), TASKS);
+    assert_done_at_first_attempt(&tasks, &log);
+    assert_eq!(rig.forge.pulls(DEMO).len(), TASKS);
+    let released = rig.sessions().await.into_iter();
+    let released = released
+        .filter(|it| it.end == Some(SessionEnd::Released))
+        .count();
+    assert!(released > 0, "no outage was noticed");
+}
