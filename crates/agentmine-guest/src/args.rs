@@ -35,8 +35,12 @@ pub(crate) struct Options {
     pub(crate) web_port: u16,
     /// Bytes under the root; 0 means no limit.
     pub(crate) disk_limit: u64,
-    /// 0 means no limit.
+    /// For the kernel to hold; 0 means no limit.
     pub(crate) max_processes: u64,
+    /// For the guest to watch; 0 means that something else holds the limit, or that there is none.
+    pub(crate) watched_processes: u64,
+    /// Bytes of memory, likewise.
+    pub(crate) watched_memory: u64,
     pub(crate) confinement: Confinement,
     /// Start commands with the guest's own environment (the image's), not with an empty one.
     pub(crate) inherit_env: bool,
@@ -55,6 +59,8 @@ impl Default for Options {
             web_port: 0,
             disk_limit: 0,
             max_processes: 0,
+            watched_processes: 0,
+            watched_memory: 0,
             confinement: Confinement::default(),
             inherit_env: false,
             path: None,
@@ -89,6 +95,8 @@ fn serve_options(mut args: impl Iterator<Item = String>) -> Result<Options> {
             "--web-port" => options.web_port = value.parse()?,
             "--disk-limit" => options.disk_limit = value.parse()?,
             "--max-processes" => options.max_processes = value.parse()?,
+            "--watch-processes" => options.watched_processes = value.parse()?,
+            "--watch-memory" => options.watched_memory = value.parse()?,
             "--path" => options.path = Some(value),
             "--read-only" => options.read_only.push(value.into()),
             "--env" => {

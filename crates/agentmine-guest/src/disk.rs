@@ -106,7 +106,11 @@ impl Disk {
             free = free_space(&self.root);
             used = self.measure().await;
             if used > self.limit && (before <= self.limit || used > before) {
-                self.kill_commands(used, &programs);
+                let limit = self.limit;
+                let why = format!(
+                    "/workspace uses {used} bytes and the limit is {limit}; delete something"
+                );
+                self.kill_commands(&why, &programs);
                 // What they wrote until they ended must not be blamed on the next command.
                 tokio::time::sleep(DYING).await;
                 free = free_space(&self.root);
@@ -119,11 +123,9 @@ impl Disk {
     }
 
     /// Kills everything but the stdio programs.
-    fn kill_commands(&self, used: u64, programs: &Programs) {
-        let limit = self.limit;
-        self.exceeded.send_replace(Some(format!(
-            "\n[killed: /workspace uses {used} bytes and the limit is {limit}; delete something]\n"
-        )));
+    pub(crate) fn kill_commands(&self, why: &str, programs: &Programs) {
+        self.exceeded
+            .send_replace(Some(format!("\n[killed: {why}]\n")));
         let spared = programs.pids();
         for process in descendants(std::process::id().cast_signed()) {
             if !spared.contains(&process.pid()) {

@@ -12,6 +12,7 @@ mod environment;
 mod files;
 mod git;
 mod jail;
+mod load;
 mod modes;
 mod outbound;
 mod process;

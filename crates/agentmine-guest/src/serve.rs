@@ -14,6 +14,7 @@ use tokio::net::unix::pipe;
 
 use crate::args::Options;
 use crate::disk::Disk;
+use crate::load::Load;
 use crate::process::OwnChildren;
 use crate::programs::Programs;
 use crate::state::State;
@@ -92,6 +93,10 @@ async fn serve(
     let env = environment::base(&options, ports.1);
     let own = OwnChildren::default();
     let programs = Arc::<Programs>::default();
+    let load = Load {
+        memory: options.watched_memory,
+        processes: options.watched_processes,
+    };
     let state = Arc::new(State {
         disk: Disk::new(options.root.clone(), options.disk_limit),
         root: options.root,
@@ -111,6 +116,7 @@ async fn serve(
     let mut mux = mux::start(tokio::io::join(input, output), End::Guest);
 
     tokio::spawn(own.reap_adopted());
+    tokio::spawn(load.watch(state.disk.clone(), programs.clone()));
     tokio::spawn(state.disk.clone().watch(programs));
     let permits = outbound::permits();
     for (listener, kind) in [(git, OutboundKind::Git), (web, OutboundKind::Web)] {

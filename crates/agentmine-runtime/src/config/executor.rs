@@ -114,11 +114,12 @@ pub struct Docker {
     pub runtime: Option<String>,
     /// User and group in the container, as numbers other than 0.
     pub user: String,
-    /// Highest number of processes.
+    /// Highest number of processes. It applies to the local jail too.
     pub pids_limit: i64,
     /// Timeout of one call of the engine's API, in seconds (spec 001 §8.2).
     pub api_timeout_seconds: u64,
-    /// Limits of each container.
+    /// Limits of each container, and of each local jail: there a cgroup holds those of CPU and memory where one
+    /// can be made; otherwise a warning names what holds them.
     pub resources: Resources,
     /// Network policy.
     pub network: Network,

@@ -77,6 +77,109 @@ async fn a_command_that_fills_the_disk_is_killed_with_the_reason() {
     sandbox.remove().await.unwrap();
 }
 
+fn limited(state: &std::path::Path) -> LocalBackend {
+    let mut config = CommandExecutor::default();
+    config.docker.resources.memory_limit = "200m".parse().unwrap();
+    config.docker.resources.cpu_limit = 0.5;
+    config.docker.pids_limit = 40;
+    LocalBackend::new(&config, state).unwrap()
+}
+
+fn is_root_with_cgroups() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let probe = std::path::Path::new("/sys/fs/cgroup/pids/agentmine-test");
+    is_root && std::fs::create_dir(probe).is_ok() && std::fs::remove_dir(probe).is_ok()
+}
+
+const EAT: &str = "python3 -c 'x = bytearray(400 << 20); print(len(x))'; echo exit $?";
+const FORK: &str = "python3 -c 'import os, time\nrunning = []\ntry:\n    for _ in range(100):\n        pid = os.fork()\n        if pid == 0: time.sleep(20)\n        running.append(pid)\nexcept OSError: pass\nprint(len(running))\nfor pid in running: os.kill(pid, 9)'";
+/// Half a second of CPU time, and how long that takes.
+const SPIN: &str = "python3 -c 'import time; b = time.time()\nwhile time.process_time() < 0.5: pass\nprint(time.time() - b)'";
+
+/// As root, or where systemd delegates a cgroup, in both jails.
+#[tokio::test]
+async fn cpu_memory_and_processes_are_limited_by_a_cgroup() {
+    for jail in [Jail::Namespaces, Jail::Alone] {
+        let state = tempfile::tempdir_in(scratch()).unwrap();
+        let backend = limited(state.path()).with_jail(jail);
+        let sandbox = Running(backend.start(&spec(TaskId::new())).await.unwrap());
+        let weaker = |warning: &String| warning.starts_with("the limits of this sandbox");
+        if sandbox.warnings().iter().any(weaker) {
+            // This machine has no cgroup for this user; the next test is about that.
+            assert!(!is_root_with_cgroups(), "{:?}", sandbox.warnings());
+            sandbox.remove().await.unwrap();
+            return;
+        }
+        let eaten = sandbox.shell(EAT).await;
+        assert!(!text(&eaten.stdout).contains("419430400"), "{eaten:?}");
+        let forked = sandbox.shell(FORK).await;
+        let running: u32 = text(&forked.stdout).trim().parse().unwrap_or(0);
+        assert!(running < 40, "{forked:?}");
+        let took: f64 = sandbox.output(SPIN).await.parse().unwrap();
+        assert!(took > 0.8, "{took} s for 0.5 s of CPU time");
+        assert_eq!(sandbox.output("echo alive").await, "alive");
+        sandbox.remove().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn without_a_cgroup_the_guest_watches_and_the_start_names_the_limits() {
+    for jail in [Jail::Namespaces, Jail::Alone] {
+        let state = tempfile::tempdir_in(scratch()).unwrap();
+        let backend = limited(state.path()).with_jail(jail).without_cgroups();
+        let sandbox = Running(backend.start(&spec(TaskId::new())).await.unwrap());
+        let warnings = sandbox.warnings().join("\n");
+        for part in [
+            "memory: 200 MiB for each process",
+            "processes: 40, by a check",
+            "CPU: no limit",
+        ] {
+            assert!(warnings.contains(part), "{warnings}");
+        }
+        // One process, which the kernel refuses the memory.
+        let eaten = text(&sandbox.shell(EAT).await.stdout);
+        assert_eq!(eaten.trim(), "exit 1");
+        // Three processes, each below the limit.
+        let each = "python3 -c 'import time; x = bytearray(120 << 20); time.sleep(20)' &";
+        let together = sandbox
+            .shell(&format!("{each} {each} {each} wait; echo not reached"))
+            .await;
+        assert!(
+            text(&together.stderr).contains("bytes of memory and the limit is 209715200"),
+            "{together:?}"
+        );
+        let forked = sandbox
+            .shell("for i in $(seq 60); do sleep 20 & done; wait; echo not reached")
+            .await;
+        let (out, err) = (text(&forked.stdout), text(&forked.stderr));
+        // As another user than root, the kernel refuses the processes first.
+        let refused = err.contains("processes run in the sandbox and the limit is 40")
+            || err.contains("fork");
+        assert!(refused && !out.contains("not reached"), "{forked:?}");
+        assert_eq!(sandbox.output("echo alive").await, "alive");
+        sandbox.remove().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_a_cgroup_is_left_after_the_removal() {
+    let state = tempfile::tempdir_in(scratch()).unwrap();
+    let backend = limited(state.path());
+    let sandbox = Running(backend.start(&spec(TaskId::new())).await.unwrap());
+    let name = sandbox.name().to_owned();
+    let record = state.path().join(&name).join("sandbox.json");
+    let record: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(record).unwrap()).unwrap();
+    let groups: Vec<std::path::PathBuf> = serde_json::from_value(record["groups"].clone()).unwrap();
+    assert!(groups.iter().all(|group| group.exists()), "{groups:?}");
+    sandbox
+        .shell("(setsid sleep 300 < /dev/null > /dev/null 2>&1 &)")
+        .await;
+    sandbox.remove().await.unwrap();
+    assert!(!groups.iter().any(|group| group.exists()), "{groups:?}");
+}
+
 /// A guest that a command killed takes everything with it, even where no namespace does.
 #[tokio::test]
 async fn nothing_survives_the_guest_without_namespaces() {

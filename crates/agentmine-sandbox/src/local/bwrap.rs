@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use super::limits::Controller;
 use super::setup::JailSetup;
 use crate::assets::{FOLDER, GUEST};
 
@@ -71,12 +72,12 @@ pub(super) async fn probe(setup: &JailSetup) -> Result<(), String> {
 }
 
 /// The guest of a sandbox whose files are in `workspace`.
-pub(super) fn guest(setup: &JailSetup, workspace: &Path) -> Command {
+pub(super) fn guest(setup: &JailSetup, workspace: &Path, held: &[Controller]) -> Command {
     let mut command = base(setup);
     command.arg("--bind").arg(workspace).arg("/workspace");
     command.args(["--remount-ro", "/", "--chdir", "/workspace", "--"]);
     command.arg(format!("{FOLDER}/{GUEST}"));
-    command.args(setup.guest_args("namespaces", Path::new("/workspace")));
+    command.args(setup.guest_args("namespaces", Path::new("/workspace"), held));
     command
 }
 

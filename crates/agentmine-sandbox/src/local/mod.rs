@@ -2,11 +2,15 @@
 //!
 //! With bubblewrap: new namespaces of every kind, a root of read-only system folders, and Landlock and
 //! seccomp on top. Without: Landlock and seccomp alone, which is weaker; the sandbox then has a warning.
+//! CPU, memory and processes are limited by a cgroup where one can be had; otherwise a warning names what
+//! limits each.
 //! Each sandbox has a folder of its own with a record of the process to kill, so that another worker can
 //! remove it.
 
 mod bwrap;
+mod cgroup;
 mod control;
+mod limits;
 mod process;
 mod programs;
 mod setup;
@@ -24,6 +28,7 @@ use async_trait::async_trait;
 use tokio::process::Child;
 use tokio::sync::OnceCell;
 
+use self::cgroup::Cgroups;
 use self::control::LocalControl;
 use self::setup::JailSetup;
 use self::state::Record;
@@ -50,6 +55,7 @@ struct Inner {
     setup: JailSetup,
     require_namespaces: bool,
     jail: OnceCell<Jail>,
+    cgroups: OnceCell<Cgroups>,
 }
 
 /// The two kinds of jail.
@@ -88,6 +94,7 @@ impl LocalBackend {
             setup: JailSetup::new(config, programs),
             require_namespaces: config.local.require_namespaces,
             jail: OnceCell::new(),
+            cgroups: OnceCell::new(),
         })))
     }
 
@@ -95,6 +102,27 @@ impl LocalBackend {
     pub(crate) fn with_jail(self, jail: Jail) -> Self {
         self.0.jail.set(jail).unwrap();
         self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn without_cgroups(self) -> Self {
+        let none = Cgroups::None("none in this test".into());
+        self.0.cgroups.set(none).unwrap();
+        self
+    }
+
+    /// Where cgroups can be made, determined once.
+    async fn cgroups(&self) -> &Cgroups {
+        let limits = self.0.setup.limits;
+        let find = || async move {
+            let found = tokio::task::spawn_blocking(move || Cgroups::find(&limits)).await;
+            let found = found.unwrap_or_else(|error| Cgroups::None(error.to_string()));
+            if let Some(weaker) = limits.warning(&found.held(), found.why()) {
+                tracing::warn!("{weaker}");
+            }
+            found
+        };
+        self.0.cgroups.get_or_init(find).await
     }
 
     /// The jail that works on this machine, determined once.
@@ -121,14 +149,17 @@ impl LocalBackend {
         jail: Jail,
         folder: &Path,
         record: &mut Record,
+        cgroups: &Cgroups,
     ) -> Result<(Child, Tunnel), SandboxError> {
         let workspace = folder.join("workspace");
+        let (setup, held) = (&self.0.setup, cgroups.held());
         let mut command = match jail {
-            Jail::Namespaces => bwrap::guest(&self.0.setup, &workspace),
-            Jail::Alone => self.0.setup.guest_alone(&workspace),
+            Jail::Namespaces => bwrap::guest(setup, &workspace, &held),
+            Jail::Alone => setup.guest_alone(&workspace, &held),
         };
+        command.env_clear();
+        let mut command = cgroups.entered(&record.groups, &setup.limits, command);
         command
-            .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -157,6 +188,7 @@ impl LocalBackend {
 #[async_trait]
 impl Backend for LocalBackend {
     async fn check(&self) -> Result<(), SandboxError> {
+        self.cgroups().await;
         if self.jail().await? == Jail::Namespaces {
             return Ok(());
         }
@@ -176,7 +208,16 @@ impl Backend for LocalBackend {
         let name = sandbox_name(spec);
         state::remove(&self.0.state_dir, &name).await?;
         let (folder, mut record) = state::create(&self.0.state_dir, &name, spec)?;
-        let (child, tunnel) = match self.launch(jail, &folder, &mut record).await {
+        let limits = &self.0.setup.limits;
+        let mut cgroups = self.cgroups().await.clone();
+        match cgroups.make(&name, limits) {
+            Ok(groups) => record.groups = groups,
+            Err(why) => cgroups = Cgroups::None(why),
+        }
+        // Whoever removes a jail that was never started must know its groups too.
+        record.save(&folder)?;
+        let launched = self.launch(jail, &folder, &mut record, &cgroups).await;
+        let (child, tunnel) = match launched {
             Ok(launched) => launched,
             Err(err) => {
                 let _ = state::remove(&self.0.state_dir, &name).await;
@@ -191,6 +232,7 @@ impl Backend for LocalBackend {
         } else if tunnel.hello.jail.landlock == "none" {
             warnings.push("this kernel has no Landlock; the sandbox is confined by namespaces and seccomp only".to_owned());
         }
+        warnings.extend(limits.warning(&cgroups.held(), cgroups.why()));
         let control = LocalControl::new(name, self.0.state_dir.clone(), warnings, record, child);
         Ok(Box::new(Running { control, tunnel }))
     }

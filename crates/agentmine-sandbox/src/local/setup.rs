@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use agentmine_runtime::config::CommandExecutor;
 
+use super::limits::{Controller, Limits};
 use super::toolchains::{self, Toolchains};
 use crate::assets::GUEST;
 
@@ -20,7 +21,7 @@ pub(super) struct JailSetup {
     configured: Vec<PathBuf>,
     toolchains: Toolchains,
     disk_limit: u64,
-    max_processes: i64,
+    pub(super) limits: Limits,
 }
 
 impl JailSetup {
@@ -32,7 +33,7 @@ impl JailSetup {
             configured: config.local.read_only.clone(),
             toolchains: toolchains::find(),
             disk_limit,
-            max_processes: config.docker.pids_limit.max(0),
+            limits: Limits::of(config),
         }
     }
 
@@ -41,8 +42,13 @@ impl JailSetup {
         self.configured.iter().chain(&self.toolchains.folders)
     }
 
-    /// The command line of a guest.
-    pub(super) fn guest_args(&self, confinement: &str, root: &Path) -> Vec<String> {
+    /// The command line of a guest, which watches the limits that no cgroup holds.
+    pub(super) fn guest_args(
+        &self,
+        confinement: &str,
+        root: &Path,
+        held: &[Controller],
+    ) -> Vec<String> {
         let mut args = vec![
             "serve".to_owned(),
             "--confine".into(),
@@ -52,10 +58,22 @@ impl JailSetup {
             "--disk-limit".into(),
             self.disk_limit.to_string(),
             "--max-processes".into(),
-            self.max_processes.to_string(),
+            self.limits.processes.to_string(),
             "--path".into(),
             self.toolchains.path(&self.configured),
         ];
+        for (controller, flag, limit) in [
+            (
+                Controller::Processes,
+                "--watch-processes",
+                self.limits.processes,
+            ),
+            (Controller::Memory, "--watch-memory", self.limits.memory),
+        ] {
+            if !held.contains(&controller) {
+                args.extend([flag.to_owned(), limit.to_string()]);
+            }
+        }
         for (key, value) in &self.toolchains.env {
             args.extend(["--env".to_owned(), format!("{key}={value}")]);
         }
@@ -63,11 +81,15 @@ impl JailSetup {
     }
 
     /// A guest without namespaces, under a supervisor that outlives it.
-    pub(super) fn guest_alone(&self, workspace: &Path) -> std::process::Command {
+    pub(super) fn guest_alone(
+        &self,
+        workspace: &Path,
+        held: &[Controller],
+    ) -> std::process::Command {
         let mut command = std::process::Command::new(self.programs.join(GUEST));
         command
             .arg("supervise")
-            .args(self.guest_args("alone", workspace));
+            .args(self.guest_args("alone", workspace, held));
         for folder in self.read_only() {
             command.arg("--read-only").arg(folder);
         }

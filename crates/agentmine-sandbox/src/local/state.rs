@@ -10,6 +10,7 @@ use agentmine_process::Process;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::cgroup;
 use super::process::kill_tree;
 use crate::backend::SandboxSpec;
 use crate::error::SandboxError;
@@ -17,6 +18,10 @@ use crate::name::PREFIX;
 
 const RECORD: &str = "sandbox.json";
 const TRIES: u32 = 3;
+/// How often the removal of a cgroup is tried, and the pause after each try: its processes end a little later
+/// than they are killed.
+const GROUP_TRIES: u32 = 100;
+const GROUP_PAUSE: Duration = Duration::from_millis(5);
 
 /// The record of a jail, next to its workspace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,6 +31,9 @@ pub(crate) struct Record {
     pub(crate) created_at: DateTime<Utc>,
     /// The process whose end ends the jail.
     pub(crate) process: Option<Process>,
+    /// The folders of its cgroups.
+    #[serde(default)]
+    pub(crate) groups: Vec<PathBuf>,
 }
 
 impl Record {
@@ -67,6 +75,7 @@ pub(crate) fn create(
         epoch: Some(spec.epoch),
         created_at: Utc::now(),
         process: None,
+        groups: Vec::new(),
     };
     record.save(&folder)?;
     Ok((folder, record))
@@ -91,6 +100,7 @@ pub(crate) fn list(state_dir: &Path) -> Result<Vec<(String, Record)>, SandboxErr
                 epoch: None,
                 created_at: modified.map_or_else(|_| Utc::now(), DateTime::from),
                 process: None,
+                groups: Vec::new(),
             }
         });
         found.push((name, record));
@@ -120,8 +130,11 @@ pub(crate) async fn remove(state_dir: &Path, name: &str) -> Result<(), SandboxEr
     let mut last = None;
     for attempt in 0..TRIES {
         tokio::time::sleep(Duration::from_millis(200) * attempt).await;
-        if let Some(process) = read(&folder).and_then(|record| record.process) {
-            kill_tree(process).await;
+        if let Some(record) = read(&folder) {
+            if let Some(process) = record.process {
+                kill_tree(process).await;
+            }
+            remove_groups(&record.groups).await;
         }
         let folder = folder.clone();
         let deleted = tokio::task::spawn_blocking(move || delete(&folder)).await;
@@ -137,6 +150,17 @@ pub(crate) async fn remove(state_dir: &Path, name: &str) -> Result<(), SandboxEr
         "{} could not be removed: {why}",
         folder.display()
     )))
+}
+
+/// Removes a jail's cgroups; what still runs in them is killed.
+async fn remove_groups(groups: &[PathBuf]) {
+    for _ in 0..GROUP_TRIES {
+        cgroup::remove(groups);
+        if !cgroup::is_left(groups) {
+            return;
+        }
+        tokio::time::sleep(GROUP_PAUSE).await;
+    }
 }
 
 fn read(folder: &Path) -> Option<Record> {
