@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use agentmine_domain::{NewTask, Priority, WorkerId};
-use agentmine_runtime::config::{Secret, StoreConfig};
-use agentmine_store::{Attempt, Enqueued, LeaseEnd};
+use agentmine_domain::{NewTask, Priority, WakeUp, WorkerId};
+use agentmine_runtime::config::{LocalTrackerConfig, Secret, StoreConfig};
+use agentmine_store::{Attempt, Enqueued, LeaseEnd, Publish};
 use agentmine_tests::model::{Scenario, ScriptedModel, call, commit_and_push, edit_replace, say};
 use agentmine_trackers::Tracker as _;
 use agentmine_trackers::local::LocalTracker;
@@ -279,14 +279,29 @@ async fn a_partial_result_is_visible_in_lists_and_status_words_are_the_same() {
     assert!(shown.contains("status    done (partial)"), "{shown}");
 }
 
+/// The queue of a process that has ended: what it took is gone.
+struct GoneQueue;
+
+#[async_trait::async_trait]
+impl Publish for GoneQueue {
+    async fn publish(&self, _: &WakeUp) -> Result<(), String> {
+        Ok(())
+    }
+}
+
 #[tokio::test]
 async fn running_again_starts_at_once_and_says_what_happened() {
     let model = ScriptedModel::start(solves_demo()).await;
     let home = tempfile::tempdir().unwrap();
     let repo = home.path().join("mine");
     demo_repository(&repo);
-    let issue = home.path().join("issue.md");
-    std::fs::write(&issue, "# greet.sh greets nobody\n\nIt should greet.\n").unwrap();
+    let issues = repo.join(".agentmine/issues");
+    std::fs::create_dir_all(&issues).unwrap();
+    std::fs::write(
+        issues.join("1.md"),
+        "---\nlabels: [coding agent]\n---\n# greet.sh greets nobody\n\nIt should greet.\n",
+    )
+    .unwrap();
     // An attempt that an outage ended a moment ago, and whose task waits for ten minutes.
     let state = home.path().join(".local/state/agentmine");
     std::fs::create_dir_all(&state).unwrap();
@@ -296,7 +311,11 @@ async fn running_again_starts_at_once_and_says_what_happened() {
     })
     .await
     .unwrap();
-    let tracker = LocalTracker::single(&repo, &issue).unwrap();
+    let tracker = LocalTracker::new(&LocalTrackerConfig {
+        repository: repo.clone(),
+        issues: None,
+    })
+    .unwrap();
     let found = tracker.candidates("coding agent").await.unwrap().remove(0);
     let new = NewTask {
         item: found.item,
@@ -306,6 +325,8 @@ async fn running_again_starts_at_once_and_says_what_happened() {
         priority: Priority::Medium,
     };
     let (Enqueued::Created(task) | Enqueued::Known(task)) = store.enqueue(&new).await.unwrap();
+    // Its wake-up was published to the queue of the process that is gone.
+    assert_eq!(store.relay_outbox(9, &GoneQueue).await.unwrap(), 1);
     let (worker, lease) = (WorkerId("w".into()), Duration::from_secs(60));
     let claim = store.claim(task.id, &worker, uuid::Uuid::new_v4(), lease, 3);
     let lease = claim.await.unwrap().unwrap().lease;
@@ -316,11 +337,12 @@ async fn running_again_starts_at_once_and_says_what_happened() {
     };
     store.end_lease(&lease, &end).await.unwrap();
     store.close().await;
+    let (add, remove) = (["coding agent processing".into()], ["coding agent".into()]);
+    tracker.set_labels(&task.item, &add, &remove).await.unwrap();
 
     let args = [
         "run".to_owned(),
         "--repo=mine".into(),
-        "--issue=issue.md".into(),
         format!("--base-url={}", model.base_url()),
     ];
     let shown = agentmine_in(home.path(), args).await;

@@ -57,7 +57,9 @@ impl Discussion {
     /// The section of the prompt; empty without remarks.
     pub(crate) fn section(&self) -> String {
         let mut newest_first: Vec<&Remark> = self.remarks.iter().collect();
-        newest_first.sort_by_key(|remark| std::cmp::Reverse(remark.at));
+        // Remarks of the same second keep their order.
+        newest_first.sort_by_key(|remark| remark.at);
+        newest_first.reverse();
         let mut kept: Vec<String> = Vec::new();
         let mut size = 0;
         for remark in &newest_first {
@@ -202,6 +204,15 @@ mod tests {
         let newest = section(remarks, RemarkOrder::NewestFirst);
         assert!(newest.find("constant") < newest.find("First."), "{newest}");
         assert_eq!(section(Vec::new(), RemarkOrder::OldestFirst), "");
+    }
+
+    #[test]
+    fn remarks_of_the_same_second_keep_their_order() {
+        let remarks = vec![remark(1, "First."), remark(1, "Second.")];
+        let oldest = section(remarks.clone(), RemarkOrder::OldestFirst);
+        assert!(oldest.find("First.") < oldest.find("Second."), "{oldest}");
+        let newest = section(remarks, RemarkOrder::NewestFirst);
+        assert!(newest.find("Second.") < newest.find("First."), "{newest}");
     }
 
     #[test]

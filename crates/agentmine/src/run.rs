@@ -72,7 +72,8 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
     let store = config.store.clone();
     let embedded = embedded::start(config, Arc::clone(&tracker), model).await?;
     let (ran, endings) = follow(embedded, started).await?;
-    if ran.found == 0 && ran.sessions == 0 {
+    let waits = endings.is_empty() && waiting(&store, tracker.as_ref()).await? > 0;
+    if ran.found == 0 && ran.sessions == 0 && !waits {
         line("No open issue carries the request label, so there is nothing to do.");
         line(
             "hint: pass one with --issue FILE, or put `labels: [coding agent]` in the front matter of a file in .agentmine/issues",
@@ -83,7 +84,8 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
         });
     }
     if endings.is_empty() {
-        return waiting(&store, tracker.as_ref()).await;
+        line("There is nothing to do now. hint: run the same command again later");
+        return Ok(Exit::WrongState);
     }
     for ending in &endings {
         summary::print(&repository, ending).await;
@@ -123,9 +125,10 @@ fn refused(error: TrackerError) -> Failure {
     Failure::new(exit, error.to_string())
 }
 
-/// No task could be claimed: prints which one waits, and for what.
-async fn waiting(store: &StoreConfig, tracker: &dyn Tracker) -> Result<Exit> {
+/// No task could be claimed: prints which ones wait, and for what. Returns their number.
+async fn waiting(store: &StoreConfig, tracker: &dyn Tracker) -> Result<usize> {
     let store = agentmine_store::connect(store).await?;
+    let mut tasks = 0;
     for task in store.tasks(&TaskFilter::default()).await? {
         if !tracker.serves(&task.item) {
             continue;
@@ -150,9 +153,9 @@ async fn waiting(store: &StoreConfig, tracker: &dyn Tracker) -> Result<Exit> {
             )),
             (TaskState::Leased(_) | TaskState::Ended(_), _) => continue,
         }
+        tasks += 1;
     }
-    line("There is nothing to do now. hint: run the same command again later");
-    Ok(Exit::WrongState)
+    Ok(tasks)
 }
 
 /// Shows the fleet's progress until it ends.
