@@ -9,6 +9,7 @@
 
 mod architecture;
 mod embedded;
+mod everyday;
 mod failures;
 mod fleet_mcp;
 mod gate;

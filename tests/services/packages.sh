@@ -30,8 +30,19 @@ install_packages() {
         need mmdebstrap mmdebstrap
         need /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
     fi
+    # The toolchains of the everyday repositories, for the local jail.
+    need node nodejs
+    need npm npm
+    need go golang-go
+    need mvn maven
+    need gradle gradle
+    need javac default-jdk-headless
+    need /usr/share/maven-repo/org/apache/maven/plugins/maven-compiler-plugin libmaven-compiler-plugin-java
+    need /usr/share/maven-repo/org/apache/maven/plugins/maven-resources-plugin libmaven-resources-plugin-java
+    need /usr/share/maven-repo/org/apache/maven/plugins/maven-surefire-plugin libsurefire-java
+    need /usr/share/maven-repo/junit/junit junit4
+    need python3 python3
     if [ -z "${AGENTMINE_TEST_MCP:-}" ]; then
-        need npm npm
         need /usr/bin/python3 python3
         need "/usr/lib/python3/dist-packages/pip" python3-pip
     fi

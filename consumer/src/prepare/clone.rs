@@ -5,7 +5,7 @@ use agentmine_agent::journal::Entry;
 use agentmine_runtime::config::Agent;
 
 use super::branches::WorkBranches;
-use super::project::inspect;
+use super::project::{Operator, inspect};
 use super::workspace::Workspace;
 use crate::error::SessionError;
 use crate::session::context::SessionContext;
@@ -16,23 +16,24 @@ pub(super) async fn clone(
     ctx: &SessionContext,
     workspace: &Workspace,
     branches: &WorkBranches,
+    image: Option<&str>,
     recorded: Option<Start>,
     resumes: bool,
 ) -> Result<Start, SessionError> {
     let config = &ctx.deps.config;
-    let options = &config.command_executor.clone;
-    let depth = options.shallow.then_some(options.depth);
-    workspace
-        .clone_branch(branches.start(), depth, &settings(&config.agent))
-        .await?;
+    let depth = clone_start(ctx, workspace, branches).await?;
     let pushed =
         branches.opens_pull_request && fetch_pushed(ctx, workspace, &branches.work, depth).await?;
     let continues = resumes || pushed || !branches.opens_pull_request;
     let start = match recorded.filter(|_| continues) {
         Some(start) => start,
         None => {
-            let install = options.auto_install_deps;
-            let project = inspect(workspace, &config.agent.checks, install).await?;
+            let operator = Operator {
+                executor: &config.command_executor,
+                checks: &config.agent.checks,
+                image,
+            };
+            let project = inspect(workspace, &operator).await?;
             let base = workspace.git_ok(&["rev-parse", "HEAD"]).await?;
             let start = Start { base, project };
             let entry = Entry::Start {
@@ -42,8 +43,8 @@ pub(super) async fn clone(
             start
         }
     };
-    if let Some(warning) = &start.project.warning {
-        ctx.note(warning).await?;
+    for note in start.project.warning.iter().chain(&start.project.notes) {
+        ctx.note(note).await?;
     }
     if branches.opens_pull_request {
         workspace
@@ -56,9 +57,87 @@ pub(super) async fn clone(
                 .await?;
         }
     } else {
-        reach_merge_base(workspace, &branches.target, options.shallow).await?;
+        reach_merge_base(workspace, &branches.target, depth.is_some()).await?;
     }
     Ok(start)
+}
+
+/// Clones the branch that the work starts from, and returns the depth of the clone. The same for the agent
+/// and for the measurement, so that a check sees the same history, tags and branches.
+async fn clone_start(
+    ctx: &SessionContext,
+    workspace: &Workspace,
+    branches: &WorkBranches,
+) -> Result<Option<u32>, SessionError> {
+    let config = &ctx.deps.config;
+    let options = &config.command_executor.clone;
+    let depth = options.shallow.then_some(options.depth.max(1));
+    workspace
+        .clone_branch(branches.start(), depth, &settings(&config.agent))
+        .await?;
+    Ok(depth)
+}
+
+/// Which commit to clone for the measurement.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CloneOf<'a> {
+    /// The pushed commit, which must be the newest of the work branch.
+    Result(&'a str),
+    /// The commit that the work began from.
+    Base(&'a str),
+}
+
+/// Clones a commit as the agent's own clone was made.
+pub(crate) async fn clone_commit(
+    ctx: &SessionContext,
+    workspace: &Workspace,
+    branches: &WorkBranches,
+    commit: CloneOf<'_>,
+) -> Result<(), SessionError> {
+    let depth = clone_start(ctx, workspace, branches).await?;
+    if !branches.opens_pull_request {
+        reach_merge_base(workspace, &branches.target, depth.is_some()).await?;
+    }
+    match commit {
+        CloneOf::Result(head) => {
+            if branches.opens_pull_request {
+                fetch(workspace, depth, &work_refspec(&branches.work)).await?;
+                let remote = format!("refs/remotes/origin/{}", branches.work);
+                workspace
+                    .git_ok(&["checkout", "--quiet", "-B", &branches.work, &remote])
+                    .await?;
+            }
+            if workspace.git_ok(&["rev-parse", "HEAD"]).await? != head {
+                return Err(SessionError::BranchMoved);
+            }
+        }
+        CloneOf::Base(base) => {
+            fetch(workspace, depth, base).await?;
+            workspace
+                .git_ok(&["checkout", "--quiet", "--detach", base])
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+/// Fetches a ref or a commit with its history.
+async fn fetch(workspace: &Workspace, depth: Option<u32>, what: &str) -> Result<(), SessionError> {
+    let depth = depth.map(result_depth);
+    let mut args = vec!["fetch", "--quiet", "--no-tags"];
+    args.extend(depth.as_deref());
+    args.extend(["origin", what]);
+    workspace.git_ok(&args).await?;
+    Ok(())
+}
+
+fn work_refspec(branch: &str) -> String {
+    format!("+refs/heads/{branch}:refs/remotes/origin/{branch}")
+}
+
+/// Deep enough for the commits of the agent on top of the clone's own depth.
+fn result_depth(depth: u32) -> String {
+    format!("--depth={}", depth + 50)
 }
 
 /// Git settings of the clone.
@@ -83,8 +162,8 @@ async fn fetch_pushed(
     if ctx.task.epoch.0 <= 1 {
         return Ok(false);
     }
-    let refspec = format!("+refs/heads/{branch}:refs/remotes/origin/{branch}");
-    let depth = depth.map(|d| format!("--depth={}", d.max(1) + 50));
+    let refspec = work_refspec(branch);
+    let depth = depth.map(result_depth);
     let mut args = vec!["fetch", "--quiet", "--no-tags"];
     args.extend(depth.as_deref());
     args.extend(["origin", refspec.as_str()]);

@@ -27,9 +27,6 @@ pub(super) async fn chosen_image(
             Some(prefix) => image.starts_with(prefix),
             None => *pattern == image,
         });
-    if fits {
-        return Ok(Some(image));
-    }
-    ctx.note(&format!("the repository requests an image that is not in command_executor.docker.allowed_images, so the configured one is used: {image:.100}")).await?;
-    Ok(None)
+    // `project::inspect` reports an image that does not fit.
+    Ok(fits.then_some(image))
 }

@@ -1,16 +1,17 @@
 //! Prepares the sandbox for a claimed task: clone, dependencies, restored files (spec 001 §4, §5).
 
 mod branches;
-mod clone;
+pub(crate) mod clone;
 mod discussion;
 mod image;
+mod install;
 mod project;
 mod servers_file;
 pub(crate) mod traffic;
 pub(crate) mod workspace;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agentmine_agent::{Project, Start};
 use agentmine_domain::Lease;
@@ -29,8 +30,9 @@ use branches::WorkBranches;
 use clone::clone;
 pub(crate) use discussion::discussion;
 use image::chosen_image;
+use install::install;
 use servers_file::{Base, repository_file};
-use workspace::{Workspace, output_tail};
+use workspace::Workspace;
 
 /// Maximum size in bytes of one push.
 const MAX_PUSH: u64 = 512 * 1024 * 1024;
@@ -113,7 +115,15 @@ pub(crate) async fn prepare(
         ctx.note(&warning).await?;
     }
     let resumes = !checkpoints.is_empty();
-    let cloned = match clone(ctx, &workspace, &branches, recorded.clone(), resumes).await {
+    let cloned = clone(
+        ctx,
+        &workspace,
+        &branches,
+        image.as_deref(),
+        recorded.clone(),
+        resumes,
+    );
+    let cloned = match cloned.await {
         Ok(cloned) => cloned,
         Err(error) => return Err(cause(error, &upstream, branches.start()).await),
     };
@@ -200,29 +210,4 @@ async fn restore(
         }
         Err(error) => Err(SessionError::SandboxGone(error.to_string())),
     }
-}
-
-/// Installs dependencies. A failure is recorded as a note and is not fatal: the agent may fix it.
-async fn install(
-    ctx: &SessionContext,
-    workspace: &Workspace,
-    project: &Project,
-) -> Result<(), SessionError> {
-    let begun = Instant::now();
-    for line in &project.setup {
-        let left = SETUP_TIMEOUT.saturating_sub(begun.elapsed());
-        if left.is_zero() {
-            return ctx
-                .note(&format!("set-up: time limit reached before `{line}`"))
-                .await;
-        }
-        let done = workspace.shell(line, left, 16 * 1024).await?;
-        let note = if done.exit_code == 0 {
-            format!("set-up: `{line}` took {} ms", done.duration.as_millis())
-        } else {
-            format!("set-up failed: `{line}`: {}", output_tail(&done))
-        };
-        ctx.note(&note).await?;
-    }
-    Ok(())
 }

@@ -96,6 +96,26 @@ impl Workspace {
         .await
     }
 
+    /// Runs a shell script of any length in the project.
+    pub(crate) async fn script(
+        &self,
+        script: &str,
+        timeout: Duration,
+    ) -> Result<CommandResult, WorkspaceError> {
+        let command = Command {
+            argv: vec!["/bin/sh".into()],
+            cwd: PROJECT.to_owned(),
+            env: BTreeMap::new(),
+            stdin: script.as_bytes().to_vec(),
+            timeout,
+            max_output: GIT_OUTPUT,
+        };
+        self.sandbox
+            .run(command)
+            .await
+            .map_err(WorkspaceError::Command)
+    }
+
     async fn run(
         &self,
         argv: Vec<String>,
@@ -126,13 +146,12 @@ impl Workspace {
         settings: &[String],
     ) -> Result<(), WorkspaceError> {
         let url = self.remote_url();
-        let depth = depth.map(|d| d.max(1).to_string());
+        let depth = depth.map(|d| d.to_string());
         let mut args = vec![
             "-c",
             "advice.detachedHead=false",
             "clone",
             "--quiet",
-            "--no-tags",
             "--branch",
             branch,
         ];

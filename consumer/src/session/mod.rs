@@ -31,6 +31,7 @@ use crate::prepare::{discussion, prepare};
 use crate::record::live::Progress;
 use crate::report::{Report, report};
 use crate::run::agent;
+use crate::verify::checks::CheckRunner;
 use crate::verify::measure::Measurer;
 use close::{Ending, close, refuse_foreign};
 use context::SessionContext;
@@ -127,6 +128,7 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         ctx,
         prepared: &prepared,
         title: &item.title,
+        checks: CheckRunner::new(ctx, &prepared),
     };
     let work = agent::Work {
         ctx,

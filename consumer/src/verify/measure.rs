@@ -4,24 +4,19 @@
 //! The agent cannot influence the measurement: its sandbox is frozen meanwhile, so that no process it
 //! left running can push again, and the checks run in a sandbox that it never had access to.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use agentmine_agent::{ChangedFile, Check, Facts, Gather, WebRequest, missing, placeholders};
+use agentmine_agent::{ChangedFile, Facts, Gather, missing, placeholders};
 use agentmine_gateway::facts::BareRepo;
-use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, TrafficEvent};
-use agentmine_sandbox::{SandboxRole, SandboxSpec};
 use async_trait::async_trait;
 
+use super::checks::CheckRunner;
+use super::web::web;
 use crate::error::SessionError;
-use crate::prepare::workspace::{Workspace, output_tail};
-use crate::prepare::{Prepared, SETUP_TIMEOUT};
-use crate::record::journal::millis;
-use crate::record::redact::{Outputs, Redactor};
+use crate::prepare::Prepared;
+use crate::prepare::workspace::output_tail;
 use crate::session::context::SessionContext;
 
-/// Bytes of a check's output that are kept: whole lines of its start and its end.
-const CHECK_OUTPUT: usize = 6 * 1024;
 /// Installed or built files that the worker never commits, even if they are not ignored.
 const NEVER_COMMITTED: &str = "':(exclude,glob)**/node_modules/**' ':(exclude,glob)**/__pycache__/**' ':(exclude,glob)**/.venv/**' ':(exclude,glob)**/target/debug/**'";
 /// Paths of files that control CI, code ownership or agents.
@@ -41,6 +36,7 @@ pub(crate) struct Measurer<'a> {
     pub(crate) ctx: &'a SessionContext,
     pub(crate) prepared: &'a Prepared,
     pub(crate) title: &'a str,
+    pub(crate) checks: CheckRunner<'a>,
 }
 
 #[async_trait]
@@ -65,6 +61,17 @@ impl Gather<SessionError> for Measurer<'_> {
 impl Measurer<'_> {
     fn name(&self) -> &str {
         self.prepared.workspace.sandbox.name()
+    }
+
+    /// What a reader of the result should know about the set-up.
+    fn notes(&self) -> Vec<String> {
+        let project = &self.prepared.project;
+        project
+            .warning
+            .iter()
+            .chain(&project.notes)
+            .cloned()
+            .collect()
     }
 
     fn bare(&self) -> Result<BareRepo, SessionError> {
@@ -123,6 +130,7 @@ impl Measurer<'_> {
             push_error,
             web: web(&self.prepared.workspace.gateway),
             web_dropped: self.prepared.workspace.gateway.dropped_events(),
+            notes: self.notes(),
             ..Facts::default()
         };
         let bare = self.bare()?;
@@ -151,116 +159,12 @@ impl Measurer<'_> {
         facts.protected = paths.filter(|p| protected(p)).cloned().collect();
         facts.checks_from = self.prepared.project.checks_from.clone();
         if !self.prepared.project.checks.is_empty() {
-            let (checks, web) = self.check(&head).await?;
-            facts.checks = checks;
-            facts.web.extend(web);
+            let checked = self.checks.check(&head).await?;
+            facts.checks = checked.checks;
+            facts.setup_failures = checked.setup_failures;
+            facts.web.extend(checked.web);
         }
         Ok(facts)
-    }
-
-    /// Runs the checks on a fresh clone in a fresh sandbox.
-    async fn check(&self, head: &str) -> Result<(Vec<Check>, Vec<WebRequest>), SessionError> {
-        let ctx = self.ctx;
-        let gateway = Gateway::new(GatewayConfig {
-            git: GitAccess::ReadOnly(self.prepared.upstream.clone()),
-            network: ctx.deps.config.command_executor.docker.network.clone(),
-        })
-        .map_err(SessionError::Gateway)?;
-        let spec = SandboxSpec {
-            task: ctx.task.id,
-            epoch: ctx.lease.epoch,
-            role: SandboxRole::Verify,
-            image: self.prepared.image.clone(),
-        };
-        let fresh = Workspace::start(ctx.deps.backend.as_ref(), &spec, gateway).await?;
-        ctx.freezer.add(Arc::clone(&fresh.sandbox)).await;
-        let checks = self.run_checks(&fresh, head).await;
-        ctx.discard(fresh.sandbox.name()).await;
-        Ok((checks?, web(&fresh.gateway)))
-    }
-
-    async fn run_checks(&self, fresh: &Workspace, head: &str) -> Result<Vec<Check>, SessionError> {
-        fresh
-            .clone_branch(&self.prepared.branches.work, Some(1), &[])
-            .await?;
-        let cloned = fresh.git_ok(&["rev-parse", "HEAD"]).await?;
-        if cloned != head {
-            return Err(SessionError::BranchMoved);
-        }
-        let project = &self.prepared.project;
-        let redactor = &self.ctx.redactor;
-        let capture = redactor.capture(CHECK_OUTPUT);
-        let mut checks = Vec::new();
-        let begun = Instant::now();
-        for line in &project.setup {
-            let left = SETUP_TIMEOUT.saturating_sub(begun.elapsed());
-            let done = fresh.shell(line, left, capture).await?;
-            if done.exit_code != 0 {
-                checks.push(as_check(
-                    &format!("set-up: {line}"),
-                    &done,
-                    project.guessed,
-                    redactor,
-                ));
-            }
-        }
-        let limit = Duration::from_secs(self.ctx.deps.config.agent.check_timeout_seconds);
-        for line in &project.checks {
-            let done = fresh.shell(line, limit, capture).await?;
-            checks.push(as_check(line, &done, project.guessed, redactor));
-        }
-        Ok(checks)
-    }
-}
-
-/// The web requests so far, counted by host and outcome.
-fn web(gateway: &Gateway) -> Vec<WebRequest> {
-    let mut seen: Vec<WebRequest> = Vec::new();
-    for event in gateway.events() {
-        let (host, refused) = match event {
-            TrafficEvent::WebAllowed { host, port } => (format!("{host}:{port}"), None),
-            TrafficEvent::WebBlocked { host, port, reason } => {
-                (format!("{host}:{port}"), Some(reason))
-            }
-            TrafficEvent::Pushed { .. }
-            | TrafficEvent::PushRefused { .. }
-            | TrafficEvent::AuthRefused { .. } => {
-                continue;
-            }
-        };
-        match seen
-            .iter_mut()
-            .find(|w| w.host == host && w.refused == refused)
-        {
-            Some(known) => known.count += 1,
-            None => seen.push(WebRequest {
-                host,
-                count: 1,
-                refused,
-            }),
-        }
-    }
-    seen
-}
-
-fn as_check(
-    line: &str,
-    done: &agentmine_sandbox::CommandResult,
-    guessed: bool,
-    redactor: &Redactor,
-) -> Check {
-    let Outputs { stdout, stderr } = redactor.outputs(done, CHECK_OUTPUT, "");
-    let mut output = stdout + &stderr;
-    if done.timed_out {
-        output.push_str("\nkilled: time limit exceeded");
-    }
-    Check {
-        command: line.to_owned(),
-        exit_code: done.exit_code,
-        output,
-        duration_ms: millis(done.duration),
-        // The shell's exit codes for "cannot execute" and "not found".
-        could_not_run: guessed && matches!(done.exit_code, 126 | 127),
     }
 }
 

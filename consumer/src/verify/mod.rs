@@ -1,3 +1,5 @@
 //! Verifies the result by measuring it.
 
+pub(crate) mod checks;
 pub(crate) mod measure;
+mod web;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::check::Check;
+
 /// Facts measured on the pushed commit. None of them comes from the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
@@ -17,6 +19,13 @@ pub struct Facts {
     pub checks: Vec<Check>,
     /// Where the checks come from: the configuration, the repository's settings file, or a guess.
     pub checks_from: String,
+    /// Set-up commands that failed on the fresh clone.
+    #[serde(default)]
+    pub setup_failures: Vec<Check>,
+    /// What a reader of the result should know about the set-up: a skipped installer, an image that is not
+    /// allowed.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Placeholders in added lines, as `file:line text`.
     pub placeholders: Vec<String>,
     /// Changed files that control CI, code ownership or agents.
@@ -42,22 +51,6 @@ pub struct ChangedFile {
     pub removed: Option<u64>,
 }
 
-/// One check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
-    /// The shell command.
-    pub command: String,
-    /// Its exit code.
-    pub exit_code: i32,
-    /// The head and tail of its output.
-    pub output: String,
-    /// How long it took, in milliseconds.
-    pub duration_ms: u64,
-    /// Whether it was guessed and its program is missing in the sandbox; it then does not count.
-    #[serde(default)]
-    pub could_not_run: bool,
-}
-
 /// Web requests to one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebRequest {
@@ -80,6 +73,8 @@ impl Facts {
             files,
             checks,
             checks_from,
+            setup_failures,
+            notes,
             placeholders,
             protected,
             web,
@@ -99,6 +94,11 @@ impl Facts {
                 .map(|check| check.redacted(redact))
                 .collect(),
             checks_from: redact(checks_from),
+            setup_failures: setup_failures
+                .into_iter()
+                .map(|check| check.redacted(redact))
+                .collect(),
+            notes: notes.into_iter().map(redact).collect(),
             placeholders: placeholders.into_iter().map(redact).collect(),
             protected: protected.into_iter().map(redact).collect(),
             web: web
@@ -122,25 +122,6 @@ impl ChangedFile {
             path: redact(path),
             added,
             removed,
-        }
-    }
-}
-
-impl Check {
-    fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
-        let Self {
-            command,
-            exit_code,
-            output,
-            duration_ms,
-            could_not_run,
-        } = self;
-        Self {
-            command: redact(command),
-            exit_code,
-            output: redact(output),
-            duration_ms,
-            could_not_run,
         }
     }
 }

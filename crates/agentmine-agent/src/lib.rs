@@ -6,6 +6,7 @@
 //! implements them with its own error type, which the loop passes through. Every entry is recorded
 //! before anything else begins, so that another worker can continue from the last one.
 
+mod check;
 mod discussion;
 mod execute;
 mod facts;
@@ -19,9 +20,10 @@ mod seam;
 mod start;
 mod verify;
 
+pub use check::{Check, Standing};
 pub use discussion::{Discussion, Remark, RemarkOrder};
 pub use execute::{Finished, RunLimits};
-pub use facts::{ChangedFile, Check, Facts, WebRequest};
+pub use facts::{ChangedFile, Facts, WebRequest};
 pub use history::History;
 pub use prompt::{Brief, Prompt, TextEditor, correction, system_prompt, task_prompt};
 pub use report::{PullRequestText, pull_request, pull_request_comment};

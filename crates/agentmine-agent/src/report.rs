@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use agentmine_domain::markdown::{cap, cell, fenced, neutralized};
 
+use crate::check::{Check, Standing};
 use crate::facts::{ChangedFile, Facts, WebRequest};
 use crate::run::RunOutcome;
 
@@ -21,6 +22,7 @@ pub struct PullRequestText {
 const MAX_TITLE: usize = 200;
 const MAX_TEXT: usize = 8_000;
 const MAX_ROWS: usize = 50;
+const MAX_NOTE: usize = 1_000;
 
 /// Renders the pull request. Measured facts and the model's text are in separate sections.
 #[must_use]
@@ -105,6 +107,7 @@ fn evidence(facts: &Facts) -> String {
 fn checks(out: &mut String, facts: &Facts) {
     if facts.checks.is_empty() {
         out.push_str("No checks are known for this repository, so none were run. Add them to `.agentmine/config.yaml` (`checks:`).\n\n");
+        notes(out, &facts.notes);
         return;
     }
     let _ = writeln!(
@@ -114,14 +117,36 @@ fn checks(out: &mut String, facts: &Facts) {
     );
     for check in &facts.checks {
         let (command, code) = (cell(&check.command), check.exit_code);
-        let _ = if check.could_not_run {
-            writeln!(out, "| `{command}` | could not run ({code}) | |")
-        } else {
-            let seconds = check.duration_ms as f64 / 1000.0;
-            writeln!(out, "| `{command}` | {code} | {seconds:.1} s |")
+        let seconds = check.duration_ms as f64 / 1000.0;
+        let _ = match &check.standing {
+            Standing::Ran => writeln!(out, "| `{command}` | {code} | {seconds:.1} s |"),
+            Standing::NotRun(why) => writeln!(out, "| `{command}` | not run: {} | |", cell(why)),
+            Standing::FailsOnBase | Standing::FailedBefore => writeln!(
+                out,
+                "| `{command}` | {code}, as on the base commit | {seconds:.1} s |"
+            ),
         };
     }
+    for setup in &facts.setup_failures {
+        let (command, code) = (cell(&setup.command), setup.exit_code);
+        let _ = writeln!(out, "| set-up: `{command}` | {code} | |");
+    }
     out.push('\n');
+    let not_run = |c: &Check| matches!(c.standing, Standing::NotRun(_));
+    if facts.checks.iter().any(not_run) {
+        out.push_str("A check that did not run was guessed from the project's files. Name the commands that check this repository in `.agentmine/config.yaml` (`checks:`).\n\n");
+    }
+    notes(out, &facts.notes);
+}
+
+fn notes(out: &mut String, notes: &[String]) {
+    for note in notes.iter().take(MAX_ROWS) {
+        let line = note.replace('\n', " ");
+        let _ = writeln!(out, "- {}", neutralized(&cap(&line, MAX_NOTE)));
+    }
+    if !notes.is_empty() {
+        out.push('\n');
+    }
 }
 
 fn files(out: &mut String, files: &[ChangedFile]) {

@@ -21,10 +21,13 @@ pub struct Project {
     pub checks: Vec<String>,
     /// Where the checks come from.
     pub checks_from: String,
-    /// Whether the checks were guessed: one whose program is missing in the sandbox does not count.
+    /// Whether the checks were guessed: one that cannot start in the sandbox does not count.
     pub guessed: bool,
     /// Why the repository's settings file was not used.
     pub warning: Option<String>,
+    /// What was left out of the set-up, and why.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 impl Start {
@@ -36,6 +39,7 @@ impl Start {
             checks_from,
             guessed,
             warning,
+            notes,
         } = project;
         Self {
             base: redact(base),
@@ -45,6 +49,7 @@ impl Start {
                 checks_from: redact(checks_from),
                 guessed,
                 warning: warning.map(redact),
+                notes: notes.into_iter().map(redact).collect(),
             },
         }
     }

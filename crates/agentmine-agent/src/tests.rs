@@ -194,7 +194,7 @@ fn bad() -> Facts {
         exit_code: 2,
         output: "boom".into(),
         duration_ms: 1,
-        could_not_run: false,
+        standing: Standing::Ran,
     };
     Facts {
         checks: vec![check],
@@ -550,7 +550,7 @@ async fn a_session_killed_between_the_opening_prompts_still_sends_the_task() {
 #[test]
 fn a_guessed_check_that_cannot_run_does_not_count() {
     let mut facts = bad();
-    facts.checks[0].could_not_run = true;
+    facts.checks[0].standing = Standing::NotRun("not found".into());
     assert_eq!(missing(&facts), None);
 }
 
@@ -606,7 +606,7 @@ fn a_pull_request_separates_the_facts_from_the_text_of_the_model() {
         removed: lines,
     };
     let mut unrunnable = bad().checks.remove(0);
-    unrunnable.could_not_run = true;
+    unrunnable.standing = Standing::NotRun("not found".into());
     let outcome = RunOutcome {
         facts: Facts {
             head: Some("abc".into()),

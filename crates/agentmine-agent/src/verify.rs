@@ -1,5 +1,6 @@
 //! Decides whether the facts are sufficient for "done".
 
+use crate::check::{Check, Standing};
 use crate::facts::Facts;
 
 /// What is missing for "done", one line for each part; `None` if the facts are sufficient: a pushed
@@ -15,17 +16,30 @@ pub fn missing(facts: &Facts) -> Option<String> {
     } else if facts.files.is_empty() {
         missing.push("- the pushed commit changes nothing".to_owned());
     }
-    for check in facts
-        .checks
-        .iter()
-        .filter(|c| c.exit_code != 0 && !c.could_not_run)
-    {
+    let failed: Vec<&Check> = facts.checks.iter().filter(|c| c.failed()).collect();
+    for check in &failed {
         missing.push(format!(
-            "- `{}` failed with exit code {} on the pushed commit:\n{}",
+            "- `{}` failed with exit code {} on the pushed commit{}:\n{}",
             check.command,
             check.exit_code,
+            match check.standing {
+                Standing::FailsOnBase => {
+                    ". It fails in the same way on the base commit; if that is not part of the task, leave it and say why"
+                }
+                Standing::Ran | Standing::NotRun(_) | Standing::FailedBefore => "",
+            },
             indent(&check.output)
         ));
+    }
+    if !failed.is_empty() {
+        for setup in &facts.setup_failures {
+            missing.push(format!(
+                "- before the checks, the set-up command `{}` failed with exit code {}:\n{}",
+                setup.command,
+                setup.exit_code,
+                indent(&setup.output)
+            ));
+        }
     }
     for place in &facts.placeholders {
         missing.push(format!("- a placeholder was added: {place}"));
@@ -75,7 +89,7 @@ pub fn placeholders<'a>(added: impl Iterator<Item = (&'a str, u64, &'a str)>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{ChangedFile, Check};
+    use crate::facts::ChangedFile;
 
     fn good() -> Facts {
         Facts {
@@ -91,7 +105,7 @@ mod tests {
                 exit_code: 0,
                 output: String::new(),
                 duration_ms: 3,
-                could_not_run: false,
+                standing: Standing::Ran,
             }],
             ..Facts::default()
         }
@@ -118,6 +132,34 @@ mod tests {
         ] {
             assert!(why.contains(part), "{part} is not in {why}");
         }
+    }
+
+    #[test]
+    fn a_failed_set_up_alone_does_not_make_a_result_partial() {
+        let mut facts = good();
+        facts.setup_failures = vec![Check {
+            command: "npm ci".into(),
+            exit_code: 1,
+            output: "lock file out of date".into(),
+            ..facts.checks[0].clone()
+        }];
+        assert_eq!(missing(&facts), None);
+        facts.checks[0].exit_code = 1;
+        assert!(missing(&facts).unwrap().contains("lock file out of date"));
+    }
+
+    #[test]
+    fn a_guessed_check_that_failed_before_does_not_count_once_the_model_was_asked() {
+        let mut facts = good();
+        facts.checks[0].exit_code = 1;
+        facts.checks[0].standing = Standing::FailsOnBase;
+        assert!(
+            missing(&facts)
+                .unwrap()
+                .contains("same way on the base commit")
+        );
+        facts.checks[0].standing = Standing::FailedBefore;
+        assert_eq!(missing(&facts), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::args::Options;
+use crate::home;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -20,15 +21,20 @@ pub(crate) fn base(options: &Options, web_port: u16) -> BTreeMap<String, String>
     let path = options.path.clone().or_else(|| env.get("PATH").cloned());
     let path = path.unwrap_or_else(|| PATH.into());
     let own = std::env::current_exe().ok();
-    let own = own.as_deref().and_then(Path::parent);
-    let path = own.map_or(path.clone(), |own| format!("{}:{path}", own.display()));
+    let own = own.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let home = home::of(&options.root);
+    let path = own
+        .into_iter()
+        .chain(home::program_folders(&home))
+        .map(|folder| format!("{}:", folder.display()))
+        .collect::<String>()
+        + &path;
 
     let root = options.root.display();
     let proxy = format!("http://127.0.0.1:{web_port}");
-    let home = format!("{root}/tmp/home");
     for (key, value) in [
         ("PATH", path.as_str()),
-        ("HOME", &home),
+        ("HOME", &home.to_string_lossy()),
         ("TMPDIR", &format!("{root}/tmp")),
         ("USER", "agent"),
         ("LOGNAME", "agent"),
@@ -46,6 +52,16 @@ pub(crate) fn base(options: &Options, web_port: u16) -> BTreeMap<String, String>
         ("no_proxy", "127.0.0.1,localhost"),
         ("DEBIAN_FRONTEND", "noninteractive"),
         ("NO_UPDATE_NOTIFIER", "1"),
+        // Yarn 2 and later reads only these.
+        ("YARN_HTTP_PROXY", &proxy),
+        ("YARN_HTTPS_PROXY", &proxy),
+        // The folders of the system are not writable.
+        ("npm_config_prefix", &home.join(".local").to_string_lossy()),
+        ("BUNDLE_PATH", &home.join(".bundle/gems").to_string_lossy()),
+        // A JVM takes the home folder from the user database.
+        ("MAVEN_OPTS", &format!("-Duser.home={}", home.display())),
+        ("GRADLE_OPTS", &format!("-Duser.home={}", home.display())),
+        ("GRADLE_USER_HOME", &home.join(".gradle").to_string_lossy()),
         ("npm_config_update_notifier", "false"),
         ("npm_config_fund", "false"),
         ("npm_config_audit", "false"),
@@ -70,5 +86,7 @@ mod tests {
         assert_eq!(env["HTTPS_PROXY"], "http://127.0.0.1:8080");
         assert_eq!(env["HOME"], "/workspace/tmp/home");
         assert!(env["PATH"].ends_with(PATH));
+        // What `pip install` puts there is found.
+        assert!(env["PATH"].contains(&format!("{}/.local/bin:", env["HOME"])));
     }
 }

@@ -57,6 +57,13 @@ const SYSTEM: &[&str] = &[
     "/etc/os-release",
     "/etc/debian_version",
     "/etc/java",
+    "/etc/java-11-openjdk",
+    "/etc/java-17-openjdk",
+    "/etc/java-21-openjdk",
+    "/etc/java-25-openjdk",
+    // Not settings.xml, which may hold passwords.
+    "/etc/maven/m2.conf",
+    "/etc/maven/logging",
 ];
 const DEVICES: &[&str] = &[
     "/dev/null",

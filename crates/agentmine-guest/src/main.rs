@@ -11,6 +11,7 @@ mod disk;
 mod environment;
 mod files;
 mod git;
+mod home;
 mod jail;
 mod load;
 mod modes;

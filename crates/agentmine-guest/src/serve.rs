@@ -18,7 +18,7 @@ use crate::load::Load;
 use crate::process::OwnChildren;
 use crate::programs::Programs;
 use crate::state::State;
-use crate::{command, environment, files, jail, outbound, restore, snapshot, stdio};
+use crate::{command, environment, files, home, jail, outbound, restore, snapshot, stdio};
 
 /// Serves until the tunnel ends, then kills all processes that were started.
 pub(crate) fn main(options: Options) -> Result<()> {
@@ -105,10 +105,9 @@ async fn serve(
         programs: programs.clone(),
         snapshots: tokio::sync::Mutex::default(),
     });
-    for folder in ["project", "tmp/home"] {
-        // They may exist already, and commands work without them.
-        let _ = std::fs::create_dir_all(state.root.join(folder));
-    }
+    // Both may exist already, and commands work without them.
+    let _ = std::fs::create_dir_all(state.root.join("project"));
+    let _ = home::prepare(&home::of(&state.root), ports.1);
     let input = nonblocking(std::io::stdin().as_fd().try_clone_to_owned())?;
     let output = nonblocking(std::io::stdout().as_fd().try_clone_to_owned())?;
     let input = pipe::Receiver::from_owned_fd_unchecked(input).context("stdin")?;

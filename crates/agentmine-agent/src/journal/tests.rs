@@ -5,7 +5,8 @@ use agentmine_llm::{Stop, ToolCall};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::facts::{ChangedFile, Check, WebRequest};
+use crate::check::{Check, Standing};
+use crate::facts::{ChangedFile, WebRequest};
 use crate::start::Project;
 
 /// One entry of each variant, every field set.
@@ -31,6 +32,7 @@ fn every_entry() -> Vec<Entry> {
                     checks_from: "from the configuration".into(),
                     guessed: true,
                     warning: Some("a warning".into()),
+                    notes: vec!["a note".into()],
                 },
             },
         },
@@ -77,9 +79,17 @@ fn every_entry() -> Vec<Entry> {
                     exit_code: 2,
                     output: "boom".into(),
                     duration_ms: 3,
-                    could_not_run: true,
+                    standing: Standing::NotRun("not found".into()),
                 }],
                 checks_from: "guessed".into(),
+                setup_failures: vec![Check {
+                    command: "npm ci".into(),
+                    exit_code: 1,
+                    output: "no".into(),
+                    duration_ms: 4,
+                    standing: Standing::Ran,
+                }],
+                notes: vec!["skipped".into()],
                 placeholders: vec!["a:1 todo".into()],
                 protected: vec![".github/workflows/ci.yml".into()],
                 web: vec![WebRequest {
@@ -231,7 +241,7 @@ fn every_text_of_every_variant_is_redacted() {
         found
     };
     for entry in every_entry() {
-        let kept = ["type", "role", "stop", "phase"];
+        let kept = ["type", "role", "stop", "phase", "standing"];
         let redacted = entry.clone().redacted(&|_| "***".into());
         for (key, text) in texts(&redacted) {
             assert!(

@@ -33,8 +33,13 @@ const ETC: &[&str] = &[
     "os-release",
     "debian_version",
     "java",
+    "java-11-openjdk",
     "java-17-openjdk",
     "java-21-openjdk",
+    "java-25-openjdk",
+    // Not settings.xml, which may hold passwords.
+    "maven/m2.conf",
+    "maven/logging",
     "python3",
     "python3.11",
     "python3.12",

@@ -30,6 +30,8 @@ pub(crate) fn find() -> Toolchains {
     found.add(folder("CARGO_HOME", ".cargo").join("bin"), Some(""), None);
     found.add(folder("RUSTUP_HOME", ".rustup"), None, Some("RUSTUP_HOME"));
     let pyenv = folder("PYENV_ROOT", ".pyenv");
+    // Before the shims: after each `pip install` a shim writes into pyenv's folder, and fails.
+    found.bins.extend(global_python(&pyenv));
     found
         .bins
         .extend(Some(pyenv.join("shims")).filter(|shims| shims.is_dir()));
@@ -75,6 +77,16 @@ impl Toolchains {
         parts.push(SYSTEM_PATH.to_owned());
         parts.join(":")
     }
+}
+
+/// The programs of pyenv's global version.
+fn global_python(pyenv: &Path) -> Option<PathBuf> {
+    let version = std::fs::read_to_string(pyenv.join("version")).ok()?;
+    let bin = pyenv
+        .join("versions")
+        .join(version.lines().next()?.trim())
+        .join("bin");
+    bin.is_dir().then_some(bin)
 }
 
 fn newest(folder: &Path) -> Option<PathBuf> {

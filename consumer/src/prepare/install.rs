@@ -1,0 +1,107 @@
+//! Installs the project's dependencies before the agent begins.
+//!
+//! What the installers leave in the clone is not part of the work: files that they create are excluded from
+//! commits, and files of the project that they change are restored.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use agentmine_agent::Project;
+
+use super::SETUP_TIMEOUT;
+use super::workspace::{Workspace, output_tail};
+use crate::error::{SessionError, WorkspaceError};
+use crate::session::context::SessionContext;
+
+/// Time limit for one look at the working tree.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(300);
+/// Maximum size in bytes of the list of changed files.
+const STATUS_OUTPUT: usize = 1024 * 1024;
+
+/// Installs dependencies. A failure is recorded as a note and is not fatal: the agent may fix it.
+pub(super) async fn install(
+    ctx: &SessionContext,
+    workspace: &Workspace,
+    project: &Project,
+) -> Result<(), SessionError> {
+    if project.setup.is_empty() {
+        return Ok(());
+    }
+    let before = changes(workspace).await?;
+    run(ctx, workspace, project).await?;
+    let after = changes(workspace).await?;
+    keep_out_of_commits(workspace, after.difference(&before)).await?;
+    Ok(())
+}
+
+async fn run(
+    ctx: &SessionContext,
+    workspace: &Workspace,
+    project: &Project,
+) -> Result<(), SessionError> {
+    let begun = Instant::now();
+    for line in &project.setup {
+        let left = SETUP_TIMEOUT.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return ctx
+                .note(&format!("set-up: time limit reached before `{line}`"))
+                .await;
+        }
+        let done = workspace.shell(line, left, 16 * 1024).await?;
+        let note = if done.exit_code == 0 {
+            format!("set-up: `{line}` took {} ms", done.duration.as_millis())
+        } else {
+            format!("set-up failed: `{line}`: {}", output_tail(&done))
+        };
+        ctx.note(&note).await?;
+    }
+    Ok(())
+}
+
+/// The entries of `git status`: two letters of state, a space, and the path.
+async fn changes(workspace: &Workspace) -> Result<BTreeSet<String>, WorkspaceError> {
+    let status =
+        "git status --porcelain=v1 --no-renames --untracked-files=normal -z | tr '\\0' '\\n'";
+    let done = workspace
+        .shell(status, STATUS_TIMEOUT, STATUS_OUTPUT)
+        .await?;
+    let listed = String::from_utf8_lossy(&done.stdout);
+    Ok(listed.lines().map(str::to_owned).collect())
+}
+
+/// Excludes new files through `.git/info/exclude`, and restores changed ones.
+async fn keep_out_of_commits(
+    workspace: &Workspace,
+    changes: impl Iterator<Item = &String>,
+) -> Result<(), WorkspaceError> {
+    let mut script = String::new();
+    for change in changes {
+        let Some((state, path)) = change.split_at_checked(3) else {
+            continue;
+        };
+        let path = path.replace('\'', r"'\''");
+        if state.starts_with('?') {
+            // A pattern of gitignore(5): escaped, and anchored at the root.
+            let pattern: String = path
+                .chars()
+                .flat_map(|c| {
+                    ("\\*?[!# ".contains(c))
+                        .then_some('\\')
+                        .into_iter()
+                        .chain([c])
+                })
+                .collect();
+            script.push_str(&format!(
+                "printf '%s\\n' '/{pattern}' >> .git/info/exclude\n"
+            ));
+        } else {
+            script.push_str(&format!("git checkout --quiet -- '{path}'\n"));
+        }
+    }
+    if script.is_empty() {
+        return Ok(());
+    }
+    // Passed on stdin, as it may be longer than an argument.
+    workspace.script(&script, STATUS_TIMEOUT).await?;
+    Ok(())
+}

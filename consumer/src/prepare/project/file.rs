@@ -1,0 +1,50 @@
+//! The repository's settings file.
+
+use serde::Deserialize;
+
+/// The repository's settings file, `.agentmine/config.yaml`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ProjectFile {
+    /// The image to run in, if the operator allows it.
+    pub(crate) image: Option<String>,
+    /// Shell commands that must succeed.
+    pub(crate) checks: Vec<String>,
+    /// Shell commands that prepare a fresh clone, instead of those derived from the project's files.
+    pub(crate) setup: Option<Vec<String>>,
+}
+
+pub(crate) const PROJECT_FILE: &str = ".agentmine/config.yaml";
+const MAX_LINES: usize = 20;
+const MAX_LINE: usize = 2_000;
+
+impl ProjectFile {
+    /// Parses the text of the file.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let file: Self =
+            serde_saphyr::from_str(text).map_err(|e| format!("{PROJECT_FILE}: {e}"))?;
+        for (key, lines) in [
+            ("checks", &file.checks),
+            ("setup", file.setup.as_ref().unwrap_or(&Vec::new())),
+        ] {
+            if lines.len() > MAX_LINES || lines.iter().any(|line| line.len() > MAX_LINE) {
+                return Err(format!(
+                    "{PROJECT_FILE}: `{key}` is too long; expected at most {MAX_LINES} lines of at most {MAX_LINE} bytes"
+                ));
+            }
+        }
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_faulty_project_file_is_reported_with_its_name() {
+        let error = ProjectFile::parse("cheks: [make test]").unwrap_err();
+        assert!(error.starts_with(PROJECT_FILE), "{error}");
+        assert!(error.contains("cheks"), "{error}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Which of the files that describe a project a repository has, and in which of its folders.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Folders that hold other projects' code, or samples.
+const FOREIGN: [&str; 11] = [
+    "node_modules",
+    "vendor",
+    "third_party",
+    "testdata",
+    "fixtures",
+    "__fixtures__",
+    "example",
+    "examples",
+    "templates",
+    "docs",
+    ".github",
+];
+/// How deep below the root a project is looked for.
+const MAX_DEPTH: usize = 3;
+
+/// The files of a repository, by folder. The root's folder is the empty string.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    folders: BTreeMap<String, BTreeSet<String>>,
+    texts: BTreeMap<String, String>,
+}
+
+impl Layout {
+    /// Reads the output of `git ls-files`, one path per line. Entries of a folder that are folders end
+    /// with `/`.
+    pub(super) fn parse(listing: &str) -> Self {
+        let mut folders: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for path in listing.lines() {
+            let mut parts: Vec<&str> = path.split('/').collect();
+            let Some(mut entry) = parts.pop().map(str::to_owned) else {
+                continue;
+            };
+            loop {
+                let folder = parts.join("/");
+                if usable(&parts) {
+                    folders.entry(folder).or_default().insert(entry);
+                }
+                let Some(name) = parts.pop() else { break };
+                entry = format!("{name}/");
+            }
+        }
+        Self {
+            folders,
+            texts: BTreeMap::new(),
+        }
+    }
+
+    /// All folders, the root first.
+    pub(super) fn folders(&self) -> impl Iterator<Item = &str> {
+        self.folders.keys().map(String::as_str)
+    }
+
+    pub(super) fn has(&self, folder: &str, name: &str) -> bool {
+        self.folders
+            .get(folder)
+            .is_some_and(|entries| entries.contains(name))
+    }
+
+    /// Whether one of the folders above `folder` satisfies a condition.
+    pub(super) fn above(&self, folder: &str, is_so: impl Fn(&str) -> bool) -> bool {
+        let mut folder = folder;
+        while !folder.is_empty() {
+            folder = folder.rsplit_once('/').map_or("", |(above, _)| above);
+            if is_so(folder) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The files named `name`, as paths.
+    pub(super) fn paths(&self, name: &str) -> Vec<String> {
+        self.folders()
+            .filter(|folder| self.has(folder, name))
+            .map(|folder| join(folder, name))
+            .collect()
+    }
+
+    pub(super) fn add_text(&mut self, path: String, text: String) {
+        self.texts.insert(path, text);
+    }
+
+    /// The text of a file that was added.
+    pub(super) fn text(&self, folder: &str, name: &str) -> Option<&str> {
+        self.texts.get(&join(folder, name)).map(String::as_str)
+    }
+}
+
+fn join(folder: &str, name: &str) -> String {
+    if folder.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{folder}/{name}")
+    }
+}
+
+/// Whether a project may be in this folder. Its name becomes part of a shell command.
+fn usable(parts: &[&str]) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._@+-".contains(c);
+    parts.len() <= MAX_DEPTH
+        && parts.iter().all(|part| {
+            !FOREIGN.contains(part) && !part.starts_with('-') && part.chars().all(plain)
+        })
+}
+
+/// `command` in `folder`.
+pub(super) fn inside(folder: &str, command: &str) -> String {
+    if folder.is_empty() {
+        command.to_owned()
+    } else {
+        format!("cd {folder} && {command}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn projects_are_found_below_the_root_but_not_in_other_peoples_code() {
+        let layout = Layout::parse(
+            "README.md\nweb/package.json\nweb/tests/a.js\nweb/node_modules/x/package.json\na/b/c/d/package.json\nodd name/package.json\n",
+        );
+        assert_eq!(layout.paths("package.json"), ["web/package.json"]);
+        assert!(layout.has("web", "tests/") && layout.has("", "web/"));
+        assert!(layout.above("web/tests", |folder| folder == "web"));
+        assert!(!layout.above("", |_| true));
+    }
+}

@@ -1,0 +1,168 @@
+//! The repository's settings: its image, its checks, and how its dependencies are installed.
+//!
+//! They are read before the agent begins and are untrusted: apart from the image, which the operator
+//! has to allow, they only contain shell commands that run in the sandbox.
+
+mod checks;
+mod file;
+mod layout;
+mod node;
+mod python;
+mod setup;
+
+use std::time::Duration;
+
+use agentmine_agent::Project;
+use agentmine_runtime::config::{BackendKind, CommandExecutor};
+use agentmine_sandbox::SandboxError;
+
+use super::workspace::{PROJECT, Workspace};
+use crate::error::WorkspaceError;
+pub(super) use file::{PROJECT_FILE, ProjectFile};
+use layout::Layout;
+use setup::Installer;
+
+/// Maximum size in bytes of a file that describes the project.
+const MAX_FILE: usize = 256 * 1024;
+/// Maximum size in bytes of the list of files; of a longer one, the beginning is used.
+const MAX_LISTING: usize = 8 * 1024 * 1024;
+/// How many files that describe a project are read at most.
+const MAX_READ: usize = 60;
+/// Files whose text matters.
+const READ: [&str; 3] = ["package.json", "pyproject.toml", "Makefile"];
+
+/// What decides on a project's settings, besides its own files.
+pub(super) struct Operator<'a> {
+    pub(super) executor: &'a CommandExecutor,
+    /// The checks of the configuration. They take precedence.
+    pub(super) checks: &'a [String],
+    /// The image that was chosen; `None` for the configured one.
+    pub(super) image: Option<&'a str>,
+}
+
+/// Inspects the clone in `workspace`.
+pub(super) async fn inspect(
+    workspace: &Workspace,
+    operator: &Operator<'_>,
+) -> Result<Project, WorkspaceError> {
+    let mut project = Project::default();
+    let mut own = ProjectFile::default();
+    if let Some(bytes) = read(workspace, PROJECT_FILE).await? {
+        match ProjectFile::parse(&String::from_utf8_lossy(&bytes)) {
+            Ok(file) => own = file,
+            Err(warning) => project.warning = Some(warning),
+        }
+    }
+    project.notes.extend(refused_image(operator, &own));
+    let layout = layout(workspace).await?;
+    if operator.executor.clone.auto_install_deps {
+        project.setup = match own.setup {
+            Some(lines) => lines,
+            None => {
+                let found = setup::installers(&layout);
+                let missing = missing_programs(workspace, &found).await?;
+                let (skipped, runnable): (Vec<_>, Vec<_>) = found
+                    .into_iter()
+                    .partition(|i| missing.contains(&i.program.to_owned()));
+                project
+                    .notes
+                    .extend(skipped.iter().map(|i| skipped_note(operator.executor, i)));
+                runnable.into_iter().map(|i| i.line).collect()
+            }
+        };
+    }
+    (project.checks, project.checks_from) = if !operator.checks.is_empty() {
+        (operator.checks.to_vec(), "from the configuration".into())
+    } else if !own.checks.is_empty() {
+        (own.checks, format!("from `{PROJECT_FILE}`"))
+    } else {
+        project.guessed = true;
+        (checks::guess(&layout), "guessed from its files".into())
+    };
+    Ok(project)
+}
+
+/// Why the image that the repository requests is not used.
+fn refused_image(operator: &Operator<'_>, own: &ProjectFile) -> Option<String> {
+    let image = own.image.as_deref()?;
+    if operator.image == Some(image) {
+        return None;
+    }
+    let why = match operator.executor.backend {
+        BackendKind::Docker => {
+            "is not in `command_executor.docker.allowed_images`, so the configured image was used"
+        }
+        BackendKind::Local => "cannot be used with the local jail",
+    };
+    Some(format!(
+        "the image `{image:.100}` that `{PROJECT_FILE}` requests {why}"
+    ))
+}
+
+fn skipped_note(executor: &CommandExecutor, installer: &Installer) -> String {
+    let Installer { program, line } = installer;
+    match executor.backend {
+        BackendKind::Docker => format!(
+            "`{line}` was skipped: `{program}` is not in the image. Set `command_executor.docker.base_image` to an image that has it, or `image:` in `{PROJECT_FILE}` to one that the operator allows"
+        ),
+        BackendKind::Local => format!(
+            "`{line}` was skipped: `{program}` is not on the worker's machine. Install it there, list its folder in `command_executor.local.read_only`, or use the Docker backend"
+        ),
+    }
+}
+
+async fn layout(workspace: &Workspace) -> Result<Layout, WorkspaceError> {
+    let listed = workspace
+        .shell(
+            "git -c core.quotePath=off ls-files",
+            Duration::from_secs(120),
+            MAX_LISTING,
+        )
+        .await?;
+    let mut layout = Layout::parse(&String::from_utf8_lossy(&listed.stdout));
+    let paths = READ.iter().flat_map(|name| layout.paths(name));
+    for path in paths.take(MAX_READ).collect::<Vec<_>>() {
+        if let Some(bytes) = read(workspace, &path).await? {
+            layout.add_text(path, String::from_utf8_lossy(&bytes).into_owned());
+        }
+    }
+    Ok(layout)
+}
+
+/// The programs of `installers` that the sandbox does not have.
+async fn missing_programs(
+    workspace: &Workspace,
+    installers: &[Installer],
+) -> Result<Vec<String>, WorkspaceError> {
+    if installers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let probes: Vec<String> = installers
+        .iter()
+        .map(|Installer { program, .. }| match *program {
+            "pip" => "python3 -m pip --version >/dev/null 2>&1 || echo pip".to_owned(),
+            program => format!("command -v {program} >/dev/null || echo {program}"),
+        })
+        .collect();
+    let probed = workspace
+        .shell(&probes.join("\n"), Duration::from_secs(120), MAX_FILE)
+        .await?;
+    let missing = String::from_utf8_lossy(&probed.stdout);
+    Ok(missing.lines().map(str::to_owned).collect())
+}
+
+async fn read(workspace: &Workspace, path: &str) -> Result<Option<Vec<u8>>, WorkspaceError> {
+    match workspace
+        .sandbox
+        .get_file(&format!("{PROJECT}/{path}"), MAX_FILE)
+        .await
+    {
+        Ok(bytes) => Ok(bytes),
+        // Too large, a folder, or a link out of the project: treated as missing.
+        Err(SandboxError::Failed(reason)) => {
+            tracing::debug!(reason, "a project file could not be read");
+            Ok(None)
+        }
+        Err(error) => Err(WorkspaceError::Command(error)),
+    }
+}

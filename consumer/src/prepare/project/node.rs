@@ -1,0 +1,111 @@
+//! Which package manager a Node project uses.
+
+use super::layout::Layout;
+
+/// A package manager of Node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NodeManager {
+    Npm,
+    Pnpm,
+    YarnClassic,
+    YarnBerry,
+    Bun,
+}
+
+/// Its lock file decides, then `packageManager` of package.json.
+const LOCK_FILES: [(&str, NodeManager); 6] = [
+    ("pnpm-lock.yaml", NodeManager::Pnpm),
+    ("yarn.lock", NodeManager::YarnClassic),
+    ("bun.lock", NodeManager::Bun),
+    ("bun.lockb", NodeManager::Bun),
+    ("package-lock.json", NodeManager::Npm),
+    ("npm-shrinkwrap.json", NodeManager::Npm),
+];
+
+impl NodeManager {
+    /// The manager of the project in `folder`, and whether it has a lock file. `None` if the folder has
+    /// no package.json or belongs to the workspace of a folder above it.
+    pub(super) fn of(layout: &Layout, folder: &str) -> Option<(Self, bool)> {
+        if !layout.has(folder, "package.json")
+            || layout.above(folder, |above| is_workspace(layout, above))
+        {
+            return None;
+        }
+        let locked = LOCK_FILES.iter().find(|(name, _)| layout.has(folder, name));
+        let manager = match locked {
+            Some((_, manager)) => *manager,
+            None => declared(layout, folder).unwrap_or(Self::Npm),
+        };
+        let manager = match manager {
+            Self::YarnClassic if layout.has(folder, ".yarnrc.yml") => Self::YarnBerry,
+            manager => manager,
+        };
+        Some((manager, locked.is_some()))
+    }
+
+    pub(super) fn program(self) -> &'static str {
+        match self {
+            Self::Npm => "npm",
+            Self::Pnpm => "pnpm",
+            Self::YarnClassic | Self::YarnBerry => "yarn",
+            Self::Bun => "bun",
+        }
+    }
+
+    /// Installs what the lock file lists, or what package.json lists, without changing either.
+    pub(super) fn install(self, locked: bool) -> &'static str {
+        match (self, locked) {
+            (Self::Npm, true) => "npm ci --no-audit --no-fund",
+            (Self::Npm, false) => "npm install --no-package-lock --no-audit --no-fund",
+            (Self::Pnpm, true) => "pnpm install --frozen-lockfile",
+            (Self::Pnpm, false) => "pnpm install --lockfile=false",
+            (Self::YarnClassic, true) => "yarn install --frozen-lockfile --non-interactive",
+            (Self::YarnClassic, false) => "yarn install --no-lockfile --non-interactive",
+            (Self::YarnBerry, true) => "yarn install --immutable",
+            (Self::YarnBerry, false) => "yarn install",
+            (Self::Bun, true) => "bun install --frozen-lockfile",
+            (Self::Bun, false) => "bun install --no-save",
+        }
+    }
+
+    /// Runs the script `test`.
+    pub(super) fn test(self) -> &'static str {
+        match self {
+            Self::Npm => "npm test --silent",
+            Self::Pnpm => "pnpm test",
+            Self::YarnClassic | Self::YarnBerry => "yarn test",
+            Self::Bun => "bun run test",
+        }
+    }
+}
+
+fn package(layout: &Layout, folder: &str) -> serde_json::Value {
+    layout
+        .text(folder, "package.json")
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
+}
+
+fn declared(layout: &Layout, folder: &str) -> Option<NodeManager> {
+    let package = package(layout, folder);
+    let name = package["packageManager"].as_str()?.split('@').next()?;
+    match name {
+        "npm" => Some(NodeManager::Npm),
+        "pnpm" => Some(NodeManager::Pnpm),
+        "yarn" => Some(NodeManager::YarnClassic),
+        "bun" => Some(NodeManager::Bun),
+        _ => None,
+    }
+}
+
+fn is_workspace(layout: &Layout, folder: &str) -> bool {
+    layout.has(folder, "pnpm-workspace.yaml")
+        || (layout.has(folder, "package.json") && !package(layout, folder)["workspaces"].is_null())
+}
+
+/// Whether package.json has a script `test` other than the one that `npm init` writes.
+pub(super) fn has_test(layout: &Layout, folder: &str) -> bool {
+    let package = package(layout, folder);
+    let script = package["scripts"]["test"].as_str();
+    script.is_some_and(|script| !script.contains("no test specified"))
+}

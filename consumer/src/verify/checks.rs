@@ -1,0 +1,197 @@
+//! Runs the project's checks on a fresh clone in a fresh sandbox that the agent never had access to.
+//!
+//! If a check fails there, it is run on the base commit as well, in another fresh sandbox: a failure that
+//! was there before is reported as such.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use agentmine_agent::{Check, Standing, WebRequest};
+use agentmine_gateway::{Gateway, GatewayConfig, GitAccess};
+use agentmine_sandbox::{CommandResult, SandboxRole, SandboxSpec};
+use tokio::sync::Mutex;
+
+use super::web::web;
+use crate::error::{SessionError, WorkspaceError};
+use crate::prepare::clone::{CloneOf, clone_commit};
+use crate::prepare::workspace::Workspace;
+use crate::prepare::{Prepared, SETUP_TIMEOUT};
+use crate::record::journal::millis;
+use crate::record::redact::{Outputs, Redactor};
+use crate::session::context::SessionContext;
+
+/// Bytes of a check's output that are kept: whole lines of its start and its end.
+const CHECK_OUTPUT: usize = 6 * 1024;
+
+/// The checks of one session.
+pub(crate) struct CheckRunner<'a> {
+    ctx: &'a SessionContext,
+    prepared: &'a Prepared,
+    /// The checks that were run on the base commit.
+    base: Mutex<BTreeMap<String, OnBase>>,
+}
+
+/// A check on the base commit.
+struct OnBase {
+    check: Check,
+    /// Whether the model has been asked about a failure that is the same on the base commit.
+    asked: bool,
+}
+
+/// What one fresh clone showed.
+#[derive(Default)]
+pub(super) struct Checked {
+    pub(super) checks: Vec<Check>,
+    pub(super) setup_failures: Vec<Check>,
+    pub(super) web: Vec<WebRequest>,
+}
+
+impl<'a> CheckRunner<'a> {
+    pub(crate) fn new(ctx: &'a SessionContext, prepared: &'a Prepared) -> Self {
+        Self {
+            ctx,
+            prepared,
+            base: Mutex::default(),
+        }
+    }
+
+    /// Runs the checks on the pushed commit `head`.
+    pub(super) async fn check(&self, head: &str) -> Result<Checked, SessionError> {
+        let lines: Vec<&str> = self
+            .prepared
+            .project
+            .checks
+            .iter()
+            .map(String::as_str)
+            .collect();
+        let mut checked = self.on_fresh_clone(CloneOf::Result(head), &lines).await?;
+        if self.prepared.project.guessed {
+            for check in &mut checked.checks {
+                if let Some(why) = check.cannot_start() {
+                    check.standing = Standing::NotRun(why);
+                }
+            }
+        }
+        self.compare_with_base(&mut checked).await?;
+        Ok(checked)
+    }
+
+    /// Marks the failures that are the same on the base commit.
+    async fn compare_with_base(&self, checked: &mut Checked) -> Result<(), SessionError> {
+        let mut base = self.base.lock().await;
+        let unknown: Vec<&str> = checked
+            .checks
+            .iter()
+            .filter(|check| check.failed() && !base.contains_key(&check.command))
+            .map(|check| check.command.as_str())
+            .collect();
+        if !unknown.is_empty() {
+            let checks = self.on_base(&unknown).await?;
+            base.extend(checks.into_iter().map(|check| {
+                let command = check.command.clone();
+                (
+                    command,
+                    OnBase {
+                        check,
+                        asked: false,
+                    },
+                )
+            }));
+        }
+        for check in checked.checks.iter_mut().filter(|check| check.failed()) {
+            let Some(known) = base.get_mut(&check.command) else {
+                continue;
+            };
+            if check.fails_like(&known.check) {
+                check.standing = match (self.prepared.project.guessed, known.asked) {
+                    (true, true) => Standing::FailedBefore,
+                    (true, false) | (false, _) => Standing::FailsOnBase,
+                };
+                known.asked = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// The checks on the base commit; none if it cannot be cloned any more.
+    async fn on_base(&self, lines: &[&str]) -> Result<Vec<Check>, SessionError> {
+        let base = CloneOf::Base(&self.prepared.base);
+        match self.on_fresh_clone(base, lines).await {
+            Ok(checked) => Ok(checked.checks),
+            Err(SessionError::Workspace(
+                error @ (WorkspaceError::Git { .. }
+                | WorkspaceError::Clone { .. }
+                | WorkspaceError::NoSuchBranch { .. }),
+            )) => {
+                let note = format!("the checks could not be run on the base commit: {error}");
+                self.ctx.note(&note).await?;
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn on_fresh_clone(
+        &self,
+        commit: CloneOf<'_>,
+        lines: &[&str],
+    ) -> Result<Checked, SessionError> {
+        let ctx = self.ctx;
+        let gateway = Gateway::new(GatewayConfig {
+            git: GitAccess::ReadOnly(self.prepared.upstream.clone()),
+            network: ctx.deps.config.command_executor.docker.network.clone(),
+        })
+        .map_err(SessionError::Gateway)?;
+        let spec = SandboxSpec {
+            task: ctx.task.id,
+            epoch: ctx.lease.epoch,
+            role: SandboxRole::Verify,
+            image: self.prepared.image.clone(),
+        };
+        let fresh = Workspace::start(ctx.deps.backend.as_ref(), &spec, gateway).await?;
+        ctx.freezer.add(std::sync::Arc::clone(&fresh.sandbox)).await;
+        let checked = match clone_commit(ctx, &fresh, &self.prepared.branches, commit).await {
+            Ok(()) => self.run(&fresh, lines).await,
+            Err(error) => Err(error),
+        };
+        ctx.discard(fresh.sandbox.name()).await;
+        let mut checked = checked?;
+        checked.web = web(&fresh.gateway);
+        Ok(checked)
+    }
+
+    async fn run(&self, fresh: &Workspace, lines: &[&str]) -> Result<Checked, SessionError> {
+        let mut checked = Checked::default();
+        let redactor = &self.ctx.redactor;
+        let capture = redactor.capture(CHECK_OUTPUT);
+        let begun = Instant::now();
+        for line in &self.prepared.project.setup {
+            let left = SETUP_TIMEOUT.saturating_sub(begun.elapsed());
+            let done = fresh.shell(line, left, capture).await?;
+            if done.exit_code != 0 {
+                checked.setup_failures.push(as_check(line, &done, redactor));
+            }
+        }
+        let limit = Duration::from_secs(self.ctx.deps.config.agent.check_timeout_seconds);
+        for line in lines {
+            let done = fresh.shell(line, limit, capture).await?;
+            checked.checks.push(as_check(line, &done, redactor));
+        }
+        Ok(checked)
+    }
+}
+
+fn as_check(line: &str, done: &CommandResult, redactor: &Redactor) -> Check {
+    let Outputs { stdout, stderr } = redactor.outputs(done, CHECK_OUTPUT, "");
+    let mut output = stdout + &stderr;
+    if done.timed_out {
+        output.push_str("\nkilled: time limit exceeded");
+    }
+    Check {
+        command: line.to_owned(),
+        exit_code: done.exit_code,
+        output,
+        duration_ms: millis(done.duration),
+        standing: Standing::Ran,
+    }
+}

@@ -1,0 +1,247 @@
+//! What the exit code and output of a check mean.
+//!
+//! A check that the project did not name is only a guess: it may be one that cannot start here at all, or
+//! one that failed before the agent changed anything. Neither shows a fault in the work.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// The shell command.
+    pub command: String,
+    /// Its exit code.
+    pub exit_code: i32,
+    /// The head and tail of its output.
+    pub output: String,
+    /// How long it took, in milliseconds.
+    pub duration_ms: u64,
+    /// What the exit code means.
+    #[serde(
+        default,
+        alias = "could_not_run",
+        deserialize_with = "standing_or_could_not_run"
+    )]
+    pub standing: Standing,
+}
+
+/// What a check's exit code means for the result.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It ran. Exit code 0 is a pass, any other a failure.
+    #[default]
+    Ran,
+    /// It was guessed and could not start, for this reason. It does not count.
+    NotRun(String),
+    /// It fails in the same way on the base commit. It still counts.
+    FailsOnBase,
+    /// As `FailsOnBase`, but it was guessed and the model has been asked about it, so it no longer counts.
+    FailedBefore,
+}
+
+impl Check {
+    /// Whether it counts as failed.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        match self.standing {
+            Standing::Ran | Standing::FailsOnBase => self.exit_code != 0,
+            Standing::NotRun(_) | Standing::FailedBefore => false,
+        }
+    }
+
+    /// Why a guessed check could not start: its program, module, target or script does not exist, or it
+    /// found no tests. `None` if it ran.
+    #[must_use]
+    pub fn cannot_start(&self) -> Option<String> {
+        match self.exit_code {
+            0 => return None,
+            // The shell's exit codes (POSIX, 2.8.2).
+            126 => return Some("the program cannot be executed in the sandbox".into()),
+            127 => return Some("the program is not in the sandbox".into()),
+            // pytest's own exit code.
+            5 if self.command.contains("pytest") => return Some("there are no tests".into()),
+            _ => {}
+        }
+        // Python quotes the module in a traceback of the project's own code, but not when `-m` fails.
+        const SIGNS: [(&str, &str); 6] = [
+            (": No module named ", "the Python module is not installed"),
+            ("No rule to make target", "make has no such target"),
+            ("Missing script:", "package.json has no such script"),
+            ("Don't know how to build task", "rake has no such task"),
+            ("error: no such command:", "cargo has no such command"),
+            (
+                "bundler: command not found:",
+                "the bundle has no such command",
+            ),
+        ];
+        self.output.lines().find_map(|line| {
+            let (_, reason) = SIGNS
+                .iter()
+                .find(|(sign, _)| line.contains(sign) && !line.contains("ModuleNotFoundError"))?;
+            Some(format!("{reason}: {:.200}", line.trim()))
+        })
+    }
+
+    /// Whether `other`, the same check on another commit, failed in the same way: with the same exit code,
+    /// and with the same error lines apart from numbers. Counts and times differ between two runs.
+    #[must_use]
+    pub fn fails_like(&self, other: &Self) -> bool {
+        self.exit_code != 0
+            && self.exit_code == other.exit_code
+            && complaints(&self.output) == complaints(&other.output)
+    }
+
+    pub(crate) fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
+        let Self {
+            command,
+            exit_code,
+            output,
+            duration_ms,
+            standing,
+        } = self;
+        Self {
+            command: redact(command),
+            exit_code,
+            output: redact(output),
+            duration_ms,
+            standing: match standing {
+                Standing::NotRun(reason) => Standing::NotRun(redact(reason)),
+                Standing::Ran | Standing::FailsOnBase | Standing::FailedBefore => standing,
+            },
+        }
+    }
+}
+
+/// The lines of an output that report errors, without numbers, sorted; all lines if none does.
+fn complaints(output: &str) -> Vec<String> {
+    const WORDS: [&str; 6] = ["fail", "error", "panic", "exception", "assert", "expected"];
+    let lines = || {
+        output
+            .lines()
+            .map(|line| without_numbers(&line.to_lowercase()))
+            .filter(|line| !line.is_empty())
+    };
+    let mut found: Vec<String> = lines()
+        .filter(|line| WORDS.iter().any(|word| line.contains(word)))
+        .collect();
+    if found.is_empty() {
+        found = lines().collect();
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn without_numbers(line: &str) -> String {
+    let text: String = line.chars().filter(|c| !c.is_ascii_digit()).collect();
+    text.trim().to_owned()
+}
+
+/// Journals written before `Standing` existed hold a boolean, `could_not_run`.
+fn standing_or_could_not_run<'de, D: Deserializer<'de>>(from: D) -> Result<Standing, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Stored {
+        CouldNotRun(bool),
+        Standing(Standing),
+    }
+    Ok(match Stored::deserialize(from)? {
+        Stored::CouldNotRun(false) => Standing::Ran,
+        Stored::CouldNotRun(true) => {
+            Standing::NotRun("the program is not in the sandbox".to_owned())
+        }
+        Stored::Standing(standing) => standing,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(command: &str, exit_code: i32, output: &str) -> Check {
+        Check {
+            command: command.into(),
+            exit_code,
+            output: output.into(),
+            duration_ms: 1,
+            standing: Standing::Ran,
+        }
+    }
+
+    #[test]
+    fn a_check_without_its_program_module_target_or_tests_cannot_start() {
+        for (command, code, output) in [
+            ("go test ./...", 127, "/bin/sh: 1: go: not found"),
+            (
+                "./gradlew test",
+                126,
+                "/bin/sh: 1: ./gradlew: Permission denied",
+            ),
+            (
+                "python3 -m pytest -q",
+                1,
+                "/usr/bin/python3: No module named pytest",
+            ),
+            ("python3 -m pytest -q", 5, "no tests ran in 0.01s"),
+            (
+                "make test",
+                2,
+                "make: *** No rule to make target 'test'.  Stop.",
+            ),
+            ("npm test --silent", 1, "npm error Missing script: \"test\""),
+            (
+                "bundle exec rake test",
+                1,
+                "Don't know how to build task 'test' (See the list of available tasks)",
+            ),
+        ] {
+            assert!(
+                check(command, code, output).cannot_start().is_some(),
+                "{command}: {output}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_test_that_misses_a_module_of_its_own_has_run() {
+        let output = "E   ModuleNotFoundError: No module named 'requests'\n1 error in 0.05s";
+        assert_eq!(
+            check("python3 -m pytest -q", 2, output).cannot_start(),
+            None
+        );
+        assert_eq!(
+            check("make test", 2, "FAIL greet\nmake: *** [test] Error 1").cannot_start(),
+            None
+        );
+    }
+
+    #[test]
+    fn the_same_failure_is_recognised_despite_other_counts_and_times() {
+        let before = check(
+            "t",
+            1,
+            "..F\nFAILED tests/test_net.py::test_dns - timeout\n1 failed, 2 passed in 0.31s",
+        );
+        let after = check(
+            "t",
+            1,
+            "....F\nFAILED tests/test_net.py::test_dns - timeout\n1 failed, 4 passed in 1.02s",
+        );
+        assert!(after.fails_like(&before));
+        let other = check(
+            "t",
+            1,
+            "....F\nFAILED tests/test_greet.py::test_name - x\n1 failed, 4 passed in 1.02s",
+        );
+        assert!(!other.fails_like(&before));
+        assert!(!check("t", 2, &before.output).fails_like(&before));
+    }
+
+    #[test]
+    fn a_check_of_an_older_journal_can_be_read() {
+        let stored = r#"{"command":"make","exit_code":127,"output":"","duration_ms":1,"could_not_run":true}"#;
+        let check: Check = serde_json::from_str(stored).unwrap();
+        assert!(matches!(check.standing, Standing::NotRun(_)) && !check.failed());
+    }
+}

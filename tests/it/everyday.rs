@@ -1,0 +1,423 @@
+//! Everyday repositories: a label becomes a pull request whose checks ran on a fresh clone.
+
+use agentmine_domain::{EndState, TaskState};
+use agentmine_tests::forge::DEMO;
+use agentmine_tests::model::{Scenario, commit_and_push, edit_create, say};
+use agentmine_tests::projects::{self, Everyday};
+use agentmine_tests::registry::Registry;
+use serde_json::json;
+
+use crate::rig::{Rig, image};
+
+const REQUEST: &str = "coding agent";
+
+/// Where a test's tasks run.
+enum Sandbox {
+    Docker(String),
+    Jail,
+}
+
+/// Fixes one repository, and returns the pull request's body and the transcript.
+async fn fixed(project: &Everyday, registry: &Registry, sandbox: Sandbox) -> (String, String) {
+    let mut rig = match sandbox {
+        Sandbox::Docker(image) => {
+            let mut rig = Rig::new(project.scenario()).await;
+            rig.config["command_executor"]["docker"]["base_image"] = image.into();
+            rig
+        }
+        Sandbox::Jail => Rig::local(project.scenario()).await,
+    };
+    // Compilers need more than the little of the other stories.
+    rig.config["command_executor"]["docker"]["resources"]["memory_limit"] = "2g".into();
+    rig.config["command_executor"]["docker"]["network"] =
+        json!({ "allowed_private": [registry.address()] });
+    let name = project.full_name();
+    rig.config["trackers"]["github"]["repositories"] = json!([name]);
+    rig.forge.add_repo(&name, |_| {});
+    project.write(&rig.forge.git_dir(&name), registry);
+    rig.forge.add_issue(
+        &name,
+        "It greets nobody",
+        "It should greet by name.",
+        &[REQUEST],
+    );
+    rig.produce().await;
+    rig.consume().await;
+    let task = rig.task().await;
+    let transcript = rig.transcript(&task).await;
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}\n{transcript}",
+        task.reason
+    );
+    let pulls = rig.forge.pulls(&name);
+    assert_eq!(pulls.len(), 1);
+    assert!(!pulls[0].draft, "{}\n{transcript}", pulls[0].body);
+    (pulls[0].body.clone(), transcript)
+}
+
+async fn is_fixed(project: &Everyday, sandbox: Sandbox) {
+    let registry = Registry::start().await;
+    is_fixed_from(project, &registry, sandbox).await;
+}
+
+async fn is_fixed_from(project: &Everyday, registry: &Registry, sandbox: Sandbox) {
+    let (body, transcript) = fixed(project, registry, sandbox).await;
+    assert!(
+        body.contains(&format!("| `{}` | 0 |", project.check)),
+        "{body}\n{transcript}"
+    );
+    assert!(!transcript.contains("set-up failed"), "{transcript}");
+    assert!(!transcript.contains("was skipped"), "{transcript}");
+    // Nothing that an installer left is part of the change.
+    let files = body
+        .lines()
+        .skip_while(|l| !l.starts_with("| file |"))
+        .skip(2);
+    let files: Vec<&str> = files.take_while(|l| l.starts_with('|')).collect();
+    assert_eq!(files.len(), 1, "{files:#?}");
+    let requests = registry.requests();
+    assert!(
+        requests
+            .iter()
+            .any(|path| path.starts_with(project.requests))
+            || project.requests.is_empty(),
+        "{requests:#?}"
+    );
+}
+
+async fn in_docker(project: &Everyday) {
+    is_fixed(project, Sandbox::Docker(image())).await;
+}
+
+/// With an image whose package managers use the registry, as an operator with a mirror makes one.
+async fn with_mirror(project: &Everyday) {
+    let registry = Registry::start().await;
+    let name = format!(
+        "agentmine-test-mirror:{}",
+        registry.address().replace(':', "-")
+    );
+    let file = format!(
+        "FROM {}\n{}",
+        image(),
+        registry.fill(
+            "ENV PIP_INDEX_URL={URL}/simple PIP_TRUSTED_HOST={HOST} GOPROXY={URL}/go GONOSUMDB=*\n"
+        )
+    );
+    docker_build(&name, &file);
+    is_fixed_from(project, &registry, Sandbox::Docker(name.clone())).await;
+    docker(&["rmi", &name]);
+}
+
+fn docker_build(name: &str, file: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("Dockerfile"), file).unwrap();
+    docker(&[
+        "build",
+        "--quiet",
+        "--tag",
+        name,
+        folder.path().to_str().unwrap(),
+    ]);
+}
+
+fn docker(args: &[&str]) {
+    let done = std::process::Command::new("docker")
+        .args(args)
+        .env("DOCKER_BUILDKIT", "0")
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+#[tokio::test]
+async fn python_with_requirements_in_docker() {
+    in_docker(&projects::PIP).await;
+}
+
+#[tokio::test]
+async fn python_with_requirements_in_the_jail() {
+    is_fixed(&projects::PIP, Sandbox::Jail).await;
+}
+
+#[tokio::test]
+async fn python_with_pyproject_in_docker() {
+    with_mirror(&projects::PYPROJECT).await;
+}
+
+#[tokio::test]
+async fn python_with_uv_in_docker() {
+    in_docker(&projects::UV).await;
+}
+
+#[tokio::test]
+async fn python_with_poetry_in_docker() {
+    in_docker(&projects::POETRY).await;
+}
+
+#[tokio::test]
+async fn node_with_npm_in_docker() {
+    in_docker(&projects::NPM).await;
+}
+
+#[tokio::test]
+async fn node_with_npm_in_the_jail() {
+    is_fixed(&projects::NPM, Sandbox::Jail).await;
+}
+
+#[tokio::test]
+async fn node_with_pnpm_in_docker() {
+    in_docker(&projects::PNPM).await;
+}
+
+#[tokio::test]
+async fn node_with_yarn_in_docker() {
+    in_docker(&projects::YARN).await;
+}
+
+#[tokio::test]
+async fn go_module_in_docker() {
+    with_mirror(&projects::GO).await;
+}
+
+#[tokio::test]
+async fn go_module_in_the_jail() {
+    is_fixed(&projects::GO_WORKSPACE, Sandbox::Jail).await;
+}
+
+#[tokio::test]
+async fn rust_with_cargo_in_docker() {
+    in_docker(&projects::CARGO).await;
+}
+
+#[tokio::test]
+async fn ruby_with_bundler_in_docker() {
+    in_docker(&projects::BUNDLER).await;
+}
+
+#[tokio::test]
+async fn java_with_maven_in_docker() {
+    in_docker(&projects::MAVEN).await;
+}
+
+#[tokio::test]
+async fn java_with_maven_in_the_jail() {
+    is_fixed(&projects::MAVEN, Sandbox::Jail).await;
+}
+
+#[tokio::test]
+async fn java_with_gradle_in_the_jail() {
+    is_fixed(&projects::GRADLE, Sandbox::Jail).await;
+}
+
+#[tokio::test]
+async fn c_with_make_in_docker() {
+    in_docker(&projects::MAKE).await;
+}
+
+#[tokio::test]
+async fn c_with_make_in_the_jail() {
+    is_fixed(&projects::MAKE, Sandbox::Jail).await;
+}
+
+/// A repository with a trivial change to make, and settings for its rig.
+async fn changed(
+    files: &[(&str, &str)],
+    scenario: Scenario,
+    adjust: impl FnOnce(&mut serde_json::Value),
+) -> (Rig, String, String) {
+    let mut rig = Rig::local(scenario).await;
+    adjust(&mut rig.config);
+    rig.forge.commit(DEMO, "main", "main", |dir| {
+        std::fs::remove_dir_all(dir.join(".agentmine")).unwrap();
+        std::fs::remove_file(dir.join("test.sh")).unwrap();
+        for (path, text) in files {
+            let path = dir.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+    });
+    rig.forge
+        .add_issue(DEMO, "A note is missing", "Add a note.", &[REQUEST]);
+    rig.produce().await;
+    rig.consume().await;
+    let transcript = rig.transcript(&rig.task().await).await;
+    let pulls = rig.forge.pulls(DEMO);
+    assert_eq!(pulls.len(), 1, "{transcript}");
+    let body = pulls[0].body.clone();
+    (rig, body, transcript)
+}
+
+fn adds_a_note() -> Scenario {
+    Scenario::new("adds a note").replies([
+        edit_create("note.txt", "a note\n"),
+        commit_and_push("Add a note"),
+        say("I added the note."),
+        say("The failure is not part of the task."),
+    ])
+}
+
+#[tokio::test]
+async fn an_installer_whose_program_is_missing_is_skipped_with_a_note() {
+    let registry = Registry::start().await;
+    let sandbox = Sandbox::Docker(image());
+    let (body, transcript) = fixed(&projects::GRADLE, &registry, sandbox).await;
+    for text in [&body, &transcript] {
+        assert!(
+            text.contains("was skipped: `gradle` is not in the image"),
+            "{text}"
+        );
+        assert!(
+            text.contains("command_executor.docker.base_image"),
+            "{text}"
+        );
+    }
+    assert!(!transcript.contains("set-up failed"), "{transcript}");
+    // Its guessed check cannot start, which is not a failure of the work.
+    assert!(
+        body.contains("not run: the program is not in the sandbox"),
+        "{body}"
+    );
+    assert!(body.contains("`checks:`"), "{body}");
+}
+
+#[tokio::test]
+async fn a_guessed_check_that_cannot_start_costs_no_round() {
+    let (rig, body, _) = changed(
+        &[(
+            "package.json",
+            r#"{"scripts":{"test":"no-such-program-anywhere"}}"#,
+        )],
+        adds_a_note(),
+        |_| (),
+    )
+    .await;
+    assert!(!rig.forge.pulls(DEMO)[0].draft, "{body}");
+    assert_eq!(rig.sessions().await[0].usage.model_calls, 3);
+    assert!(body.contains("| `npm test --silent` | not run: "), "{body}");
+}
+
+#[tokio::test]
+async fn a_guessed_check_that_fails_on_the_base_commit_is_reported_as_failing_before() {
+    let test = (
+        "test.sh",
+        "echo 'FAIL: the network is unreachable'; exit 1\n",
+    );
+    let (rig, body, transcript) = changed(&[test], adds_a_note(), |_| ()).await;
+    assert!(!rig.forge.pulls(DEMO)[0].draft, "{body}");
+    assert!(
+        body.contains("| `sh ./test.sh` | 1, as on the base commit |"),
+        "{body}"
+    );
+    // The model was asked once whether it belongs to the task.
+    assert_eq!(rig.sessions().await[0].usage.model_calls, 4);
+    assert!(
+        transcript.contains("same way on the base commit"),
+        "{transcript}"
+    );
+}
+
+#[tokio::test]
+async fn a_named_check_that_fails_on_the_base_commit_still_counts() {
+    let test = (
+        "test.sh",
+        "echo 'FAIL: the network is unreachable'; exit 1\n",
+    );
+    let (rig, body, _) = changed(&[test], adds_a_note(), |config| {
+        config["agent"] = json!({ "checks": ["sh ./test.sh"], "max_rounds": 2 });
+    })
+    .await;
+    assert!(rig.forge.pulls(DEMO)[0].draft, "{body}");
+    assert!(body.contains("1, as on the base commit"), "{body}");
+}
+
+#[tokio::test]
+async fn a_failed_set_up_does_not_make_a_result_with_green_checks_partial() {
+    let settings = (
+        ".agentmine/config.yaml",
+        "setup: [\"echo 'no such mirror' >&2; exit 9\"]\nchecks: [\"test -e note.txt\"]\n",
+    );
+    let (rig, body, transcript) = changed(&[settings], adds_a_note(), |_| ()).await;
+    assert!(!rig.forge.pulls(DEMO)[0].draft, "{body}");
+    assert!(
+        body.contains("| set-up: `echo 'no such mirror' >&2; exit 9` | 9 |"),
+        "{body}"
+    );
+    assert!(transcript.contains("set-up failed"), "{transcript}");
+}
+
+#[tokio::test]
+async fn what_the_set_up_leaves_is_not_part_of_the_change() {
+    let settings = (
+        ".agentmine/config.yaml",
+        "setup: [\"echo built > 'odd [name] 1'; mkdir -p out && echo o > out/o; echo changed >> greet.sh\"]\nchecks: [\"test -e note.txt\"]\n",
+    );
+    let (rig, _, transcript) = changed(&[settings], adds_a_note(), |_| ()).await;
+    let head = &rig.forge.pulls(DEMO)[0].head;
+    assert_eq!(
+        rig.forge.file_at(DEMO, head, "note.txt").unwrap(),
+        "a note\n"
+    );
+    assert_eq!(
+        rig.forge.file_at(DEMO, head, "odd [name] 1"),
+        None,
+        "{transcript}"
+    );
+    assert_eq!(rig.forge.file_at(DEMO, head, "out/o"), None);
+    assert_eq!(
+        rig.forge.file_at(DEMO, head, "greet.sh"),
+        rig.forge.file_at(DEMO, "main", "greet.sh")
+    );
+}
+
+#[tokio::test]
+async fn the_measurement_clones_as_the_agents_clone_was_made() {
+    let check = "test \"$(git describe --tags --abbrev=0)\" = v1.0 && test $(git rev-list --count HEAD) -gt 10 && git rev-parse -q --verify origin/main";
+    let mut rig = Rig::local(adds_a_note()).await;
+    for n in 0..12 {
+        rig.forge.commit(DEMO, "main", "main", |dir| {
+            std::fs::write(dir.join("count"), n.to_string()).unwrap();
+        });
+    }
+    let tagged = std::process::Command::new("git")
+        .arg("-C")
+        .arg(rig.forge.git_dir(DEMO))
+        .args(["tag", "v1.0", "main~3"])
+        .status();
+    assert!(tagged.unwrap().success());
+    rig.config["command_executor"]["clone"] = json!({ "shallow": false });
+    rig.config["agent"] = json!({ "checks": [check] });
+    rig.forge
+        .add_issue(DEMO, "A note is missing", "Add a note.", &[REQUEST]);
+    rig.produce().await;
+    rig.consume().await;
+    let task = rig.task().await;
+    let transcript = rig.transcript(&task).await;
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}\n{transcript}",
+        task.reason
+    );
+}
+
+#[tokio::test]
+async fn an_image_that_is_not_allowed_is_reported() {
+    let settings = (
+        ".agentmine/config.yaml",
+        "image: example.com/ours:1\nchecks: [\"test -e note.txt\"]\n",
+    );
+    let (_, body, transcript) = changed(&[settings], adds_a_note(), |config| {
+        config["command_executor"]["backend"] = "docker".into();
+    })
+    .await;
+    for text in [&body, &transcript] {
+        assert!(text.contains("example.com/ours:1"), "{text}");
+        assert!(text.contains("allowed_images"), "{text}");
+    }
+}

@@ -1,0 +1,144 @@
+//! A package registry of every kind, on an address of this machine that is not its loopback: sandboxes reach
+//! it as they reach any registry, through the gateway's proxy.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use http::{StatusCode, Uri};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+
+/// A running registry.
+pub struct Registry {
+    address: SocketAddr,
+    sums: BTreeMap<String, String>,
+    files: Arc<Files>,
+}
+
+struct Files {
+    folder: TempDir,
+    requests: Mutex<Vec<String>>,
+}
+
+impl Registry {
+    /// Builds its packages and starts to serve. `AGENTMINE_TEST_WHEELS` names a folder of wheels to serve
+    /// as well.
+    ///
+    /// # Panics
+    /// If the address is taken, or Python is missing.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind((own_address(), 0))
+            .await
+            .expect("a port for the registry");
+        let address = listener.local_addr().expect("the registry's address");
+        let folder = tempfile::tempdir().expect("a folder for the registry");
+        let sums = build(folder.path(), &format!("http://{address}"));
+        let files = Arc::new(Files {
+            folder,
+            requests: Mutex::default(),
+        });
+        let app = axum::Router::new()
+            .fallback(serve)
+            .with_state(Arc::clone(&files));
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self {
+            address,
+            sums,
+            files,
+        }
+    }
+
+    /// `host:port`, for `allowed_private`.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Replaces `{URL}`, `{HOST}` and the checksums, e.g. `{NPM_INTEGRITY}`.
+    pub fn fill(&self, template: &str) -> String {
+        self.sums
+            .iter()
+            .fold(template.to_owned(), |text, (name, value)| {
+                text.replace(&format!("{{{name}}}"), value)
+            })
+    }
+
+    /// The paths requested so far.
+    ///
+    /// # Panics
+    /// If a request handler panicked.
+    pub fn requests(&self) -> Vec<String> {
+        self.files.requests.lock().expect("the requests").clone()
+    }
+}
+
+/// The address that this machine would send from. No packet is sent.
+fn own_address() -> IpAddr {
+    let documentation = SocketAddr::from((Ipv4Addr::new(198, 51, 100, 1), 9));
+    UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
+        .and_then(|socket| {
+            socket.connect(documentation)?;
+            socket.local_addr()
+        })
+        .map(|address| address.ip())
+        .ok()
+        .filter(|ip| !ip.is_loopback())
+        .expect("an address other than the loopback; expected a machine with a network interface")
+}
+
+fn build(folder: &Path, url: &str) -> BTreeMap<String, String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/registry/build.py");
+    let built = Command::new("python3")
+        .arg(script)
+        .arg(folder)
+        .arg(url)
+        .args(std::env::var_os("AGENTMINE_TEST_WHEELS"))
+        .output()
+        .expect("python3");
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    serde_json::from_slice(&built.stdout).expect("the checksums")
+}
+
+/// A file, or the index of a folder.
+async fn serve(State(files): State<Arc<Files>>, uri: Uri) -> Response {
+    let path = uri.path().to_owned();
+    let relative = path.trim_matches('/');
+    files
+        .requests
+        .lock()
+        .expect("the requests")
+        .push(path.clone());
+    let file = files.folder.path().join(relative);
+    let file = if file.is_dir() {
+        file.join("index.html")
+    } else {
+        file
+    };
+    let found = if relative.split('/').any(|part| part == "..") {
+        None
+    } else {
+        std::fs::read(file).ok()
+    };
+    let (status, body) = match found {
+        Some(bytes) => (StatusCode::OK, bytes),
+        None => (StatusCode::NOT_FOUND, b"not found\n".to_vec()),
+    };
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    if path.starts_with("/simple/") {
+        response.headers_mut().insert(
+            http::header::CONTENT_TYPE,
+            http::HeaderValue::from_static("text/html"),
+        );
+    }
+    response
+}
