@@ -55,8 +55,6 @@ pub(crate) enum SessionError {
     /// The sandbox could not be frozen or released.
     #[error("the agent's sandbox could not be frozen for the measurement: {0}")]
     Freeze(SandboxError),
-    #[error("the gateway could not be set up: {0:#}")]
-    Gateway(anyhow::Error),
     /// The worker's bare repository for measuring could not be created: the disk is full, or git is
     /// missing.
     #[error("{0:#}")]
@@ -82,6 +80,8 @@ pub(crate) enum SessionError {
 pub(crate) enum WorkspaceError {
     #[error("the sandbox could not be started: {0}")]
     Start(SandboxError),
+    #[error("the gateway could not be set up: {0:#}")]
+    Gateway(anyhow::Error),
     #[error(transparent)]
     Command(SandboxError),
     #[error("git {command} failed in the sandbox: {output}")]
@@ -127,11 +127,10 @@ impl SessionError {
             Self::Interrupted(_) | Self::Workspace(WorkspaceError::HostAway { .. }) => {
                 Blame::OUTAGE
             }
-            Self::Workspace(WorkspaceError::Unauthorized { .. })
+            Self::Workspace(WorkspaceError::Unauthorized { .. } | WorkspaceError::Gateway(_))
             | Self::Effect(EffectError::Record { .. })
             | Self::Journal(_)
             | Self::Encode(_)
-            | Self::Gateway(_)
             | Self::BareRepo(_)
             | Self::Checkpoint(_)
             | Self::Panicked(_) => Blame::Ours,

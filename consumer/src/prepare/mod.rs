@@ -16,7 +16,7 @@ use std::time::Duration;
 use agentmine_agent::{Project, Start};
 use agentmine_domain::Lease;
 use agentmine_gateway::facts::{BareRepo, FactsError};
-use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, PushFence, Upstream};
+use agentmine_gateway::{GatewayConfig, GitAccess, PushFence, Upstream};
 use agentmine_mcp::config::RepositoryFile;
 use agentmine_sandbox::{SandboxError, SandboxRole, SandboxSpec};
 use agentmine_store::{Checkpoint, Store};
@@ -90,7 +90,7 @@ pub(crate) async fn prepare(
     branches.check(&repository)?;
     let upstream = upstream(repository.source.clone());
     let image = chosen_image(ctx, branches.start()).await?;
-    let gateway = Gateway::new(GatewayConfig {
+    let gateway = GatewayConfig {
         git: GitAccess::ReadWrite {
             upstream: upstream.clone(),
             branch: branches.work.clone(),
@@ -101,8 +101,7 @@ pub(crate) async fn prepare(
             }),
         },
         network: ctx.deps.config.command_executor.docker.network.clone(),
-    })
-    .map_err(SessionError::Gateway)?;
+    };
     let spec = SandboxSpec {
         task: ctx.task.id,
         epoch: ctx.lease.epoch,

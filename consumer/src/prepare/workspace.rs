@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_gateway::Gateway;
-use agentmine_sandbox::{Backend, Command, CommandResult, Sandbox, SandboxSpec};
+use agentmine_gateway::{Gateway, GatewayConfig};
+use agentmine_sandbox::{Backend, Command, CommandResult, Sandbox, SandboxSpec, with_presets};
 
 use super::traffic::Traffic;
 use crate::error::WorkspaceError;
@@ -31,10 +31,18 @@ impl Workspace {
     pub(crate) async fn start(
         backend: &dyn Backend,
         spec: &SandboxSpec,
-        gateway: Gateway,
+        config: GatewayConfig,
     ) -> Result<Self, WorkspaceError> {
         let sandbox: Arc<dyn Sandbox> =
             Arc::from(backend.start(spec).await.map_err(WorkspaceError::Start)?);
+        let gateway = match gateway(sandbox.as_ref(), config).await {
+            Ok(gateway) => gateway,
+            Err(error) => {
+                // If this fails, the sweep removes it.
+                let _ = sandbox.remove().await;
+                return Err(error);
+            }
+        };
         let traffic = Traffic::serve(Arc::clone(&sandbox), gateway.clone());
         Ok(Self {
             sandbox,
@@ -204,6 +212,14 @@ fn clone_error(branch: &str, output: String) -> WorkspaceError {
     } else {
         WorkspaceError::Clone { branch, output }
     }
+}
+
+async fn gateway(sandbox: &dyn Sandbox, config: GatewayConfig) -> Result<Gateway, WorkspaceError> {
+    let GatewayConfig { git, network } = config;
+    let network = with_presets(sandbox, network)
+        .await
+        .map_err(WorkspaceError::Start)?;
+    Gateway::new(GatewayConfig { git, network }).map_err(WorkspaceError::Gateway)
 }
 
 /// The end of a command's output for an error message: its stderr, or else its stdout.

@@ -97,6 +97,7 @@ fn is_permanent(error: &SessionError) -> bool {
         SessionError::Workspace(error) => match error {
             WorkspaceError::Start(SandboxError::Refused(_))
             | WorkspaceError::Unauthorized { .. }
+            | WorkspaceError::Gateway(_)
             | WorkspaceError::NoSuchBranch { .. } => true,
             WorkspaceError::Start(_)
             | WorkspaceError::Command(_)
@@ -107,7 +108,6 @@ fn is_permanent(error: &SessionError) -> bool {
         SessionError::Effect(EffectError::Record { .. })
         | SessionError::Journal(_)
         | SessionError::Encode(_)
-        | SessionError::Gateway(_)
         | SessionError::Checkpoint(_)
         | SessionError::NotASeparateBranch(_)
         | SessionError::NoResult(_) => true,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use agentmine_agent::{Check, Standing, WebRequest};
-use agentmine_gateway::{Gateway, GatewayConfig, GitAccess};
+use agentmine_gateway::{GatewayConfig, GitAccess};
 use agentmine_sandbox::{CommandResult, SandboxRole, SandboxSpec};
 use tokio::sync::Mutex;
 
@@ -137,11 +137,10 @@ impl<'a> CheckRunner<'a> {
         lines: &[&str],
     ) -> Result<Checked, SessionError> {
         let ctx = self.ctx;
-        let gateway = Gateway::new(GatewayConfig {
+        let gateway = GatewayConfig {
             git: GitAccess::ReadOnly(self.prepared.upstream.clone()),
             network: ctx.deps.config.command_executor.docker.network.clone(),
-        })
-        .map_err(SessionError::Gateway)?;
+        };
         let spec = SandboxSpec {
             task: ctx.task.id,
             epoch: ctx.lease.epoch,

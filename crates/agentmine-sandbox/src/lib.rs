@@ -15,6 +15,7 @@ mod held_stream;
 pub mod local;
 mod metrics;
 mod name;
+mod registries;
 mod role;
 mod sandbox;
 mod stale;
@@ -30,6 +31,7 @@ pub use backend::{Backend, FoundSandbox, SandboxSpec};
 pub use docker::DockerBackend;
 pub use error::SandboxError;
 pub use local::LocalBackend;
+pub use registries::with_presets;
 pub use role::SandboxRole;
 pub use sandbox::{
     Command, CommandOutput, CommandResult, GuestPorts, Outbound, Sandbox, Snapshot, StdioProgram,

@@ -28,7 +28,6 @@ mod dial;
 mod forward;
 mod host;
 mod policy;
-mod presets;
 mod sni;
 mod target;
 mod traffic;

@@ -4,8 +4,8 @@
 use agentmine_runtime::config::Network;
 use anyhow::{Context, bail, ensure};
 
+use super::address;
 use super::host::Host;
-use super::{address, presets};
 
 /// How the client asks for a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,10 +48,10 @@ impl Policy {
         for text in &network.allowed_domains {
             let text = text.trim();
             if let Some(preset) = text.strip_prefix("preset:") {
-                let hosts = presets::hosts(preset).with_context(|| {
+                let hosts = network.presets.get(preset).with_context(|| {
                     format!(
-                        "{text:?} in allowed_domains is not a known preset; expected one of {}",
-                        presets::names()
+                        "the hosts of {text:?} in allowed_domains are not known. hint: list them in \
+                         command_executor.docker.network.presets"
                     )
                 })?;
                 for host in hosts {
@@ -179,13 +179,16 @@ mod tests {
                 "*.pkg.dev".into(),
                 "preset:npm".into(),
             ];
+            network
+                .presets
+                .insert("npm".into(), vec!["npm.example.com".into()]);
         });
         for good in [
             "example.org",
             "EXAMPLE.org.",
             "a.pkg.dev",
             "a.b.pkg.dev",
-            "registry.npmjs.org",
+            "npm.example.com",
         ] {
             assert_eq!(
                 asked(&policy, good, 443, Access::Tunnel),

@@ -231,7 +231,7 @@ async fn without_external_access_the_response_gives_the_reason() {
 async fn a_name_outside_the_whitelist_is_not_even_resolved() {
     let proxy = Proxy::new(|network| {
         network.whitelist_mode = true;
-        network.allowed_domains = vec!["preset:crates".into()];
+        network.allowed_domains = vec!["*.example.com".into()];
     })
     .await;
     let answer = proxy

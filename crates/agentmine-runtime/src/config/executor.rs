@@ -3,6 +3,7 @@
 //! `command_executor` and `text_editor_mcp` keep the keys and defaults of the specification (spec 001
 //! §10, spec 000 §8). Keys that the specification does not have say so in their comment.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -163,6 +164,9 @@ impl Default for Resources {
     }
 }
 
+/// The presets whose hosts the package managers in the sandbox know.
+pub const PRESETS: [&str; 7] = ["npm", "pypi", "crates", "go", "maven", "rubygems", "debian"];
+
 /// What a sandbox may reach through the gateway, its only way out.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -172,8 +176,12 @@ pub struct Network {
     /// Allow only `allowed_domains`.
     pub whitelist_mode: bool,
     /// Exact names, `*.suffix`, or a preset: `preset:npm`, `preset:pypi`, `preset:crates`,
-    /// `preset:go`, `preset:maven`, `preset:rubygems`, `preset:debian`.
+    /// `preset:go`, `preset:maven`, `preset:rubygems`, `preset:debian`. A preset is the registry that the
+    /// package manager in the sandbox is configured to use.
     pub allowed_domains: Vec<String>,
+    /// Hosts of presets: of those above, instead of what the package manager uses, or of presets with other
+    /// names (not in the specification).
+    pub presets: BTreeMap<String, Vec<String>>,
     /// Private addresses that are allowed nevertheless, as `host:port`: an in-house package mirror, for
     /// example (not in the specification).
     pub allowed_private: Vec<String>,
@@ -185,6 +193,7 @@ impl Default for Network {
             external_access: true,
             whitelist_mode: false,
             allowed_domains: Vec::new(),
+            presets: BTreeMap::new(),
             allowed_private: Vec::new(),
         }
     }

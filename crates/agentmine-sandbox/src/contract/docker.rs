@@ -127,3 +127,38 @@ async fn what_an_engine_lacks_is_reported_with_a_hint() {
         "{err}"
     );
 }
+
+#[tokio::test]
+async fn presets_are_what_the_package_managers_of_the_image_use() {
+    let mut config = docker_config();
+    let tag = format!("agentmine-test-presets:{}", TaskId::new().short());
+    let (ok, base) = docker_cli(&["create", &config.docker.base_image]);
+    assert!(ok, "run tests/run");
+    let env = "ENV npm_config_registry=https://npm.example.com/ PIP_INDEX_URL=https://pypi.example.com/simple";
+    assert!(docker_cli(&["commit", "--change", env, base.trim(), &tag]).0);
+    docker_cli(&["rm", base.trim()]);
+    config.docker.base_image = tag.clone();
+    let backend = DockerBackend::connect(&config).await.unwrap();
+    let sandbox = Running(backend.start(&spec(TaskId::new())).await.unwrap());
+    let mut network = config.docker.network.clone();
+    network.whitelist_mode = true;
+    network.allowed_domains = ["npm", "pypi", "go", "maven", "crates", "debian"]
+        .map(|name| format!("preset:{name}"))
+        .into();
+    network
+        .presets
+        .insert("debian".into(), vec!["deb.example.com".into()]);
+    let network = crate::with_presets(sandbox.0.as_ref(), network)
+        .await
+        .unwrap();
+    let of = |name: &str| network.presets[name].clone();
+    assert!(of("npm").contains(&"npm.example.com".into()), "{network:?}");
+    assert_eq!(of("pypi"), ["pypi.example.com"]);
+    assert_eq!(of("debian"), ["deb.example.com"], "the operator's own list");
+    // These are not configured in the image: what the programs use by default.
+    for name in ["go", "maven", "crates"] {
+        assert!(!of(name).is_empty(), "{name}: {network:?}");
+    }
+    sandbox.remove().await.unwrap();
+    docker_cli(&["rmi", &tag]);
+}

@@ -16,7 +16,7 @@ use agentmine_gateway::{Gateway, GatewayConfig, GitAccess};
 use agentmine_mcp::Launcher;
 use agentmine_runtime::config::{self, Config, Sources};
 use agentmine_sandbox::{
-    Backend as _, Command, LocalBackend, Sandbox, SandboxRole, SandboxSpec, local,
+    Backend as _, Command, LocalBackend, Sandbox, SandboxRole, SandboxSpec, local, with_presets,
 };
 use anyhow::{Context as _, Result, ensure};
 
@@ -81,11 +81,12 @@ impl Jail {
             Some(project) => Some(files::archive(project).await?),
             None => None,
         };
+        let sandbox: Arc<dyn Sandbox> = Arc::from(backend.start(spec).await?);
+        let network = config.command_executor.docker.network.clone();
         let gateway = Gateway::new(GatewayConfig {
             git: GitAccess::None,
-            network: config.command_executor.docker.network.clone(),
+            network: with_presets(sandbox.as_ref(), network).await?,
         })?;
-        let sandbox: Arc<dyn Sandbox> = Arc::from(backend.start(spec).await?);
         let traffic = Traffic::serve(Arc::clone(&sandbox), gateway);
         let jail = Self { sandbox, traffic };
         let filled = jail.fill(archive).await;

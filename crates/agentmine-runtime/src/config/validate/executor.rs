@@ -1,11 +1,10 @@
 //! The rules of `command_executor` and `text_editor_mcp`.
 
 use super::rules::{Rules, scheme_of, scheme_seen, shown};
-use crate::config::executor::{CommandExecutor, Docker, McpServer, Network, TextEditorMcp};
+use crate::config::executor::{
+    CommandExecutor, Docker, McpServer, Network, PRESETS, TextEditorMcp,
+};
 use crate::config::size::ByteSize;
-
-/// The presets of the gateway.
-const PRESETS: [&str; 7] = ["npm", "pypi", "crates", "go", "maven", "rubygems", "debian"];
 
 /// Docker refuses less memory, and no workspace fits on less disk.
 const SMALLEST: ByteSize = ByteSize::from_bytes(6 << 20);
@@ -153,12 +152,20 @@ impl Rules<'_> {
             let expected = "a name such as `example.com`, `*.example.com`, or `preset:NAME`";
             let key = format!("{KEY}.allowed_domains.{at}");
             let fine = match form.strip_prefix("preset:") {
-                Some(name) => PRESETS.contains(&name),
+                Some(name) => PRESETS.contains(&name) || network.presets.contains_key(name),
                 None => is_host(form.strip_prefix("*.").unwrap_or(form)),
             };
             if !fine {
                 self.fault(&key, shown(form), expected).hint =
                     Some(format!("the presets are {}", PRESETS.join(", ")));
+            }
+        }
+        for (name, hosts) in &network.presets {
+            for (at, form) in hosts.iter().enumerate() {
+                let key = format!("{KEY}.presets.{name}.{at}");
+                let fine = is_host(form.strip_prefix("*.").unwrap_or(form));
+                let expected = "a name such as `example.com` or `*.example.com`";
+                self.expect(&key, fine, || shown(form), expected);
             }
         }
         for (at, form) in network.allowed_private.iter().enumerate() {
