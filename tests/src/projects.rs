@@ -1,5 +1,9 @@
 //! Everyday repositories, made by script: one for each package manager, with one dependency, a test that
 //! fails, attributes, tags and 200 commits of history.
+#![expect(
+    clippy::expect_used,
+    reason = "a harness: a fault of its own has to end the test at once"
+)]
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -1,5 +1,9 @@
 //! A package registry of every kind, on an address of this machine that is not its loopback: sandboxes reach
 //! it as they reach any registry, through the gateway's proxy.
+#![expect(
+    clippy::expect_used,
+    reason = "a harness: a fault of its own has to end the test at once"
+)]
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};

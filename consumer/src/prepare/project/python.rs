@@ -62,15 +62,15 @@ pub(super) fn test(layout: &Layout, folder: &str) -> Option<&'static str> {
         .iter()
         .chain(&["pyproject.toml", "setup.py", "setup.cfg"])
         .any(|name| has(name));
-    if !configured && !(described && has("tests/")) {
-        return None;
-    }
-    Some(if has("uv.lock") {
-        "uv run --frozen python -m pytest -q"
-    } else if has("poetry.lock") {
-        "poetry run python -m pytest -q"
-    } else {
-        "python3 -m pytest -q"
+    let has_tests = configured || (described && has("tests/"));
+    has_tests.then(|| {
+        if has("uv.lock") {
+            "uv run --frozen python -m pytest -q"
+        } else if has("poetry.lock") {
+            "poetry run python -m pytest -q"
+        } else {
+            "python3 -m pytest -q"
+        }
     })
 }
 
