@@ -200,6 +200,10 @@ mod tests {
         assert!(is_fail(FactsError::Auth(401)));
         assert!(is_wait(FactsError::Network("timed out".into())));
         assert!(is_wait(StoreError::Unavailable("read-only".into())));
+        assert!(is_wait(WorkspaceError::HostAway {
+            during: "git fetch",
+            detail: "the repository's host h cannot be reached".into(),
+        }));
         let start = |error| SessionError::from(WorkspaceError::Start(error));
         assert!(is_fail(start(SandboxError::Refused(
             "no such image".into()

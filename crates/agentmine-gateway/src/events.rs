@@ -212,6 +212,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_host_that_failed_is_away_until_it_answers() {
+        let ledger = Ledger::default();
+        assert_eq!(ledger.host_failure(), None);
+        ledger.host_failed("h responded with HTTP 503");
+        let failure = ledger.host_failure();
+        assert_eq!(failure.as_deref(), Some("h responded with HTTP 503"));
+        ledger.host_answered();
+        assert_eq!(ledger.host_failure(), None);
+        ledger.host_failed("h cannot be reached");
+        ledger.pushed("b", "0", "1", 1);
+        assert_eq!(ledger.host_failure(), None);
+    }
+
+    #[test]
     fn a_host_is_kept_once_and_hosts_are_bounded() {
         let ledger = Ledger::default();
         ledger.web_allowed("a.example", 443);

@@ -15,6 +15,9 @@
 //!       - { text: "Done.", fault: { status: 503, retry_after: 1, times: 2 } }
 //! ```
 //!
+//! A fault is one of `status`, `delay_ms`, `stall`, `break_off`, `drop`, `broken_arguments`, `loading`,
+//! `web_page`, `hang` and `comments`.
+//!
 //! In a `.jsonl` file, each line is one scenario as a JSON object.
 
 use std::collections::BTreeMap;

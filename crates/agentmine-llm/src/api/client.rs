@@ -11,9 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use agentmine_domain::Usage;
 use agentmine_runtime::config::{ModelConfig, Secret};
-use anyhow::Context;
 use bytes::Bytes;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Response, Url};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
@@ -21,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use url::Position::{AfterPort, BeforeHost};
 
 use super::body::{Body, chain, no_first_byte};
+use super::connect::http_client;
 use super::failure;
 use super::notice::{Notices, Stage};
 use super::page;
@@ -333,61 +333,6 @@ fn only_comments() -> Failure {
 
 fn broken(detail: &str) -> Failure {
     Failure::retry("broken", detail)
-}
-
-/// The headers of every request: an API's own, and over them those of the configuration.
-pub(crate) fn headers(config: &ModelConfig, own: HeaderMap) -> anyhow::Result<HeaderMap> {
-    let mut headers = own;
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    for (name, secret) in &config.headers {
-        let value = secret_value(secret, &format!("model.headers.{name}"))?;
-        let name: HeaderName = name
-            .parse()
-            .with_context(|| format!("model.headers.{name} is not a header name"))?;
-        headers.insert(name, value);
-    }
-    Ok(headers)
-}
-
-/// A header value that is never printed; `what` names it in errors.
-pub(crate) fn secret_value(secret: &Secret, what: &str) -> anyhow::Result<HeaderValue> {
-    let mut value = HeaderValue::from_str(secret.expose())
-        .map_err(|_| anyhow::anyhow!("{what} has characters that no HTTP header may have"))?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
-fn http_client(config: &ModelConfig, headers: HeaderMap) -> anyhow::Result<Client> {
-    agentmine_runtime::tls::install_default_provider();
-    let mut builder = Client::builder()
-        .user_agent(concat!("agentmine/", env!("CARGO_PKG_VERSION")))
-        .default_headers(headers)
-        .connect_timeout(Duration::from_secs(config.connect_timeout_seconds))
-        // A redirect would turn the POST into a GET, or send the conversation to another server.
-        .redirect(reqwest::redirect::Policy::none());
-    if config.base_url.scheme() == "http" {
-        // A local model needs no certificates, and must work on a system that has none.
-        builder = builder.tls_certs_only([]);
-    }
-    if is_loopback(&config.base_url) {
-        // No proxy can reach this machine's own loopback address.
-        builder = builder.no_proxy();
-    }
-    builder.build().map_err(|error| {
-        anyhow::anyhow!(
-            "cannot create an HTTP client: {}. hint: install the package ca-certificates",
-            chain(&error.without_url())
-        )
-    })
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-        None => false,
-    }
 }
 
 fn count(tokens: Tokens) {

@@ -5,10 +5,11 @@
 //! [`notice`] shows a person what a call waits for, [`retry`] is the only place that decides about another
 //! try, [`retry_after`] and [`overflow`] read the words of servers, [`failure`] says what an error of the
 //! server means, [`body`] and [`sse`] read a response under limits, [`usage`] counts tokens and money,
-//! [`client`] puts them together.
+//! [`connect`] makes the HTTP client, [`client`] puts them together.
 
 mod body;
 mod client;
+mod connect;
 mod failure;
 mod notice;
 mod overflow;
@@ -19,7 +20,8 @@ mod retry_after;
 mod sse;
 mod usage;
 
-pub(crate) use client::{ApiClient, Assembly, Malformed, headers, secret_value};
+pub(crate) use client::{ApiClient, Assembly, Malformed};
+pub(crate) use connect::{headers, secret_value};
 pub(crate) use failure::error_in;
 pub use overflow::Overflow;
 #[cfg(test)]

@@ -53,9 +53,17 @@ impl<'a> Notices<'a> {
     /// Reports that the call is tried again.
     pub(crate) fn retry(&self, detail: &str, delay: Duration) {
         let (host, seconds) = (self.host, delay.as_secs_f64());
+        let hint = match self.stage() {
+            Stage::Sent => ". hint: check model.base_url, and that the server runs",
+            Stage::Answered | Stage::Comments | Stage::Reply => "",
+        };
         self.show(format!(
-            "{host} is not available: {detail}; trying again in {seconds:.1} s"
+            "{host} is not available: {detail}; trying again in {seconds:.1} s{hint}"
         ));
+    }
+
+    fn stage(&self) -> Stage {
+        *self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does `work`, and reports a server that stays silent meanwhile.
@@ -74,8 +82,7 @@ impl<'a> Notices<'a> {
     }
 
     fn silence(&self, waited: Duration) {
-        let stage = *self.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        let what = match stage {
+        let what = match self.stage() {
             Stage::Sent => "has not answered",
             Stage::Answered => "answered, but sends no reply",
             Stage::Comments => "sends keep-alive comments, but no reply",

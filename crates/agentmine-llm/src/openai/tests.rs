@@ -728,11 +728,21 @@ async fn a_server_that_is_not_there_is_unavailable() {
         max_tries: 2,
         ..ModelConfig::default()
     };
-    let error = ask(&impatient(&config)).await.unwrap_err();
+    let (send, mut receive) = unbounded_channel();
+    let request = ModelRequest {
+        messages: &[],
+        tools: &[],
+    };
+    let reply = impatient(&config).reply(request, Some(&send)).await;
+    let error = reply.unwrap_err();
     assert!(
         matches!(error, LlmError::Unavailable { tries: 2, .. }),
         "{error}"
     );
+    let Some(Delta::Waiting(text)) = receive.recv().await else {
+        panic!("no notice");
+    };
+    assert!(text.contains("hint: check model.base_url"), "{text}");
     assert!(
         error.to_string().to_lowercase().contains("refused"),
         "{error}"
