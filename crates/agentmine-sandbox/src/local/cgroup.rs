@@ -1,17 +1,21 @@
 //! Cgroups for jails, in either version of the interface.
 //!
 //! Groups are made where this process may make them: below its own cgroup, beside it, or (as root) at the top
-//! of the hierarchy; in a systemd user session, systemd is asked for a scope. The processes of this worker are
-//! never moved. A jail enters its group before its program begins, so nothing of it is ever outside.
+//! of the hierarchy; in a systemd user session, systemd is asked for a scope. In version 2 a group with processes
+//! cannot have limited groups below it, so a worker that is alone in its group (a systemd unit with
+//! `Delegate=yes`) moves into one below; nobody else's process is ever moved. A jail enters its group before its program begins, so nothing of it is ever outside.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::hierarchy::{Parent, Version, candidates};
 use super::limits::{Controller, Limits};
 
 /// The kernel's period for CPU time, in microseconds.
 const PERIOD: u64 = 100_000;
+/// The group of a worker that made room for limited groups beside it.
+const WORKER: &str = "agentmine-worker";
 /// Enters the groups named first, then becomes the program.
 const ENTER: &str = r#"n=$1; shift
 while [ "$n" -gt 0 ]; do echo 0 > "$1/cgroup.procs" || exit 125; shift; n=$((n-1)); done
@@ -26,19 +30,6 @@ pub(super) enum Cgroups {
     Systemd { variables: Vec<(String, String)> },
     /// Nowhere, for this reason.
     None(String),
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Parent {
-    folder: PathBuf,
-    version: Version,
-    controllers: Vec<Controller>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
-    One,
-    Two,
 }
 
 impl Cgroups {
@@ -165,9 +156,16 @@ impl Parent {
         }
     }
 
-    /// Lets groups below this one have the controllers, unless they have them already. It fails where the
-    /// group has processes of its own; then making the limits fails.
+    /// Lets groups below this one have the controllers, unless they have them already. Where that fails, making
+    /// the limits fails too.
     fn delegate(&self) {
+        let own = std::process::id().to_string();
+        let procs = std::fs::read_to_string(self.folder.join("cgroup.procs"));
+        if procs.is_ok_and(|procs| procs.trim() == own) {
+            let worker = self.folder.join(WORKER);
+            let _ = std::fs::create_dir(&worker);
+            let _ = std::fs::write(worker.join("cgroup.procs"), own);
+        }
         for controller in &self.controllers {
             let enable = format!("+{}", controller.name());
             let _ = std::fs::write(self.folder.join("cgroup.subtree_control"), enable);
@@ -244,109 +242,6 @@ fn failed(path: &Path, error: &io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// For each hierarchy the places to try, the best first.
-fn candidates(mounts: &str, own: &str) -> Vec<Vec<Parent>> {
-    let mut all = Vec::new();
-    for mount in mounts.lines().filter_map(Mount::read) {
-        let parent = |folder: PathBuf, controllers: Vec<Controller>| Parent {
-            folder,
-            version: mount.version,
-            controllers,
-        };
-        let path = own.lines().find_map(|line| mount.own_path(line));
-        let mine = mount.folder(path.unwrap_or("/"));
-        let mut places = match mount.version {
-            Version::One => vec![parent(mine, mount.controllers.clone())],
-            Version::Two => {
-                let beside = mine.parent().map(Path::to_owned);
-                [Some(mine), beside.filter(|it| it.starts_with(&mount.point))]
-                    .into_iter()
-                    .flatten()
-                    .map(|folder| {
-                        let controllers = available(&folder);
-                        parent(folder, controllers)
-                    })
-                    .collect()
-            }
-        };
-        // As root, the top of the hierarchy is open too.
-        places.push(parent(
-            mount.point.clone(),
-            match mount.version {
-                Version::One => mount.controllers.clone(),
-                Version::Two => available(&mount.point),
-            },
-        ));
-        all.push(places);
-    }
-    all
-}
-
-/// The controllers that a group of version 2 has.
-fn available(folder: &Path) -> Vec<Controller> {
-    let names = std::fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
-    let has = |controller: &Controller| names.split_whitespace().any(|it| it == controller.name());
-    Controller::ALL.into_iter().filter(has).collect()
-}
-
-/// A mounted hierarchy.
-struct Mount {
-    point: PathBuf,
-    root: String,
-    version: Version,
-    controllers: Vec<Controller>,
-}
-
-impl Mount {
-    /// Reads a line of `/proc/self/mountinfo`.
-    fn read(line: &str) -> Option<Self> {
-        let (before, after) = line.split_once(" - ")?;
-        let before: Vec<&str> = before.split(' ').collect();
-        let mut after = after.split(' ');
-        let version = match after.next()? {
-            "cgroup" => Version::One,
-            "cgroup2" => Version::Two,
-            _ => return None,
-        };
-        let options: Vec<&str> = after.nth(1)?.split(',').collect();
-        let has = |controller: &Controller| options.contains(&controller.name());
-        let controllers: Vec<Controller> = Controller::ALL.into_iter().filter(has).collect();
-        if version == Version::One && controllers.is_empty() {
-            return None;
-        }
-        Some(Self {
-            point: PathBuf::from(before.get(4)?),
-            root: (*before.get(3)?).to_owned(),
-            version,
-            controllers,
-        })
-    }
-
-    /// The path in a line of `/proc/self/cgroup`, if it is of this hierarchy.
-    fn own_path<'a>(&self, line: &'a str) -> Option<&'a str> {
-        let mut fields = line.splitn(3, ':');
-        let (number, names, path) = (fields.next()?, fields.next()?, fields.next()?);
-        let own = match self.version {
-            Version::One => names
-                .split(',')
-                .any(|name| self.controllers.iter().any(|it| it.name() == name)),
-            Version::Two => number == "0" && names.is_empty(),
-        };
-        own.then_some(path)
-    }
-
-    /// The folder of a path in this hierarchy.
-    fn folder(&self, path: &str) -> PathBuf {
-        let below = path.strip_prefix(&self.root).unwrap_or(path);
-        let below = Path::new(below.trim_start_matches('/'));
-        // A path outside of the visible part of the hierarchy begins with `..`.
-        match below.components().any(|part| part.as_os_str() == "..") {
-            true => self.point.clone(),
-            false => self.point.join(below),
-        }
-    }
-}
-
 /// The variables with which the user's systemd is reached, if it makes scopes with all limits.
 fn systemd(limits: &Limits) -> Option<Vec<(String, String)>> {
     let names = ["XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"];
@@ -394,46 +289,23 @@ fn scope(limits: &Limits) -> Command {
 mod tests {
     use super::*;
 
-    fn folders(mounts: &str, own: &str) -> Vec<Vec<String>> {
-        candidates(mounts, own)
-            .into_iter()
-            .map(|places| {
-                let shown = |it: Parent| it.folder.display().to_string();
-                places.into_iter().map(shown).collect()
-            })
-            .collect()
-    }
-
     #[test]
-    fn places_are_found_in_both_versions() {
-        let one = "36 31 0:36 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids\n\
-                   37 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n\
-                   35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
-        assert_eq!(
-            folders(one, "8:pids:/\n4:memory:/work/a\n0::/\n"),
-            [
-                vec!["/sys/fs/cgroup/pids/", "/sys/fs/cgroup/pids"],
-                vec!["/sys/fs/cgroup/memory/work/a", "/sys/fs/cgroup/memory"],
-            ]
-        );
-        let two = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
-        assert_eq!(
-            folders(two, "0::/user.slice/app.slice/a.scope\n"),
-            [[
-                "/sys/fs/cgroup/user.slice/app.slice/a.scope",
-                "/sys/fs/cgroup/user.slice/app.slice",
-                "/sys/fs/cgroup",
-            ]]
-        );
-    }
-
-    #[test]
-    fn a_container_sees_its_own_part_of_the_hierarchy() {
-        let mounts = "31 23 0:28 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
-        let inside = folders(mounts, "0::/docker/abc/worker\n");
-        assert_eq!(inside[0][0], "/sys/fs/cgroup/worker");
-        let outside = folders(mounts, "0::/../other\n");
-        assert_eq!(outside[0][0], "/sys/fs/cgroup");
+    fn only_a_worker_that_is_alone_in_its_group_moves() {
+        let own = std::process::id();
+        for (procs, moves) in [(format!("{own}\n"), true), (format!("1\n{own}\n"), false)] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("cgroup.procs"), procs).unwrap();
+            let parent = Parent {
+                folder: folder.path().to_owned(),
+                version: Version::Two,
+                controllers: vec![Controller::Memory],
+            };
+            parent.delegate();
+            let moved = std::fs::read_to_string(folder.path().join(WORKER).join("cgroup.procs"));
+            assert_eq!(moved.ok(), moves.then(|| own.to_string()));
+            let enabled = folder.path().join("cgroup.subtree_control");
+            assert_eq!(std::fs::read_to_string(enabled).unwrap(), "+memory");
+        }
     }
 
     #[test]

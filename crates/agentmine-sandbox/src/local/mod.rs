@@ -10,6 +10,7 @@
 mod bwrap;
 mod cgroup;
 mod control;
+mod hierarchy;
 mod limits;
 mod process;
 mod programs;
