@@ -136,8 +136,8 @@ impl GitProxy {
     async fn advertise_fetch(&self, version: Option<ProtocolVersion>) -> Response<Body> {
         match self.remote.advertise_fetch(version).await {
             Ok(body) => {
-                self.ledger.host_answered();
-                forwarded(&Service::UploadPack.advertisement_type(), body, ())
+                let content_type = Service::UploadPack.advertisement_type();
+                forwarded(self.ledger.clone(), &content_type, body, ())
             }
             Err(error) => failed(&self.ledger, &error),
         }
@@ -195,10 +195,7 @@ impl GitProxy {
             .upload_pack(body.to_bytes(), encoding, version)
             .await
         {
-            Ok(body) => {
-                self.ledger.host_answered();
-                forwarded(&service.result_type(), body, permit)
-            }
+            Ok(body) => forwarded(self.ledger.clone(), &service.result_type(), body, permit),
             Err(error) => failed(&self.ledger, &error),
         }
     }

@@ -1,8 +1,10 @@
 //! Headers and responses that fetches and pushes share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body_util::BodyExt as _;
 
 use crate::events::Ledger;
 use crate::http::{Body, text, watched};
@@ -42,14 +44,21 @@ pub(super) fn answer(content_type: &str, body: Body) -> Response<Body> {
     response
 }
 
-/// A response of upstream. `held` is dropped at the end of the body.
+/// A response of upstream. `held` is dropped at the end of the body. A body that breaks off is recorded: git
+/// in the sandbox sees only that it ended early.
 pub(super) fn forwarded(
+    ledger: Arc<Ledger>,
     content_type: &str,
     body: Body,
     held: impl Send + 'static,
 ) -> Response<Body> {
+    ledger.host_answered();
     let counter = metrics::counter!("agentmine_gateway_git_bytes_total", "direction" => "fetched");
-    answer(content_type, watched(body, RESPONSE_IDLE, counter, held))
+    let body = watched(body, RESPONSE_IDLE, counter, held).map_err(move |error| {
+        ledger.host_failed("the connection to the repository's host broke during the transfer");
+        error
+    });
+    answer(content_type, body.boxed_unsync())
 }
 
 /// Upstream's failure as git shows it. Never a 401, which would make git ask for a password.
@@ -69,5 +78,27 @@ pub(super) fn note(ledger: &Ledger, error: &UpstreamError) {
         UpstreamError::Auth(status) => ledger.auth(*status),
         UpstreamError::Network(what) => ledger.host_failed(what),
         UpstreamError::NotFound => ledger.host_answered(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::http::streamed;
+
+    #[tokio::test]
+    async fn a_transfer_that_breaks_off_is_recorded() {
+        let ledger = Arc::new(Ledger::default());
+        let chunks = [
+            Ok(Bytes::from_static(b"PACK")),
+            Err(std::io::Error::other("reset")),
+        ];
+        let body = streamed(futures::stream::iter(chunks));
+        let response = forwarded(Arc::clone(&ledger), "text/plain", body, ());
+        assert_eq!(ledger.host_failure(), None);
+        assert!(response.into_body().collect().await.is_err());
+        assert!(ledger.host_failure().unwrap().contains("broke"));
     }
 }
