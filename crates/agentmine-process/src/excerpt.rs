@@ -1,9 +1,13 @@
 //! A text that is too long, as its first and last lines with an exact note between them.
 //!
-//! A text is cut once, by whoever shows it: a second cut would remove the first one's note. Secrets are
-//! therefore redacted before, by [`Excerpt::redacted`].
+//! A text is cut once, by whoever shows it. Secrets are therefore redacted before, by [`Excerpt::redacted`].
+//! Where a server has cut its text in the same way and its note is cut too, what that note says is added, so
+//! that the amount stays true.
 
 use std::ops::AddAssign;
+
+/// The beginning of a note.
+const NOTE: &str = "[... ";
 
 /// What is left out of a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,17 +20,36 @@ pub struct LeftOut {
 
 impl LeftOut {
     fn of(text: &str) -> Self {
-        Self {
+        let mut all = Self {
             bytes: text.len() as u64,
             lines: text.bytes().filter(|byte| *byte == b'\n').count() as u64,
+        };
+        for line in text.lines().filter(|line| line.starts_with(NOTE)) {
+            if let Some(earlier) = Self::noted(line) {
+                // The note itself is not part of the text.
+                all.bytes = all.bytes.saturating_sub(line.len() as u64 + 1);
+                all.lines = all.lines.saturating_sub(1);
+                all += earlier;
+            }
         }
+        all
+    }
+
+    /// What a note says.
+    fn noted(line: &str) -> Option<Self> {
+        let (bytes, rest) = line.strip_prefix(NOTE)?.split_once(" bytes, ")?;
+        let (lines, _) = rest.split_once(" lines left out")?;
+        Some(Self {
+            bytes: bytes.parse().ok()?,
+            lines: lines.parse().ok()?,
+        })
     }
 }
 
 impl AddAssign for LeftOut {
     fn add_assign(&mut self, more: Self) {
-        self.bytes += more.bytes;
-        self.lines += more.lines;
+        self.bytes = self.bytes.saturating_add(more.bytes);
+        self.lines = self.lines.saturating_add(more.lines);
     }
 }
 
@@ -139,7 +162,7 @@ impl Excerpt {
             head.push('\n');
         }
         let colon = if how.is_empty() { "" } else { ": " };
-        format!("{head}[... {bytes} bytes, {lines} lines left out{colon}{how} ...]\n{tail}")
+        format!("{head}{NOTE}{bytes} bytes, {lines} lines left out{colon}{how} ...]\n{tail}")
     }
 }
 
@@ -235,6 +258,18 @@ mod tests {
         assert_eq!(head.len() + bytes as usize + tail.len(), text.len());
         let kept = head.lines().count() + tail.lines().count();
         assert_eq!(kept + lines as usize, 100_000);
+    }
+
+    #[test]
+    fn what_an_earlier_cut_left_out_is_added() {
+        let text = numbers(10_000);
+        let once = Excerpt::whole(text.clone()).fit(5_000).into_text("first");
+        let twice = Excerpt::whole(once).fit(1_000).into_text("second");
+        let (head, bytes, lines, tail) = parts(&twice);
+        assert_eq!(twice.matches("[... ").count(), 1);
+        assert_eq!(head.len() + bytes as usize + tail.len(), text.len());
+        let kept = head.lines().count() + tail.lines().count();
+        assert_eq!(kept + lines as usize, 10_000);
     }
 
     #[test]
