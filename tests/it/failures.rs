@@ -257,34 +257,6 @@ async fn a_conflict_is_resolved_by_the_model() {
     assert!(readme.contains("more"), "{}", rig.transcript(&task).await);
 }
 
-/// The git host is away for longer than a request is repeated.
-#[tokio::test]
-async fn a_task_outlives_an_outage_of_the_git_host() {
-    let mut rig = Rig::local(solves_demo()).await;
-    rig.config["consumer"]["max_attempts"] = 1.into();
-    one_issue(&rig).await;
-    let away = ForgeFault::on("GET", "/octo/demo.git/info/refs");
-    rig.forge.inject(away.times(20).status(503));
-    let consumer = rig.spawn("consumer", &[]);
-    rig.wait_ended(1).await;
-    consumer.terminate();
-    consumer.end().await;
-    let task = rig.task().await;
-    assert_eq!(
-        (task.state, task.attempt),
-        (TaskState::Ended(EndState::Done), 1),
-        "{:?}",
-        task.reason
-    );
-    let sessions = rig.sessions().await;
-    assert!(sessions.len() > 1, "the outage ended no session");
-    let reason = sessions[1].reason.clone().unwrap_or_default();
-    assert!(
-        reason.contains("127.0.0.1"),
-        "the host is not named: {reason}"
-    );
-}
-
 #[tokio::test]
 async fn an_outage_costs_no_attempt_and_fails_the_task_when_it_lasts_too_long() {
     let mut rig = Rig::local(solves_demo()).await;

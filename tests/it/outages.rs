@@ -68,6 +68,29 @@ async fn a_task_outlives_an_outage_of_the_tracker() {
     assert_eq!(rig.forge.pulls(DEMO).len(), 1);
 }
 
+/// The git host is away for longer than a request is repeated.
+#[tokio::test]
+async fn a_task_outlives_an_outage_of_the_git_host() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    issues(&rig, 1).await;
+    let away = ForgeFault::on("GET", "/octo/demo.git/info/refs");
+    rig.forge.inject(away.times(usize::MAX).status(503));
+    let consumer = rig.spawn("consumer", &[]);
+    wait_for_a_released_session(&rig).await;
+    rig.forge.heal();
+    rig.wait_ended(1).await;
+    consumer.terminate();
+    let (_, log) = consumer.end().await;
+    assert_done_at_first_attempt(&rig.tasks().await, &log);
+    let sessions = rig.sessions().await;
+    let reason = sessions[1].reason.clone().unwrap_or_default();
+    assert!(
+        reason.contains("127.0.0.1"),
+        "the host is not named: {reason}"
+    );
+}
+
 #[tokio::test]
 async fn a_task_outlives_an_outage_of_the_container_engine() {
     let socket = Service::Unix("/var/run/docker.sock".into());
