@@ -50,6 +50,19 @@ impl Check {
         }
     }
 
+    /// What it showed, for a person: `exit code 1 in 20 ms, as on the base commit`.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let ran = format!("exit code {} in {} ms", self.exit_code, self.duration_ms);
+        match &self.standing {
+            Standing::Ran => ran,
+            Standing::NotRun(why) => format!("not run: {why}"),
+            Standing::FailsOnBase | Standing::FailedBefore => {
+                format!("{ran}, as on the base commit")
+            }
+        }
+    }
+
     /// Why a guessed check could not start: its program, module, target or script does not exist, or it
     /// found no tests. `None` if it ran.
     #[must_use]
@@ -236,6 +249,22 @@ mod tests {
         );
         assert!(!other.fails_like(&before));
         assert!(!check("t", 2, &before.output).fails_like(&before));
+    }
+
+    #[test]
+    fn a_verdict_says_what_a_check_that_does_not_count_showed() {
+        let mut check = check("make", 127, "");
+        assert_eq!(check.verdict(), "exit code 127 in 1 ms");
+        check.standing = Standing::NotRun("the program is not in the sandbox".into());
+        assert_eq!(
+            check.verdict(),
+            "not run: the program is not in the sandbox"
+        );
+        check.standing = Standing::FailedBefore;
+        assert_eq!(
+            check.verdict(),
+            "exit code 127 in 1 ms, as on the base commit"
+        );
     }
 
     #[test]

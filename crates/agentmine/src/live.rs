@@ -156,17 +156,27 @@ impl View {
         for check in &facts.checks {
             let mark = if check.exit_code == 0 {
                 style("✓").green()
-            } else {
+            } else if check.failed() {
                 style("✗").red()
+            } else {
+                style("-").yellow()
             };
             self.say(&format!(
                 "  {mark} {} {}",
                 style(one_line(&check.command, 80)).bold(),
-                style(format!(
-                    "exit code {} in {} ms, on a fresh clone",
-                    check.exit_code, check.duration_ms
+                style(one_line(
+                    &format!("{}, on a fresh clone", check.verdict()),
+                    200
                 ))
                 .dim()
+            ));
+        }
+        for setup in &facts.setup_failures {
+            self.say(&format!(
+                "  {} set-up: {} {}",
+                style("-").yellow(),
+                style(one_line(&setup.command, 80)).bold(),
+                style(setup.verdict()).dim()
             ));
         }
         if facts.checks.is_empty() {

@@ -170,11 +170,17 @@ fn print_facts(facts: &Facts) {
     }
     for check in &facts.checks {
         line(format!(
-            "  {} exit code {} in {} ms",
+            "  {} {}",
             one_line(&check.command, 120),
-            check.exit_code,
-            check.duration_ms
+            one_line(&check.verdict(), 200)
         ));
+    }
+    for setup in &facts.setup_failures {
+        let command = one_line(&setup.command, 120);
+        line(format!("  set-up: {command} {}", setup.verdict()));
+    }
+    for note in &facts.notes {
+        line(format!("  {}", one_line(note, 300)));
     }
 }
 
