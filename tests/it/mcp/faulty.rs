@@ -99,7 +99,7 @@ modes! {
     long_line: "long-line" => Outcome::Fails(ENDED, "line of more than", After::Restarted),
     endless_line: "endless-line" => Outcome::Fails(ENDED, "line of more than", After::Restarted),
     invalid_utf8: "invalid-utf8" => Outcome::Works,
-    invalid_utf8_answer: "invalid-utf8-answer" => Outcome::Fails(TOOL, "not valid UTF-8", After::WorksOn),
+    invalid_utf8_answer: "invalid-utf8-answer" => Outcome::Fails(&["mcp_protocol_error"], "not valid UTF-8", After::WorksOn),
     crlf: "crlf" => Outcome::Works,
     bom: "bom" => Outcome::Works,
     deep_nesting: "deep-nesting" => Outcome::Fails(ENDED, "within each other", After::Restarted),
