@@ -216,6 +216,25 @@ async fn java_with_gradle_in_the_jail() {
 }
 
 #[tokio::test]
+async fn the_projects_of_a_monorepo_are_each_installed_and_checked() {
+    let registry = Registry::start().await;
+    let (body, transcript) = fixed(&projects::MONOREPO, &registry, Sandbox::Docker(image())).await;
+    for check in [projects::MONOREPO.check, "cd web && npm test --silent"] {
+        assert!(
+            body.contains(&format!("| `{check}` | 0 |")),
+            "{body}\n{transcript}"
+        );
+    }
+    let requests = registry.requests();
+    for package in ["/files/greetings", "/greetings/-/"] {
+        assert!(
+            requests.iter().any(|path| path.starts_with(package)),
+            "{requests:#?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn c_with_make_in_docker() {
     in_docker(&projects::MAKE).await;
 }

@@ -303,7 +303,12 @@ async fn checks_are_read_before_the_agent_begins_and_not_from_its_commits() {
     rig.consume().await;
     let pull = &rig.forge.pulls(DEMO)[0];
     assert!(pull.draft, "{}", pull.body);
-    assert!(pull.body.contains("| `sh test.sh` | 1 |"), "{}", pull.body);
+    assert!(
+        pull.body
+            .contains("| `sh test.sh` | 1, as on the base commit |"),
+        "{}",
+        pull.body
+    );
     assert!(
         pull.body.contains("- `.agentmine/config.yaml`"),
         "{}",

@@ -116,6 +116,7 @@ const JS_TEST: &str = "const test = require('node:test');\nconst assert = requir
     test('greets by name', () => assert.strictEqual(greet('Ada'), 'Hello, Ada!'));\n";
 const JS_FIX: (&str, &str, &str) = ("greet.js", "}, !`", "}, ${name}!`");
 const JS_PACKAGE: &str = "{\n  \"name\": \"demo\",\n  \"version\": \"1.0.0\",\n  \"private\": true,\n  \"scripts\": { \"test\": \"node --test tests/\" },\n  \"dependencies\": { \"greetings\": \"1.0.0\" }\n}\n";
+const JS_LOCK: &str = "{\n  \"name\": \"demo\",\n  \"version\": \"1.0.0\",\n  \"lockfileVersion\": 3,\n  \"requires\": true,\n  \"packages\": {\n    \"\": {\n      \"name\": \"demo\",\n      \"version\": \"1.0.0\",\n      \"dependencies\": { \"greetings\": \"1.0.0\" }\n    },\n    \"node_modules/greetings\": {\n      \"version\": \"1.0.0\",\n      \"resolved\": \"{URL}/greetings/-/greetings-1.0.0.tgz\",\n      \"integrity\": \"{NPM_INTEGRITY}\"\n    }\n  }\n}\n";
 const JS_IGNORE: &str = "node_modules/\n.pnpm-store/\n";
 
 /// Python with requirements and pytest.
@@ -210,10 +211,7 @@ pub const NPM: Everyday = Everyday {
     name: "npm",
     files: &[
         ("package.json", JS_PACKAGE),
-        (
-            "package-lock.json",
-            "{\n  \"name\": \"demo\",\n  \"version\": \"1.0.0\",\n  \"lockfileVersion\": 3,\n  \"requires\": true,\n  \"packages\": {\n    \"\": {\n      \"name\": \"demo\",\n      \"version\": \"1.0.0\",\n      \"dependencies\": { \"greetings\": \"1.0.0\" }\n    },\n    \"node_modules/greetings\": {\n      \"version\": \"1.0.0\",\n      \"resolved\": \"{URL}/greetings/-/greetings-1.0.0.tgz\",\n      \"integrity\": \"{NPM_INTEGRITY}\"\n    }\n  }\n}\n",
-        ),
+        ("package-lock.json", JS_LOCK),
         (".npmrc", "registry={URL}/\n"),
         ("greet.js", JS_CODE),
         ("tests/greet.test.js", JS_TEST),
@@ -426,6 +424,32 @@ pub const GRADLE: Everyday = Everyday {
     fix: JAVA_FIX,
     check: "gradle -q --no-daemon test",
     requests: "/maven/com/example/greetings",
+};
+
+/// Two independent projects in the folders of one repository.
+pub const MONOREPO: Everyday = Everyday {
+    name: "monorepo",
+    files: &[
+        (
+            "jobs/requirements.txt",
+            "--index-url {URL}/simple\n--trusted-host {HOST}\ngreetings==1.0\npytest\n",
+        ),
+        ("jobs/greet.py", PY_CODE),
+        ("jobs/conftest.py", ""),
+        ("jobs/tests/test_greet.py", PY_TEST),
+        ("web/package.json", JS_PACKAGE),
+        ("web/package-lock.json", JS_LOCK),
+        ("web/.npmrc", "registry={URL}/\n"),
+        (
+            "web/greet.js",
+            "const { hello } = require('greetings');\nexports.greet = (name) => `${hello()}, ${name}!`;\n",
+        ),
+        ("web/tests/greet.test.js", JS_TEST),
+        (".gitignore", "__pycache__/\nnode_modules/\n"),
+    ],
+    fix: ("jobs/greet.py", PY_FIX.1, PY_FIX.2),
+    check: "cd jobs && python3 -m pytest -q",
+    requests: "/greetings/-/",
 };
 
 /// A C project with make.

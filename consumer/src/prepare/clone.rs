@@ -104,7 +104,14 @@ pub(crate) async fn clone_commit(
                 fetch(workspace, depth, &work_refspec(&branches.work)).await?;
                 let remote = format!("refs/remotes/origin/{}", branches.work);
                 workspace
-                    .git_ok(&["checkout", "--quiet", "-B", &branches.work, &remote])
+                    .git_ok(&[
+                        "checkout",
+                        "--quiet",
+                        "--force",
+                        "-B",
+                        &branches.work,
+                        &remote,
+                    ])
                     .await?;
             }
             if workspace.git_ok(&["rev-parse", "HEAD"]).await? != head {
@@ -114,7 +121,7 @@ pub(crate) async fn clone_commit(
         CloneOf::Base(base) => {
             fetch(workspace, depth, base).await?;
             workspace
-                .git_ok(&["checkout", "--quiet", "--detach", base])
+                .git_ok(&["checkout", "--quiet", "--force", "--detach", base])
                 .await?;
         }
     }

@@ -29,9 +29,16 @@ pub(super) async fn install(
     }
     let before = changes(workspace).await?;
     run(ctx, workspace, project).await?;
-    let after = changes(workspace).await?;
-    keep_out_of_commits(workspace, after.difference(&before)).await?;
-    Ok(())
+    match (before, changes(workspace).await?) {
+        (Some(before), Some(after)) => {
+            keep_out_of_commits(workspace, after.difference(&before)).await?;
+            Ok(())
+        }
+        (None, _) | (_, None) => {
+            ctx.note("set-up: what it changed in the clone could not be listed, so it may become part of the change")
+                .await
+        }
+    }
 }
 
 async fn run(
@@ -58,15 +65,20 @@ async fn run(
     Ok(())
 }
 
-/// The entries of `git status`: two letters of state, a space, and the path.
-async fn changes(workspace: &Workspace) -> Result<BTreeSet<String>, WorkspaceError> {
-    let status =
-        "git status --porcelain=v1 --no-renames --untracked-files=normal -z | tr '\\0' '\\n'";
+/// The entries of `git status`: two letters of state, a space, and the path. `None` if they are not all known:
+/// then nothing may be concluded from what is missing.
+async fn changes(workspace: &Workspace) -> Result<Option<BTreeSet<String>>, WorkspaceError> {
+    let status = "git status --porcelain=v1 --no-renames --untracked-files=normal -z";
     let done = workspace
         .shell(status, STATUS_TIMEOUT, STATUS_OUTPUT)
         .await?;
+    if done.exit_code != 0 || done.stdout.is_cut() {
+        return Ok(None);
+    }
     let listed = String::from_utf8_lossy(&done.stdout);
-    Ok(listed.lines().map(str::to_owned).collect())
+    Ok(Some(
+        listed.split_terminator('\0').map(str::to_owned).collect(),
+    ))
 }
 
 /// Excludes new files through `.git/info/exclude`, and restores changed ones.
@@ -95,7 +107,9 @@ async fn keep_out_of_commits(
                 "printf '%s\\n' '/{pattern}' >> .git/info/exclude\n"
             ));
         } else {
-            script.push_str(&format!("git checkout --quiet -- '{path}'\n"));
+            script.push_str(&format!(
+                "git --literal-pathspecs checkout --quiet -- '{path}'\n"
+            ));
         }
     }
     if script.is_empty() {

@@ -26,6 +26,12 @@ pub(super) async fn watch(ctx: &SessionContext, item: &Item) -> std::convert::In
         let looked = tracker.item(&ctx.task.item).await;
         if let Some(reason) = seen.judge(ctx, tracker, looked).await {
             tracing::info!(reason, "the work was withdrawn");
+            // In the row as well, so that it outlives this process and an outage of the store.
+            let store = &ctx.deps.store;
+            let persist = || store.request_stop(ctx.task.id, &reason);
+            if let Err(error) = ctx.heartbeat.patiently(persist).await {
+                tracing::debug!(%error, "the withdrawal is only in memory");
+            }
             ctx.heartbeat.withdraw(reason);
             return std::future::pending().await;
         }
@@ -47,10 +53,10 @@ pub(super) fn withdrawn(tracker: &dyn Tracker, item: &Item, labels: &Labels) -> 
     } = labels;
     // A move of labels adds the new one first, so that at every moment the item has one of them.
     let ours = [request, processing, done, paused, stopped, failed];
-    let labelled = item
-        .labels
-        .iter()
-        .any(|label| ours.iter().any(|own| own.eq_ignore_ascii_case(label)));
+    let labelled = item.labels.iter().any(|label| {
+        ours.iter()
+            .any(|own| own.to_lowercase() == label.to_lowercase())
+    });
     let removed = tracker.requests_by_label() && !labelled;
     removed.then(|| format!("the label `{processing}` was removed"))
 }

@@ -65,18 +65,12 @@ impl<'a> CheckRunner<'a> {
             .map(String::as_str)
             .collect();
         let mut checked = self.on_fresh_clone(CloneOf::Result(head), &lines).await?;
-        if self.prepared.project.guessed {
-            for check in &mut checked.checks {
-                if let Some(why) = check.cannot_start() {
-                    check.standing = Standing::NotRun(why);
-                }
-            }
-        }
         self.compare_with_base(&mut checked).await?;
         Ok(checked)
     }
 
-    /// Marks the failures that are the same on the base commit.
+    /// Marks the guessed checks that cannot start on the base commit either, and the failures that are the
+    /// same there.
     async fn compare_with_base(&self, checked: &mut Checked) -> Result<(), SessionError> {
         let mut base = self.base.lock().await;
         let unknown: Vec<&str> = checked
@@ -102,6 +96,14 @@ impl<'a> CheckRunner<'a> {
             let Some(known) = base.get_mut(&check.command) else {
                 continue;
             };
+            // Decided by the base commit: the agent's own commit may be what keeps the check from starting.
+            if self.prepared.project.guessed
+                && known.check.cannot_start().is_some()
+                && let Some(why) = check.cannot_start()
+            {
+                check.standing = Standing::NotRun(why);
+                continue;
+            }
             if check.fails_like(&known.check) {
                 check.standing = match (self.prepared.project.guessed, known.asked) {
                     (true, true) => Standing::FailedBefore,
@@ -171,6 +173,8 @@ impl<'a> CheckRunner<'a> {
                 checked.setup_failures.push(as_check(line, &done, redactor));
             }
         }
+        // As in the agent's own clone, see `prepare::install`.
+        fresh.git(&["checkout", "--quiet", "--", "."]).await?;
         let limit = Duration::from_secs(self.ctx.deps.config.agent.check_timeout_seconds);
         for line in lines {
             let done = fresh.shell(line, limit, capture).await?;

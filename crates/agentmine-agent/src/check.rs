@@ -97,11 +97,15 @@ impl Check {
     }
 
     /// Whether `other`, the same check on another commit, failed in the same way: with the same exit code,
-    /// and with the same error lines apart from numbers. Counts and times differ between two runs.
+    /// and with the same error lines apart from times and from counts of what passed. Never if an output was
+    /// cut, since the difference may be in what is missing.
     #[must_use]
     pub fn fails_like(&self, other: &Self) -> bool {
+        let cut = |check: &Self| check.output.contains(" left out");
         self.exit_code != 0
             && self.exit_code == other.exit_code
+            && !cut(self)
+            && !cut(other)
             && complaints(&self.output) == complaints(&other.output)
     }
 
@@ -126,29 +130,55 @@ impl Check {
     }
 }
 
-/// The lines of an output that report errors, without numbers, sorted; all lines if none does.
+/// The lines of an output that report errors, sorted; all lines if none does.
 fn complaints(output: &str) -> Vec<String> {
-    const WORDS: [&str; 6] = ["fail", "error", "panic", "exception", "assert", "expected"];
+    const SIGNS: [&str; 11] = [
+        "fail",
+        "error",
+        "panic",
+        "exception",
+        "assert",
+        "expected",
+        "not ok",
+        "✕",
+        "✖",
+        "●",
+        "rspec ",
+    ];
     let lines = || {
         output
             .lines()
-            .map(|line| without_numbers(&line.to_lowercase()))
+            .map(|line| without_measurements(&line.to_lowercase()))
             .filter(|line| !line.is_empty())
     };
     let mut found: Vec<String> = lines()
-        .filter(|line| WORDS.iter().any(|word| line.contains(word)))
+        .filter(|line| SIGNS.iter().any(|sign| line.contains(sign)))
         .collect();
     if found.is_empty() {
         found = lines().collect();
     }
     found.sort_unstable();
-    found.dedup();
     found
 }
 
-fn without_numbers(line: &str) -> String {
-    let text: String = line.chars().filter(|c| !c.is_ascii_digit()).collect();
-    text.trim().to_owned()
+/// A line without times, and without numbers that do not count failures.
+fn without_measurements(line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let kept = words.iter().enumerate().filter(|(at, word)| {
+        let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let number = bare.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let is_number =
+            !number.is_empty() && number.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let unit = &bare[number.len()..];
+        let is_time = is_number && ["s", "ms", "us", "ns", "sec", "secs", "min"].contains(&unit);
+        let counts_failures = words.get(at + 1).is_some_and(|next| {
+            ["fail", "error", "not"]
+                .iter()
+                .any(|sign| next.starts_with(sign))
+        });
+        !is_time && (!is_number || !unit.is_empty() || counts_failures)
+    });
+    kept.map(|(_, word)| *word).collect::<Vec<_>>().join(" ")
 }
 
 /// Journals written before `Standing` existed hold a boolean, `could_not_run`.
@@ -249,6 +279,13 @@ mod tests {
         );
         assert!(!other.fails_like(&before));
         assert!(!check("t", 2, &before.output).fails_like(&before));
+        let more = after.output.replace("1 failed", "2 failed");
+        assert!(
+            !check("t", 1, &more).fails_like(&before),
+            "one more failure"
+        );
+        let cut = format!("{}[... 9 bytes, 1 lines left out ...]", before.output);
+        assert!(!check("t", 1, &cut).fails_like(&check("t", 1, &cut)));
     }
 
     #[test]

@@ -120,7 +120,10 @@ fn checks(out: &mut String, facts: &Facts) {
         let seconds = check.duration_ms as f64 / 1000.0;
         let _ = match &check.standing {
             Standing::Ran => writeln!(out, "| `{command}` | {code} | {seconds:.1} s |"),
-            Standing::NotRun(why) => writeln!(out, "| `{command}` | not run: {} | |", cell(why)),
+            Standing::NotRun(why) => {
+                let why = cell(&neutralized(why));
+                writeln!(out, "| `{command}` | not run: {why} | |")
+            }
             Standing::FailsOnBase | Standing::FailedBefore => writeln!(
                 out,
                 "| `{command}` | {code}, as on the base commit | {seconds:.1} s |"

@@ -66,6 +66,8 @@ pub(crate) fn base(options: &Options, web_port: u16) -> BTreeMap<String, String>
         ("npm_config_fund", "false"),
         ("npm_config_audit", "false"),
         ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+        // Debian's pip refuses to install for a user; here there is nothing to protect.
+        ("PIP_BREAK_SYSTEM_PACKAGES", "1"),
         ("PIP_NO_INPUT", "1"),
         ("AGENTMINE_WORKSPACE", &root.to_string()),
     ] {

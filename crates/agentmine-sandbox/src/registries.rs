@@ -78,9 +78,15 @@ fn hosts(output: &str) -> BTreeMap<String, BTreeSet<String>> {
             let Some(host) = host_of(word) else { continue };
             let known = found.entry(preset.to_owned()).or_default();
             // An index refers to hosts beside it, e.g. for downloads.
-            if let Some(domain) = host.strip_prefix("index.") {
+            if let Some(domain) = host.strip_prefix("index.")
+                && domain.contains('.')
+            {
                 known.insert(format!("*.{domain}"));
                 known.insert(domain.to_owned());
+            }
+            if preset == "rubygems" {
+                // Bundler reads the index there if it exists.
+                known.insert(format!("index.{host}"));
             }
             known.insert(host);
         }
@@ -108,7 +114,7 @@ mod tests {
     #[test]
     fn hosts_are_read_from_what_package_managers_print() {
         let found = hosts(
-            "npm https://npm.example.com/\nnpm undefined\ngo https://user:pw@go.example.com:8443/x,direct sum.example.com\n\
+            "crates https://index.test/\nnpm https://npm.example.com/\nnpm undefined\ngo https://user:pw@go.example.com:8443/x,direct sum.example.com\n\
              crates sparse+https://index.example.org/\nodd\n",
         );
         let of = |name: &str| found[name].iter().map(String::as_str).collect::<Vec<_>>();
@@ -116,7 +122,12 @@ mod tests {
         assert_eq!(of("go"), ["go.example.com", "sum.example.com"]);
         assert_eq!(
             of("crates"),
-            ["*.example.org", "example.org", "index.example.org"]
+            [
+                "*.example.org",
+                "example.org",
+                "index.example.org",
+                "index.test"
+            ]
         );
     }
 }

@@ -47,7 +47,6 @@ PYTHON
         fi
         ;;
     rubygems)
-        has gem && gem sources --list 2>/dev/null | urls | sed 's,^\(https\{0,1\}://\),\1index.,' | say rubygems
         has gem && gem sources --list 2>/dev/null | urls | say rubygems
         ;;
     debian) urls -r /etc/apt/sources.list /etc/apt/sources.list.d | say debian ;;

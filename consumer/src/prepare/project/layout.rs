@@ -16,6 +16,8 @@ const FOREIGN: [&str; 11] = [
     "docs",
     ".github",
 ];
+/// How many folders are looked at.
+const MAX_FOLDERS: usize = 5_000;
 /// How deep below the root a project is looked for.
 const MAX_DEPTH: usize = 3;
 
@@ -24,6 +26,8 @@ const MAX_DEPTH: usize = 3;
 pub(super) struct Layout {
     folders: BTreeMap<String, BTreeSet<String>>,
     texts: BTreeMap<String, String>,
+    /// The package.json files among them, parsed once.
+    packages: BTreeMap<String, serde_json::Value>,
 }
 
 impl Layout {
@@ -33,12 +37,21 @@ impl Layout {
         let mut folders: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for path in listing.lines() {
             let mut parts: Vec<&str> = path.split('/').collect();
+            // Only entries of the upper folders matter.
+            let depth = parts.len() - 1;
+            if depth > MAX_DEPTH {
+                parts.truncate(MAX_DEPTH + 1);
+            }
             let Some(mut entry) = parts.pop().map(str::to_owned) else {
                 continue;
             };
+            if depth > MAX_DEPTH {
+                entry.push('/');
+            }
             loop {
                 let folder = parts.join("/");
-                if usable(&parts) {
+                let is_known = folders.contains_key(&folder);
+                if usable(&parts) && (is_known || folders.len() < MAX_FOLDERS) {
                     folders.entry(folder).or_default().insert(entry);
                 }
                 let Some(name) = parts.pop() else { break };
@@ -47,7 +60,7 @@ impl Layout {
         }
         Self {
             folders,
-            texts: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -83,7 +96,17 @@ impl Layout {
     }
 
     pub(super) fn add_text(&mut self, path: String, text: String) {
+        if path.ends_with("package.json")
+            && let Ok(package) = serde_json::from_str(&text)
+        {
+            self.packages.insert(path.clone(), package);
+        }
         self.texts.insert(path, text);
+    }
+
+    /// The package.json of a folder.
+    pub(super) fn package(&self, folder: &str) -> Option<&serde_json::Value> {
+        self.packages.get(&join(folder, "package.json"))
     }
 
     /// The text of a file that was added.

@@ -24,20 +24,25 @@ const LOCK_FILES: [(&str, NodeManager); 6] = [
 
 impl NodeManager {
     /// The manager of the project in `folder`, and whether it has a lock file. `None` if the folder has
-    /// no package.json or belongs to the workspace of a folder above it.
+    /// no package.json, or belongs to the workspace of a folder above it and has no lock file.
     pub(super) fn of(layout: &Layout, folder: &str) -> Option<(Self, bool)> {
-        if !layout.has(folder, "package.json")
-            || layout.above(folder, |above| is_workspace(layout, above))
-        {
+        let locked = LOCK_FILES.iter().find(|(name, _)| layout.has(folder, name));
+        let is_member =
+            locked.is_none() && layout.above(folder, |above| is_workspace(layout, above));
+        if !layout.has(folder, "package.json") || is_member {
             return None;
         }
-        let locked = LOCK_FILES.iter().find(|(name, _)| layout.has(folder, name));
         let manager = match locked {
             Some((_, manager)) => *manager,
             None => declared(layout, folder).unwrap_or(Self::Npm),
         };
         let manager = match manager {
-            Self::YarnClassic if layout.has(folder, ".yarnrc.yml") => Self::YarnBerry,
+            Self::YarnClassic
+                if layout.has(folder, ".yarnrc.yml")
+                    || declared(layout, folder) == Some(Self::YarnBerry) =>
+            {
+                Self::YarnBerry
+            }
             manager => manager,
         };
         Some((manager, locked.is_some()))
@@ -79,33 +84,28 @@ impl NodeManager {
     }
 }
 
-fn package(layout: &Layout, folder: &str) -> serde_json::Value {
-    layout
-        .text(folder, "package.json")
-        .and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or_default()
-}
-
 fn declared(layout: &Layout, folder: &str) -> Option<NodeManager> {
-    let package = package(layout, folder);
-    let name = package["packageManager"].as_str()?.split('@').next()?;
+    let named = layout.package(folder)?["packageManager"].as_str()?;
+    let (name, version) = named.split_once('@').unwrap_or((named, ""));
     match name {
         "npm" => Some(NodeManager::Npm),
         "pnpm" => Some(NodeManager::Pnpm),
-        "yarn" => Some(NodeManager::YarnClassic),
+        "yarn" if version.starts_with("1.") => Some(NodeManager::YarnClassic),
+        "yarn" => Some(NodeManager::YarnBerry),
         "bun" => Some(NodeManager::Bun),
         _ => None,
     }
 }
 
 fn is_workspace(layout: &Layout, folder: &str) -> bool {
-    layout.has(folder, "pnpm-workspace.yaml")
-        || (layout.has(folder, "package.json") && !package(layout, folder)["workspaces"].is_null())
+    let declares = |package: &serde_json::Value| !package["workspaces"].is_null();
+    layout.has(folder, "pnpm-workspace.yaml") || layout.package(folder).is_some_and(declares)
 }
 
 /// Whether package.json has a script `test` other than the one that `npm init` writes.
 pub(super) fn has_test(layout: &Layout, folder: &str) -> bool {
-    let package = package(layout, folder);
-    let script = package["scripts"]["test"].as_str();
+    let script = layout
+        .package(folder)
+        .and_then(|package| package["scripts"]["test"].as_str());
     script.is_some_and(|script| !script.contains("no test specified"))
 }

@@ -15,41 +15,41 @@ const REQUIREMENTS: [&str; 7] = [
 /// The usual names of extras and dependency groups for tests. pip only warns about an extra that a
 /// project does not have, but refuses a missing group.
 const EXTRAS: &str = "test,tests,testing,dev";
+const PIP: &str = "python3 -m pip install -q";
 const GROUPS: [&str; 4] = ["test", "tests", "testing", "dev"];
 
-/// The program and the command that install the project in `folder`.
-pub(super) fn installer(layout: &Layout, folder: &str) -> Option<(&'static str, String)> {
+/// The programs and the commands that install the project in `folder`. What its requirements files list and
+/// the project itself are installed separately, so that one does not depend on the other.
+pub(super) fn installers(layout: &Layout, folder: &str) -> Vec<(&'static str, String)> {
     let has = |name: &str| layout.has(folder, name);
-    let locked_above =
-        |name: &str| layout.above(folder, |above| layout.has(above, name)) && has("pyproject.toml");
     if has("uv.lock") {
-        return Some(("uv", "uv sync --frozen".into()));
+        return vec![("uv", "uv sync --frozen".into())];
     }
     if has("poetry.lock") {
-        return Some(("poetry", "poetry install --no-interaction".into()));
+        return vec![("poetry", "poetry install --no-interaction".into())];
     }
-    if locked_above("uv.lock") {
-        return None;
+    // A member of a workspace of uv.
+    if has("pyproject.toml") && layout.above(folder, |above| layout.has(above, "uv.lock")) {
+        return Vec::new();
     }
-    let mut arguments = String::new();
-    for file in REQUIREMENTS.iter().filter(|file| has(file)) {
-        arguments.push_str(" -r ");
-        arguments.push_str(file);
+    let mut found = Vec::new();
+    let files = REQUIREMENTS.iter().filter(|file| has(file));
+    let files: String = files.map(|file| format!(" -r {file}")).collect();
+    if !files.is_empty() {
+        found.push(("pip", format!("{PIP}{files}")));
     }
     let text = layout.text(folder, "pyproject.toml").unwrap_or_default();
-    if has("setup.py") || tables(text).any(|t| t == "project" || t == "build-system") {
-        arguments.push_str(&format!(" -e '.[{EXTRAS}]'"));
-    }
     let groups = groups(text);
-    if arguments.is_empty() && groups.is_empty() {
-        return None;
+    let is_package = has("setup.py") || tables(text).any(|t| t == "project" || t == "build-system");
+    let package = format!("{PIP} -e '.[{EXTRAS}]'");
+    match (is_package, groups.is_empty()) {
+        (false, true) => {}
+        (true, true) => found.push(("pip", package)),
+        (false, false) => found.push(("pip", format!("{PIP}{groups}"))),
+        // pip knows dependency groups (PEP 735) since version 25.1.
+        (true, false) => found.push(("pip", format!("{package}{groups} || {package}"))),
     }
-    let plain = format!("python3 -m pip install -q{arguments}");
-    if groups.is_empty() {
-        return Some(("pip", plain));
-    }
-    // pip knows dependency groups (PEP 735) since version 25.1.
-    Some(("pip", format!("{plain}{groups} || {plain}")))
+    found
 }
 
 /// The command that tests the project in `folder`, if it has tests for pytest.
@@ -103,24 +103,33 @@ fn groups(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn installed(listing: &str, pyproject: &str) -> Option<String> {
+    fn installed(listing: &str, pyproject: &str) -> Vec<String> {
         let mut layout = Layout::parse(listing);
         layout.add_text("pyproject.toml".into(), pyproject.into());
-        installer(&layout, "").map(|(_, line)| line)
+        installers(&layout, "")
+            .into_iter()
+            .map(|(_, line)| line)
+            .collect()
     }
 
     #[test]
-    fn requirements_and_the_project_itself_are_installed_together() {
+    fn requirements_and_the_project_itself_are_installed_separately() {
         assert_eq!(
-            installed("requirements.txt\nrequirements-dev.txt\npyproject.toml", "[project]\nname='x'"),
-            Some("python3 -m pip install -q -r requirements.txt -r requirements-dev.txt -e '.[test,tests,testing,dev]'".into())
+            installed(
+                "requirements.txt\nrequirements-dev.txt\npyproject.toml",
+                "[project]\nname='x'"
+            ),
+            [
+                "python3 -m pip install -q -r requirements.txt -r requirements-dev.txt",
+                "python3 -m pip install -q -e '.[test,tests,testing,dev]'"
+            ]
         );
     }
 
     #[test]
     fn dependency_groups_for_tests_are_installed() {
         let text = "[build-system]\n[dependency-groups]\ndev = ['pytest']\nlint = ['ruff']\n[tool.x]\ntest = ['a']\n";
-        let line = installed("pyproject.toml", text).unwrap();
+        let line = installed("pyproject.toml", text).remove(0);
         assert!(
             line.contains("--group dev ||")
                 && !line.contains("--group lint")
@@ -131,9 +140,6 @@ mod tests {
 
     #[test]
     fn a_pyproject_that_only_configures_tools_installs_nothing() {
-        assert_eq!(
-            installed("pyproject.toml", "[tool.ruff]\nline-length = 100\n"),
-            None
-        );
+        assert!(installed("pyproject.toml", "[tool.ruff]\nline-length = 100\n").is_empty());
     }
 }

@@ -20,17 +20,14 @@ pub(super) struct Installer {
 
 /// All installers of a repository.
 pub(super) fn installers(layout: &Layout) -> Vec<Installer> {
-    let mut found = Vec::new();
-    for folder in layout.folders() {
-        for (program, command) in in_folder(layout, folder) {
-            found.push(Installer {
-                program,
-                line: inside(folder, &command),
-            });
-        }
-    }
-    found.truncate(MAX_INSTALLERS);
-    found
+    let found = layout.folders().flat_map(|folder| {
+        let commands = in_folder(layout, folder).into_iter();
+        commands.map(move |(program, command)| Installer {
+            program,
+            line: inside(folder, &command),
+        })
+    });
+    found.take(MAX_INSTALLERS).collect()
 }
 
 fn in_folder(layout: &Layout, folder: &str) -> Vec<(&'static str, String)> {
@@ -40,7 +37,7 @@ fn in_folder(layout: &Layout, folder: &str) -> Vec<(&'static str, String)> {
     if let Some((manager, locked)) = NodeManager::of(layout, folder) {
         found.push((manager.program(), manager.install(locked).into()));
     }
-    found.extend(python::installer(layout, folder));
+    found.extend(python::installers(layout, folder));
     if has("go.work") || (has("go.mod") && !above("go.work")) {
         found.push(("go", "go mod download".into()));
     }

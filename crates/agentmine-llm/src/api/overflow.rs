@@ -91,6 +91,13 @@ pub(super) fn says_so(text: &str) -> bool {
     if text.contains("string_above_max_length") {
         return false;
     }
+    // Limits of a rate are worded alike ("too many tokens, please wait") and pass.
+    if ["please wait", "throttl", "per minute", "per day"]
+        .iter()
+        .any(|sign| text.contains(sign))
+    {
+        return false;
+    }
     let long_string = text.contains(LONG_STRING) && !text.contains("invalid 'user'");
     let cerebras = text.contains("current length is") && text.contains("while limit is");
     long_string || cerebras || WORDINGS.iter().any(|known| text.contains(known))
@@ -311,6 +318,14 @@ mod tests {
         ("the input length exceeds the context length", 0, 0),
         ("Prompt exceeds max length", 0, 0),
     ];
+
+    #[test]
+    fn a_rate_limit_on_tokens_is_no_overflow() {
+        assert!(!says_so(
+            "Too many tokens, please wait before trying again."
+        ));
+        assert!(!says_so("ThrottlingException: Too many tokens"));
+    }
 
     #[test]
     fn the_known_wordings_are_understood_with_their_sizes() {

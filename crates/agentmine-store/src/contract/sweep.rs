@@ -68,7 +68,11 @@ async fn the_fate_of_a_sandbox_follows_its_lease(world: World) {
     let task = world.new_task(1).await.id;
     assert_eq!(fate(task, Epoch(0)).await, SandboxFate::Dead);
     let out = world.claim(task, NONE).await.unwrap().lease;
-    assert_eq!(fate(task, out.epoch).await, SandboxFate::Dead);
+    assert_eq!(
+        fate(task, out.epoch).await,
+        SandboxFate::Alive,
+        "nobody took the expired lease"
+    );
     let lease = world.claim(task, MINUTE).await.unwrap().lease;
     assert_eq!(fate(task, lease.epoch).await, SandboxFate::Alive);
     assert_eq!(fate(task, out.epoch).await, SandboxFate::Dead);

@@ -69,8 +69,8 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
             let mut db = self.connection().await?;
             let alive: Option<bool> = db
                 .scalar(
-                    "SELECT state = 'leased' AND epoch = $2 AND COALESCE(lease_until > {now}, false)
-                     FROM tasks WHERE id = $1",
+                    // Until somebody takes it, an expired lease is still its holder's, see `absence`.
+                    "SELECT state = 'leased' AND epoch = $2 FROM tasks WHERE id = $1",
                     args![task, epoch],
                 )
                 .await?;

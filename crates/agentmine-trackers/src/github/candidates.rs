@@ -94,8 +94,8 @@ impl Found {
                     }
                 }
             }
-            // The token itself: nothing else can be read either.
-            Err(error @ TrackerError::Unauthorized { .. }) => return Err(error),
+            // The token or the server itself: nothing else can be read either.
+            Err(error) if !concerns_one(&error) => return Err(error),
             Err(error) => {
                 tracing::warn!(what, %error, "skipped in this scan");
                 self.first_error.get_or_insert(error);
