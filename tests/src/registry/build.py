@@ -119,7 +119,7 @@ def go():
     write(f"{base}/v1.0.0.zip", zipped({prefix + name: text for name, text in files.items()}))
 
     def h1(names):
-        # https://pkg.go.dev/golang.org/x/mod/sumdb/dirhash#Hash1
+        # The hash of a module in go.sum: `Hash1` of the package dirhash in golang/mod.
         lines = "".join(f"{sha256(text.encode())}  {name}\n" for name, text in sorted(names.items()))
         return "h1:" + base64.b64encode(hashlib.sha256(lines.encode()).digest()).decode()
 
@@ -167,7 +167,7 @@ def ruby():
     data = tarred({"lib/greetings.rb": "module Greetings\n  def self.hello\n    'Hello'\n  end\nend\n"})
     gem = tarred({"metadata.gz": gzip.compress(gemspec.encode()), "data.tar.gz": data}, compress=False)
     write("gems/greetings-1.0.0.gem", gem)
-    # The compact index: https://guides.rubygems.org/rubygems-org-compact-index-api/
+    # The compact index that Bundler reads.
     info = f"---\n1.0.0 |checksum:{sha256(gem)}\n"
     write("info/greetings", info)
     md5 = hashlib.md5(info.encode()).hexdigest()
