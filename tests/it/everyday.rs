@@ -87,6 +87,10 @@ async fn is_fixed_from(project: &Everyday, registry: &Registry, sandbox: Sandbox
     );
 }
 
+async fn in_jail(project: &Everyday) {
+    is_fixed(project, Sandbox::Jail).await;
+}
+
 async fn in_docker(project: &Everyday) {
     is_fixed(project, Sandbox::Docker(image())).await;
 }
@@ -135,84 +139,36 @@ fn docker(args: &[&str]) {
     );
 }
 
-#[tokio::test]
-async fn python_with_requirements_in_docker() {
-    in_docker(&projects::PIP).await;
+macro_rules! everyday {
+    ($($test:ident: $fixed:ident($project:path),)*) => {
+        $(
+            #[tokio::test]
+            async fn $test() {
+                $fixed(&$project).await;
+            }
+        )*
+    };
 }
 
-#[tokio::test]
-async fn python_with_requirements_in_the_jail() {
-    is_fixed(&projects::PIP, Sandbox::Jail).await;
-}
-
-#[tokio::test]
-async fn python_with_pyproject_in_docker() {
-    with_mirror(&projects::PYPROJECT).await;
-}
-
-#[tokio::test]
-async fn python_with_uv_in_docker() {
-    in_docker(&projects::UV).await;
-}
-
-#[tokio::test]
-async fn python_with_poetry_in_docker() {
-    in_docker(&projects::POETRY).await;
-}
-
-#[tokio::test]
-async fn node_with_npm_in_docker() {
-    in_docker(&projects::NPM).await;
-}
-
-#[tokio::test]
-async fn node_with_npm_in_the_jail() {
-    is_fixed(&projects::NPM, Sandbox::Jail).await;
-}
-
-#[tokio::test]
-async fn node_with_pnpm_in_docker() {
-    in_docker(&projects::PNPM).await;
-}
-
-#[tokio::test]
-async fn node_with_yarn_in_docker() {
-    in_docker(&projects::YARN).await;
-}
-
-#[tokio::test]
-async fn go_module_in_docker() {
-    with_mirror(&projects::GO).await;
-}
-
-#[tokio::test]
-async fn go_module_in_the_jail() {
-    is_fixed(&projects::GO_WORKSPACE, Sandbox::Jail).await;
-}
-
-#[tokio::test]
-async fn rust_with_cargo_in_docker() {
-    in_docker(&projects::CARGO).await;
-}
-
-#[tokio::test]
-async fn ruby_with_bundler_in_docker() {
-    in_docker(&projects::BUNDLER).await;
-}
-
-#[tokio::test]
-async fn java_with_maven_in_docker() {
-    in_docker(&projects::MAVEN).await;
-}
-
-#[tokio::test]
-async fn java_with_maven_in_the_jail() {
-    is_fixed(&projects::MAVEN, Sandbox::Jail).await;
-}
-
-#[tokio::test]
-async fn java_with_gradle_in_the_jail() {
-    is_fixed(&projects::GRADLE, Sandbox::Jail).await;
+everyday! {
+    python_with_requirements_in_docker: in_docker(projects::PIP),
+    python_with_requirements_in_the_jail: in_jail(projects::PIP),
+    python_with_pyproject_in_docker: with_mirror(projects::PYPROJECT),
+    python_with_uv_in_docker: in_docker(projects::UV),
+    python_with_poetry_in_docker: in_docker(projects::POETRY),
+    node_with_npm_in_docker: in_docker(projects::NPM),
+    node_with_npm_in_the_jail: in_jail(projects::NPM),
+    node_with_pnpm_in_docker: in_docker(projects::PNPM),
+    node_with_yarn_in_docker: in_docker(projects::YARN),
+    go_module_in_docker: with_mirror(projects::GO),
+    go_module_in_the_jail: in_jail(projects::GO_WORKSPACE),
+    rust_with_cargo_in_docker: in_docker(projects::CARGO),
+    ruby_with_bundler_in_docker: in_docker(projects::BUNDLER),
+    java_with_maven_in_docker: in_docker(projects::MAVEN),
+    java_with_maven_in_the_jail: in_jail(projects::MAVEN),
+    java_with_gradle_in_the_jail: in_jail(projects::GRADLE),
+    c_with_make_in_docker: in_docker(projects::MAKE),
+    c_with_make_in_the_jail: in_jail(projects::MAKE),
 }
 
 #[tokio::test]
@@ -232,16 +188,6 @@ async fn the_projects_of_a_monorepo_are_each_installed_and_checked() {
             "{requests:#?}"
         );
     }
-}
-
-#[tokio::test]
-async fn c_with_make_in_docker() {
-    in_docker(&projects::MAKE).await;
-}
-
-#[tokio::test]
-async fn c_with_make_in_the_jail() {
-    is_fixed(&projects::MAKE, Sandbox::Jail).await;
 }
 
 /// A repository with a trivial change to make, and settings for its rig.

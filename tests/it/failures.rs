@@ -430,8 +430,8 @@ async fn an_absent_broker_and_a_wrong_password_are_reported_once_within_five_sec
             process.terminate();
             let (status, log) = process.end().await;
             assert!(status.success(), "{status}\n{log}");
-            let told = |line: &&str| line.contains("broker") && !line.contains("DEBUG");
-            let lines: Vec<&str> = log.lines().filter(told).collect();
+            let reports_broker = |line: &&str| line.contains("broker") && !line.contains("DEBUG");
+            let lines: Vec<&str> = log.lines().filter(reports_broker).collect();
             assert_eq!(lines.len(), 1, "{program}: {log}");
             assert!(
                 lines[0].contains(place) && lines[0].contains(cause),

@@ -85,7 +85,7 @@ async fn a_paused_item_that_is_labelled_again_is_queued_again() {
     rig.wait_ended(1).await;
     assert_eq!(rig.task().await.state, TaskState::Ended(EndState::Done));
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent done"]);
-    // The label was used up.
+    // The request was answered.
     rig.produce().await;
     assert_eq!(rig.tasks().await.len(), 1);
     consumer.terminate();
@@ -143,6 +143,12 @@ async fn a_running_item_that_is_labelled_again_runs_once_more_afterwards() {
     assert!(consumer.end().await.0.success());
 }
 
+fn place_in(prompt: &str, part: &str) -> usize {
+    prompt
+        .find(part)
+        .unwrap_or_else(|| panic!("{part:?}: {prompt}"))
+}
+
 /// The prompt that describes the task, as the model got it.
 fn task_prompt(rig: &Rig) -> String {
     let requests = rig.model.requests();
@@ -167,11 +173,7 @@ async fn the_discussion_so_far_reaches_the_model() {
     rig.produce().await;
     rig.consume().await;
     let prompt = task_prompt(&rig);
-    let place = |part: &str| {
-        prompt
-            .find(part)
-            .unwrap_or_else(|| panic!("{part:?}: {prompt}"))
-    };
+    let place = |part| place_in(&prompt, part);
     assert!(place("\n> Greet  in French.") < place("\n> No, in English."));
     assert!(place("\n> No, in English.") < place("\n> And be polite."));
     place("stranger at 2");
@@ -198,11 +200,7 @@ async fn reviews_of_a_labelled_pull_request_reach_the_model_newest_first() {
     rig.produce().await;
     rig.consume().await;
     let prompt = task_prompt(&rig);
-    let place = |part: &str| {
-        prompt
-            .find(part)
-            .unwrap_or_else(|| panic!("{part:?}: {prompt}"))
-    };
+    let place = |part| place_in(&prompt, part);
     assert!(place("(review, changes requested):\n> Greet, too.") < place("> Say less."));
     assert!(place("(on more.txt:1):\n> Say less.") < place("> Nice."));
     assert_eq!(prompt.matches("\n> ").count(), 3, "{prompt}");

@@ -131,11 +131,18 @@ pub(crate) async fn clone_commit(
 /// Fetches a ref or a commit with its history.
 async fn fetch(workspace: &Workspace, depth: Option<u32>, what: &str) -> Result<(), SessionError> {
     let depth = depth.map(result_depth);
-    let mut args = vec!["fetch", "--quiet", "--no-tags"];
-    args.extend(depth.as_deref());
-    args.extend(["origin", what]);
-    workspace.git_ok(&args).await?;
+    workspace
+        .git_ok(&fetch_args(depth.as_deref(), what))
+        .await?;
     Ok(())
+}
+
+/// Arguments of git that fetch a ref or a commit without tags.
+fn fetch_args<'a>(depth: Option<&'a str>, what: &'a str) -> Vec<&'a str> {
+    let mut args = vec!["fetch", "--quiet", "--no-tags"];
+    args.extend(depth);
+    args.extend(["origin", what]);
+    args
 }
 
 fn work_refspec(branch: &str) -> String {
@@ -171,10 +178,9 @@ async fn fetch_pushed(
     }
     let refspec = work_refspec(branch);
     let depth = depth.map(result_depth);
-    let mut args = vec!["fetch", "--quiet", "--no-tags"];
-    args.extend(depth.as_deref());
-    args.extend(["origin", refspec.as_str()]);
-    let done = workspace.git(&args).await?;
+    let done = workspace
+        .git(&fetch_args(depth.as_deref(), &refspec))
+        .await?;
     workspace.reached("git fetch", &done)?;
     Ok(done.exit_code == 0)
 }

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use agentmine_agent::{Project, Start};
 use agentmine_domain::Lease;
-use agentmine_gateway::facts::{BareRepo, FactsError};
 use agentmine_gateway::{GatewayConfig, GitAccess, PushFence, Upstream};
 use agentmine_mcp::config::RepositoryFile;
 use agentmine_sandbox::{SandboxError, SandboxRole, SandboxSpec};
@@ -23,7 +22,7 @@ use agentmine_store::{Checkpoint, Store};
 use agentmine_trackers::{GitSource, Item};
 use async_trait::async_trait;
 
-use crate::error::{SessionError, WorkspaceError};
+use crate::error::SessionError;
 use crate::record::checkpoint::unpack;
 use crate::session::context::SessionContext;
 use branches::WorkBranches;
@@ -121,11 +120,8 @@ pub(crate) async fn prepare(
         image.as_deref(),
         recorded.clone(),
         resumes,
-    );
-    let cloned = match cloned.await {
-        Ok(cloned) => cloned,
-        Err(error) => return Err(cause(error, &upstream, branches.start()).await),
-    };
+    )
+    .await?;
     let origin = match recorded {
         Some(recorded) if recorded.base == cloned.base => Base::Recorded,
         _ => Base::Cloned,
@@ -145,21 +141,6 @@ pub(crate) async fn prepare(
         restored,
         repository_servers,
     })
-}
-
-/// A clone also fails when the git host is unavailable, which git in the sandbox does not report reliably:
-/// the worker asks the host.
-async fn cause(error: SessionError, upstream: &Upstream, branch: &str) -> SessionError {
-    if !matches!(error, SessionError::Workspace(WorkspaceError::Clone { .. })) {
-        return error;
-    }
-    let Ok(repo) = BareRepo::new(upstream.clone()) else {
-        return error;
-    };
-    match repo.resolve(branch).await {
-        Err(outage @ FactsError::Network(_)) => outage.into(),
-        Ok(_) | Err(_) => error,
-    }
 }
 
 /// The gateway's upstream for a tracker's git source.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agentmine_agent::ToolResult;
 use agentmine_llm::ToolSpec;
+use agentmine_process::SEE_ALL;
 use agentmine_runtime::config::{CommandExecutor, Execution};
 use agentmine_sandbox::{Command, CommandResult, Sandbox, SandboxError};
 use agentmine_shell_policy::{BuiltinRules, Refusal, ShellCommand, ShellPolicy, ShellVerdict};
@@ -16,9 +17,6 @@ use super::result::failed;
 use crate::error::SessionError;
 use crate::record::journal::millis;
 use crate::record::redact::{Outputs, Redactor};
-
-/// How to see the output that is left out of a result.
-const HOW: &str = "write the output to a file and show parts of it, or filter it";
 
 /// The command tool.
 pub(crate) struct CommandTool {
@@ -89,7 +87,8 @@ impl CommandTool {
     }
     }
 
-    /// Runs a command until it exits or reaches its time limit. Its output is redacted, then cut. Dropping the future kills the process group.
+    /// Runs a command until it exits or reaches its time limit. Its output is redacted, then cut. Dropping the
+    /// future kills the process group.
     pub(crate) async fn execute(
         &self,
         sandbox: &dyn Sandbox,
@@ -134,7 +133,7 @@ impl CommandTool {
         match sandbox.run(command).await {
             Ok(done) => {
                 let max = self.execution.max_output_size;
-                let outputs = redactor.outputs(&done, max, HOW);
+                let outputs = redactor.outputs(&done, max, SEE_ALL);
                 Ok(tool_result(&done, outputs, seconds))
             }
             Err(SandboxError::Failed(reason)) => Ok(failed("command_failed", &reason)),

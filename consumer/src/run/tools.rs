@@ -32,7 +32,7 @@ use crate::session::context::SessionContext;
 /// Maximum total size in bytes of the names, descriptions and schemas sent with every request: about
 /// 32,000 tokens, a quarter of a common model's context. Servers themselves have no such limit.
 const MAX_SPECS: usize = 128 * 1024;
-/// Stands for the servers in a note on tools that are left out.
+/// Named in place of a server in a note that these tools are left out.
 const OFFERS: &str = "(resources and prompts)";
 /// Calls named `text_editor_view` and so on are also accepted (spec 000 §3.2).
 const EDITOR_COMMANDS: [&str; 5] = ["view", "create", "str_replace", "insert", "undo_edit"];

@@ -43,22 +43,17 @@ pub(super) fn withdrawn(tracker: &dyn Tracker, item: &Item, labels: &Labels) -> 
     if !item.open {
         return Some("the item was closed".to_owned());
     }
-    let Labels {
-        request,
-        processing,
-        done,
-        paused,
-        stopped,
-        failed,
-    } = labels;
     // A move of labels adds the new one first, so that at every moment the item has one of them.
-    let ours = [request, processing, done, paused, stopped, failed];
-    let labelled = item.labels.iter().any(|label| {
-        ours.iter()
-            .any(|own| own.to_lowercase() == label.to_lowercase())
-    });
+    let is_ours = |label: &String| {
+        let label = label.to_lowercase();
+        labels
+            .entries()
+            .iter()
+            .any(|(_, own)| own.to_lowercase() == label)
+    };
+    let labelled = item.labels.iter().any(is_ours);
     let removed = tracker.requests_by_label() && !labelled;
-    removed.then(|| format!("the label `{processing}` was removed"))
+    removed.then(|| format!("the label `{}` was removed", labels.processing))
 }
 
 /// What was seen of the item so far.

@@ -4,6 +4,7 @@
 //! was there before is reported as such.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentmine_agent::{Check, Standing, WebRequest};
@@ -150,7 +151,7 @@ impl<'a> CheckRunner<'a> {
             image: self.prepared.image.clone(),
         };
         let fresh = Workspace::start(ctx.deps.backend.as_ref(), &spec, gateway).await?;
-        ctx.freezer.add(std::sync::Arc::clone(&fresh.sandbox)).await;
+        ctx.freezer.add(Arc::clone(&fresh.sandbox)).await;
         let checked = match clone_commit(ctx, &fresh, &self.prepared.branches, commit).await {
             Ok(()) => self.run(&fresh, lines).await,
             Err(error) => Err(error),

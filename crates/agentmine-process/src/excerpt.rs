@@ -6,6 +6,9 @@
 
 use std::ops::AddAssign;
 
+/// How to see the output that is left out of a command's result.
+pub const SEE_ALL: &str = "write the output to a file and show parts of it, or filter it";
+
 /// The beginning of a note.
 const NOTE: &str = "[... ";
 

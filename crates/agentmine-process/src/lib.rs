@@ -15,7 +15,7 @@ mod process;
 mod spawner;
 mod tail;
 
-pub use excerpt::{Excerpt, LeftOut};
+pub use excerpt::{Excerpt, LeftOut, SEE_ALL};
 pub use family::{Family, Mark};
 pub use head_tail::{HeadTail, Kept, truncate_middle};
 pub use process::{

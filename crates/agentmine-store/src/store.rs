@@ -165,7 +165,7 @@ pub trait TaskStore: Send + Sync + 'static {
     async fn request_pause(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
 
     /// Makes a queued task due that waits for the end of a delay. `false`: it does not wait.
-    async fn hasten(&self, task: TaskId) -> Result<bool, StoreError>;
+    async fn skip_delay(&self, task: TaskId) -> Result<bool, StoreError>;
 
     /// Queues a paused task again, with a wake-up. `false`: it was not paused.
     async fn resume(&self, task: TaskId) -> Result<bool, StoreError>;

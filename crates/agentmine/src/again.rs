@@ -15,13 +15,13 @@ use crate::print::{line, one_line, wrapped};
 const SHOWN: usize = 5;
 
 /// Makes the queued tasks of a tracker due, whatever delay their last attempt left, and prints what happened.
-pub(crate) async fn hasten(store: &dyn Store, tracker: &dyn Tracker) -> Result<()> {
+pub(crate) async fn skip_delays(store: &dyn Store, tracker: &dyn Tracker) -> Result<()> {
     let filter = TaskFilter {
         status: Some(PublicStatus::Open),
         limit: 0,
     };
     for task in store.tasks(&filter).await? {
-        if tracker.serves(&task.item) && store.hasten(task.id).await? {
+        if tracker.serves(&task.item) && store.skip_delay(task.id).await? {
             report(store, &task).await?;
         }
     }

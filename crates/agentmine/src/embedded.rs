@@ -83,7 +83,7 @@ pub(crate) async fn start(
     model: Arc<dyn Model>,
 ) -> Result<Embedded> {
     let store = agentmine_store::connect(&config.store).await?;
-    again::hasten(store.as_ref(), tracker.as_ref()).await?;
+    again::skip_delays(store.as_ref(), tracker.as_ref()).await?;
     let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
     let queue = agentmine_queue::inproc();
     let backend = agentmine_sandbox::from_config(&config.command_executor).await?;

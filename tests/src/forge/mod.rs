@@ -488,7 +488,7 @@ impl Forge {
         self.inner.lock().faults.clear();
     }
 
-    /// How many injected faults have not been used up.
+    /// How many injected faults have not happened yet.
     pub fn faults_left(&self) -> usize {
         self.inner.lock().faults.len()
     }

@@ -24,7 +24,7 @@ use setup::Installer;
 
 /// Maximum size in bytes of a file that describes the project.
 const MAX_FILE: usize = 256 * 1024;
-/// Maximum size in bytes of the list of files; of a longer one, the beginning is used.
+/// Maximum size in bytes of the list of files; of a longer one, the start and the end are used.
 const MAX_LISTING: usize = 8 * 1024 * 1024;
 /// How many files that describe a project are read at most.
 const MAX_READ: usize = 60;

@@ -101,7 +101,7 @@ impl Body {
 pub(crate) fn no_first_byte() -> Failure {
     Failure::retry(
         "first_byte_timeout",
-        "nothing of a reply within model.first_byte_timeout_seconds",
+        "no part of a reply within model.first_byte_timeout_seconds",
     )
 }
 

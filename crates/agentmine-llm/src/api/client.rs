@@ -60,7 +60,7 @@ pub(crate) trait Assembly: Default + Send {
 enum Kind {
     Stream,
     Whole,
-    /// A web page, which is no response of an API.
+    /// A web page, which no API responds with.
     Page,
 }
 
@@ -323,7 +323,7 @@ impl ApiClient {
     }
 }
 
-/// The stream is alive, and nothing comes of it.
+/// The stream is alive, but brings no part of a reply.
 fn only_comments() -> Failure {
     Failure::retry(
         "first_byte_timeout",

@@ -78,16 +78,16 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     value.to_str().ok().map(str::trim)
 }
 
-/// The latest end of the limits that are used up.
+/// The latest end of the limits that are exhausted.
 fn reset(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let used_up = |remaining: &str| {
+    let exhausted = |remaining: &str| {
         header(headers, remaining)
             .and_then(|left| left.parse::<f64>().ok())
             .is_none_or(|left| left <= 0.0)
     };
     RESETS
         .iter()
-        .filter(|(_, remaining)| used_up(remaining))
+        .filter(|(_, remaining)| exhausted(remaining))
         .filter_map(|(reset, _)| wait(header(headers, reset)?, now))
         .max()
 }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reset_of_a_limit_that_is_used_up_is_read_in_all_its_variants() {
+    fn the_reset_of_an_exhausted_limit_is_read_in_all_its_variants() {
         for (name, value, ms) in [
             ("x-ratelimit-reset-requests", "6m0s", 360_000),
             ("x-ratelimit-reset-tokens", "20ms", 20),

@@ -2,8 +2,8 @@
 //!
 //! If the era is not known, the client sends `server/discover`, which only servers of the stateless era
 //! know. A server that refuses it, does not answer within [`PROBE`], or supports older revisions only then
-//! gets `initialize`. A server that refuses a revision and lists others gets the newest that we speak too. A server that ends at the probe cannot be sent anything more: the caller can start it
-//! again with [`Era::Handshake`].
+//! gets `initialize`. A server that refuses a revision and lists others gets the newest that we speak too. A server
+//! that ends at the probe cannot be sent anything more: the caller can start it again with [`Era::Handshake`].
 
 use std::time::Duration;
 

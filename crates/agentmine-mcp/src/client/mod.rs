@@ -82,8 +82,8 @@ impl Client {
         started.map_err(|detail| McpError::Connection { server, detail })
     }
 
-    /// Connects to a server by streamable HTTP, within [`McpLimits::start`](crate::McpLimits::start). The older HTTP with SSE is not
-    /// supported, and the error says so. The headers are sent to this origin only.
+    /// Connects to a server by streamable HTTP, within [`McpLimits::start`](crate::McpLimits::start). The
+    /// older HTTP with SSE is not supported, and the error says so. The headers are sent to this origin only.
     ///
     /// # Errors
     /// [`McpError::Connection`].

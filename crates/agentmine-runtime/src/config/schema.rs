@@ -155,6 +155,29 @@ pub struct Labels {
     pub failed: String,
 }
 
+impl Labels {
+    /// Every label, with its configuration key.
+    #[must_use]
+    pub fn entries(&self) -> [(&'static str, &String); 6] {
+        let Self {
+            request,
+            processing,
+            done,
+            paused,
+            stopped,
+            failed,
+        } = self;
+        [
+            ("request", request),
+            ("processing", processing),
+            ("done", done),
+            ("paused", paused),
+            ("stopped", stopped),
+            ("failed", failed),
+        ]
+    }
+}
+
 impl Default for Labels {
     fn default() -> Self {
         Self {

@@ -3,7 +3,8 @@
 //! Groups are made where this process may make them: below its own cgroup, beside it, or (as root) at the top
 //! of the hierarchy; in a systemd user session, systemd is asked for a scope. In version 2 a group with processes
 //! cannot have limited groups below it, so a worker that is alone in its group (a systemd unit with
-//! `Delegate=yes`) moves into one below; nobody else's process is ever moved. A jail enters its group before its program begins, so nothing of it is ever outside.
+//! `Delegate=yes`) moves into one below; nobody else's process is ever moved. A jail enters its group before
+//! its program begins, so nothing of it is ever outside.
 
 use std::io;
 use std::path::{Path, PathBuf};

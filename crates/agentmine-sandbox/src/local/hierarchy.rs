@@ -142,10 +142,10 @@ mod tests {
                    37 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n\
                    35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
         assert_eq!(
-            folders(one, "8:pids:/\n4:memory:/work/a\n0::/\n"),
+            folders(one, "8:pids:/\n4:memory:/jobs/a\n0::/\n"),
             [
                 vec!["/sys/fs/cgroup/pids/", "/sys/fs/cgroup/pids"],
-                vec!["/sys/fs/cgroup/memory/work/a", "/sys/fs/cgroup/memory"],
+                vec!["/sys/fs/cgroup/memory/jobs/a", "/sys/fs/cgroup/memory"],
             ]
         );
         let two = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";

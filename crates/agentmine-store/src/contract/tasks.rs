@@ -8,7 +8,7 @@ facts! {
     a_stop_request_ends_a_waiting_task_and_reaches_a_running_one,
     a_paused_task_waits_until_a_person_resumes_it,
     a_request_outlives_its_worker,
-    a_task_that_waits_for_the_end_of_a_delay_can_be_hastened,
+    the_delay_of_a_waiting_task_can_be_skipped,
     lists_are_newest_first_and_filtered,
 }
 
@@ -108,17 +108,17 @@ async fn a_request_outlives_its_worker(world: World) {
     assert_eq!(world.relay().await, []);
 }
 
-async fn a_task_that_waits_for_the_end_of_a_delay_can_be_hastened(world: World) {
+async fn the_delay_of_a_waiting_task_can_be_skipped(world: World) {
     let store = &world.store;
     let lease = world.leased(1).await;
-    assert!(!store.hasten(lease.task).await.unwrap());
+    assert!(!store.skip_delay(lease.task).await.unwrap());
     let close = release(Attempt::Refunded, MINUTE);
     store.end_lease(&lease, &close).await.unwrap();
     assert_eq!(store.claimable(NONE, 9).await.unwrap(), []);
-    assert!(store.hasten(lease.task).await.unwrap());
+    assert!(store.skip_delay(lease.task).await.unwrap());
     assert_eq!(store.claimable(NONE, 9).await.unwrap(), [lease.task]);
-    assert!(!store.hasten(lease.task).await.unwrap());
-    assert!(!store.hasten(TaskId::new()).await.unwrap());
+    assert!(!store.skip_delay(lease.task).await.unwrap());
+    assert!(!store.skip_delay(TaskId::new()).await.unwrap());
 }
 
 async fn lists_are_newest_first_and_filtered(world: World) {

@@ -50,8 +50,8 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
         Ok(rows > 0)
     }
 
-    async fn hasten(&self, task: TaskId) -> Result<bool, StoreError> {
-        self.run("hasten", || async {
+    async fn skip_delay(&self, task: TaskId) -> Result<bool, StoreError> {
+        self.run("skip_delay", || async {
             let mut tx = self.transaction().await?;
             let waits: Option<i32> = tx
                 .scalar(

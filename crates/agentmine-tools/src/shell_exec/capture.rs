@@ -1,12 +1,10 @@
 //! The output of a command: its head and its tail.
 
-use agentmine_process::HeadTail;
+use agentmine_process::{HeadTail, SEE_ALL};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// How much of one output is kept, in bytes.
 const KEPT: usize = 128 * 1024;
-/// How to see what is left out.
-const HOW: &str = "write the output to a file and show parts of it, or filter it";
 
 /// Reads one output of a command.
 pub(super) struct Capture<R> {
@@ -39,7 +37,7 @@ impl<R: AsyncRead + Unpin> Capture<R> {
             .into_kept()
             .into_excerpt()
             .fit(KEPT)
-            .into_text(HOW)
+            .into_text(SEE_ALL)
     }
 }
 
@@ -61,7 +59,7 @@ mod tests {
         let lines = 100_000 - head.lines().count() - tail.lines().count();
         assert_eq!(
             note,
-            format!("{bytes} bytes, {lines} lines left out: {HOW}")
+            format!("{bytes} bytes, {lines} lines left out: {SEE_ALL}")
         );
     }
 }

@@ -1,6 +1,6 @@
 //! The client of one forge: calls with their retries, rate limits and cache, and pages.
 //!
-//! Guaranteed: a call that may be repeated is repeated until the operation's [`Attempts`] are used up.
+//! Guaranteed: a call that may be repeated is repeated until the operation's [`Attempts`] are exhausted.
 //! A call that must not happen twice is sent with [`Client::send_once`]: it is repeated only if it
 //! cannot have happened, and otherwise reported as [`Sent::Unknown`], for the caller to look first.
 

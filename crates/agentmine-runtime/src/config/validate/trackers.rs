@@ -33,25 +33,9 @@ impl Rules<'_> {
     }
 
     pub(super) fn labels(&mut self, labels: &Labels) {
-        let Labels {
-            request,
-            processing,
-            done,
-            paused,
-            stopped,
-            failed,
-        } = labels;
-        let all = [
-            ("request", request),
-            ("processing", processing),
-            ("done", done),
-            ("paused", paused),
-            ("stopped", stopped),
-            ("failed", failed),
-        ];
         // Trackers compare label names without regard to case.
         let mut first: BTreeMap<String, &str> = BTreeMap::new();
-        for (key, name) in all {
+        for (key, name) in labels.entries() {
             let path = format!("labels.{key}");
             self.not_blank(&path, name);
             if let Some(other) = first.insert(name.trim().to_lowercase(), key) {
