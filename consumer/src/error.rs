@@ -48,6 +48,9 @@ pub(crate) enum SessionError {
     Encode(#[from] serde_json::Error),
     #[error(transparent)]
     Model(LlmError),
+    /// The model API accepted the conversation when it was shorter.
+    #[error("{0}")]
+    Conversation(LlmError),
     #[error(transparent)]
     Facts(#[from] FactsError),
     #[error(transparent)]
@@ -107,6 +110,7 @@ impl From<AgentError<SessionError>> for SessionError {
     fn from(error: AgentError<SessionError>) -> Self {
         match error {
             AgentError::Model(error) => Self::Model(error),
+            AgentError::Conversation(error) => Self::Conversation(error),
             AgentError::Worker(error) => error,
         }
     }
@@ -140,6 +144,7 @@ impl SessionError {
                 | WorkspaceError::NoSuchBranch { .. },
             )
             | Self::SandboxGone(_)
+            | Self::Conversation(_)
             | Self::NotASeparateBranch(_)
             | Self::BranchMoved
             | Self::NoResult(_) => Blame::Task,

@@ -117,6 +117,7 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::Freeze(_)
         | SessionError::BareRepo(_)
         | SessionError::SandboxGone(_)
+        | SessionError::Conversation(_)
         | SessionError::BranchMoved
         | SessionError::Panicked(_) => false,
     }
@@ -163,6 +164,15 @@ mod tests {
             panic!("not final");
         };
         assert!(reason.contains("model.base_url"), "{reason}");
+    }
+
+    #[test]
+    fn a_refused_conversation_is_tried_again() {
+        let error = LlmError::Refused {
+            status: 400,
+            body: "roles must alternate".into(),
+        };
+        assert!(is_retry(SessionError::Conversation(error)));
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use agentmine_domain::{Budget, Usage};
-use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall};
+use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::history::History;
+use crate::history::{History, INTERRUPTED};
 use crate::journal::{CallResult, Entry};
 use crate::prompt::Prompt;
 use crate::repeats::Repeats;
@@ -70,7 +70,6 @@ enum Answer {
 const EMPTY: &str =
     "Your reply was empty. Call a tool, or state that you are done and what you changed.";
 const CUT: &str = "Your reply was cut off at the output limit. Continue in smaller steps: one tool call at a time, with shorter text.";
-const INTERRUPTED: &str = "interrupted, outcome unknown: the worker was replaced while this call ran. Check the current state before you repeat the call.";
 
 impl<E> Execution<'_, E> {
     /// Runs until the model is done, a limit is reached, or the session has to end.
@@ -146,19 +145,26 @@ impl<E> Execution<'_, E> {
     async fn ask(&mut self) -> Result<Answer, AgentError<E>> {
         let begun = Instant::now();
         let specs = self.tools.specs();
-        let request = ModelRequest {
-            messages: self.history.messages(),
-            tools: &specs,
-        };
-        let answer = tokio::select! {
-            biased;
-            end = self.journal.interrupted() => return Err(AgentError::Worker(end)),
-            answer = self.model.reply(request, self.watch) => answer,
+        let answer = match self.request(&specs).await? {
+            Err(error) if is_refused_conversation(&error) => match self.history.simplified() {
+                Some(simplified) => {
+                    let note =
+                        format!("{error}\nThe conversation is sent again in a simpler form.");
+                    self.append(Entry::note(note), begun.elapsed()).await?;
+                    *self.history = simplified;
+                    self.request(&specs).await?
+                }
+                None => Err(error),
+            },
+            answer => answer,
         };
         let (reply, mut used) = match answer {
             Ok(answer) => answer,
             // The work so far is measured and reported, as with any other limit.
             Err(error @ LlmError::ContextTooLong(_)) => return Ok(Answer::Full(error.to_string())),
+            Err(error) if is_refused_conversation(&error) && self.history.has_reply() => {
+                return Err(AgentError::Conversation(error));
+            }
             Err(error) => return Err(AgentError::Model(error)),
         };
         used.model_calls = 1;
@@ -169,6 +175,22 @@ impl<E> Execution<'_, E> {
         };
         self.append(entry, begun.elapsed()).await?;
         Ok(Answer::Reply(reply))
+    }
+
+    /// Sends the conversation.
+    async fn request(
+        &self,
+        specs: &[ToolSpec],
+    ) -> Result<Result<(ModelReply, Usage), LlmError>, AgentError<E>> {
+        let request = ModelRequest {
+            messages: self.history.messages(),
+            tools: specs,
+        };
+        tokio::select! {
+            biased;
+            end = self.journal.interrupted() => Err(AgentError::Worker(end)),
+            answer = self.model.reply(request, self.watch) => Ok(answer),
+        }
     }
 
     /// One tool call. Its result is recorded before it is returned.
@@ -228,6 +250,20 @@ impl<E> Execution<'_, E> {
             self.answer(call, text, true, Duration::ZERO).await?;
         }
         Ok(())
+    }
+}
+
+/// Whether the API refuses the conversation itself, as by the statuses for a malformed request.
+fn is_refused_conversation(error: &LlmError) -> bool {
+    match error {
+        LlmError::Refused { status, .. } => matches!(status, 400 | 422),
+        LlmError::Unauthorized { .. }
+        | LlmError::NotFound { .. }
+        | LlmError::NotAnApi(_)
+        | LlmError::ContextTooLong(_)
+        | LlmError::Unavailable { .. }
+        | LlmError::Protocol(_)
+        | LlmError::Replay(_) => false,
     }
 }
 

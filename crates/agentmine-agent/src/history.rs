@@ -1,4 +1,7 @@
 //! The conversation: append-only, and rebuilt from the journal on resume.
+//!
+//! Guaranteed after a replay: each result answers a call of the reply before it, and only calls of the newest
+//! reply may be without a result. Model APIs refuse any other conversation.
 
 use agentmine_domain::Usage;
 use agentmine_llm::{Message, ModelReply, ToolCall};
@@ -19,8 +22,44 @@ impl History {
         for entry in entries {
             usage += entry.usage();
         }
-        let messages = entries.iter().filter_map(Entry::message).collect();
-        (Self { messages }, usage)
+        let mut history = Self::default();
+        for message in entries.iter().filter_map(Entry::message) {
+            history.add_fitting(message);
+        }
+        (history, usage)
+    }
+
+    /// Adds a message of a journal that may be damaged: a result without a call is left out, and a call
+    /// without a result is closed.
+    fn add_fitting(&mut self, message: Message) {
+        let open = self.open_calls();
+        match &message {
+            Message::Tool { call_id, .. } => {
+                if !open.iter().any(|call| call.id == *call_id) {
+                    return;
+                }
+            }
+            Message::System { .. } | Message::User { .. } | Message::Assistant(_) => {
+                self.messages.extend(open.iter().map(interrupted));
+            }
+        }
+        self.messages.push(message);
+    }
+
+    /// The same conversation for an API that refused it although it is in order: without messages that say
+    /// nothing, without two messages of one role in a row, and with another id for each call. `None` if there
+    /// is nothing to change, or no reply yet: then the API does not refuse the conversation, but the request.
+    #[must_use]
+    pub fn simplified(&self) -> Option<Self> {
+        if !self.has_reply() {
+            return None;
+        }
+        let mut simple = Simplified::default();
+        for message in &self.messages {
+            simple.add(message.clone());
+        }
+        let messages = simple.messages;
+        (messages != self.messages).then_some(Self { messages })
     }
 
     /// The messages, in order.
@@ -41,6 +80,13 @@ impl History {
             Some(Message::Assistant(reply)) => Some(reply),
             _ => None,
         }
+    }
+
+    /// Whether the model has replied yet.
+    #[must_use]
+    pub fn has_reply(&self) -> bool {
+        let is_reply = |message: &Message| matches!(message, Message::Assistant(_));
+        self.messages.iter().any(is_reply)
     }
 
     /// Calls of the newest reply without a result: they were interrupted.
@@ -69,5 +115,72 @@ impl History {
             .filter(|call| !answered.contains(&call.id.as_str()))
             .cloned()
             .collect()
+    }
+}
+
+/// What a call gets whose result was never recorded.
+pub(crate) const INTERRUPTED: &str = "interrupted, outcome unknown: the worker was replaced while this call ran. Check the current state before you repeat the call.";
+
+fn interrupted(call: &ToolCall) -> Message {
+    Message::Tool {
+        call_id: call.id.clone(),
+        name: call.name.clone(),
+        text: INTERRUPTED.to_owned(),
+        is_error: true,
+    }
+}
+
+/// A conversation that is being simplified.
+#[derive(Default)]
+struct Simplified {
+    messages: Vec<Message>,
+    /// Calls so far.
+    calls: usize,
+    /// The ids of the newest reply's calls: as they were, and as they are.
+    ids: Vec<(String, String)>,
+}
+
+impl Simplified {
+    fn add(&mut self, message: Message) {
+        match (self.messages.last_mut(), message) {
+            (Some(Message::User { text }), Message::User { text: more })
+            | (Some(Message::System { text }), Message::System { text: more }) => {
+                text.push_str("\n\n");
+                text.push_str(&more);
+            }
+            (_, Message::Assistant(reply)) => self.add_reply(reply),
+            (
+                _,
+                Message::Tool {
+                    call_id,
+                    name,
+                    text,
+                    is_error,
+                },
+            ) => {
+                let renamed = self.ids.iter().find(|(was, _)| *was == call_id);
+                self.messages.push(Message::Tool {
+                    call_id: renamed.map_or(call_id, |(_, is)| is.clone()),
+                    name,
+                    text,
+                    is_error,
+                });
+            }
+            (_, message) => self.messages.push(message),
+        }
+    }
+
+    fn add_reply(&mut self, mut reply: ModelReply) {
+        if reply.calls.is_empty() && reply.text.trim().is_empty() {
+            return;
+        }
+        self.ids.clear();
+        for call in &mut reply.calls {
+            self.calls += 1;
+            let id = format!("call_{}", self.calls);
+            self.ids
+                .push((std::mem::replace(&mut call.id, id.clone()), id));
+        }
+        self.messages.push(Message::Assistant(reply));
     }
 }

@@ -254,12 +254,38 @@ impl CallResult {
     }
 }
 
-/// Decodes a task's whole journal.
+/// Decodes a task's whole journal. A message that an old version recorded twice, after a commit whose outcome
+/// was unknown, is returned once.
 ///
 /// # Errors
 /// Returns an error for the first step that cannot be decoded.
 pub fn decode_all(steps: &[Step]) -> Result<Vec<Entry>, JournalError> {
-    steps.iter().map(Entry::decode).collect()
+    let mut newest: Option<&Step> = None;
+    let mut entries = Vec::with_capacity(steps.len());
+    for step in steps {
+        if newest.is_some_and(|newest| is_doubled(newest, step)) {
+            continue;
+        }
+        if is_message(step.kind) {
+            newest = Some(step);
+        }
+        entries.push(Entry::decode(step)?);
+    }
+    Ok(entries)
+}
+
+/// Whether a step repeats the message before it. No session does that on purpose: a reply, a result or a
+/// prompt of the same session is always followed by something else.
+fn is_doubled(newest: &Step, step: &Step) -> bool {
+    (newest.epoch, newest.kind) == (step.epoch, step.kind) && newest.payload == step.payload
+}
+
+/// Whether steps of this kind are messages of the conversation.
+fn is_message(kind: StepKind) -> bool {
+    match kind {
+        StepKind::Prompt | StepKind::ModelReply | StepKind::ToolResult => true,
+        StepKind::Phase | StepKind::Fact | StepKind::Note => false,
+    }
 }
 
 /// The newest recorded start.

@@ -64,6 +64,9 @@ pub enum AgentError<E> {
     /// The model call failed.
     #[error(transparent)]
     Model(LlmError),
+    /// The model API refuses the conversation, which it accepted when it was shorter, in a simpler form too.
+    #[error("{0}")]
+    Conversation(LlmError),
     /// A trait implementation of the worker failed, or the session was interrupted.
     #[error("{0}")]
     Worker(#[from] E),
