@@ -10,6 +10,7 @@
 mod architecture;
 mod embedded;
 mod everyday;
+mod failpoints;
 mod failures;
 mod fleet_mcp;
 mod gate;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use agentmine_domain::{TaskId, WorkerId};
 use agentmine_queue::Delivery;
 use agentmine_runtime::backoff::Backoff;
+use agentmine_runtime::failpoint::Guard;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::{Claim, StoreError};
 use uuid::Uuid;
@@ -137,6 +138,9 @@ async fn on_message(deps: &ConsumerDeps, worker: &WorkerId, delivery: Box<dyn De
 
 /// Claims a waiting row without a message.
 async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode) -> Next {
+    if Guard::SecondNet.is_off() {
+        return Next::Nothing;
+    }
     let older_than = match mode {
         ConsumerMode::Once => Duration::ZERO,
         ConsumerMode::Continuous => OLD,

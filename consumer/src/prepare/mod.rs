@@ -17,6 +17,7 @@ use agentmine_agent::{Project, Start};
 use agentmine_domain::Lease;
 use agentmine_gateway::{GatewayConfig, GitAccess, PushFence, Upstream};
 use agentmine_mcp::config::RepositoryFile;
+use agentmine_runtime::failpoint::around;
 use agentmine_sandbox::{SandboxError, SandboxRole, SandboxSpec};
 use agentmine_store::{Checkpoint, Store};
 use agentmine_trackers::{GitSource, Item};
@@ -175,7 +176,8 @@ async fn restore(
         .collect::<anyhow::Result<Vec<_>>>()
         .map_err(SessionError::Checkpoint)?;
     let total = bundles.iter().map(Vec::len).sum();
-    match workspace.sandbox.restore(bundles, &commit).await {
+    let restored = workspace.sandbox.restore(bundles, &commit);
+    match around("checkpoint.restore", restored).await {
         Ok(()) => {
             ctx.note(&format!("resumed with the files of step {seq}"))
                 .await?;

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use agentmine_domain::{Lease, Seq};
+use agentmine_runtime::failpoint::around;
 use agentmine_sandbox::{Sandbox, SandboxError};
 use agentmine_store::{Checkpoint, Store, StoreError};
 use tokio::sync::Mutex;
@@ -63,7 +64,8 @@ impl Checkpoints {
         if room == 0 {
             return Ok(None);
         }
-        let snapshot = match self.sandbox.snapshot(newest.commit.as_deref(), room).await {
+        let taken = self.sandbox.snapshot(newest.commit.as_deref(), room);
+        let snapshot = match around("checkpoint.snapshot", taken).await {
             Ok(snapshot) => snapshot,
             // The agent may have left the repository in any state; it continues without a checkpoint.
             Err(SandboxError::Failed(reason)) => {

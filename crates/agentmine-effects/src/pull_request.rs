@@ -1,6 +1,7 @@
 //! Opens and updates the pull request.
 
 use agentmine_domain::EffectKey;
+use agentmine_runtime::failpoint::Guard;
 use agentmine_store::EffectState;
 use agentmine_trackers::{NewPullRequest, PullRequest};
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,11 @@ impl Effects {
             EffectState::Fresh | EffectState::Unsure => None,
         };
         let item = &self.task.item;
-        let pull = match self.tracker.find_pull_request(item, &new.head).await? {
+        let found = match Guard::LookUp.is_off() {
+            false => self.tracker.find_pull_request(item, &new.head).await?,
+            true => None,
+        };
+        let pull = match found {
             Some(pull) => {
                 if pull.open && reported.as_deref() != Some(commit) {
                     self.tracker

@@ -1,6 +1,7 @@
 //! Why a queue did not do as asked, and whose fault that is.
 
 use agentmine_domain::Blame;
+use agentmine_runtime::failpoint::OutcomeUnknown;
 
 /// Why a queue did not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,12 @@ pub enum QueueError {
     /// The configuration, or a message of ours, cannot be.
     #[error("{0}")]
     Invalid(String),
+}
+
+impl From<OutcomeUnknown> for QueueError {
+    fn from(error: OutcomeUnknown) -> Self {
+        Self::Unavailable(error.to_string())
+    }
 }
 
 impl QueueError {

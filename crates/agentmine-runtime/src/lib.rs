@@ -7,6 +7,7 @@
 pub mod backoff;
 pub mod config;
 pub mod exit;
+pub mod failpoint;
 pub mod http;
 pub mod logging;
 pub mod metrics;

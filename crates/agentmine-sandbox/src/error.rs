@@ -1,6 +1,7 @@
 //! Errors of sandboxes.
 
 use agentmine_domain::Blame;
+use agentmine_runtime::failpoint::OutcomeUnknown;
 
 /// Why a sandbox did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,12 @@ pub enum SandboxError {
     /// The guest could not do it; the sandbox still runs.
     #[error("{0}")]
     Failed(String),
+}
+
+impl From<OutcomeUnknown> for SandboxError {
+    fn from(error: OutcomeUnknown) -> Self {
+        Self::Unavailable(error.to_string())
+    }
 }
 
 impl SandboxError {

@@ -10,6 +10,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use agentmine_domain::{Epoch, SandboxFate, TaskId};
+use agentmine_runtime::failpoint::around;
 use chrono::Utc;
 
 use crate::backend::{Backend, FoundSandbox};
@@ -44,7 +45,7 @@ where
         if !is_stale(&found, known, max_age) {
             continue;
         }
-        match backend.remove(&found).await {
+        match around("sandbox.remove_stale", backend.remove(&found)).await {
             Ok(()) => tracing::info!(sandbox.name = found.name, "removed a stale sandbox"),
             Err(error) => {
                 tracing::warn!(sandbox.name = found.name, %error, "a stale sandbox could not be removed");

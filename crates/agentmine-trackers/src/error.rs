@@ -1,6 +1,7 @@
 //! Why a tracker did not do as asked, and whose fault that is.
 
 use agentmine_domain::{Blame, TrackerKind};
+use agentmine_runtime::failpoint::OutcomeUnknown;
 use chrono::{DateTime, Utc};
 
 /// Why a tracker did not do as asked. Retries are over when a caller sees it.
@@ -74,6 +75,12 @@ fn after(until: Option<DateTime<Utc>>) -> String {
     until.map_or_else(String::new, |until| {
         format!(" (it asks to wait until {until})")
     })
+}
+
+impl From<OutcomeUnknown> for TrackerError {
+    fn from(error: OutcomeUnknown) -> Self {
+        Self::unavailable(TrackerKind::GitHub, error.to_string())
+    }
 }
 
 impl TrackerError {

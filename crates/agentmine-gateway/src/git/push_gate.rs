@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use agentmine_runtime::failpoint::{OutcomeUnknown, around};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -69,6 +70,12 @@ struct Attempt {
 struct Refusal {
     reason: String,
     report: Option<Bytes>,
+}
+
+impl From<OutcomeUnknown> for Refusal {
+    fn from(error: OutcomeUnknown) -> Self {
+        error.to_string().into()
+    }
 }
 
 impl From<String> for Refusal {
@@ -204,9 +211,12 @@ impl PushGate {
         }
         self.check_old(command, head, pinned).await?;
         let checked = quarantine::check(self.remote.clone(), spool, head, command).await?;
-        self.fence.check().await.map_err(|reason| {
-            Refusal::from(format!("this session may no longer push: {reason}"))
-        })?;
+        let fenced = async {
+            self.fence.check().await.map_err(|reason| {
+                Refusal::from(format!("this session may no longer push: {reason}"))
+            })
+        };
+        around("gateway.fence", fenced).await?;
         self.forward(spool, head, command, pinned, checked).await
     }
 
@@ -261,7 +271,8 @@ impl PushGate {
             tracing::warn!(%error, "a push cannot be read back");
             Refusal::from("the push could not be read back")
         })?;
-        let report = match self.remote.receive_pack(file, spool.length).await {
+        let sent = self.remote.receive_pack(file, spool.length);
+        let report = match around("gateway.push", sent).await {
             Ok(report) => report,
             Err(error) => {
                 if matches!(error, UpstreamError::Network(_)) {

@@ -1,5 +1,7 @@
 //! Why upstream did not do what was asked.
 
+use agentmine_runtime::failpoint::OutcomeUnknown;
+
 /// Why upstream did not do what was asked. The texts are shown to the user of git.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
@@ -9,4 +11,10 @@ pub(crate) enum UpstreamError {
     NotFound,
     #[error("{0}")]
     Network(String),
+}
+
+impl From<OutcomeUnknown> for UpstreamError {
+    fn from(error: OutcomeUnknown) -> Self {
+        Self::Network(error.to_string())
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agentmine_domain::{Priority, WakeUp};
+use agentmine_runtime::failpoint::around;
 use async_trait::async_trait;
 use lapin::Acker;
 use lapin::message::BasicGetMessage;
@@ -45,7 +46,7 @@ impl HeldMessage {
             let _one_at_a_time = connection.turn().await;
             let options = BasicGetOptions { no_ack: false };
             let get = connection.channel.basic_get(queue.into(), options);
-            let got = connection.answer("get", get).await?;
+            let got = around("queue.get", connection.answer("get", get)).await?;
             Ok(got.map(|message| Self::new(publisher, connection.clone(), message, class)))
         });
         match getting.await {
@@ -92,15 +93,18 @@ impl HeldMessage {
     async fn settle(mut self: Box<Self>) -> Result<(), QueueError> {
         self.settled = true;
         let ack = self.acker.ack(BasicAckOptions::default());
-        match tokio::time::timeout(ANSWER_LIMIT, ack).await {
-            Ok(Ok(true)) => {}
-            Ok(Ok(false)) => {
-                tracing::debug!("a message was acknowledged after its channel was closed")
+        let settling = async {
+            match tokio::time::timeout(ANSWER_LIMIT, ack).await {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => {
+                    tracing::debug!("a message was acknowledged after its channel was closed")
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "an acknowledgement was not sent"),
+                Err(_) => tracing::debug!("an acknowledgement was not sent in time"),
             }
-            Ok(Err(error)) => tracing::debug!(%error, "an acknowledgement was not sent"),
-            Err(_) => tracing::debug!("an acknowledgement was not sent in time"),
-        }
-        Ok(())
+            Ok(())
+        };
+        around("queue.ack", settling).await
     }
 }
 

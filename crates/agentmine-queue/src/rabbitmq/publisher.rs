@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agentmine_domain::{Priority, WakeUp};
+use agentmine_runtime::failpoint::{Guard, around};
 use lapin::options::BasicPublishOptions;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Confirmation};
@@ -30,6 +31,14 @@ impl Target<'_> {
             Self::Class(_) => "tasks",
             Self::Retry(..) => "retry",
             Self::Dead(_) => "dead",
+        }
+    }
+
+    fn boundary(&self) -> &'static str {
+        match self {
+            Self::Class(_) => "queue.publish",
+            Self::Retry(..) => "queue.retry_later",
+            Self::Dead(_) => "queue.dead_letter",
         }
     }
 }
@@ -90,25 +99,18 @@ impl Publisher {
         if let Some(id) = message_id {
             properties = properties.with_message_id(id);
         }
-        let outcome = match &target {
-            Target::Class(class) => {
-                let exchange = self.topology.tasks_exchange();
-                self.confirmed(&exchange, class.as_str(), body, properties)
-                    .await
-            }
-            Target::Retry(class, step) => {
-                let exchange = self.topology.retry(*step);
-                self.confirmed(&exchange, class.as_str(), body, properties)
-                    .await
-            }
+        let (exchange, key) = match &target {
+            Target::Class(class) => (self.topology.tasks_exchange(), class.as_str().to_owned()),
+            Target::Retry(class, step) => (self.topology.retry(*step), class.as_str().to_owned()),
             Target::Dead(reason) => {
                 let mut headers = FieldTable::default();
                 headers.insert(REASON.into(), AMQPValue::LongString(short(reason).into()));
-                let properties = properties.with_headers(headers);
-                self.confirmed("", &self.topology.dead(), body, properties)
-                    .await
+                properties = properties.with_headers(headers);
+                (String::new(), self.topology.dead())
             }
         };
+        let confirmed = self.confirmed(&exchange, &key, body, properties);
+        let outcome = around(target.boundary(), confirmed).await;
         let (target, outcome_name) = (target.as_str(), outcome_name(&outcome));
         metrics::counter!(
             "agentmine_messages_published_total", "target" => target, "outcome" => outcome_name
@@ -148,6 +150,9 @@ impl Publisher {
                     .channel
                     .basic_publish(exchange.into(), key.into(), options, body, properties)
                     .await?;
+                if Guard::Confirm.is_off() {
+                    return Ok(Confirmation::Ack(None));
+                }
                 sent.await
             })
             .await?;

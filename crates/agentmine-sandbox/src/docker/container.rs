@@ -1,5 +1,6 @@
 //! One running container.
 
+use agentmine_runtime::failpoint::around;
 use async_trait::async_trait;
 
 use super::engine::Engine;
@@ -44,6 +45,6 @@ impl Control for Container {
     }
 
     async fn remove(&self) -> Result<(), SandboxError> {
-        self.engine.remove(&self.id).await
+        around("sandbox.remove", self.engine.remove(&self.id)).await
     }
 }

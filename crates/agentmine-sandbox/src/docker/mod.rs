@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agentmine_runtime::config::{CommandExecutor, Docker};
+use agentmine_runtime::failpoint::around;
 use async_trait::async_trait;
 use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
 use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions};
@@ -148,8 +149,10 @@ impl Backend for DockerBackend {
         let began = Instant::now();
         let name = sandbox_name(spec);
         self.engine.remove(&name).await?;
-        let (id, image) = self.create_container(spec, &name).await?;
-        let tunnel = match self.start_container(&id, &image).await {
+        let created = self.create_container(spec, &name);
+        let (id, image) = around("sandbox.create", created).await?;
+        let started = self.start_container(&id, &image);
+        let tunnel = match around("sandbox.start", started).await {
             Ok(tunnel) => tunnel,
             Err(err) => {
                 if let Err(left) = self.engine.remove(&id).await {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use agentmine_runtime::failpoint::around;
 use async_trait::async_trait;
 use tokio::process::Child;
 
@@ -72,6 +73,8 @@ impl Control for LocalControl {
         if let Some(mut child) = child {
             let _ = child.kill().await;
         }
-        state::remove_instance(&self.state_dir, &self.name, &self.record.instance()).await
+        let instance = self.record.instance();
+        let removed = state::remove_instance(&self.state_dir, &self.name, &instance);
+        around("sandbox.remove", removed).await
     }
 }

@@ -25,6 +25,7 @@ use std::time::Instant;
 
 use agentmine_process::Process;
 use agentmine_runtime::config::CommandExecutor;
+use agentmine_runtime::failpoint::around;
 use async_trait::async_trait;
 use tokio::process::Child;
 use tokio::sync::OnceCell;
@@ -208,7 +209,8 @@ impl Backend for LocalBackend {
         let jail = self.jail().await?;
         let name = sandbox_name(spec);
         state::remove(&self.0.state_dir, &name).await?;
-        let (folder, mut record) = state::create(&self.0.state_dir, &name, spec)?;
+        let created = async { state::create(&self.0.state_dir, &name, spec) };
+        let (folder, mut record) = around("sandbox.create", created).await?;
         let limits = &self.0.setup.limits;
         let mut cgroups = self.cgroups().await.clone();
         match cgroups.make(&name, limits) {
@@ -217,7 +219,8 @@ impl Backend for LocalBackend {
         }
         // Whoever removes a jail that was never started must know its groups too.
         record.save(&folder)?;
-        let launched = self.launch(jail, &folder, &mut record, &cgroups).await;
+        let launching = self.launch(jail, &folder, &mut record, &cgroups);
+        let launched = around("sandbox.start", launching).await;
         let (child, tunnel) = match launched {
             Ok(launched) => launched,
             Err(err) => {

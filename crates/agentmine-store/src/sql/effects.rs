@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agentmine_domain::{EffectKey, Epoch, Lease, Task, TaskId};
+use agentmine_runtime::failpoint::Guard;
 use async_trait::async_trait;
 use serde_json::Value;
 
@@ -21,7 +22,9 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
         lease: Option<&Lease>,
         key: &EffectKey,
     ) -> Result<EffectState, StoreError> {
-        let epoch: Option<Epoch> = lease.map(|lease| lease.epoch);
+        let epoch: Option<Epoch> = lease
+            .filter(|_| !Guard::Fence.is_off())
+            .map(|lease| lease.epoch);
         self.run("effect_begin", || async {
             if lease.is_some_and(|lease| lease.task != task) {
                 let reason = "an effect of one task under another task's lease";

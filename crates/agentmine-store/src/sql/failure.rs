@@ -6,6 +6,7 @@
 //! repeated.
 
 use agentmine_domain::{ParseIdError, TaskId, UnknownName};
+use agentmine_runtime::failpoint::OutcomeUnknown;
 
 use crate::StoreError;
 
@@ -22,6 +23,12 @@ pub(crate) enum Failure {
 impl From<sqlx::Error> for Failure {
     fn from(error: sqlx::Error) -> Self {
         Self::Database(error)
+    }
+}
+
+impl From<OutcomeUnknown> for Failure {
+    fn from(error: OutcomeUnknown) -> Self {
+        Self::Database(std::io::Error::other(error).into())
     }
 }
 

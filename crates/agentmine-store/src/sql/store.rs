@@ -5,6 +5,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use agentmine_domain::Lease;
+use agentmine_runtime::failpoint::around_operation;
 use async_trait::async_trait;
 use sqlx::Pool;
 
@@ -124,7 +125,8 @@ impl<D: Dialect> SqlStore<D> {
     {
         let mut attempts = 1;
         loop {
-            let outcome = tokio::time::timeout(limit, attempt()).await;
+            let attempted = around_operation("store.", operation, attempt());
+            let outcome = tokio::time::timeout(limit, attempted).await;
             match outcome.unwrap_or(Err(Failure::TimedOut)) {
                 Err(failure) if attempts < ATTEMPTS && failure.is_passing() => {
                     metrics::counter!("agentmine_store_retries_total", "operation" => operation)

@@ -1,6 +1,7 @@
 //! Comments, and the one comment of ours that carries a marker.
 
 use agentmine_domain::{ItemKind, ItemRef};
+use agentmine_runtime::failpoint::{Guard, around};
 use http::{Method, StatusCode};
 use serde_json::json;
 
@@ -45,6 +46,7 @@ impl Api {
             let known = self.comments_within(item, &attempts).await?;
             let mine = known
                 .into_iter()
+                .filter(|_| !Guard::LookUp.is_off())
                 .find(|comment| comment.ours && marker.is_in(&comment.body));
             let written = match mine {
                 Some(comment) if comment.body == text => return Ok(comment.id),
@@ -96,7 +98,8 @@ impl Api {
         let url = self.repo_url(&item.repo_path, &["issues", "comments", &id])?;
         let body = json!({ "body": text });
         let call = Call::new(Method::PATCH, url).json(&body);
-        let reply = self.client.send_within(&call, attempts).await?;
+        let sent = self.client.send_within(&call, attempts);
+        let reply = around("tracker.comment_edit", sent).await?;
         if reply.status == StatusCode::NOT_FOUND {
             let detail = format!("comment {id} on {item} was deleted while it was edited");
             return Ok(Written::Look(Fault::new(detail)));
@@ -114,7 +117,8 @@ impl Api {
         let url = self.item_url(item, &["comments"])?;
         let body = json!({ "body": text });
         let call = Call::new(Method::POST, url).json(&body);
-        let reply = match self.client.send_once(&call, attempts).await? {
+        let sent = self.client.send_once(&call, attempts);
+        let reply = match around("tracker.comment_create", sent).await? {
             Sent::Reply(reply) => reply.ok(&item.to_string())?,
             Sent::Unknown(fault) => return Ok(Written::Look(fault)),
         };

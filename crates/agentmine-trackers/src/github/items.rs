@@ -1,6 +1,7 @@
 //! Issues and pull requests as they are now, and their labels.
 
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
+use agentmine_runtime::failpoint::around;
 use http::{Method, StatusCode};
 use serde_json::json;
 
@@ -64,12 +65,13 @@ impl Api {
             let url = self.item_url(item, &["labels"])?;
             let body = json!({ "labels": add });
             let call = Call::new(Method::POST, url).json(&body);
-            let reply = self.client.send(&call).await?;
+            let reply = around("tracker.label_add", self.client.send(&call)).await?;
             reply.ok(&item.to_string())?;
         }
         for label in remove {
             let url = self.item_url(item, &["labels", label])?;
-            let reply = self.client.send(&Call::new(Method::DELETE, url)).await?;
+            let call = Call::new(Method::DELETE, url);
+            let reply = around("tracker.label_remove", self.client.send(&call)).await?;
             if reply.status != StatusCode::NOT_FOUND {
                 reply.ok(&item.to_string())?;
             }

@@ -1,6 +1,7 @@
 //! Pull requests: found by their source branch, opened once.
 
 use agentmine_domain::ItemRef;
+use agentmine_runtime::failpoint::around;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -88,7 +89,8 @@ impl Api {
         let url = self.repo_url(&item.repo_path, &["pulls", &number.to_string()])?;
         let body = text(new);
         let call = Call::new(Method::PATCH, url).json(&body);
-        let reply = self.client.send(&call).await?;
+        let sent = self.client.send(&call);
+        let reply = around("tracker.pull_request_update", sent).await?;
         let what = format!("pull request {number} of {}", item.repo_path);
         reply.ok(&what).map(drop)
     }
@@ -106,7 +108,8 @@ impl Api {
         body["base"] = Value::from(new.base.as_str());
         body["draft"] = Value::from(draft);
         let call = Call::new(Method::POST, url).json(&body);
-        let reply = match self.client.send_once(&call, attempts).await? {
+        let sent = self.client.send_once(&call, attempts);
+        let reply = match around("tracker.pull_request_create", sent).await? {
             Sent::Reply(reply) => reply,
             Sent::Unknown(fault) => return Ok(Opened::Look(fault)),
         };

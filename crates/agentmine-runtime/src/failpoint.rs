@@ -1,0 +1,185 @@
+//! Failpoints: the boundaries at which a process may die, for the chaos suite.
+//!
+//! Every commit, publish, acknowledgement, push, POST, checkpoint and removal runs inside [`around`], under a
+//! name of [`BOUNDARIES`]. In a build with debug assertions the environment chooses what happens just before or
+//! just after it: the process kills itself, stops itself, or the caller is told that the outcome is unknown. In
+//! a release build [`around`] is its argument, and nothing reads the environment.
+//!
+//! `AGENTMINE_FAILPOINTS` is a list of `NAME.EDGE=ACTION`, separated by commas, for example
+//! `store.claim.after=kill@2,gateway.push.before=stop`. The edge is `before` or `after`; the action is `kill`
+//! (SIGKILL), `stop` (SIGSTOP; somebody else has to continue the process) or `unknown` (an error; after the
+//! boundary, the work was done). `@N` acts at the N-th time (default 1), `*N` at N times in a row, and `!` only
+//! once for all processes that share `AGENTMINE_FAILPOINTS_DIR`, where what happened is recorded.
+//!
+//! [`Guard`] names protections that a test may switch off, to see that the suite notices.
+
+#[cfg(debug_assertions)]
+mod plan;
+
+/// The outcome of something that a failpoint interrupted.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the outcome of {0} is unknown (failpoint)")]
+pub struct OutcomeUnknown(pub &'static str);
+
+/// Every boundary. Each has two failpoints: `NAME.before` and `NAME.after`.
+pub const BOUNDARIES: &[&str] = &[
+    // DESIGN.md §5: the row, the outbox, the queue, the lease.
+    "store.enqueue",
+    "store.answer_request",
+    "store.relay_outbox",
+    "store.claim",
+    "store.heartbeat",
+    "store.set_phase",
+    "store.end_lease",
+    "store.sweep",
+    "store.fail_queued",
+    "store.request_stop",
+    "store.request_pause",
+    "store.hasten",
+    "store.resume",
+    // Before the commit of a transaction its locks are held.
+    "store.commit",
+    "queue.publish",
+    "queue.retry_later",
+    "queue.dead_letter",
+    "queue.get",
+    "queue.ack",
+    // §6: effects, and the writes themselves.
+    "store.effect_begin",
+    "store.effect_done",
+    "tracker.label_add",
+    "tracker.label_remove",
+    "tracker.comment_create",
+    "tracker.comment_edit",
+    "tracker.pull_request_create",
+    "tracker.pull_request_update",
+    "gateway.fence",
+    "gateway.push",
+    // §7: the journal and the files.
+    "store.append_step",
+    "store.record_usage",
+    "store.save_checkpoint",
+    "checkpoint.snapshot",
+    "checkpoint.restore",
+    // §8: sandboxes.
+    "sandbox.create",
+    "sandbox.start",
+    "sandbox.remove",
+    "sandbox.remove_stale",
+];
+
+/// A protection that [`Guard::is_off`] may report as switched off, by `AGENTMINE_GUARDS_OFF`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// Writes under a lease compare its epoch with the row's.
+    Fence,
+    /// An effect whose intent is recorded is looked for on the tracker before it is acted.
+    LookUp,
+    /// A publish waits for the broker's confirm, and looks for a return.
+    Confirm,
+    /// A wake-up is marked as sent only after it was published.
+    Outbox,
+    /// After an absence of the database, expired leases are left to their holders for a while.
+    Grace,
+    /// Rows without a recent wake-up are polled, and woken again. It covers for the outbox and the confirm.
+    SecondNet,
+}
+
+impl Guard {
+    /// All guards.
+    pub const ALL: [Self; 6] = [
+        Self::Fence,
+        Self::LookUp,
+        Self::Confirm,
+        Self::Outbox,
+        Self::Grace,
+        Self::SecondNet,
+    ];
+
+    /// The name in `AGENTMINE_GUARDS_OFF`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fence => "fence",
+            Self::LookUp => "look-up",
+            Self::Confirm => "confirm",
+            Self::Outbox => "outbox",
+            Self::Grace => "grace",
+            Self::SecondNet => "second-net",
+        }
+    }
+
+    /// Whether a test has switched it off. Never in a release build.
+    #[must_use]
+    pub fn is_off(self) -> bool {
+        #[cfg(debug_assertions)]
+        return plan::guards_off().contains(&self);
+        #[cfg(not(debug_assertions))]
+        false
+    }
+}
+
+/// Runs `work` between the two failpoints of `boundary`, a name of [`BOUNDARIES`].
+///
+/// # Errors
+/// Returns the errors of `work`, and in a test [`OutcomeUnknown`] as an error of the same type.
+#[cfg(not(debug_assertions))]
+pub fn around<T, E: From<OutcomeUnknown>, F: Future<Output = Result<T, E>>>(
+    _boundary: &'static str,
+    work: F,
+) -> F {
+    work
+}
+
+/// Runs `work` between the two failpoints of `boundary`, a name of [`BOUNDARIES`].
+///
+/// # Errors
+/// Returns the errors of `work`, and in a test [`OutcomeUnknown`] as an error of the same type.
+///
+/// # Panics
+/// If the name is not in the table.
+#[cfg(debug_assertions)]
+pub fn around<T, E: From<OutcomeUnknown>, F: Future<Output = Result<T, E>>>(
+    boundary: &'static str,
+    work: F,
+) -> std::pin::Pin<Box<impl Future<Output = Result<T, E>> + use<T, E, F>>> {
+    let is_known = BOUNDARIES.contains(&boundary);
+    assert!(is_known, "{boundary} is missing in failpoint::BOUNDARIES");
+    // Boxed, since it would otherwise hold the work twice.
+    Box::pin(async move {
+        plan::reach(boundary, plan::Edge::Before)?;
+        let done = work.await?;
+        plan::reach(boundary, plan::Edge::After)?;
+        Ok(done)
+    })
+}
+
+/// The same for an operation of a group, if `GROUP.OPERATION` is a boundary; otherwise only `work`.
+///
+/// # Errors
+/// As [`around`].
+#[cfg(debug_assertions)]
+pub async fn around_operation<T, E: From<OutcomeUnknown>>(
+    group: &str,
+    operation: &str,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let is_it = |name: &&&str| name.strip_prefix(group) == Some(operation);
+    match BOUNDARIES.iter().find(is_it) {
+        Some(boundary) => around(boundary, work).await,
+        None => work.await,
+    }
+}
+
+/// The same for an operation of a group, if `GROUP.OPERATION` is a boundary; otherwise only `work`.
+///
+/// # Errors
+/// As [`around`].
+#[cfg(not(debug_assertions))]
+pub fn around_operation<T, E: From<OutcomeUnknown>, F: Future<Output = Result<T, E>>>(
+    _group: &str,
+    _operation: &str,
+    work: F,
+) -> F {
+    work
+}

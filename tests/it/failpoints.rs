@@ -1,0 +1,101 @@
+//! The table of failpoints and the source agree.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use agentmine_runtime::failpoint::BOUNDARIES;
+use regex::Regex;
+
+/// Operations of the store that write nothing.
+const READS: &[&str] = &[
+    "check",
+    "checkpoints",
+    "claimable",
+    "counts",
+    "healthy",
+    "sandbox_fate",
+    "session",
+    "sessions",
+    "steps",
+    "task",
+    "task_by_number",
+    "tasks",
+    "unreported",
+    // Of the store's own tests.
+    "test",
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The text of the programs, without that of the table itself.
+fn programs() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut found = Vec::new();
+    for folder in ["crates", "consumer/src", "producer/src"] {
+        sources(&root.join(folder), &mut found);
+    }
+    found.retain(|path| !path.to_string_lossy().contains("/failpoint"));
+    let text = |path: PathBuf| (path.clone(), std::fs::read_to_string(path).unwrap());
+    found.into_iter().map(text).collect()
+}
+
+/// The names of the store's operations.
+fn operations(programs: &[(PathBuf, String)]) -> BTreeSet<String> {
+    let call = r#"\.(?:run|execute_held|execute|select::<[^>]*>|run_within)\(\s*(?:lease,\s*|RELAY_LIMIT,\s*)?"([a-z_]+)""#;
+    let call = Regex::new(call).unwrap();
+    let store = programs
+        .iter()
+        .filter(|(path, _)| path.to_string_lossy().contains("agentmine-store/src/sql"));
+    store
+        .flat_map(|(_, text)| call.captures_iter(text).map(|found| found[1].to_owned()))
+        .collect()
+}
+
+#[test]
+fn every_boundary_of_the_table_is_in_the_programs() {
+    let programs = programs();
+    let operations = operations(&programs);
+    for boundary in BOUNDARIES {
+        let quoted = format!("\"{boundary}\"");
+        let is_operation = boundary
+            .strip_prefix("store.")
+            .is_some_and(|it| operations.contains(it));
+        let is_named = programs.iter().any(|(_, text)| text.contains(&quoted));
+        assert!(is_operation || is_named, "nothing passes {boundary}");
+    }
+}
+
+#[test]
+fn every_boundary_of_the_programs_is_in_the_table() {
+    let programs = programs();
+    let named = Regex::new(r#"\baround\(\s*"([^"]+)""#).unwrap();
+    for (path, text) in &programs {
+        for name in named.captures_iter(text) {
+            assert!(
+                BOUNDARIES.contains(&&name[1]),
+                "{}: {}",
+                path.display(),
+                &name[1]
+            );
+        }
+    }
+    let operations = operations(&programs);
+    assert!(operations.len() > 20, "{operations:?}");
+    for operation in operations {
+        let is_boundary = BOUNDARIES.contains(&format!("store.{operation}").as_str());
+        let is_read = READS.contains(&operation.as_str());
+        assert!(
+            is_boundary != is_read,
+            "store.{operation} is neither a boundary nor a read, or both"
+        );
+    }
+}
