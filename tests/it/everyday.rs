@@ -151,6 +151,12 @@ macro_rules! everyday {
 }
 
 everyday! {
+    workspace_of_npm_in_docker: in_docker(projects::NPM_WORKSPACE),
+    workspace_of_pnpm_in_docker: in_docker(projects::PNPM_WORKSPACE),
+    workspace_of_uv_in_docker: in_docker(projects::UV_WORKSPACE),
+    workspace_of_go_in_docker: with_mirror(projects::GO_WORK),
+    workspace_of_cargo_in_docker: in_docker(projects::CARGO_WORKSPACE),
+    modules_of_maven_in_docker: in_docker(projects::MAVEN_MODULES),
     python_with_requirements_in_docker: in_docker(projects::PIP),
     python_with_requirements_in_the_jail: in_jail(projects::PIP),
     python_with_pyproject_in_docker: with_mirror(projects::PYPROJECT),
@@ -310,19 +316,41 @@ async fn a_failed_set_up_does_not_make_a_result_with_green_checks_partial() {
     let (rig, body, transcript) = changed(&[settings], adds_a_note(), |_| ()).await;
     assert!(!rig.forge.pulls(DEMO)[0].draft, "{body}");
     assert!(
-        body.contains("| set-up: `echo 'no such mirror' >&2; exit 9` | 9 |"),
+        body.contains("| set-up: `echo 'no such mirror' >&2; exit 9` | 9, as on the base commit |"),
         "{body}"
     );
     assert!(transcript.contains("set-up failed"), "{transcript}");
 }
 
 #[tokio::test]
+async fn a_set_up_that_the_change_breaks_is_work_to_do_where_no_check_passed() {
+    let settings = (
+        ".agentmine/config.yaml",
+        "setup: [\"test ! -e note.txt || { echo 'the note is in the way'; exit 9; }\"]\n",
+    );
+    let (rig, body, transcript) = changed(&[settings], adds_a_note(), |_| ()).await;
+    assert!(rig.forge.pulls(DEMO)[0].draft, "{body}");
+    assert!(body.contains("` | 9 |"), "{body}");
+    assert!(
+        transcript.contains("the note is in the way"),
+        "{transcript}"
+    );
+}
+
+#[tokio::test]
 async fn what_the_set_up_leaves_is_not_part_of_the_change() {
     let settings = (
         ".agentmine/config.yaml",
-        "setup: [\"echo built > 'odd [name] 1'; mkdir -p out && echo o > out/o; echo changed >> greet.sh\"]\nchecks: [\"test -e note.txt\"]\n",
+        "setup: [\"echo built > 'odd [name] 1'; mkdir -p out many && echo o > out/o; cd many; i=0; while [ $i -lt 600 ]; do echo > $i; i=$((i+1)); done; cd ..; echo changed >> greet.sh\"]\nchecks: [\"test -e note.txt\"]\n",
     );
-    let (rig, _, transcript) = changed(&[settings], adds_a_note(), |_| ()).await;
+    let scenario = Scenario::new("adds a note").replies([
+        edit_create("note.txt", "a note\n"),
+        // Beside what the set-up left.
+        edit_create("out/result.txt", "a result\n"),
+        commit_and_push("Add a note"),
+        say("I added the note."),
+    ]);
+    let (rig, _, transcript) = changed(&[settings], scenario, |_| ()).await;
     let head = &rig.forge.pulls(DEMO)[0].head;
     assert_eq!(
         rig.forge.file_at(DEMO, head, "note.txt").unwrap(),
@@ -334,6 +362,15 @@ async fn what_the_set_up_leaves_is_not_part_of_the_change() {
         "{transcript}"
     );
     assert_eq!(rig.forge.file_at(DEMO, head, "out/o"), None);
+    assert_eq!(
+        rig.forge.file_at(DEMO, head, "out/result.txt").unwrap(),
+        "a result\n"
+    );
+    assert_eq!(rig.forge.file_at(DEMO, head, "many/1"), None);
+    assert!(
+        transcript.contains("`many/` (more than 500 files) is left out of commits"),
+        "{transcript}"
+    );
     assert_eq!(
         rig.forge.file_at(DEMO, head, "greet.sh"),
         rig.forge.file_at(DEMO, "main", "greet.sh")

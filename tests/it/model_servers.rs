@@ -156,6 +156,38 @@ async fn a_web_page_at_the_address_of_the_model_is_reported_at_once() {
 }
 
 #[tokio::test]
+async fn a_maintenance_page_in_place_of_the_model_api_ends_no_running_task() {
+    let scenario = Scenario::new("maintained").replies([
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        commit_and_push("Greet the person named"),
+        say("Done."),
+    ]);
+    // More pages than one session has patience for.
+    let scenario = scenario.fault_at(2, web_page(), 8);
+    let mut rig = Rig::local(scenario).await;
+    rig.config["model"]["retry_seconds"] = 2.into();
+    rig.config["model"]["max_tries"] = 2.into();
+    one_issue(&rig).await;
+    let consumer = rig.spawn("consumer", &[]);
+    let task = rig.wait_ended(1).await.remove(0);
+    assert_eq!(
+        (task.state, task.attempt),
+        (TaskState::Ended(EndState::Done), 1),
+        "{:?}",
+        task.reason
+    );
+    let sessions = rig.sessions().await;
+    assert!(sessions.len() > 1, "{sessions:#?}");
+    let reason = sessions.last().unwrap().reason.clone().unwrap_or_default();
+    assert!(
+        reason.contains("a web page titled \"Open WebUI\" instead of a reply"),
+        "{reason}"
+    );
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+}
+
+#[tokio::test]
 async fn an_overflow_ends_with_what_was_done_measured_and_names_the_sizes() {
     let (_, fault) = overflows().swap_remove(3);
     let scenario = Scenario::new("overflows").replies([

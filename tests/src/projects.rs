@@ -117,6 +117,7 @@ const JS_TEST: &str = "const test = require('node:test');\nconst assert = requir
 const JS_FIX: (&str, &str, &str) = ("greet.js", "}, !`", "}, ${name}!`");
 const JS_PACKAGE: &str = "{\n  \"name\": \"demo\",\n  \"version\": \"1.0.0\",\n  \"private\": true,\n  \"scripts\": { \"test\": \"node --test tests/\" },\n  \"dependencies\": { \"greetings\": \"1.0.0\" }\n}\n";
 const JS_LOCK: &str = "{\n  \"name\": \"demo\",\n  \"version\": \"1.0.0\",\n  \"lockfileVersion\": 3,\n  \"requires\": true,\n  \"packages\": {\n    \"\": {\n      \"name\": \"demo\",\n      \"version\": \"1.0.0\",\n      \"dependencies\": { \"greetings\": \"1.0.0\" }\n    },\n    \"node_modules/greetings\": {\n      \"version\": \"1.0.0\",\n      \"resolved\": \"{URL}/greetings/-/greetings-1.0.0.tgz\",\n      \"integrity\": \"{NPM_INTEGRITY}\"\n    }\n  }\n}\n";
+const JS_MEMBER: &str = "{\n  \"name\": \"app\",\n  \"version\": \"1.0.0\",\n  \"scripts\": { \"test\": \"node --test tests/\" },\n  \"dependencies\": { \"greetings\": \"1.0.0\" }\n}\n";
 const JS_IGNORE: &str = "node_modules/\n.pnpm-store/\n";
 
 /// Python with requirements and pytest.
@@ -309,6 +310,13 @@ pub const GO_WORKSPACE: Everyday = Everyday {
     requests: "",
 };
 
+const CARGO_MIRROR: &str = "[source.crates-io]\nreplace-with = \"mirror\"\n\n[source.mirror]\nregistry = \"sparse+{URL}/cargo/\"\n";
+const RUST_CODE: &str = "pub fn greet(_name: &str) -> String {\n    format!(\"{}, !\", greetings::hello())\n}\n\n#[test]\nfn greets_by_name() {\n    assert_eq!(greet(\"Ada\"), \"Hello, Ada!\");\n}\n";
+const RUST_FIX: (&str, &str) = (
+    "_name: &str) -> String {\n    format!(\"{}, !\", greetings::hello())",
+    "name: &str) -> String {\n    format!(\"{}, {name}!\", greetings::hello())",
+);
+
 /// A Rust crate with its lock file.
 pub const CARGO: Everyday = Everyday {
     name: "cargo",
@@ -321,21 +329,11 @@ pub const CARGO: Everyday = Everyday {
             "Cargo.lock",
             "version = 3\n\n[[package]]\nname = \"demo\"\nversion = \"1.0.0\"\ndependencies = [\n \"greetings\",\n]\n\n[[package]]\nname = \"greetings\"\nversion = \"1.0.0\"\nsource = \"registry+https://github.com/rust-lang/crates.io-index\"\nchecksum = \"{CRATE_SHA256}\"\n",
         ),
-        (
-            ".cargo/config.toml",
-            "[source.crates-io]\nreplace-with = \"mirror\"\n\n[source.mirror]\nregistry = \"sparse+{URL}/cargo/\"\n",
-        ),
-        (
-            "src/lib.rs",
-            "pub fn greet(_name: &str) -> String {\n    format!(\"{}, !\", greetings::hello())\n}\n\n#[test]\nfn greets_by_name() {\n    assert_eq!(greet(\"Ada\"), \"Hello, Ada!\");\n}\n",
-        ),
+        (".cargo/config.toml", CARGO_MIRROR),
+        ("src/lib.rs", RUST_CODE),
         (".gitignore", "target/\n"),
     ],
-    fix: (
-        "src/lib.rs",
-        "_name: &str) -> String {\n    format!(\"{}, !\", greetings::hello())",
-        "name: &str) -> String {\n    format!(\"{}, {name}!\", greetings::hello())",
-    ),
+    fix: ("src/lib.rs", RUST_FIX.0, RUST_FIX.1),
     check: "cargo test",
     requests: "/crates/greetings",
 };
@@ -423,6 +421,190 @@ pub const GRADLE: Everyday = Everyday {
     ],
     fix: JAVA_FIX,
     check: "gradle -q --no-daemon test",
+    requests: "/maven/com/example/greetings",
+};
+
+/// A workspace of npm: the root installs and tests its member.
+pub const NPM_WORKSPACE: Everyday = Everyday {
+    name: "npm-workspace",
+    files: &[
+        (
+            "package.json",
+            "{\n  \"name\": \"demo\",\n  \"private\": true,\n  \"workspaces\": [\"packages/*\"]\n}\n",
+        ),
+        (
+            "package-lock.json",
+            "{\n  \"name\": \"demo\",\n  \"lockfileVersion\": 3,\n  \"requires\": true,\n  \"packages\": {\n    \"\": { \"name\": \"demo\", \"workspaces\": [\"packages/*\"] },\n    \
+             \"node_modules/app\": { \"resolved\": \"packages/app\", \"link\": true },\n    \
+             \"node_modules/greetings\": {\n      \"version\": \"1.0.0\",\n      \"resolved\": \"{URL}/greetings/-/greetings-1.0.0.tgz\",\n      \"integrity\": \"{NPM_INTEGRITY}\"\n    },\n    \
+             \"packages/app\": { \"version\": \"1.0.0\", \"dependencies\": { \"greetings\": \"1.0.0\" } }\n  }\n}\n",
+        ),
+        (".npmrc", "registry={URL}/\n"),
+        ("packages/app/package.json", JS_MEMBER),
+        ("packages/app/greet.js", JS_CODE),
+        ("packages/app/tests/greet.test.js", JS_TEST),
+        (".gitignore", JS_IGNORE),
+    ],
+    fix: ("packages/app/greet.js", JS_FIX.1, JS_FIX.2),
+    check: "npm test --silent --workspaces --if-present",
+    requests: "/greetings/-/",
+};
+
+/// A workspace of pnpm.
+pub const PNPM_WORKSPACE: Everyday = Everyday {
+    name: "pnpm-workspace",
+    files: &[
+        (
+            "package.json",
+            "{ \"name\": \"demo\", \"private\": true }\n",
+        ),
+        ("pnpm-workspace.yaml", "packages:\n  - packages/*\n"),
+        (
+            "pnpm-lock.yaml",
+            "lockfileVersion: '9.0'\n\nsettings:\n  autoInstallPeers: true\n  excludeLinksFromLockfile: false\n\nimporters:\n\n  .: {}\n\n  packages/app:\n    dependencies:\n      greetings:\n        specifier: 1.0.0\n        version: 1.0.0\n\n\
+             packages:\n\n  greetings@1.0.0:\n    resolution: {integrity: {NPM_INTEGRITY}}\n\nsnapshots:\n\n  greetings@1.0.0: {}\n",
+        ),
+        (".npmrc", "registry={URL}/\n"),
+        ("packages/app/package.json", JS_MEMBER),
+        ("packages/app/greet.js", JS_CODE),
+        ("packages/app/tests/greet.test.js", JS_TEST),
+        (".gitignore", JS_IGNORE),
+    ],
+    fix: ("packages/app/greet.js", JS_FIX.1, JS_FIX.2),
+    check: "pnpm --recursive test",
+    requests: "/greetings/-/",
+};
+
+/// A workspace of uv: the dependency is a member's.
+pub const UV_WORKSPACE: Everyday = Everyday {
+    name: "uv-workspace",
+    files: &[
+        (
+            "pyproject.toml",
+            "[project]\nname = \"demo\"\nversion = \"1.0\"\nrequires-python = \">=3.10\"\n\n[tool.uv.workspace]\nmembers = [\"packages/*\"]\n\n[[tool.uv.index]]\nurl = \"{URL}/simple\"\ndefault = true\n",
+        ),
+        (
+            "packages/app/pyproject.toml",
+            "[project]\nname = \"app\"\nversion = \"1.0\"\nrequires-python = \">=3.10\"\ndependencies = [\"greetings\"]\n",
+        ),
+        (
+            "uv.lock",
+            "version = 1\nrevision = 3\nrequires-python = \">=3.10\"\n\n[manifest]\nmembers = [\n    \"app\",\n    \"demo\",\n]\n\n[[package]]\nname = \"app\"\nversion = \"1.0\"\nsource = { virtual = \"packages/app\" }\ndependencies = [\n    { name = \"greetings\" },\n]\n\n\
+             [package.metadata]\nrequires-dist = [{ name = \"greetings\" }]\n\n[[package]]\nname = \"demo\"\nversion = \"1.0\"\nsource = { virtual = \".\" }\n\n[[package]]\nname = \"greetings\"\nversion = \"1.0\"\nsource = { registry = \"{URL}/simple\" }\nwheels = [\n    { url = \"{URL}/files/greetings-1.0-py3-none-any.whl\", hash = \"sha256:{WHEEL_SHA256}\" },\n]\n",
+        ),
+        ("packages/app/greet.py", PY_CODE),
+        (
+            "test.sh",
+            "PYTHONPATH=packages/app uv run --no-sync python -c \"import greet; assert greet.greet('Ada') == 'Hello, Ada!'\"\n",
+        ),
+        (".gitignore", PY_IGNORE),
+    ],
+    fix: ("packages/app/greet.py", PY_FIX.1, PY_FIX.2),
+    check: "sh ./test.sh",
+    requests: "/files/greetings",
+};
+
+/// A workspace of Go: two modules, one of them with a dependency.
+pub const GO_WORK: Everyday = Everyday {
+    name: "go-work",
+    files: &[
+        ("go.work", "go 1.18\n\nuse (\n\t./app\n\t./marks\n)\n"),
+        (
+            "app/go.mod",
+            "module example.com/demo\n\ngo 1.18\n\nrequire example.com/greetings v1.0.0\n",
+        ),
+        (
+            "app/go.sum",
+            "example.com/greetings v1.0.0 {GO_ZIP}\nexample.com/greetings v1.0.0/go.mod {GO_MOD}\n",
+        ),
+        (
+            "app/greet.go",
+            "package demo\n\nimport (\n\t\"example.com/greetings\"\n\t\"example.com/marks\"\n)\n\n// Greet greets by name.\nfunc Greet(name string) string {\n\treturn greetings.Hello() + \", \" + marks.End\n}\n",
+        ),
+        ("app/greet_test.go", GO_TEST),
+        ("marks/go.mod", "module example.com/marks\n\ngo 1.18\n"),
+        (
+            "marks/marks.go",
+            "package marks\n\n// End ends a greeting.\nconst End = \"!\"\n",
+        ),
+    ],
+    fix: ("app/greet.go", "\", \" + marks", "\", \" + name + marks"),
+    check: "cd app && go test ./...",
+    requests: "/go/example.com/greetings",
+};
+
+/// A workspace of cargo.
+pub const CARGO_WORKSPACE: Everyday = Everyday {
+    name: "cargo-workspace",
+    files: &[
+        (
+            "Cargo.toml",
+            "[workspace]\nresolver = \"2\"\nmembers = [\"crates/*\"]\n",
+        ),
+        (
+            "crates/app/Cargo.toml",
+            "[package]\nname = \"app\"\nversion = \"1.0.0\"\nedition = \"2021\"\n\n[dependencies]\ngreetings = \"1.0.0\"\n",
+        ),
+        (
+            "Cargo.lock",
+            "version = 3\n\n[[package]]\nname = \"app\"\nversion = \"1.0.0\"\ndependencies = [\n \"greetings\",\n]\n\n[[package]]\nname = \"greetings\"\nversion = \"1.0.0\"\nsource = \"registry+https://github.com/rust-lang/crates.io-index\"\nchecksum = \"{CRATE_SHA256}\"\n",
+        ),
+        (".cargo/config.toml", CARGO_MIRROR),
+        ("crates/app/src/lib.rs", RUST_CODE),
+        (".gitignore", "target/\n"),
+    ],
+    fix: ("crates/app/src/lib.rs", RUST_FIX.0, RUST_FIX.1),
+    check: "cargo test",
+    requests: "/crates/greetings",
+};
+
+/// Maven modules: one depends on the other, and on a registry.
+pub const MAVEN_MODULES: Everyday = Everyday {
+    name: "maven-modules",
+    files: &[
+        (
+            "pom.xml",
+            "<project>\n  <modelVersion>4.0.0</modelVersion>\n  <groupId>com.example</groupId>\n  <artifactId>parent</artifactId>\n  <version>1.0</version>\n  <packaging>pom</packaging>\n  \
+             <modules><module>marks</module><module>app</module></modules>\n  \
+             <properties>\n    <maven.compiler.source>11</maven.compiler.source>\n    <maven.compiler.target>11</maven.compiler.target>\n    <project.build.sourceEncoding>UTF-8</project.build.sourceEncoding>\n  </properties>\n  \
+             <repositories><repository><id>central</id><url>{URL}/maven</url></repository></repositories>\n  \
+             <pluginRepositories><pluginRepository><id>central</id><url>{URL}/maven</url></pluginRepository></pluginRepositories>\n  \
+             <build><plugins>\n    <plugin><artifactId>maven-resources-plugin</artifactId><version>3.3.0</version></plugin>\n    \
+             <plugin><artifactId>maven-compiler-plugin</artifactId><version>3.10.1</version></plugin>\n    \
+             <plugin><artifactId>maven-surefire-plugin</artifactId><version>2.22.3</version></plugin>\n  </plugins></build>\n</project>\n",
+        ),
+        (
+            "marks/pom.xml",
+            "<project>\n  <modelVersion>4.0.0</modelVersion>\n  <parent><groupId>com.example</groupId><artifactId>parent</artifactId><version>1.0</version></parent>\n  <artifactId>marks</artifactId>\n</project>\n",
+        ),
+        (
+            "app/pom.xml",
+            "<project>\n  <modelVersion>4.0.0</modelVersion>\n  <parent><groupId>com.example</groupId><artifactId>parent</artifactId><version>1.0</version></parent>\n  <artifactId>app</artifactId>\n  \
+             <dependencies>\n    <dependency><groupId>com.example</groupId><artifactId>marks</artifactId><version>1.0</version></dependency>\n    \
+             <dependency><groupId>com.example</groupId><artifactId>greetings</artifactId><version>1.0</version></dependency>\n    \
+             <dependency><groupId>junit</groupId><artifactId>junit</artifactId><version>4.13.2</version><scope>test</scope></dependency>\n  </dependencies>\n</project>\n",
+        ),
+        (".mvn/maven.config", "-gs\n.mvn/settings.xml\n"),
+        (".mvn/settings.xml", "<settings/>\n"),
+        (
+            "marks/src/main/java/marks/Marks.java",
+            "package marks;\n\npublic class Marks {\n    public static final String END = \"!\";\n}\n",
+        ),
+        (
+            "app/src/main/java/demo/Greet.java",
+            "package demo;\n\nimport java.io.IOException;\nimport java.io.InputStream;\nimport java.nio.charset.StandardCharsets;\n\nimport marks.Marks;\n\n\
+             public class Greet {\n    public static String greet(String name) throws IOException {\n        try (InputStream hello = Greet.class.getResourceAsStream(\"/greetings.txt\")) {\n            \
+             return new String(hello.readAllBytes(), StandardCharsets.UTF_8) + \", \" + Marks.END;\n        }\n    }\n}\n",
+        ),
+        ("app/src/test/java/demo/GreetTest.java", JAVA_TEST),
+        (".gitignore", "target/\n"),
+    ],
+    fix: (
+        "app/src/main/java/demo/Greet.java",
+        "\", \" + Marks",
+        "\", \" + name + Marks",
+    ),
+    check: "mvn -q -B test",
     requests: "/maven/com/example/greetings",
 };
 

@@ -18,6 +18,9 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(300);
 /// Maximum size in bytes of the list of changed files.
 const STATUS_OUTPUT: usize = 1024 * 1024;
 
+/// Maximum number of files of one new folder that are excluded one by one.
+const MAX_EXCLUDED: usize = 500;
+
 /// Installs dependencies. A failure is recorded as a note and is not fatal: the agent may fix it.
 pub(super) async fn install(
     ctx: &SessionContext,
@@ -31,8 +34,7 @@ pub(super) async fn install(
     run(ctx, workspace, project).await?;
     match (before, changes(workspace).await?) {
         (Some(before), Some(after)) => {
-            keep_out_of_commits(workspace, after.difference(&before)).await?;
-            Ok(())
+            keep_out_of_commits(ctx, workspace, after.difference(&before)).await
         }
         (None, _) | (_, None) => {
             ctx.note("set-up: what it changed in the clone could not be listed, so it may become part of the change")
@@ -83,39 +85,78 @@ async fn changes(workspace: &Workspace) -> Result<Option<BTreeSet<String>>, Work
 
 /// Excludes new files through `.git/info/exclude`, and restores changed ones.
 async fn keep_out_of_commits(
+    ctx: &SessionContext,
     workspace: &Workspace,
     changes: impl Iterator<Item = &String>,
-) -> Result<(), WorkspaceError> {
+) -> Result<(), SessionError> {
     let mut script = String::new();
     for change in changes {
         let Some((state, path)) = change.split_at_checked(3) else {
             continue;
         };
-        let path = path.replace('\'', r"'\''");
-        if state.starts_with('?') {
-            // A pattern of gitignore(5): escaped, and anchored at the root.
-            let pattern: String = path
-                .chars()
-                .flat_map(|c| {
-                    ("\\*?[!# ".contains(c))
-                        .then_some('\\')
-                        .into_iter()
-                        .chain([c])
-                })
-                .collect();
+        if !state.starts_with('?') {
+            let path = quoted(path);
             script.push_str(&format!(
-                "printf '%s\\n' '/{pattern}' >> .git/info/exclude\n"
+                "git --literal-pathspecs checkout --quiet -- {path}\n"
             ));
-        } else {
-            script.push_str(&format!(
-                "git --literal-pathspecs checkout --quiet -- '{path}'\n"
-            ));
+            continue;
+        }
+        match files_in(workspace, path).await? {
+            Some(files) => files.iter().for_each(|file| exclude(&mut script, file)),
+            None => {
+                exclude(&mut script, path);
+                let note = format!(
+                    "set-up: its folder `{path}` (more than {MAX_EXCLUDED} files) is left out of commits"
+                );
+                ctx.note(&note).await?;
+            }
         }
     }
-    if script.is_empty() {
-        return Ok(());
+    if !script.is_empty() {
+        // Passed on stdin, as it may be longer than an argument.
+        workspace.script(&script, STATUS_TIMEOUT).await?;
     }
-    // Passed on stdin, as it may be longer than an argument.
-    workspace.script(&script, STATUS_TIMEOUT).await?;
     Ok(())
+}
+
+/// The new files at a path of `git status`, each by itself, so that what the agent adds beside them is part of
+/// its work; `None` if a folder holds too many.
+async fn files_in(
+    workspace: &Workspace,
+    path: &str,
+) -> Result<Option<Vec<String>>, WorkspaceError> {
+    if !path.ends_with('/') {
+        return Ok(Some(vec![path.to_owned()]));
+    }
+    let list = format!(
+        "git --literal-pathspecs ls-files --others --exclude-standard -z -- {}",
+        quoted(path)
+    );
+    let done = workspace
+        .shell(&list, STATUS_TIMEOUT, STATUS_OUTPUT)
+        .await?;
+    if done.exit_code != 0 || done.stdout.is_cut() {
+        return Ok(None);
+    }
+    let listed = String::from_utf8_lossy(&done.stdout);
+    let files: Vec<String> = listed.split_terminator('\0').map(str::to_owned).collect();
+    Ok((files.len() <= MAX_EXCLUDED).then_some(files))
+}
+
+fn exclude(script: &mut String, path: &str) {
+    // A pattern of gitignore(5): escaped, and anchored at the root.
+    let mut pattern = String::from("/");
+    for c in path.chars() {
+        if "\\*?[!# ".contains(c) {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    let pattern = quoted(&pattern);
+    script.push_str(&format!("printf '%s\\n' {pattern} >> .git/info/exclude\n"));
+}
+
+/// A word of the shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,9 +1,9 @@
 //! Runs the project's checks on a fresh clone in a fresh sandbox that the agent never had access to.
 //!
-//! If a check fails there, it is run on the base commit as well, in another fresh sandbox: a failure that
-//! was there before is reported as such.
+//! If a check or a set-up command fails there, it is run on the base commit as well, in another fresh sandbox:
+//! a failure that was there before is reported as such.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,8 +28,32 @@ const CHECK_OUTPUT: usize = 6 * 1024;
 pub(crate) struct CheckRunner<'a> {
     ctx: &'a SessionContext,
     prepared: &'a Prepared,
-    /// The checks that were run on the base commit.
-    base: Mutex<BTreeMap<String, OnBase>>,
+    base: Mutex<Base>,
+}
+
+/// What is known of the base commit.
+#[derive(Default)]
+struct Base {
+    /// The checks that were run on it.
+    checks: BTreeMap<String, OnBase>,
+    /// The set-up commands that failed on it; `None` before they were run.
+    setup_failures: Option<BTreeSet<String>>,
+    /// Whether it cannot be cloned any more.
+    gone: bool,
+}
+
+impl Base {
+    fn learn(&mut self, seen: Checked) {
+        let failed = seen.setup_failures.into_iter().map(|setup| setup.command);
+        self.setup_failures = Some(failed.collect());
+        for check in seen.checks {
+            let known = OnBase {
+                asked: false,
+                check,
+            };
+            self.checks.insert(known.check.command.clone(), known);
+        }
+    }
 }
 
 /// A check on the base commit.
@@ -77,24 +101,24 @@ impl<'a> CheckRunner<'a> {
         let unknown: Vec<&str> = checked
             .checks
             .iter()
-            .filter(|check| check.failed() && !base.contains_key(&check.command))
+            .filter(|check| check.failed() && !base.checks.contains_key(&check.command))
             .map(|check| check.command.as_str())
             .collect();
-        if !unknown.is_empty() {
-            let checks = self.on_base(&unknown).await?;
-            base.extend(checks.into_iter().map(|check| {
-                let command = check.command.clone();
-                (
-                    command,
-                    OnBase {
-                        check,
-                        asked: false,
-                    },
-                )
-            }));
+        let asks_set_up = !checked.setup_failures.is_empty() && base.setup_failures.is_none();
+        if !base.gone && (asks_set_up || !unknown.is_empty()) {
+            match self.on_base(&unknown).await? {
+                Some(seen) => base.learn(seen),
+                None => base.gone = true,
+            }
+        }
+        for setup in &mut checked.setup_failures {
+            let known = base.setup_failures.as_ref();
+            if known.is_some_and(|failures| failures.contains(&setup.command)) {
+                setup.standing = Standing::FailsOnBase;
+            }
         }
         for check in checked.checks.iter_mut().filter(|check| check.failed()) {
-            let Some(known) = base.get_mut(&check.command) else {
+            let Some(known) = base.checks.get_mut(&check.command) else {
                 continue;
             };
             // Decided by the base commit: the agent's own commit may be what keeps the check from starting.
@@ -116,11 +140,11 @@ impl<'a> CheckRunner<'a> {
         Ok(())
     }
 
-    /// The checks on the base commit; none if it cannot be cloned any more.
-    async fn on_base(&self, lines: &[&str]) -> Result<Vec<Check>, SessionError> {
+    /// Runs checks on the base commit; `None` if it cannot be cloned any more.
+    async fn on_base(&self, lines: &[&str]) -> Result<Option<Checked>, SessionError> {
         let base = CloneOf::Base(&self.prepared.base);
         match self.on_fresh_clone(base, lines).await {
-            Ok(checked) => Ok(checked.checks),
+            Ok(checked) => Ok(Some(checked)),
             Err(SessionError::Workspace(
                 error @ (WorkspaceError::Git { .. }
                 | WorkspaceError::Clone { .. }
@@ -128,7 +152,7 @@ impl<'a> CheckRunner<'a> {
             )) => {
                 let note = format!("the checks could not be run on the base commit: {error}");
                 self.ctx.note(&note).await?;
-                Ok(Vec::new())
+                Ok(None)
             }
             Err(error) => Err(error),
         }

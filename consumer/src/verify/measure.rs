@@ -157,8 +157,9 @@ impl Measurer<'_> {
             .iter()
             .flat_map(|f| f.old_path.iter().chain([&f.path]));
         facts.protected = paths.filter(|p| protected(p)).cloned().collect();
-        facts.checks_from = self.prepared.project.checks_from.clone();
-        if !self.prepared.project.checks.is_empty() {
+        let project = &self.prepared.project;
+        facts.checks_from = project.checks_from.clone();
+        if !project.checks.is_empty() || !project.setup.is_empty() {
             let checked = self.checks.check(&head).await?;
             facts.checks = checked.checks;
             facts.setup_failures = checked.setup_failures;

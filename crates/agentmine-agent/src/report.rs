@@ -107,6 +107,10 @@ fn evidence(facts: &Facts) -> String {
 fn checks(out: &mut String, facts: &Facts) {
     if facts.checks.is_empty() {
         out.push_str("No checks are known for this repository, so none were run. Add them to `.agentmine/config.yaml` (`checks:`).\n\n");
+        if !facts.setup_failures.is_empty() {
+            out.push_str("| set-up | exit code | |\n|---|---|---|\n");
+        }
+        setup_failures(out, facts);
         notes(out, &facts.notes);
         return;
     }
@@ -130,16 +134,25 @@ fn checks(out: &mut String, facts: &Facts) {
             ),
         };
     }
-    for setup in &facts.setup_failures {
-        let (command, code) = (cell(&setup.command), setup.exit_code);
-        let _ = writeln!(out, "| set-up: `{command}` | {code} | |");
-    }
-    out.push('\n');
+    setup_failures(out, facts);
     let not_run = |c: &Check| matches!(c.standing, Standing::NotRun(_));
     if facts.checks.iter().any(not_run) {
         out.push_str("A check that did not run was guessed from the project's files. Name the commands that check this repository in `.agentmine/config.yaml` (`checks:`).\n\n");
     }
     notes(out, &facts.notes);
+}
+
+/// Ends the table with the set-up commands that failed.
+fn setup_failures(out: &mut String, facts: &Facts) {
+    for setup in &facts.setup_failures {
+        let (command, code) = (cell(&setup.command), setup.exit_code);
+        let before = match setup.standing {
+            Standing::FailsOnBase => ", as on the base commit",
+            Standing::Ran | Standing::NotRun(_) | Standing::FailedBefore => "",
+        };
+        let _ = writeln!(out, "| set-up: `{command}` | {code}{before} | |");
+    }
+    out.push('\n');
 }
 
 fn notes(out: &mut String, notes: &[String]) {

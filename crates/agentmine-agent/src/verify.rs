@@ -31,15 +31,17 @@ pub fn missing(facts: &Facts) -> Option<String> {
             indent(&check.output)
         ));
     }
-    if !failed.is_empty() {
-        for setup in &facts.setup_failures {
-            missing.push(format!(
-                "- before the checks, the set-up command `{}` failed with exit code {}:\n{}",
-                setup.command,
-                setup.exit_code,
-                indent(&setup.output)
-            ));
-        }
+    for setup in facts.setup_failures.iter().filter(|it| counts(it, facts)) {
+        missing.push(format!(
+            "- before the checks, the set-up command `{}` failed with exit code {}{}:\n{}",
+            setup.command,
+            setup.exit_code,
+            match setup.standing {
+                Standing::FailsOnBase => ", as on the base commit",
+                Standing::Ran | Standing::NotRun(_) | Standing::FailedBefore => "",
+            },
+            indent(&setup.output)
+        ));
     }
     for place in &facts.placeholders {
         missing.push(format!("- a placeholder was added: {place}"));
@@ -48,6 +50,14 @@ pub fn missing(facts: &Facts) -> Option<String> {
         missing.push("- the diff is too large to be checked completely".to_owned());
     }
     (!missing.is_empty()).then(|| missing.join("\n"))
+}
+
+/// Whether the failure of a set-up command counts: it may be why a check failed, or nothing else shows that
+/// the change works and it did not fail before the change.
+fn counts(setup: &Check, facts: &Facts) -> bool {
+    let passed = |check: &Check| check.standing == Standing::Ran && check.exit_code == 0;
+    facts.checks.iter().any(Check::failed)
+        || (setup.standing == Standing::Ran && !facts.checks.iter().any(passed))
 }
 
 fn indent(text: &str) -> String {
@@ -146,6 +156,21 @@ mod tests {
         assert_eq!(missing(&facts), None);
         facts.checks[0].exit_code = 1;
         assert!(missing(&facts).unwrap().contains("lock file out of date"));
+    }
+
+    #[test]
+    fn a_set_up_that_the_change_breaks_counts_if_no_check_passed() {
+        let mut facts = good();
+        facts.setup_failures = vec![Check {
+            command: "npm ci".into(),
+            exit_code: 1,
+            output: "no such package".into(),
+            ..facts.checks[0].clone()
+        }];
+        facts.checks.clear();
+        assert!(missing(&facts).unwrap().contains("no such package"));
+        facts.setup_failures[0].standing = Standing::FailsOnBase;
+        assert_eq!(missing(&facts), None);
     }
 
     #[test]

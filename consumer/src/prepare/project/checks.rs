@@ -29,6 +29,7 @@ fn in_folder(layout: &Layout, folder: &str) -> Vec<String> {
     {
         checks.push(manager.test().to_owned());
     }
+    checks.extend(node::test_of_members(layout, folder).map(str::to_owned));
     if has("Cargo.toml") {
         checks.push("cargo test".into());
     }
@@ -87,6 +88,23 @@ mod tests {
         assert_eq!(
             guessed("package.json\npnpm-lock.yaml", &[("package.json", jest)]),
             ["pnpm test"]
+        );
+    }
+
+    #[test]
+    fn the_members_of_a_node_workspace_are_checked_if_its_root_has_no_check() {
+        let root = ("package.json", r#"{"workspaces":["packages/*"]}"#);
+        let member = ("packages/a/package.json", r#"{"scripts":{"test":"jest"}}"#);
+        let files = "package.json\npackages/a/package.json";
+        assert_eq!(
+            guessed(files, &[root, member]),
+            ["npm test --silent --workspaces --if-present"]
+        );
+        assert!(guessed(files, &[root]).is_empty());
+        let tested = r#"{"workspaces":["packages/*"],"scripts":{"test":"jest"}}"#;
+        assert_eq!(
+            guessed(files, &[("package.json", tested), member]),
+            ["npm test --silent"]
         );
     }
 

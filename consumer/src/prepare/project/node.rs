@@ -84,6 +84,28 @@ impl NodeManager {
     }
 }
 
+/// The command that runs the script `test` of a workspace's members, if the root has none of its own.
+pub(super) fn test_of_members(layout: &Layout, folder: &str) -> Option<&'static str> {
+    let (manager, _) = NodeManager::of(layout, folder)?;
+    let prefix = match folder {
+        "" => String::new(),
+        folder => format!("{folder}/"),
+    };
+    let is_member = |member: &str| member != folder && member.starts_with(&prefix);
+    let has_tests = layout
+        .folders()
+        .any(|member| is_member(member) && has_test(layout, member));
+    if has_test(layout, folder) || !is_workspace(layout, folder) || !has_tests {
+        return None;
+    }
+    match manager {
+        NodeManager::Npm => Some("npm test --silent --workspaces --if-present"),
+        NodeManager::Pnpm => Some("pnpm --recursive test"),
+        // Theirs fail if one member has no tests.
+        NodeManager::YarnClassic | NodeManager::YarnBerry | NodeManager::Bun => None,
+    }
+}
+
 fn declared(layout: &Layout, folder: &str) -> Option<NodeManager> {
     let named = layout.package(folder)?["packageManager"].as_str()?;
     let (name, version) = named.split_once('@').unwrap_or((named, ""));

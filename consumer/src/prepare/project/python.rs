@@ -23,7 +23,12 @@ const GROUPS: [&str; 4] = ["test", "tests", "testing", "dev"];
 pub(super) fn installers(layout: &Layout, folder: &str) -> Vec<(&'static str, String)> {
     let has = |name: &str| layout.has(folder, name);
     if has("uv.lock") {
-        return vec![("uv", "uv sync --frozen".into())];
+        let text = layout.text(folder, "pyproject.toml").unwrap_or_default();
+        let members = match tables(text).any(|table| table == "tool.uv.workspace") {
+            true => " --all-packages",
+            false => "",
+        };
+        return vec![("uv", format!("uv sync --frozen{members}"))];
     }
     if has("poetry.lock") {
         return vec![("poetry", "poetry install --no-interaction".into())];

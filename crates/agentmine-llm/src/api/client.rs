@@ -126,7 +126,7 @@ impl ApiClient {
         })
     }
 
-    /// Posts `body` until there is a reply.
+    /// Posts `body` until there is a reply. `turn`: how many replies the conversation holds.
     pub(crate) async fn reply<A: Assembly>(
         &self,
         body: Vec<u8>,
@@ -143,7 +143,13 @@ impl ApiClient {
         let assembly: A = self
             .retries
             .run(&notices, |_| {
-                notices.during(self.measured(body.clone(), watcher))
+                let attempt = self.measured(body.clone(), watcher);
+                notices.during(async move {
+                    attempt.await.map_err(|failure| match turn {
+                        0 => failure,
+                        _ => failure.at_proven_address(),
+                    })
+                })
             })
             .await
             .map_err(|error| error.at(&self.url))?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::notice::Notices;
-
+use super::page;
 use crate::error::LlmError;
 
 /// The longest wait for which a call goes on only because it has tries left.
@@ -47,6 +47,25 @@ pub(crate) enum Trouble {
 }
 
 impl Failure {
+    /// What this means at an address that has replied as a model API before: a web page there is shown during
+    /// maintenance, or by a proxy whose server is away.
+    pub(crate) fn at_proven_address(self) -> Self {
+        let detail = match self {
+            Self::Final(LlmError::NotAnApi(page)) => page,
+            Self::Final(LlmError::NotFound { status, body }) => match page::described(&body) {
+                Some(page) => format!("{page} (status {status})"),
+                None => return Self::Final(LlmError::NotFound { status, body }),
+            },
+            other => return other,
+        };
+        Self::Retry {
+            trouble: Trouble::Away,
+            reason: "page",
+            detail: format!("{detail} instead of a reply"),
+            after: None,
+        }
+    }
+
     /// A reply that is worth another try, for which the server asked for no wait.
     pub(crate) fn retry(reason: &'static str, detail: impl Into<String>) -> Self {
         Self::Retry {
