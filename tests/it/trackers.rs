@@ -591,6 +591,40 @@ async fn a_query_finds_issues_and_pull_requests_by_search() {
 }
 
 #[tokio::test]
+async fn two_writers_of_one_comment_leave_one() {
+    let world = OnForge::new().await;
+    let item = world.issue().await;
+    let slow = Fault::on("POST", "/comments").times(2);
+    // Both have looked, and found nothing, before either has written.
+    world.forge.inject(slow.delay(Duration::from_millis(500)));
+    let other = GitHubTracker::new(&world.forge.config(&[REPO])).unwrap();
+    let (a, b) = tokio::join!(
+        world.tracker.upsert_comment(&item, "m", "text"),
+        other.upsert_comment(&item, "m", "text"),
+    );
+    assert_eq!(a.unwrap(), b.unwrap());
+    let comments = world.forge.comments(REPO, item.number);
+    assert_eq!(comments.len(), 1, "{comments:#?}");
+}
+
+#[tokio::test]
+async fn a_later_writer_removes_the_twin_of_a_comment() {
+    let world = OnForge::new().await;
+    let item = world.issue().await;
+    let first = world.tracker.upsert_comment(&item, "m", "one").await;
+    let twin = world.forge.comments(REPO, item.number)[0].body.clone();
+    let bot = world.tracker.login().await.unwrap();
+    world.forge.add_comment(REPO, item.number, &bot, &twin);
+    world.forge.add_comment(REPO, item.number, "ann", &twin);
+    let kept = world.tracker.upsert_comment(&item, "m", "two").await;
+    assert_eq!(kept.unwrap(), first.unwrap());
+    let comments = world.forge.comments(REPO, item.number);
+    let authors: Vec<&str> = comments.iter().map(|it| it.author.as_str()).collect();
+    assert_eq!(authors.len(), 2, "a person's copy stays: {comments:#?}");
+    assert!(comments[0].body.starts_with("two"), "{comments:#?}");
+}
+
+#[tokio::test]
 async fn a_revoked_token_is_reported_with_a_hint() {
     let world = OnForge::new().await;
     world.forge.revoke(world.forge.token());

@@ -3,10 +3,12 @@
 //! Each job is an idempotent reconciler: it takes no input, acts on the current state, and may run in
 //! any number of processes at once.
 
+mod ends;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_effects::{Effects, announce};
+use agentmine_effects::announce;
 use agentmine_sandbox::remove_stale;
 use agentmine_store::SweepPolicy;
 use tokio::task::JoinSet;
@@ -18,8 +20,6 @@ use crate::session::deps::ConsumerDeps;
 const LAST_RELAY: Duration = Duration::from_secs(5);
 /// Interval of the outbox relay.
 const RELAY_EVERY: Duration = Duration::from_millis(500);
-/// Normally the worker reports the end of its task; after this time the sweep does.
-const REPORT_AFTER: Duration = Duration::from_secs(2);
 
 /// The running background work.
 pub(crate) struct Background {
@@ -46,7 +46,7 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>) -> Background {
         sweep_every,
         Arc::clone(deps),
         stop.clone(),
-        report_ends,
+        ends::report_ends,
     ));
     tasks.spawn(every(
         sweep_every,
@@ -116,27 +116,6 @@ async fn count_tasks(deps: &ConsumerDeps) {
     if let Ok(counts) = deps.store.counts().await {
         for (state, count) in counts {
             metrics::gauge!("agentmine_tasks", "state" => state).set(count as f64);
-        }
-    }
-}
-
-/// Reports ended tasks that are not yet reported: the worker died, or the tracker was unavailable.
-async fn report_ends(deps: Arc<ConsumerDeps>) {
-    let unreported = match deps.store.unreported(REPORT_AFTER, 50).await {
-        Ok(unreported) => unreported,
-        Err(error) => {
-            tracing::debug!(%error, "tasks that are not yet reported cannot be read");
-            return;
-        }
-    };
-    for task in unreported {
-        let Some(tracker) = deps.tracker_of(&task) else {
-            continue;
-        };
-        let (id, labels) = (task.id, deps.config.labels.clone());
-        let effects = Effects::of_reconciler(Arc::clone(&deps.store), tracker, labels, task);
-        if let Err(error) = effects.report_end().await {
-            tracing::warn!(task.id = %id, %error, "the end of the task was not reported; the next sweep tries again");
         }
     }
 }

@@ -18,10 +18,12 @@ impl Effects {
     /// Returns errors of the store and the tracker.
     pub async fn label(&self, label: TaskLabel) -> Result<(), EffectError> {
         let key = EffectKey::label(label, self.task.epoch);
-        if let EffectState::Done(_) = self.begin(&key).await? {
-            return Ok(());
+        match self.begin(&key).await? {
+            EffectState::Done(_) => return Ok(()),
+            // An earlier writer may have set it, and a person may have changed labels since.
+            EffectState::Unsure if self.shows(label).await? => {}
+            EffectState::Unsure | EffectState::Fresh => self.set(label).await?,
         }
-        self.set(label).await?;
         self.done(&key, &Value::Null).await
     }
 
@@ -99,6 +101,18 @@ impl Effects {
 }
 
 impl Effects {
+    /// Whether the item shows this label of the fleet and no other one, besides a request.
+    async fn shows(&self, label: TaskLabel) -> Result<bool, EffectError> {
+        let found = self.tracker.item(&self.task.item).await?.labels;
+        let shown = |label: &TaskLabel| {
+            let name = name(*label, &self.labels).to_lowercase();
+            found.iter().any(|found| found.to_lowercase() == name)
+        };
+        Ok(TaskLabel::ALL
+            .iter()
+            .all(|other| shown(other) == (*other == label)))
+    }
+
     /// Whether the item carries the request label because of a request that this task answers.
     async fn request_is_answered(&self) -> Result<bool, EffectError> {
         let item = &self.task.item;

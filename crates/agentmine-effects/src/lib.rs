@@ -25,6 +25,7 @@ use serde_json::Value;
 
 pub use announce::announce;
 pub use error::{EffectError, is_final};
+pub use report::{EndReport, report_end};
 pub use text::progress_comment;
 
 /// The effects of one task.

@@ -1,10 +1,48 @@
 //! Reports how a task ended. Every report may be repeated.
 
-use agentmine_domain::{EffectKey, TaskLabel, TaskState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_domain::{EffectKey, Task, TaskLabel, TaskState};
+use agentmine_runtime::config::Labels;
+use agentmine_store::{EffectState, Store};
+use agentmine_trackers::Tracker;
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::text::{failure_comment, result_comment, stopped_comment};
 use crate::{EffectError, Effects, is_final};
+
+/// What became of the report of an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndReport {
+    /// The item shows how the task ended.
+    Written,
+    /// Another process has the report, or the task went on.
+    NotOurs,
+}
+
+/// Reports the end of a task that no worker holds: `task` as [`agentmine_store::ReportStore::unreported`]
+/// listed it. Any number of processes may do this at the same time; one of them has `hold` to write.
+///
+/// # Errors
+/// Returns errors of the store and temporary errors of the tracker. The report can then be claimed again
+/// after `hold`.
+pub async fn report_end(
+    store: Arc<dyn Store>,
+    tracker: Arc<dyn Tracker>,
+    labels: Labels,
+    task: &Task,
+    hold: Duration,
+) -> Result<EndReport, EffectError> {
+    let claimed = store.claim_report(task, Uuid::new_v4(), hold).await?;
+    let Some(task) = claimed else {
+        return Ok(EndReport::NotOurs);
+    };
+    let effects = Effects::of_reconciler(store, tracker, labels, task);
+    effects.report_state().await?;
+    Ok(EndReport::Written)
+}
 
 /// Replaces the session's number in reports that no session makes.
 const NO_SESSION: &str = "ended";
@@ -45,20 +83,20 @@ impl Effects {
         self.label(TaskLabel::Stopped).await
     }
 
-    /// Reports the state in the task's row, for a task that no worker holds. If the tracker refuses the
-    /// report permanently, it is recorded as done so that it is not retried forever.
-    ///
-    /// # Errors
-    /// Returns errors of the store and temporary errors of the tracker.
-    pub async fn report_end(&self) -> Result<(), EffectError> {
+    /// Reports the state in the task's row. If the tracker refuses the report permanently, it is recorded as
+    /// done so that it is not retried forever.
+    async fn report_state(&self) -> Result<(), EffectError> {
         let label = match self.task.state {
             TaskState::Queued | TaskState::Leased(_) => return Ok(()),
             state @ (TaskState::Paused | TaskState::Ended(_)) => TaskLabel::of(state),
         };
+        let key = EffectKey::label(label, self.task.epoch);
+        if let EffectState::Done(_) = self.begin(&key).await? {
+            return Ok(());
+        }
         match self.report_as(label).await {
             Err(EffectError::Tracker(error)) if is_final(&error) => {
                 tracing::warn!(task.id = %self.task.id, %error, "the end of the task cannot be reported; gave up");
-                let key = EffectKey::label(label, self.task.epoch);
                 self.done(&key, &Value::Null).await
             }
             reported => reported,

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use agentmine_domain::{
-    EndState, ItemKind, ItemRef, NewTask, Priority, TaskLabel, TrackerKind, WorkerId,
+    EndState, ItemKind, ItemRef, NewTask, Priority, TaskLabel, TaskNumber, TrackerKind, WorkerId,
 };
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_store::{Attempt, Claim, Enqueued, LeaseEnd, StoreError};
@@ -70,9 +70,16 @@ impl Tracker for FakeTracker {
     }
 
     async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
-        Err(TrackerError::NotFound {
-            tracker: self.kind(),
-            what: item.to_string(),
+        Ok(Item {
+            item: item.clone(),
+            title: String::new(),
+            body: String::new(),
+            author: "ann".into(),
+            open: true,
+            labels: self.forge().labels.clone(),
+            assignees: Vec::new(),
+            url: String::new(),
+            branches: None,
         })
     }
 
@@ -228,6 +235,18 @@ impl World {
     fn reconciler_of(&self, task: Task) -> Effects {
         let tracker = Arc::clone(&self.tracker) as Arc<dyn Tracker>;
         Effects::of_reconciler(Arc::clone(&self.store), tracker, Labels::default(), task)
+    }
+
+    /// The sweep of one process, whose claim does not outlast this call.
+    async fn report_end(&self) -> Result<EndReport, EffectError> {
+        self.report_end_for(Duration::ZERO).await
+    }
+
+    async fn report_end_for(&self, hold: Duration) -> Result<EndReport, EffectError> {
+        let task = self.store.task(self.task.id).await.unwrap().unwrap();
+        let tracker = Arc::clone(&self.tracker) as Arc<dyn Tracker>;
+        let store = Arc::clone(&self.store);
+        report_end(store, tracker, Labels::default(), &task, hold).await
     }
 
     fn session(&self, Claim { task, lease }: Claim) -> Effects {
@@ -505,7 +524,7 @@ async fn each_end_is_reported_with_its_comment_and_label() {
     ] {
         let world = World::new().await;
         world.end(end).await;
-        world.reconciler().await.report_end().await.unwrap();
+        world.report_end().await.unwrap();
         assert!(world.comment().contains(text), "{}", world.comment());
         assert!(
             world
@@ -513,7 +532,11 @@ async fn each_end_is_reported_with_its_comment_and_label() {
                 .ends_with("<sub>AgentMine, session ended</sub>")
         );
         assert_eq!(world.labels(), ["bug", label]);
-        let left = world.store.unreported(Duration::ZERO, 10).await.unwrap();
+        let left = world
+            .store
+            .unreported(Duration::ZERO, TaskNumber(0), 10)
+            .await
+            .unwrap();
         assert_eq!(left, [], "nothing is left to report");
     }
 }
@@ -521,14 +544,14 @@ async fn each_end_is_reported_with_its_comment_and_label() {
 #[tokio::test]
 async fn a_pause_is_reported_by_its_label_and_a_queued_task_is_not_reported() {
     let world = World::new().await;
-    world.reconciler().await.report_end().await.unwrap();
+    world.report_end().await.unwrap();
     assert_eq!(world.writes(), 0);
     world
         .end(LeaseEnd::Pause {
             reason: "later".into(),
         })
         .await;
-    world.reconciler().await.report_end().await.unwrap();
+    world.report_end().await.unwrap();
     assert_eq!(world.labels(), ["bug", &Labels::default().paused]);
     assert!(world.tracker.forge().comments.is_empty());
 }
@@ -538,12 +561,20 @@ async fn a_refused_report_is_given_up_and_a_temporary_failure_is_retried() {
     let world = World::new().await;
     world.end(finish(EndState::Failed, "no disk")).await;
     world.tracker.forge().refusals.push(unavailable());
-    world.reconciler().await.report_end().await.unwrap_err();
-    let left = world.store.unreported(Duration::ZERO, 10).await.unwrap();
+    world.report_end().await.unwrap_err();
+    let left = world
+        .store
+        .unreported(Duration::ZERO, TaskNumber(0), 10)
+        .await
+        .unwrap();
     assert_eq!(left.len(), 1, "it is retried");
     world.tracker.forge().refusals.push(refused());
-    world.reconciler().await.report_end().await.unwrap();
-    let left = world.store.unreported(Duration::ZERO, 10).await.unwrap();
+    world.report_end().await.unwrap();
+    let left = world
+        .store
+        .unreported(Duration::ZERO, TaskNumber(0), 10)
+        .await
+        .unwrap();
     assert_eq!(left, [], "it is not retried forever");
 }
 
@@ -553,7 +584,55 @@ async fn a_long_reason_is_truncated_in_the_comment() {
     world
         .end(finish(EndState::Failed, &"x".repeat(20_000)))
         .await;
-    world.reconciler().await.report_end().await.unwrap();
+    world.report_end().await.unwrap();
     let comment = world.comment();
     assert!(comment.len() < 9_000 && comment.contains('…'));
+}
+
+#[tokio::test]
+async fn an_end_is_reported_by_one_of_many_processes() {
+    let world = World::new().await;
+    world.end(finish(EndState::Failed, "no disk")).await;
+    let minute = Duration::from_secs(60);
+    let reports = (0..8).map(|_| world.report_end_for(minute));
+    let reports = futures::future::join_all(reports).await;
+    let written = reports
+        .into_iter()
+        .filter(|report| matches!(report, Ok(EndReport::Written)));
+    assert_eq!(written.count(), 1);
+    assert_eq!(world.writes(), 2, "one comment and one label");
+}
+
+#[tokio::test]
+async fn a_report_that_was_listed_before_another_process_wrote_it_is_not_written_again() {
+    let world = World::new().await;
+    world.end(finish(EndState::Failed, "no disk")).await;
+    world.report_end().await.unwrap();
+    let writes = world.writes();
+    world.report_end().await.unwrap();
+    assert_eq!(world.writes(), writes);
+}
+
+#[tokio::test]
+async fn a_label_that_was_set_before_a_kill_is_not_set_again() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    effects.label(TaskLabel::Processing).await.unwrap();
+    let key = EffectKey::label(TaskLabel::Done, effects.task.epoch);
+    effects.begin(&key).await.unwrap();
+    // The writer was killed between the tracker's write and the record of it.
+    let Labels {
+        processing, done, ..
+    } = Labels::default();
+    let item = &world.task.item;
+    let (add, remove) = ([done], [processing]);
+    let moved = world.tracker.set_labels(item, &add, &remove);
+    moved.await.unwrap();
+    let writes = world.writes();
+    effects.label(TaskLabel::Done).await.unwrap();
+    assert_eq!(world.writes(), writes, "it is looked up first");
+    assert_eq!(
+        effects.begin(&key).await.unwrap(),
+        EffectState::Done(Value::Null)
+    );
 }

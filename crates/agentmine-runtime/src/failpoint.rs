@@ -47,10 +47,12 @@ pub const BOUNDARIES: &[&str] = &[
     // §6: effects, and the writes themselves.
     "store.effect_begin",
     "store.effect_done",
+    "store.claim_report",
     "tracker.label_add",
     "tracker.label_remove",
     "tracker.comment_create",
     "tracker.comment_edit",
+    "tracker.comment_delete",
     "tracker.pull_request_create",
     "tracker.pull_request_update",
     "gateway.fence",

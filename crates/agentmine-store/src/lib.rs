@@ -23,5 +23,5 @@ pub use model::{
     StepToken, SweepPolicy, SweepReport, TaskFilter,
 };
 pub use store::{
-    EffectStore, EnqueueStore, JournalStore, LeaseStore, Store, SweepStore, TaskStore,
+    EffectStore, EnqueueStore, JournalStore, LeaseStore, ReportStore, Store, SweepStore, TaskStore,
 };

@@ -18,7 +18,7 @@ use crate::{
 /// The database. Object-safe.
 #[async_trait]
 pub trait Store:
-    EnqueueStore + LeaseStore + JournalStore + EffectStore + SweepStore + TaskStore
+    EnqueueStore + LeaseStore + JournalStore + EffectStore + ReportStore + SweepStore + TaskStore
 {
     /// Whether the database answers and its schema is the one this version needs; for `/ready`.
     async fn healthy(&self) -> Result<(), StoreError>;
@@ -135,10 +135,30 @@ pub trait EffectStore: Send + Sync + 'static {
         key: &EffectKey,
         result: &Value,
     ) -> Result<(), StoreError>;
+}
 
+/// Reporting the ends of tasks that no worker holds.
+#[async_trait]
+pub trait ReportStore: Send + Sync + 'static {
     /// Tasks that have been over or paused for `older_than` without a finished label effect of that
-    /// state and epoch: their end may not be reported yet. Oldest end first.
-    async fn unreported(&self, older_than: Duration, limit: u32) -> Result<Vec<Task>, StoreError>;
+    /// state and epoch: their end may not be reported yet. At most `limit`, in the order of their numbers,
+    /// from the first one after `after`.
+    async fn unreported(
+        &self,
+        older_than: Duration,
+        after: TaskNumber,
+        limit: u32,
+    ) -> Result<Vec<Task>, StoreError>;
+
+    /// Takes the report of this task's end for `hold`, so that one process writes it. Returns the row as it
+    /// is then; `None`: another process has the report, or the task is no longer in this state and epoch.
+    /// `nonce` makes the call safe to repeat.
+    async fn claim_report(
+        &self,
+        task: &Task,
+        nonce: Uuid,
+        hold: Duration,
+    ) -> Result<Option<Task>, StoreError>;
 }
 
 /// Repairs after a worker died or a message was lost.

@@ -203,7 +203,8 @@ pub trait Tracker: Send + Sync + 'static {
         remove: &[String],
     ) -> Result<(), TrackerError>;
     /// Edits the one comment of ours that carries `marker` (a hidden HTML comment that this call
-    /// appends), or creates it. Returns its id.
+    /// appends), or creates it. If two writers created it at the same time, or one did twice because an
+    /// answer was lost, the first one stays and the later ones are removed. Returns its id.
     async fn upsert_comment(
         &self,
         item: &ItemRef,

@@ -1,65 +1,10 @@
-//! Effects: begun, done, and not yet reported.
+//! Effects: begun and done.
 
 use super::*;
 
 facts! {
-    a_task_is_unreported_until_the_label_of_its_end_is_recorded,
-    a_label_of_an_earlier_epoch_does_not_count,
     effects_go_from_fresh_to_unsure_to_done,
     one_of_two_begins_at_once_is_fresh,
-}
-
-async fn a_task_is_unreported_until_the_label_of_its_end_is_recorded(world: World) {
-    let store = &world.store;
-    let lease = world.leased(1).await;
-    assert_eq!(store.unreported(NONE, 9).await.unwrap(), []);
-    let end = LeaseEnd::Finish {
-        state: EndState::Failed,
-        reason: None,
-        pull_request_url: None,
-    };
-    store.end_lease(&lease, &end).await.unwrap();
-    let unreported = store.unreported(NONE, 9).await.unwrap();
-    assert_eq!(
-        unreported.iter().map(|t| t.id).collect::<Vec<_>>(),
-        [lease.task]
-    );
-    assert_eq!(store.unreported(MINUTE, 9).await.unwrap(), []);
-    let key = EffectKey::label(TaskLabel::Failed, lease.epoch);
-    store.effect_begin(lease.task, None, &key).await.unwrap();
-    assert_eq!(
-        store.unreported(NONE, 9).await.unwrap().len(),
-        1,
-        "begun is not done"
-    );
-    store
-        .effect_done(lease.task, &key, &json!({}))
-        .await
-        .unwrap();
-    assert_eq!(store.unreported(NONE, 9).await.unwrap(), []);
-}
-
-async fn a_label_of_an_earlier_epoch_does_not_count(world: World) {
-    let store = &world.store;
-    let task = world.new_task(1).await.id;
-    for epoch in [Epoch(1), Epoch(2)] {
-        let lease = world.claim(task, MINUTE).await.unwrap().lease;
-        assert_eq!(lease.epoch, epoch);
-        let end = LeaseEnd::Pause {
-            reason: "later".into(),
-        };
-        store.end_lease(&lease, &end).await.unwrap();
-        let unreported = store.unreported(NONE, 9).await.unwrap();
-        assert_eq!(unreported.len(), 1, "epoch {epoch}");
-        assert_eq!(unreported[0].id, task);
-        for label in [TaskLabel::Done, TaskLabel::Paused] {
-            assert_eq!(store.unreported(NONE, 9).await.unwrap().len(), 1);
-            let key = EffectKey::label(label, epoch);
-            store.effect_done(task, &key, &json!({})).await.unwrap();
-        }
-        assert_eq!(store.unreported(NONE, 9).await.unwrap(), []);
-        assert!(store.resume(task).await.unwrap());
-    }
 }
 
 async fn effects_go_from_fresh_to_unsure_to_done(world: World) {

@@ -48,7 +48,7 @@ async fn carried_over(world: &World) {
     let stopped = store.task(id(1)).await.unwrap().unwrap();
     assert_eq!(stopped.reason.as_deref(), Some("enough"));
 
-    let unreported = store.unreported(NONE, 9).await.unwrap();
+    let unreported = store.unreported(NONE, TaskNumber(0), 9).await.unwrap();
     assert_eq!(unreported.iter().map(|t| t.id).collect::<Vec<_>>(), [id(1)]);
     let state = async |key| store.effect_begin(id(2), None, &key).await.unwrap();
     let comment = EffectState::Done(json!({"comment": 7}));

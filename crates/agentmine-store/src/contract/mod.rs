@@ -43,6 +43,7 @@ mod journal;
 mod lease;
 mod migrations;
 mod outage;
+mod reports;
 mod sweep;
 mod tasks;
 

@@ -1,8 +1,6 @@
-//! Effects: begun, done, and not yet reported.
+//! Effects: begun and done.
 
-use std::time::Duration;
-
-use agentmine_domain::{EffectKey, Epoch, Lease, Task, TaskId};
+use agentmine_domain::{EffectKey, Epoch, Lease, TaskId};
 use agentmine_runtime::failpoint::Guard;
 use async_trait::async_trait;
 use serde_json::Value;
@@ -10,7 +8,6 @@ use serde_json::Value;
 use super::arg::args;
 use super::db::Dialect;
 use super::failure::Failure;
-use super::row::TaskRow;
 use super::store::SqlStore;
 use crate::{EffectState, EffectStore, StoreError};
 
@@ -81,20 +78,5 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
         )
         .await?;
         Ok(())
-    }
-
-    async fn unreported(&self, older_than: Duration, limit: u32) -> Result<Vec<Task>, StoreError> {
-        // A state at rest and its label have the same name: see `TaskLabel::of`.
-        self.select::<TaskRow, _>(
-            "unreported",
-            "SELECT {columns} FROM tasks t
-             WHERE state IN ('done', 'failed', 'stopped', 'paused') AND updated_at <= {now} - $1{ms}
-               AND NOT EXISTS (SELECT 1 FROM effects e
-                               WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
-                                 AND e.epoch = t.epoch AND e.done_at IS NOT NULL)
-             ORDER BY updated_at LIMIT $2",
-            args![older_than, limit],
-        )
-        .await
     }
 }

@@ -42,21 +42,65 @@ impl Api {
         let item = &self.current(item).await?;
         let text = marker.append(&marker::cut(body, MAX_TEXT));
         let attempts = self.client.attempts();
+        let mut created = None;
         loop {
-            let known = self.comments_within(item, &attempts).await?;
-            let mine = known
-                .into_iter()
-                .filter(|_| !Guard::LookUp.is_off())
-                .find(|comment| comment.ours && marker.is_in(&comment.body));
-            let written = match mine {
-                Some(comment) if comment.body == text => return Ok(comment.id),
-                Some(comment) => self.edit(item, comment.id, &text, &attempts).await?,
-                None => self.create(item, &text, &attempts).await?,
+            let mut mine = self.marked(item, marker, &attempts).await?;
+            let twins = mine.split_off(mine.len().min(1));
+            for twin in twins {
+                self.delete(item, &twin.id, &attempts).await?;
+            }
+            let written = match (mine.pop(), created.take()) {
+                (Some(comment), _) if comment.body == text => return Ok(comment.id),
+                (Some(comment), _) => self.edit(item, comment.id, &text, &attempts).await?,
+                // It is not shown yet.
+                (None, Some(id)) => return Ok(id),
+                (None, None) => match self.create(item, &text, &attempts).await? {
+                    // Another writer may have created one meanwhile, or an earlier request did so after all.
+                    Written::Yes(id) => {
+                        created = Some(id);
+                        continue;
+                    }
+                    look @ Written::Look(_) => look,
+                },
             };
             match written {
                 Written::Yes(id) => return Ok(id),
                 Written::Look(fault) => attempts.again(fault).await?,
             }
+        }
+    }
+
+    /// The comments of ours with the marker, the first one first.
+    async fn marked(
+        &self,
+        item: &ItemRef,
+        marker: &Marker,
+        attempts: &Attempts,
+    ) -> Result<Vec<Comment>, TrackerError> {
+        let mut mine = self.comments_within(item, attempts).await?;
+        mine.retain(|comment| comment.ours && marker.is_in(&comment.body));
+        if Guard::LookUp.is_off() {
+            mine.clear();
+        }
+        // The ids of comments rise. All writers must keep the same one.
+        mine.sort_by_key(|comment| (comment.id.len(), comment.id.clone()));
+        Ok(mine)
+    }
+
+    /// Removes a comment. One that is gone already is no error.
+    async fn delete(
+        &self,
+        item: &ItemRef,
+        id: &str,
+        attempts: &Attempts,
+    ) -> Result<(), TrackerError> {
+        let url = self.repo_url(&item.repo_path, &["issues", "comments", id])?;
+        let call = Call::new(Method::DELETE, url);
+        let sent = self.client.send_within(&call, attempts);
+        let reply = around("tracker.comment_delete", sent).await?;
+        match reply.status {
+            StatusCode::NOT_FOUND => Ok(()),
+            _ => reply.ok(&format!("comment {id}")).map(drop),
         }
     }
 

@@ -1,0 +1,135 @@
+//! Ends that are not yet reported, and which process reports them.
+
+use super::*;
+
+facts! {
+    a_task_is_unreported_until_the_label_of_its_end_is_recorded,
+    a_label_of_an_earlier_epoch_does_not_count,
+    unreported_tasks_are_listed_page_by_page,
+    one_of_many_processes_gets_a_report,
+    a_report_that_nobody_finished_can_be_claimed_again,
+    a_task_that_was_resumed_is_not_reported,
+}
+
+async fn a_task_is_unreported_until_the_label_of_its_end_is_recorded(world: World) {
+    let store = &world.store;
+    let lease = world.leased(1).await;
+    assert_eq!(store.unreported(NONE, TaskNumber(0), 9).await.unwrap(), []);
+    let end = LeaseEnd::Finish {
+        state: EndState::Failed,
+        reason: None,
+        pull_request_url: None,
+    };
+    store.end_lease(&lease, &end).await.unwrap();
+    let unreported = store.unreported(NONE, TaskNumber(0), 9).await.unwrap();
+    assert_eq!(
+        unreported.iter().map(|t| t.id).collect::<Vec<_>>(),
+        [lease.task]
+    );
+    assert_eq!(
+        store.unreported(MINUTE, TaskNumber(0), 9).await.unwrap(),
+        []
+    );
+    let key = EffectKey::label(TaskLabel::Failed, lease.epoch);
+    store.effect_begin(lease.task, None, &key).await.unwrap();
+    assert_eq!(
+        store
+            .unreported(NONE, TaskNumber(0), 9)
+            .await
+            .unwrap()
+            .len(),
+        1,
+        "begun is not done"
+    );
+    store
+        .effect_done(lease.task, &key, &json!({}))
+        .await
+        .unwrap();
+    assert_eq!(store.unreported(NONE, TaskNumber(0), 9).await.unwrap(), []);
+}
+
+async fn a_label_of_an_earlier_epoch_does_not_count(world: World) {
+    let store = &world.store;
+    let task = world.new_task(1).await.id;
+    for epoch in [Epoch(1), Epoch(2)] {
+        let lease = world.claim(task, MINUTE).await.unwrap().lease;
+        assert_eq!(lease.epoch, epoch);
+        let end = LeaseEnd::Pause {
+            reason: "later".into(),
+        };
+        store.end_lease(&lease, &end).await.unwrap();
+        let unreported = store.unreported(NONE, TaskNumber(0), 9).await.unwrap();
+        assert_eq!(unreported.len(), 1, "epoch {epoch}");
+        assert_eq!(unreported[0].id, task);
+        for label in [TaskLabel::Done, TaskLabel::Paused] {
+            assert_eq!(
+                store
+                    .unreported(NONE, TaskNumber(0), 9)
+                    .await
+                    .unwrap()
+                    .len(),
+                1
+            );
+            let key = EffectKey::label(label, epoch);
+            store.effect_done(task, &key, &json!({})).await.unwrap();
+        }
+        assert_eq!(store.unreported(NONE, TaskNumber(0), 9).await.unwrap(), []);
+        assert!(store.resume(task).await.unwrap());
+    }
+}
+
+async fn unreported_tasks_are_listed_page_by_page(world: World) {
+    let store = &world.store;
+    for number in 1..=3 {
+        let lease = world.leased(number).await;
+        store.end_lease(&lease, &done()).await.unwrap();
+    }
+    let mut seen = Vec::new();
+    let mut after = TaskNumber(0);
+    loop {
+        let page = store.unreported(NONE, after, 2).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = last.number;
+        seen.extend(page.iter().map(|task| task.number.0));
+    }
+    assert_eq!(seen, [1, 2, 3]);
+}
+
+async fn ended(world: &World, number: u64) -> Task {
+    let lease = world.leased(number).await;
+    world.store.end_lease(&lease, &done()).await.unwrap();
+    world.task(lease.task).await
+}
+
+async fn one_of_many_processes_gets_a_report(world: World) {
+    let task = ended(&world, 1).await;
+    let claims = (0..8).map(|_| world.store.claim_report(&task, Uuid::new_v4(), MINUTE));
+    let claims = futures::future::join_all(claims).await;
+    let taken = claims.into_iter().filter_map(Result::unwrap);
+    assert_eq!(taken.map(|it| it.id).collect::<Vec<_>>(), [task.id]);
+}
+
+async fn a_report_that_nobody_finished_can_be_claimed_again(world: World) {
+    let task = ended(&world, 1).await;
+    let (first, second) = (Uuid::new_v4(), Uuid::new_v4());
+    let claim = |nonce, hold| world.store.claim_report(&task, nonce, hold);
+    assert!(claim(first, MINUTE).await.unwrap().is_some());
+    assert!(
+        claim(first, NONE).await.unwrap().is_some(),
+        "an answer that was lost"
+    );
+    assert!(claim(second, MINUTE).await.unwrap().is_some());
+    assert!(claim(first, MINUTE).await.unwrap().is_none());
+}
+
+async fn a_task_that_was_resumed_is_not_reported(world: World) {
+    let lease = world.leased(1).await;
+    let pause = LeaseEnd::Pause {
+        reason: "later".into(),
+    };
+    world.store.end_lease(&lease, &pause).await.unwrap();
+    let paused = world.task(lease.task).await;
+    assert!(world.store.resume(paused.id).await.unwrap());
+    let claim = world.store.claim_report(&paused, Uuid::new_v4(), MINUTE);
+    assert!(claim.await.unwrap().is_none());
+}

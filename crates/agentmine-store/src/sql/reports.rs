@@ -1,0 +1,62 @@
+//! Ends of tasks that are not yet reported, and which process reports them.
+//!
+//! A report is claimed in the task's row for a limited time. Two processes can therefore write the same report
+//! only if the first one stood still for longer than that; the tracker then removes what is there twice.
+
+use std::time::Duration;
+
+use agentmine_domain::{Task, TaskNumber};
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::arg::args;
+use super::db::Dialect;
+use super::row::TaskRow;
+use super::store::SqlStore;
+use crate::{ReportStore, StoreError};
+
+#[async_trait]
+impl<D: Dialect> ReportStore for SqlStore<D> {
+    async fn unreported(
+        &self,
+        older_than: Duration,
+        after: TaskNumber,
+        limit: u32,
+    ) -> Result<Vec<Task>, StoreError> {
+        // A state at rest and its label have the same name: see `TaskLabel::of`.
+        self.select::<TaskRow, _>(
+            "unreported",
+            "SELECT {columns} FROM tasks t
+             WHERE state IN ('done', 'failed', 'stopped', 'paused') AND updated_at <= {now} - $1{ms}
+               AND number > $2
+               AND NOT EXISTS (SELECT 1 FROM effects e
+                               WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
+                                 AND e.epoch = t.epoch AND e.done_at IS NOT NULL)
+             ORDER BY number LIMIT $3",
+            args![older_than, after.0, limit],
+        )
+        .await
+    }
+
+    async fn claim_report(
+        &self,
+        task: &Task,
+        nonce: Uuid,
+        hold: Duration,
+    ) -> Result<Option<Task>, StoreError> {
+        self.run("claim_report", || async {
+            let mut db = self.connection().await?;
+            let taken: Option<TaskRow> = db
+                .row(
+                    "UPDATE tasks SET report_until = {clock} + $5{ms}, report_nonce = $4
+                     WHERE id = $1 AND state = $2 AND epoch = $3
+                       AND (report_until IS NULL OR report_until <= {clock} OR report_nonce = $4)
+                     RETURNING {columns}",
+                    args![task.id, task.state.as_str(), task.epoch, nonce, hold],
+                )
+                .await?;
+            taken.map(Task::try_from).transpose()
+        })
+        .await
+    }
+}
