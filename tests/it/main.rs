@@ -22,4 +22,5 @@ mod people;
 mod rig;
 mod secrets;
 mod story;
+mod takeover;
 mod trackers;

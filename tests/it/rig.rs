@@ -238,6 +238,7 @@ async fn clean(prefix: &str) {
         return;
     };
     for queue in [
+        "tasks.takeover",
         "tasks.low",
         "tasks.medium",
         "tasks.high",

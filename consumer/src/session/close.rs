@@ -48,10 +48,8 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
             tracing::warn!("the lease is lost; nothing more is written");
             return;
         }
-        Ending::Error(Verdict::GiveBack) => LeaseEnd::Release {
+        Ending::Error(Verdict::GiveBack) => LeaseEnd::HandOver {
             reason: "the worker was shut down".into(),
-            delay: Duration::ZERO,
-            attempt: Attempt::Refunded,
         },
         Ending::Error(Verdict::Stop(reason)) => {
             let session = ctx.session_name();
@@ -167,9 +165,9 @@ async fn end_lease(ctx: &SessionContext, end: &LeaseEnd) {
 async fn show(ctx: &SessionContext, end: &LeaseEnd) {
     let (state, reason) = match end {
         LeaseEnd::Finish { state, reason, .. } => (Some(*state), reason.clone()),
-        LeaseEnd::Release { reason, .. } | LeaseEnd::Pause { reason } => {
-            (None, Some(reason.clone()))
-        }
+        LeaseEnd::Release { reason, .. }
+        | LeaseEnd::HandOver { reason }
+        | LeaseEnd::Pause { reason } => (None, Some(reason.clone())),
     };
     let row = ctx.deps.store.task(ctx.task.id).await.ok().flatten();
     ctx.live.show(Progress::Ended {

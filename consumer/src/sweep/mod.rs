@@ -18,6 +18,8 @@ use crate::session::deps::ConsumerDeps;
 
 /// Time limit for the last relay.
 const LAST_RELAY: Duration = Duration::from_secs(5);
+/// The shortest time between two sweeps: a lease that just ran out, or is left to its holder.
+const AFTER_EXPIRY: Duration = Duration::from_millis(500);
 /// Interval of the outbox relay.
 const RELAY_EVERY: Duration = Duration::from_millis(500);
 
@@ -41,7 +43,7 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>) -> Background {
     let mut tasks = JoinSet::new();
     let sweep_every = Duration::from_secs(deps.config.consumer.sweep_seconds);
     tasks.spawn(every(RELAY_EVERY, Arc::clone(deps), stop.clone(), relay));
-    tasks.spawn(every(sweep_every, Arc::clone(deps), stop.clone(), sweep));
+    tasks.spawn(sweep_in_time(sweep_every, Arc::clone(deps), stop.clone()));
     tasks.spawn(every(
         sweep_every,
         Arc::clone(deps),
@@ -85,20 +87,33 @@ async fn every<F: Future<Output = ()>>(
     }
 }
 
+/// Sweeps every `period`, and at the moment at which a lease runs out.
+async fn sweep_in_time(period: Duration, deps: Arc<ConsumerDeps>, stop: CancellationToken) {
+    let forever = async {
+        loop {
+            let next_expiry = sweep(Arc::clone(&deps)).await;
+            let next = next_expiry.unwrap_or(period).max(AFTER_EXPIRY);
+            tokio::time::sleep(next.min(period)).await;
+        }
+    };
+    stop.run_until_cancelled(forever).await;
+}
+
 async fn relay(deps: Arc<ConsumerDeps>) {
     if let Err(error) = announce(deps.store.as_ref(), deps.queue.as_ref()).await {
         tracing::debug!(%error, "the outbox could not be relayed");
     }
 }
 
-async fn sweep(deps: Arc<ConsumerDeps>) {
+/// Returns the time until the next lease runs out.
+async fn sweep(deps: Arc<ConsumerDeps>) -> Option<Duration> {
     let consumer = &deps.config.consumer;
     let policy = SweepPolicy {
         max_attempts: consumer.max_attempts,
         wakeup_after: Duration::from_secs(consumer.wakeup_after_seconds),
         lease: Duration::from_secs(consumer.lease_seconds),
     };
-    match deps.store.sweep(&policy).await {
+    let next_expiry = match deps.store.sweep(&policy).await {
         Ok(report) => {
             for task in &report.requeued {
                 tracing::warn!(task.id = %task, "a lease expired; the task is queued again");
@@ -106,10 +121,15 @@ async fn sweep(deps: Arc<ConsumerDeps>) {
             for task in report.failed {
                 tracing::error!(task.id = %task, "a lease expired and the task ran out of attempts; it failed");
             }
+            report.next_expiry
         }
-        Err(error) => tracing::warn!(%error, "the sweep failed"),
-    }
+        Err(error) => {
+            tracing::warn!(%error, "the sweep failed");
+            None
+        }
+    };
     count_tasks(&deps).await;
+    next_expiry
 }
 
 async fn count_tasks(deps: &ConsumerDeps) {

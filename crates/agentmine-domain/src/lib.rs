@@ -25,6 +25,6 @@ pub use sandbox_fate::SandboxFate;
 pub use session::{Session, SessionEnd};
 pub use step::{Step, StepKind, StepPayload};
 pub use task::{
-    EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, WakeUp,
+    EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, Urgency, WakeUp,
     partial_reason,
 };

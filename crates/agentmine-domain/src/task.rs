@@ -238,12 +238,26 @@ pub struct Lease {
 }
 
 /// A message in the queue. It carries no state, which is in the task's row.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WakeUp {
     /// The task to claim.
     pub task: TaskId,
-    /// The task's priority, which selects the queue.
+    /// The task's priority, which selects the queue of a new task.
     pub priority: Priority,
+    /// Whether the task is new or was begun.
+    pub urgency: Urgency,
+}
+
+/// Whether a wake-up waits for its turn. A task that lost its worker goes before all others of any priority: its
+/// people have waited for it already.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Urgency {
+    /// It waits behind the tasks of its priority.
+    #[default]
+    Normal,
+    /// A worker began the task and is gone.
+    Takeover,
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{Priority, TaskId, WakeUp};
+use agentmine_domain::{Priority, TaskId, Urgency, WakeUp};
 use agentmine_runtime::config::{self, Secret};
 use lapin::options::{
     BasicPublishOptions, BasicRejectOptions, QueueDeclareOptions, QueueDeleteOptions,
@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use crate::lane::Lane;
 use crate::*;
 
 const LONG: Duration = Duration::from_secs(10);
@@ -27,6 +28,7 @@ fn wake_up(priority: Priority) -> WakeUp {
     WakeUp {
         task: TaskId::new(),
         priority,
+        urgency: Urgency::Normal,
     }
 }
 
@@ -74,6 +76,28 @@ async fn the_highest_class_comes_first_and_each_in_order(queue: Arc<dyn Queue>) 
     for expected in [2, 4, 3, 1, 0] {
         assert_eq!(take_and_ack(&*queue).await, sent[expected]);
     }
+}
+
+async fn a_takeover_comes_before_every_class_and_from_the_ladder_too(queue: Arc<dyn Queue>) {
+    let critical = publish(&*queue, Priority::Critical).await;
+    let takeover = WakeUp {
+        urgency: Urgency::Takeover,
+        ..wake_up(Priority::Low)
+    };
+    queue.publish(&takeover).await.unwrap();
+    let delivery = take(&*queue).await;
+    assert_eq!(delivery.wake_up().unwrap(), &takeover);
+    delivery.retry_later(0).await.unwrap();
+    assert_eq!(take_and_ack(&*queue).await, critical);
+    let later = publish(&*queue, Priority::Critical).await;
+    let first = take_and_ack(&*queue).await;
+    let second = take_and_ack(&*queue).await;
+    // The ladder's step lasts a second; whichever came first, none is lost and none changes its lane.
+    assert!([&first, &second].contains(&&later), "{first:?} {second:?}");
+    assert!(
+        [&first, &second].contains(&&takeover),
+        "{first:?} {second:?}"
+    );
 }
 
 async fn a_waiting_slot_is_woken(queue: Arc<dyn Queue>) {
@@ -239,8 +263,8 @@ impl Broker {
     }
 
     async fn wipe(&self) {
-        for class in Priority::ALL {
-            self.delete(&format!("tasks.{class}")).await;
+        for lane in Lane::ORDER {
+            self.delete(&format!("tasks.{lane}")).await;
         }
         for queue in ["retry.1", "dead"] {
             self.delete(queue).await;
@@ -285,6 +309,7 @@ macro_rules! facts {
 facts! {
     a_message_is_taken_once,
     the_highest_class_comes_first_and_each_in_order,
+    a_takeover_comes_before_every_class_and_from_the_ladder_too,
     a_waiting_slot_is_woken,
     a_slot_that_does_not_ask_holds_nothing,
     a_dropped_delivery_comes_again,

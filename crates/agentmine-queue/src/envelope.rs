@@ -2,7 +2,7 @@
 //!
 //! Unknown fields, as a later program may add, are ignored. A message of another version is an error.
 
-use agentmine_domain::{Priority, TaskId, WakeUp};
+use agentmine_domain::{Priority, TaskId, Urgency, WakeUp};
 use serde::{Deserialize, Serialize};
 
 /// The version this program writes and reads.
@@ -19,14 +19,22 @@ struct Envelope {
     v: u32,
     task: TaskId,
     priority: Priority,
+    #[serde(default)]
+    urgency: Urgency,
 }
 
 /// The body of a message.
 pub(crate) fn encode(wake_up: &WakeUp) -> Result<Vec<u8>, String> {
+    let WakeUp {
+        task,
+        priority,
+        urgency,
+    } = *wake_up;
     serde_json::to_vec(&Envelope {
         v: VERSION,
-        task: wake_up.task,
-        priority: wake_up.priority,
+        task,
+        priority,
+        urgency,
     })
     .map_err(|error| error.to_string())
 }
@@ -47,8 +55,17 @@ pub(crate) fn decode(body: &[u8]) -> Result<WakeUp, String> {
             "a wake-up of version {v}; this program reads {VERSION}"
         ));
     }
-    let Envelope { task, priority, .. } = serde_json::from_slice(body).map_err(malformed)?;
-    Ok(WakeUp { task, priority })
+    let Envelope {
+        v: _,
+        task,
+        priority,
+        urgency,
+    } = serde_json::from_slice(body).map_err(malformed)?;
+    Ok(WakeUp {
+        task,
+        priority,
+        urgency,
+    })
 }
 
 #[cfg(test)]
@@ -57,16 +74,19 @@ mod tests {
 
     #[test]
     fn a_wake_up_reads_back_and_later_fields_are_ignored() {
-        let wake_up = WakeUp {
+        let mut wake_up = WakeUp {
             task: TaskId::new(),
             priority: Priority::High,
+            urgency: Urgency::Takeover,
         };
         assert_eq!(decode(&encode(&wake_up).unwrap()), Ok(wake_up.clone()));
-        let later = format!(
+        // Nor need those that an earlier program did not write.
+        let other = format!(
             r#"{{"v":1,"task":"{}","priority":"high","hint":1}}"#,
             wake_up.task
         );
-        assert_eq!(decode(later.as_bytes()), Ok(wake_up));
+        wake_up.urgency = Urgency::Normal;
+        assert_eq!(decode(other.as_bytes()), Ok(wake_up));
     }
 
     #[test]

@@ -1,18 +1,19 @@
 //! A queue in this process, for the embedded mode and for tests.
 //!
-//! Guaranteed as by a broker: one message per `next`, the highest class first, and an unsettled delivery
+//! Guaranteed as by a broker: one message per `next`, takeovers first, then the highest class, and an unsettled delivery
 //! that is dropped comes again. Its messages end with the process; the sweep publishes new ones.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use agentmine_domain::{Priority, WakeUp};
+use agentmine_domain::WakeUp;
 use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::QueueError;
+use crate::lane::Lane;
 use crate::queue::{Delivery, Queue};
 
 /// The queue.
@@ -20,14 +21,15 @@ pub(crate) struct InProcess(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Notified once for each message that is put into a class.
+    /// Notified once for each message that is put into a lane.
     arrived: Notify,
     retry: Vec<Duration>,
 }
 
 #[derive(Default)]
 struct State {
-    classes: [VecDeque<WakeUp>; Priority::ALL.len()],
+    /// In the order of [`Lane::ORDER`].
+    lanes: [VecDeque<WakeUp>; Lane::ORDER.len()],
     dead: VecDeque<(WakeUp, String)>,
     closed: bool,
 }
@@ -54,10 +56,10 @@ impl Shared {
 
     fn push(&self, wake_up: WakeUp, end: End) {
         let mut state = self.state();
-        let class = &mut state.classes[wake_up.priority as usize];
+        let lane = &mut state.lanes[Lane::of(&wake_up).place()];
         match end {
-            End::Back => class.push_back(wake_up),
-            End::Front => class.push_front(wake_up),
+            End::Back => lane.push_back(wake_up),
+            End::Front => lane.push_front(wake_up),
         }
         drop(state);
         self.arrived.notify_one();
@@ -68,7 +70,7 @@ impl Shared {
         if state.closed {
             return Err(closed());
         }
-        Ok(state.classes.iter_mut().rev().find_map(VecDeque::pop_front))
+        Ok(state.lanes.iter_mut().find_map(VecDeque::pop_front))
     }
 }
 
@@ -95,7 +97,7 @@ impl Queue for InProcess {
         let deadline = Instant::now() + wait;
         loop {
             if let Some(wake_up) = self.0.pop()? {
-                return Ok(Some(Box::new(Held::new(&self.0, wake_up, Origin::Class))));
+                return Ok(Some(Box::new(Held::new(&self.0, wake_up, Origin::Lane))));
             }
             // A notification while nobody waits is kept as a permit: none is missed after the `pop`.
             if tokio::time::timeout_at(deadline, self.0.arrived.notified())
@@ -103,9 +105,8 @@ impl Queue for InProcess {
                 .is_err()
             {
                 let last = self.0.pop()?;
-                return Ok(last.map(|wake_up| {
-                    Box::new(Held::new(&self.0, wake_up, Origin::Class)) as Box<_>
-                }));
+                return Ok(last
+                    .map(|wake_up| Box::new(Held::new(&self.0, wake_up, Origin::Lane)) as Box<_>));
             }
         }
     }
@@ -133,7 +134,7 @@ impl Queue for InProcess {
 
 /// Where a held message returns to.
 enum Origin {
-    Class,
+    Lane,
     Dead(String),
 }
 
@@ -199,7 +200,7 @@ impl Drop for Held {
             return;
         };
         match origin {
-            Origin::Class => queue.push(self.wake_up.clone(), End::Front),
+            Origin::Lane => queue.push(self.wake_up.clone(), End::Front),
             Origin::Dead(reason) => queue
                 .state()
                 .dead

@@ -10,6 +10,7 @@ mod contract;
 mod envelope;
 mod error;
 mod inproc;
+mod lane;
 mod metrics;
 mod queue;
 mod rabbitmq;

@@ -29,7 +29,7 @@ pub trait Delivery: Send {
 pub trait Queue: Send + Sync + 'static {
     /// Publishes persistent and mandatory, and waits for the confirm.
     async fn publish(&self, wake_up: &WakeUp) -> Result<(), QueueError>;
-    /// Takes exactly one message, the highest priority class first; waits at most `wait` for one.
+    /// Takes exactly one message, takeovers first, then the highest priority class; waits at most `wait` for one.
     /// `Ok(None)` if none came. Nothing is prefetched for a caller that is not waiting here, and dropping
     /// the call loses nothing. Without a broker it fails within a few seconds.
     async fn next(&self, wait: Duration) -> Result<Option<Box<dyn Delivery>>, QueueError>;

@@ -43,7 +43,7 @@ pub enum LeaseRequest {
 pub enum Attempt {
     /// It counts.
     Charged,
-    /// It does not count: the task did not cause the release (a drain).
+    /// It does not count: the task did not cause the release (an outage).
     Refunded,
 }
 
@@ -67,6 +67,12 @@ pub enum LeaseEnd {
         delay: Duration,
         /// Whether this lease counts as an attempt.
         attempt: Attempt,
+    },
+    /// The worker shuts down: the task is queued again before all others, and the lease does not count as an
+    /// attempt.
+    HandOver {
+        /// Why, in words.
+        reason: String,
     },
     /// The task is paused until a person resumes it.
     Pause {
@@ -141,7 +147,7 @@ pub struct SweepPolicy {
     pub lease: Duration,
 }
 
-/// What a sweep did. All zero when another process held the sweep lock.
+/// What a sweep did. Nothing when another process held the sweep lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Tasks whose lease had run out, queued again.
@@ -150,6 +156,8 @@ pub struct SweepReport {
     pub failed: Vec<TaskId>,
     /// Queued rows that got another wake-up.
     pub rewoken: u64,
+    /// The time until the next lease runs out, unless its holder extends it. Also without the sweep lock.
+    pub next_expiry: Option<Duration>,
 }
 
 /// Which tasks to list.

@@ -64,9 +64,9 @@ pub trait LeaseStore: Send + Sync + 'static {
         max_attempts: u32,
     ) -> Result<Option<Claim>, StoreError>;
 
-    /// Queued rows, or rows whose lease has run out, that are older than `older_than`: oldest first
-    /// within the highest priority. Workers poll this while the broker is down. A released row
-    /// whose wake-up is not due yet is left out.
+    /// Rows that lost their worker, and queued rows that are older than `older_than`. The former come
+    /// first, then the oldest of the highest priority. Workers poll this while the broker is down. A
+    /// released row whose wake-up is not due yet is left out.
     async fn claimable(&self, older_than: Duration, limit: u32) -> Result<Vec<TaskId>, StoreError>;
 
     /// Extends the lease and returns the request that a person left in the row. A lease that ran

@@ -14,6 +14,7 @@ use super::connection::{ANSWER_LIMIT, OpenConnection};
 use super::publisher::{Publisher, REASON, Target};
 use crate::envelope;
 use crate::error::QueueError;
+use crate::lane::Lane;
 use crate::queue::Delivery;
 
 /// A message that was taken and is not acknowledged yet.
@@ -23,8 +24,8 @@ pub(super) struct HeldMessage {
     /// Keeps the channel open as long as the message is held.
     connection: Arc<OpenConnection>,
     acker: Acker,
-    /// The class queue it came from; none from the dead-letter queue.
-    class: Option<Priority>,
+    /// Where it came from; `None` from the dead-letter queue.
+    lane: Option<Lane>,
     wake_up: Result<WakeUp, String>,
     body: Vec<u8>,
     message_id: Option<ShortString>,
@@ -39,7 +40,7 @@ impl HeldMessage {
         publisher: &Arc<Publisher>,
         connection: &Arc<OpenConnection>,
         queue: String,
-        class: Option<Priority>,
+        lane: Option<Lane>,
     ) -> Result<Option<Self>, QueueError> {
         let (publisher, connection) = (publisher.clone(), connection.clone());
         let getting = tokio::spawn(async move {
@@ -47,7 +48,7 @@ impl HeldMessage {
             let options = BasicGetOptions { no_ack: false };
             let get = connection.channel.basic_get(queue.into(), options);
             let got = around("queue.get", connection.answer("get", get)).await?;
-            Ok(got.map(|message| Self::new(publisher, connection.clone(), message, class)))
+            Ok(got.map(|message| Self::new(publisher, connection.clone(), message, lane)))
         });
         match getting.await {
             Ok(got) => got,
@@ -59,14 +60,14 @@ impl HeldMessage {
         publisher: Arc<Publisher>,
         connection: Arc<OpenConnection>,
         message: BasicGetMessage,
-        class: Option<Priority>,
+        lane: Option<Lane>,
     ) -> Self {
         metrics::counter!("agentmine_messages_taken_total").increment(1);
         let delivery = message.delivery;
         Self {
             publisher,
             connection,
-            class,
+            lane,
             wake_up: envelope::decode(&delivery.data),
             reason: reason_of(&delivery),
             message_id: delivery.properties.message_id().clone(),
@@ -83,9 +84,10 @@ impl HeldMessage {
             .unwrap_or_else(|| "dead-lettered without a reason".into())
     }
 
-    fn priority(&self) -> Priority {
-        let stated = self.wake_up.as_ref().map(|wake_up| wake_up.priority);
-        self.class.or(stated.ok()).unwrap_or(Priority::Medium)
+    fn lane(&self) -> Lane {
+        let stated = self.wake_up.as_ref().map(Lane::of);
+        let unknown = Lane::Class(Priority::Medium);
+        self.lane.or(stated.ok()).unwrap_or(unknown)
     }
 
     /// An acknowledgement that does not reach the broker is no error: the message comes again, and the
@@ -120,7 +122,7 @@ impl Delivery for HeldMessage {
 
     async fn retry_later(self: Box<Self>, step: usize) -> Result<(), QueueError> {
         let delay = self.publisher.retry_delay(step);
-        let target = Target::Retry(self.priority(), delay);
+        let target = Target::Retry(self.lane(), delay);
         self.publisher
             .publish(target, &self.body, self.message_id.clone())
             .await?;

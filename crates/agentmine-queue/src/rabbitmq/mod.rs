@@ -1,7 +1,8 @@
 //! The queue on RabbitMQ (3.10 to 4.x).
 //!
 //! # Taking messages
-//! A slot that asks gets exactly one message by `basic.get`, from the highest class that has one. Nothing
+//! A slot that asks gets exactly one message by `basic.get`, from the first lane that has one:
+//! takeovers, then the classes. Nothing
 //! is prefetched, so a slot that does not ask holds nothing, on every version of the broker. The
 //! alternative, consuming with a prefetch of 1 and cancelling, requeues messages whenever two classes
 //! deliver at once, and brokers before 4.3 count each requeue toward the delivery limit.
@@ -28,13 +29,14 @@ mod topology;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{Priority, WakeUp};
+use agentmine_domain::WakeUp;
 use agentmine_runtime::config;
 use async_trait::async_trait;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
 use crate::error::QueueError;
+use crate::lane::Lane;
 use crate::queue::{Delivery, Queue};
 use connection::{ANSWER_LIMIT, ManagedConnection, OpenConnection, Outage, Role};
 use held::HeldMessage;
@@ -76,13 +78,13 @@ impl RabbitMq {
         connection: &Arc<OpenConnection>,
         how: Look,
     ) -> Result<Option<HeldMessage>, QueueError> {
-        for class in Priority::ALL.iter().rev() {
-            let queue = self.topology.class(*class);
+        for lane in Lane::ORDER {
+            let queue = self.topology.lane(lane);
             if how == Look::CountFirst && connection.count(&queue).await? == 0 {
                 continue;
             }
             if let Some(held) =
-                HeldMessage::get(&self.publisher, connection, queue, Some(*class)).await?
+                HeldMessage::get(&self.publisher, connection, queue, Some(lane)).await?
             {
                 return Ok(Some(held));
             }

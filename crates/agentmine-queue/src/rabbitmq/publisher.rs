@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agentmine_domain::{Priority, WakeUp};
+use agentmine_domain::WakeUp;
 use agentmine_runtime::failpoint::{Guard, around};
 use lapin::options::BasicPublishOptions;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
@@ -12,15 +12,16 @@ use super::connection::{ManagedConnection, OpenConnection, Outage, Role};
 use super::topology::Topology;
 use crate::envelope::{self, CONTENT_TYPE};
 use crate::error::QueueError;
+use crate::lane::Lane;
 
 /// The header that holds the reason of a dead letter.
 pub(super) const REASON: &str = "x-agentmine-reason";
 
 /// Where a message goes.
 pub(super) enum Target<'a> {
-    Class(Priority),
+    Lane(Lane),
     /// A step of the ladder, in seconds.
-    Retry(Priority, u64),
+    Retry(Lane, u64),
     /// With the reason.
     Dead(&'a str),
 }
@@ -28,7 +29,7 @@ pub(super) enum Target<'a> {
 impl Target<'_> {
     fn as_str(&self) -> &'static str {
         match self {
-            Self::Class(_) => "tasks",
+            Self::Lane(_) => "tasks",
             Self::Retry(..) => "retry",
             Self::Dead(_) => "dead",
         }
@@ -36,7 +37,7 @@ impl Target<'_> {
 
     fn boundary(&self) -> &'static str {
         match self {
-            Self::Class(_) => "queue.publish",
+            Self::Lane(_) => "queue.publish",
             Self::Retry(..) => "queue.retry_later",
             Self::Dead(_) => "queue.dead_letter",
         }
@@ -79,7 +80,7 @@ impl Publisher {
     pub(super) async fn wake_up(&self, wake_up: &WakeUp) -> Result<(), QueueError> {
         let body = envelope::encode(wake_up).map_err(QueueError::Invalid)?;
         let id = wake_up.task.to_string();
-        self.publish(Target::Class(wake_up.priority), &body, Some(id.into()))
+        self.publish(Target::Lane(Lane::of(wake_up)), &body, Some(id.into()))
             .await?;
         // Best effort: no slot depends on it.
         if let Ok(connection) = self.connection.get().await {
@@ -100,8 +101,8 @@ impl Publisher {
             properties = properties.with_message_id(id);
         }
         let (exchange, key) = match &target {
-            Target::Class(class) => (self.topology.tasks_exchange(), class.as_str().to_owned()),
-            Target::Retry(class, step) => (self.topology.retry(*step), class.as_str().to_owned()),
+            Target::Lane(lane) => (self.topology.tasks_exchange(), lane.as_str().to_owned()),
+            Target::Retry(lane, step) => (self.topology.retry(*step), lane.as_str().to_owned()),
             Target::Dead(reason) => {
                 let mut headers = FieldTable::default();
                 headers.insert(REASON.into(), AMQPValue::LongString(short(reason).into()));

@@ -1,19 +1,19 @@
 //! The exchanges and queues that are declared: names and settings.
 //!
-//! One direct exchange with one quorum queue per class (quorum queues refuse `x-max-priority`). The retry
-//! ladder is one exchange and one queue per step, shared by the classes: a message keeps its routing key
+//! One direct exchange with one quorum queue per lane (quorum queues refuse `x-max-priority`). The retry
+//! ladder is one exchange and one queue per step, shared by the lanes: a message keeps its routing key
 //! and returns to the tasks exchange when the queue's TTL ends. All of them dead-letter at least once,
 //! so the broker loses no message on the way. A message that was delivered [`DELIVERY_LIMIT`] times
 //! without an acknowledgement goes to the dead-letter queue, beyond the limit on the row's attempts.
 
 use std::sync::Arc;
 
-use agentmine_domain::Priority;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, ExchangeKind};
 
 use crate::error::QueueError;
+use crate::lane::Lane;
 
 /// Deliveries of one message without an acknowledgement before the broker dead-letters it.
 const DELIVERY_LIMIT: i64 = 20;
@@ -41,8 +41,8 @@ impl Topology {
         format!("{}.tasks", self.prefix)
     }
 
-    pub(super) fn class(&self, class: Priority) -> String {
-        format!("{}.tasks.{class}", self.prefix)
+    pub(super) fn lane(&self, lane: Lane) -> String {
+        format!("{}.tasks.{lane}", self.prefix)
     }
 
     /// Exchange and queue of a step of the ladder.
@@ -74,12 +74,12 @@ impl Topology {
         exchange(channel, &tasks, ExchangeKind::Direct).await?;
         exchange(channel, &self.notifications(), ExchangeKind::Fanout).await?;
         queue(channel, &self.dead(), quorum()).await?;
-        for class in Priority::ALL {
-            let name = self.class(*class);
+        for lane in Lane::ORDER {
+            let name = self.lane(lane);
             let mut arguments = dead_lettering(quorum(), "", Some(&self.dead()));
             arguments.insert("x-delivery-limit".into(), DELIVERY_LIMIT.into());
             queue(channel, &name, arguments).await?;
-            bind(channel, &name, &tasks, class.as_str()).await?;
+            bind(channel, &name, &tasks, lane.as_str()).await?;
         }
         for seconds in &self.retry_seconds {
             let name = self.retry(*seconds);

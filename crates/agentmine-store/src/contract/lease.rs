@@ -12,6 +12,7 @@ facts! {
     a_release_wakes_after_its_delay_and_may_not_count,
     attempts_run_out,
     polling_finds_the_highest_and_oldest_first,
+    a_task_that_lost_its_worker_goes_before_all_others,
 }
 
 /// Every write that a lease guards is refused.
@@ -197,4 +198,45 @@ async fn polling_finds_the_highest_and_oldest_first(world: World) {
     world.claim(high.id, NONE).await.unwrap();
     let found = world.store.claimable(NONE, 1).await.unwrap();
     assert_eq!(found, [high.id], "a lease that ran out");
+}
+
+async fn a_task_that_lost_its_worker_goes_before_all_others(world: World) {
+    let store = &world.store;
+    let [dead, drained, given_back] = [1, 2, 3];
+    let mut ids = Vec::new();
+    for number in [dead, drained, given_back] {
+        ids.push(world.new_task(number).await.id);
+    }
+    let mut new = issue(4, "e1");
+    new.priority = Priority::Critical;
+    let Enqueued::Created(critical) = store.enqueue(&new).await.unwrap() else {
+        panic!("known");
+    };
+    assert_eq!(world.relay_takeovers().await, [], "new tasks");
+    world.claim(ids[0], NONE).await.unwrap();
+    let lease = world.claim(ids[1], MINUTE).await.unwrap().lease;
+    let end = LeaseEnd::HandOver {
+        reason: "the worker was shut down".into(),
+    };
+    store.end_lease(&lease, &end).await.unwrap();
+    assert_eq!(world.task(ids[1]).await.attempt, 0);
+    let lease = world.claim(ids[2], MINUTE).await.unwrap().lease;
+    let end = release(Attempt::Charged, NONE);
+    store.end_lease(&lease, &end).await.unwrap();
+
+    let in_order = [ids[0], ids[1], critical.id, ids[2]];
+    assert_eq!(store.claimable(NONE, 9).await.unwrap(), in_order);
+    // These need no age: nobody else has seen a wake-up of theirs.
+    assert_eq!(store.claimable(MINUTE, 9).await.unwrap(), ids[..2]);
+    assert_eq!(world.sweep(MINUTE).await.requeued, [ids[0]]);
+    assert_eq!(store.claimable(NONE, 9).await.unwrap(), in_order);
+    let mut takeovers = world.relay_takeovers().await;
+    takeovers.sort();
+    assert_eq!(takeovers, ids[..2]);
+
+    // Only until the next worker has it.
+    let lease = world.claim(ids[0], MINUTE).await.unwrap().lease;
+    let end = release(Attempt::Charged, NONE);
+    store.end_lease(&lease, &end).await.unwrap();
+    assert_eq!(world.relay_takeovers().await, []);
 }

@@ -163,6 +163,15 @@ impl World {
         outbox.sent()
     }
 
+    /// Relays, and returns the tasks whose wake-ups go before all others.
+    async fn relay_takeovers(&self) -> Vec<TaskId> {
+        let outbox = Outbox::default();
+        self.store.relay_outbox(100, &outbox).await.unwrap();
+        let sent = outbox.sent.lock().unwrap();
+        let takeovers = sent.iter().filter(|w| w.urgency == Urgency::Takeover);
+        takeovers.map(|w| w.task).collect()
+    }
+
     async fn sweep(&self, wakeup_after: Duration) -> SweepReport {
         let policy = SweepPolicy {
             max_attempts: 3,

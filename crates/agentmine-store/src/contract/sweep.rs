@@ -6,6 +6,7 @@ facts! {
     a_sweep_requeues_expired_leases_and_fails_tasks_without_attempts,
     a_queued_row_without_a_recent_wake_up_is_rewoken,
     sweeps_at_once_requeue_once,
+    a_sweep_returns_the_time_until_the_next_lease_runs_out,
     the_fate_of_a_sandbox_follows_its_lease,
     only_a_queued_row_fails_by_dead_letter,
 }
@@ -32,7 +33,8 @@ async fn a_sweep_requeues_expired_leases_and_fails_tasks_without_attempts(world:
     );
     assert_eq!(world.task(held).await.state.as_str(), "leased");
     assert_eq!(world.relay().await, [tired]);
-    assert_eq!(world.sweep(MINUTE).await, SweepReport::default());
+    let again = world.sweep(MINUTE).await;
+    assert_eq!((again.requeued.len(), again.failed.len()), (0, 0));
     let session = &world.store.sessions(Some(tired), 0).await.unwrap()[0];
     assert_eq!(session.end, Some(SessionEnd::Expired));
     assert_eq!(world.task(tired).await.attempt, 1, "a crash counts");
@@ -60,6 +62,15 @@ async fn sweeps_at_once_requeue_once(world: World) {
     let requeued: usize = reports.iter().map(|r| r.requeued.len()).sum();
     assert_eq!(requeued, 1);
     assert_eq!(world.relay().await, [task]);
+}
+
+async fn a_sweep_returns_the_time_until_the_next_lease_runs_out(world: World) {
+    assert_eq!(world.sweep(MINUTE).await.next_expiry, None);
+    world.leased(1).await;
+    let later = world.new_task(2).await.id;
+    world.claim(later, 2 * MINUTE).await.unwrap();
+    let left = world.sweep(MINUTE).await.next_expiry.unwrap();
+    assert!(left > MINUTE / 2 && left <= MINUTE, "{left:?}");
 }
 
 async fn the_fate_of_a_sandbox_follows_its_lease(world: World) {

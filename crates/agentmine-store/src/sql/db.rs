@@ -26,6 +26,8 @@ pub(crate) trait Dialect: Database {
     const CLOCK: &'static str;
     /// `{ms}`: makes an interval of the milliseconds in front of it.
     const MS: &'static str;
+    /// `{millis(}` and `{)millis}`: make whole milliseconds of the time or interval between them.
+    const MILLIS: (&'static str, &'static str);
     /// `{lock}`: locks the selected rows for a change.
     const LOCK: &'static str;
     /// `{lock free}`: the same, leaving out rows that others have locked.
@@ -200,6 +202,8 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
         ("{now}", D::NOW),
         ("{clock}", D::CLOCK),
         ("{ms}", D::MS),
+        ("{millis(}", D::MILLIS.0),
+        ("{)millis}", D::MILLIS.1),
         ("{lock}", D::LOCK),
         ("{lock free}", D::LOCK_FREE),
         ("{lock shared}", D::LOCK_SHARED),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentmine_domain::{Lease, Phase, SessionId, Task, TaskId, TaskState, WorkerId};
+use agentmine_domain::{Lease, Phase, SessionId, Task, TaskId, TaskState, Urgency, WorkerId};
 use async_trait::async_trait;
 use uuid::Uuid;
 
@@ -35,7 +35,7 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
                 .row(
                     "UPDATE tasks SET state = 'leased', phase = 'preparing', epoch = epoch + 1,
                          attempt = attempt + 1, owner = $2, nonce = $3, reason = NULL,
-                         updated_at = {now}, lease_until = {clock} + $4{ms}
+                         takeover = false, updated_at = {now}, lease_until = {clock} + $4{ms}
                      WHERE id = $1 AND request IS NULL AND attempt < $5
                        AND (state = 'queued'
                             OR (state = 'leased' AND $6 > 0 AND lease_until <= {clock} AND nonce <> $3))
@@ -66,11 +66,11 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
         self.select::<IdRow, _>(
             "claimable",
             "SELECT {columns} FROM tasks t
-             WHERE (state = 'queued' OR (state = 'leased' AND lease_until <= {now}))
-               AND updated_at <= {now} - $1{ms}
+             WHERE ((state = 'queued' AND (takeover OR updated_at <= {now} - $1{ms}))
+                    OR (state = 'leased' AND lease_until <= {now}))
                AND NOT EXISTS (SELECT 1 FROM outbox o
                                WHERE o.task = t.id AND o.sent_at IS NULL AND o.due_at > {now})
-             ORDER BY priority DESC, created_at, number LIMIT $2",
+             ORDER BY (takeover OR state = 'leased') DESC, priority DESC, created_at, number LIMIT $2",
             args![older_than, limit],
         )
         .await
@@ -225,7 +225,8 @@ async fn write_ending<D: Dialect>(
         "UPDATE tasks SET state = $2, phase = NULL, lease_until = NULL, nonce = NULL,
              request = NULL, request_reason = NULL, reason = $3,
              pull_request_url = COALESCE($4, pull_request_url),
-             attempt = CASE WHEN attempt > $5 THEN attempt - $5 ELSE 0 END, updated_at = {now}
+             attempt = CASE WHEN attempt > $5 THEN attempt - $5 ELSE 0 END, takeover = ($6 > 0),
+             updated_at = {now}
          WHERE id = $1",
         args![
             lease.task,
@@ -233,6 +234,7 @@ async fn write_ending<D: Dialect>(
             ending.task_reason,
             ending.pull_request_url,
             ending.refunded_attempts,
+            i64::from(ending.urgency == Urgency::Takeover),
         ],
     )
     .await?;

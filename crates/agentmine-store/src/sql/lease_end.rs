@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentmine_domain::{EndState, SessionEnd, TaskState};
+use agentmine_domain::{EndState, SessionEnd, TaskState, Urgency};
 
 use crate::{Attempt, LeaseEnd, LeaseRequest};
 
@@ -18,6 +18,8 @@ pub(super) struct Ending<'a> {
     pub(super) refunded_attempts: u32,
     /// Until a queued row's wake-up is due.
     pub(super) wake_after: Option<Duration>,
+    /// Whether a queued row goes before all others.
+    pub(super) urgency: Urgency,
     /// The session's end.
     pub(super) session: SessionEnd,
     /// The session's reason.
@@ -49,6 +51,7 @@ impl<'a> Ending<'a> {
                     pull_request_url: pull_request_url.as_deref(),
                     refunded_attempts: 0,
                     wake_after: None,
+                    urgency: Urgency::Normal,
                     session,
                     session_reason: reason,
                 }
@@ -59,36 +62,72 @@ impl<'a> Ending<'a> {
                 pull_request_url: None,
                 refunded_attempts: 1,
                 wake_after: None,
+                urgency: Urgency::Normal,
                 session: SessionEnd::Paused,
                 session_reason: Some(reason),
             },
+            LeaseEnd::HandOver { reason } => {
+                let released = Released {
+                    reason,
+                    delay: Duration::ZERO,
+                    attempt: Attempt::Refunded,
+                    urgency: Urgency::Takeover,
+                };
+                released.ending(request, request_reason)
+            }
             LeaseEnd::Release {
                 reason,
                 delay,
                 attempt,
             } => {
-                let (state, task_reason, wake_after) = match request {
-                    LeaseRequest::Continue => (TaskState::Queued, None, Some(*delay)),
-                    LeaseRequest::Stop => {
-                        (TaskState::Ended(EndState::Stopped), request_reason, None)
-                    }
-                    LeaseRequest::Pause => {
-                        (TaskState::Paused, request_reason.or(Some(reason)), None)
-                    }
+                let released = Released {
+                    reason,
+                    delay: *delay,
+                    attempt: *attempt,
+                    urgency: Urgency::Normal,
                 };
-                Self {
-                    state,
-                    task_reason,
-                    pull_request_url: None,
-                    refunded_attempts: match attempt {
-                        Attempt::Charged => 0,
-                        Attempt::Refunded => 1,
-                    },
-                    wake_after,
-                    session: SessionEnd::Released,
-                    session_reason: Some(reason),
-                }
+                released.ending(request, request_reason)
             }
+        }
+    }
+}
+
+/// A lease that a worker gave back.
+struct Released<'a> {
+    reason: &'a str,
+    delay: Duration,
+    attempt: Attempt,
+    urgency: Urgency,
+}
+
+impl<'a> Released<'a> {
+    fn ending(self, request: LeaseRequest, request_reason: Option<&'a str>) -> Ending<'a> {
+        let Self {
+            reason,
+            delay,
+            attempt,
+            urgency,
+        } = self;
+        let (state, task_reason, wake_after) = match request {
+            LeaseRequest::Continue => (TaskState::Queued, None, Some(delay)),
+            LeaseRequest::Stop => (TaskState::Ended(EndState::Stopped), request_reason, None),
+            LeaseRequest::Pause => (TaskState::Paused, request_reason.or(Some(reason)), None),
+        };
+        Ending {
+            state,
+            task_reason,
+            pull_request_url: None,
+            refunded_attempts: match attempt {
+                Attempt::Charged => 0,
+                Attempt::Refunded => 1,
+            },
+            wake_after,
+            urgency: match state {
+                TaskState::Queued => urgency,
+                TaskState::Leased(_) | TaskState::Paused | TaskState::Ended(_) => Urgency::Normal,
+            },
+            session: SessionEnd::Released,
+            session_reason: Some(reason),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use agentmine_domain::{
     EndState, Epoch, ItemRef, Phase, Priority, Seq, Session, SessionId, Step, Task, TaskId,
-    TaskNumber, TaskState, Usage, WakeUp, WorkerId,
+    TaskNumber, TaskState, Urgency, Usage, WakeUp, WorkerId,
 };
 use chrono::{DateTime, SubsecRound as _, TimeZone as _, Utc};
 use sqlx::error::BoxDynError;
@@ -204,6 +204,7 @@ row!(
         id: i64,
         task: Id,
         priority: i16,
+        takeover: bool,
     }
 );
 
@@ -227,6 +228,10 @@ impl EntryRow {
         Ok(WakeUp {
             task: TaskId(self.task.0),
             priority: priority(self.priority)?,
+            urgency: match self.takeover {
+                true => Urgency::Takeover,
+                false => Urgency::Normal,
+            },
         })
     }
 }

@@ -23,6 +23,7 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
             let mut report = SweepReport::default();
             let mut tx = self.transaction().await?;
             if !D::lock_sweep(&mut tx).await? {
+                report.next_expiry = next_expiry(&mut tx).await?;
                 return Ok(report);
             }
             // A locked row is being claimed or extended at this moment.
@@ -57,6 +58,7 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
                 args![policy.wakeup_after.max(DAY)],
             )
             .await?;
+            report.next_expiry = next_expiry(&mut tx).await?;
             tx.commit().await?;
             metrics::counter!("agentmine_leases_expired_total").increment(leases_expired);
             metrics::counter!("agentmine_tasks_rewoken_total").increment(report.rewoken);
@@ -95,6 +97,18 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
             .await?;
         Ok(rows > 0)
     }
+}
+
+/// The time until the next lease runs out; zero for one that ran out and is left to its holder.
+async fn next_expiry<D: Dialect>(tx: &mut Db<D>) -> Result<Option<Duration>, Failure> {
+    let left: Option<Option<i64>> = tx
+        .scalar(
+            "SELECT {millis(}min(lease_until) - {now}{)millis} FROM tasks WHERE state = 'leased'",
+            &[],
+        )
+        .await?;
+    let left = left.flatten();
+    Ok(left.map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0))))
 }
 
 /// Gives queued rows without a recent wake-up another one.
@@ -146,6 +160,7 @@ pub(super) async fn settle<D: Dialect>(
                                    || COALESCE('; the last one: ' || (
                                        SELECT s.reason FROM sessions s WHERE s.task = tasks.id
                                        ORDER BY s.id DESC LIMIT 1), '') END,
+                 takeover = (request IS NULL AND attempt < $2),
                  phase = NULL, lease_until = NULL, nonce = NULL, request = NULL,
                  request_reason = NULL, updated_at = {now}
              WHERE id = $1 RETURNING state",

@@ -23,6 +23,7 @@ impl Dialect for Postgres {
     const NOW: &'static str = "now()";
     const CLOCK: &'static str = "clock_timestamp()";
     const MS: &'static str = " * interval '1 millisecond'";
+    const MILLIS: (&'static str, &'static str) = ("(extract(epoch FROM ", ") * 1000)::bigint");
     const LOCK: &'static str = " FOR NO KEY UPDATE";
     const LOCK_FREE: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
     const LOCK_SHARED: &'static str = " FOR SHARE";
@@ -87,7 +88,7 @@ impl Dialect for Postgres {
         let mut tx = Db::transaction(pool).await?;
         let due: Vec<EntryRow> = tx
             .rows(
-                "SELECT o.id, o.task, t.priority FROM outbox o JOIN tasks t ON t.id = o.task
+                "SELECT o.id, o.task, t.priority, t.takeover FROM outbox o JOIN tasks t ON t.id = o.task
                  WHERE o.sent_at IS NULL AND o.due_at <= {now}
                  ORDER BY o.due_at, o.id LIMIT $1 FOR UPDATE OF o SKIP LOCKED",
                 args![limit],

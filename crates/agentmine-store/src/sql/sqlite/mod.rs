@@ -28,6 +28,7 @@ impl Dialect for Sqlite {
     const NOW: &'static str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
     const CLOCK: &'static str = Self::NOW;
     const MS: &'static str = "";
+    const MILLIS: (&'static str, &'static str) = ("(", ")");
     // The write lock is the lock.
     const LOCK: &'static str = "";
     const LOCK_FREE: &'static str = "";
@@ -105,7 +106,7 @@ async fn take(pool: &Pool<Sqlite>, limit: u32) -> Result<Vec<EntryRow>, Failure>
     let mut tx = Db::transaction(pool).await?;
     let due: Vec<EntryRow> = tx
         .rows(
-            "SELECT o.id, o.task, t.priority FROM outbox o JOIN tasks t ON t.id = o.task
+            "SELECT o.id, o.task, t.priority, t.takeover FROM outbox o JOIN tasks t ON t.id = o.task
              WHERE o.sent_at IS NULL AND o.due_at <= {now} AND o.taken_until <= {now}
              ORDER BY o.due_at, o.id LIMIT $1",
             args![limit],
