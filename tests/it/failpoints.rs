@@ -12,6 +12,7 @@ const READS: &[&str] = &[
     "checkpoints",
     "claimable",
     "counts",
+    "effect",
     "healthy",
     "sandbox_fate",
     "session",

@@ -1,12 +1,15 @@
-//! Workers die while others are busy with a backlog: what they began is taken over before anything new begins.
+//! Workers die: what they began is taken over before anything new begins, and a result that is on the tracker
+//! is reported as one.
 
 use std::time::Duration;
 
 use agentmine_domain::{EndState, Session, SessionEnd, Task, TaskId, TaskState};
-use agentmine_tests::forge::DEMO;
+use agentmine_tests::forge::{DEMO, Fault as ForgeFault};
 use chrono::{DateTime, Utc};
 
-use crate::rig::{Rig, solves_demo};
+use tokio::process::Command;
+
+use crate::rig::{Process, Rig, binary, solves_demo};
 
 const REQUEST: &str = "coding agent";
 /// In the title of the tasks whose worker dies.
@@ -124,4 +127,79 @@ async fn a_takeover_with_the_default_lease_begins_within_90_seconds() {
     let p50 = recoveries[recoveries.len() / 2];
     assert!(p50 < Duration::from_secs(60), "{recoveries:?}");
     assert!(recoveries.iter().all(|it| *it < Duration::from_secs(90)));
+}
+
+/// A consumer that a failpoint ends.
+async fn killed_at(rig: &Rig, failpoint: &str) {
+    let consumer = Process::spawn(
+        Command::new(binary("consumer"))
+            .arg("--config")
+            .arg(rig.config_file())
+            .env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token())
+            .env("AGENTMINE_FAILPOINTS", failpoint),
+    );
+    let (status, log) = consumer.end().await;
+    assert!(!status.success(), "{failpoint} was not reached:\n{log}");
+}
+
+fn comment(rig: &Rig, number: u64) -> String {
+    let comments = rig.forge.comments(DEMO, number);
+    assert_eq!(comments.len(), 1, "{comments:#?}");
+    comments[0].body.clone()
+}
+
+/// The only attempt dies between the answer to its POST and the end of its report.
+#[tokio::test]
+async fn a_last_attempt_that_dies_after_its_pull_request_opened_is_done() {
+    for failpoint in [
+        "tracker.pull_request_create.after=kill",
+        "tracker.comment_edit.after=kill",
+        "tracker.label_add.before=kill",
+    ] {
+        let mut rig = Rig::local(solves_demo()).await;
+        rig.config["consumer"]["max_attempts"] = 1.into();
+        issues(&rig, DOOMED, 1).await;
+        killed_at(&rig, failpoint).await;
+        assert_eq!(rig.forge.pulls(DEMO).len(), 1, "{failpoint}");
+        let asked = rig.model.requests().len();
+        let consumer = rig.spawn("consumer", &[]);
+        let tasks = rig.wait_ended(1).await;
+        consumer.terminate();
+        let (_, log) = consumer.end().await;
+        let task = &tasks[0];
+        let done = TaskState::Ended(EndState::Done);
+        assert_eq!(task.state, done, "{failpoint}: {:?}\n{log}", task.reason);
+        let pulls = rig.forge.pulls(DEMO);
+        assert_eq!(pulls.len(), 1, "{failpoint}");
+        let number = task.item.number;
+        assert!(comment(&rig, number).contains("opened a pull request"));
+        assert_eq!(rig.forge.labels(DEMO, number), ["coding agent done"]);
+        assert_eq!(rig.model.requests().len(), asked, "it only reports");
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_fails_after_an_earlier_one_opened_the_pull_request_leaves_a_partial_result()
+ {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["max_attempts"] = 2.into();
+    issues(&rig, DOOMED, 1).await;
+    killed_at(&rig, "tracker.pull_request_create.after=kill").await;
+    let refused = ForgeFault::on("GET", "/octo/demo.git/info/refs");
+    rig.forge.inject(refused.times(usize::MAX).status(403));
+    let consumer = rig.spawn("consumer", &[]);
+    let tasks = rig.wait_ended(1).await;
+    consumer.terminate();
+    consumer.end().await;
+    let task = &tasks[0];
+    assert_eq!(task.state, TaskState::Ended(EndState::Done));
+    let missing = task.missing().unwrap_or_default();
+    assert!(missing.contains("a later attempt failed"), "{missing}");
+    let comment = comment(&rig, task.item.number);
+    assert!(comment.contains("a partial result"), "{comment}");
+    assert!(comment.contains("credentials"), "{comment}");
+    assert_eq!(
+        rig.forge.labels(DEMO, task.item.number),
+        ["coding agent done"]
+    );
 }

@@ -2,6 +2,7 @@
 
 use agentmine_agent::{RunOutcome, pull_request, pull_request_comment};
 use agentmine_domain::TaskLabel;
+use agentmine_effects::EarlierPullRequest;
 use agentmine_trackers::{Item, NewPullRequest};
 
 use crate::error::{Interrupt, SessionError};
@@ -40,9 +41,9 @@ pub(crate) async fn report(
             body: text.body,
             draft: text.draft,
         };
-        let open = || ctx.effects.pull_request(&new, head);
-        let url = ctx.heartbeat.patiently(open).await?.url;
         let missing = outcome.missing.as_deref();
+        let open = || ctx.effects.pull_request(&new, head, missing);
+        let url = ctx.heartbeat.patiently(open).await?.url;
         let report = || ctx.effects.report_done(&url, missing, &session);
         let reported = ctx.heartbeat.patiently(report).await;
         (url, reported)
@@ -57,6 +58,33 @@ pub(crate) async fn report(
         missing: outcome.missing.clone(),
     };
     decided(reported, report)
+}
+
+/// Reports the pull request that an earlier attempt opened, and does nothing else. `failure` is why the work was
+/// not continued; `None` if nobody tried to. Returns `None` if there is no such pull request.
+pub(crate) async fn report_earlier(
+    ctx: &SessionContext,
+    failure: Option<&str>,
+) -> Result<Option<Report>, SessionError> {
+    let head = ctx.task.branch();
+    let find = || ctx.effects.earlier_pull_request(&head);
+    let Some(EarlierPullRequest { pull, missing }) = ctx.heartbeat.patiently(find).await? else {
+        return Ok(None);
+    };
+    let failed = failure.map(|why| format!("- a later attempt failed: {}", why.trim()));
+    let missing: Vec<String> = missing.into_iter().chain(failed).collect();
+    let missing = (!missing.is_empty()).then(|| missing.join("\n"));
+    let session = ctx.session_name();
+    let report = || {
+        ctx.effects
+            .report_done(&pull.url, missing.as_deref(), &session)
+    };
+    let reported = ctx.heartbeat.patiently(report).await;
+    let report = Report {
+        url: Some(pull.url.clone()),
+        missing: missing.clone(),
+    };
+    decided(reported, report).map(Some)
 }
 
 /// The error for a session that pushed nothing: the reason, with the agent's last message.

@@ -10,9 +10,9 @@ use chrono::{DateTime, Utc};
 use super::context::SessionContext;
 use super::deps::ConsumerDeps;
 use super::outage::{Outage, outage_reason};
-use super::verdict::Verdict;
+use super::verdict::{Verdict, verdict};
 use crate::record::live::Progress;
-use crate::report::Report;
+use crate::report::{Report, report_earlier};
 
 /// The longest wait that an external service can request.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
@@ -39,11 +39,7 @@ impl Ending {
 /// attempt finds the effects that are already done.
 pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
     let end = match ending {
-        Ending::Result(report) => LeaseEnd::Finish {
-            state: EndState::Done,
-            reason: report.missing.as_deref().map(partial_reason),
-            pull_request_url: report.url,
-        },
+        Ending::Result(report) => done(report),
         Ending::Error(Verdict::Abandon) => {
             tracing::warn!("the lease is lost; nothing more is written");
             return;
@@ -62,7 +58,12 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
         }
         Ending::Error(Verdict::Wait { reason, until }) => wait(ctx, reason, until).await,
         Ending::Error(Verdict::Retry(reason)) if attempts_are_left(ctx) => retry(ctx, reason).await,
-        Ending::Error(Verdict::Retry(reason) | Verdict::Fail(reason)) => fail(ctx, &reason).await,
+        Ending::Error(Verdict::Retry(reason) | Verdict::Fail(reason)) => {
+            match give_up(ctx, reason).await {
+                Some(end) => end,
+                None => return,
+            }
+        }
     };
     end_lease(ctx, &end).await;
     show(ctx, &end).await;
@@ -70,6 +71,38 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
 
 fn attempts_are_left(ctx: &SessionContext) -> bool {
     ctx.task.attempt < ctx.deps.config.consumer.max_attempts
+}
+
+fn done(report: Report) -> LeaseEnd {
+    LeaseEnd::Finish {
+        state: EndState::Done,
+        reason: report.missing.as_deref().map(partial_reason),
+        pull_request_url: report.url,
+    }
+}
+
+/// The end of a task that is not tried again: done if an earlier attempt opened a pull request, else failed.
+/// `None` if the lease is lost.
+async fn give_up(ctx: &SessionContext, failure: String) -> Option<LeaseEnd> {
+    match report_earlier(ctx, Some(&failure)).await {
+        Ok(Some(report)) => {
+            tracing::warn!(
+                failure,
+                "the attempt failed after an earlier one opened the pull request"
+            );
+            Some(done(report))
+        }
+        Ok(None) => Some(fail(ctx, &failure).await),
+        Err(error) => match verdict(&error) {
+            Verdict::Abandon => None,
+            Verdict::Wait { reason, until } => Some(wait(ctx, reason, until).await),
+            Verdict::GiveBack
+            | Verdict::Retry(_)
+            | Verdict::Fail(_)
+            | Verdict::Stop(_)
+            | Verdict::Pause(_) => Some(fail(ctx, &failure).await),
+        },
+    }
 }
 
 async fn fail(ctx: &SessionContext, reason: &str) -> LeaseEnd {
@@ -91,7 +124,10 @@ async fn wait(ctx: &SessionContext, reason: String, until: Option<DateTime<Utc>>
             outage.since.format("%Y-%m-%d %H:%M UTC"),
             limit.as_secs()
         );
-        return fail(ctx, &reason).await;
+        return match report_earlier(ctx, Some(&reason)).await {
+            Ok(Some(report)) => done(report),
+            Ok(None) | Err(_) => fail(ctx, &reason).await,
+        };
     }
     let ladder = &ctx.deps.config.queue.retry_seconds;
     let delay = outage.delay(ladder).max(time_left(until));

@@ -97,6 +97,11 @@ impl SessionContext {
         }
     }
 
+    /// Whether the task ran out of attempts and the claim is the one beyond them: see `LeaseStore::claim`.
+    pub(crate) fn only_reports(&self) -> bool {
+        self.task.attempt > self.deps.config.consumer.max_attempts
+    }
+
     /// The session's number as shown to people: `12`.
     pub(crate) fn session_name(&self) -> String {
         self.lease.session.to_string()

@@ -29,7 +29,7 @@ use tracing::Instrument as _;
 use crate::error::{Interrupt, SessionError, WorkspaceError};
 use crate::prepare::{discussion, prepare};
 use crate::record::live::Progress;
-use crate::report::{Report, report};
+use crate::report::{Report, report, report_earlier};
 use crate::run::agent;
 use crate::verify::checks::CheckRunner;
 use crate::verify::measure::Measurer;
@@ -94,6 +94,9 @@ async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
 
 /// The story of a session.
 async fn work(ctx: &SessionContext) -> Result<Report, SessionError> {
+    if ctx.only_reports() {
+        return report_only(ctx).await;
+    }
     ctx.begin(Phase::Preparing).await?;
     let heartbeat = &ctx.heartbeat;
     let item = heartbeat.unless_interrupted(wanted_item(ctx)).await?;
@@ -101,6 +104,20 @@ async fn work(ctx: &SessionContext) -> Result<Report, SessionError> {
     tokio::select! {
         report = work_on(ctx, &item) => report,
         never = withdrawal::watch(ctx, &item) => match never {},
+    }
+}
+
+/// The story of the claim that a task has beyond its last attempt, since an attempt began to open its pull
+/// request.
+async fn report_only(ctx: &SessionContext) -> Result<Report, SessionError> {
+    ctx.begin(Phase::Reporting).await?;
+    let earlier = report_earlier(ctx, None);
+    match ctx.heartbeat.unless_interrupted(earlier).await? {
+        Some(report) => Ok(report),
+        None => Err(SessionError::NoResult(format!(
+            "gave up after {} attempts; the pull request was not opened",
+            ctx.deps.config.consumer.max_attempts
+        ))),
     }
 }
 

@@ -25,6 +25,7 @@ use serde_json::Value;
 
 pub use announce::announce;
 pub use error::{EffectError, is_final};
+pub use pull_request::EarlierPullRequest;
 pub use report::{EndReport, report_end};
 pub use text::progress_comment;
 

@@ -15,11 +15,23 @@ struct Opened {
     url: String,
     /// The commit that its text reports on.
     commit: String,
+    /// What is missing, if the result is only partial.
+    #[serde(default)]
+    missing: Option<String>,
+}
+
+/// The pull request that an earlier attempt opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EarlierPullRequest {
+    /// The pull request as it is now.
+    pub pull: PullRequest,
+    /// What its text reports as missing. `None` also if the attempt died before that was recorded.
+    pub missing: Option<String>,
 }
 
 impl Effects {
     /// Opens the pull request. If an earlier attempt already opened it, updates its text unless it
-    /// already reports on `commit`.
+    /// already reports on `commit`. `missing` is set if the result is partial.
     ///
     /// # Errors
     /// Returns errors of the store and the tracker.
@@ -27,6 +39,7 @@ impl Effects {
         &self,
         new: &NewPullRequest,
         commit: &str,
+        missing: Option<&str>,
     ) -> Result<PullRequest, EffectError> {
         let key = EffectKey::pull_request(&new.head);
         let reported = match self.begin(&key).await? {
@@ -53,10 +66,33 @@ impl Effects {
             number: pull.number,
             url: pull.url.clone(),
             commit: commit.to_owned(),
+            missing: missing.map(ToOwned::to_owned),
         };
         let record = serde_json::to_value(&record).map_err(unreadable(&key))?;
         self.done(&key, &record).await?;
         Ok(pull)
+    }
+
+    /// The pull request from `head` that an earlier attempt opened; `None` if no attempt began to, or the
+    /// tracker has none.
+    ///
+    /// # Errors
+    /// Returns errors of the store and the tracker.
+    pub async fn earlier_pull_request(
+        &self,
+        head: &str,
+    ) -> Result<Option<EarlierPullRequest>, EffectError> {
+        let key = EffectKey::pull_request(head);
+        let missing = match self.store.effect(self.task.id, &key).await? {
+            None => return Ok(None),
+            Some(EffectState::Fresh | EffectState::Unsure) => None,
+            Some(EffectState::Done(result)) => opened(&key, result)?.missing,
+        };
+        let found = self
+            .tracker
+            .find_pull_request(&self.task.item, head)
+            .await?;
+        Ok(found.map(|pull| EarlierPullRequest { pull, missing }))
     }
 }
 

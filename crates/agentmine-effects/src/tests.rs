@@ -380,7 +380,10 @@ async fn no_effect_begins_under_a_lost_lease() {
     assert!(fenced(effects.label(TaskLabel::Done).await.unwrap_err()));
     assert!(fenced(effects.comment("x").await.unwrap_err()));
     assert!(fenced(
-        effects.pull_request(&pull("x"), "c").await.unwrap_err()
+        effects
+            .pull_request(&pull("x"), "c", None)
+            .await
+            .unwrap_err()
     ));
     assert_eq!(world.writes(), 0);
 }
@@ -448,7 +451,7 @@ async fn a_pull_request_whose_response_was_lost_is_not_opened_again() {
         .await
         .unwrap();
     let opened = effects
-        .pull_request(&pull("new"), "commit-1")
+        .pull_request(&pull("new"), "commit-1", None)
         .await
         .unwrap();
     assert_eq!(opened.number, 1);
@@ -462,23 +465,23 @@ async fn an_open_pull_request_is_updated_only_for_another_commit() {
     let world = World::new().await;
     let effects = world.session(world.claim().await);
     effects
-        .pull_request(&pull("one"), "commit-1")
+        .pull_request(&pull("one"), "commit-1", None)
         .await
         .unwrap();
     effects
-        .pull_request(&pull("same"), "commit-1")
+        .pull_request(&pull("same"), "commit-1", None)
         .await
         .unwrap();
     assert_eq!(world.writes(), 1);
     effects
-        .pull_request(&pull("two"), "commit-2")
+        .pull_request(&pull("two"), "commit-2", None)
         .await
         .unwrap();
     assert_eq!(world.tracker.forge().pulls[0].1.title, "two");
     assert_eq!(world.writes(), 2);
     world.tracker.forge().pulls[0].0.open = false;
     let closed = effects
-        .pull_request(&pull("three"), "commit-3")
+        .pull_request(&pull("three"), "commit-3", None)
         .await
         .unwrap();
     assert!(!closed.open);

@@ -35,7 +35,7 @@ pub const BOUNDARIES: &[&str] = &[
     "store.fail_queued",
     "store.request_stop",
     "store.request_pause",
-    "store.hasten",
+    "store.skip_delay",
     "store.resume",
     // Before the commit of a transaction its locks are held.
     "store.commit",

@@ -138,7 +138,7 @@ pub struct Checkpoint {
 /// A sweep's policy.
 #[derive(Debug, Clone)]
 pub struct SweepPolicy {
-    /// Leases a task may begin before an expired one fails it.
+    /// Leases a task may begin before an expired one fails it; one more if its pull request was begun.
     pub max_attempts: u32,
     /// Queued rows whose newest wake-up is older than this get another one.
     pub wakeup_after: Duration,

@@ -53,7 +53,8 @@ pub trait EnqueueStore: Send + Sync + 'static {
 pub trait LeaseStore: Send + Sync + 'static {
     /// Takes a lease on the row if it is queued or its lease has run out: epoch and attempt go up
     /// by one and a session begins. `None`: another worker has it, it is over, or there is no such
-    /// row. A row that ran out of attempts is failed here, and `None` returned. `nonce` makes the
+    /// row. A row that ran out of attempts is failed here, and `None` returned; but a task whose pull request was
+    /// begun has one attempt more, in which the worker only reports. `nonce` makes the
     /// call safe to repeat: the same nonce finds its own claim again.
     async fn claim(
         &self,
@@ -126,6 +127,13 @@ pub trait EffectStore: Send + Sync + 'static {
         lease: Option<&Lease>,
         key: &EffectKey,
     ) -> Result<EffectState, StoreError>;
+
+    /// How far an effect has come; `None` if it was never begun.
+    async fn effect(
+        &self,
+        task: TaskId,
+        key: &EffectKey,
+    ) -> Result<Option<EffectState>, StoreError>;
 
     /// Records that it happened and what came of it, even if it was never begun. Not fenced: what
     /// happened, happened.

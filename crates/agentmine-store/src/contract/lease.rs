@@ -11,6 +11,7 @@ facts! {
     a_lease_ends_once_and_the_same_end_again_is_ok,
     a_release_wakes_after_its_delay_and_may_not_count,
     attempts_run_out,
+    a_pull_request_that_was_begun_earns_one_more_claim,
     polling_finds_the_highest_and_oldest_first,
     a_task_that_lost_its_worker_goes_before_all_others,
 }
@@ -180,6 +181,46 @@ async fn attempts_run_out(world: World) {
     assert!(world.claim_of(lease.task, MINUTE, 1).await.is_none());
     let reason = world.task(lease.task).await.reason.unwrap();
     assert!(reason.ends_with("the last one: draining"), "{reason}");
+}
+
+async fn a_pull_request_that_was_begun_earns_one_more_claim(world: World) {
+    let store = &world.store;
+    let key = EffectKey::pull_request("branch");
+    // The sweep finds the first one, a claim the second, and a worker gave the third back.
+    for number in 1..=3 {
+        let task = world.new_task(number).await.id;
+        let length = if number == 3 { MINUTE } else { NONE };
+        let last = world.claim_of(task, length, 1).await.unwrap().lease;
+        assert_eq!(store.effect(task, &key).await.unwrap(), None);
+        store.effect_begin(task, Some(&last), &key).await.unwrap();
+        assert_eq!(
+            store.effect(task, &key).await.unwrap(),
+            Some(EffectState::Unsure)
+        );
+        let policy = SweepPolicy {
+            max_attempts: 1,
+            wakeup_after: MINUTE,
+            lease: MINUTE,
+        };
+        match number {
+            1 => assert_eq!(store.sweep(&policy).await.unwrap().requeued, [task]),
+            2 => {}
+            _ => {
+                let end = release(Attempt::Charged, NONE);
+                store.end_lease(&last, &end).await.unwrap();
+            }
+        }
+        let report = world.claim_of(task, NONE, 1).await.unwrap();
+        assert_eq!(report.task.attempt, 2);
+        let result = json!({"url": "u"});
+        store.effect_done(task, &key, &result).await.unwrap();
+        let done = Some(EffectState::Done(result));
+        assert_eq!(store.effect(task, &key).await.unwrap(), done);
+        // It is the only one.
+        assert!(world.claim_of(task, MINUTE, 1).await.is_none());
+        let row = world.task(task).await;
+        assert_eq!(row.state, TaskState::Ended(EndState::Failed), "{number}");
+    }
 }
 
 async fn polling_finds_the_highest_and_oldest_first(world: World) {

@@ -199,6 +199,12 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
     let words = [
         ("{columns}", columns),
         ("{held}", held()),
+        // The attempt beyond the limit that a task has whose pull request may be open: it only reports. The
+        // branch of a task has one name, so there is at most one such effect.
+        (
+            "{one more}",
+            "(SELECT count(*) FROM effects e WHERE e.task = tasks.id AND e.kind = 'pull_request')",
+        ),
         ("{now}", D::NOW),
         ("{clock}", D::CLOCK),
         ("{ms}", D::MS),

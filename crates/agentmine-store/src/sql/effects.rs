@@ -60,6 +60,29 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
         .await
     }
 
+    async fn effect(
+        &self,
+        task: TaskId,
+        key: &EffectKey,
+    ) -> Result<Option<EffectState>, StoreError> {
+        self.run("effect", || async {
+            let mut db = self.connection().await?;
+            let result: Option<Option<String>> = db
+                .scalar(
+                    "SELECT result FROM effects
+                     WHERE task = $1 AND kind = $2 AND key = $3 AND epoch = $4",
+                    args![task, key.kind().as_str(), key.key(), key.epoch()],
+                )
+                .await?;
+            Ok(match result {
+                None => None,
+                Some(None) => Some(EffectState::Unsure),
+                Some(Some(result)) => Some(EffectState::Done(serde_json::from_str(&result)?)),
+            })
+        })
+        .await
+    }
+
     /// Recorded also where the effect was never begun: what happened, happened.
     async fn effect_done(
         &self,

@@ -36,7 +36,7 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
                     "UPDATE tasks SET state = 'leased', phase = 'preparing', epoch = epoch + 1,
                          attempt = attempt + 1, owner = $2, nonce = $3, reason = NULL,
                          takeover = false, updated_at = {now}, lease_until = {clock} + $4{ms}
-                     WHERE id = $1 AND request IS NULL AND attempt < $5
+                     WHERE id = $1 AND request IS NULL AND attempt < $5 + {one more}
                        AND (state = 'queued'
                             OR (state = 'leased' AND $6 > 0 AND lease_until <= {clock} AND nonce <> $3))
                      RETURNING {columns}",
@@ -204,9 +204,9 @@ async fn settle_unclaimable<D: Dialect>(
         .scalar(
             "SELECT 1 FROM tasks
              WHERE id = $1
-               AND ((state = 'queued' AND attempt >= $2)
+               AND ((state = 'queued' AND attempt >= $2 + {one more})
                     OR (state = 'leased' AND $3 > 0 AND lease_until <= {clock}
-                        AND (request IS NOT NULL OR attempt >= $2))){lock}",
+                        AND (request IS NOT NULL OR attempt >= $2 + {one more}))){lock}",
             args![task, max_attempts, expired],
         )
         .await?;

@@ -154,13 +154,13 @@ pub(super) async fn settle<D: Dialect>(
         .scalar(
             "UPDATE tasks SET
                  state = CASE WHEN request = 'stop' THEN 'stopped' WHEN request = 'pause' THEN 'paused'
-                              WHEN attempt >= $2 THEN 'failed' ELSE 'queued' END,
+                              WHEN attempt >= $2 + {one more} THEN 'failed' ELSE 'queued' END,
                  reason = CASE WHEN request IS NOT NULL THEN request_reason
-                               WHEN attempt >= $2 THEN 'gave up after ' || attempt || ' attempts'
+                               WHEN attempt >= $2 + {one more} THEN 'gave up after ' || attempt || ' attempts'
                                    || COALESCE('; the last one: ' || (
                                        SELECT s.reason FROM sessions s WHERE s.task = tasks.id
                                        ORDER BY s.id DESC LIMIT 1), '') END,
-                 takeover = (request IS NULL AND attempt < $2),
+                 takeover = (request IS NULL AND attempt < $2 + {one more}),
                  phase = NULL, lease_until = NULL, nonce = NULL, request = NULL,
                  request_reason = NULL, updated_at = {now}
              WHERE id = $1 RETURNING state",
