@@ -117,6 +117,43 @@ async fn a_task_outlives_an_outage_of_the_container_engine() {
     assert_done_at_first_attempt(&rig.tasks().await, &log);
 }
 
+/// A failover: the server that the sessions are connected to takes no writes for longer than a lease. Nobody
+/// closes the connections that were opened meanwhile.
+#[tokio::test]
+async fn a_session_waits_for_the_end_of_a_read_only_failover() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    issues(&rig, 1).await;
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    let mut server = rig.sql().await.acquire().await.unwrap();
+    let database: String = sqlx::query_scalar("SELECT current_database()")
+        .fetch_one(&mut *server)
+        .await
+        .unwrap();
+    let mut execute = async |sql: &str| {
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql.to_owned()));
+        query.execute(&mut *server).await.unwrap();
+    };
+    let read_only = "SET default_transaction_read_only = on";
+    execute(&format!("ALTER DATABASE {database} {read_only}")).await;
+    let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                  WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    execute(others).await;
+    rig.model.release();
+    consumer.wait_for("no heartbeat for too long").await;
+    // For longer than a lease.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    execute(&format!("ALTER DATABASE {database} RESET ALL")).await;
+    rig.wait_ended(1).await;
+    consumer.terminate();
+    let (_, log) = consumer.end().await;
+    assert_done_at_first_attempt(&rig.tasks().await, &log);
+    let sessions = rig.sessions().await;
+    assert_eq!(sessions.len(), 1, "{sessions:#?}\n{log}");
+}
+
 /// The relays in front of the services of a fleet.
 struct Gates {
     model: Gate,

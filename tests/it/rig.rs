@@ -333,6 +333,25 @@ impl Process {
         self.log.text.lock().unwrap().clone()
     }
 
+    /// Waits until a text is in the log.
+    pub(crate) async fn wait_for(&self, text: &str) {
+        let wait = async {
+            loop {
+                let grown = self.log.grown.notified();
+                if self.log().contains(text) {
+                    return;
+                }
+                grown.await;
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, wait).await;
+        assert!(
+            waited.is_ok(),
+            "waited for {text:?} in vain:\n{}",
+            self.log()
+        );
+    }
+
     fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.child.id().expect("it has ended")).unwrap();
         // SAFETY: `kill` takes two numbers and touches no memory of ours.

@@ -120,6 +120,37 @@ async fn a_read_only_server_after_a_failover_is_unavailable() {
     .await;
 }
 
+/// A connection that was opened while the server was read-only stays so. Nobody closes it from outside, as
+/// nobody does after a failover.
+#[tokio::test]
+async fn connections_to_a_read_only_server_are_replaced() {
+    on(Database::postgres(), async |world: World| {
+        let (store, database) = (&world.store, &world.database);
+        let lease = world.leased(1).await;
+        let heart = connect_heartbeat(&database.config()).await.unwrap();
+        let read_only = "ALTER DATABASE \"NAME\" SET default_transaction_read_only = on;
+             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'NAME'";
+        database.on_server(read_only).await;
+        for store in [store, &heart] {
+            let outcome = store.heartbeat(&lease, MINUTE).await;
+            assert!(
+                matches!(outcome, Err(StoreError::Unavailable(_))),
+                "{outcome:?}"
+            );
+        }
+        database
+            .on_server("ALTER DATABASE \"NAME\" RESET ALL")
+            .await;
+        for store in [store, &heart] {
+            store.heartbeat(&lease, MINUTE).await.unwrap();
+        }
+        store.append_step(&lease, &note("x")).await.unwrap();
+        store.end_lease(&lease, &done()).await.unwrap();
+        heart.close().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_file_that_cannot_be_opened_is_unavailable() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,13 +2,16 @@
 //!
 //! Every operation is safe to repeat: a claim carries a nonce, a step its token, an enqueue its key, and the
 //! others set what they set. An attempt that failed for a passing reason (a deadlock, a serialization
-//! failure, a busy file, a broken connection, even around a commit whose outcome is unknown) may therefore be
+//! failure, a busy file, a read-only server, a broken connection, even around a commit whose outcome is unknown) may therefore be
 //! repeated.
 
 use agentmine_domain::{ParseIdError, TaskId, UnknownName};
 use agentmine_runtime::failpoint::OutcomeUnknown;
 
 use crate::StoreError;
+
+/// The SQLSTATE of a write on a read-only server.
+const READ_ONLY: &str = "25006";
 
 /// Why one attempt failed.
 #[derive(Debug)]
@@ -62,12 +65,50 @@ impl From<ParseIdError> for Failure {
     }
 }
 
+/// What a failure shows of the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// It answered: it refused, or others were in the way.
+    There,
+    /// It cannot be reached, or takes no writes.
+    Away,
+    /// Nothing came within the time limit, for whatever reason.
+    Silent,
+}
+
 impl Failure {
+    /// Whether the server takes no writes, as after a failover: another connection may lead to another one.
+    pub(super) fn is_read_only(&self) -> bool {
+        match self {
+            Self::Database(error) => code(error).as_deref() == Some(READ_ONLY),
+            Self::Fenced(_) | Self::TimedOut | Self::Fault(_) => false,
+        }
+    }
+
+    pub(super) fn presence(&self) -> Presence {
+        match self {
+            Self::Fenced(_) | Self::Fault(_) => Presence::There,
+            Self::TimedOut | Self::Database(sqlx::Error::PoolTimedOut) => Presence::Silent,
+            Self::Database(error) => match code(error) {
+                // The statement's own time limit, or somebody who cancelled it.
+                Some(code) if code == "57014" => Presence::There,
+                // SQLite has one lock: whoever waits for it in vain can extend no lease.
+                Some(code) if sqlite_primary(&code).is_none() && is_contention(&code) => {
+                    Presence::There
+                }
+                _ if is_outage(error) => Presence::Away,
+                _ => Presence::There,
+            },
+        }
+    }
+
     /// Whether the same operation may succeed if it is repeated at once.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Database(sqlx::Error::Io(_)) => true,
-            Self::Database(error) => code(error).is_some_and(|code| is_contention(&code)),
+            Self::Database(error) => {
+                code(error).is_some_and(|code| is_contention(&code) || code == READ_ONLY)
+            }
             Self::Fenced(_) | Self::TimedOut | Self::Fault(_) => false,
         }
     }
@@ -130,7 +171,7 @@ fn is_away(code: &str) -> bool {
     match sqlite_primary(code) {
         Some(primary) => matches!(primary, 8 | 10 | 13 | 14),
         None => {
-            code == "25006"
+            code == READ_ONLY
                 || ["08", "53", "57"]
                     .iter()
                     .any(|class| code.starts_with(class))
@@ -147,6 +188,24 @@ fn sqlite_primary(code: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_database_that_does_not_answer_may_be_away() {
+        let io = || Failure::Database(std::io::Error::other("reset").into());
+        for (failure, presence) in [
+            (Failure::Fenced(TaskId::new()), Presence::There),
+            (Failure::Fault("x".into()), Presence::There),
+            (Failure::TimedOut, Presence::Silent),
+            (
+                Failure::Database(sqlx::Error::PoolTimedOut),
+                Presence::Silent,
+            ),
+            (Failure::Database(sqlx::Error::RowNotFound), Presence::There),
+            (io(), Presence::Away),
+        ] {
+            assert_eq!(failure.presence(), presence, "{failure:?}");
+        }
+    }
 
     #[test]
     fn passing_codes_are_told_from_lasting_ones() {

@@ -18,6 +18,7 @@ mod journal;
 mod lease;
 mod lease_end;
 mod postgres;
+mod read_only;
 mod reports;
 mod row;
 mod sqlite;

@@ -12,12 +12,16 @@ use sqlx::Pool;
 use super::absence::Absence;
 use super::arg::Arg;
 use super::db::{AnyRow, Db, Dialect};
-use super::failure::Failure;
+use super::failure::{Failure, Presence};
+use super::read_only::ReadOnly;
 use crate::migrations;
 use crate::{Store, StoreError};
 
 /// Attempts at one operation, the first included.
 const ATTEMPTS: u32 = 3;
+
+/// A database that takes longer than this for one connection is as good as away.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// What a pool is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,21 +41,44 @@ pub(crate) struct SqlStore<D: Dialect> {
     pub(super) limit: Duration,
     /// When the database was away.
     pub(super) absence: Absence,
+    /// Which connections are not used any more.
+    pub(super) read_only: ReadOnly,
 }
 
 impl<D: Dialect> SqlStore<D> {
     pub(super) async fn connection(&self) -> Result<Db<D>, Failure> {
         let begun = Instant::now();
         let connection = Db::connection(&self.pool).await;
-        self.absence.note_if_slow(begun);
+        self.note_if_slow(begun);
         connection
     }
 
     pub(super) async fn transaction(&self) -> Result<Db<D>, Failure> {
         let begun = Instant::now();
         let transaction = Db::transaction(&self.pool).await;
-        self.absence.note_if_slow(begun);
+        self.note_if_slow(begun);
         transaction
+    }
+
+    /// Notes what the outcome of an operation that began at `begun` shows of the database.
+    fn note_presence<T>(&self, outcome: &Result<T, Failure>, limit: Duration, begun: Instant) {
+        match outcome
+            .as_ref()
+            .map_or_else(Failure::presence, |_| Presence::There)
+        {
+            Presence::There => self.absence.answered(),
+            Presence::Away => self.absence.away(),
+            // An operation with a longer limit waits for others than the database.
+            Presence::Silent if limit > self.limit => {}
+            Presence::Silent => self.absence.unanswered(begun),
+        }
+    }
+
+    /// A connection was waited for since `begun`.
+    fn note_if_slow(&self, begun: Instant) {
+        if begun.elapsed() >= SLOW {
+            self.absence.unanswered(begun);
+        }
     }
 
     /// An operation that is one SELECT.
@@ -124,10 +151,15 @@ impl<D: Dialect> SqlStore<D> {
         F: Future<Output = Result<T, Failure>>,
     {
         let mut attempts = 1;
+        let begun = Instant::now();
         loop {
             let attempted = around_operation("store.", operation, attempt());
             let outcome = tokio::time::timeout(limit, attempted).await;
-            match outcome.unwrap_or(Err(Failure::TimedOut)) {
+            let outcome = outcome.unwrap_or(Err(Failure::TimedOut));
+            if outcome.as_ref().is_err_and(Failure::is_read_only) {
+                self.read_only.note();
+            }
+            match outcome {
                 Err(failure) if attempts < ATTEMPTS && failure.is_passing() => {
                     metrics::counter!("agentmine_store_retries_total", "operation" => operation)
                         .increment(1);
@@ -136,13 +168,8 @@ impl<D: Dialect> SqlStore<D> {
                     attempts += 1;
                 }
                 outcome => {
-                    return outcome.map_err(|failure| {
-                        let error = failure.at(&self.address);
-                        if matches!(error, StoreError::Unavailable(_)) {
-                            self.absence.note();
-                        }
-                        error
-                    });
+                    self.note_presence(&outcome, limit, begun);
+                    return outcome.map_err(|failure| failure.at(&self.address));
                 }
             }
         }
@@ -194,6 +221,7 @@ mod tests {
             address: "nowhere:5432/db".into(),
             limit,
             absence: Absence::default(),
+            read_only: ReadOnly::default(),
         }
     }
 
@@ -217,6 +245,29 @@ mod tests {
         assert_eq!(attempts_at(|| Failure::Fault("x".into())).await, 1);
         let missing = || Failure::Database(sqlx::Error::RowNotFound);
         assert_eq!(attempts_at(missing).await, 1);
+    }
+
+    #[tokio::test]
+    async fn a_statement_or_a_publisher_that_is_waited_for_in_vain_is_no_absence() {
+        let store = store(Duration::from_millis(50));
+        let lease = Duration::from_secs(60);
+        let answered = async || store.run("test", async || Ok(())).await.unwrap();
+        let waits = async |limit| {
+            let never = std::future::pending::<Result<(), Failure>>;
+            store.run_within(limit, "test", never).await.unwrap_err();
+        };
+        answered().await;
+        // Others are answered while this one waits for a lock.
+        tokio::join!(waits(store.limit), async {
+            tokio::task::yield_now().await;
+            answered().await;
+        });
+        assert!(!store.absence.is_within(lease));
+        // A relay waits for the broker.
+        waits(store.limit * 2).await;
+        assert!(!store.absence.is_within(lease));
+        waits(store.limit).await;
+        assert!(store.absence.is_within(lease));
     }
 
     #[tokio::test]

@@ -26,6 +26,10 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
                 report.next_expiry = next_expiry(&mut tx).await?;
                 return Ok(report);
             }
+            let clock: Option<i64> = tx.scalar("SELECT {millis(}{now}{)millis}", &[]).await?;
+            if let Some(millis) = clock {
+                self.absence.clock(millis);
+            }
             // A locked row is being claimed or extended at this moment.
             let expired: Vec<IdRow> = match self.absence.is_within(policy.lease) {
                 true => Vec::new(),

@@ -9,6 +9,7 @@ use sqlx::{Connection as _, PgConnection, Postgres};
 use crate::migrations;
 use crate::sql::absence::Absence;
 use crate::sql::failure::{Failure, code};
+use crate::sql::read_only::ReadOnly;
 use crate::sql::store::{Role, SqlStore};
 use crate::{Store as _, StoreError};
 
@@ -28,6 +29,8 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Postgres>, St
         Role::Heartbeat => (2, Duration::from_secs(5)),
     };
     let limit_sql = format!("SET statement_timeout = {}", limit.as_millis());
+    let read_only = ReadOnly::default();
+    let refusals = read_only.clone();
     let pool = PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(CONNECT_LIMIT)
@@ -39,12 +42,17 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Postgres>, St
                 Ok(())
             })
         })
+        .before_acquire(move |_, connection| {
+            let allowed = refusals.allows(connection.age);
+            Box::pin(async move { Ok(allowed) })
+        })
         .connect_lazy_with(options);
     let store = SqlStore {
         pool,
         address,
         limit,
         absence: Absence::default(),
+        read_only,
     };
     store.healthy().await?;
     Ok(store)

@@ -11,6 +11,7 @@ use crate::StoreError;
 use crate::migrations;
 use crate::sql::absence::Absence;
 use crate::sql::failure::Failure;
+use crate::sql::read_only::ReadOnly;
 use crate::sql::store::{Role, SqlStore};
 
 /// How long a writer waits for the one before it.
@@ -42,6 +43,7 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Sqlite>, Stor
         address,
         limit: Duration::from_secs(30),
         absence: Absence::default(),
+        read_only: ReadOnly::default(),
     })
 }
 
