@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentmine_domain::{NewTask, Priority, Task};
 use agentmine_effects::{Effects, announce};
-use agentmine_store::Enqueued;
+use agentmine_store::{Enqueued, ScanTime};
 use agentmine_trackers::{Candidate, Tracker};
 use anyhow::{Context as _, Result};
 
@@ -97,6 +97,7 @@ async fn record(
     tracker: &Arc<dyn Tracker>,
     scan: &mut Scan,
 ) -> Result<Vec<Requested>> {
+    let began = deps.store.scan_time().await?;
     let candidates = tracker
         .candidates(&deps.config.labels.request)
         .await
@@ -123,7 +124,7 @@ async fn record(
                 tracing::info!(task.id = %task.id, task.number = %task.number, item = %task.item, "task recorded");
                 (task, false)
             }
-            Enqueued::Known(task) => answer(deps, task, &new.trigger).await?,
+            Enqueued::Known(task) => answer(deps, task, &new.trigger, began).await?,
         };
         tasks.push(Requested { task, again });
     }
@@ -131,8 +132,17 @@ async fn record(
 }
 
 /// Queues a waiting task again whose item was labelled since. Returns the row as it is then.
-async fn answer(deps: &ProducerDeps, task: Task, trigger: &str) -> Result<(Task, bool)> {
-    if task.answers(trigger) || !deps.store.answer_request(task.id, trigger).await? {
+async fn answer(
+    deps: &ProducerDeps,
+    task: Task,
+    trigger: &str,
+    began: ScanTime,
+) -> Result<(Task, bool)> {
+    if task.answers(trigger) {
+        return Ok((task, false));
+    }
+    let answered = deps.store.answer_request(task.id, trigger, began);
+    if !answered.await? {
         return Ok((task, false));
     }
     tracing::info!(task.id = %task.id, task.number = %task.number, item = %task.item, "requested again; the task is queued");

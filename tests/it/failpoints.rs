@@ -15,6 +15,7 @@ const READS: &[&str] = &[
     "effect",
     "healthy",
     "sandbox_fate",
+    "scan_time",
     "session",
     "sessions",
     "steps",

@@ -20,7 +20,7 @@ pub use connect::{check, connect, connect_heartbeat};
 pub use error::{RelayError, StoreError};
 pub use model::{
     Attempt, Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish,
-    StepToken, SweepPolicy, SweepReport, TaskFilter,
+    ScanTime, StepToken, SweepPolicy, SweepReport, TaskFilter,
 };
 pub use store::{
     EffectStore, EnqueueStore, JournalStore, LeaseStore, ReportStore, Store, SweepStore, TaskStore,

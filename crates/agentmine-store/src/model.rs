@@ -18,6 +18,13 @@ pub enum Enqueued {
     Known(Task),
 }
 
+/// When a scan began, by the database's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ScanTime {
+    /// Milliseconds since 1970, rounded up.
+    pub(crate) millis: i64,
+}
+
 /// A claimed task.
 #[derive(Debug, Clone)]
 pub struct Claim {

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{
     Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish, RelayError,
-    StoreError, SweepPolicy, SweepReport, TaskFilter,
+    ScanTime, StoreError, SweepPolicy, SweepReport, TaskFilter,
 };
 
 /// The database. Object-safe.
@@ -37,10 +37,20 @@ pub trait EnqueueStore: Send + Sync + 'static {
     /// over or the same trigger already created one.
     async fn enqueue(&self, new: &NewTask) -> Result<Enqueued, StoreError>;
 
-    /// A person requested work on the item of this task again. A paused task is queued, a queued one does
-    /// not wait for the end of its delay, and the row remembers the request, so that no second task comes
-    /// from it. `false`: a worker holds the task or it is over, or it has answered this request already.
-    async fn answer_request(&self, task: TaskId, trigger: &str) -> Result<bool, StoreError>;
+    /// The time by the database's clock: taken before a scan reads the tracker.
+    async fn scan_time(&self) -> Result<ScanTime, StoreError>;
+
+    /// A scan that began at `scan` found that a person requested work on the item of this task again. A
+    /// paused task is queued, a queued one does not wait for the end of its delay, and the row remembers the
+    /// request, so that no second task comes from it. `false`: a worker holds the task or it is over, it has
+    /// answered this request already, or the row was changed after the scan began: what the scan found may be
+    /// older than a pause or than a request that another scan has answered. The next scan decides then.
+    async fn answer_request(
+        &self,
+        task: TaskId,
+        trigger: &str,
+        scan: ScanTime,
+    ) -> Result<bool, StoreError>;
 
     /// Publishes due outbox entries, at most `limit`, and marks each one sent only after `Ok`. Safe
     /// from any number of processes at once. Returns how many were sent. Stops at the first

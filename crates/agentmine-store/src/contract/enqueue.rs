@@ -8,6 +8,8 @@ facts! {
     a_task_is_recorded_once_for_its_trigger_and_item,
     enqueues_of_one_trigger_at_once_make_one_row_and_no_gap,
     a_waiting_task_answers_a_later_request_and_a_running_one_does_not,
+    a_request_that_was_found_before_a_pause_is_not_answered,
+    a_slow_scan_does_not_replace_a_later_answer,
     text_from_outside_may_hold_nul,
     two_relays_send_each_entry_once,
     a_failed_publish_keeps_its_entry,
@@ -64,10 +66,10 @@ async fn a_waiting_task_answers_a_later_request_and_a_running_one_does_not(world
     let id = world.new_task(1).await.id;
     world.relay().await;
     // Its own request is no later one.
-    assert!(!store.answer_request(id, "e1").await.unwrap());
+    assert!(!world.answer(id, "e1").await);
     store.request_pause(id, "lunch").await.unwrap();
-    assert!(store.answer_request(id, "e2").await.unwrap());
-    assert!(!store.answer_request(id, "e2").await.unwrap());
+    assert!(world.answer(id, "e2").await);
+    assert!(!world.answer(id, "e2").await);
     let task = world.task(id).await;
     assert_eq!((task.state, &task.reason), (TaskState::Queued, &None));
     assert!(task.answers("e1") && task.answers("e2") && !task.answers("e3"));
@@ -80,18 +82,54 @@ async fn a_waiting_task_answers_a_later_request_and_a_running_one_does_not(world
         .await
         .unwrap();
     assert_eq!(world.relay().await, []);
-    assert!(store.answer_request(id, "e3").await.unwrap());
+    assert!(world.answer(id, "e3").await);
     assert_eq!(world.relay().await, [id]);
     assert_eq!(store.claimable(NONE, 9).await.unwrap(), [id]);
 
     let lease = world.claim(id, MINUTE).await.unwrap().lease;
-    assert!(!store.answer_request(id, "e4").await.unwrap());
+    assert!(!world.answer(id, "e4").await);
     store.end_lease(&lease, &done()).await.unwrap();
     // A stale scan reports the request that the task answered; the later one makes a task of its own.
     let stale = store.enqueue(&issue(1, "e3")).await.unwrap();
     assert!(matches!(stale, Enqueued::Known(known) if known.id == id));
     let new = store.enqueue(&issue(1, "e4")).await.unwrap();
     assert!(matches!(new, Enqueued::Created(_)));
+}
+
+/// The time of a scan that begins now, once the clock shows a later time than its.
+async fn a_moment_ago(world: &World) -> ScanTime {
+    let scan = world.store.scan_time().await.unwrap();
+    while world.store.scan_time().await.unwrap().millis <= scan.millis + 1 {
+        tokio::task::yield_now().await;
+    }
+    scan
+}
+
+async fn a_request_that_was_found_before_a_pause_is_not_answered(world: World) {
+    let store = &world.store;
+    let running = world.leased(1).await;
+    let waiting = world.new_task(2).await.id;
+    let scan = a_moment_ago(&world).await;
+    let pause = LeaseEnd::Pause {
+        reason: "lunch".into(),
+    };
+    store.end_lease(&running, &pause).await.unwrap();
+    store.request_pause(waiting, "lunch").await.unwrap();
+    for id in [running.task, waiting] {
+        assert!(!store.answer_request(id, "e2", scan).await.unwrap());
+        assert_eq!(world.task(id).await.state, TaskState::Paused);
+        assert!(world.answer(id, "e2").await, "a scan after the pause");
+    }
+}
+
+async fn a_slow_scan_does_not_replace_a_later_answer(world: World) {
+    let store = &world.store;
+    let id = world.new_task(1).await.id;
+    let slow = a_moment_ago(&world).await;
+    assert!(world.answer(id, "e3").await);
+    assert!(!store.answer_request(id, "e2", slow).await.unwrap());
+    let task = world.task(id).await;
+    assert!(task.answers("e3") && !task.answers("e2"));
 }
 
 async fn text_from_outside_may_hold_nul(world: World) {

@@ -157,6 +157,13 @@ impl World {
         self.store.task(id).await.unwrap().unwrap()
     }
 
+    /// A scan that begins now finds this request.
+    async fn answer(&self, task: TaskId, trigger: &str) -> bool {
+        let scan = self.store.scan_time().await.unwrap();
+        let answered = self.store.answer_request(task, trigger, scan).await;
+        answered.unwrap()
+    }
+
     async fn relay(&self) -> Vec<TaskId> {
         let outbox = Outbox::default();
         self.store.relay_outbox(100, &outbox).await.unwrap();

@@ -24,6 +24,8 @@ pub(crate) trait Dialect: Database {
     const NOW: &'static str;
     /// `{clock}`: the time after a wait for a lock.
     const CLOCK: &'static str;
+    /// `{epoch}`: the beginning of 1970, UTC.
+    const EPOCH: &'static str;
     /// `{ms}`: makes an interval of the milliseconds in front of it.
     const MS: &'static str;
     /// `{millis(}` and `{)millis}`: make whole milliseconds of the time or interval between them.
@@ -207,6 +209,7 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
         ),
         ("{now}", D::NOW),
         ("{clock}", D::CLOCK),
+        ("{epoch}", D::EPOCH),
         ("{ms}", D::MS),
         ("{millis(}", D::MILLIS.0),
         ("{)millis}", D::MILLIS.1),

@@ -10,7 +10,7 @@ use super::db::{Db, Dialect, Relayed};
 use super::failure::Failure;
 use super::row::{TaskRow, priority_number};
 use super::store::SqlStore;
-use crate::{EnqueueStore, Enqueued, Publish, RelayError, StoreError};
+use crate::{EnqueueStore, Enqueued, Publish, RelayError, ScanTime, StoreError};
 
 /// The relay waits for the broker between its statements.
 const RELAY_LIMIT: Duration = Duration::from_secs(300);
@@ -38,7 +38,23 @@ impl<D: Dialect> EnqueueStore for SqlStore<D> {
         .await
     }
 
-    async fn answer_request(&self, task: TaskId, trigger: &str) -> Result<bool, StoreError> {
+    async fn scan_time(&self) -> Result<ScanTime, StoreError> {
+        self.run("scan_time", || async {
+            let mut db = self.connection().await?;
+            let millis: Option<i64> = db.scalar("SELECT {millis(}{now}{)millis}", &[]).await?;
+            let millis = millis.ok_or_else(|| Failure::Fault("a clock shows no time".into()))?;
+            // A row that was changed in the same millisecond was changed before.
+            Ok(ScanTime { millis: millis + 1 })
+        })
+        .await
+    }
+
+    async fn answer_request(
+        &self,
+        task: TaskId,
+        trigger: &str,
+        scan: ScanTime,
+    ) -> Result<bool, StoreError> {
         self.run("answer_request", || async {
             let mut tx = self.transaction().await?;
             let rows = tx
@@ -46,8 +62,9 @@ impl<D: Dialect> EnqueueStore for SqlStore<D> {
                     "UPDATE tasks SET state = 'queued', reason = NULL, answered_trigger = $2,
                          updated_at = {now}
                      WHERE id = $1 AND state IN ('queued', 'paused') AND trigger_event <> $2
-                       AND answered_trigger IS DISTINCT FROM $2",
-                    args![task, trigger],
+                       AND answered_trigger IS DISTINCT FROM $2
+                       AND updated_at <= {epoch} + $3{ms}",
+                    args![task, trigger, scan.millis],
                 )
                 .await?;
             if rows > 0 {

@@ -22,6 +22,7 @@ impl Dialect for Postgres {
     const BEGIN: &'static str = "BEGIN";
     const NOW: &'static str = "now()";
     const CLOCK: &'static str = "clock_timestamp()";
+    const EPOCH: &'static str = "timestamptz 'epoch'";
     const MS: &'static str = " * interval '1 millisecond'";
     const MILLIS: (&'static str, &'static str) = ("(extract(epoch FROM ", ") * 1000)::bigint");
     const LOCK: &'static str = " FOR NO KEY UPDATE";

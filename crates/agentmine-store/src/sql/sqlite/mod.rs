@@ -27,6 +27,7 @@ impl Dialect for Sqlite {
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
     const NOW: &'static str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
     const CLOCK: &'static str = Self::NOW;
+    const EPOCH: &'static str = "0";
     const MS: &'static str = "";
     const MILLIS: (&'static str, &'static str) = ("(", ")");
     // The write lock is the lock.
