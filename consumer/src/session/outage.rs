@@ -29,10 +29,15 @@ fn is_outage(session: &Session) -> bool {
             .is_some_and(|it| it.starts_with(OUTAGE))
 }
 
-/// A run of sessions that outages ended, up to the one that ends now.
+/// Whether the model answered or a tool ran in a session: then an outage before it was over.
+fn made_progress(session: &Session) -> bool {
+    session.usage.model_calls > 0 || session.usage.tool_calls > 0
+}
+
+/// A run of sessions that outages ended, up to the one that ends now, since the task last made progress.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outage {
-    /// When the first session of the run ended.
+    /// When the session ended that made progress last, or the first of the run.
     pub(super) since: DateTime<Utc>,
     /// How many sessions ended in the run before this one.
     sessions: u32,
@@ -48,16 +53,23 @@ impl Outage {
 
     /// `sessions` are newest first, the current one among them.
     fn among(sessions: &[Session], now: DateTime<Utc>) -> Self {
-        let ends: Vec<DateTime<Utc>> = sessions
-            .iter()
-            .filter(|session| session.end.is_some())
-            .take_while(|session| is_outage(session))
-            .filter_map(|session| session.ended_at)
-            .collect();
-        Self {
-            since: ends.last().copied().unwrap_or(now),
-            sessions: u32::try_from(ends.len()).unwrap_or(u32::MAX),
+        let mut outage = Self {
+            since: now,
+            sessions: 0,
+        };
+        for session in sessions {
+            if session.end.is_some() && !is_outage(session) {
+                break;
+            }
+            if let Some(ended) = session.ended_at {
+                outage.since = ended;
+                outage.sessions = outage.sessions.saturating_add(1);
+            }
+            if made_progress(session) {
+                break;
+            }
         }
+        outage
     }
 
     /// The time since it began.
@@ -114,6 +126,32 @@ mod tests {
         assert_eq!(outage.sessions, 2);
         let first = Outage::among(&sessions[..1], now);
         assert_eq!((first.since, first.sessions), (now, 0));
+    }
+
+    #[test]
+    fn an_outage_is_measured_since_the_task_last_made_progress() {
+        let now = Utc::now();
+        let ended = |minutes_ago| session(Some(SessionEnd::Released), minutes_ago, now);
+        let worked = |minutes_ago| Session {
+            usage: Usage {
+                model_calls: 30,
+                ..Usage::default()
+            },
+            ..ended(minutes_ago)
+        };
+        // Hours of work between two outages.
+        let sessions = [ended(3), ended(5), worked(9), ended(300), ended(1500)];
+        let outage = Outage::among(&sessions, now);
+        assert_eq!(outage.since, now - chrono::Duration::minutes(9));
+        assert_eq!(outage.sessions, 3);
+        // The current session worked: its outage begins now.
+        let current = Session {
+            ended_at: None,
+            end: None,
+            ..worked(600)
+        };
+        let outage = Outage::among(&[current, ended(601)], now);
+        assert_eq!((outage.since, outage.sessions), (now, 0));
     }
 
     #[test]
