@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::ids::{Epoch, SessionId, TaskId, TaskNumber, WorkerId};
 use crate::item::{ItemKind, ItemRef};
@@ -224,7 +225,7 @@ impl Task {
 }
 
 /// Proof that a worker held the task when the store last answered. Every write of a session to the
-/// store requires one, and is refused if its epoch is no longer the row's.
+/// store requires one, and is refused if its epoch or its nonce is no longer the row's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// The task.
@@ -233,6 +234,8 @@ pub struct Lease {
     pub session: SessionId,
     /// The epoch of the lease.
     pub epoch: Epoch,
+    /// Names the claim. A failover of the database that loses commits may give two claims one epoch.
+    pub nonce: Uuid,
     /// The worker that holds it.
     pub worker: WorkerId,
 }

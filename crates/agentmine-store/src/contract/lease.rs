@@ -6,6 +6,7 @@ facts! {
     one_of_many_claimers_gets_the_lease,
     a_claim_repeated_with_its_nonce_finds_itself,
     an_expired_lease_is_taken_and_the_late_writer_fenced,
+    two_claims_of_one_epoch_are_told_apart_by_their_nonce,
     a_lease_that_ran_out_untaken_may_be_extended,
     a_lease_runs_out_by_the_databases_clock,
     a_lease_ends_once_and_the_same_end_again_is_ok,
@@ -92,6 +93,18 @@ async fn an_expired_lease_is_taken_and_the_late_writer_fenced(world: World) {
     let new = world.store.session(claim.lease.session).await.unwrap();
     assert_eq!(new.unwrap().end, None);
     world.store.check(&claim.lease).await.unwrap();
+}
+
+/// A failover that loses the commit of the first claim leaves two workers with the same epoch.
+async fn two_claims_of_one_epoch_are_told_apart_by_their_nonce(world: World) {
+    let lease = world.leased(1).await;
+    let lost = Lease {
+        nonce: Uuid::new_v4(),
+        ..lease.clone()
+    };
+    every_write_is_fenced(&world, &lost).await;
+    let request = world.store.heartbeat(&lease, MINUTE).await.unwrap();
+    assert_eq!(request, LeaseRequest::Continue);
 }
 
 async fn a_lease_that_ran_out_untaken_may_be_extended(world: World) {

@@ -39,6 +39,7 @@ async fn carried_over(world: &World) {
         task: id(1),
         session: store.sessions(Some(id(1)), 0).await.unwrap()[0].id,
         epoch: Epoch(2),
+        nonce: "018f0000-0000-7000-8000-00000000000a".parse().unwrap(),
         worker: WorkerId("w".into()),
     };
     let request = store.heartbeat(&lease, MINUTE).await.unwrap();

@@ -183,7 +183,7 @@ impl World {
         let policy = SweepPolicy {
             max_attempts: 3,
             wakeup_after,
-            lease: Duration::from_secs(1),
+            lease: MINUTE,
         };
         self.store.sweep(&policy).await.unwrap()
     }

@@ -7,6 +7,7 @@ facts! {
     a_queued_row_without_a_recent_wake_up_is_rewoken,
     sweeps_at_once_requeue_once,
     a_sweep_returns_the_time_until_the_next_lease_runs_out,
+    a_clock_that_is_set_back_does_not_stretch_a_dead_lease,
     the_fate_of_a_sandbox_follows_its_lease,
     only_a_queued_row_fails_by_dead_letter,
 }
@@ -71,6 +72,28 @@ async fn a_sweep_returns_the_time_until_the_next_lease_runs_out(world: World) {
     world.claim(later, 2 * MINUTE).await.unwrap();
     let left = world.sweep(MINUTE).await.next_expiry.unwrap();
     assert!(left > MINUTE / 2 && left <= MINUTE, "{left:?}");
+}
+
+/// A clock that is set back by an hour leaves a lease that runs out in an hour.
+async fn a_clock_that_is_set_back_does_not_stretch_a_dead_lease(world: World) {
+    let dead = world.new_task(1).await.id;
+    world.claim(dead, 60 * MINUTE).await.unwrap();
+    let held = world.leased(2).await;
+    let policy = SweepPolicy {
+        max_attempts: 3,
+        wakeup_after: MINUTE,
+        lease: Duration::from_millis(100),
+    };
+    let begun = std::time::Instant::now();
+    loop {
+        world.store.heartbeat(&held, MINUTE).await.unwrap();
+        let report = world.store.sweep(&policy).await.unwrap();
+        if report.requeued.contains(&dead) {
+            break;
+        }
+        assert!(begun.elapsed() < MINUTE / 6, "{:?}", report.next_expiry);
+    }
+    assert_eq!(world.task(held.task).await.state.as_str(), "leased");
 }
 
 async fn the_fate_of_a_sandbox_follows_its_lease(world: World) {

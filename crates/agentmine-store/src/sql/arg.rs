@@ -75,6 +75,12 @@ impl From<Uuid> for Arg<'_> {
     }
 }
 
+impl From<Option<Uuid>> for Arg<'_> {
+    fn from(id: Option<Uuid>) -> Self {
+        Self::Uuid(id)
+    }
+}
+
 impl From<TaskId> for Arg<'_> {
     fn from(id: TaskId) -> Self {
         Self::Uuid(Some(id.0))

@@ -223,10 +223,10 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
     AssertSqlSafe(sql).into_sql_str()
 }
 
-/// The fence: the lease's task is $1 and its epoch is $2.
+/// The fence: the lease's task is $1, its epoch is $2 and its nonce is $3.
 fn held() -> &'static str {
     match Guard::Fence.is_off() {
-        false => "id = $1 AND epoch = $2 AND state = 'leased'",
-        true => "id = $1 AND epoch >= $2",
+        false => "id = $1 AND epoch = $2 AND nonce = $3 AND state = 'leased'",
+        true => "id = $1 AND epoch >= $2 AND (nonce = $3 OR true)",
     }
 }

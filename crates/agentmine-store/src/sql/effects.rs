@@ -4,6 +4,7 @@ use agentmine_domain::{EffectKey, Epoch, Lease, TaskId};
 use agentmine_runtime::failpoint::Guard;
 use async_trait::async_trait;
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::arg::args;
 use super::db::Dialect;
@@ -19,21 +20,29 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
         lease: Option<&Lease>,
         key: &EffectKey,
     ) -> Result<EffectState, StoreError> {
-        let epoch: Option<Epoch> = lease
-            .filter(|_| !Guard::Fence.is_off())
-            .map(|lease| lease.epoch);
+        let fence = lease.filter(|_| !Guard::Fence.is_off());
+        let epoch: Option<Epoch> = fence.map(|lease| lease.epoch);
+        let nonce: Option<Uuid> = fence.map(|lease| lease.nonce);
         self.run("effect_begin", || async {
             if lease.is_some_and(|lease| lease.task != task) {
                 let reason = "an effect of one task under another task's lease";
                 return Err(Failure::Fault(reason.into()));
             }
-            let args = args![task, epoch, key.kind().as_str(), key.key(), key.epoch()];
+            let args = args![
+                task,
+                epoch,
+                key.kind().as_str(),
+                key.key(),
+                key.epoch(),
+                nonce
+            ];
             let mut db = self.connection().await?;
             let begun = db
                 .execute(
                     "INSERT INTO effects (task, kind, key, epoch, begun_at)
                      SELECT id, $3, $4, $5, {now} FROM tasks
-                     WHERE id = $1 AND ($2 IS NULL OR (epoch = $2 AND state = 'leased')){lock shared}
+                     WHERE id = $1 AND ($2 IS NULL
+                                      OR (epoch = $2 AND nonce = $6 AND state = 'leased')){lock shared}
                      ON CONFLICT DO NOTHING",
                     args,
                 )
@@ -45,7 +54,8 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
             let result: Option<Option<String>> = db
                 .scalar(
                     "SELECT e.result FROM tasks t JOIN effects e ON e.task = t.id
-                     WHERE t.id = $1 AND ($2 IS NULL OR (t.epoch = $2 AND t.state = 'leased'))
+                     WHERE t.id = $1 AND ($2 IS NULL
+                                      OR (t.epoch = $2 AND t.nonce = $6 AND t.state = 'leased'))
                        AND e.kind = $3 AND e.key = $4 AND e.epoch = $5",
                     args,
                 )

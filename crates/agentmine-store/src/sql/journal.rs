@@ -38,13 +38,14 @@ impl<D: Dialect> JournalStore for SqlStore<D> {
         self.execute_held(
             lease,
             "record_usage",
-            "UPDATE sessions SET model = $4, model_calls = $5, tool_calls = $6,
-                 input_tokens = $7, cached_tokens = $8, output_tokens = $9, cost_micros = $10
-             WHERE task = $1 AND epoch = $2 AND id = $3 AND ended_at IS NULL
+            "UPDATE sessions SET model = $5, model_calls = $6, tool_calls = $7,
+                 input_tokens = $8, cached_tokens = $9, output_tokens = $10, cost_micros = $11
+             WHERE task = $1 AND epoch = $2 AND id = $4 AND ended_at IS NULL
                AND EXISTS (SELECT 1 FROM tasks WHERE {held})",
             args![
                 lease.task,
                 lease.epoch,
+                lease.nonce,
                 lease.session,
                 model,
                 model_calls,
@@ -73,11 +74,18 @@ impl<D: Dialect> JournalStore for SqlStore<D> {
             lease,
             "save_checkpoint",
             "INSERT INTO checkpoints (task, seq, epoch, commit_hash, bundle, recorded_at)
-             SELECT id, $3, $2, $4, $5, {now} FROM tasks WHERE {held}{lock shared}
+             SELECT id, $4, $2, $5, $6, {now} FROM tasks WHERE {held}{lock shared}
              ON CONFLICT (task, seq) DO UPDATE SET epoch = excluded.epoch,
                  commit_hash = excluded.commit_hash, bundle = excluded.bundle,
                  recorded_at = excluded.recorded_at",
-            args![lease.task, lease.epoch, *seq, commit, bundle.as_slice()],
+            args![
+                lease.task,
+                lease.epoch,
+                lease.nonce,
+                *seq,
+                commit,
+                bundle.as_slice()
+            ],
         )
         .await
     }

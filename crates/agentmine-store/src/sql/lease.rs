@@ -44,7 +44,7 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
                 )
                 .await?;
             let claim = match taken {
-                Some(row) => Some(begin_session(&mut tx, row.try_into()?, worker).await?),
+                Some(row) => Some(begin_session(&mut tx, row.try_into()?, worker, nonce).await?),
                 None => match own_claim(&mut tx, task, worker, nonce).await? {
                     Some(own) => Some(own),
                     None => {
@@ -82,8 +82,8 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
             let mut db = self.connection().await?;
             let request: Option<Option<String>> = db
                 .scalar(
-                    "UPDATE tasks SET lease_until = {clock} + $3{ms} WHERE {held} RETURNING request",
-                    args![lease.task, lease.epoch, extend],
+                    "UPDATE tasks SET lease_until = {clock} + $4{ms} WHERE {held} RETURNING request",
+                    args![lease.task, lease.epoch, lease.nonce, extend],
                 )
                 .await?;
             let request = request.ok_or(Failure::Fenced(lease.task))?;
@@ -98,7 +98,7 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
             let held: Option<i32> = db
                 .scalar(
                     "SELECT 1 FROM tasks WHERE {held} AND lease_until > {now}",
-                    args![lease.task, lease.epoch],
+                    args![lease.task, lease.epoch, lease.nonce],
                 )
                 .await?;
             held.map(|_| ()).ok_or(Failure::Fenced(lease.task))
@@ -110,8 +110,8 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
         self.execute_held(
             lease,
             "set_phase",
-            "UPDATE tasks SET phase = $3, updated_at = {now} WHERE {held}",
-            args![lease.task, lease.epoch, phase.as_str()],
+            "UPDATE tasks SET phase = $4, updated_at = {now} WHERE {held}",
+            args![lease.task, lease.epoch, lease.nonce, phase.as_str()],
         )
         .await
     }
@@ -122,7 +122,7 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
             let left: Option<RequestRow> = tx
                 .row(
                     "SELECT {columns} FROM tasks WHERE {held}{lock}",
-                    args![lease.task, lease.epoch],
+                    args![lease.task, lease.epoch, lease.nonce],
                 )
                 .await?;
             let Some(left) = left else {
@@ -144,6 +144,7 @@ async fn begin_session<D: Dialect>(
     tx: &mut Db<D>,
     task: Task,
     worker: &WorkerId,
+    nonce: Uuid,
 ) -> Result<Claim, Failure> {
     expire_sessions(tx, task.id).await?;
     let session = tx
@@ -153,7 +154,7 @@ async fn begin_session<D: Dialect>(
             args![task.id, task.epoch, &worker.0],
         )
         .await?;
-    claim_of(task, session, worker)
+    claim_of(task, session, worker, nonce)
 }
 
 /// The claim that an earlier attempt with this nonce made.
@@ -178,15 +179,21 @@ async fn own_claim<D: Dialect>(
             args![task.id, task.epoch],
         )
         .await?;
-    claim_of(task, session, worker).map(Some)
+    claim_of(task, session, worker, nonce).map(Some)
 }
 
-fn claim_of(task: Task, session: Option<i64>, worker: &WorkerId) -> Result<Claim, Failure> {
+fn claim_of(
+    task: Task,
+    session: Option<i64>,
+    worker: &WorkerId,
+    nonce: Uuid,
+) -> Result<Claim, Failure> {
     let session = session.ok_or_else(|| Failure::Fault("a leased task has no session".into()))?;
     let lease = Lease {
         task: task.id,
         session: SessionId(session),
         epoch: task.epoch,
+        nonce,
         worker: worker.clone(),
     };
     Ok(Claim { task, lease })

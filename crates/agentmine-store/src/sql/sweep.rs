@@ -30,6 +30,7 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
             if let Some(millis) = clock {
                 self.absence.clock(millis);
             }
+            shorten_leases(&mut tx, policy.lease).await?;
             // A locked row is being claimed or extended at this moment.
             let expired: Vec<IdRow> = match self.absence.is_within(policy.lease) {
                 true => Vec::new(),
@@ -101,6 +102,25 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
             .await?;
         Ok(rows > 0)
     }
+}
+
+/// Shortens leases that last longer than one can: the database's clock was set back since they were extended.
+/// A holder that lives extends its lease in time. Twice the length, since other workers may have another one.
+async fn shorten_leases<D: Dialect>(tx: &mut Db<D>, lease: Duration) -> Result<(), Failure> {
+    let shortened = tx
+        .execute(
+            "UPDATE tasks SET lease_until = {now} + $1{ms}
+             WHERE state = 'leased' AND lease_until > {now} + $2{ms}",
+            args![lease, 2 * lease],
+        )
+        .await?;
+    if shortened > 0 {
+        tracing::warn!(
+            shortened,
+            "leases last longer than they can; was the database's clock set back?"
+        );
+    }
+    Ok(())
 }
 
 /// The time until the next lease runs out; zero for one that ran out and is left to its holder.

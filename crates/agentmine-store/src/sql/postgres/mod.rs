@@ -52,13 +52,14 @@ impl Dialect for Postgres {
             .scalar::<i64>(
                 "WITH held AS (
                      UPDATE tasks SET last_seq = last_seq + 1
-                     WHERE {held} AND NOT EXISTS (SELECT 1 FROM steps WHERE token = $3)
+                     WHERE {held} AND NOT EXISTS (SELECT 1 FROM steps WHERE token = $4)
                      RETURNING id, last_seq)
                  INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, token)
-                 SELECT id, last_seq, $2, $4, $5, $6, $3 FROM held RETURNING seq",
+                 SELECT id, last_seq, $2, $5, $6, $7, $4 FROM held RETURNING seq",
                 args![
                     lease.task,
                     lease.epoch,
+                    lease.nonce,
                     step.token.0,
                     step.kind.as_str(),
                     &payload,

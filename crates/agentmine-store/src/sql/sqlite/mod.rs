@@ -55,7 +55,7 @@ impl Dialect for Sqlite {
         let seq: Option<i64> = tx
             .scalar(
                 "UPDATE tasks SET last_seq = last_seq + 1 WHERE {held} RETURNING last_seq",
-                args![lease.task, lease.epoch],
+                args![lease.task, lease.epoch, lease.nonce],
             )
             .await?;
         let seq = Seq(seq.ok_or(Failure::Fenced(lease.task))?);
