@@ -24,3 +24,4 @@ mod secrets;
 mod story;
 mod takeover;
 mod trackers;
+mod upgrade;

@@ -7,7 +7,7 @@ include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
 /// A file of `migrations/`.
 pub(crate) struct Embedded {
-    version: i64,
+    pub(crate) version: i64,
     description: &'static str,
     sql: &'static str,
 }

@@ -188,7 +188,8 @@ pub trait SweepStore: Send + Sync + 'static {
     /// What to do with the sandbox of this task and epoch.
     async fn sandbox_fate(&self, task: TaskId, epoch: Epoch) -> Result<SandboxFate, StoreError>;
 
-    /// Fails a queued row because its wake-ups were dead-lettered. `false`: it was not queued.
+    /// Fails a queued row because its wake-ups were dead-lettered. `false`: it was not queued, or its pull
+    /// request was begun and may have to be reported.
     async fn fail_queued(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
 }
 

@@ -46,6 +46,7 @@ mod outage;
 mod reports;
 mod sweep;
 mod tasks;
+mod upgrade;
 
 async fn on<F: Future<Output = ()>>(database: Database, fact: impl FnOnce(World) -> F) {
     let database = Arc::new(database);
@@ -162,6 +163,12 @@ impl World {
         let scan = self.store.scan_time().await.unwrap();
         let answered = self.store.answer_request(task, trigger, scan).await;
         answered.unwrap()
+    }
+
+    /// The tasks whose end is not reported.
+    async fn unreported(&self) -> Vec<TaskId> {
+        let found = self.store.unreported(NONE, TaskNumber(0), 99).await;
+        found.unwrap().iter().map(|task| task.id).collect()
     }
 
     async fn relay(&self) -> Vec<TaskId> {

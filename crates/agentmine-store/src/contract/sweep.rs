@@ -123,4 +123,13 @@ async fn only_a_queued_row_fails_by_dead_letter(world: World) {
     assert!(!world.store.fail_queued(task, "again").await.unwrap());
     let lease = world.leased(2).await;
     assert!(!world.store.fail_queued(lease.task, "x").await.unwrap());
+    let key = EffectKey::pull_request("branch");
+    let store = &world.store;
+    store
+        .effect_begin(lease.task, Some(&lease), &key)
+        .await
+        .unwrap();
+    let end = release(Attempt::Charged, NONE);
+    store.end_lease(&lease, &end).await.unwrap();
+    assert!(!store.fail_queued(lease.task, "x").await.unwrap());
 }

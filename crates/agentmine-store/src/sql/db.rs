@@ -150,7 +150,13 @@ impl<D: Dialect> Db<D> {
         template: &'static str,
         args: &[Arg<'_>],
     ) -> Result<u64, Failure> {
-        D::execute(self.raw(), render::<D>(template, ""), args).await
+        let sql = render::<D>(template, "");
+        #[cfg(test)]
+        let text = sql.as_str().to_owned();
+        let changed = D::execute(self.raw(), sql, args).await?;
+        #[cfg(test)]
+        super::trace::note("execute", &text, args, changed);
+        Ok(changed)
     }
 
     pub(super) async fn rows<R: AnyRow>(
@@ -158,7 +164,13 @@ impl<D: Dialect> Db<D> {
         template: &'static str,
         args: &[Arg<'_>],
     ) -> Result<Vec<R>, Failure> {
-        D::fetch(self.raw(), render::<D>(template, R::COLUMNS), args).await
+        let sql = render::<D>(template, R::COLUMNS);
+        #[cfg(test)]
+        let text = sql.as_str().to_owned();
+        let rows = D::fetch(self.raw(), sql, args).await?;
+        #[cfg(test)]
+        super::trace::note("fetch", &text, args, rows.len() as u64);
+        Ok(rows)
     }
 
     /// The first row.

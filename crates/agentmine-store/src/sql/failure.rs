@@ -13,6 +13,9 @@ use crate::StoreError;
 /// The SQLSTATE of a write on a read-only server.
 const READ_ONLY: &str = "25006";
 
+/// The SQLSTATE of a statement that the user may not execute.
+const NOT_ALLOWED: &str = "42501";
+
 /// Why one attempt failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -39,6 +42,14 @@ impl From<sqlx::migrate::MigrateError> for Failure {
     fn from(error: sqlx::migrate::MigrateError) -> Self {
         use sqlx::migrate::MigrateError;
         match error {
+            MigrateError::ExecuteMigration(error, version)
+                if code(&error).as_deref() == Some(NOT_ALLOWED) =>
+            {
+                Self::Fault(format!(
+                    "migration {version} is not allowed to this user: {error}. hint: start this version \
+                     once with a user who owns the tables, before the others"
+                ))
+            }
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
                 Self::Database(error)
             }

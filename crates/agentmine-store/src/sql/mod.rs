@@ -25,7 +25,11 @@ mod sqlite;
 mod store;
 mod sweep;
 mod tasks;
+#[cfg(test)]
+pub(crate) mod trace;
 
+#[cfg(test)]
+pub(crate) use db::Dialect;
 pub(crate) use postgres::{check as check_postgres, open as open_postgres};
 pub(crate) use sqlite::{check as check_sqlite, open as open_sqlite};
 pub(crate) use store::Role;

@@ -96,7 +96,7 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
             .execute(
                 "fail_queued",
                 "UPDATE tasks SET state = 'failed', reason = $2, updated_at = {now}
-                 WHERE id = $1 AND state = 'queued'",
+                 WHERE id = $1 AND state = 'queued' AND {one more} = 0",
                 args![task, reason],
             )
             .await?;
