@@ -18,8 +18,10 @@ use crate::session::deps::ConsumerDeps;
 
 /// Time limit for the last relay.
 const LAST_RELAY: Duration = Duration::from_secs(5);
-/// The shortest time between two sweeps: a lease that just ran out, or is left to its holder.
-const AFTER_EXPIRY: Duration = Duration::from_millis(500);
+/// The shortest time between two sweeps, while a lease that ran out is left to its holder.
+const BETWEEN_SWEEPS: Duration = Duration::from_secs(1);
+/// Time after which a lease has certainly run out by the database's clock, which counts milliseconds.
+const AFTER_EXPIRY: Duration = Duration::from_millis(20);
 /// Interval of the outbox relay.
 const RELAY_EVERY: Duration = Duration::from_millis(500);
 
@@ -44,6 +46,12 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>) -> Background {
     let sweep_every = Duration::from_secs(deps.config.consumer.sweep_seconds);
     tasks.spawn(every(RELAY_EVERY, Arc::clone(deps), stop.clone(), relay));
     tasks.spawn(sweep_in_time(sweep_every, Arc::clone(deps), stop.clone()));
+    tasks.spawn(every(
+        sweep_every,
+        Arc::clone(deps),
+        stop.clone(),
+        count_tasks,
+    ));
     tasks.spawn(every(
         sweep_every,
         Arc::clone(deps),
@@ -92,8 +100,8 @@ async fn sweep_in_time(period: Duration, deps: Arc<ConsumerDeps>, stop: Cancella
     let forever = async {
         loop {
             let next_expiry = sweep(Arc::clone(&deps)).await;
-            let next = next_expiry.unwrap_or(period).max(AFTER_EXPIRY);
-            tokio::time::sleep(next.min(period)).await;
+            let at_expiry = next_expiry.map_or(period, |left| left + AFTER_EXPIRY);
+            tokio::time::sleep(at_expiry.clamp(BETWEEN_SWEEPS.min(period), period)).await;
         }
     };
     stop.run_until_cancelled(forever).await;
@@ -113,7 +121,7 @@ async fn sweep(deps: Arc<ConsumerDeps>) -> Option<Duration> {
         wakeup_after: Duration::from_secs(consumer.wakeup_after_seconds),
         lease: Duration::from_secs(consumer.lease_seconds),
     };
-    let next_expiry = match deps.store.sweep(&policy).await {
+    match deps.store.sweep(&policy).await {
         Ok(report) => {
             for task in &report.requeued {
                 tracing::warn!(task.id = %task, "a lease expired; the task is queued again");
@@ -127,12 +135,10 @@ async fn sweep(deps: Arc<ConsumerDeps>) -> Option<Duration> {
             tracing::warn!(%error, "the sweep failed");
             None
         }
-    };
-    count_tasks(&deps).await;
-    next_expiry
+    }
 }
 
-async fn count_tasks(deps: &ConsumerDeps) {
+async fn count_tasks(deps: Arc<ConsumerDeps>) {
     if let Ok(counts) = deps.store.counts().await {
         for (state, count) in counts {
             metrics::gauge!("agentmine_tasks", "state" => state).set(count as f64);
