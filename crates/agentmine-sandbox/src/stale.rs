@@ -16,6 +16,9 @@ use chrono::Utc;
 use crate::backend::{Backend, FoundSandbox};
 use crate::error::SandboxError;
 
+/// How long a sandbox may be without its epoch while it is made.
+const MAKING: Duration = Duration::from_secs(60);
+
 /// Removes stale sandboxes. `fate` asks the store about the lease of one sandbox. A sandbox that cannot
 /// be removed now is logged, and left for the next round.
 ///
@@ -56,12 +59,15 @@ where
 }
 
 fn is_stale(found: &FoundSandbox, fate: SandboxFate, max_age: Duration) -> bool {
+    let is_older = |limit| {
+        let age = (Utc::now() - found.created_at).to_std();
+        age.is_ok_and(|age| age >= limit)
+    };
     match fate {
         SandboxFate::Alive => false,
-        SandboxFate::Dead => true,
-        SandboxFate::Unknown => (Utc::now() - found.created_at)
-            .to_std()
-            .is_ok_and(|age| age >= max_age),
+        // Without an epoch nobody knows whose it is: it may be in the making.
+        SandboxFate::Dead => found.epoch.is_some() || is_older(MAKING.min(max_age)),
+        SandboxFate::Unknown => is_older(max_age),
     }
 }
 
@@ -151,6 +157,25 @@ mod tests {
             })
         });
         assert_eq!(kept.await, ["old and alive"]);
+    }
+
+    #[tokio::test]
+    async fn one_that_is_being_made_is_left_alone() {
+        let engine = Engine::with(&[
+            ("in the making", Some(TaskId::new()), MAKING / 2),
+            ("never finished", Some(TaskId::new()), MAKING),
+        ]);
+        for found in engine.sandboxes.lock().unwrap().iter_mut() {
+            found.epoch = None;
+        }
+        let dead = |_, epoch| {
+            assert_eq!(epoch, Epoch(0));
+            std::future::ready(Ok::<_, String>(SandboxFate::Dead))
+        };
+        remove_stale(&engine, DAY, dead).await.unwrap();
+        let all = engine.sandboxes.lock().unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].name, "in the making");
     }
 
     #[tokio::test]

@@ -11,9 +11,13 @@ use http::{HeaderMap, Request, StatusCode, header};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::io::ReaderStream;
 
-/// Appends each accepted update to a file, for [`super::Forge::pushes`].
+use super::state::Account;
+
+/// Appends each accepted update to two files, for [`super::Forge::pushes`] and [`super::Forge::pushes_by_client`].
 const HOOK: &str = "#!/bin/sh\nwhile read -r old new ref; do\n  \
-    printf '%s %s %s %s\\n' \"$REMOTE_USER\" \"$old\" \"$new\" \"$ref\" >> pushes\ndone\n";
+    printf '%s %s %s %s\\n' \"$REMOTE_USER\" \"$old\" \"$new\" \"$ref\" >> pushes\n  \
+    printf '%s %s %s %s %s\\n' \"$(date +%s%N)\" \"$FORGE_CLIENT\" \"$old\" \"$new\" \"$ref\" >> pushes.clients\n\
+    done\n";
 
 /// Git without the machine's own configuration and environment.
 fn command() -> Command {
@@ -126,7 +130,7 @@ pub(super) fn branch_sha(git_dir: &Path, branch: &str) -> Option<String> {
 pub(super) async fn serve(
     git_dir: &Path,
     rest: &str,
-    login: &str,
+    account: &Account,
     request: Request<Body>,
 ) -> std::io::Result<Response> {
     let (parts, body) = request.into_parts();
@@ -146,7 +150,8 @@ pub(super) async fn serve(
         .env("PATH_INFO", format!("/{name}/{rest}"))
         .env("QUERY_STRING", parts.uri.query().unwrap_or_default())
         .env("REQUEST_METHOD", parts.method.as_str())
-        .env("REMOTE_USER", login)
+        .env("REMOTE_USER", &account.login)
+        .env("FORGE_CLIENT", &account.client)
         .env("REMOTE_ADDR", "127.0.0.1")
         .env("SERVER_PROTOCOL", "HTTP/1.1");
     for (variable, header) in [

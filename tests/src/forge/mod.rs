@@ -34,7 +34,7 @@ use url::Url;
 
 pub use fault::Fault;
 pub use seed::{DEMO, DEMO_BODY, DEMO_TITLE, write_demo};
-pub use state::{Account, CommentView, LabelEvent, PullView, Seen, Write};
+pub use state::{Account, CommentView, LabelEvent, Partition, PullView, Push, Seen, Write};
 
 use state::{Issue, Pull, Repo, ReviewOf, ReviewView, State};
 
@@ -47,6 +47,8 @@ pub const HUMAN: &str = "mona";
 struct Inner {
     state: Mutex<State>,
     changed: Notify,
+    /// A partition ended.
+    healed: Notify,
     git_root: PathBuf,
     api_url: Url,
 }
@@ -108,6 +110,7 @@ impl Forge {
         let inner = Arc::new(Inner {
             state: Mutex::default(),
             changed: Notify::new(),
+            healed: Notify::new(),
             git_root: folder.to_path_buf(),
             api_url: Url::parse(&base).expect("an address is a URL"),
         });
@@ -154,8 +157,33 @@ impl Forge {
             login: login.to_owned(),
             may_write,
             is_app: login.ends_with("[bot]"),
+            client: String::new(),
         };
         self.inner.lock().accounts.insert(token.to_owned(), account);
+    }
+
+    /// A token of [`BOT`] for one program, whose name is then in the records of its writes.
+    pub fn add_client(&self, client: &str) -> String {
+        let token = format!("ghp_client{}", uuid::Uuid::new_v4().simple());
+        let account = Account {
+            login: BOT.to_owned(),
+            may_write: true,
+            is_app: false,
+            client: client.to_owned(),
+        };
+        self.inner.lock().accounts.insert(token.clone(), account);
+        token
+    }
+
+    /// Breaks the network between a client and the forge, or repairs it.
+    pub fn partition(&self, client: &str, partition: Option<Partition>) {
+        let mut state = self.inner.lock();
+        match partition {
+            Some(partition) => state.partitions.insert(client.to_owned(), partition),
+            None => state.partitions.remove(client),
+        };
+        drop(state);
+        self.inner.healed.notify_waiters();
     }
 
     /// Revokes a token.
@@ -405,6 +433,34 @@ impl Forge {
             .lines()
             .map(str::to_owned)
             .collect()
+    }
+
+    /// The same with time and client, oldest first.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn pushes_by_client(&self, repo: &str) -> Vec<Push> {
+        let text = std::fs::read_to_string(self.git_dir(repo).join("pushes.clients"));
+        let push = |line: &str| {
+            let [at, client, old, new, name] =
+                <[&str; 5]>::try_from(line.split(' ').collect::<Vec<_>>()).ok()?;
+            Some(Push {
+                at: chrono::DateTime::from_timestamp_nanos(at.parse().ok()?),
+                client: client.to_owned(),
+                branch: name.strip_prefix("refs/heads/")?.to_owned(),
+                old: old.to_owned(),
+                new: new.to_owned(),
+            })
+        };
+        text.unwrap_or_default().lines().filter_map(push).collect()
+    }
+
+    /// Whether an issue or pull request is open.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn is_open(&self, repo: &str, number: u64) -> bool {
+        self.with_issue(repo, number, |issue| issue.open)
     }
 
     /// All pull requests, oldest first.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::fault::{self, Kind};
 use super::rest::{self, Answer, Ask};
-use super::state::{Account, Seen, Write};
+use super::state::{Account, Partition, Seen, Write};
 use super::{Inner, git, page};
 
 const MAX_JSON: usize = 4 << 20;
@@ -31,7 +31,23 @@ pub(super) async fn handle(inner: Arc<Inner>, request: Request<Body>) -> Respons
         }
         fault::take(&mut state.faults, &method, &target)
     };
-    let response = with_fault(&inner, request, fault).await;
+    let partition = account(&inner, request.headers())
+        .and_then(|account| inner.lock().partitions.get(&account.client).copied());
+    let response = match partition {
+        None => with_fault(&inner, request, fault).await,
+        Some(Partition::Reset) => broken(),
+        Some(Partition::AnswersLost) => with_fault(&inner, request, Some(Kind::DropAfter)).await,
+        Some(Partition::Silence) => {
+            // The client gives up, or the network is back and knows nothing of the connection.
+            loop {
+                let healed = inner.healed.notified();
+                if !inner.is_partitioned(request.headers()) {
+                    break broken();
+                }
+                healed.await;
+            }
+        }
+    };
     let seen = Seen {
         method,
         target,
@@ -71,6 +87,13 @@ async fn with_fault(inner: &Arc<Inner>, request: Request<Body>, fault: Option<Ki
             }
             response
         }
+    }
+}
+
+impl Inner {
+    fn is_partitioned(&self, headers: &HeaderMap) -> bool {
+        account(self, headers)
+            .is_some_and(|account| self.lock().partitions.contains_key(&account.client))
     }
 }
 
@@ -144,7 +167,7 @@ async fn git_http(inner: &Arc<Inner>, repo: &str, rest: &str, request: Request<B
     if push && !account.may_write {
         return plain(403, "this token may not push");
     }
-    match git::serve(&git_dir, rest, &account.login, request).await {
+    match git::serve(&git_dir, rest, &account, request).await {
         Ok(response) => response,
         Err(error) => plain(500, &error.to_string()),
     }
@@ -234,6 +257,7 @@ fn answer(inner: &Inner, ask: &Ask, reads: bool) -> Answer {
         state.writes.push(Write {
             at: Utc::now(),
             login: ask.account.login.clone(),
+            client: ask.account.client.clone(),
             method: ask.method.to_string(),
             path: rest::unescape(&ask.path),
             body: ask.body.clone(),

@@ -18,6 +18,34 @@ pub struct Account {
     pub may_write: bool,
     /// Whether `GET /user` is refused, as for an App's installation token.
     pub is_app: bool,
+    /// The program that has the token, for the records; empty if nobody asked for one of its own.
+    pub client: String,
+}
+
+/// A push over HTTP that changed a ref.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Push {
+    /// When it was accepted.
+    pub at: DateTime<Utc>,
+    /// The [`Account::client`] that sent it.
+    pub client: String,
+    /// The branch.
+    pub branch: String,
+    /// The commit before; zeros for a new branch.
+    pub old: String,
+    /// The commit after; zeros for a removed branch.
+    pub new: String,
+}
+
+/// How the network between one client and the forge is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Partition {
+    /// Requests get no answer, and are never acted on.
+    Silence,
+    /// Connections break before anything is done.
+    Reset,
+    /// Requests are acted on, and the answers are lost.
+    AnswersLost,
 }
 
 /// One write that arrived over REST, in order.
@@ -27,6 +55,8 @@ pub struct Write {
     pub at: DateTime<Utc>,
     /// Who sent it.
     pub login: String,
+    /// The [`Account::client`] that sent it.
+    pub client: String,
     /// `POST`, `PATCH`, `PUT` or `DELETE`.
     pub method: String,
     /// The path below the API's base, unescaped, e.g. `/repos/octo/demo/pulls`.
@@ -185,6 +215,8 @@ pub(super) struct State {
     pub(super) seen: Vec<Seen>,
     pub(super) leaks: Vec<String>,
     pub(super) faults: Vec<Fault>,
+    /// By client.
+    pub(super) partitions: HashMap<String, Partition>,
     /// Requests left until the limit, and when it is reset; `None` means unlimited.
     pub(super) rate: Option<(u64, DateTime<Utc>)>,
     next_id: u64,

@@ -1,7 +1,7 @@
 //! The server: HTTP, the record of requests, temporary faults, gates.
 
-use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::net::SocketAddr;
@@ -85,6 +85,8 @@ struct Record {
     holds: Vec<(Option<String>, usize)>,
     /// How often each fault was injected: by its place in the script, the conversation, and the turn.
     faults: HashMap<(usize, u64, usize), usize>,
+    /// Of the next requests, in order.
+    injected: VecDeque<Fault>,
     /// The newest body of each conversation, to count the tokens that a cache would contain.
     bodies: HashMap<u64, Bytes>,
 }
@@ -133,6 +135,34 @@ impl ScriptedModel {
     #[must_use]
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Makes the next `times` requests fail, whatever their conversation.
+    pub fn inject(&self, fault: &Fault, times: usize) {
+        let faults = std::iter::repeat_n(fault.clone(), times);
+        self.shared.state().injected.extend(faults);
+    }
+
+    /// Removes what was injected and has not happened yet.
+    pub fn heal(&self) {
+        self.shared.state().injected.clear();
+    }
+
+    /// What a strict API would have refused, of all requests so far: the conversation's number and the reason.
+    #[must_use]
+    pub fn refused(&self) -> Vec<(u64, String)> {
+        let requests = self.requests();
+        let refused = requests.iter().filter_map(|seen| {
+            let reason = problem(&Turn::read(&seen.body))?;
+            Some((seen.conversation, reason))
+        });
+        refused.collect()
     }
 
     /// Every request so far, in order.
@@ -247,6 +277,9 @@ impl Shared {
             ));
         }
         let mut state = self.state();
+        if let Some(fault) = state.injected.pop_front() {
+            return Some(fault);
+        }
         due.into_iter().find_map(|(key, fault, times)| {
             let made = state.faults.entry(key).or_default();
             (*made < times).then(|| {
@@ -335,10 +368,16 @@ fn is_authorized(shared: &Shared, headers: &HeaderMap) -> bool {
     })
 }
 
-/// Rejects what the real API rejects too: a call without a result, or a result without a call.
+/// Rejects what real APIs reject too: a call without a result, a result without a call, and the same reply
+/// twice.
 fn problem(turn: &Turn) -> Option<String> {
     let mut open: Vec<&str> = Vec::new();
+    let mut reply: Option<&Value> = None;
     for message in &turn.messages {
+        if reply == Some(message) {
+            return Some("the same reply is in the conversation twice".to_owned());
+        }
+        reply = Some(message).filter(|message| message["role"] == "assistant");
         let id = message["tool_call_id"].as_str().unwrap_or_default();
         if message["role"] == "tool" {
             let Some(at) = open.iter().position(|open| *open == id) else {

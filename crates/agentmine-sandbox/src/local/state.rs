@@ -42,10 +42,13 @@ impl Record {
         self.created_at.to_rfc3339()
     }
 
+    /// Replaces the record as a whole: another process may read it at any moment.
     pub(crate) fn save(&self, folder: &Path) -> Result<(), SandboxError> {
+        let part = folder.join(format!("{RECORD}.part"));
         let saved = serde_json::to_vec(self)
             .map_err(io::Error::from)
-            .and_then(|json| std::fs::write(folder.join(RECORD), json));
+            .and_then(|json| std::fs::write(&part, json))
+            .and_then(|()| std::fs::rename(&part, folder.join(RECORD)));
         saved.map_err(|err| refused(folder, &err))
     }
 }

@@ -1,0 +1,225 @@
+//! The chaos suite as a program: long runs, and the faults of one seed.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use agentmine_runtime::failpoint::Guard;
+use agentmine_tests::chaos::{
+    Outcome, Plan, Rhythm, SandboxKind, Services, Setup, StoreKind, Table, binaries, run_seed,
+};
+use clap::{Args, Parser, Subcommand};
+
+/// Runs fleets in which everything fails, and reports what they lost or doubled.
+#[derive(Debug, Parser)]
+#[command(name = "chaos")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs one or more seeds and prints the table.
+    Run {
+        #[command(flatten)]
+        how: How,
+        /// The first seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How many seeds, one after the other.
+        #[arg(long, default_value_t = 1)]
+        seeds: u64,
+        /// Only the faults with these numbers.
+        #[arg(long, value_delimiter = ',')]
+        only: Option<Vec<usize>>,
+    },
+    /// Looks for a shorter list of faults with which a seed still fails.
+    Shrink {
+        #[command(flatten)]
+        how: How,
+        /// The failing seed.
+        #[arg(long)]
+        seed: u64,
+        /// How often each list is tried before it counts as clean.
+        #[arg(long, default_value_t = 3)]
+        tries: usize,
+    },
+}
+
+#[derive(Debug, Args)]
+struct How {
+    /// Issues of each seed.
+    #[arg(long, default_value_t = 10)]
+    tasks: usize,
+    /// Faults of each seed, besides those that people make.
+    #[arg(long, default_value_t = 14)]
+    faults: usize,
+    /// Seconds during which faults happen.
+    #[arg(long, default_value_t = 15)]
+    seconds: u64,
+    /// The store.
+    #[arg(long, value_enum, default_value = "postgres")]
+    store: StoreKind,
+    /// The sandboxes.
+    #[arg(long, value_enum, default_value = "local")]
+    sandbox: SandboxKind,
+    /// Number of consumers.
+    #[arg(long, default_value_t = 3)]
+    consumers: usize,
+    /// Tasks that each consumer runs at once.
+    #[arg(long, default_value_t = 2)]
+    concurrency: usize,
+    /// The times of the default configuration instead of short ones.
+    #[arg(long)]
+    default_times: bool,
+    /// Protections to switch off: fence, look-up, confirm, outbox, grace, second-net.
+    #[arg(long, value_delimiter = ',', value_parser = guard)]
+    without: Vec<Guard>,
+    /// Keep the logs of failing seeds.
+    #[arg(long)]
+    keep: bool,
+}
+
+fn guard(name: &str) -> Result<Guard, String> {
+    let found = Guard::ALL.into_iter().find(|it| it.as_str() == name);
+    found.ok_or_else(|| format!("there is no guard {name:?}"))
+}
+
+impl How {
+    fn setup(&self) -> Setup {
+        Setup {
+            store: self.store,
+            sandbox: self.sandbox,
+            rhythm: if self.default_times {
+                Rhythm::DEFAULT
+            } else {
+                Rhythm::FAST
+            },
+            consumers: self.consumers,
+            concurrency: self.concurrency,
+            without: self.without.clone(),
+            binaries: binaries(),
+        }
+    }
+
+    fn plan(&self, seed: u64, only: Option<Vec<usize>>) -> Plan {
+        Plan {
+            seed,
+            tasks: self.tasks,
+            faults: self.faults,
+            length: Duration::from_secs(self.seconds),
+            only,
+        }
+    }
+}
+
+fn line(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+fn show(outcome: &Outcome) {
+    line(format!(
+        "seed {}: {} tasks, {} faults, settled after {:.1} s, {} findings",
+        outcome.seed,
+        outcome.tasks,
+        outcome.list.len(),
+        outcome.settled_after.as_secs_f32(),
+        outcome.findings.len()
+    ));
+    if !outcome.findings.is_empty() {
+        for fault in &outcome.list {
+            line(format!("    {fault}"));
+        }
+        for finding in &outcome.findings {
+            line(format!("  {finding}"));
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<std::process::ExitCode> {
+    let clean = match Cli::parse().command {
+        Command::Run {
+            how,
+            seed,
+            seeds,
+            only,
+        } => run(&how, seed..seed + seeds, only).await?,
+        Command::Shrink { how, seed, tries } => {
+            shrink(&how, seed, tries).await?;
+            true
+        }
+    };
+    Ok(match clean {
+        true => std::process::ExitCode::SUCCESS,
+        false => std::process::ExitCode::FAILURE,
+    })
+}
+
+async fn run(
+    how: &How,
+    seeds: std::ops::Range<u64>,
+    only: Option<Vec<usize>>,
+) -> anyhow::Result<bool> {
+    let mut services = Services::start(how.store).await?;
+    let mut table = Table::default();
+    for seed in seeds {
+        let plan = how.plan(seed, only.clone());
+        let outcome = run_seed(&how.setup(), &mut services, &plan).await?;
+        show(&outcome);
+        table.add(&outcome);
+    }
+    line(format!("\n{table}"));
+    if how.keep && !table.is_clean() {
+        line(format!("kept: {}", services.keep().display()));
+    }
+    Ok(table.is_clean())
+}
+
+/// Leaves out parts of the list as long as the seed still fails: halves first, then smaller parts.
+async fn shrink(how: &How, seed: u64, tries: usize) -> anyhow::Result<()> {
+    let mut services = Services::start(how.store).await?;
+    let mut fails = async |numbers: Option<Vec<usize>>| {
+        for _ in 0..tries {
+            let plan = how.plan(seed, numbers.clone());
+            let outcome = run_seed(&how.setup(), &mut services, &plan).await?;
+            if !outcome.findings.is_empty() {
+                return anyhow::Ok(Some(outcome));
+            }
+        }
+        Ok(None)
+    };
+    let Some(mut failing) = fails(None).await? else {
+        line(format!("seed {seed} did not fail in {tries} tries"));
+        return Ok(());
+    };
+    let mut kept: Vec<usize> = failing.numbers();
+    let mut part = kept.len().div_ceil(2);
+    while part > 0 {
+        let mut shorter = None;
+        for from in (0..kept.len()).step_by(part) {
+            let to = (from + part).min(kept.len());
+            let rest: Vec<usize> = [&kept[..from], &kept[to..]].concat();
+            line(format!("trying without {:?}", &kept[from..to]));
+            if let Some(outcome) = fails(Some(rest.clone())).await? {
+                shorter = Some((rest, outcome));
+                break;
+            }
+        }
+        match shorter {
+            Some((rest, outcome)) => {
+                (kept, failing) = (rest, outcome);
+                part = part.min(kept.len());
+            }
+            None => part /= 2,
+        }
+    }
+    show(&failing);
+    line(format!("chaos run --seed {seed} --only {}", join(&kept)));
+    Ok(())
+}
+
+fn join(numbers: &[usize]) -> String {
+    let texts: Vec<String> = numbers.iter().map(usize::to_string).collect();
+    texts.join(",")
+}

@@ -1,0 +1,23 @@
+//! The chaos suite: a fleet of real programs, in which everything fails while an oracle counts.
+//!
+//! A run is decided by its seed: which issues are opened when, which faults happen when, and what people do
+//! meanwhile. After the last fault everything is healed; once the fleet has settled, the oracle compares what
+//! the forge recorded with what was promised. The order of events between processes is the machine's, so a seed
+//! repeats the faults, not the interleaving; `chaos shrink` therefore tries each shorter list several times.
+
+mod fault;
+mod fleet;
+mod link;
+mod oracle;
+mod people;
+mod program;
+mod random;
+mod recovery;
+mod report;
+mod run;
+mod services;
+
+pub use fleet::{Rhythm, SandboxKind, Services, Setup, StoreKind, binaries};
+pub use oracle::{Broken, Finding};
+pub use report::Table;
+pub use run::{Outcome, Plan, run_seed};

@@ -1,0 +1,67 @@
+//! What a fleet must not leave behind: sandboxes, processes, files.
+
+use agentmine_domain::Task;
+use tokio::process::Command;
+
+use super::{Broken, Finding};
+use crate::chaos::fleet::{Fleet, SandboxKind};
+
+/// Names of the sandboxes that exist.
+pub(super) async fn sandboxes(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<Vec<String>> {
+    match fleet.setup.sandbox {
+        SandboxKind::Local => {
+            let jails = fleet.folder.join("state/agentmine/sandboxes");
+            let entries = std::fs::read_dir(jails).into_iter().flatten().flatten();
+            Ok(entries
+                .map(|entry| entry.file_name().to_string_lossy().into_owned())
+                .filter(|name| name.starts_with("coding-agent-exec-"))
+                .collect())
+        }
+        SandboxKind::Docker => {
+            let listed = Command::new("docker")
+                .args(["ps", "-a", "--format", "{{.Names}}"])
+                .output()
+                .await?;
+            let names = String::from_utf8_lossy(&listed.stdout).into_owned();
+            let is_ours =
+                |name: &&str| tasks.iter().any(|task| name.contains(&task.id.to_string()));
+            Ok(names.lines().filter(is_ours).map(str::to_owned).collect())
+        }
+    }
+}
+
+/// Everything that is left once the programs have ended.
+pub(super) async fn find(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<Vec<Finding>> {
+    let mut found = Vec::new();
+    for name in sandboxes(fleet, tasks).await? {
+        found.push(format!("the sandbox {name}"));
+    }
+    for entry in std::fs::read_dir(fleet.folder.join("tmp"))?.flatten() {
+        found.push(format!("the file {}", entry.path().display()));
+    }
+    found.extend(processes(fleet));
+    let finding = |what| Finding::new(Broken::Left, format!("{what} is left"));
+    Ok(found.into_iter().map(finding).collect())
+}
+
+/// Processes whose environment or command line names the fleet's folder.
+fn processes(fleet: &Fleet) -> Vec<String> {
+    let folder = fleet.folder.display().to_string();
+    let own = std::process::id().to_string();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_string_lossy().into_owned();
+        if pid == own || !pid.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        let text = |name: &str| {
+            let bytes = std::fs::read(entry.path().join(name)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).replace('\0', " ")
+        };
+        let (line, environment) = (text("cmdline"), text("environ"));
+        if line.contains(&folder) || environment.contains(&folder) {
+            found.push(format!("the process {pid} ({})", line.trim()));
+        }
+    }
+    found
+}

@@ -1,0 +1,289 @@
+//! What must be true once a fleet has settled. The forge's own record of writes and the sandboxes on the engine
+//! are asked; the fleet's rows only say which tasks there were.
+
+mod journal;
+mod left;
+mod rows;
+mod stale;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use agentmine_domain::{EndState, SessionEnd, Task, TaskLabel, TaskState};
+use agentmine_runtime::config::Labels;
+use agentmine_store::TaskFilter;
+use agentmine_trackers::FLEET_MARKER;
+
+use super::fault::Act;
+use super::fleet::Fleet;
+use super::people::REQUEST;
+use super::run::Outcome;
+use crate::forge::{BOT, DEMO};
+
+pub(super) use rows::Rows;
+
+/// `consumer.max_attempts`, which is the default.
+const MAX_ATTEMPTS: usize = 3;
+
+/// What kind of promise was broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Broken {
+    /// Work that was due was not done.
+    Lost,
+    /// An effect happened twice.
+    Doubled,
+    /// A worker wrote after another one had taken its task.
+    Stale,
+    /// Something does not settle.
+    Stuck,
+    /// The tracker shows something else than what happened.
+    Wrong,
+    /// The journal has a doubled or a missing step, or a model API would refuse the conversation.
+    Journal,
+    /// A sandbox, process or file is left.
+    Left,
+}
+
+/// A broken promise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Which promise.
+    pub broken: Broken,
+    /// What was seen.
+    pub detail: String,
+}
+
+impl Finding {
+    fn new(broken: Broken, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self { broken, detail }
+    }
+
+    pub(super) fn stuck(detail: impl Into<String>) -> Self {
+        Self::new(Broken::Stuck, detail)
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.broken, self.detail)
+    }
+}
+
+/// What people did.
+pub(super) struct Expected<'a> {
+    pub(super) issues: &'a [u64],
+    pub(super) acts: &'a BTreeMap<u64, Vec<Act>>,
+}
+
+/// What keeps the fleet from being settled; `None` if nothing does.
+pub(super) async fn unsettled(fleet: &Fleet, issues: &[u64]) -> anyhow::Result<Option<String>> {
+    let tasks = fleet.store.tasks(&TaskFilter::default()).await?;
+    for task in &tasks {
+        if !matches!(task.state, TaskState::Ended(_)) {
+            return Ok(Some(format!(
+                "task {} of issue {} is {:?} in epoch {}",
+                task.number, task.item.number, task.state, task.epoch
+            )));
+        }
+    }
+    for &issue in issues {
+        let is_requested = fleet
+            .forge
+            .labels(DEMO, issue)
+            .iter()
+            .any(|it| it == REQUEST);
+        if is_requested && fleet.forge.is_open(DEMO, issue) {
+            return Ok(Some(format!("issue {issue} still has the request label")));
+        }
+    }
+    if let Some(task) = fleet
+        .store
+        .unreported(
+            std::time::Duration::ZERO,
+            agentmine_domain::TaskNumber(0),
+            1,
+        )
+        .await?
+        .first()
+    {
+        return Ok(Some(format!(
+            "the end of task {} is not reported",
+            task.number
+        )));
+    }
+    let rows = Rows::open(fleet).await?;
+    if let Some(open) = rows.open_work().await? {
+        return Ok(Some(open));
+    }
+    let sandboxes = left::sandboxes(fleet, &tasks).await?;
+    Ok(sandboxes
+        .first()
+        .map(|it| format!("the sandbox {it} is left")))
+}
+
+/// Asks everything, once the programs have ended.
+pub(super) async fn judge(
+    fleet: &Fleet,
+    expected: &Expected<'_>,
+    outcome: &mut Outcome,
+) -> anyhow::Result<()> {
+    let tasks = fleet.store.tasks(&TaskFilter::default()).await?;
+    let sessions = fleet.store.sessions(None, 0).await?;
+    outcome.tasks = tasks.len();
+    for &issue in expected.issues {
+        let of_issue: Vec<&Task> = tasks.iter().filter(|it| it.item.number == issue).collect();
+        let acts = expected.acts.get(&issue).map_or(&[][..], Vec::as_slice);
+        if of_issue.is_empty() && fleet.forge.is_open(DEMO, issue) {
+            let lost = format!("issue {issue} never became a task");
+            outcome.findings.push(Finding::new(Broken::Lost, lost));
+        }
+        for task in &of_issue {
+            judge_end(task, &sessions, acts, outcome);
+            judge_writes(fleet, task, outcome);
+        }
+        if let Some(newest) = of_issue.first() {
+            judge_labels(fleet, newest, outcome);
+        }
+    }
+    for task in &tasks {
+        journal::judge(fleet, task, &mut outcome.findings).await?;
+    }
+    for (_, reason) in fleet.model.refused() {
+        let refused = format!("a strict model API refuses the conversation: {reason}");
+        outcome
+            .findings
+            .push(Finding::new(Broken::Journal, refused));
+    }
+    outcome
+        .findings
+        .extend(stale::writes(fleet, &tasks, &sessions));
+    outcome.findings.extend(left::find(fleet, &tasks).await?);
+    outcome.points = points(fleet);
+    Ok(())
+}
+
+/// Whether the task ended as people wanted.
+fn judge_end(
+    task: &Task,
+    sessions: &[agentmine_domain::Session],
+    acts: &[Act],
+    outcome: &mut Outcome,
+) {
+    let withdrawn = acts
+        .iter()
+        .any(|act| matches!(act, Act::Stop | Act::CloseIssue));
+    let contested = acts.iter().any(|act| matches!(act, Act::PushToBranch));
+    let reason = task.reason.as_deref().unwrap_or("no reason");
+    match task.state {
+        TaskState::Ended(EndState::Done) => outcome.done += 1,
+        TaskState::Ended(EndState::Stopped) if withdrawn => {}
+        TaskState::Ended(EndState::Failed) if contested => {}
+        TaskState::Ended(EndState::Failed) => {
+            let expired = sessions
+                .iter()
+                .filter(|it| it.task == task.id && it.end == Some(SessionEnd::Expired))
+                .count();
+            if expired >= MAX_ATTEMPTS && reason.starts_with("gave up after") {
+                outcome.worn_out += 1;
+            } else {
+                let lost = format!("task {} failed: {reason}", task.number);
+                outcome.findings.push(Finding::new(Broken::Lost, lost));
+            }
+        }
+        state => {
+            let lost = format!("task {} is {state:?}: {reason}", task.number);
+            outcome.findings.push(Finding::new(Broken::Lost, lost));
+        }
+    }
+}
+
+/// Pull requests and comments of the task, as the forge has them.
+fn judge_writes(fleet: &Fleet, task: &Task, outcome: &mut Outcome) {
+    let branch = task.branch();
+    let pulls = fleet.forge.pulls(DEMO);
+    let pulls = pulls.iter().filter(|pull| pull.head == branch).count();
+    let is_done = task.state == TaskState::Ended(EndState::Done);
+    let number = task.number;
+    if pulls > 1 {
+        let doubled = format!("task {number} has {pulls} pull requests");
+        outcome
+            .findings
+            .push(Finding::new(Broken::Doubled, doubled));
+    }
+    if is_done && pulls == 0 {
+        let lost = format!("task {number} is done and has no pull request");
+        outcome.findings.push(Finding::new(Broken::Lost, lost));
+    }
+    let comments = fleet.forge.comments(DEMO, task.item.number);
+    for key in ["progress", "editor"] {
+        let marker = format!("{FLEET_MARKER}{}:{key}", task.id);
+        let count = comments
+            .iter()
+            .filter(|it| it.author == BOT && it.body.contains(&marker))
+            .count();
+        if count > 1 {
+            let doubled = format!("task {number} has {count} comments of the key {key}");
+            outcome
+                .findings
+                .push(Finding::new(Broken::Doubled, doubled));
+        }
+        if key == "progress" && count == 0 && is_done {
+            let lost = format!("task {number} is done and has no comment");
+            outcome.findings.push(Finding::new(Broken::Lost, lost));
+        }
+    }
+}
+
+/// The item carries the label of its newest task's end, and no other of ours.
+fn judge_labels(fleet: &Fleet, task: &Task, outcome: &mut Outcome) {
+    let Labels {
+        request,
+        processing,
+        done,
+        paused,
+        stopped,
+        failed,
+    } = Labels::default();
+    let right = match TaskLabel::of(task.state) {
+        TaskLabel::Processing => &processing,
+        TaskLabel::Done => &done,
+        TaskLabel::Paused => &paused,
+        TaskLabel::Stopped => &stopped,
+        TaskLabel::Failed => &failed,
+    };
+    let ours = [&request, &processing, &done, &paused, &stopped, &failed];
+    let issue = task.item.number;
+    let seen: Vec<String> = fleet
+        .forge
+        .labels(DEMO, issue)
+        .into_iter()
+        .filter(|it| ours.contains(&it))
+        // A closed item's request is not scanned.
+        .filter(|it| fleet.forge.is_open(DEMO, issue) || *it != request)
+        .collect();
+    if seen != [right.clone()] {
+        let wrong = format!("issue {issue} has the labels {seen:?}, expected {right:?}");
+        outcome.findings.push(Finding::new(Broken::Wrong, wrong));
+    }
+}
+
+/// What failpoints did, from their own record.
+fn points(fleet: &Fleet) -> BTreeMap<String, usize> {
+    let mut points = BTreeMap::new();
+    for entry in std::fs::read_dir(fleet.points())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(rest) = name.strip_prefix("hit.") else {
+            continue;
+        };
+        // Without the process and the time.
+        if let Some(point) = rest.rsplitn(3, '.').nth(2) {
+            *points.entry(point.to_owned()).or_default() += 1;
+        }
+    }
+    points
+}

@@ -1,0 +1,434 @@
+//! One run of a seed: opens issues, does the faults, heals everything, waits, asks the oracle.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use lapin::options::BasicPublishOptions;
+
+use super::fault::{Act, Fault, ForgeFault, ModelFault, Schedule, Timed};
+use super::fleet::{Fleet, Rhythm, Services, Setup};
+use super::link::Weather;
+use super::oracle::{self, Expected, Finding};
+use super::people::{self, Later};
+use super::program::Peer;
+use super::recovery;
+use crate::forge::{Fault as Refusal, Partition};
+use crate::model::Fault as Reply;
+
+/// How often the fleet is looked after.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What a run does.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Decides issues and faults.
+    pub seed: u64,
+    /// Issues that are opened.
+    pub tasks: usize,
+    /// Faults, besides those that people make.
+    pub faults: usize,
+    /// How long faults happen.
+    pub length: Duration,
+    /// Only the faults with these numbers.
+    pub only: Option<Vec<usize>>,
+}
+
+/// What a run showed.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// Tasks that were recorded.
+    pub tasks: usize,
+    /// Tasks that ended with a pull request.
+    pub done: usize,
+    /// Tasks that failed because their worker was killed in each of their attempts.
+    pub worn_out: usize,
+    /// Faults that happened, by kind.
+    pub faults: BTreeMap<String, usize>,
+    /// The list of faults, as a person reads it.
+    pub list: Vec<String>,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// From the end of a worker to the next session of its task.
+    pub recoveries: Vec<Duration>,
+    /// From the last fault until everything was settled.
+    pub settled_after: Duration,
+    /// Failpoints that killed, stopped, or made an outcome unknown: `NAME.EDGE.ACTION`.
+    pub points: BTreeMap<String, usize>,
+}
+
+impl Outcome {
+    /// The numbers of the faults that happened.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<usize> {
+        let number = |line: &String| line.split_whitespace().next()?.parse().ok();
+        self.list.iter().filter_map(number).collect()
+    }
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// If the suite itself cannot do its work.
+pub async fn run_seed(
+    setup: &Setup,
+    services: &mut Services,
+    plan: &Plan,
+) -> anyhow::Result<Outcome> {
+    let schedule = Schedule::of(plan.seed, setup, plan.tasks, plan.faults, plan.length);
+    let schedule = match &plan.only {
+        Some(numbers) => schedule.only(numbers),
+        None => schedule,
+    };
+    let name = format!("s{}x{}", plan.seed, uuid::Uuid::new_v4().simple());
+    let fleet = Fleet::new(setup, services, &name[..name.len().min(50)]).await?;
+    let mut run = Run {
+        fleet,
+        services,
+        outcome: Outcome {
+            seed: plan.seed,
+            ..Outcome::default()
+        },
+        issues: Vec::new(),
+        acts: BTreeMap::new(),
+        later: Vec::new(),
+        undo: Vec::new(),
+    };
+    run.disturb(&schedule).await?;
+    run.finish().await
+}
+
+/// What ends a fault that lasts.
+#[derive(Debug, Clone, Copy)]
+enum Undo {
+    Link(usize, Peer),
+    BrokerUp,
+    DatabaseUp,
+    DatabaseContinue,
+    DatabaseWritable,
+}
+
+struct Run<'a> {
+    fleet: Fleet,
+    services: &'a mut Services,
+    outcome: Outcome,
+    /// Numbers of the issues, in the order in which they were opened.
+    issues: Vec<u64>,
+    /// What people did to each issue.
+    acts: BTreeMap<u64, Vec<Act>>,
+    later: Vec<Later>,
+    undo: Vec<(Instant, Undo)>,
+}
+
+impl Run<'_> {
+    /// Opens the issues and does the faults, each at its time.
+    async fn disturb(&mut self, schedule: &Schedule) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let mut issues = schedule.issues.iter().peekable();
+        let mut faults = schedule.faults.iter().peekable();
+        while issues.peek().is_some() || faults.peek().is_some() {
+            let now = begun.elapsed();
+            while issues.next_if(|at| **at <= now).is_some() {
+                let number = self.fleet.issue(self.issues.len());
+                self.issues.push(number);
+            }
+            while let Some(timed) = faults.next_if(|timed| timed.at <= now) {
+                self.begin(timed).await?;
+            }
+            self.tick().await?;
+        }
+        Ok(())
+    }
+
+    async fn tick(&mut self) -> anyhow::Result<()> {
+        self.fleet.tend()?;
+        let now = Instant::now();
+        let (due, rest) = std::mem::take(&mut self.undo)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
+        self.undo = rest;
+        self.undo_all(due).await?;
+        let mut later = Vec::new();
+        for what in std::mem::take(&mut self.later) {
+            if !people::later(&self.fleet, what).await {
+                later.push(what);
+            }
+        }
+        self.later = later;
+        tokio::time::sleep(TICK).await;
+        Ok(())
+    }
+
+    async fn begin(&mut self, timed: &Timed) -> anyhow::Result<()> {
+        let Timed { number, at, fault } = timed;
+        if self.inflict(fault).await? {
+            *self.outcome.faults.entry(fault.kind()).or_default() += 1;
+            let line = format!("{number:3} at {:5.1} s {fault}", at.as_secs_f32());
+            self.outcome.list.push(line);
+        }
+        Ok(())
+    }
+
+    fn undo_after(&mut self, time: std::time::Duration, undo: Undo) {
+        self.undo.push((Instant::now() + time, undo));
+    }
+
+    /// Makes a fault happen. `false`: it does not apply at this moment.
+    async fn inflict(&mut self, fault: &Fault) -> anyhow::Result<bool> {
+        match fault {
+            Fault::Kill(who) => self.fleet.programs[*who].kill(),
+            Fault::Stop(who, time) => self.fleet.programs[*who].stop_for(*time),
+            Fault::Point(who, point) => {
+                let program = &mut self.fleet.programs[*who];
+                program.plans.push_back(point.clone());
+                program.kill();
+            }
+            Fault::Silence(who, peer, time) => self.weather(*who, *peer, *time, Weather::Silence),
+            Fault::Reset(who, peer, time) => self.weather(*who, *peer, *time, Weather::Broken),
+            Fault::Slow(who, peer, time) => {
+                let slow = Weather::Slow(Duration::from_millis(150));
+                self.weather(*who, *peer, *time, slow);
+            }
+            Fault::Loss(who, peer, time) => self.weather(*who, *peer, *time, Weather::Lossy(20)),
+            Fault::AnswersLost(who, time) => {
+                let client = self.fleet.programs[*who].name.clone();
+                self.fleet
+                    .forge
+                    .partition(&client, Some(Partition::AnswersLost));
+                self.undo_after(*time, Undo::Link(*who, Peer::Forge));
+            }
+            Fault::Person(issue, act) => return Ok(self.person(*issue, *act).await),
+            Fault::Forge(fault) => self.forge_fault(*fault),
+            Fault::Model(fault) => self.model_fault(*fault),
+            Fault::BrokerRestart
+            | Fault::BrokerWipe
+            | Fault::DatabaseRestart
+            | Fault::DatabaseStop(_)
+            | Fault::DatabaseReadOnly(_)
+            | Fault::DatabaseCut
+            | Fault::ForeignMessage => return self.service_fault(fault).await,
+        }
+        Ok(true)
+    }
+
+    fn weather(&mut self, who: usize, peer: Peer, time: Duration, weather: Weather) {
+        if peer == Peer::Forge {
+            let partition = match weather {
+                Weather::Silence => Partition::Silence,
+                _ => Partition::Reset,
+            };
+            let client = self.fleet.programs[who].name.clone();
+            self.fleet.forge.partition(&client, Some(partition));
+        }
+        self.fleet.programs[who].links.set(peer, weather);
+        self.undo_after(time, Undo::Link(who, peer));
+    }
+
+    async fn person(&mut self, issue: usize, act: Act) -> bool {
+        let Some(&number) = self.issues.get(issue) else {
+            return false;
+        };
+        // A task that waits for its person to come back is left to that one.
+        let waits = |it: &Later| matches!(it, Later::Resume(n) | Later::Relabel(n) if *n == number);
+        if self.later.iter().any(waits) {
+            return false;
+        }
+        let (acted, later) = people::act(&self.fleet, number, act).await;
+        if acted {
+            self.acts.entry(number).or_default().push(act);
+            self.later.extend(later);
+        }
+        acted
+    }
+
+    fn forge_fault(&self, fault: ForgeFault) {
+        let forge = &self.fleet.forge;
+        let any = || Refusal::on("*", "/api/v3/");
+        let write = || Refusal::on("POST", "/api/v3/");
+        let message = "{\"message\":\"API rate limit exceeded\"}";
+        forge.inject(match fault {
+            ForgeFault::Limited => any().times(2).status(429).header("retry-after", "1"),
+            ForgeFault::LimitedSilently => any().times(2).status(429),
+            ForgeFault::LimitedUntil => {
+                let reset = (chrono::Utc::now().timestamp() + 3).to_string();
+                any()
+                    .times(3)
+                    .status(403)
+                    .header("x-ratelimit-remaining", "0")
+                    .header("x-ratelimit-reset", &reset)
+                    .body(message)
+            }
+            ForgeFault::Unavailable => any().times(3).status(502),
+            ForgeFault::DoneBut502 => write().done_but_status(502),
+            ForgeFault::AnswerLost => write().answer_lost(),
+            ForgeFault::GitAway => Refusal::on("*", ".git/").times(3).status(503),
+            ForgeFault::PushAnswerLost => Refusal::on("POST", "/git-receive-pack").answer_lost(),
+        });
+    }
+
+    fn model_fault(&self, fault: ModelFault) {
+        let model = &self.fleet.model;
+        match fault {
+            ModelFault::Limited => model.inject(&Reply::Status(429, Some(1)), 2),
+            ModelFault::LimitedSilently => model.inject(&Reply::Status(429, None), 2),
+            ModelFault::Unavailable => model.inject(&Reply::Status(503, None), 4),
+            ModelFault::CutStream => model.inject(&Reply::BreakOff, 1),
+            ModelFault::Drop => model.inject(&Reply::Drop, 1),
+        }
+    }
+
+    async fn service_fault(&mut self, fault: &Fault) -> anyhow::Result<bool> {
+        let (Some(postgres), Some(broker)) =
+            (&mut self.services.postgres, &mut self.services.broker)
+        else {
+            return Ok(false);
+        };
+        let is_down = |it: &(Instant, Undo)| {
+            matches!(
+                it.1,
+                Undo::BrokerUp | Undo::DatabaseUp | Undo::DatabaseContinue
+            )
+        };
+        if self.undo.iter().any(is_down) {
+            return Ok(false);
+        }
+        let (time, undo) = match fault {
+            Fault::BrokerRestart => {
+                broker.kill();
+                (Duration::from_millis(500), Undo::BrokerUp)
+            }
+            Fault::BrokerWipe => {
+                broker.kill();
+                broker.wipe()?;
+                (Duration::from_millis(500), Undo::BrokerUp)
+            }
+            Fault::DatabaseRestart => {
+                postgres.kill();
+                (Duration::from_millis(1500), Undo::DatabaseUp)
+            }
+            Fault::DatabaseStop(time) => {
+                postgres.signal(libc::SIGSTOP);
+                (*time, Undo::DatabaseContinue)
+            }
+            Fault::DatabaseReadOnly(time) => {
+                postgres.set_read_only(true).await?;
+                (*time, Undo::DatabaseWritable)
+            }
+            Fault::DatabaseCut => {
+                postgres.cut().await?;
+                return Ok(true);
+            }
+            _ => return Ok(self.foreign_message().await.is_ok()),
+        };
+        self.undo_after(time, undo);
+        Ok(true)
+    }
+
+    /// A message in a queue of the fleet that is not a wake-up.
+    async fn foreign_message(&self) -> anyhow::Result<()> {
+        let Some(broker) = &self.services.broker else {
+            return Ok(());
+        };
+        let url = super::services::RabbitMq::url(broker.address().port());
+        let connection = lapin::Connection::connect(&url, Default::default()).await?;
+        let channel = connection.create_channel().await?;
+        let queue = format!("{}.tasks.medium", self.fleet.name);
+        channel
+            .basic_publish(
+                "".into(),
+                queue.into(),
+                BasicPublishOptions::default(),
+                b"not a wake-up",
+                Default::default(),
+            )
+            .await?;
+        Ok(())
+    }
+
+    async fn undo_all(&mut self, due: Vec<(Instant, Undo)>) -> anyhow::Result<()> {
+        for (_, undo) in due {
+            match undo {
+                Undo::Link(who, peer) => {
+                    let program = &self.fleet.programs[who];
+                    program.links.set(peer, Weather::Fair);
+                    if peer == Peer::Forge {
+                        self.fleet.forge.partition(&program.name, None);
+                    }
+                }
+                Undo::BrokerUp => {
+                    if let Some(broker) = &mut self.services.broker {
+                        broker.bring_up().await?;
+                    }
+                }
+                Undo::DatabaseUp => {
+                    if let Some(postgres) = &mut self.services.postgres {
+                        postgres.bring_up().await?;
+                    }
+                }
+                Undo::DatabaseContinue => {
+                    if let Some(postgres) = &self.services.postgres {
+                        postgres.signal(libc::SIGCONT);
+                    }
+                }
+                Undo::DatabaseWritable => {
+                    if let Some(postgres) = &self.services.postgres {
+                        postgres.set_read_only(false).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Heals everything, waits until the fleet has settled, and asks the oracle.
+    async fn finish(mut self) -> anyhow::Result<Outcome> {
+        // In the order in which they would have ended: the database continues before it is asked.
+        let due = std::mem::take(&mut self.undo);
+        self.undo_all(due).await?;
+        for program in &mut self.fleet.programs {
+            program.links.heal();
+            program.plans.clear();
+            program.continue_at = program.continue_at.map(|_| Instant::now());
+            self.fleet.forge.partition(&program.name, None);
+        }
+        self.fleet.forge.heal();
+        self.fleet.model.heal();
+        let begun = Instant::now();
+        let limit = settle_limit(self.fleet.setup.rhythm);
+        loop {
+            self.tick().await?;
+            let unsettled = oracle::unsettled(&self.fleet, &self.issues).await;
+            match unsettled {
+                Ok(None) if self.later.is_empty() => break,
+                Ok(what) if begun.elapsed() > limit => {
+                    let what = what.unwrap_or_else(|| "a person waits".into());
+                    self.outcome.findings.push(Finding::stuck(what));
+                    break;
+                }
+                Ok(_) => {}
+                Err(error) => anyhow::ensure!(begun.elapsed() < limit, "the store: {error}"),
+            }
+        }
+        self.outcome.settled_after = begun.elapsed();
+        for program in &mut self.fleet.programs {
+            if let Err(error) = program.terminate(Duration::from_secs(30)).await {
+                self.outcome
+                    .findings
+                    .push(Finding::stuck(error.to_string()));
+            }
+        }
+        let expected = Expected {
+            issues: &self.issues,
+            acts: &self.acts,
+        };
+        oracle::judge(&self.fleet, &expected, &mut self.outcome).await?;
+        self.outcome.recoveries = recovery::of(&self.fleet).await?;
+        Ok(self.outcome)
+    }
+}
+
+/// How long a healed fleet may take: leases run out, outages are waited for, labels are scanned.
+fn settle_limit(rhythm: Rhythm) -> Duration {
+    rhythm.lease() * 6 + Duration::from_secs(60)
+}
