@@ -151,12 +151,16 @@ impl SessionError {
         }
     }
 
-    /// Whether the store is unavailable.
-    pub(crate) fn is_store_unavailable(&self) -> bool {
+    /// Whether the call may succeed once the store has answered a heartbeat: it is unavailable, or the lease may
+    /// have ended meanwhile.
+    pub(crate) fn passes_with_a_heartbeat(&self) -> bool {
         matches!(
             self,
-            Self::Store(StoreError::Unavailable(_))
-                | Self::Effect(EffectError::Store(StoreError::Unavailable(_)))
+            Self::Store(StoreError::Unavailable(_) | StoreError::Expired(_))
+                | Self::Effect(
+                    EffectError::Store(StoreError::Unavailable(_) | StoreError::Expired(_))
+                        | EffectError::Tracker(TrackerError::NotPermitted { .. })
+                )
         )
     }
 

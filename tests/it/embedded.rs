@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_domain::{NewTask, Priority, WakeUp, WorkerId};
 use agentmine_runtime::config::{LocalTrackerConfig, Secret, StoreConfig};
+use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::{Attempt, Enqueued, LeaseEnd, Publish};
 use agentmine_tests::model::{Scenario, ScriptedModel, call, commit_and_push, edit_replace, say};
 use agentmine_trackers::Tracker as _;
@@ -338,7 +339,9 @@ async fn running_again_starts_at_once_and_says_what_happened() {
     store.end_lease(&lease, &end).await.unwrap();
     store.close().await;
     let (add, remove) = (["coding agent processing".into()], ["coding agent".into()]);
-    tracker.set_labels(&task.item, &add, &remove).await.unwrap();
+    let permit = Permit::of(BootInstant::now(), std::time::Duration::from_secs(600));
+    let moved = tracker.set_labels(&task.item, &add, &remove, &permit);
+    moved.await.unwrap();
 
     let args = [
         "run".to_owned(),

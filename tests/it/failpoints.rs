@@ -22,6 +22,7 @@ const READS: &[&str] = &[
     "task",
     "task_by_number",
     "tasks",
+    "unconfirmed",
     "unreported",
     // Of the store's own tests.
     "test",

@@ -9,6 +9,7 @@ use agentmine_tests::model::{
 };
 use serde_json::{Value, json};
 
+use crate::gate::Gate;
 use crate::rig::{PATIENCE, Rig};
 
 const REQUEST: &str = "coding agent";
@@ -657,5 +658,42 @@ async fn resources_of_a_denied_server_are_not_offered() {
         results[0].1.text.contains("unknown_tool"),
         "{}",
         results[0].1.text
+    );
+}
+
+/// 40 s without a heartbeat in a fleet with the default configuration, 4 s here.
+#[tokio::test]
+async fn a_call_on_the_worker_is_cancelled_when_the_store_is_silent() {
+    let marks = tempfile::tempdir().unwrap();
+    let begun = marks.path().join("begun");
+    let hang = probe("hang", begun.to_str().unwrap());
+    let mut rig = Rig::local(first([hang])).await;
+    rig.servers(json!({ "probe": rig.on_worker() }));
+    issue(&rig).await;
+    let gate = Gate::of_url(&mut rig.config["store"]["url"]).await;
+    let consumer = rig.spawn("consumer", &["--once"]);
+    while !begun.exists() {
+        // The server is another process.
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    gate.take_away();
+    consumer.logged("the session stands still").await;
+    gate.give_back();
+    let (status, log) = consumer.end().await;
+    assert!(status.success(), "{log}");
+    let task = rig.task().await;
+    assert_eq!(
+        (task.state, task.attempt),
+        (TaskState::Ended(EndState::Done), 1),
+        "{:?}\n{log}",
+        task.reason
+    );
+    let hung = results(&rig, &task, "mcp__probe__hang").await;
+    let [hung] = hung.as_slice() else {
+        panic!("{hung:?}");
+    };
+    assert!(
+        hung.contains("cancelled") && hung.contains("outcome is unknown"),
+        "{hung}"
     );
 }

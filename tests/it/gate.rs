@@ -45,6 +45,18 @@ impl Gate {
         }
     }
 
+    /// Puts a relay in front of the service of a configured URL.
+    pub(crate) async fn of_url(value: &mut serde_json::Value) -> Self {
+        let mut url: url::Url = value.as_str().unwrap().parse().unwrap();
+        let (host, port) = (url.host_str().unwrap(), url.port().unwrap());
+        let gate = Self::before(Service::Tcp(format!("{host}:{port}"))).await;
+        let address = gate.address;
+        url.set_ip_host(address.ip()).unwrap();
+        url.set_port(Some(address.port())).unwrap();
+        *value = url.as_str().into();
+        gate
+    }
+
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
     }

@@ -21,6 +21,7 @@ mod output;
 mod people;
 mod rig;
 mod secrets;
+mod standstill;
 mod story;
 mod takeover;
 mod trackers;

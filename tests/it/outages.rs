@@ -7,7 +7,7 @@ use agentmine_tests::forge::{DEMO, Fault as ForgeFault};
 use tokio::process::Command;
 
 use crate::gate::{Gate, Service};
-use crate::rig::{Process, Rig, amqp_url, binary, postgres_url, solves_demo};
+use crate::rig::{Process, Rig, binary, solves_demo};
 
 const REQUEST: &str = "coding agent";
 
@@ -164,30 +164,11 @@ struct Gates {
 impl Gates {
     /// Puts a relay in front of each service that the configuration names.
     async fn before(rig: &mut Rig) -> Self {
-        let tcp = async |url: &str| {
-            let url: url::Url = url.parse().unwrap();
-            let port = url.port().unwrap();
-            Gate::before(Service::Tcp(format!("{}:{port}", url.host_str().unwrap()))).await
-        };
-        let gates = Self {
-            model: tcp(&rig.model.base_url()).await,
-            store: tcp(&postgres_url()).await,
-            broker: tcp(&amqp_url()).await,
-        };
-        for (section, key, gate) in [
-            ("model", "base_url", &gates.model),
-            ("store", "url", &gates.store),
-            ("queue", "url", &gates.broker),
-        ] {
-            let value = &mut rig.config[section][key];
-            let address = gate.address();
-            let (host, port) = address.rsplit_once(':').unwrap();
-            let mut url: url::Url = value.as_str().unwrap().parse().unwrap();
-            url.set_host(Some(host)).unwrap();
-            url.set_port(port.parse().ok()).unwrap();
-            *value = url.as_str().into();
+        Self {
+            model: Gate::of_url(&mut rig.config["model"]["base_url"]).await,
+            store: Gate::of_url(&mut rig.config["store"]["url"]).await,
+            broker: Gate::of_url(&mut rig.config["queue"]["url"]).await,
         }
-        gates
     }
 }
 

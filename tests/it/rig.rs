@@ -130,6 +130,17 @@ impl Rig {
         )
     }
 
+    /// Starts one of the programs with a plan of failpoints.
+    pub(crate) fn spawn_failing(&self, program: &str, failpoints: &str) -> Process {
+        Process::spawn(
+            Command::new(binary(program))
+                .arg("--config")
+                .arg(self.config_file())
+                .env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token())
+                .env("AGENTMINE_FAILPOINTS", failpoints),
+        )
+    }
+
     /// Scans once.
     pub(crate) async fn produce(&self) {
         let (status, log) = self.spawn("producer", &["--once"]).end().await;
@@ -365,6 +376,49 @@ impl Process {
 
     pub(crate) fn terminate(&self) {
         self.signal(libc::SIGTERM);
+    }
+
+    /// As the end of a machine's suspension would.
+    pub(crate) fn go_on(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    /// Waits until it has stopped itself at a failpoint.
+    pub(crate) async fn stopped(&self) {
+        let pid = self.child.id().expect("it has ended");
+        let begun = std::time::Instant::now();
+        loop {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            if stat
+                .rsplit_once(") ")
+                .is_some_and(|(_, it)| it.starts_with('T'))
+            {
+                return;
+            }
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "it does not stop:\n{}",
+                self.log()
+            );
+            // A stop cannot be awaited by a process that is not traced.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until it has logged a text.
+    pub(crate) async fn logged(&self, text: &str) {
+        let waiting = async {
+            loop {
+                let grown = self.log.grown.notified();
+                if self.log().contains(text) {
+                    return;
+                }
+                grown.await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+            panic!("{text:?} is not in the log:\n{}", self.log());
+        }
     }
 
     /// Waits for it to exit.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use agentmine_domain::{ItemKind, ItemRef};
 use agentmine_runtime::config::{self, Secret};
+use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_tests::forge::{BOT, Fault, Forge, HUMAN};
 use agentmine_trackers::{
     GitHubTracker, GitSource, LocalTracker, NewPullRequest, Tracker, TrackerError,
@@ -17,6 +18,11 @@ use tempfile::TempDir;
 const LABEL: &str = "coding agent";
 const DONE: &str = "coding agent done";
 const REPO: &str = "octo/demo";
+
+/// A permit that lasts for the whole test.
+fn permit() -> Permit {
+    Permit::of(BootInstant::now(), Duration::from_secs(600))
+}
 
 fn seed(dir: &Path) {
     std::fs::create_dir_all(dir.join("src")).unwrap();
@@ -224,7 +230,7 @@ async fn a_trigger_is_valid_until_the_label_is_set_again(world: &dyn World) {
     let first = tracker.candidates(LABEL).await.unwrap().remove(0);
     assert_eq!(first, tracker.candidates(LABEL).await.unwrap()[0]);
     tracker
-        .set_labels(&first.item, &[DONE.into()], &[LABEL.into()])
+        .set_labels(&first.item, &[DONE.into()], &[LABEL.into()], &permit())
         .await
         .unwrap();
     assert_eq!(tracker.candidates(LABEL).await.unwrap(), []);
@@ -240,7 +246,10 @@ async fn labels_change_and_others_stay(world: &dyn World) {
     let item = tracker.candidates(LABEL).await.unwrap().remove(0).item;
     let (add, remove) = ([DONE.to_owned()], [LABEL.to_owned(), "absent".to_owned()]);
     for _ in 0..2 {
-        tracker.set_labels(&item, &add, &remove).await.unwrap();
+        tracker
+            .set_labels(&item, &add, &remove, &permit())
+            .await
+            .unwrap();
         let mut labels = tracker.item(&item).await.unwrap().labels;
         labels.sort();
         assert_eq!(labels, ["bug", DONE]);
@@ -254,15 +263,15 @@ async fn a_marked_comment_is_written_once_and_edited(world: &dyn World) {
     // A person's comment is not ours, whatever its text.
     world.add_comment(number, "I quote <!-- task 1 progress -->");
     let first = tracker
-        .upsert_comment(&item, "task 1 progress", "half way")
+        .upsert_comment(&item, "task 1 progress", "half way", &permit())
         .await
         .unwrap();
     let second = tracker
-        .upsert_comment(&item, "task 1 progress", "there")
+        .upsert_comment(&item, "task 1 progress", "there", &permit())
         .await
         .unwrap();
     let other = tracker
-        .upsert_comment(&item, "task 1", "another")
+        .upsert_comment(&item, "task 1", "another", &permit())
         .await
         .unwrap();
     assert_eq!(first, second);
@@ -283,12 +292,12 @@ async fn a_pull_request_is_opened_once_for_a_branch(world: &dyn World) {
     let head = "agentmine/issue-1";
     assert_eq!(tracker.find_pull_request(&item, head).await.unwrap(), None);
     let first = tracker
-        .create_pull_request(&item, &new_pull(head))
+        .create_pull_request(&item, &new_pull(head), &permit())
         .await
         .unwrap();
     assert!(first.open);
     let second = tracker
-        .create_pull_request(&item, &new_pull(head))
+        .create_pull_request(&item, &new_pull(head), &permit())
         .await
         .unwrap();
     assert_eq!(second, first);
@@ -311,7 +320,7 @@ async fn a_pull_request_is_opened_once_for_a_branch(world: &dyn World) {
         .unwrap();
     assert_eq!((closed.number, closed.open), (first.number, false));
     let third = tracker
-        .create_pull_request(&item, &new_pull(head))
+        .create_pull_request(&item, &new_pull(head), &permit())
         .await
         .unwrap();
     assert!(third.number > first.number);
@@ -369,7 +378,7 @@ async fn a_marker_that_could_break_out_is_refused(world: &dyn World) {
     let item = tracker.candidates(LABEL).await.unwrap().remove(0).item;
     for marker in ["", "a --> <b>", "two\nlines"] {
         let error = tracker
-            .upsert_comment(&item, marker, "text")
+            .upsert_comment(&item, marker, "text", &permit())
             .await
             .unwrap_err();
         assert!(matches!(error, TrackerError::Invalid { .. }), "{error}");
@@ -417,12 +426,12 @@ async fn a_comment_whose_response_was_lost_is_posted_once() {
         .inject(Fault::on("POST", "/comments").done_but_status(502));
     world
         .tracker
-        .upsert_comment(&item, "m", "text")
+        .upsert_comment(&item, "m", "text", &permit())
         .await
         .unwrap();
     world
         .tracker
-        .upsert_comment(&item, "n", "text")
+        .upsert_comment(&item, "n", "text", &permit())
         .await
         .unwrap();
     assert_eq!(world.forge.comments(REPO, item.number).len(), 2);
@@ -439,7 +448,7 @@ async fn a_pull_request_whose_response_was_lost_is_opened_once() {
         .inject(Fault::on("POST", "/pulls").answer_lost());
     let pull = world
         .tracker
-        .create_pull_request(&item, &new_pull("x"))
+        .create_pull_request(&item, &new_pull("x"), &permit())
         .await
         .unwrap();
     let pulls = world.forge.pulls(REPO);
@@ -466,7 +475,7 @@ async fn a_dropped_connection_is_retried() {
     let remove = [LABEL.to_owned()];
     world
         .tracker
-        .set_labels(&item, &[DONE.into()], &remove)
+        .set_labels(&item, &[DONE.into()], &remove, &permit())
         .await
         .unwrap();
     assert_eq!(world.forge.labels(REPO, 1), [DONE]);
@@ -484,7 +493,7 @@ async fn drafts_fall_back_where_they_are_refused() {
     };
     world
         .tracker
-        .create_pull_request(&item, &draft)
+        .create_pull_request(&item, &draft, &permit())
         .await
         .unwrap();
     assert!(!world.forge.pulls(REPO)[0].draft);
@@ -496,7 +505,7 @@ async fn an_empty_branch_is_refused_with_the_forges_message() {
     let item = world.issue().await;
     let error = world
         .tracker
-        .create_pull_request(&item, &new_pull("main"))
+        .create_pull_request(&item, &new_pull("main"), &permit())
         .await
         .unwrap_err();
     assert!(error.to_string().contains("No commits between"), "{error}");
@@ -514,12 +523,12 @@ async fn a_renamed_repository_is_followed() {
     assert_eq!(found.item.key(), item.key());
     assert_eq!(found.item.repo_path, "octo/new");
     tracker
-        .set_labels(&item, &[DONE.into()], &[LABEL.into()])
+        .set_labels(&item, &[DONE.into()], &[LABEL.into()], &permit())
         .await
         .unwrap();
     assert_eq!(world.forge.labels("octo/new", 1), [DONE]);
     tracker
-        .create_pull_request(&item, &new_pull("x"))
+        .create_pull_request(&item, &new_pull("x"), &permit())
         .await
         .unwrap();
     assert!(
@@ -598,9 +607,10 @@ async fn two_writers_of_one_comment_leave_one() {
     // Both have looked, and found nothing, before either has written.
     world.forge.inject(slow.delay(Duration::from_millis(500)));
     let other = GitHubTracker::new(&world.forge.config(&[REPO])).unwrap();
+    let permit = permit();
     let (a, b) = tokio::join!(
-        world.tracker.upsert_comment(&item, "m", "text"),
-        other.upsert_comment(&item, "m", "text"),
+        world.tracker.upsert_comment(&item, "m", "text", &permit),
+        other.upsert_comment(&item, "m", "text", &permit),
     );
     assert_eq!(a.unwrap(), b.unwrap());
     let comments = world.forge.comments(REPO, item.number);
@@ -611,12 +621,18 @@ async fn two_writers_of_one_comment_leave_one() {
 async fn a_later_writer_removes_the_twin_of_a_comment() {
     let world = OnForge::new().await;
     let item = world.issue().await;
-    let first = world.tracker.upsert_comment(&item, "m", "one").await;
+    let first = world
+        .tracker
+        .upsert_comment(&item, "m", "one", &permit())
+        .await;
     let twin = world.forge.comments(REPO, item.number)[0].body.clone();
     let bot = world.tracker.login().await.unwrap();
     world.forge.add_comment(REPO, item.number, &bot, &twin);
     world.forge.add_comment(REPO, item.number, "ann", &twin);
-    let kept = world.tracker.upsert_comment(&item, "m", "two").await;
+    let kept = world
+        .tracker
+        .upsert_comment(&item, "m", "two", &permit())
+        .await;
     assert_eq!(kept.unwrap(), first.unwrap());
     let comments = world.forge.comments(REPO, item.number);
     let authors: Vec<&str> = comments.iter().map(|it| it.author.as_str()).collect();
@@ -652,9 +668,15 @@ async fn an_app_token_recognizes_its_own_comments() {
     let tracker = GitHubTracker::new(&config).unwrap();
     assert_eq!(tracker.login().await.unwrap(), "miner[bot]");
     let item = world.issue().await;
-    let first = tracker.upsert_comment(&item, "m", "one").await.unwrap();
+    let first = tracker
+        .upsert_comment(&item, "m", "one", &permit())
+        .await
+        .unwrap();
     assert_eq!(
-        tracker.upsert_comment(&item, "m", "two").await.unwrap(),
+        tracker
+            .upsert_comment(&item, "m", "two", &permit())
+            .await
+            .unwrap(),
         first
     );
 }
@@ -727,7 +749,7 @@ async fn the_forge_serves_git_with_authorization_and_follows_pushes() {
     let head = String::from_utf8(git_output(&demo, &["rev-parse", "HEAD"]).stdout).unwrap();
     world
         .tracker
-        .create_pull_request(&item, &new_pull("x"))
+        .create_pull_request(&item, &new_pull("x"), &permit())
         .await
         .unwrap();
     assert_eq!(world.forge.pulls(REPO)[0].head_sha, head.trim());

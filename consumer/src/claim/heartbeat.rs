@@ -1,11 +1,16 @@
 //! The lease heartbeat: extends the lease on a dedicated connection and returns stop and pause requests.
+//!
+//! The worker knows by its own clock until when the lease certainly holds: `heartbeat_loss_seconds` after it sent
+//! the last heartbeat that was answered, which is less than the lease lasts. After that the session stands still:
+//! the sandboxes are frozen, and nothing is sent to a tracker, a git host, or a server on the worker.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agentmine_domain::Lease;
 use agentmine_runtime::backoff::Backoff;
 use agentmine_runtime::config::Consumer;
+use agentmine_runtime::permit::{BootInstant, Permit, PermitKeeper};
 use agentmine_store::{LeaseRequest, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -29,7 +34,38 @@ pub(crate) struct Heartbeat {
     /// Why people no longer want the work, once it is known.
     withdrawn: watch::Sender<Option<String>>,
     killed: CancellationToken,
+    certainty: Certainty,
     task: JoinHandle<()>,
+}
+
+/// Whether the lease certainly holds.
+#[derive(Clone)]
+pub(crate) struct Certainty {
+    permit: Permit,
+    beats: watch::Receiver<()>,
+}
+
+impl Certainty {
+    /// The proof for each request.
+    pub(crate) fn permit(&self) -> &Permit {
+        &self.permit
+    }
+
+    /// Resolves when the lease may have ended.
+    pub(crate) async fn lapsed(&self) {
+        self.permit.lapsed().await;
+    }
+
+    /// Resolves at once if the lease certainly holds, else when it has been extended. Never resolves once it
+    /// is lost.
+    pub(crate) async fn restored(&self) {
+        let mut beats = self.beats.clone();
+        while self.permit.check().is_err() {
+            if beats.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
 }
 
 /// The interval of the heartbeat, the extension of the lease, and the tolerated silence of the store.
@@ -51,20 +87,40 @@ impl Rhythm {
 }
 
 impl Heartbeat {
-    /// Starts the heartbeat. While the store does not answer, the sandboxes in `freezer` are frozen.
+    /// Starts the heartbeat for a lease that was requested at `since`. While the store does not answer, the
+    /// sandboxes in `freezer` are frozen.
     pub(crate) fn start(
         store: Arc<dyn Store>,
-        lease: Lease,
+        (lease, since): (Lease, BootInstant),
         rhythm: Rhythm,
         freezer: Arc<Freezer>,
         killed: CancellationToken,
     ) -> Self {
         let (sender, status) = watch::channel(Status::Held);
-        let task = tokio::spawn(send_heartbeats(store, lease, rhythm, sender, freezer));
+        let (beats, beaten) = watch::channel(());
+        let keeper = PermitKeeper::new(since, rhythm.silence);
+        let certainty = Certainty {
+            permit: keeper.permit(),
+            beats: beaten,
+        };
+        let frozen = freeze_in_silence(certainty.clone(), lease.clone(), freezer);
+        let signals = Signals {
+            status: sender,
+            beats,
+        };
+        let sent = send_heartbeats(store, lease, rhythm, keeper, signals);
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = sent => {}
+                () = frozen => {}
+            }
+        });
         Self {
             status,
             withdrawn: watch::Sender::new(None),
             killed,
+            certainty,
             task,
         }
     }
@@ -94,6 +150,11 @@ impl Heartbeat {
         self.withdrawn.send_replace(Some(reason));
     }
 
+    /// Whether the lease certainly holds at a moment.
+    pub(crate) fn certainty(&self) -> &Certainty {
+        &self.certainty
+    }
+
     /// Whether the lease is known to be lost.
     pub(crate) fn lost(&self) -> bool {
         *self.status.borrow() == Status::Lost
@@ -111,8 +172,9 @@ impl Heartbeat {
         }
     }
 
-    /// Retries a call to the store while the store is unavailable and the session continues. This is
-    /// the only place where a session waits for the store; the store itself retries only brief failures.
+    /// Retries a call to the store while the store is unavailable and the session continues, and an effect while
+    /// the lease may have ended. This is the only place where a session waits for the store; the store itself
+    /// retries only brief failures.
     pub(crate) async fn patiently<T, E, F>(
         &self,
         mut call: impl FnMut() -> F,
@@ -127,7 +189,7 @@ impl Heartbeat {
                 Ok(done) => return Ok(done),
                 Err(error) => error.into(),
             };
-            if !error.is_store_unavailable() {
+            if !error.passes_with_a_heartbeat() {
                 return Err(error);
             }
             tracing::debug!(%error, "the store is unavailable; the session waits");
@@ -146,19 +208,26 @@ impl Drop for Heartbeat {
     }
 }
 
+/// What the heartbeat tells the session.
+struct Signals {
+    status: watch::Sender<Status>,
+    /// Changes with each heartbeat that extended the lease.
+    beats: watch::Sender<()>,
+}
+
+/// Extends the lease until it is lost. The permit lapses with this future.
 async fn send_heartbeats(
     store: Arc<dyn Store>,
     lease: Lease,
     rhythm: Rhythm,
-    status: watch::Sender<Status>,
-    freezer: Arc<Freezer>,
+    keeper: PermitKeeper,
+    signals: Signals,
 ) {
-    let mut last_success = Instant::now();
-    let mut frozen = false;
     let mut tick = tokio::time::interval(rhythm.every);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
+        let sent = BootInstant::now();
         let heartbeat = store.heartbeat(&lease, rhythm.extend);
         let answer = match tokio::time::timeout(rhythm.every, heartbeat).await {
             Ok(answer) => answer,
@@ -169,30 +238,36 @@ async fn send_heartbeats(
         };
         match answer {
             Ok(request) => {
-                last_success = Instant::now();
-                if std::mem::take(&mut frozen) {
-                    tracing::info!(task.id = %lease.task, epoch = %lease.epoch, "the store answers again; sandbox resumed");
-                    freezer.thaw().await;
-                }
+                keeper.extend(sent, rhythm.silence);
+                signals.beats.send_replace(());
                 let now = match request {
                     LeaseRequest::Continue => Status::Held,
                     LeaseRequest::Stop => Status::StopRequested,
                     LeaseRequest::Pause => Status::PauseRequested,
                 };
-                status.send_if_modified(|s| std::mem::replace(s, now) != now);
+                signals
+                    .status
+                    .send_if_modified(|s| std::mem::replace(s, now) != now);
             }
             Err(StoreError::Fenced(_)) => {
                 tracing::warn!(task.id = %lease.task, epoch = %lease.epoch, "the lease is lost");
-                status.send_replace(Status::Lost);
+                signals.status.send_replace(Status::Lost);
                 return;
-            }
-            Err(error) if !frozen && last_success.elapsed() >= rhythm.silence => {
-                tracing::error!(task.id = %lease.task, epoch = %lease.epoch, %error, "no heartbeat for too long; sandbox paused");
-                metrics::counter!("agentmine_lease_silences_total").increment(1);
-                frozen = true;
-                freezer.freeze().await;
             }
             Err(error) => tracing::debug!(task.id = %lease.task, %error, "heartbeat failed"),
         }
+    }
+}
+
+/// Freezes the sandboxes whenever the permit has lapsed, until the lease is extended again. Never resolves.
+async fn freeze_in_silence(certainty: Certainty, lease: Lease, freezer: Arc<Freezer>) {
+    loop {
+        certainty.lapsed().await;
+        tracing::error!(task.id = %lease.task, epoch = %lease.epoch, "no heartbeat for too long; the session stands still");
+        metrics::counter!("agentmine_lease_silences_total").increment(1);
+        freezer.freeze().await;
+        certainty.restored().await;
+        tracing::info!(task.id = %lease.task, epoch = %lease.epoch, "the store answers again; the session continues");
+        freezer.thaw().await;
     }
 }

@@ -7,10 +7,12 @@ use agentmine_domain::{TaskId, WorkerId};
 use agentmine_queue::Delivery;
 use agentmine_runtime::backoff::Backoff;
 use agentmine_runtime::failpoint::Guard;
+use agentmine_runtime::permit::BootInstant;
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_store::{Claim, StoreError};
+use agentmine_store::StoreError;
 use uuid::Uuid;
 
+use super::claimed::Claimed;
 use crate::session::deps::ConsumerDeps;
 use crate::{ConsumerMode, session};
 
@@ -56,7 +58,7 @@ pub(crate) async fn run(
 
 enum Next {
     /// A row was claimed.
-    Claimed(Box<Claim>),
+    Claimed(Box<Claimed>),
     /// There was a message, but no row to claim: another worker has it, or the task has ended.
     Skipped,
     /// No task is waiting.
@@ -180,13 +182,16 @@ async fn claim(
     deps: &ConsumerDeps,
     task: TaskId,
     worker: &WorkerId,
-) -> Result<Option<Claim>, StoreError> {
+) -> Result<Option<Claimed>, StoreError> {
     let config = &deps.config.consumer;
     let lease = Duration::from_secs(config.lease_seconds);
     let nonce = Uuid::new_v4();
-    deps.store
+    let since = BootInstant::now();
+    let claim = deps
+        .store
         .claim(task, worker, nonce, lease, config.max_attempts)
-        .await
+        .await?;
+    Ok(claim.map(|claim| Claimed { claim, since }))
 }
 
 /// `host/pid/slot` with a random part, since a restarted container has the same host name and pid.

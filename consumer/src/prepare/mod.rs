@@ -18,6 +18,7 @@ use agentmine_domain::Lease;
 use agentmine_gateway::{GatewayConfig, GitAccess, PushFence, Upstream};
 use agentmine_mcp::config::RepositoryFile;
 use agentmine_runtime::failpoint::around;
+use agentmine_runtime::permit::Permit;
 use agentmine_sandbox::{SandboxError, SandboxRole, SandboxSpec};
 use agentmine_store::{Checkpoint, Store};
 use agentmine_trackers::{GitSource, Item};
@@ -62,10 +63,11 @@ pub(crate) struct Restored {
     pub(crate) total: usize,
 }
 
-/// Checks the lease in the store before each push.
+/// Checks the lease before each push, in the store and by the worker's own clock.
 struct LeaseFence {
     store: Arc<dyn Store>,
     lease: Lease,
+    permit: Permit,
 }
 
 #[async_trait]
@@ -74,7 +76,9 @@ impl PushFence for LeaseFence {
         self.store
             .check(&self.lease)
             .await
-            .map_err(|e| e.to_string())
+            .map_err(|e| e.to_string())?;
+        // Last: the answer may be old if this process stood still.
+        self.permit.check().map_err(|e| e.to_string())
     }
 }
 
@@ -98,6 +102,7 @@ pub(crate) async fn prepare(
             fence: Arc::new(LeaseFence {
                 store: Arc::clone(&ctx.deps.store),
                 lease: ctx.lease.clone(),
+                permit: ctx.heartbeat.certainty().permit().clone(),
             }),
         },
         network: ctx.deps.config.command_executor.docker.network.clone(),

@@ -12,6 +12,7 @@ use agentmine_store::Claim;
 use agentmine_trackers::Tracker;
 
 use super::deps::ConsumerDeps;
+use crate::claim::claimed::Claimed;
 use crate::claim::freeze::Freezer;
 use crate::claim::heartbeat::{Heartbeat, Rhythm};
 use crate::error::SessionError;
@@ -38,16 +39,17 @@ pub(crate) struct SessionContext {
 impl SessionContext {
     pub(crate) fn new(
         deps: Arc<ConsumerDeps>,
-        claim: Claim,
+        claimed: Claimed,
         tracker: Arc<dyn Tracker>,
         stop: Shutdown,
     ) -> Self {
+        let Claimed { claim, since } = claimed;
         let Claim { task, lease } = claim;
         let config = &deps.config;
         let freezer = Arc::new(Freezer::default());
         let heartbeat = Arc::new(Heartbeat::start(
             Arc::clone(&deps.heartbeat),
-            lease.clone(),
+            (lease.clone(), since),
             Rhythm::of(&config.consumer),
             Arc::clone(&freezer),
             stop.killed(),
@@ -67,6 +69,7 @@ impl SessionContext {
             config.labels.clone(),
             task.clone(),
             lease.clone(),
+            heartbeat.certainty().permit().clone(),
         );
         Self {
             deps,

@@ -18,14 +18,14 @@ use std::time::Instant;
 use agentmine_agent::journal::{decode_all, newest_start};
 use agentmine_agent::{Discussion, History};
 use agentmine_domain::{Phase, TaskLabel};
-use agentmine_effects::progress_comment;
+use agentmine_effects::work_comment;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::SandboxError;
-use agentmine_store::Claim;
 use agentmine_trackers::Item;
 use futures::FutureExt as _;
 use tracing::Instrument as _;
 
+use crate::claim::claimed::Claimed;
 use crate::error::{Interrupt, SessionError, WorkspaceError};
 use crate::prepare::{discussion, prepare};
 use crate::record::live::Progress;
@@ -39,7 +39,8 @@ use deps::ConsumerDeps;
 use verdict::verdict;
 
 /// Runs the session of a claim until it ends.
-pub(crate) async fn run(deps: Arc<ConsumerDeps>, claim: Claim, stop: Shutdown) {
+pub(crate) async fn run(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) {
+    let claim = &claimed.claim;
     let span = tracing::info_span!(
         "session",
         task.id = %claim.task.id,
@@ -48,18 +49,19 @@ pub(crate) async fn run(deps: Arc<ConsumerDeps>, claim: Claim, stop: Shutdown) {
         epoch = %claim.lease.epoch,
     );
     metrics::gauge!("agentmine_sessions_running").increment(1.0);
-    run_in_span(deps, claim, stop).instrument(span).await;
+    run_in_span(deps, claimed, stop).instrument(span).await;
     metrics::gauge!("agentmine_sessions_running").decrement(1.0);
 }
 
-async fn run_in_span(deps: Arc<ConsumerDeps>, claim: Claim, stop: Shutdown) {
+async fn run_in_span(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) {
+    let claim = &claimed.claim;
     let begun = Instant::now();
     tracing::info!(attempt = claim.task.attempt, item = %claim.task.item, "session began");
     let Some(tracker) = deps.tracker_of(&claim.task) else {
-        refuse_foreign(&deps, &claim).await;
+        refuse_foreign(&deps, claim).await;
         return;
     };
-    let ctx = SessionContext::new(deps, claim, tracker, stop);
+    let ctx = SessionContext::new(deps, claimed, tracker, stop);
     ctx.live.show(Progress::Began {
         task: Box::new(ctx.task.clone()),
         session: ctx.lease.session,
@@ -179,10 +181,6 @@ async fn announce(ctx: &SessionContext, item: &Item) -> Result<(), SessionError>
         let label = || ctx.effects.label(TaskLabel::Processing);
         ctx.heartbeat.patiently(label).await?;
     }
-    let text = match ctx.task.attempt {
-        0 | 1 => "AgentMine is working on this.".to_owned(),
-        n => format!("AgentMine is working on this (attempt {n})."),
-    };
-    ctx.comment(&progress_comment(&text, &ctx.session_name()))
+    ctx.comment(&work_comment(ctx.task.attempt, &ctx.session_name()))
         .await
 }

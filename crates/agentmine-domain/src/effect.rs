@@ -14,6 +14,8 @@ named!(
     EffectKind, "effect" {
         /// Changes the item's label.
         Label = "label",
+        /// Looks at the label of an end once more.
+        LabelCheck = "label_check",
         /// Posts or edits a comment.
         Comment = "comment",
         /// Opens a pull request.
@@ -69,6 +71,15 @@ impl EffectKey {
             kind: EffectKind::Label,
             key: label.as_str().to_owned(),
             epoch,
+        }
+    }
+
+    /// The second look at the label of an end.
+    #[must_use]
+    pub fn label_check(label: TaskLabel, epoch: Epoch) -> Self {
+        Self {
+            kind: EffectKind::LabelCheck,
+            ..Self::label(label, epoch)
         }
     }
 

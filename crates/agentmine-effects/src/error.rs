@@ -31,6 +31,8 @@ pub fn is_final(error: &TrackerError) -> bool {
         | TrackerError::Invalid { .. }
         | TrackerError::NotFound { .. }
         | TrackerError::Refused { .. } => true,
-        TrackerError::RateLimited { .. } | TrackerError::Unavailable { .. } => false,
+        TrackerError::RateLimited { .. }
+        | TrackerError::Unavailable { .. }
+        | TrackerError::NotPermitted { .. } => false,
     }
 }

@@ -61,7 +61,7 @@ impl Effects {
             Some(TaskState::Ended(_) | TaskState::Paused) => {
                 let processing = from_ref(name(TaskLabel::Processing, &self.labels));
                 self.tracker
-                    .set_labels(&self.task.item, &[], processing)
+                    .set_labels(&self.task.item, &[], processing, &self.permit)
                     .await?;
             }
             Some(TaskState::Queued | TaskState::Leased(_)) | None => {}
@@ -76,7 +76,7 @@ impl Effects {
 
     /// Sets this label and removes the others. All label changes go through here. The request label stays
     /// if a person added it after the request that this task answers: the item is worked on again then.
-    async fn set(&self, label: TaskLabel) -> Result<(), EffectError> {
+    pub(crate) async fn set(&self, label: TaskLabel) -> Result<(), EffectError> {
         let add = name(label, &self.labels);
         // A pause is later than whatever was requested before it.
         let answered = label == TaskLabel::Paused || self.request_is_answered().await?;
@@ -94,7 +94,7 @@ impl Effects {
             .cloned()
             .collect();
         self.tracker
-            .set_labels(&self.task.item, from_ref(add), &remove)
+            .set_labels(&self.task.item, from_ref(add), &remove, &self.permit)
             .await?;
         Ok(())
     }
@@ -104,13 +104,18 @@ impl Effects {
     /// Whether the item shows this label of the fleet and no other one, besides a request.
     async fn shows(&self, label: TaskLabel) -> Result<bool, EffectError> {
         let found = self.tracker.item(&self.task.item).await?.labels;
+        Ok(self.is_shown(label, &found))
+    }
+
+    /// Whether these labels of an item are what [`Self::shows`] asks for.
+    pub(crate) fn is_shown(&self, label: TaskLabel, found: &[String]) -> bool {
         let shown = |label: &TaskLabel| {
             let name = name(*label, &self.labels).to_lowercase();
             found.iter().any(|found| found.to_lowercase() == name)
         };
-        Ok(TaskLabel::ALL
+        TaskLabel::ALL
             .iter()
-            .all(|other| shown(other) == (*other == label)))
+            .all(|other| shown(other) == (*other == label))
     }
 
     /// Whether the item carries the request label because of a request that this task answers.

@@ -9,6 +9,7 @@
 //! Accepted: if a tracker applies a write but does not show it afterwards, the write is repeated.
 
 mod announce;
+mod confirm;
 mod error;
 mod label;
 mod pull_request;
@@ -16,18 +17,24 @@ mod report;
 mod text;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentmine_domain::{EffectKey, Lease, Task};
 use agentmine_runtime::config::Labels;
+use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::{EffectState, Store};
 use agentmine_trackers::{FLEET_MARKER, Tracker};
 use serde_json::Value;
 
 pub use announce::announce;
+pub use confirm::confirm_end;
 pub use error::{EffectError, is_final};
 pub use pull_request::EarlierPullRequest;
 pub use report::{EndReport, report_end};
-pub use text::progress_comment;
+pub use text::{progress_comment, work_comment};
+
+/// How long a producer may write by what it has read of a task.
+const FRESH: Duration = Duration::from_secs(60);
 
 /// The effects of one task.
 pub struct Effects {
@@ -36,24 +43,29 @@ pub struct Effects {
     labels: Labels,
     task: Task,
     lease: Option<Lease>,
+    permit: Permit,
 }
 
 impl Effects {
-    /// For the worker that holds `lease`: no effect begins after the lease is lost.
+    /// For the worker that holds `lease`: no effect begins after the lease is lost, and no request leaves once
+    /// `permit` has lapsed.
     pub fn of_session(
         store: Arc<dyn Store>,
         tracker: Arc<dyn Tracker>,
         labels: Labels,
         task: Task,
         lease: Lease,
+        permit: Permit,
     ) -> Self {
         Self {
             lease: Some(lease),
+            permit,
             ..Self::of_reconciler(store, tracker, labels, task)
         }
     }
 
-    /// For a producer or a sweep, which hold no lease. `task` should have been read just before.
+    /// For a producer or a sweep, which hold no lease. `task` should have been read just before: after
+    /// [`FRESH`] nothing is written any more.
     pub fn of_reconciler(
         store: Arc<dyn Store>,
         tracker: Arc<dyn Tracker>,
@@ -66,6 +78,7 @@ impl Effects {
             labels,
             task,
             lease: None,
+            permit: Permit::of(BootInstant::now(), FRESH),
         }
     }
 
@@ -94,11 +107,16 @@ impl Effects {
 
     async fn upsert(&self, key: &EffectKey, body: &str) -> Result<(), EffectError> {
         self.begin(key).await?;
-        let marker = format!("{FLEET_MARKER}{}:{}", self.task.id, key.key());
+        let marker = self.marker(key);
         self.tracker
-            .upsert_comment(&self.task.item, &marker, body)
+            .upsert_comment(&self.task.item, &marker, body, &self.permit)
             .await?;
         self.done(key, &Value::Null).await
+    }
+
+    /// What a comment of this task carries.
+    fn marker(&self, key: &EffectKey) -> String {
+        format!("{FLEET_MARKER}{}:{}", self.task.id, key.key())
     }
 
     /// Records the intent, and returns the state of the effect.

@@ -55,12 +55,16 @@ impl Effects {
             Some(pull) => {
                 if pull.open && reported.as_deref() != Some(commit) {
                     self.tracker
-                        .update_pull_request(item, pull.number, new)
+                        .update_pull_request(item, pull.number, new, &self.permit)
                         .await?;
                 }
                 pull
             }
-            None => self.tracker.create_pull_request(item, new).await?,
+            None => {
+                self.tracker
+                    .create_pull_request(item, new, &self.permit)
+                    .await?
+            }
         };
         let record = Opened {
             number: pull.number,

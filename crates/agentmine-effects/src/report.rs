@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agentmine_domain::{EffectKey, Task, TaskLabel, TaskState};
 use agentmine_runtime::config::Labels;
+use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::{EffectState, Store};
 use agentmine_trackers::Tracker;
 use serde_json::Value;
@@ -35,13 +36,29 @@ pub async fn report_end(
     task: &Task,
     hold: Duration,
 ) -> Result<EndReport, EffectError> {
-    let claimed = store.claim_report(task, Uuid::new_v4(), hold).await?;
-    let Some(task) = claimed else {
-        return Ok(EndReport::NotOurs);
-    };
-    let effects = Effects::of_reconciler(store, tracker, labels, task);
-    effects.report_state().await?;
-    Ok(EndReport::Written)
+    match Effects::of_report(store, tracker, labels, task, hold).await? {
+        Some(effects) => effects.report_state().await.map(|()| EndReport::Written),
+        None => Ok(EndReport::NotOurs),
+    }
+}
+
+impl Effects {
+    /// For the process that gets the report of this task; `None` if another one has it.
+    pub(crate) async fn of_report(
+        store: Arc<dyn Store>,
+        tracker: Arc<dyn Tracker>,
+        labels: Labels,
+        task: &Task,
+        hold: Duration,
+    ) -> Result<Option<Self>, EffectError> {
+        let since = BootInstant::now();
+        let claimed = store.claim_report(task, Uuid::new_v4(), hold).await?;
+        Ok(claimed.map(|task| Self {
+            // A request that is under way at the end of it still has time to arrive.
+            permit: Permit::of(since, hold * 3 / 4),
+            ..Self::of_reconciler(store, tracker, labels, task)
+        }))
+    }
 }
 
 /// Replaces the session's number in reports that no session makes.
@@ -103,7 +120,7 @@ impl Effects {
         }
     }
 
-    async fn report_as(&self, label: TaskLabel) -> Result<(), EffectError> {
+    pub(crate) async fn report_as(&self, label: TaskLabel) -> Result<(), EffectError> {
         let task = &self.task;
         let reason = task.reason.as_deref().unwrap_or("no reason is recorded");
         match (label, &task.pull_request_url) {

@@ -37,7 +37,11 @@ impl FakeTracker {
         self.0.lock().unwrap()
     }
 
-    fn write(&self) -> Result<MutexGuard<'_, Forge>, TrackerError> {
+    fn write(&self, permit: &Permit) -> Result<MutexGuard<'_, Forge>, TrackerError> {
+        let tracker = self.kind();
+        permit
+            .check()
+            .map_err(|lapsed| TrackerError::NotPermitted { tracker, lapsed })?;
         let mut forge = self.forge();
         forge.writes += 1;
         match forge.refusals.pop() {
@@ -92,8 +96,9 @@ impl Tracker for FakeTracker {
         _: &ItemRef,
         add: &[String],
         remove: &[String],
+        permit: &Permit,
     ) -> Result<(), TrackerError> {
-        let mut forge = self.write()?;
+        let mut forge = self.write(permit)?;
         forge.labels.retain(|label| !remove.contains(label));
         forge.labels.extend_from_slice(add);
         Ok(())
@@ -104,8 +109,9 @@ impl Tracker for FakeTracker {
         _: &ItemRef,
         marker: &str,
         body: &str,
+        permit: &Permit,
     ) -> Result<String, TrackerError> {
-        let mut forge = self.write()?;
+        let mut forge = self.write(permit)?;
         forge.comments.retain(|(known, _)| known != marker);
         forge.comments.push((marker.to_owned(), body.to_owned()));
         Ok("1".into())
@@ -136,8 +142,9 @@ impl Tracker for FakeTracker {
         &self,
         _: &ItemRef,
         new: &NewPullRequest,
+        permit: &Permit,
     ) -> Result<PullRequest, TrackerError> {
-        let mut forge = self.write()?;
+        let mut forge = self.write(permit)?;
         let number = forge.pulls.len() as u64 + 1;
         let pull = PullRequest {
             number,
@@ -153,8 +160,9 @@ impl Tracker for FakeTracker {
         _: &ItemRef,
         number: u64,
         new: &NewPullRequest,
+        permit: &Permit,
     ) -> Result<(), TrackerError> {
-        let mut forge = self.write()?;
+        let mut forge = self.write(permit)?;
         for (_, known) in forge
             .pulls
             .iter_mut()
@@ -168,6 +176,13 @@ impl Tracker for FakeTracker {
     async fn login(&self) -> Result<String, TrackerError> {
         Ok("bot".into())
     }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A permit that lasts for the whole test.
+fn permit() -> Permit {
+    Permit::of(BootInstant::now(), 10 * MINUTE)
 }
 
 struct World {
@@ -237,9 +252,19 @@ impl World {
         Effects::of_reconciler(Arc::clone(&self.store), tracker, Labels::default(), task)
     }
 
-    /// The sweep of one process, whose claim does not outlast this call.
+    /// The sweeps of one process, until one of them gets the report.
     async fn report_end(&self) -> Result<EndReport, EffectError> {
-        self.report_end_for(Duration::ZERO).await
+        let hold = Duration::from_secs(2);
+        let begun = BootInstant::now();
+        loop {
+            match self.report_end_for(hold).await {
+                // The claim of an earlier report runs out by the database's clock.
+                Ok(EndReport::NotOurs) if begun.elapsed() < 2 * hold => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                report => return report,
+            }
+        }
     }
 
     async fn report_end_for(&self, hold: Duration) -> Result<EndReport, EffectError> {
@@ -257,6 +282,7 @@ impl World {
             Labels::default(),
             task,
             lease,
+            permit(),
         )
     }
 
@@ -447,7 +473,7 @@ async fn a_pull_request_whose_response_was_lost_is_not_opened_again() {
     let item = &world.task.item;
     world
         .tracker
-        .create_pull_request(item, &pull("old"))
+        .create_pull_request(item, &pull("old"), &permit())
         .await
         .unwrap();
     let opened = effects
@@ -547,8 +573,8 @@ async fn each_end_is_reported_with_its_comment_and_label() {
 #[tokio::test]
 async fn a_pause_is_reported_by_its_label_and_a_queued_task_is_not_reported() {
     let world = World::new().await;
-    world.report_end().await.unwrap();
-    assert_eq!(world.writes(), 0);
+    let queued = world.report_end_for(MINUTE).await.unwrap();
+    assert_eq!((queued, world.writes()), (EndReport::NotOurs, 0));
     world
         .end(LeaseEnd::Pause {
             reason: "later".into(),
@@ -596,8 +622,7 @@ async fn a_long_reason_is_truncated_in_the_comment() {
 async fn an_end_is_reported_by_one_of_many_processes() {
     let world = World::new().await;
     world.end(finish(EndState::Failed, "no disk")).await;
-    let minute = Duration::from_secs(60);
-    let reports = (0..8).map(|_| world.report_end_for(minute));
+    let reports = (0..8).map(|_| world.report_end_for(MINUTE));
     let reports = futures::future::join_all(reports).await;
     let written = reports
         .into_iter()
@@ -629,7 +654,8 @@ async fn a_label_that_was_set_before_a_kill_is_not_set_again() {
     } = Labels::default();
     let item = &world.task.item;
     let (add, remove) = ([done], [processing]);
-    let moved = world.tracker.set_labels(item, &add, &remove);
+    let permit = permit();
+    let moved = world.tracker.set_labels(item, &add, &remove, &permit);
     moved.await.unwrap();
     let writes = world.writes();
     effects.label(TaskLabel::Done).await.unwrap();
@@ -638,4 +664,23 @@ async fn a_label_that_was_set_before_a_kill_is_not_set_again() {
         effects.begin(&key).await.unwrap(),
         EffectState::Done(Value::Null)
     );
+}
+
+#[tokio::test]
+async fn nothing_is_written_once_the_permit_of_a_session_has_lapsed() {
+    let world = World::new().await;
+    let effects = Effects {
+        permit: Permit::of(BootInstant::now(), Duration::ZERO),
+        ..world.session(world.claim().await)
+    };
+    let refused = |error: EffectError| {
+        matches!(
+            error,
+            EffectError::Tracker(TrackerError::NotPermitted { .. })
+        )
+    };
+    assert!(refused(effects.label(TaskLabel::Done).await.unwrap_err()));
+    assert!(refused(effects.comment("x").await.unwrap_err()));
+    let pull_request = effects.pull_request(&pull("x"), "c", None).await;
+    assert!(refused(pull_request.unwrap_err()));
 }

@@ -13,6 +13,24 @@ pub fn progress_comment(text: &str, session: &str) -> String {
     format!("{text}\n\n<sub>AgentMine, session {session}</sub>")
 }
 
+/// With this begins the comment while a session works.
+const WORKING: &str = "AgentMine is working on this";
+
+/// The comment for a session that begins.
+#[must_use]
+pub fn work_comment(attempt: u32, session: &str) -> String {
+    let text = match attempt {
+        0 | 1 => format!("{WORKING}."),
+        n => format!("{WORKING} (attempt {n})."),
+    };
+    progress_comment(&text, session)
+}
+
+/// Whether this comment is one of [`work_comment`].
+pub(crate) fn is_of_work(body: &str) -> bool {
+    body.starts_with(WORKING)
+}
+
 /// The comment for a result; `missing` is set if it is partial.
 pub(crate) fn result_comment(
     kind: ItemKind,

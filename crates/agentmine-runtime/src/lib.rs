@@ -11,5 +11,6 @@ pub mod failpoint;
 pub mod http;
 pub mod logging;
 pub mod metrics;
+pub mod permit;
 pub mod shutdown;
 pub mod tls;

@@ -9,6 +9,10 @@ pub enum StoreError {
     /// The lease is no longer the row's: stop all writes and effects at once.
     #[error("the lease on task {0} is no longer held")]
     Fenced(TaskId),
+    /// The lease has run out by the database's clock, and nobody has taken it yet: no effect may begin until
+    /// it is extended.
+    #[error("the lease on task {0} has run out")]
+    Expired(TaskId),
     /// The database is away, busy, full, or read-only after a failover. Trying again later may help.
     #[error("store unavailable: {0}")]
     Unavailable(String),
@@ -22,7 +26,7 @@ impl StoreError {
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Fenced(_) | Self::Unavailable(_) => Blame::OUTAGE,
+            Self::Fenced(_) | Self::Expired(_) | Self::Unavailable(_) => Blame::OUTAGE,
             Self::Fault(_) => Blame::Ours,
         }
     }

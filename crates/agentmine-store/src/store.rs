@@ -130,7 +130,8 @@ pub trait JournalStore: Send + Sync + 'static {
 #[async_trait]
 pub trait EffectStore: Send + Sync + 'static {
     /// Records that an outside write begins, or returns how far it has come. With `lease` it is
-    /// fenced; without one it belongs to a producer or a sweep.
+    /// fenced, and refused with [`StoreError::Expired`] while the lease has run out; without one it belongs to a
+    /// producer or a sweep.
     async fn effect_begin(
         &self,
         task: TaskId,
@@ -164,6 +165,16 @@ pub trait ReportStore: Send + Sync + 'static {
     async fn unreported(
         &self,
         older_than: Duration,
+        after: TaskNumber,
+        limit: u32,
+    ) -> Result<Vec<Task>, StoreError>;
+
+    /// Tasks whose end was reported at least `lease` ago, and at most a day, without a finished second look at it
+    /// ([`EffectKey::label_check`]). A task whose item has a later one is left out. Paged like
+    /// [`Self::unreported`].
+    async fn unconfirmed(
+        &self,
+        lease: Duration,
         after: TaskNumber,
         limit: u32,
     ) -> Result<Vec<Task>, StoreError>;

@@ -2,6 +2,7 @@
 
 use agentmine_domain::{Blame, TrackerKind};
 use agentmine_runtime::failpoint::OutcomeUnknown;
+use agentmine_runtime::permit::Lapsed;
 use chrono::{DateTime, Utc};
 
 /// Why a tracker did not do as asked. Retries are over when a caller sees it.
@@ -69,6 +70,14 @@ pub enum TrackerError {
         /// When it asked to be tried again (`Retry-After`).
         until: Option<DateTime<Utc>>,
     },
+    /// The lease under which a write was to be sent may have ended. Nothing was sent.
+    #[error("nothing was written to {tracker}: {lapsed}")]
+    NotPermitted {
+        /// Which tracker.
+        tracker: TrackerKind,
+        /// Since when.
+        lapsed: Lapsed,
+    },
 }
 
 fn after(until: Option<DateTime<Utc>>) -> String {
@@ -116,6 +125,7 @@ impl TrackerError {
                 until: Some(*until),
             },
             Self::Unavailable { until, .. } => Blame::World { until: *until },
+            Self::NotPermitted { .. } => Blame::OUTAGE,
         }
     }
 }

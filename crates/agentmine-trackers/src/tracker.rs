@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use agentmine_domain::{ItemRef, TrackerKind};
 use agentmine_runtime::config::Secret;
+use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use url::Url;
@@ -166,7 +167,7 @@ pub struct NewPullRequest {
     pub draft: bool,
 }
 
-/// One tracker, with its credentials.
+/// One tracker, with its credentials. Whatever writes takes a permit, which is checked right before each request.
 #[async_trait]
 pub trait Tracker: Send + Sync + 'static {
     /// Which adapter.
@@ -201,6 +202,7 @@ pub trait Tracker: Send + Sync + 'static {
         item: &ItemRef,
         add: &[String],
         remove: &[String],
+        permit: &Permit,
     ) -> Result<(), TrackerError>;
     /// Edits the one comment of ours that carries `marker` (a hidden HTML comment that this call
     /// appends), or creates it. If two writers created it at the same time, or one did twice because an
@@ -210,6 +212,7 @@ pub trait Tracker: Send + Sync + 'static {
         item: &ItemRef,
         marker: &str,
         body: &str,
+        permit: &Permit,
     ) -> Result<String, TrackerError>;
     /// The repository of an item.
     async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError>;
@@ -231,6 +234,7 @@ pub trait Tracker: Send + Sync + 'static {
         &self,
         item: &ItemRef,
         new: &NewPullRequest,
+        permit: &Permit,
     ) -> Result<PullRequest, TrackerError>;
     /// Changes title and text of an open pull request of ours, but not whether it is a draft.
     async fn update_pull_request(
@@ -238,6 +242,7 @@ pub trait Tracker: Send + Sync + 'static {
         item: &ItemRef,
         number: u64,
         new: &NewPullRequest,
+        permit: &Permit,
     ) -> Result<(), TrackerError>;
     /// Checks the credentials, at start-up. Returns our own login name.
     async fn login(&self) -> Result<String, TrackerError>;

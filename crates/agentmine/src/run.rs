@@ -120,7 +120,8 @@ fn refused(error: TrackerError) -> Failure {
         TrackerError::Unauthorized { .. }
         | TrackerError::Forbidden { .. }
         | TrackerError::RateLimited { .. }
-        | TrackerError::Unavailable { .. } => Exit::Other,
+        | TrackerError::Unavailable { .. }
+        | TrackerError::NotPermitted { .. } => Exit::Other,
     };
     Failure::new(exit, error.to_string())
 }

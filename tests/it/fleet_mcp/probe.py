@@ -78,6 +78,8 @@ def call(name, arguments):
     if name == "crash":
         os._exit(3)
     if name == "hang":
+        if text:
+            writable(text)
         time.sleep(3600)
     if name == "where":
         return where(arguments)

@@ -9,11 +9,12 @@
 //! The output of a server goes to the model as a call's result, and to the transcript as a note. Logs
 //! contain only the server's name and the event.
 
+mod calls;
 mod choose;
 pub(crate) mod launcher;
 pub(crate) mod sampling;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,13 +25,13 @@ use agentmine_mcp::config::{
     Capabilities, Loaded, Origin, Owner, Place, RepositoryFile, ServerConfig, Transport,
 };
 use agentmine_mcp::{
-    Catalog, ClientRoots, Launcher, Launchers, Manager, ManagerPolicy, McpError, McpLimits, Notice,
-    NoticeKind, Offer, SamplingHandler, ServerState, ServerStatus, ToolOutput, WorkerLauncher,
+    Catalog, ClientRoots, Launcher, Launchers, Manager, ManagerPolicy, McpLimits, Notice,
+    NoticeKind, Offer, SamplingHandler, ServerState, ServerStatus, WorkerLauncher,
 };
 use agentmine_runtime::config::{Config, Secret};
 use agentmine_sandbox::SandboxError;
-use serde_json::Value;
 
+use crate::claim::heartbeat::Certainty;
 use crate::error::SessionError;
 use crate::prepare::Prepared;
 use crate::prepare::workspace::PROJECT;
@@ -70,6 +71,7 @@ pub(crate) struct Servers {
     repository_configured: BTreeSet<String>,
     rules: ToolRules,
     sampling: Option<Arc<SessionSampling>>,
+    certainty: Certainty,
 }
 
 /// Whether the editor was lost during the session, and whether that was reported on the item.
@@ -194,6 +196,7 @@ impl Servers {
             repository_configured,
             rules: ToolRules::of(&config.mcp),
             sampling,
+            certainty: ctx.heartbeat.certainty().clone(),
         }
     }
 
@@ -343,31 +346,6 @@ impl Servers {
             .filter(|(name, _)| self.rules.allow(self.owner(name), name, tool))
             .map(|(name, offer)| (name.clone(), Arc::clone(offer)))
             .collect()
-    }
-
-    /// Reads a resource; dropping the future cancels the request.
-    pub(crate) async fn read(&self, server: &str, uri: &str) -> Result<ToolOutput, McpError> {
-        Box::pin(self.manager.read(server, uri)).await
-    }
-
-    /// Gets a prompt; dropping the future cancels the request.
-    pub(crate) async fn prompt(
-        &self,
-        server: &str,
-        name: &str,
-        arguments: BTreeMap<String, String>,
-    ) -> Result<ToolOutput, McpError> {
-        Box::pin(self.manager.prompt(server, name, arguments)).await
-    }
-
-    /// Calls a tool; dropping the future cancels the call.
-    pub(crate) async fn call(
-        &self,
-        server: &str,
-        tool: &str,
-        arguments: Value,
-    ) -> Result<ToolOutput, McpError> {
-        Box::pin(self.manager.call(server, tool, arguments)).await
     }
 
     /// Stops the servers on the worker. Those in the sandbox are removed with it right afterwards.

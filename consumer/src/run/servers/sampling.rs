@@ -112,6 +112,12 @@ impl SamplingHandler for SessionSampling {
         if let Some(why) = self.refusal(*spent).await {
             return Err(format!("sampling refused: {why}"));
         }
+        let certainty = self.recorder.heartbeat.certainty();
+        tokio::select! {
+            biased;
+            end = self.recorder.interrupted() => return Err(format!("the session is ending: {end}")),
+            () = certainty.restored() => {}
+        }
         spent.0 += 1;
         let mut counted = Counted::new(self, server);
         let request = ModelRequest {
@@ -122,6 +128,7 @@ impl SamplingHandler for SessionSampling {
             biased;
             end = self.recorder.interrupted() => return Err(format!("the session is ending: {end}")),
             answer = self.deps.model.reply(request, None) => answer,
+            () = certainty.lapsed() => return Err("the worker cannot reach its database".into()),
         };
         // The provider's error may contain the account's name.
         let (reply, used) = answer.map_err(|_| "the model call failed".to_owned())?;

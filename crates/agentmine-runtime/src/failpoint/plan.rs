@@ -194,9 +194,10 @@ fn record(folder: Option<&Path>, boundary: &str, edge: Edge, action: Action, onc
 }
 
 fn signal_self(signal: i32) {
-    // SAFETY: both functions take and return numbers and touch no memory of ours.
+    // To this thread, which would otherwise go on for a moment while another one takes the signal.
+    // SAFETY: it takes and returns numbers and touches no memory of ours.
     unsafe {
-        libc::kill(libc::getpid(), signal);
+        libc::raise(signal);
     }
 }
 

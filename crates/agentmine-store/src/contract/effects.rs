@@ -5,6 +5,7 @@ use super::*;
 facts! {
     effects_go_from_fresh_to_unsure_to_done,
     one_of_two_begins_at_once_is_fresh,
+    no_effect_begins_under_a_lease_that_has_run_out,
 }
 
 async fn effects_go_from_fresh_to_unsure_to_done(world: World) {
@@ -52,4 +53,31 @@ async fn one_of_two_begins_at_once_is_fresh(world: World) {
     let states = [a.unwrap(), b.unwrap()];
     assert!(states.contains(&EffectState::Fresh), "{states:?}");
     assert!(states.contains(&EffectState::Unsure), "{states:?}");
+}
+
+async fn no_effect_begins_under_a_lease_that_has_run_out(world: World) {
+    let store = &world.store;
+    let task = world.new_task(1).await.id;
+    let lease = world.claim(task, NONE).await.unwrap().lease;
+    let (old, new) = (EffectKey::progress_comment(), EffectKey::editor_comment());
+    store.heartbeat(&lease, MINUTE).await.unwrap();
+    let begun = store.effect_begin(task, Some(&lease), &old).await;
+    assert_eq!(begun.unwrap(), EffectState::Fresh);
+    store.heartbeat(&lease, NONE).await.unwrap();
+    for key in [&old, &new] {
+        let refused = store.effect_begin(task, Some(&lease), key).await;
+        let expired = matches!(refused, Err(StoreError::Expired(of)) if of == task);
+        assert!(expired, "{refused:?}");
+    }
+    // Nobody has taken it, so it can be extended.
+    store.heartbeat(&lease, MINUTE).await.unwrap();
+    let begun = store.effect_begin(task, Some(&lease), &new).await;
+    assert_eq!(begun.unwrap(), EffectState::Fresh);
+    let other = Lease {
+        epoch: Epoch(7),
+        ..lease
+    };
+    assert!(is_fenced(
+        store.effect_begin(task, Some(&other), &new).await
+    ));
 }

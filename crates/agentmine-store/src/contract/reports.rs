@@ -9,6 +9,7 @@ facts! {
     one_of_many_processes_gets_a_report,
     a_report_that_nobody_finished_can_be_claimed_again,
     a_task_that_was_resumed_is_not_reported,
+    a_reported_end_is_looked_at_once_more_after_a_lease,
 }
 
 async fn a_task_is_unreported_until_the_label_of_its_end_is_recorded(world: World) {
@@ -132,4 +133,36 @@ async fn a_task_that_was_resumed_is_not_reported(world: World) {
     assert!(world.store.resume(paused.id).await.unwrap());
     let claim = world.store.claim_report(&paused, Uuid::new_v4(), MINUTE);
     assert!(claim.await.unwrap().is_none());
+}
+
+async fn a_reported_end_is_looked_at_once_more_after_a_lease(world: World) {
+    let store = &world.store;
+    let unconfirmed = async |lease| {
+        let tasks = store.unconfirmed(lease, TaskNumber(0), 9).await.unwrap();
+        tasks.iter().map(|task| task.id).collect::<Vec<_>>()
+    };
+    let task = ended(&world, 1).await;
+    assert_eq!(unconfirmed(NONE).await, [], "it is not reported");
+    let label = TaskLabel::of(task.state);
+    let done = async |key| store.effect_done(task.id, &key, &json!({})).await.unwrap();
+    done(EffectKey::label(label, task.epoch)).await;
+    assert_eq!(
+        unconfirmed(MINUTE).await,
+        [],
+        "a late writer may still write"
+    );
+    assert_eq!(unconfirmed(NONE).await, [task.id]);
+    done(EffectKey::label_check(label, task.epoch)).await;
+    assert_eq!(unconfirmed(NONE).await, []);
+
+    let first = ended(&world, 2).await;
+    let key = EffectKey::label(TaskLabel::of(first.state), first.epoch);
+    store.effect_done(first.id, &key, &json!({})).await.unwrap();
+    assert_eq!(unconfirmed(NONE).await, [first.id]);
+    store.enqueue(&issue(2, "again")).await.unwrap();
+    assert_eq!(
+        unconfirmed(NONE).await,
+        [],
+        "the labels are the later task's"
+    );
 }

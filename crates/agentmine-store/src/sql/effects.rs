@@ -7,7 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::arg::args;
-use super::db::Dialect;
+use super::db::{Db, Dialect};
 use super::failure::Failure;
 use super::store::SqlStore;
 use crate::{EffectState, EffectStore, StoreError};
@@ -42,7 +42,8 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
                     "INSERT INTO effects (task, kind, key, epoch, begun_at)
                      SELECT id, $3, $4, $5, {now} FROM tasks
                      WHERE id = $1 AND ($2 IS NULL
-                                      OR (epoch = $2 AND nonce = $6 AND state = 'leased')){lock shared}
+                                      OR (epoch = $2 AND nonce = $6 AND state = 'leased'
+                                          AND lease_until > {clock})){lock shared}
                      ON CONFLICT DO NOTHING",
                     args,
                 )
@@ -55,7 +56,8 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
                 .scalar(
                     "SELECT e.result FROM tasks t JOIN effects e ON e.task = t.id
                      WHERE t.id = $1 AND ($2 IS NULL
-                                      OR (t.epoch = $2 AND t.nonce = $6 AND t.state = 'leased'))
+                                      OR (t.epoch = $2 AND t.nonce = $6 AND t.state = 'leased'
+                                          AND t.lease_until > {clock}))
                        AND e.kind = $3 AND e.key = $4 AND e.epoch = $5",
                     args,
                 )
@@ -63,7 +65,7 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
             match (result, lease) {
                 (Some(None), _) => Ok(EffectState::Unsure),
                 (Some(Some(result)), _) => Ok(EffectState::Done(serde_json::from_str(&result)?)),
-                (None, Some(_)) => Err(Failure::Fenced(task)),
+                (None, Some(lease)) => Err(refusal(&mut db, lease).await?),
                 (None, None) => Err(Failure::Fault(format!("there is no task {task}"))),
             }
         })
@@ -112,4 +114,18 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
         .await?;
         Ok(())
     }
+}
+
+/// Why no effect may begin under this lease.
+async fn refusal<D: Dialect>(db: &mut Db<D>, lease: &Lease) -> Result<Failure, Failure> {
+    let held: Option<i32> = db
+        .scalar(
+            "SELECT 1 FROM tasks WHERE {held}",
+            args![lease.task, lease.epoch, lease.nonce],
+        )
+        .await?;
+    Ok(match held {
+        Some(_) => Failure::Expired(lease.task),
+        None => Failure::Fenced(lease.task),
+    })
 }

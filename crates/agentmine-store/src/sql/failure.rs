@@ -20,6 +20,8 @@ const NOT_ALLOWED: &str = "42501";
 #[derive(Debug)]
 pub(crate) enum Failure {
     Fenced(TaskId),
+    /// The lease has run out, and is not taken.
+    Expired(TaskId),
     Database(sqlx::Error),
     /// The time limit passed.
     TimedOut,
@@ -92,13 +94,13 @@ impl Failure {
     pub(super) fn is_read_only(&self) -> bool {
         match self {
             Self::Database(error) => code(error).as_deref() == Some(READ_ONLY),
-            Self::Fenced(_) | Self::TimedOut | Self::Fault(_) => false,
+            Self::Fenced(_) | Self::Expired(_) | Self::TimedOut | Self::Fault(_) => false,
         }
     }
 
     pub(super) fn presence(&self) -> Presence {
         match self {
-            Self::Fenced(_) | Self::Fault(_) => Presence::There,
+            Self::Fenced(_) | Self::Expired(_) | Self::Fault(_) => Presence::There,
             Self::TimedOut | Self::Database(sqlx::Error::PoolTimedOut) => Presence::Silent,
             Self::Database(error) => match code(error) {
                 // The statement's own time limit, or somebody who cancelled it.
@@ -120,7 +122,7 @@ impl Failure {
             Self::Database(error) => {
                 code(error).is_some_and(|code| is_contention(&code) || code == READ_ONLY)
             }
-            Self::Fenced(_) | Self::TimedOut | Self::Fault(_) => false,
+            Self::Fenced(_) | Self::Expired(_) | Self::TimedOut | Self::Fault(_) => false,
         }
     }
 
@@ -130,7 +132,7 @@ impl Failure {
             Self::Database(error) => error
                 .as_database_error()
                 .is_some_and(|error| error.is_unique_violation()),
-            Self::Fenced(_) | Self::TimedOut | Self::Fault(_) => false,
+            Self::Fenced(_) | Self::Expired(_) | Self::TimedOut | Self::Fault(_) => false,
         }
     }
 
@@ -141,6 +143,7 @@ impl Failure {
                 metrics::counter!("agentmine_fenced_writes_total").increment(1);
                 StoreError::Fenced(task)
             }
+            Self::Expired(task) => StoreError::Expired(task),
             Self::TimedOut => {
                 StoreError::Unavailable(format!("{address}: no answer within the time limit"))
             }

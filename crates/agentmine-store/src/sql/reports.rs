@@ -15,6 +15,9 @@ use super::row::TaskRow;
 use super::store::SqlStore;
 use crate::{ReportStore, StoreError};
 
+/// An end that was reported longer ago is not looked at again.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 #[async_trait]
 impl<D: Dialect> ReportStore for SqlStore<D> {
     async fn unreported(
@@ -38,6 +41,31 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
         .await
     }
 
+    async fn unconfirmed(
+        &self,
+        lease: Duration,
+        after: TaskNumber,
+        limit: u32,
+    ) -> Result<Vec<Task>, StoreError> {
+        self.select::<TaskRow, _>(
+            "unconfirmed",
+            "SELECT {columns} FROM tasks t
+             WHERE state IN ('done', 'failed', 'stopped', 'paused') AND updated_at > {now} - $4{ms}
+               AND number > $2
+               AND EXISTS (SELECT 1 FROM effects e
+                           WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
+                             AND e.epoch = t.epoch AND e.done_at <= {now} - $1{ms})
+               AND NOT EXISTS (SELECT 1 FROM effects e
+                               WHERE e.task = t.id AND e.kind = 'label_check' AND e.key = t.state
+                                 AND e.epoch = t.epoch AND e.done_at IS NOT NULL)
+               AND NOT EXISTS (SELECT 1 FROM tasks later
+                               WHERE later.item_key = t.item_key AND later.number > t.number)
+             ORDER BY number LIMIT $3",
+            args![lease, after.0, limit, DAY],
+        )
+        .await
+    }
+
     async fn claim_report(
         &self,
         task: &Task,
@@ -50,6 +78,7 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
                 .row(
                     "UPDATE tasks SET report_until = {clock} + $5{ms}, report_nonce = $4
                      WHERE id = $1 AND state = $2 AND epoch = $3
+                       AND state IN ('done', 'failed', 'stopped', 'paused')
                        AND (report_until IS NULL OR report_until <= {clock} OR report_nonce = $4)
                      RETURNING {columns}",
                     args![task.id, task.state.as_str(), task.epoch, nonce, hold],

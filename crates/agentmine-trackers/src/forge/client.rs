@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use agentmine_runtime::config::Secret;
 use chrono::Utc;
-use http::{Method, StatusCode};
+use http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -154,7 +154,7 @@ impl Client {
 
     async fn get_within(&self, url: Url, attempts: &Attempts) -> Result<Reply, TrackerError> {
         let known = self.cache.get(&url);
-        let mut call = Call::new(Method::GET, url);
+        let mut call = Call::get(url);
         call.etag = known.as_ref().map(|(etag, _)| etag.clone());
         let reply = self.send_within(&call, attempts).await?;
         match (reply.status, known) {

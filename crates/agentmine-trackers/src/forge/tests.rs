@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_domain::{Blame, TrackerKind};
 use agentmine_runtime::config::Secret;
+use agentmine_runtime::permit::{BootInstant, Permit, PermitKeeper};
 use chrono::{TimeDelta, Utc};
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
@@ -134,8 +135,8 @@ async fn a_write_and_the_look_after_it_share_their_tries() {
     on(&server, "/api/v4/notes", None, ResponseTemplate::new(500)).await;
     let client = client(&server, PATIENT);
     let attempts = client.attempts();
-    let body = json!({});
-    let call = Call::new(Method::POST, client.url(["notes"])).json(&body);
+    let (body, permit) = (json!({}), permit());
+    let call = Call::write(Method::POST, client.url(["notes"]), &permit).json(&body);
     let Sent::Unknown(fault) = client.send_once(&call, &attempts).await.unwrap() else {
         panic!("a reply");
     };
@@ -155,11 +156,54 @@ async fn a_conflict_is_the_adapters_to_judge() {
     let conflict = ResponseTemplate::new(409).set_body_json(said);
     on(&server, "/api/v4/merge_requests", None, conflict).await;
     let client = client(&server, PATIENT);
-    let body = json!({});
-    let call = Call::new(Method::POST, client.url(["merge_requests"])).json(&body);
+    let (body, permit) = (json!({}), permit());
+    let call = Call::write(Method::POST, client.url(["merge_requests"]), &permit).json(&body);
     let reply = client.send(&call).await.unwrap();
     assert_eq!(reply.status, 409);
     assert!(reply.message().contains("already exists"));
     let error = reply.ok("merge request").unwrap_err();
     assert!(matches!(error, TrackerError::Refused { .. }), "{error}");
+}
+
+/// A permit that lasts for the whole test.
+fn permit() -> Permit {
+    Permit::of(BootInstant::now(), Duration::from_secs(600))
+}
+
+#[tokio::test]
+async fn nothing_is_written_once_the_permit_has_lapsed() {
+    let server = MockServer::start().await;
+    on(&server, "/api/v4/notes", None, ResponseTemplate::new(500)).await;
+    let client = client(&server, PATIENT);
+    let (body, permit) = (json!({}), Permit::of(BootInstant::now(), Duration::ZERO));
+    let call = Call::write(Method::POST, client.url(["notes"]), &permit).json(&body);
+    let error = client.send(&call).await.unwrap_err();
+    assert!(
+        matches!(error, TrackerError::NotPermitted { .. }),
+        "{error}"
+    );
+    assert_eq!(requests(&server).await, 0);
+}
+
+#[tokio::test]
+async fn a_permit_is_checked_again_before_each_try() {
+    let server = MockServer::start().await;
+    let keeper = PermitKeeper::new(BootInstant::now(), Duration::from_secs(600));
+    let (body, permit) = (json!({}), keeper.permit());
+    let keeper = std::sync::Mutex::new(Some(keeper));
+    // The lease is lost while the server answers.
+    let answer = move |_: &wiremock::Request| {
+        keeper.lock().unwrap().take();
+        ResponseTemplate::new(500)
+    };
+    let notes = Mock::given(path("/api/v4/notes"));
+    notes.respond_with(answer).mount(&server).await;
+    let client = client(&server, PATIENT);
+    let call = Call::write(Method::POST, client.url(["notes"]), &permit).json(&body);
+    let error = client.send(&call).await.unwrap_err();
+    assert!(
+        matches!(error, TrackerError::NotPermitted { .. }),
+        "{error}"
+    );
+    assert_eq!(requests(&server).await, 1);
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agentmine_domain::TrackerKind;
 use agentmine_runtime::config::Secret;
+use agentmine_runtime::permit::Permit;
 use chrono::Utc;
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::Value;
@@ -42,15 +43,40 @@ pub(crate) struct Call<'a> {
     pub(crate) body: Option<&'a Value>,
     /// Makes the call conditional: an unchanged reply is a 304.
     pub(crate) etag: Option<String>,
+    effect: Effect<'a>,
+}
+
+/// Whether a call changes something on the server.
+#[derive(Debug, Clone, Copy)]
+enum Effect<'a> {
+    None,
+    /// Sent only while this holds.
+    Write(&'a Permit),
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(method: Method, url: Url) -> Self {
+    /// A GET.
+    pub(crate) fn get(url: Url) -> Self {
+        Self::new(Method::GET, url, Effect::None)
+    }
+
+    /// A POST that only reads: a query.
+    pub(crate) fn query(url: Url) -> Self {
+        Self::new(Method::POST, url, Effect::None)
+    }
+
+    /// Any other call. It is sent only while `permit` holds.
+    pub(crate) fn write(method: Method, url: Url, permit: &'a Permit) -> Self {
+        Self::new(method, url, Effect::Write(permit))
+    }
+
+    fn new(method: Method, url: Url, effect: Effect<'a>) -> Self {
         Self {
             method,
             url,
             body: None,
             etag: None,
+            effect,
         }
     }
 
@@ -175,6 +201,12 @@ impl Transport {
     }
 
     async fn request(&self, call: &Call<'_>, url: &Url) -> Result<Reply, Outcome> {
+        if let Effect::Write(permit) = call.effect {
+            let tracker = self.dialect.tracker;
+            permit
+                .check()
+                .map_err(|lapsed| TrackerError::NotPermitted { tracker, lapsed })?;
+        }
         let mut request = self.http.request(call.method.clone(), url.clone());
         if let Some(body) = call.body {
             request = request.json(body);

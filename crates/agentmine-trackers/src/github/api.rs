@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use agentmine_domain::{ItemRef, TrackerKind};
 use agentmine_runtime::config::{GitHub, Secret};
-use http::Method;
 use http::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -131,7 +130,7 @@ impl Api {
     }
 
     pub(super) async fn ask_login(&self) -> Result<String, TrackerError> {
-        let call = Call::new(Method::GET, self.client.url(["user"]));
+        let call = Call::get(self.client.url(["user"]));
         match self.client.send(&call).await {
             Ok(reply) => Ok(reply.ok("the token's user")?.json::<User>()?.login),
             // An App's installation token has no user, but GraphQL knows its viewer.
@@ -146,7 +145,7 @@ impl Api {
             url.set_path(&format!("{root}/graphql"));
         }
         let body = json!({ "query": "query { viewer { login } }" });
-        let call = Call::new(Method::POST, url).json(&body);
+        let call = Call::query(url).json(&body);
         let reply = self.client.send(&call).await?;
         let value: Value = reply.ok("the token's viewer")?.json()?;
         match value["data"]["viewer"]["login"].as_str() {

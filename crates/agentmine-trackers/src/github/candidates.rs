@@ -125,7 +125,8 @@ fn concerns_one(error: &TrackerError) -> bool {
         | TrackerError::Invalid { .. } => true,
         TrackerError::Unauthorized { .. }
         | TrackerError::RateLimited { .. }
-        | TrackerError::Unavailable { .. } => false,
+        | TrackerError::Unavailable { .. }
+        | TrackerError::NotPermitted { .. } => false,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use agentmine_domain::{ItemKind, ItemRef};
 use agentmine_runtime::failpoint::{Guard, around};
+use agentmine_runtime::permit::Permit;
 use http::{Method, StatusCode};
 use serde_json::json;
 
@@ -18,6 +19,12 @@ enum Written {
     Yes(String),
     /// Unknown, or the comment is gone: look again.
     Look(Fault),
+}
+
+/// What one operation may use: tries and time, and the permit to write.
+struct Budget<'a> {
+    attempts: Attempts,
+    permit: &'a Permit,
 }
 
 impl Api {
@@ -38,23 +45,28 @@ impl Api {
         item: &ItemRef,
         marker: &Marker,
         body: &str,
+        permit: &Permit,
     ) -> Result<String, TrackerError> {
         let item = &self.current(item).await?;
         let text = marker.append(&marker::cut(body, MAX_TEXT));
-        let attempts = self.client.attempts();
+        let budget = Budget {
+            attempts: self.client.attempts(),
+            permit,
+        };
+        let attempts = &budget.attempts;
         let mut created = None;
         loop {
-            let mut mine = self.marked(item, marker, &attempts).await?;
+            let mut mine = self.marked(item, marker, attempts).await?;
             let twins = mine.split_off(mine.len().min(1));
             for twin in twins {
-                self.delete(item, &twin.id, &attempts).await?;
+                self.delete(item, &twin.id, &budget).await?;
             }
             let written = match (mine.pop(), created.take()) {
                 (Some(comment), _) if comment.body == text => return Ok(comment.id),
-                (Some(comment), _) => self.edit(item, comment.id, &text, &attempts).await?,
+                (Some(comment), _) => self.edit(item, comment.id, &text, &budget).await?,
                 // It is not shown yet.
                 (None, Some(id)) => return Ok(id),
-                (None, None) => match self.create(item, &text, &attempts).await? {
+                (None, None) => match self.create(item, &text, &budget).await? {
                     // Another writer may have created one meanwhile, or an earlier request did so after all.
                     Written::Yes(id) => {
                         created = Some(id);
@@ -92,11 +104,11 @@ impl Api {
         &self,
         item: &ItemRef,
         id: &str,
-        attempts: &Attempts,
+        budget: &Budget<'_>,
     ) -> Result<(), TrackerError> {
         let url = self.repo_url(&item.repo_path, &["issues", "comments", id])?;
-        let call = Call::new(Method::DELETE, url);
-        let sent = self.client.send_within(&call, attempts);
+        let call = Call::write(Method::DELETE, url, budget.permit);
+        let sent = self.client.send_within(&call, &budget.attempts);
         let reply = around("tracker.comment_delete", sent).await?;
         match reply.status {
             StatusCode::NOT_FOUND => Ok(()),
@@ -137,12 +149,12 @@ impl Api {
         item: &ItemRef,
         id: String,
         text: &str,
-        attempts: &Attempts,
+        budget: &Budget<'_>,
     ) -> Result<Written, TrackerError> {
         let url = self.repo_url(&item.repo_path, &["issues", "comments", &id])?;
         let body = json!({ "body": text });
-        let call = Call::new(Method::PATCH, url).json(&body);
-        let sent = self.client.send_within(&call, attempts);
+        let call = Call::write(Method::PATCH, url, budget.permit).json(&body);
+        let sent = self.client.send_within(&call, &budget.attempts);
         let reply = around("tracker.comment_edit", sent).await?;
         if reply.status == StatusCode::NOT_FOUND {
             let detail = format!("comment {id} on {item} was deleted while it was edited");
@@ -156,12 +168,12 @@ impl Api {
         &self,
         item: &ItemRef,
         text: &str,
-        attempts: &Attempts,
+        budget: &Budget<'_>,
     ) -> Result<Written, TrackerError> {
         let url = self.item_url(item, &["comments"])?;
         let body = json!({ "body": text });
-        let call = Call::new(Method::POST, url).json(&body);
-        let sent = self.client.send_once(&call, attempts);
+        let call = Call::write(Method::POST, url, budget.permit).json(&body);
+        let sent = self.client.send_once(&call, &budget.attempts);
         let reply = match around("tracker.comment_create", sent).await? {
             Sent::Reply(reply) => reply.ok(&item.to_string())?,
             Sent::Unknown(fault) => return Ok(Written::Look(fault)),

@@ -2,6 +2,7 @@
 
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::failpoint::around;
+use agentmine_runtime::permit::Permit;
 use http::{Method, StatusCode};
 use serde_json::json;
 
@@ -59,18 +60,19 @@ impl Api {
         item: &ItemRef,
         add: &[String],
         remove: &[String],
+        permit: &Permit,
     ) -> Result<(), TrackerError> {
         let item = &self.current(item).await?;
         if !add.is_empty() {
             let url = self.item_url(item, &["labels"])?;
             let body = json!({ "labels": add });
-            let call = Call::new(Method::POST, url).json(&body);
+            let call = Call::write(Method::POST, url, permit).json(&body);
             let reply = around("tracker.label_add", self.client.send(&call)).await?;
             reply.ok(&item.to_string())?;
         }
         for label in remove {
             let url = self.item_url(item, &["labels", label])?;
-            let call = Call::new(Method::DELETE, url);
+            let call = Call::write(Method::DELETE, url, permit);
             let reply = around("tracker.label_remove", self.client.send(&call)).await?;
             if reply.status != StatusCode::NOT_FOUND {
                 reply.ok(&item.to_string())?;

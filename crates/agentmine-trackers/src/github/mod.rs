@@ -1,6 +1,7 @@
 //! GitHub and GitHub Enterprise over REST: wire types and endpoints over `crate::forge`.
 //!
-//! Guaranteed: a write is either idempotent or looked up before it is sent again.
+//! Guaranteed: a write is either idempotent or looked up before it is sent again, and is sent only while its
+//! permit holds.
 
 mod api;
 mod candidates;
@@ -16,6 +17,7 @@ mod tests;
 
 use agentmine_domain::{ItemRef, TrackerKind};
 use agentmine_runtime::config::GitHub;
+use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
 
 use crate::error::TrackerError;
@@ -87,8 +89,9 @@ impl Tracker for GitHubTracker {
         item: &ItemRef,
         add: &[String],
         remove: &[String],
+        permit: &Permit,
     ) -> Result<(), TrackerError> {
-        self.api.set_labels(item, add, remove).await
+        self.api.set_labels(item, add, remove, permit).await
     }
 
     async fn upsert_comment(
@@ -96,9 +99,10 @@ impl Tracker for GitHubTracker {
         item: &ItemRef,
         marker: &str,
         body: &str,
+        permit: &Permit,
     ) -> Result<String, TrackerError> {
         let marker = Marker::new(TrackerKind::GitHub, marker)?;
-        self.api.upsert_comment(item, &marker, body).await
+        self.api.upsert_comment(item, &marker, body, permit).await
     }
 
     async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError> {
@@ -127,8 +131,9 @@ impl Tracker for GitHubTracker {
         &self,
         item: &ItemRef,
         new: &NewPullRequest,
+        permit: &Permit,
     ) -> Result<PullRequest, TrackerError> {
-        self.api.create_pull_request(item, new).await
+        self.api.create_pull_request(item, new, permit).await
     }
 
     async fn update_pull_request(
@@ -136,8 +141,11 @@ impl Tracker for GitHubTracker {
         item: &ItemRef,
         number: u64,
         new: &NewPullRequest,
+        permit: &Permit,
     ) -> Result<(), TrackerError> {
-        self.api.update_pull_request(item, number, new).await
+        self.api
+            .update_pull_request(item, number, new, permit)
+            .await
     }
 
     async fn login(&self) -> Result<String, TrackerError> {

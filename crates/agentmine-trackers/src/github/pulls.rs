@@ -2,6 +2,7 @@
 
 use agentmine_domain::ItemRef;
 use agentmine_runtime::failpoint::around;
+use agentmine_runtime::permit::Permit;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -57,12 +58,13 @@ impl Api {
         &self,
         item: &ItemRef,
         new: &NewPullRequest,
+        permit: &Permit,
     ) -> Result<PullRequest, TrackerError> {
         let item = &self.current(item).await?;
         let attempts = self.client.attempts();
         let mut draft = new.draft;
         loop {
-            let fault = match self.open(item, new, draft, &attempts).await? {
+            let fault = match self.open(item, (new, draft), &attempts, permit).await? {
                 Opened::Yes(pull) => return Ok(pull),
                 // The repository's plan has no drafts.
                 Opened::DraftsRefused(_) if draft => {
@@ -85,10 +87,11 @@ impl Api {
         item: &ItemRef,
         number: u64,
         new: &NewPullRequest,
+        permit: &Permit,
     ) -> Result<(), TrackerError> {
         let url = self.repo_url(&item.repo_path, &["pulls", &number.to_string()])?;
         let body = text(new);
-        let call = Call::new(Method::PATCH, url).json(&body);
+        let call = Call::write(Method::PATCH, url, permit).json(&body);
         let sent = self.client.send(&call);
         let reply = around("tracker.pull_request_update", sent).await?;
         let what = format!("pull request {number} of {}", item.repo_path);
@@ -98,16 +101,16 @@ impl Api {
     async fn open(
         &self,
         item: &ItemRef,
-        new: &NewPullRequest,
-        draft: bool,
+        (new, draft): (&NewPullRequest, bool),
         attempts: &Attempts,
+        permit: &Permit,
     ) -> Result<Opened, TrackerError> {
         let url = self.repo_url(&item.repo_path, &["pulls"])?;
         let mut body = text(new);
         body["head"] = Value::from(new.head.as_str());
         body["base"] = Value::from(new.base.as_str());
         body["draft"] = Value::from(draft);
-        let call = Call::new(Method::POST, url).json(&body);
+        let call = Call::write(Method::POST, url, permit).json(&body);
         let sent = self.client.send_once(&call, attempts);
         let reply = match around("tracker.pull_request_create", sent).await? {
             Sent::Reply(reply) => reply,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config::{GitHub, Secret};
+use agentmine_runtime::permit::{BootInstant, Permit};
 use chrono::{TimeDelta, Utc};
 use serde_json::{Value, json};
 use url::Url;
@@ -19,6 +20,11 @@ use crate::{NewPullRequest, Tracker, TrackerError};
 
 const TOKEN: &str = "ghp_secretsecretsecret";
 const LABEL: &str = "coding agent";
+
+/// A permit that lasts for the whole test.
+fn permit() -> Permit {
+    Permit::of(BootInstant::now(), std::time::Duration::from_secs(600))
+}
 
 fn tracker(server: &MockServer) -> GitHubTracker {
     tracker_of(&server.uri(), &["octo/demo"])
@@ -140,7 +146,7 @@ async fn a_limited_write_is_sent_again_since_it_did_not_happen() {
     on(&server, "POST", labels, ok(json!([]))).await;
     let tracker = tracker(&server);
     tracker
-        .set_labels(&item(&server), &["x".into()], &[])
+        .set_labels(&item(&server), &["x".into()], &[], &permit())
         .await
         .unwrap();
     assert_eq!(count(&server, "POST", labels).await, 2);
@@ -180,7 +186,7 @@ async fn an_echoed_token_is_in_no_refusal() {
     )
     .await;
     let error = tracker(&server)
-        .set_labels(&item(&server), &["x".into()], &[])
+        .set_labels(&item(&server), &["x".into()], &[], &permit())
         .await
         .unwrap_err();
     assert!(matches!(error, TrackerError::Refused { .. }));
@@ -480,7 +486,7 @@ async fn another_repository_under_the_same_name_is_not_taken() {
     on(&server, "GET", "/repos/octo/demo", ok(repo(43))).await;
     let tracker = tracker(&server);
     let error = tracker
-        .set_labels(&item(&server), &["x".into()], &[])
+        .set_labels(&item(&server), &["x".into()], &[], &permit())
         .await
         .unwrap_err();
     assert!(matches!(error, TrackerError::NotFound { .. }), "{error}");
@@ -499,7 +505,7 @@ async fn label_names_are_escaped_in_addresses() {
         .await;
     let labels = ["a/b ?#%".to_owned()];
     tracker(&server)
-        .set_labels(&item(&server), &[], &labels)
+        .set_labels(&item(&server), &[], &labels, &permit())
         .await
         .unwrap();
     let all = server.received_requests().await.unwrap();
@@ -547,7 +553,7 @@ async fn a_pull_request_whose_answer_was_lost_is_looked_up() {
         draft: false,
     };
     let pull = tracker(&server)
-        .create_pull_request(&item(&server), &new)
+        .create_pull_request(&item(&server), &new, &permit())
         .await
         .unwrap();
     assert_eq!(pull.number, 3);

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config;
+use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
 
 use crate::error::TrackerError;
@@ -30,7 +31,7 @@ use crate::tracker::{
     Tracker,
 };
 use error::unavailable;
-use files::Folders;
+use files::{Folders, Locked};
 use issues::{Issue, Single, Source};
 use repo::Repo;
 
@@ -105,6 +106,16 @@ impl LocalTracker {
 }
 
 impl Inner {
+    /// The lock, if `permit` still holds once it is had.
+    fn lock_to_write(&self, permit: &Permit) -> Result<Locked<'_>, TrackerError> {
+        let locked = self.folders.lock()?;
+        let tracker = TrackerKind::Local;
+        match permit.check() {
+            Ok(()) => Ok(locked),
+            Err(lapsed) => Err(TrackerError::NotPermitted { tracker, lapsed }),
+        }
+    }
+
     fn item_ref(&self, number: u64) -> ItemRef {
         ItemRef {
             tracker: TrackerKind::Local,
@@ -190,8 +201,14 @@ impl Inner {
         records::comments(&self.source.comments(&issue, &self.folders))
     }
 
-    fn upsert(&self, number: u64, marker: &Marker, body: &str) -> Result<String, TrackerError> {
-        let locked = self.folders.lock()?;
+    fn upsert(
+        &self,
+        number: u64,
+        marker: &Marker,
+        body: &str,
+        permit: &Permit,
+    ) -> Result<String, TrackerError> {
+        let locked = self.lock_to_write(permit)?;
         let issue = self.source.issue(&locked, number)?;
         let folder = self.source.comments(&issue, &self.folders);
         records::upsert(&locked, &folder, marker, body)
@@ -263,11 +280,13 @@ impl Tracker for LocalTracker {
         item: &ItemRef,
         add: &[String],
         remove: &[String],
+        permit: &Permit,
     ) -> Result<(), TrackerError> {
+        let permit = permit.clone();
         let number = self.0.number(item)?;
         let (add, remove) = (add.to_vec(), remove.to_vec());
         self.run(move |inner| {
-            let locked = inner.folders.lock()?;
+            let locked = inner.lock_to_write(&permit)?;
             inner.source.set_labels(&locked, number, &add, &remove)
         })
         .await
@@ -278,11 +297,13 @@ impl Tracker for LocalTracker {
         item: &ItemRef,
         marker: &str,
         body: &str,
+        permit: &Permit,
     ) -> Result<String, TrackerError> {
+        let permit = permit.clone();
         let number = self.0.number(item)?;
         let marker = Marker::new(TrackerKind::Local, marker)?;
         let body = body.to_owned();
-        self.run(move |inner| inner.upsert(number, &marker, &body))
+        self.run(move |inner| inner.upsert(number, &marker, &body, &permit))
             .await
     }
 
@@ -323,11 +344,13 @@ impl Tracker for LocalTracker {
         &self,
         item: &ItemRef,
         new: &NewPullRequest,
+        permit: &Permit,
     ) -> Result<PullRequest, TrackerError> {
+        let permit = permit.clone();
         self.0.number(item)?;
         let new = new.clone();
         self.run(move |inner| {
-            let locked = inner.folders.lock()?;
+            let locked = inner.lock_to_write(&permit)?;
             records::create_pull(&locked, &inner.folders.pulls(), &new)
         })
         .await
@@ -338,11 +361,13 @@ impl Tracker for LocalTracker {
         item: &ItemRef,
         number: u64,
         new: &NewPullRequest,
+        permit: &Permit,
     ) -> Result<(), TrackerError> {
+        let permit = permit.clone();
         self.0.number(item)?;
         let new = new.clone();
         self.run(move |inner| {
-            let _locked = inner.folders.lock()?;
+            let _locked = inner.lock_to_write(&permit)?;
             records::write_pull(&inner.folders.pulls(), number, &new).map(drop)
         })
         .await

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use agentmine_runtime::config;
+use agentmine_runtime::permit::{BootInstant, Permit};
 use rstest::rstest;
 use tempfile::TempDir;
 
@@ -12,6 +13,11 @@ use super::front_matter::{parse, title, with_labels};
 use crate::{Tracker, TrackerError};
 
 const LABEL: &str = "coding agent";
+
+/// A permit that lasts for the whole test.
+fn permit() -> Permit {
+    Permit::of(BootInstant::now(), std::time::Duration::from_secs(600))
+}
 
 fn git(dir: &Path, args: &[&str]) {
     let done = Command::new("git")
@@ -170,7 +176,7 @@ async fn two_trackers_lose_no_label_of_each_other() {
         tokio::spawn(async move {
             for n in 0..10 {
                 tracker
-                    .set_labels(&item, &[format!("{name}{n}")], &[])
+                    .set_labels(&item, &[format!("{name}{n}")], &[], &permit())
                     .await
                     .unwrap();
             }
@@ -192,11 +198,11 @@ async fn a_single_file_is_labelled_and_never_written() {
     let found = tracker.candidates(LABEL).await.unwrap().remove(0);
     assert_eq!((found.title.as_str(), found.item.number), ("A request", 1));
     tracker
-        .set_labels(&found.item, &["busy".into()], &[LABEL.into()])
+        .set_labels(&found.item, &["busy".into()], &[LABEL.into()], &permit())
         .await
         .unwrap();
     tracker
-        .upsert_comment(&found.item, "m", "hello")
+        .upsert_comment(&found.item, "m", "hello", &permit())
         .await
         .unwrap();
     assert_eq!(tracker.item(&found.item).await.unwrap().labels, ["busy"]);
@@ -223,7 +229,10 @@ async fn what_the_tracker_keeps_is_not_seen_by_git() {
     git(dir.path(), &["commit", "-q", "-m", "Request"]);
     let tracker = LocalTracker::single(dir.path(), &file).unwrap();
     let item = tracker.candidates(LABEL).await.unwrap().remove(0).item;
-    tracker.upsert_comment(&item, "m", "hello").await.unwrap();
+    tracker
+        .upsert_comment(&item, "m", "hello", &permit())
+        .await
+        .unwrap();
     let status = Command::new("git")
         .arg("-C")
         .arg(dir.path())

@@ -1,0 +1,84 @@
+//! A second look at an end that was reported.
+//!
+//! A request that a worker sent before it stood still may reach the tracker after another process has reported
+//! the end. So a lease later, when nobody holds an older permit, the item is looked at once more, and put right.
+//!
+//! Accepted: a person who removes the label of an end within that time sees it return once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_domain::{EffectKey, Task, TaskLabel, TaskState};
+use agentmine_runtime::config::Labels;
+use agentmine_store::{EffectState, Store};
+use agentmine_trackers::{Comment, Tracker};
+use serde_json::Value;
+
+use crate::text::is_of_work;
+use crate::{EffectError, Effects, EndReport, is_final};
+
+/// Looks at the item of a task once more whose end was reported: `task` as
+/// [`agentmine_store::ReportStore::unconfirmed`] listed it. Any number of processes may do this at the same time;
+/// one of them has `hold` to write.
+///
+/// # Errors
+/// Returns errors of the store and temporary errors of the tracker.
+pub async fn confirm_end(
+    store: Arc<dyn Store>,
+    tracker: Arc<dyn Tracker>,
+    labels: Labels,
+    task: &Task,
+    hold: Duration,
+) -> Result<EndReport, EffectError> {
+    match Effects::of_report(store, tracker, labels, task, hold).await? {
+        Some(effects) => effects.confirm().await.map(|()| EndReport::Written),
+        None => Ok(EndReport::NotOurs),
+    }
+}
+
+impl Effects {
+    async fn confirm(&self) -> Result<(), EffectError> {
+        let label = match self.task.state {
+            TaskState::Queued | TaskState::Leased(_) => return Ok(()),
+            state @ (TaskState::Paused | TaskState::Ended(_)) => TaskLabel::of(state),
+        };
+        let key = EffectKey::label_check(label, self.task.epoch);
+        if let EffectState::Done(_) = self.begin(&key).await? {
+            return Ok(());
+        }
+        match self.put_right(label).await {
+            Err(EffectError::Tracker(error)) if is_final(&error) => {
+                tracing::debug!(task.id = %self.task.id, %error, "the item cannot be looked at again");
+            }
+            looked => looked?,
+        }
+        self.done(&key, &Value::Null).await
+    }
+
+    async fn put_right(&self, label: TaskLabel) -> Result<(), EffectError> {
+        let item = self.tracker.item(&self.task.item).await?;
+        let asks_again = item.labels.contains(&self.labels.request);
+        if !self.is_shown(label, &item.labels) && !asks_again {
+            tracing::warn!(task.id = %self.task.id, labels = ?item.labels, "the label of the end was changed by a late write; it is set again");
+            self.set(label).await?;
+        }
+        match self.task.state {
+            TaskState::Ended(_) => self.put_comment_right(label).await,
+            // The comment of a paused task is that of its last session.
+            TaskState::Queued | TaskState::Leased(_) | TaskState::Paused => Ok(()),
+        }
+    }
+
+    async fn put_comment_right(&self, label: TaskLabel) -> Result<(), EffectError> {
+        let marker = self.marker(&EffectKey::progress_comment());
+        let comments = self.tracker.comments(&self.task.item).await?;
+        let is_ours = |comment: &&Comment| comment.ours && comment.body.contains(&marker);
+        let ours: Vec<&Comment> = comments.iter().filter(is_ours).collect();
+        let is_late = |comment: &&Comment| is_of_work(&comment.body);
+        if ours.len() > 1 || ours.iter().any(is_late) {
+            tracing::warn!(task.id = %self.task.id, comments = ours.len(), "the comment on the end was changed by a late write; it is written again");
+            self.report_as(label).await?;
+        }
+        Ok(())
+    }
+}
