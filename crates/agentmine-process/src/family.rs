@@ -33,6 +33,23 @@ impl Mark {
         }
     }
 
+    /// A mark that another process can find again by the same value.
+    #[must_use]
+    pub fn of(variable: &'static str, value: String) -> Self {
+        Self { variable, value }
+    }
+
+    /// The living processes with this mark.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Process> {
+        let ours = std::process::id().cast_signed();
+        Stat::all()
+            .filter(|stat| !stat.dead && stat.process.pid() != ours)
+            .filter(|stat| self.is_on(stat.process.pid()))
+            .map(|stat| stat.process)
+            .collect()
+    }
+
     /// The variable to set, and its value.
     #[must_use]
     pub fn variable(&self) -> (&'static str, &str) {

@@ -26,8 +26,8 @@ pub struct SandboxSpec {
 pub struct FoundSandbox {
     /// Its name.
     pub name: String,
-    /// Distinguishes it from an earlier or later one of the same name: Docker's container id, or the
-    /// time of creation.
+    /// Distinguishes it from an earlier or later one of the same name: Docker's container id, or the name of the
+    /// jail's own folder.
     pub instance: String,
     /// From its labels, or its name.
     pub task: Option<TaskId>,
@@ -43,7 +43,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Checks that the engine answers and has what the configuration names (image, runtime). The error
     /// says what is missing and what to do about it.
     async fn check(&self) -> Result<(), SandboxError>;
-    /// Creates and starts one; an existing one of the same name is removed first.
+    /// Creates and starts one; an existing one of the same name is removed first, unless it belongs to a later
+    /// epoch: then the start fails.
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError>;
     /// Every AgentMine sandbox on the engine.
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError>;

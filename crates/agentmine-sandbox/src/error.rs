@@ -30,6 +30,11 @@ impl From<OutcomeUnknown> for SandboxError {
 }
 
 impl SandboxError {
+    /// A later lease already has a sandbox of this name, which stays.
+    pub(crate) fn superseded(name: &str) -> Self {
+        Self::Unavailable(format!("{name} belongs to a later lease of the task"))
+    }
+
     /// Whose fault it is. A sandbox that ended, ran out of memory or sent nonsense did so because of
     /// what the task ran in it.
     #[must_use]

@@ -5,6 +5,7 @@ use super::*;
 contract![
     removal_leaves_nothing_and_a_second_one_succeeds,
     a_late_removal_leaves_the_successor_alone,
+    a_late_start_leaves_the_successor_alone,
     an_existing_sandbox_is_replaced,
     a_paused_sandbox_does_nothing,
     the_end_of_a_sandbox_is_noticed,
@@ -62,6 +63,27 @@ async fn a_late_removal_leaves_the_successor_alone(bench: Bench) {
     first.remove().await.unwrap();
     assert_eq!(second.output("echo here").await, "here");
     second.remove().await.unwrap();
+}
+
+/// A worker that stood still since its claim starts its sandbox when a later lease has one already.
+async fn a_late_start_leaves_the_successor_alone(bench: Bench) {
+    let task = TaskId::new();
+    let of_epoch = |epoch| SandboxSpec {
+        epoch: Epoch(epoch),
+        ..spec(task)
+    };
+    let second = Running(bench.backend.start(&of_epoch(4)).await.unwrap());
+    let late = bench.backend.start(&of_epoch(3)).await;
+    let why = late
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    assert!(why.contains("a later lease"), "{why}");
+    assert_eq!(second.output("echo here").await, "here");
+    let third = Running(bench.backend.start(&of_epoch(5)).await.unwrap());
+    second.gone().await;
+    assert_eq!(third.output("echo here").await, "here");
+    third.remove().await.unwrap();
 }
 
 async fn an_existing_sandbox_is_replaced(bench: Bench) {

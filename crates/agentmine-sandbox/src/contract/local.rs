@@ -168,7 +168,9 @@ async fn nothing_of_a_cgroup_is_left_after_the_removal() {
     let backend = limited(state.path());
     let sandbox = Running(backend.start(&spec(TaskId::new())).await.unwrap());
     let name = sandbox.name().to_owned();
-    let record = state.path().join(&name).join("sandbox.json");
+    let found = backend.list().await.unwrap();
+    let found = found.into_iter().find(|found| found.name == name).unwrap();
+    let record = state.path().join(&found.instance).join("sandbox.json");
     let record: serde_json::Value =
         serde_json::from_slice(&std::fs::read(record).unwrap()).unwrap();
     let groups: Vec<std::path::PathBuf> = serde_json::from_value(record["groups"].clone()).unwrap();
@@ -200,4 +202,40 @@ async fn nothing_survives_the_guest_without_namespaces() {
     }
     assert!(!alive());
     sandbox.remove().await.unwrap();
+}
+
+/// A worker that is killed while it starts a jail leaves a process that is not in the record: bubblewrap's child
+/// waits for its parent for ever.
+#[tokio::test]
+async fn processes_of_a_start_that_was_cut_off_are_removed_with_the_jail() {
+    for kind in [Kind::Namespaces, Kind::Alone] {
+        let bench = bench(kind).await;
+        let sandbox = bench.start().await;
+        let found = bench.found(sandbox.name()).await;
+        let mut orphan = tokio::process::Command::new("sleep")
+            .arg("300")
+            .env_clear()
+            .env("AGENTMINE_SANDBOX", &found.instance)
+            .spawn()
+            .unwrap();
+        bench.backend.remove(&found).await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(5), orphan.wait()).await;
+        assert!(ended.is_ok(), "{kind:?}: it still runs");
+        sandbox.remove().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_processes_of_a_jail_carry_its_mark_until_the_guest_begins() {
+    for kind in [Kind::Namespaces, Kind::Alone] {
+        let bench = bench(kind).await;
+        let sandbox = bench.start().await;
+        let found = bench.found(sandbox.name()).await;
+        let mark = agentmine_process::Mark::of("AGENTMINE_SANDBOX", found.instance.clone());
+        assert!(!mark.processes().is_empty(), "{kind:?}");
+        let seen = sandbox.output("env").await;
+        assert!(!seen.contains("AGENTMINE_SANDBOX"), "{kind:?}: {seen}");
+        sandbox.remove().await.unwrap();
+        assert_eq!(mark.processes(), [], "{kind:?}");
+    }
 }

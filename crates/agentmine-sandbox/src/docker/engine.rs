@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use agentmine_domain::Epoch;
 use agentmine_runtime::config;
 use bollard::errors::Error;
 use bollard::models::SystemInfo;
@@ -16,6 +17,8 @@ use crate::error::SandboxError;
 const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
 const STOP_GRACE_SECONDS: i32 = 10;
 const REMOVE_TRIES: u32 = 3;
+/// The label with the epoch of a container's lease.
+pub(super) const EPOCH: &str = "agentmine.epoch";
 
 /// A connection to an engine.
 #[derive(Debug, Clone)]
@@ -114,12 +117,34 @@ impl Engine {
         .await
     }
 
-    /// Stops, kills and removes a container with its volumes. It is no error if there is none.
-    pub(crate) async fn remove(&self, name: &str) -> Result<(), SandboxError> {
+    /// The id of the container that has this name, and the epoch of its lease.
+    pub(crate) async fn find(
+        &self,
+        name: &str,
+    ) -> Result<Option<(String, Option<Epoch>)>, SandboxError> {
+        let inspected = self
+            .try_call(|docker| async move {
+                docker
+                    .inspect_container(name, None::<InspectContainerOptions>)
+                    .await
+            })
+            .await;
+        let container = match inspected {
+            Ok(container) => container,
+            Err(err) if is_missing(&err) => return Ok(None),
+            Err(err) => return Err(self.error("looking for the container", &err)),
+        };
+        let labels = container.config.and_then(|config| config.labels);
+        let epoch = labels.and_then(|labels| labels.get(EPOCH)?.parse().ok());
+        Ok(container.id.map(|id| (id, epoch)))
+    }
+
+    /// Stops, kills and removes a container with its volumes, by its id. It is no error if there is none.
+    pub(crate) async fn remove(&self, id: &str) -> Result<(), SandboxError> {
         let mut last = None;
         for attempt in 0..REMOVE_TRIES {
             tokio::time::sleep(Duration::from_millis(500) * attempt).await;
-            match self.remove_once(name).await {
+            match self.remove_once(id).await {
                 Ok(()) => return Ok(()),
                 Err(err) => last = Some(err),
             }
@@ -128,15 +153,15 @@ impl Engine {
             .increment(1);
         let why = last.map_or_else(String::new, |err| err.to_string());
         Err(SandboxError::Unavailable(format!(
-            "the container {name} could not be removed: {why}"
+            "the container {id} could not be removed: {why}"
         )))
     }
 
-    async fn remove_once(&self, name: &str) -> Result<(), Error> {
+    async fn remove_once(&self, id: &str) -> Result<(), Error> {
         let inspected = self
             .try_call(|docker| async move {
                 docker
-                    .inspect_container(name, None::<InspectContainerOptions>)
+                    .inspect_container(id, None::<InspectContainerOptions>)
                     .await
             })
             .await;
@@ -148,7 +173,7 @@ impl Engine {
         // A paused process does not receive the signal.
         if state.paused == Some(true) {
             let _ = self
-                .try_call(|docker| async move { docker.unpause_container(name).await })
+                .try_call(|docker| async move { docker.unpause_container(id).await })
                 .await;
         }
         if state.running == Some(true) {
@@ -158,9 +183,7 @@ impl Engine {
             };
             // A container that cannot be stopped is killed by the removal.
             let _ = self
-                .try_call(
-                    |docker| async move { docker.stop_container(name, Some(options())).await },
-                )
+                .try_call(|docker| async move { docker.stop_container(id, Some(options())).await })
                 .await;
         }
         let options = || RemoveContainerOptions {
@@ -169,7 +192,7 @@ impl Engine {
             link: false,
         };
         let removed = self
-            .try_call(|docker| async move { docker.remove_container(name, Some(options())).await })
+            .try_call(|docker| async move { docker.remove_container(id, Some(options())).await })
             .await;
         match removed {
             Err(err) if !is_missing(&err) => Err(err),

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use agentmine_domain::Epoch;
 use agentmine_runtime::config::{CommandExecutor, Docker};
 use agentmine_runtime::failpoint::around;
 use async_trait::async_trait;
@@ -24,7 +25,7 @@ use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions};
 use chrono::DateTime;
 
 use self::container::Container;
-use self::engine::Engine;
+use self::engine::{EPOCH, Engine};
 use self::image::Image;
 use self::profile::Profile;
 use crate::backend::{Backend, FoundSandbox, SandboxSpec};
@@ -56,6 +57,18 @@ impl DockerBackend {
             config: Arc::new(config.docker.clone()),
             profile: Arc::new(profile),
         })
+    }
+
+    /// Removes the container of this name that an earlier lease, or an earlier try of this one, left behind. It
+    /// goes by its id: the name may have passed to the container of a later lease since.
+    async fn make_way(&self, name: &str, epoch: Epoch) -> Result<(), SandboxError> {
+        let Some((id, of)) = self.engine.find(name).await? else {
+            return Ok(());
+        };
+        if of.is_some_and(|of| of > epoch) {
+            return Err(SandboxError::superseded(name));
+        }
+        self.engine.remove(&id).await
     }
 
     /// Creates the container and returns its id.
@@ -148,7 +161,7 @@ impl Backend for DockerBackend {
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {
         let began = Instant::now();
         let name = sandbox_name(spec);
-        self.engine.remove(&name).await?;
+        self.make_way(&name, spec.epoch).await?;
         let created = self.create_container(spec, &name);
         let (id, image) = around("sandbox.create", created).await?;
         let started = self.start_container(&id, &image);
@@ -216,7 +229,7 @@ fn found(container: bollard::models::ContainerSummary) -> Option<FoundSandbox> {
         task: label("agentmine.task")
             .and_then(|task| task.parse().ok())
             .or_else(|| task_of(&name)),
-        epoch: label("agentmine.epoch").and_then(|epoch| epoch.parse().ok()),
+        epoch: label(EPOCH).and_then(|epoch| epoch.parse().ok()),
         created_at: DateTime::from_timestamp(container.created.unwrap_or(0), 0)?,
         instance: container.id?,
         name,

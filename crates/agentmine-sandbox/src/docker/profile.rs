@@ -8,6 +8,7 @@ use bollard::models::{
     MountVolumeOptions, ResourcesUlimits, SystemInfo,
 };
 
+use super::engine::EPOCH;
 use crate::assets::{FOLDER, GUEST};
 use crate::backend::SandboxSpec;
 use crate::error::SandboxError;
@@ -92,7 +93,7 @@ impl Profile {
     ) -> ContainerCreateBody {
         let labels = [
             ("agentmine.task", spec.task.to_string()),
-            ("agentmine.epoch", spec.epoch.to_string()),
+            (EPOCH, spec.epoch.to_string()),
             ("agentmine.role", spec.role.to_string()),
         ];
         ContainerCreateBody {

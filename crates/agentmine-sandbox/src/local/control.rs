@@ -15,7 +15,7 @@ use crate::error::SandboxError;
 /// One running jail.
 pub(super) struct LocalControl {
     name: String,
-    state_dir: PathBuf,
+    folder: PathBuf,
     warnings: Vec<String>,
     record: Record,
     /// Killed when dropped; the removal takes it.
@@ -25,14 +25,14 @@ pub(super) struct LocalControl {
 impl LocalControl {
     pub(super) fn new(
         name: String,
-        state_dir: PathBuf,
+        folder: PathBuf,
         warnings: Vec<String>,
         record: Record,
         child: Child,
     ) -> Self {
         Self {
             name,
-            state_dir,
+            folder,
             warnings,
             record,
             child: Mutex::new(Some(child)),
@@ -73,8 +73,7 @@ impl Control for LocalControl {
         if let Some(mut child) = child {
             let _ = child.kill().await;
         }
-        let instance = self.record.instance();
-        let removed = state::remove_instance(&self.state_dir, &self.name, &instance);
+        let removed = state::remove(&self.folder);
         around("sandbox.remove", removed).await
     }
 }

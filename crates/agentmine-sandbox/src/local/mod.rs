@@ -161,6 +161,9 @@ impl LocalBackend {
         };
         command.env_clear();
         let mut command = cgroups.entered(&record.groups, &setup.limits, command);
+        let mark = state::mark(folder);
+        let (variable, value) = mark.variable();
+        command.env(variable, value);
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -208,12 +211,14 @@ impl Backend for LocalBackend {
         let began = Instant::now();
         let jail = self.jail().await?;
         let name = sandbox_name(spec);
-        state::remove(&self.0.state_dir, &name).await?;
+        state::make_way(&self.0.state_dir, &name, spec.epoch).await?;
         let created = async { state::create(&self.0.state_dir, &name, spec) };
         let (folder, mut record) = around("sandbox.create", created).await?;
+        // Not its name alone: another jail of the same name may be on its way out.
+        let instance = state::instance_of(&folder);
         let limits = &self.0.setup.limits;
         let mut cgroups = self.cgroups().await.clone();
-        match cgroups.make(&name, limits) {
+        match cgroups.make(&instance, limits) {
             Ok(groups) => record.groups = groups,
             Err(why) => cgroups = Cgroups::None(why),
         }
@@ -224,7 +229,7 @@ impl Backend for LocalBackend {
         let (child, tunnel) = match launched {
             Ok(launched) => launched,
             Err(err) => {
-                let _ = state::remove(&self.0.state_dir, &name).await;
+                let _ = state::remove(&folder).await;
                 return Err(err);
             }
         };
@@ -237,7 +242,7 @@ impl Backend for LocalBackend {
             warnings.push("this kernel has no Landlock; the sandbox is confined by namespaces and seccomp only".to_owned());
         }
         warnings.extend(limits.warning(&cgroups.held(), cgroups.why()));
-        let control = LocalControl::new(name, self.0.state_dir.clone(), warnings, record, child);
+        let control = LocalControl::new(name, folder, warnings, record, child);
         Ok(Box::new(Running { control, tunnel }))
     }
 
@@ -245,23 +250,26 @@ impl Backend for LocalBackend {
         let records = state::list(&self.0.state_dir)?;
         Ok(records
             .into_iter()
-            .map(|(name, record)| FoundSandbox {
-                task: record.task.or_else(|| task_of(&name)),
-                epoch: record.epoch,
-                instance: record.instance(),
-                created_at: record.created_at,
-                name,
+            .map(|found| FoundSandbox {
+                task: found.record.task.or_else(|| task_of(found.name())),
+                epoch: found.record.epoch,
+                created_at: found.record.created_at,
+                name: found.name().to_owned(),
+                instance: found.instance,
             })
             .collect())
     }
 
     async fn remove(&self, found: &FoundSandbox) -> Result<(), SandboxError> {
-        if !found.name.starts_with(PREFIX) || found.name.contains('/') {
+        if !found.instance.starts_with(&found.name)
+            || !found.name.starts_with(PREFIX)
+            || found.instance.contains('/')
+        {
             return Err(SandboxError::Refused(format!(
                 "{:?} is not an AgentMine sandbox",
                 found.name
             )));
         }
-        state::remove_instance(&self.0.state_dir, &found.name, &found.instance).await
+        state::remove(&self.0.state_dir.join(&found.instance)).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentmine_process::{Process, Tail, run_on_spawner_thread};
+use agentmine_process::{Mark, Process, Tail, run_on_spawner_thread};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, ChildStderr};
 use tokio::sync::oneshot;
@@ -26,6 +26,20 @@ pub(crate) async fn kill_tree(process: Process) {
         }
         // Descendants first: an orphan would no longer be found.
         for process in tree.into_iter().rev() {
+            process.signal(libc::SIGKILL);
+        }
+        tokio::time::sleep(KILL_PAUSE).await;
+    }
+}
+
+/// Kills the processes with this mark, and waits briefly for their end.
+pub(crate) async fn kill_marked(mark: &Mark) {
+    for _ in 0..KILLS {
+        let marked = mark.processes();
+        if marked.is_empty() {
+            return;
+        }
+        for process in marked {
             process.signal(libc::SIGKILL);
         }
         tokio::time::sleep(KILL_PAUSE).await;

@@ -1,4 +1,8 @@
 //! The folder of each jail: its workspace, and a record for whoever removes it.
+//!
+//! Each jail has a folder of its own, which no other jail of the same name ever gets: `NAME~RANDOM`. So a worker
+//! that stood still can neither remove nor change the jail of a later lease. Earlier versions named the folder
+//! `NAME`.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -6,18 +10,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentmine_domain::{Epoch, TaskId};
-use agentmine_process::Process;
+use agentmine_process::{Mark, Process};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::cgroup;
-use super::process::kill_tree;
+use super::process::{kill_marked, kill_tree};
 use crate::backend::SandboxSpec;
 use crate::error::SandboxError;
 use crate::name::PREFIX;
 
 const RECORD: &str = "sandbox.json";
 const TRIES: u32 = 3;
+/// Separates a jail's name from what makes its folder unique.
+const UNIQUE: char = '~';
+/// The variable that marks the processes of a jail until its guest begins.
+const MARK: &str = "AGENTMINE_SANDBOX";
 /// How often the removal of a cgroup is tried, and the pause after each try: its processes end a little later
 /// than they are killed.
 const GROUP_TRIES: u32 = 100;
@@ -36,12 +44,35 @@ pub(crate) struct Record {
     pub(crate) groups: Vec<PathBuf>,
 }
 
-impl Record {
-    /// Distinguishes this jail from another of the same name.
-    pub(crate) fn instance(&self) -> String {
-        self.created_at.to_rfc3339()
-    }
+/// A jail's folder, and the record in it.
+pub(crate) struct Found {
+    /// The folder's own name, which distinguishes this jail from another of the same name.
+    pub(crate) instance: String,
+    pub(crate) record: Record,
+}
 
+impl Found {
+    /// The jail's name.
+    pub(crate) fn name(&self) -> &str {
+        let instance = self.instance.as_str();
+        instance
+            .split_once(UNIQUE)
+            .map_or(instance, |(name, _)| name)
+    }
+}
+
+/// The folder's own name.
+pub(crate) fn instance_of(folder: &Path) -> String {
+    let name = folder.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// What marks the processes of the jail in this folder.
+pub(crate) fn mark(folder: &Path) -> Mark {
+    Mark::of(MARK, instance_of(folder))
+}
+
+impl Record {
     /// Replaces the record as a whole: another process may read it at any moment.
     pub(crate) fn save(&self, folder: &Path) -> Result<(), SandboxError> {
         let part = folder.join(format!("{RECORD}.part"));
@@ -63,13 +94,35 @@ pub(crate) fn prepare(state_dir: &Path) -> Result<PathBuf, SandboxError> {
         .map_err(|err| refused(state_dir, &err))
 }
 
+/// Removes the jails of this name that an earlier lease, or an earlier try of this one, left behind.
+///
+/// # Errors
+/// When a later lease has a jail of this name.
+pub(crate) async fn make_way(
+    state_dir: &Path,
+    name: &str,
+    epoch: Epoch,
+) -> Result<(), SandboxError> {
+    let found = list(state_dir)?;
+    let namesakes = || found.iter().filter(|found| found.name() == name);
+    if namesakes().any(|found| found.record.epoch.is_some_and(|of| of > epoch)) {
+        return Err(SandboxError::superseded(name));
+    }
+    // One without an epoch is being made at this moment, or left to the sweep.
+    for found in namesakes().filter(|found| found.record.epoch.is_some()) {
+        remove(&state_dir.join(&found.instance)).await?;
+    }
+    Ok(())
+}
+
 /// Creates a jail's folders.
 pub(crate) fn create(
     state_dir: &Path,
     name: &str,
     spec: &SandboxSpec,
 ) -> Result<(PathBuf, Record), SandboxError> {
-    let folder = state_dir.join(name);
+    let unique = uuid::Uuid::new_v4().simple();
+    let folder = state_dir.join(format!("{name}{UNIQUE}{unique}"));
     for sub in ["workspace/project", "workspace/tmp/home"] {
         std::fs::create_dir_all(folder.join(sub)).map_err(|err| refused(&folder, &err))?;
     }
@@ -85,15 +138,15 @@ pub(crate) fn create(
 }
 
 /// Every jail under the folder. One whose record cannot be read counts as old as its folder.
-pub(crate) fn list(state_dir: &Path) -> Result<Vec<(String, Record)>, SandboxError> {
+pub(crate) fn list(state_dir: &Path) -> Result<Vec<Found>, SandboxError> {
     let entries = std::fs::read_dir(state_dir)
         .map_err(|err| SandboxError::Unavailable(format!("{}: {err}", state_dir.display())))?;
     let mut found = Vec::new();
     for entry in entries.flatten() {
-        let Ok(name) = entry.file_name().into_string() else {
+        let Ok(instance) = entry.file_name().into_string() else {
             continue;
         };
-        if !name.starts_with(PREFIX) {
+        if !instance.starts_with(PREFIX) {
             continue;
         }
         let record = read(&entry.path()).unwrap_or_else(|| {
@@ -106,41 +159,29 @@ pub(crate) fn list(state_dir: &Path) -> Result<Vec<(String, Record)>, SandboxErr
                 groups: Vec::new(),
             }
         });
-        found.push((name, record));
+        found.push(Found { instance, record });
     }
     Ok(found)
 }
 
-/// Removes exactly this jail; one that has taken its name since is left alone. If the record cannot be
-/// read, the folder is removed by its name.
-pub(crate) async fn remove_instance(
-    state_dir: &Path,
-    name: &str,
-    instance: &str,
-) -> Result<(), SandboxError> {
-    match read(&state_dir.join(name)) {
-        Some(record) if record.instance() != instance => Ok(()),
-        _ => remove(state_dir, name).await,
-    }
-}
-
-/// Ends a jail's processes and deletes its folder. It is no error if there is none.
-pub(crate) async fn remove(state_dir: &Path, name: &str) -> Result<(), SandboxError> {
-    let folder = state_dir.join(name);
+/// Ends the processes of the jail with this folder, and deletes the folder. It is no error if there is none.
+pub(crate) async fn remove(folder: &Path) -> Result<(), SandboxError> {
     if !folder.exists() {
         return Ok(());
     }
     let mut last = None;
     for attempt in 0..TRIES {
         tokio::time::sleep(Duration::from_millis(200) * attempt).await;
-        if let Some(record) = read(&folder) {
+        if let Some(record) = read(folder) {
             if let Some(process) = record.process {
                 kill_tree(process).await;
             }
             remove_groups(&record.groups).await;
         }
-        let folder = folder.clone();
-        let deleted = tokio::task::spawn_blocking(move || delete(&folder)).await;
+        // A worker that was killed while it started a jail left processes that are not in the record.
+        kill_marked(&mark(folder)).await;
+        let doomed = folder.to_owned();
+        let deleted = tokio::task::spawn_blocking(move || delete(&doomed)).await;
         match deleted.unwrap_or_else(|err| Err(io::Error::other(err))) {
             Ok(()) => return Ok(()),
             Err(err) => last = Some(err),
@@ -217,8 +258,9 @@ mod tests {
         for folder in [&deep, &deep.parent().unwrap().to_owned()] {
             std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o500)).unwrap();
         }
-        remove(state.path(), &name).await.unwrap();
-        assert!(!state.path().join(&name).exists());
-        remove(state.path(), &name).await.unwrap();
+        let folder = state.path().join(&name);
+        remove(&folder).await.unwrap();
+        assert!(!folder.exists());
+        remove(&folder).await.unwrap();
     }
 }
