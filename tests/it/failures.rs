@@ -488,3 +488,37 @@ async fn the_consumers_log_names_the_mcp_entry_that_is_left_out_and_why() {
     warned("mcp_config.json:2");
     warned("gone");
 }
+
+/// The first worker dies after its push. The second one cannot find out whether there is a branch.
+#[tokio::test]
+async fn a_failed_look_for_pushed_work_is_not_taken_for_none() {
+    let rig = Rig::local(solves_demo()).await;
+    one_issue(&rig).await;
+    rig.model.hold_at(4);
+    let first = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    first.kill_nine();
+    first.end().await;
+    let pushed = rig.forge.pushes(DEMO);
+    assert_eq!(pushed.len(), 1, "{pushed:?}");
+    // The clone passes.
+    let look = ForgeFault::on("GET", "/octo/demo.git/info/refs").after(1);
+    rig.forge.inject(look.status(404));
+    rig.model.release();
+    let second = rig.spawn("consumer", &[]);
+    rig.wait_ended(1).await;
+    second.terminate();
+    let (_, log) = second.end().await;
+    let task = rig.task().await;
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}\n{log}",
+        task.reason
+    );
+    let sessions = rig.sessions().await;
+    let failed = &sessions[sessions.len() - 2];
+    assert_eq!(failed.end, Some(SessionEnd::Released), "{sessions:#?}");
+    let reason = failed.reason.as_deref().unwrap_or_default();
+    assert!(reason.contains("ls-remote"), "{reason}");
+}

@@ -6,8 +6,8 @@ use agentmine_runtime::config::Agent;
 
 use super::branches::WorkBranches;
 use super::project::{Operator, inspect};
-use super::workspace::Workspace;
-use crate::error::SessionError;
+use super::workspace::{Workspace, output_tail};
+use crate::error::{SessionError, WorkspaceError};
 use crate::session::context::SessionContext;
 
 /// Clones, checks out the work branch, and determines the start: the recorded one if the work of an
@@ -165,6 +165,9 @@ fn settings(agent: &Agent) -> Vec<String> {
     ]
 }
 
+/// The exit code of `git ls-remote --exit-code` where the remote has no such ref.
+const NO_SUCH_REF: i32 = 2;
+
 /// Fetches what an earlier attempt pushed, so that the work continues from there. Returns whether
 /// there was anything.
 async fn fetch_pushed(
@@ -176,13 +179,23 @@ async fn fetch_pushed(
     if ctx.task.epoch.0 <= 1 {
         return Ok(false);
     }
-    let refspec = work_refspec(branch);
-    let depth = depth.map(result_depth);
-    let done = workspace
-        .git(&fetch_args(depth.as_deref(), &refspec))
-        .await?;
-    workspace.reached("git fetch", &done)?;
-    Ok(done.exit_code == 0)
+    let name = format!("refs/heads/{branch}");
+    let look = ["ls-remote", "--exit-code", "--quiet", "origin", &name];
+    let looked = workspace.git(&look).await?;
+    workspace.reached("git ls-remote", &looked)?;
+    match looked.exit_code {
+        0 => {
+            fetch(workspace, depth, &work_refspec(branch)).await?;
+            Ok(true)
+        }
+        NO_SUCH_REF => Ok(false),
+        // Without an answer it is unknown whether there is pushed work.
+        _ => Err(WorkspaceError::Git {
+            command: "ls-remote".into(),
+            output: output_tail(&looked),
+        }
+        .into()),
+    }
 }
 
 /// Fetches the target branch of a pull request deeply enough to include the merge base, so that the

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{EffectKey, Task, TaskLabel, TaskState};
+use agentmine_domain::{EffectKey, ItemKind, Task, TaskLabel, TaskState};
 use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::{EffectState, Store};
@@ -90,12 +90,18 @@ impl Effects {
         self.label(TaskLabel::Failed).await
     }
 
-    /// Reports that the task was stopped.
+    /// Reports that the task was stopped, with the pull request if there is an open one.
     ///
     /// # Errors
     /// Returns errors of the store and the tracker.
     pub async fn report_stopped(&self, reason: &str, session: &str) -> Result<(), EffectError> {
-        let text = stopped_comment(&self.task, &self.labels.request, reason, session);
+        let task = &self.task;
+        let earlier = match task.item.kind {
+            ItemKind::Issue => self.earlier_pull_request(&task.branch()).await?,
+            ItemKind::PullRequest => None,
+        };
+        let open = earlier.map(|earlier| earlier.pull).filter(|it| it.open);
+        let text = stopped_comment(task, &self.labels.request, reason, session, open.as_ref());
         self.comment(&text).await?;
         self.label(TaskLabel::Stopped).await
     }

@@ -684,3 +684,17 @@ async fn nothing_is_written_once_the_permit_of_a_session_has_lapsed() {
     let pull_request = effects.pull_request(&pull("x"), "c", None).await;
     assert!(refused(pull_request.unwrap_err()));
 }
+
+#[tokio::test]
+async fn a_stop_after_the_pull_request_was_opened_mentions_it() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    let new = NewPullRequest {
+        head: world.task.branch(),
+        ..pull("one")
+    };
+    let opened = effects.pull_request(&new, "commit-1", None).await.unwrap();
+    effects.report_stopped("enough", "1").await.unwrap();
+    let said = format!("Its pull request stays open: {}.", opened.url);
+    assert!(world.comment().contains(&said), "{}", world.comment());
+}

@@ -2,6 +2,7 @@
 
 use agentmine_domain::markdown::{cap, fenced};
 use agentmine_domain::{ItemKind, Task};
+use agentmine_trackers::PullRequest;
 
 /// Maximum number of characters of a reason in a comment.
 const MAX_REASON: usize = 8_000;
@@ -66,15 +67,22 @@ pub(crate) fn failure_comment(reason: &str, session: &str) -> String {
     progress_comment(&text, session)
 }
 
-/// The comment for a stopped task: why, where its work is, and how to go on.
-pub(crate) fn stopped_comment(task: &Task, request: &str, reason: &str, session: &str) -> String {
+/// The comment for a stopped task: why, where its work is, and how to go on. `open` is its pull request.
+pub(crate) fn stopped_comment(
+    task: &Task,
+    request: &str,
+    reason: &str,
+    session: &str,
+    open: Option<&PullRequest>,
+) -> String {
     let reason = cap(reason.trim().trim_end_matches('.'), MAX_REASON);
-    let work = match task.item.kind {
-        ItemKind::Issue => format!(
+    let work = match (task.item.kind, open) {
+        (ItemKind::Issue, Some(pull)) => format!(" Its pull request stays open: {}.", pull.url),
+        (ItemKind::Issue, None) => format!(
             " Anything that was pushed is on the branch `{}`.",
             task.branch()
         ),
-        ItemKind::PullRequest => String::new(),
+        (ItemKind::PullRequest, _) => String::new(),
     };
     let text =
         format!("AgentMine stopped: {reason}.{work} Add the label `{request}` to queue it again.");

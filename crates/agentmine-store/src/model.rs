@@ -163,6 +163,8 @@ pub struct SweepReport {
     pub failed: Vec<TaskId>,
     /// Queued rows that got another wake-up.
     pub rewoken: u64,
+    /// Effects that were begun, that nobody will finish, and that are no longer open.
+    pub closed_effects: u64,
     /// The time until the next lease runs out, unless its holder extends it. Also without the sweep lock.
     pub next_expiry: Option<Duration>,
 }

@@ -6,6 +6,7 @@ facts! {
     effects_go_from_fresh_to_unsure_to_done,
     one_of_two_begins_at_once_is_fresh,
     no_effect_begins_under_a_lease_that_has_run_out,
+    the_sweep_closes_what_nobody_will_finish,
 }
 
 async fn effects_go_from_fresh_to_unsure_to_done(world: World) {
@@ -80,4 +81,41 @@ async fn no_effect_begins_under_a_lease_that_has_run_out(world: World) {
     assert!(is_fenced(
         store.effect_begin(task, Some(&other), &new).await
     ));
+}
+
+async fn the_sweep_closes_what_nobody_will_finish(world: World) {
+    let store = &world.store;
+    let closed = async || {
+        let policy = SweepPolicy {
+            max_attempts: 3,
+            wakeup_after: MINUTE,
+            lease: NONE,
+        };
+        store.sweep(&policy).await.unwrap().closed_effects
+    };
+    let first = world.leased(1).await;
+    let task = first.task;
+    let label = EffectKey::label(TaskLabel::Processing, first.epoch);
+    let comment = EffectKey::editor_comment();
+    for key in [&label, &comment] {
+        store.effect_begin(task, Some(&first), key).await.unwrap();
+    }
+    let back = release(Attempt::Refunded, NONE);
+    store.end_lease(&first, &back).await.unwrap();
+    assert_eq!(closed().await, 0, "the next worker may finish them");
+
+    let second = world.claim(task, MINUTE).await.unwrap().lease;
+    store.end_lease(&second, &done()).await.unwrap();
+    assert_eq!(closed().await, 1, "the label is of an earlier epoch");
+    assert_eq!(closed().await, 0);
+
+    let end = EffectKey::label(TaskLabel::Done, second.epoch);
+    store.effect_begin(task, None, &end).await.unwrap();
+    assert_eq!(closed().await, 0, "the end is not reported yet");
+    store.effect_done(task, &end, &json!({})).await.unwrap();
+    assert_eq!(closed().await, 1, "the comment");
+    let state = store.effect(task, &comment).await.unwrap();
+    assert_eq!(state, Some(EffectState::Unsure), "it may have been written");
+    let state = store.effect(task, &end).await.unwrap();
+    assert_eq!(state, Some(EffectState::Done(json!({}))));
 }

@@ -202,14 +202,16 @@ async fn a_pull_request_that_was_begun_earns_one_more_claim(world: World) {
     // The sweep finds the first one, a claim the second, and a worker gave the third back.
     for number in 1..=3 {
         let task = world.new_task(number).await.id;
-        let length = if number == 3 { MINUTE } else { NONE };
-        let last = world.claim_of(task, length, 1).await.unwrap().lease;
+        let last = world.claim_of(task, MINUTE, 1).await.unwrap().lease;
         assert_eq!(store.effect(task, &key).await.unwrap(), None);
         store.effect_begin(task, Some(&last), &key).await.unwrap();
         assert_eq!(
             store.effect(task, &key).await.unwrap(),
             Some(EffectState::Unsure)
         );
+        if number < 3 {
+            store.heartbeat(&last, NONE).await.unwrap();
+        }
         let policy = SweepPolicy {
             max_attempts: 1,
             wakeup_after: MINUTE,

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::arg::args;
 use super::db::{Db, Dialect};
 use super::failure::Failure;
+use super::intents::state_of;
 use super::store::SqlStore;
 use crate::{EffectState, EffectStore, StoreError};
 
@@ -63,8 +64,7 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
                 )
                 .await?;
             match (result, lease) {
-                (Some(None), _) => Ok(EffectState::Unsure),
-                (Some(Some(result)), _) => Ok(EffectState::Done(serde_json::from_str(&result)?)),
+                (Some(result), _) => state_of(result),
                 (None, Some(lease)) => Err(refusal(&mut db, lease).await?),
                 (None, None) => Err(Failure::Fault(format!("there is no task {task}"))),
             }
@@ -86,11 +86,7 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
                     args![task, key.kind().as_str(), key.key(), key.epoch()],
                 )
                 .await?;
-            Ok(match result {
-                None => None,
-                Some(None) => Some(EffectState::Unsure),
-                Some(Some(result)) => Some(EffectState::Done(serde_json::from_str(&result)?)),
-            })
+            result.map(state_of).transpose()
         })
         .await
     }

@@ -14,6 +14,7 @@ mod db;
 mod effects;
 mod enqueue;
 mod failure;
+mod intents;
 mod journal;
 mod lease;
 mod lease_end;

@@ -10,6 +10,7 @@ use super::arg::args;
 use super::db::{Db, Dialect};
 use super::enqueue::wake;
 use super::failure::Failure;
+use super::intents::close_intents;
 use super::row::IdRow;
 use super::store::SqlStore;
 use crate::{StoreError, SweepPolicy, SweepReport, SweepStore};
@@ -57,6 +58,7 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
                 }
             }
             report.rewoken = rewake(&mut tx, policy.wakeup_after).await?;
+            report.closed_effects = close_intents(&mut tx, policy.lease).await?;
             // Sent entries serve only to see whether a wake-up is recent.
             tx.execute(
                 "DELETE FROM outbox WHERE sent_at < {now} - $1{ms}",

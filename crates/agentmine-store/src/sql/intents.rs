@@ -1,0 +1,42 @@
+//! Effects that were begun and that nobody will finish.
+
+use std::time::Duration;
+
+use super::arg::args;
+use super::db::{Db, Dialect};
+use super::failure::Failure;
+use crate::EffectState;
+
+/// The result of an effect that nobody will finish. Whether it happened is as unknown as before.
+const SUPERSEDED: &str = r#"{"superseded":true}"#;
+
+/// How far an effect with this result has come.
+pub(super) fn state_of(result: Option<String>) -> Result<EffectState, Failure> {
+    Ok(match result.as_deref() {
+        None | Some(SUPERSEDED) => EffectState::Unsure,
+        Some(result) => EffectState::Done(serde_json::from_str(result)?),
+    })
+}
+
+/// Marks effects as over that were begun and not finished: a label of an earlier epoch, which the labels since
+/// have replaced; and after the end was reported, whatever is left. A writer that stood still and finishes one
+/// after all records its own result.
+pub(super) async fn close_intents<D: Dialect>(
+    tx: &mut Db<D>,
+    lease: Duration,
+) -> Result<u64, Failure> {
+    tx.execute(
+        "UPDATE effects SET done_at = {now}, result = $2
+         WHERE done_at IS NULL AND begun_at <= {now} - $1{ms}
+           AND (EXISTS (SELECT 1 FROM tasks t
+                        WHERE t.id = effects.task AND effects.kind IN ('label', 'label_check')
+                          AND effects.epoch < t.epoch)
+                OR EXISTS (SELECT 1 FROM tasks t
+                           JOIN effects e ON e.task = t.id AND e.kind = 'label' AND e.key = t.state
+                                         AND e.epoch = t.epoch AND e.done_at <= {now} - $1{ms}
+                           WHERE t.id = effects.task AND t.state IN ('done', 'failed', 'stopped')
+                             AND effects.kind <> 'label_check'))",
+        args![lease, SUPERSEDED],
+    )
+    .await
+}
