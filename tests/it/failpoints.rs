@@ -14,6 +14,7 @@ const READS: &[&str] = &[
     "counts",
     "effect",
     "healthy",
+    "label_names",
     "sandbox_fate",
     "scan_time",
     "session",

@@ -65,6 +65,28 @@ async fn work_that_was_withdrawn_while_it_was_queued_does_not_begin() {
     assert_eq!(rig.model.requests().len(), 0);
 }
 
+/// The configuration is changed while a task is queued.
+#[tokio::test]
+async fn renaming_the_labels_does_not_stop_what_is_queued() {
+    let mut rig = Rig::local(solves_demo()).await;
+    let number = issue(&rig, "greet.sh greets nobody");
+    rig.produce().await;
+    assert_eq!(rig.forge.labels(DEMO, number), [PROCESSING]);
+    rig.config["labels"] = serde_json::json!({
+        "request": "robot", "processing": "robot busy", "done": "robot done",
+        "paused": "robot paused", "stopped": "robot stopped", "failed": "robot failed",
+    });
+    rig.consume().await;
+    let task = rig.task().await;
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}",
+        task.reason
+    );
+    assert_eq!(rig.forge.labels(DEMO, number), ["robot done"]);
+}
+
 #[tokio::test]
 async fn a_paused_item_that_is_labelled_again_is_queued_again() {
     let rig = Rig::local(solves_demo()).await;

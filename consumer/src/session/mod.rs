@@ -168,7 +168,14 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
 async fn wanted_item(ctx: &SessionContext) -> Result<Item, SessionError> {
     let tracker = ctx.effects.tracker();
     let item = tracker.item(&ctx.task.item).await?;
-    match withdrawal::withdrawn(tracker, &item, &ctx.deps.config.labels) {
+    let labels = &ctx.deps.config.labels;
+    if withdrawal::withdrawn(tracker, &item, labels, &[]).is_none() {
+        return Ok(item);
+    }
+    let store = &ctx.deps.store;
+    let names = || store.label_names(ctx.task.id);
+    let earlier = ctx.heartbeat.patiently(names).await?;
+    match withdrawal::withdrawn(tracker, &item, labels, &earlier) {
         None => Ok(item),
         Some(reason) => Err(Interrupt::Stopped(format!("{reason} before the work began")).into()),
     }

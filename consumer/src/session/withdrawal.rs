@@ -7,12 +7,14 @@
 use std::time::Duration;
 
 use agentmine_runtime::config::Labels;
+use agentmine_runtime::permit::BootInstant;
 use agentmine_trackers::{Item, Tracker, TrackerError};
 
 use super::context::SessionContext;
 
-/// How often in a row an item must not be found before it counts as gone.
-const GONE_AFTER: u32 = 2;
+/// How long an item must not be found before it counts as gone. A tracker may lose sight of a repository for
+/// minutes: a token that is being replaced, a repository that moves.
+const GONE_AFTER: Duration = Duration::from_secs(600);
 
 /// Looks at the item every `consumer.item_check_seconds`, and ends the session if the work was withdrawn.
 /// Never resolves.
@@ -38,18 +40,24 @@ pub(super) async fn watch(ctx: &SessionContext, item: &Item) -> std::convert::In
     }
 }
 
-/// Why the work on an item is not wanted; `None` if it is.
-pub(super) fn withdrawn(tracker: &dyn Tracker, item: &Item, labels: &Labels) -> Option<String> {
+/// Why the work on an item is not wanted; `None` if it is. `earlier` are names that the task's labels had before
+/// the configuration was changed: what was queued under them is still wanted.
+pub(super) fn withdrawn(
+    tracker: &dyn Tracker,
+    item: &Item,
+    labels: &Labels,
+    earlier: &[String],
+) -> Option<String> {
     if !item.open {
         return Some("the item was closed".to_owned());
     }
     // A move of labels adds the new one first, so that at every moment the item has one of them.
     let is_ours = |label: &String| {
         let label = label.to_lowercase();
-        labels
-            .entries()
-            .iter()
-            .any(|(_, own)| own.to_lowercase() == label)
+        let current = labels.entries();
+        let current = current.iter().map(|(_, own)| own.as_str());
+        let mut names = current.chain(earlier.iter().map(String::as_str));
+        names.any(|own| own.to_lowercase() == label)
     };
     let labelled = item.labels.iter().any(is_ours);
     let removed = tracker.requests_by_label() && !labelled;
@@ -63,8 +71,19 @@ struct Seen {
     login: Option<String>,
     /// Whether the bot was among the assignees.
     assigned: bool,
-    /// How often in a row the item was not found.
-    gone: u32,
+    /// Since when the item was not found, each time it was looked at.
+    gone: Gone,
+}
+
+/// Since when an item has not been found.
+#[derive(Default)]
+struct Gone(Option<BootInstant>);
+
+impl Gone {
+    /// The item was not found at `now`, again. Whether it counts as gone.
+    fn missed(&mut self, now: BootInstant) -> bool {
+        now >= *self.0.get_or_insert(now) + GONE_AFTER
+    }
 }
 
 impl Seen {
@@ -76,14 +95,14 @@ impl Seen {
     ) -> Option<String> {
         match looked {
             Ok(item) => {
-                self.gone = 0;
+                self.gone = Gone::default();
                 let unassigned = self.assigned && !self.assigned(tracker, &item).await;
-                withdrawn(tracker, &item, &ctx.deps.config.labels)
+                withdrawn(tracker, &item, &ctx.deps.config.labels, &[])
                     .or_else(|| unassigned.then(|| "the bot was unassigned".to_owned()))
             }
             Err(TrackerError::NotFound { what, .. }) => {
-                self.gone += 1;
-                (self.gone >= GONE_AFTER).then(|| format!("{what} no longer exists"))
+                let is_gone = self.gone.missed(BootInstant::now());
+                is_gone.then(|| format!("{what} no longer exists"))
             }
             Err(error) => {
                 tracing::debug!(%error, "the item cannot be looked at; the work goes on");
@@ -102,5 +121,23 @@ impl Seen {
             self.assigned = item.assignees.iter().any(is_bot);
         }
         self.assigned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_is_gone_after_ten_minutes_and_not_after_two_looks() {
+        let mut gone = Gone::default();
+        let begin = BootInstant::now();
+        let minute = Duration::from_secs(60);
+        assert!(!gone.missed(begin));
+        assert!(!gone.missed(begin + minute / 2));
+        assert!(!gone.missed(begin + 9 * minute));
+        assert!(gone.missed(begin + 10 * minute));
+        gone = Gone::default();
+        assert!(!gone.missed(begin + 11 * minute), "it was seen meanwhile");
     }
 }

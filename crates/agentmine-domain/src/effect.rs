@@ -74,6 +74,12 @@ impl EffectKey {
         }
     }
 
+    /// The label that requested the task. Only its name is recorded: nothing is written for it.
+    #[must_use]
+    pub fn request_label() -> Self {
+        Self::once_per_task(EffectKind::Label, "request")
+    }
+
     /// The second look at the label of an end.
     #[must_use]
     pub fn label_check(label: TaskLabel, epoch: Epoch) -> Self {

@@ -6,7 +6,7 @@ use agentmine_domain::{EffectKey, TaskLabel, TaskState};
 use agentmine_runtime::config::Labels;
 use agentmine_store::EffectState;
 use agentmine_trackers::LabelRequest;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{EffectError, Effects};
 
@@ -24,7 +24,7 @@ impl Effects {
             EffectState::Unsure if self.shows(label).await? => {}
             EffectState::Unsure | EffectState::Fresh => self.set(label).await?,
         }
-        self.done(&key, &Value::Null).await
+        self.done(&key, &named(name(label, &self.labels))).await
     }
 
     /// Sets the label of a task that no worker has claimed yet; later labels are the worker's.
@@ -39,8 +39,11 @@ impl Effects {
         if let EffectState::Done(_) = self.begin(&key).await? {
             return Ok(());
         }
+        let request = EffectKey::request_label();
+        self.done(&request, &named(&self.labels.request)).await?;
         self.set_while_queued().await?;
-        self.done(&key, &Value::Null).await
+        let processing = name(TaskLabel::Processing, &self.labels);
+        self.done(&key, &named(processing)).await
     }
 
     /// Shows that a waiting task has answered a later request: its label is moved again.
@@ -88,9 +91,14 @@ impl Effects {
             stopped,
             failed,
         } = &self.labels;
-        let remove: Vec<String> = [request, processing, done, paused, stopped, failed]
+        // Names from before a change of the configuration too.
+        let earlier = self.store.label_names(self.task.id).await?;
+        let current = [request, processing, done, paused, stopped, failed];
+        let earlier = earlier.iter().filter(|name| !current.contains(name));
+        let remove: Vec<String> = current
             .into_iter()
             .filter(|name| *name != add && (*name != request || answered))
+            .chain(earlier)
             .cloned()
             .collect();
         self.tracker
@@ -131,6 +139,11 @@ impl Effects {
             LabelRequest::Absent | LabelRequest::Unknown => false,
         })
     }
+}
+
+/// What is recorded of a label: its name on the tracker, which the configuration may change later.
+fn named(name: &str) -> Value {
+    json!({ "name": name })
 }
 
 pub(crate) fn name(label: TaskLabel, labels: &Labels) -> &String {

@@ -139,6 +139,10 @@ pub trait EffectStore: Send + Sync + 'static {
         key: &EffectKey,
     ) -> Result<EffectState, StoreError>;
 
+    /// The names that the labels of this task have had on its item, the one that requested it included. They
+    /// differ from the configured ones after those were changed.
+    async fn label_names(&self, task: TaskId) -> Result<Vec<String>, StoreError>;
+
     /// How far an effect has come; `None` if it was never begun.
     async fn effect(
         &self,

@@ -7,6 +7,7 @@ facts! {
     one_of_two_begins_at_once_is_fresh,
     no_effect_begins_under_a_lease_that_has_run_out,
     the_sweep_closes_what_nobody_will_finish,
+    the_names_of_a_tasks_labels_are_remembered,
 }
 
 async fn effects_go_from_fresh_to_unsure_to_done(world: World) {
@@ -118,4 +119,23 @@ async fn the_sweep_closes_what_nobody_will_finish(world: World) {
     assert_eq!(state, Some(EffectState::Unsure), "it may have been written");
     let state = store.effect(task, &end).await.unwrap();
     assert_eq!(state, Some(EffectState::Done(json!({}))));
+}
+
+async fn the_names_of_a_tasks_labels_are_remembered(world: World) {
+    let store = &world.store;
+    let task = world.new_task(1).await.id;
+    assert_eq!(store.label_names(task).await.unwrap(), Vec::<String>::new());
+    let processing = |epoch| EffectKey::label(TaskLabel::Processing, Epoch(epoch));
+    for (key, result) in [
+        (EffectKey::request_label(), json!({"name": "robot"})),
+        (processing(0), json!({"name": "robot busy"})),
+        (processing(1), json!({"name": "robot busy"})),
+        (processing(2), json!(null)),
+        (EffectKey::progress_comment(), json!({"name": "no label"})),
+    ] {
+        store.effect_done(task, &key, &result).await.unwrap();
+    }
+    let begun = EffectKey::label(TaskLabel::Done, Epoch(2));
+    store.effect_begin(task, None, &begun).await.unwrap();
+    assert_eq!(store.label_names(task).await.unwrap(), ["robot", "robot busy"]);
 }

@@ -72,6 +72,29 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
         .await
     }
 
+    async fn label_names(&self, task: TaskId) -> Result<Vec<String>, StoreError> {
+        self.run("label_names", || async {
+            let mut db = self.connection().await?;
+            let results: Vec<(String,)> = db
+                .rows(
+                    "SELECT result FROM effects
+                     WHERE task = $1 AND kind = 'label' AND result IS NOT NULL",
+                    args![task],
+                )
+                .await?;
+            let mut names = Vec::new();
+            for (result,) in results {
+                let result: Value = serde_json::from_str(&result)?;
+                // Earlier versions recorded no name.
+                names.extend(result["name"].as_str().map(ToOwned::to_owned));
+            }
+            names.sort();
+            names.dedup();
+            Ok(names)
+        })
+        .await
+    }
+
     async fn effect(
         &self,
         task: TaskId,
