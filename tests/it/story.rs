@@ -527,7 +527,15 @@ async fn a_resumed_session_shows_its_own_usage_beside_that_of_its_task() {
         "used     3 model calls, 2 tool calls",
         "task     5 model calls, 4 tool calls",
         "in all of its sessions",
+        &format!("before   session {} of worker ", sessions[1].id),
+        "gave the task back: an external service is unavailable",
+        "s after that session ended",
+        "restored the conversation of 2 model calls; the project's files as of step ",
     ] {
         assert!(resumed.contains(part), "{part} is not shown:\n{resumed}");
     }
+    let first = show(sessions[1].id.to_string()).await;
+    let after = format!("after    session {} of worker ", sessions[0].id);
+    assert!(first.contains(&after), "{first}");
+    assert!(!first.contains("before   "), "{first}");
 }

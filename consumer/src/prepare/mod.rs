@@ -13,7 +13,7 @@ pub(crate) mod workspace;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_agent::{Project, Start};
+use agentmine_agent::{Project, Resumed, Start};
 use agentmine_domain::Lease;
 use agentmine_gateway::{GatewayConfig, GitAccess, PushFence, Upstream};
 use agentmine_mcp::config::RepositoryFile;
@@ -184,15 +184,11 @@ async fn restore(
     let restored = workspace.sandbox.restore(bundles, &commit);
     match around("checkpoint.restore", restored).await {
         Ok(()) => {
-            ctx.note(&format!("resumed with the files of step {seq}"))
-                .await?;
+            ctx.record(Resumed::With(seq).entry()).await?;
             Ok(Some(Restored { commit, total }))
         }
         Err(SandboxError::Failed(reason)) => {
-            ctx.note(&format!(
-                "resumed without the files of step {seq}: {reason}"
-            ))
-            .await?;
+            ctx.record(Resumed::Without(seq, reason).entry()).await?;
             Ok(None)
         }
         Err(error) => Err(SessionError::SandboxGone(error.to_string())),

@@ -13,6 +13,7 @@ mod print;
 mod run;
 mod session;
 mod summary;
+mod takeover;
 mod task;
 mod transcript;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use agentmine_domain::{SessionId, Usage};
+use agentmine_domain::{SessionId, Step, Usage};
 use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::Result;
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::args::SessionCommand;
 use crate::embedded::open_store;
 use crate::live::count;
 use crate::print::{cell, line, table, trimmed};
-use crate::transcript;
+use crate::{takeover, transcript};
 
 /// Runs one of the commands.
 pub(crate) async fn run(file: Option<PathBuf>, command: SessionCommand) -> Result<Exit> {
@@ -71,24 +71,22 @@ async fn show(file: Option<PathBuf>, name: &str, as_json: bool, full: bool) -> R
                 .into(),
         );
     };
-    let steps: Vec<_> = store
-        .steps(session.task)
-        .await?
-        .into_iter()
-        .filter(|s| s.epoch == session.epoch)
-        .collect();
+    let all = store.steps(session.task).await?;
     let sessions = store.sessions(Some(session.task), 0).await?;
+    let takeover = takeover::lines(&session, &sessions, &all)?;
+    let of_epoch = |step: &Step| step.epoch == session.epoch;
+    let steps: Vec<_> = all.into_iter().filter(of_epoch).collect();
     let of_task = sessions.iter().fold(Usage::default(), |mut sum, one| {
         sum += one.usage;
         sum
     });
     if as_json {
         line(serde_json::to_string_pretty(
-            &json!({ "session": session, "task_usage": of_task, "steps": steps }),
+            &json!({ "session": session, "task_usage": of_task, "takeover": takeover, "steps": steps }),
         )?);
         return Ok(Exit::Done);
     }
     let of_task = (sessions.len() > 1).then_some(of_task);
-    transcript::print(&session, of_task, &steps, full)?;
+    transcript::print(&session, (of_task, &takeover), &steps, full)?;
     Ok(Exit::Done)
 }

@@ -12,13 +12,13 @@ use crate::print::{clean, line, one_line};
 /// Lines of one text that are shown without `--full`.
 const MAX_LINES: usize = 12;
 
-/// Prints the session and its steps, and the usage of its task if that has other sessions too.
+/// Prints the session and its steps, and if the task has other sessions too, its usage and what was taken over.
 ///
 /// # Errors
 /// A step that cannot be decoded; the steps before it are printed.
 pub(crate) fn print(
     session: &Session,
-    of_task: Option<Usage>,
+    (of_task, takeover): (Option<Usage>, &[String]),
     steps: &[Step],
     full: bool,
 ) -> Result<(), JournalError> {
@@ -42,6 +42,7 @@ pub(crate) fn print(
     if let Some(usage) = of_task {
         line(format!("task     {}, in all of its sessions", used(&usage)));
     }
+    takeover.iter().for_each(|about| line(about.clone()));
     for step in steps {
         line("");
         let time = step.at.format("%H:%M:%S%.3f");
