@@ -1,5 +1,5 @@
 //! The producer: scans trackers, records a task for each item that requests work, announces it on the
-//! queue, and removes stale sandboxes.
+//! queue, puts items right that say that they are worked on although no task is, and removes stale sandboxes.
 //!
 //! Any number of producers may run. The row and its outbox entry are written in one transaction, and
 //! the announcement is confirmed before the item's label changes. A producer that is killed anywhere
@@ -7,6 +7,7 @@
 
 mod cleanup;
 mod deps;
+mod orphans;
 mod scan;
 mod wiring;
 
@@ -50,17 +51,21 @@ pub async fn run(
     let hours = deps.config.command_executor.cleanup.interval_hours.max(1);
     let mut cleanups = tokio::time::interval(Duration::from_secs(hours * 3600));
     cleanups.tick().await;
+    let mut orphans = orphans::Orphans::default();
     let draining = stop.draining();
     loop {
         tokio::select! {
             () = draining.cancelled() => return Ok(total),
             _ = cleanups.tick() => cleanup::remove_stale_sandboxes(&deps).await,
             // A scan is short and is not cancelled.
-            _ = scans.tick() => match scan(&deps).await {
+            _ = scans.tick() => {
+                match scan(&deps).await {
                 Ok(found) => total += found,
                 // The queue reported its outage when it began.
                 Err(error) if is_queue_outage(&error) => tracing::debug!(error = format!("{error:#}"), "the scan's tasks are announced later"),
                 Err(error) => tracing::error!(error = format!("{error:#}"), "the scan failed; the next scan tries again"),
+                }
+                orphans.reconcile(&deps).await;
             },
         }
     }

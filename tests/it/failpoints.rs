@@ -15,6 +15,7 @@ const READS: &[&str] = &[
     "effect",
     "healthy",
     "label_names",
+    "latest_task",
     "sandbox_fate",
     "scan_time",
     "session",

@@ -3,7 +3,7 @@
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, HUMAN};
 
-use crate::rig::{Rig, solves_demo};
+use crate::rig::{PATIENCE, Rig, solves_demo};
 
 const REQUEST: &str = "coding agent";
 const PROCESSING: &str = "coding agent processing";
@@ -247,4 +247,45 @@ async fn a_labelled_pull_request_gets_one_text_that_closes_nothing() {
         assert!(!comment.body.contains(word), "{}", comment.body);
     }
     assert_eq!(comment.body.matches("<sub>").count(), 1, "{}", comment.body);
+}
+
+/// The database was restored from a backup, or its rows were deleted. Two producers see it at the same time.
+#[tokio::test]
+async fn an_item_that_is_worked_on_without_a_task_is_put_right() {
+    let mut rig = Rig::local(solves_demo()).await;
+    let (forgotten, live) = (issue(&rig, "forgotten"), issue(&rig, "live"));
+    let by_hand = rig
+        .forge
+        .add_issue(DEMO, "by hand", "No task.", &[PROCESSING]);
+    rig.produce().await;
+    rig.wait("two tasks", |tasks| tasks.len() == 2).await;
+    let sql = rig.sql().await;
+    for delete in [
+        "DELETE FROM outbox WHERE task IN (SELECT id FROM tasks WHERE title = 'forgotten')",
+        "DELETE FROM effects WHERE task IN (SELECT id FROM tasks WHERE title = 'forgotten')",
+        "DELETE FROM tasks WHERE title = 'forgotten'",
+    ] {
+        sqlx::query(delete).execute(&sql).await.unwrap();
+    }
+    rig.config["consumer"]["heartbeat_loss_seconds"] = 2.into();
+    rig.config["consumer"]["lease_seconds"] = 3.into();
+    let producers = [rig.spawn("producer", &[]), rig.spawn("producer", &[])];
+    for number in [forgotten, by_hand] {
+        let is_right = |forge: &agentmine_tests::forge::Forge| {
+            forge.labels(DEMO, number) == ["coding agent stopped"]
+        };
+        rig.forge
+            .wait_until("the item is put right", PATIENCE, is_right)
+            .await;
+        let comments = rig.forge.comments(DEMO, number);
+        assert_eq!(comments.len(), 1, "{comments:#?}");
+        let text = &comments[0].body;
+        assert!(text.contains("no task for it is known"), "{text}");
+    }
+    assert_eq!(rig.forge.labels(DEMO, live), [PROCESSING], "its task waits");
+    assert!(rig.forge.comments(DEMO, live).is_empty());
+    for producer in producers {
+        producer.terminate();
+        assert!(producer.end().await.0.success());
+    }
 }

@@ -55,7 +55,7 @@ impl Effects {
         self.done(&key, &Value::Null).await
     }
 
-    async fn put_right(&self, label: TaskLabel) -> Result<(), EffectError> {
+    pub(crate) async fn put_right(&self, label: TaskLabel) -> Result<(), EffectError> {
         let item = self.tracker.item(&self.task.item).await?;
         let asks_again = item.labels.contains(&self.labels.request);
         if !self.is_shown(label, &item.labels) && !asks_again {

@@ -2,6 +2,7 @@
 
 use agentmine_domain::markdown::{cap, fenced};
 use agentmine_domain::{ItemKind, Task};
+use agentmine_runtime::config::Labels;
 use agentmine_trackers::PullRequest;
 
 /// Maximum number of characters of a reason in a comment.
@@ -56,6 +57,14 @@ pub(crate) fn result_comment(
         );
     }
     progress_comment(&text, session)
+}
+
+/// The comment on an item that says that it is worked on although no task is known.
+pub(crate) fn orphan_comment(labels: &Labels) -> String {
+    format!(
+        "AgentMine does not work on this: it carries the label `{}`, but no task for it is known any more. Add the label `{}` to queue it.",
+        labels.processing, labels.request
+    )
 }
 
 /// The comment for a failed task.

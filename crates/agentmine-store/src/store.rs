@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use agentmine_domain::{
-    EffectKey, Epoch, Lease, NewTask, Phase, SandboxFate, Seq, Session, SessionId, Step, Task,
-    TaskId, TaskNumber, Usage, WorkerId,
+    EffectKey, Epoch, ItemRef, Lease, NewTask, Phase, SandboxFate, Seq, Session, SessionId, Step,
+    Task, TaskId, TaskNumber, Usage, WorkerId,
 };
 use async_trait::async_trait;
 use serde_json::Value;
@@ -182,6 +182,9 @@ pub trait ReportStore: Send + Sync + 'static {
         after: TaskNumber,
         limit: u32,
     ) -> Result<Vec<Task>, StoreError>;
+
+    /// The newest task of an item, whatever its state.
+    async fn latest_task(&self, item: &ItemRef) -> Result<Option<Task>, StoreError>;
 
     /// Takes the report of this task's end for `hold`, so that one process writes it. Returns the row as it
     /// is then; `None`: another process has the report, or the task is no longer in this state and epoch.

@@ -137,5 +137,8 @@ async fn the_names_of_a_tasks_labels_are_remembered(world: World) {
     }
     let begun = EffectKey::label(TaskLabel::Done, Epoch(2));
     store.effect_begin(task, None, &begun).await.unwrap();
-    assert_eq!(store.label_names(task).await.unwrap(), ["robot", "robot busy"]);
+    assert_eq!(
+        store.label_names(task).await.unwrap(),
+        ["robot", "robot busy"]
+    );
 }

@@ -10,6 +10,7 @@ facts! {
     a_report_that_nobody_finished_can_be_claimed_again,
     a_task_that_was_resumed_is_not_reported,
     a_reported_end_is_looked_at_once_more_after_a_lease,
+    the_newest_task_of_an_item_is_found,
 }
 
 async fn a_task_is_unreported_until_the_label_of_its_end_is_recorded(world: World) {
@@ -165,4 +166,19 @@ async fn a_reported_end_is_looked_at_once_more_after_a_lease(world: World) {
         [],
         "the labels are the later task's"
     );
+}
+
+async fn the_newest_task_of_an_item_is_found(world: World) {
+    let store = &world.store;
+    let item = issue(1, "e1").item;
+    assert_eq!(store.latest_task(&item).await.unwrap(), None);
+    let first = ended(&world, 1).await;
+    world.new_task(2).await;
+    let latest = store.latest_task(&item).await.unwrap();
+    assert_eq!(latest.map(|task| task.id), Some(first.id));
+    let Enqueued::Created(second) = store.enqueue(&issue(1, "e2")).await.unwrap() else {
+        panic!("known");
+    };
+    let latest = store.latest_task(&item).await.unwrap();
+    assert_eq!(latest.map(|task| task.id), Some(second.id));
 }

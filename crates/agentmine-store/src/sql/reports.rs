@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use agentmine_domain::{Task, TaskNumber};
+use agentmine_domain::{ItemRef, Task, TaskNumber};
 use async_trait::async_trait;
 use uuid::Uuid;
 
@@ -64,6 +64,14 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
             args![lease, after.0, limit, DAY],
         )
         .await
+    }
+
+    async fn latest_task(&self, item: &ItemRef) -> Result<Option<Task>, StoreError> {
+        let newest = "SELECT {columns} FROM tasks WHERE item_key = $1 ORDER BY number DESC LIMIT 1";
+        let mut found = self
+            .select::<TaskRow, _>("latest_task", newest, args![&item.key()])
+            .await?;
+        Ok(found.pop())
     }
 
     async fn claim_report(

@@ -1,0 +1,89 @@
+//! Looks for items that say that they are worked on although no task is, and puts them right.
+//!
+//! An item counts as such only if each look finds it so, for three leases: by then no write of an earlier worker
+//! is under way, and a task that was made a moment ago is in the database.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_domain::ItemRef;
+use agentmine_effects::{EffectError, Orphan, is_live, put_orphan_right};
+use agentmine_runtime::permit::BootInstant;
+use agentmine_trackers::Tracker;
+
+use crate::deps::ProducerDeps;
+
+/// How many leases an item must be without a live task.
+const LEASES: u32 = 3;
+
+/// What the looks of one producer have found so far.
+#[derive(Default)]
+pub(crate) struct Orphans {
+    /// Since when each item has been without a live task.
+    since: HashMap<String, BootInstant>,
+    last_look: Option<BootInstant>,
+}
+
+impl Orphans {
+    /// Looks at most once in each lease, which costs one more list of items in each repository.
+    pub(crate) async fn reconcile(&mut self, deps: &ProducerDeps) {
+        let lease = Duration::from_secs(deps.config.consumer.lease_seconds);
+        if self.last_look.is_some_and(|last| last.elapsed() < lease) {
+            return;
+        }
+        self.last_look = Some(BootInstant::now());
+        let mut seen = HashMap::new();
+        for tracker in deps.trackers.iter().filter(|it| it.requests_by_label()) {
+            let label = &deps.config.labels.processing;
+            let items = match tracker.candidates(label).await {
+                Ok(items) => items,
+                Err(error) => {
+                    tracing::debug!(%error, "the items that are worked on cannot be listed");
+                    continue;
+                }
+            };
+            for candidate in items {
+                let item = candidate.item;
+                let since = self.since.get(&item.key()).copied();
+                let since = since.unwrap_or_else(BootInstant::now);
+                match self.one(deps, tracker, &item, since).await {
+                    Ok(true) => {
+                        seen.insert(item.key(), since);
+                    }
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::warn!(%item, %error, "an item without a task could not be put right");
+                    }
+                }
+            }
+        }
+        self.since = seen;
+    }
+
+    /// Whether the item still has to be watched.
+    async fn one(
+        &self,
+        deps: &ProducerDeps,
+        tracker: &Arc<dyn Tracker>,
+        item: &ItemRef,
+        since: BootInstant,
+    ) -> Result<bool, EffectError> {
+        let lease = Duration::from_secs(deps.config.consumer.lease_seconds);
+        if is_live(deps.store.as_ref(), item).await? {
+            return Ok(false);
+        }
+        if since.elapsed() < lease * LEASES {
+            return Ok(true);
+        }
+        let (store, tracker) = (Arc::clone(&deps.store), Arc::clone(tracker));
+        let labels = deps.config.labels.clone();
+        match put_orphan_right(store, tracker, labels, item, lease).await? {
+            Orphan::PutRight => {
+                tracing::warn!(%item, "the item said that it was worked on, and no task was; it was put right");
+            }
+            Orphan::Live => {}
+        }
+        Ok(false)
+    }
+}
