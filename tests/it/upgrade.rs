@@ -2,7 +2,6 @@
 //! `agentmine-store` (`contract/upgrade.rs`), with every run; here its programs are.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use agentmine_domain::{EndState, Task, TaskState};
 use agentmine_tests::forge::DEMO;
@@ -69,8 +68,12 @@ async fn a_fleet_of_two_versions_loses_and_doubles_nothing() {
     let (status, log) = new.end().await;
     assert!(status.success(), "{log}");
     let tasks = rig.wait_ended(TASKS).await;
-    // Ends that the previous version did not report yet are reported by it.
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    let is_reported =
+        |task: &Task| rig.forge.labels(DEMO, task.item.number) == ["coding agent done"];
+    rig.wait("every end to be reported", |tasks| {
+        tasks.iter().all(is_reported)
+    })
+    .await;
     old.terminate();
     let (_, log) = old.end().await;
     for task in &tasks {
@@ -78,7 +81,6 @@ async fn a_fleet_of_two_versions_loses_and_doubles_nothing() {
         let done = TaskState::Ended(EndState::Done);
         assert_eq!(task.state, done, "#{number}: {:?}\n{log}", task.reason);
         assert_eq!(rig.forge.comments(DEMO, number).len(), 1, "#{number}");
-        assert_eq!(rig.forge.labels(DEMO, number), ["coding agent done"]);
     }
     assert_eq!(rig.forge.pulls(DEMO).len(), TASKS);
 }
