@@ -66,8 +66,8 @@ impl Effects {
         }
     }
 
-    /// For a producer or a sweep, which hold no lease. `task` should have been read just before: after
-    /// [`FRESH`] nothing is written any more.
+    /// For a producer or a sweep, which hold no lease. `task` should have been read just before: after a minute
+    /// nothing is written any more.
     pub fn of_reconciler(
         store: Arc<dyn Store>,
         tracker: Arc<dyn Tracker>,
