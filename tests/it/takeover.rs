@@ -69,6 +69,11 @@ async fn killed_before_a_backlog(rig: &Rig, backlog: usize) -> Vec<Takeover> {
     let killed = Utc::now();
     first.kill_nine();
     rig.model.release();
+    let taken_over = |tasks: &[Task]| {
+        let mut doomed = tasks.iter().filter(|task| task.title.contains(DOOMED));
+        doomed.all(|task| matches!(task.state, TaskState::Ended(_)))
+    };
+    rig.wait("the takeovers to end", taken_over).await;
     let tasks = rig.wait_ended(TAKEN + backlog).await;
     second.terminate();
     let (_, log) = second.end().await;
