@@ -1,5 +1,7 @@
 //! A labelled issue becomes a pull request, whatever happens on the way.
 
+use std::time::Instant;
+
 use agentmine_domain::{EndState, SessionEnd, StepKind, TaskState};
 use agentmine_tests::forge::DEMO;
 use agentmine_tests::model::{Fault, Scenario, commit_and_push, edit_replace, say, shell};
@@ -300,6 +302,52 @@ async fn a_task_still_running_at_the_drain_deadline_is_given_back_and_does_not_c
     rig.consume().await;
     assert_eq!(rig.task().await.state, TaskState::Ended(EndState::Done));
     assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+}
+
+#[tokio::test]
+async fn an_idle_consumer_ends_at_once_and_a_busy_one_hands_its_work_over_in_time() {
+    agentmine_runtime::tls::install_default_provider();
+    let mut rig = Rig::local(solves_demo()).await;
+    // The default.
+    let consumer = rig.config["consumer"].as_object_mut().unwrap();
+    consumer.remove("drain_seconds");
+    let address = free_address();
+    rig.config["http"] = serde_json::json!({ "listen": address });
+    let idle = rig.spawn("consumer", &[]);
+    let url = format!("http://{address}/ready");
+    while !reqwest::get(&url).await.is_ok_and(|it| it.status() == 200) {
+        tokio::task::yield_now().await;
+    }
+    let begun = Instant::now();
+    idle.terminate();
+    assert!(idle.end().await.0.success());
+    assert!(begun.elapsed().as_secs_f64() < 2.0, "{:?}", begun.elapsed());
+
+    rig.config.as_object_mut().unwrap().remove("http");
+    let (title, body) = ("greet.sh greets nobody", "It should greet.");
+    rig.forge.add_issue(DEMO, title, body, &[REQUEST]);
+    rig.produce().await;
+    rig.model.hold_at(3);
+    let busy = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    let other = rig.spawn("consumer", &[]);
+    let begun = Instant::now();
+    busy.terminate();
+    let (status, log) = busy.end().await;
+    assert!(status.success(), "{status}\n{log}");
+    assert!(begun.elapsed().as_secs() < 25, "{:?}", begun.elapsed());
+    // The call that the first consumer did not finish, made by the other one.
+    let begun = Instant::now();
+    rig.model.wait_for_requests(4).await;
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    rig.model.release();
+    let task = rig.wait_ended(1).await.remove(0);
+    assert_eq!(
+        (task.state, task.attempt),
+        (TaskState::Ended(EndState::Done), 1)
+    );
+    other.terminate();
+    assert!(other.end().await.0.success());
 }
 
 #[tokio::test]

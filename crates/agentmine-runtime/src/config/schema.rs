@@ -251,7 +251,8 @@ impl Default for Consumer {
             item_check_seconds: 30,
             sweep_seconds: 15,
             wakeup_after_seconds: 60,
-            drain_seconds: 30,
+            // Below the 30 s that Kubernetes and most others give a process to end.
+            drain_seconds: 20,
         }
     }
 }

@@ -89,13 +89,18 @@ fn is_root_with_cgroups() -> bool {
     // SAFETY: takes nothing and cannot fail.
     let is_root = unsafe { libc::geteuid() } == 0;
     let probe = std::path::Path::new("/sys/fs/cgroup/pids/agentmine-test");
-    is_root && std::fs::create_dir(probe).is_ok() && std::fs::remove_dir(probe).is_ok()
+    let one = || std::fs::create_dir(probe).is_ok() && std::fs::remove_dir(probe).is_ok();
+    let two = || {
+        let controllers = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers");
+        controllers.is_ok_and(|it| it.contains("memory"))
+    };
+    is_root && (one() || two())
 }
 
 const EAT: &str = "python3 -c 'x = bytearray(400 << 20); print(len(x))'; echo exit $?";
 const FORK: &str = "python3 -c 'import os, time\nrunning = []\ntry:\n    for _ in range(100):\n        pid = os.fork()\n        if pid == 0: time.sleep(20)\n        running.append(pid)\nexcept OSError: pass\nprint(len(running))\nfor pid in running: os.kill(pid, 9)'";
 /// Half a second of CPU time, and how long that takes.
-const SPIN: &str = "python3 -c 'import time; b = time.time()\nwhile time.process_time() < 0.5: pass\nprint(time.time() - b)'";
+const SPIN: &str = "python3 -c 'import time; b, c = time.time(), time.process_time()\nwhile time.process_time() - c < 0.5: pass\nprint(time.time() - b)'";
 
 /// As root, or where systemd delegates a cgroup, in both jails.
 #[tokio::test]
@@ -111,8 +116,11 @@ async fn cpu_memory_and_processes_are_limited_by_a_cgroup() {
             sandbox.remove().await.unwrap();
             return;
         }
-        let eaten = sandbox.shell(EAT).await;
-        assert!(!text(&eaten.stdout).contains("419430400"), "{eaten:?}");
+        let ends_whole = |warning: &String| warning.contains("is ended as a whole");
+        if !sandbox.warnings().iter().any(ends_whole) {
+            let eaten = sandbox.shell(EAT).await;
+            assert!(!text(&eaten.stdout).contains("419430400"), "{eaten:?}");
+        }
         let forked = sandbox.shell(FORK).await;
         let running: u32 = text(&forked.stdout).trim().parse().unwrap_or(0);
         assert!(running < 40, "{forked:?}");

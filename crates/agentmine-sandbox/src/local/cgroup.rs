@@ -1,22 +1,22 @@
 //! Cgroups for jails, in either version of the interface.
 //!
-//! Groups are made where this process may make them: below its own cgroup, beside it, or (as root) at the top
-//! of the hierarchy; in a systemd user session, systemd is asked for a scope. In version 2 a group with processes
-//! cannot have limited groups below it, so a worker that is alone in its group (a systemd unit with
-//! `Delegate=yes`) moves into one below; nobody else's process is ever moved. A jail enters its group before
-//! its program begins, so nothing of it is ever outside.
+//! Groups are made where this process may make them: below its own cgroup, or beside it or (as root) at the top
+//! of the hierarchy where no systemd manages them; otherwise systemd is asked for a scope. In version 2 a group
+//! with processes cannot have limited groups below it, so a worker that is alone in its group (a systemd unit
+//! with `Delegate=yes`) moves into one below; nobody else's process is ever moved, and no other group that has
+//! processes is changed: the kernel would accept that for some controllers, but then no process could enter the
+//! groups below. A jail enters its group before its program begins, so nothing of it is ever outside.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::hierarchy::{Parent, Version, candidates};
+use super::hierarchy::{Manages, Parent, Version, WORKER, candidates};
 use super::limits::{Controller, Limits};
+use super::scope::{Scopes, is_delegated, manages_groups};
 
 /// The kernel's period for CPU time, in microseconds.
 const PERIOD: u64 = 100_000;
-/// The group of a worker that made room for limited groups beside it.
-const WORKER: &str = "agentmine-worker";
 /// Enters the groups named first, then becomes the program.
 const ENTER: &str = r#"n=$1; shift
 while [ "$n" -gt 0 ]; do echo 0 > "$1/cgroup.procs" || exit 125; shift; n=$((n-1)); done
@@ -27,8 +27,8 @@ exec "$@""#;
 pub(super) enum Cgroups {
     /// Folders in which groups can be made, each with its controllers.
     Folders(Vec<Parent>),
-    /// Scopes of the user's systemd.
-    Systemd { variables: Vec<(String, String)> },
+    /// Scopes of systemd.
+    Scopes(Scopes),
     /// Nowhere, for this reason.
     None(String),
 }
@@ -41,30 +41,42 @@ impl Cgroups {
         let own = read("/proc/self/cgroup");
         let mut found: Vec<Parent> = Vec::new();
         let mut why = "this machine has no cgroups".to_owned();
-        for candidates in candidates(&mounts, &own) {
-            for mut parent in candidates {
+        let manages = match manages_groups() {
+            true => Manages::Systemd,
+            false => Manages::Nobody,
+        };
+        for places in candidates(&mounts, &own, manages) {
+            // A process is in one group of each hierarchy, so one place has to hold all that is possible.
+            let mut best: Option<Parent> = None;
+            for mut parent in places {
                 let open = |controller: &Controller| {
                     !found.iter().any(|it| it.controllers.contains(controller))
                 };
                 parent.controllers.retain(open);
-                if parent.controllers.is_empty() {
+                if manages == Manages::Systemd
+                    && parent.version == Version::Two
+                    && !is_delegated(&parent.folder)
+                {
+                    continue;
+                }
+                let held = best.as_ref().map_or(0, |best| best.controllers.len());
+                if parent.controllers.len() <= held {
                     continue;
                 }
                 match parent.proven(limits) {
-                    Ok(parent) => {
-                        found.push(parent);
-                        break;
-                    }
+                    Ok(parent) if parent.controllers.len() > held => best = Some(parent),
+                    Ok(_) => {}
                     Err(error) => why = error,
                 }
             }
+            found.extend(best);
         }
         let held = |controller| found.iter().any(|it| it.controllers.contains(&controller));
         if Controller::ALL.into_iter().all(held) {
             return Self::Folders(found);
         }
-        if let Some(variables) = systemd(limits) {
-            return Self::Systemd { variables };
+        if let Some(scopes) = Scopes::find(limits) {
+            return Self::Scopes(scopes);
         }
         match found.is_empty() {
             true => Self::None(why),
@@ -79,17 +91,25 @@ impl Cgroups {
                 let held = parents.iter().flat_map(|parent| parent.controllers.clone());
                 held.collect()
             }
-            Self::Systemd { .. } => Controller::ALL.to_vec(),
+            Self::Scopes(_) => Controller::ALL.to_vec(),
             Self::None(_) => Vec::new(),
         }
     }
 
     /// Why they do not limit everything.
-    pub(super) fn why(&self) -> &str {
+    fn why(&self) -> &str {
         match self {
             Self::Folders(_) => "only some controllers are available",
-            Self::Systemd { .. } => "",
+            Self::Scopes(_) => "",
             Self::None(why) => why,
+        }
+    }
+
+    /// Which of `limits` do not hold exactly, and what else a person should know of them.
+    pub(super) fn warning(&self, limits: &Limits) -> Option<String> {
+        match self {
+            Self::Scopes(scopes) => scopes.warning(),
+            Self::Folders(_) | Self::None(_) => limits.warning(&self.held(), self.why()),
         }
     }
 
@@ -115,20 +135,12 @@ impl Cgroups {
         limits: &Limits,
         command: Command,
     ) -> Command {
-        let (mut wrapped, variables) = match self {
+        let mut wrapped = match self {
             Self::None(_) => return command,
-            Self::Folders(_) => {
-                let mut shell = Command::new("/bin/sh");
-                shell.args(["-c", ENTER, "enter-cgroup"]);
-                shell.arg(folders.len().to_string());
-                shell.args(folders);
-                (shell, &[][..])
-            }
-            Self::Systemd { variables } => (scope(limits), variables.as_slice()),
+            Self::Folders(_) => entering(folders),
+            Self::Scopes(scopes) => scopes.scope(limits),
         };
         wrapped.arg(command.get_program()).args(command.get_args());
-        wrapped.env_clear();
-        wrapped.envs(variables.iter().map(|(key, value)| (key, value)));
         if let Some(folder) = command.get_current_dir() {
             wrapped.current_dir(folder);
         }
@@ -136,12 +148,21 @@ impl Cgroups {
     }
 }
 
+/// Runs what follows in these groups, as the same process, without variables.
+fn entering(folders: &[PathBuf]) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", ENTER, "enter-cgroup"]);
+    shell.arg(folders.len().to_string()).args(folders);
+    shell.env_clear();
+    shell
+}
+
 impl Parent {
     /// This place with the controllers that work, or why none does.
     fn proven(mut self, limits: &Limits) -> Result<Self, String> {
         let name = format!("agentmine-probe-{}", uuid::Uuid::new_v4().simple());
         if self.version == Version::Two {
-            self.delegate();
+            self.delegate()?;
         }
         let group = self.folder.join(name);
         std::fs::create_dir(&group).map_err(|error| failed(&group, &error))?;
@@ -150,6 +171,10 @@ impl Parent {
             let limited = limit(&group, self.version, *controller, limits);
             limited.map_err(|error| why = error).is_ok()
         });
+        if let Err(error) = can_enter(&group) {
+            self.controllers.clear();
+            why = error;
+        }
         remove(std::slice::from_ref(&group));
         match self.controllers.is_empty() {
             true => Err(why),
@@ -157,20 +182,38 @@ impl Parent {
         }
     }
 
-    /// Lets groups below this one have the controllers, unless they have them already. Where that fails, making
-    /// the limits fails too.
-    fn delegate(&self) {
+    /// Lets groups below this one have the controllers, unless they have them already.
+    fn delegate(&self) -> Result<(), String> {
+        let read = |name: &str| std::fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        let enabled = read("cgroup.subtree_control");
+        let is_enabled =
+            |it: &&Controller| enabled.split_whitespace().any(|name| name == it.name());
+        let missing: Vec<String> = self
+            .controllers
+            .iter()
+            .filter(|it| !is_enabled(it))
+            .map(|it| format!("+{}", it.name()))
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
         let own = std::process::id().to_string();
-        let procs = std::fs::read_to_string(self.folder.join("cgroup.procs"));
-        if procs.is_ok_and(|procs| procs.trim() == own) {
+        let procs = read("cgroup.procs");
+        // Only the root of all groups has no type, and may have processes beside limited groups.
+        let is_root = !self.folder.join("cgroup.type").exists();
+        if procs.trim() == own {
             let worker = self.folder.join(WORKER);
-            let _ = std::fs::create_dir(&worker);
-            let _ = std::fs::write(worker.join("cgroup.procs"), own);
+            let moved = std::fs::create_dir_all(&worker)
+                .and_then(|()| std::fs::write(worker.join("cgroup.procs"), own));
+            moved.map_err(|error| failed(&worker, &error))?;
+        } else if !procs.trim().is_empty() && !is_root {
+            return Err(format!(
+                "{}: other processes are in it",
+                self.folder.display()
+            ));
         }
-        for controller in &self.controllers {
-            let enable = format!("+{}", controller.name());
-            let _ = std::fs::write(self.folder.join("cgroup.subtree_control"), enable);
-        }
+        let control = self.folder.join("cgroup.subtree_control");
+        std::fs::write(&control, missing.join(" ")).map_err(|error| failed(&control, &error))
     }
 
     fn make(&self, name: &str, limits: &Limits) -> Result<(), String> {
@@ -185,6 +228,21 @@ impl Parent {
         controllers
             .copied()
             .try_for_each(|controller| limit(&group, self.version, controller, limits))
+    }
+}
+
+/// Whether a process can enter a group, which the kernel refuses for some that take limits.
+fn can_enter(group: &Path) -> Result<(), String> {
+    let mut shell = entering(&[group.to_owned()]);
+    let done = shell.arg("/bin/true").output();
+    let done = done.map_err(|error| format!("/bin/sh: {error}"))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "{}: no process can enter it: {}",
+            group.display(),
+            String::from_utf8_lossy(&done.stderr).trim()
+        )),
     }
 }
 
@@ -243,49 +301,6 @@ fn failed(path: &Path, error: &io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// The variables with which the user's systemd is reached, if it makes scopes with all limits.
-fn systemd(limits: &Limits) -> Option<Vec<(String, String)>> {
-    let names = ["XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"];
-    let variables: Vec<(String, String)> = names
-        .into_iter()
-        .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
-        .collect();
-    if variables.is_empty() {
-        return None;
-    }
-    // systemd accepts limits that nobody enforces, so the scope's own controllers are looked at.
-    let script =
-        "read -r path < /proc/self/cgroup; cat \"/sys/fs/cgroup${path#0::}/cgroup.controllers\"";
-    let mut command = scope(limits);
-    command.args(["/bin/sh", "-c", script]).env_clear();
-    command.envs(variables.iter().map(|(key, value)| (key, value)));
-    let output = command.stdin(std::process::Stdio::null()).output().ok()?;
-    let controllers = String::from_utf8_lossy(&output.stdout).into_owned();
-    let has = |it: Controller| controllers.split_whitespace().any(|name| name == it.name());
-    let all = output.status.success() && Controller::ALL.into_iter().all(has);
-    all.then_some(variables)
-}
-
-/// Runs what follows in a scope of the user's systemd, as the same process.
-fn scope(limits: &Limits) -> Command {
-    let mut command = Command::new("/usr/bin/systemd-run");
-    command.args(["--user", "--scope", "--quiet", "--collect"]);
-    let processes = match limits.processes {
-        0 => "infinity".to_owned(),
-        processes => processes.to_string(),
-    };
-    for property in [
-        format!("MemoryMax={}", limits.memory),
-        "MemorySwapMax=0".to_owned(),
-        format!("TasksMax={processes}"),
-        format!("CPUQuota={}%", (limits.cpus * 100.0).round().max(1.0)),
-    ] {
-        command.arg("-p").arg(property);
-    }
-    command.arg("--");
-    command
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,17 +310,23 @@ mod tests {
         let own = std::process::id();
         for (procs, moves) in [(format!("{own}\n"), true), (format!("1\n{own}\n"), false)] {
             let folder = tempfile::tempdir().unwrap();
-            std::fs::write(folder.path().join("cgroup.procs"), procs).unwrap();
+            let write = |name: &str, text: &str| {
+                std::fs::write(folder.path().join(name), text).unwrap();
+            };
+            write("cgroup.procs", &procs);
+            write("cgroup.type", "domain\n");
+            write("cgroup.subtree_control", "pids\n");
             let parent = Parent {
                 folder: folder.path().to_owned(),
                 version: Version::Two,
-                controllers: vec![Controller::Memory],
+                controllers: Controller::ALL.to_vec(),
             };
-            parent.delegate();
+            assert_eq!(parent.delegate().is_ok(), moves);
             let moved = std::fs::read_to_string(folder.path().join(WORKER).join("cgroup.procs"));
             assert_eq!(moved.ok(), moves.then(|| own.to_string()));
             let enabled = folder.path().join("cgroup.subtree_control");
-            assert_eq!(std::fs::read_to_string(enabled).unwrap(), "+memory");
+            let expected = if moves { "+cpu +memory" } else { "pids\n" };
+            assert_eq!(std::fs::read_to_string(enabled).unwrap(), expected);
         }
     }
 

@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::limits::Controller;
 
+/// The group of a worker that made room for limited groups beside it.
+pub(super) const WORKER: &str = "agentmine-worker";
+
 /// A folder in which groups can perhaps be made.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Parent {
@@ -19,8 +22,16 @@ pub(super) enum Version {
     Two,
 }
 
+/// Who else makes groups on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manages {
+    /// systemd, which takes the controllers from groups of version 2 that it has not delegated.
+    Systemd,
+    Nobody,
+}
+
 /// For each hierarchy the places to try, the best first.
-pub(super) fn candidates(mounts: &str, own: &str) -> Vec<Vec<Parent>> {
+pub(super) fn candidates(mounts: &str, own: &str, manages: Manages) -> Vec<Vec<Parent>> {
     let mut all = Vec::new();
     for mount in mounts.lines().filter_map(Mount::read) {
         let parent = |folder: PathBuf, controllers: Vec<Controller>| Parent {
@@ -29,7 +40,16 @@ pub(super) fn candidates(mounts: &str, own: &str) -> Vec<Vec<Parent>> {
             controllers,
         };
         let path = own.lines().find_map(|line| mount.own_path(line));
-        let mine = mount.folder(path.unwrap_or("/"));
+        let mut mine = mount.folder(path.unwrap_or("/"));
+        if mine.ends_with(WORKER) {
+            // An earlier look moved this process there.
+            mine.pop();
+        }
+        if (mount.version, manages) == (Version::Two, Manages::Systemd) {
+            let controllers = available(&mine);
+            all.push(vec![parent(mine, controllers)]);
+            continue;
+        }
         let mut places = match mount.version {
             Version::One => vec![parent(mine, mount.controllers.clone())],
             Version::Two => {
@@ -127,7 +147,7 @@ mod tests {
     use super::*;
 
     fn folders(mounts: &str, own: &str) -> Vec<Vec<String>> {
-        candidates(mounts, own)
+        candidates(mounts, own, Manages::Nobody)
             .into_iter()
             .map(|places| {
                 let shown = |it: Parent| it.folder.display().to_string();

@@ -14,6 +14,7 @@ mod hierarchy;
 mod limits;
 mod process;
 mod programs;
+mod scope;
 mod setup;
 mod state;
 mod toolchains;
@@ -119,7 +120,7 @@ impl LocalBackend {
         let find = || async move {
             let found = tokio::task::spawn_blocking(move || Cgroups::find(&limits)).await;
             let found = found.unwrap_or_else(|error| Cgroups::None(error.to_string()));
-            if let Some(weaker) = limits.warning(&found.held(), found.why()) {
+            if let Some(weaker) = found.warning(&limits) {
                 tracing::warn!("{weaker}");
             }
             found
@@ -241,7 +242,7 @@ impl Backend for LocalBackend {
         } else if tunnel.hello.jail.landlock == "none" {
             warnings.push("this kernel has no Landlock; the sandbox is confined by namespaces and seccomp only".to_owned());
         }
-        warnings.extend(limits.warning(&cgroups.held(), cgroups.why()));
+        warnings.extend(cgroups.warning(limits));
         let control = LocalControl::new(name, folder, warnings, record, child);
         Ok(Box::new(Running { control, tunnel }))
     }
