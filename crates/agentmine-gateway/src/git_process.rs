@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tempfile::TempDir;
+use crate::temporary::{self, HeldFolder};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
@@ -68,7 +68,7 @@ const CONFIG: &str = "\
 /// A home folder for git processes, with a configuration of its own. Removed when dropped.
 #[derive(Debug)]
 pub(crate) struct GitHome {
-    dir: TempDir,
+    dir: HeldFolder,
 }
 
 /// What a git process printed.
@@ -84,9 +84,7 @@ pub(crate) struct Output {
 impl GitHome {
     /// `upstream` is a local repository that may belong to another user of this machine.
     pub(crate) fn new(upstream: Option<&Path>) -> io::Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("agentmine-git-")
-            .tempdir()?;
+        let dir = temporary::folder()?;
         let mut config = CONFIG.to_owned();
         if let Some(path) = upstream {
             config.push_str("[safe]\n");

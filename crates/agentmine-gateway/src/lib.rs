@@ -16,6 +16,7 @@ mod http;
 mod metrics;
 mod printable;
 mod stream;
+mod temporary;
 mod upstream;
 mod web;
 mod wire;

@@ -16,8 +16,10 @@ mod recovery;
 mod report;
 mod run;
 mod services;
+mod walk;
 
 pub use fleet::{Rhythm, SandboxKind, Services, Setup, StoreKind, binaries};
 pub use oracle::{Broken, Finding};
 pub use report::Table;
 pub use run::{Outcome, Plan, run_seed};
+pub use walk::walk;

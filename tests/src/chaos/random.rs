@@ -27,6 +27,12 @@ impl Random {
         self.between(0, 100) < percent
     }
 
+    /// One of the choices, if there is one.
+    pub(super) fn pick<'a, T>(&mut self, choices: &'a [T]) -> Option<&'a T> {
+        let at = self.between(0, choices.len() as u64);
+        choices.get(at as usize)
+    }
+
     /// One of the choices, which must not be empty.
     pub(super) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         let at = self.between(0, choices.len() as u64);

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use agentmine_runtime::failpoint::BOUNDARIES;
-
 use super::oracle::Broken;
 use super::run::Outcome;
 
@@ -50,16 +48,6 @@ impl Table {
         self.findings.is_empty()
     }
 
-    /// The failpoints, `NAME.EDGE`, at which no process was killed.
-    #[must_use]
-    pub fn not_killed_at(&self) -> Vec<String> {
-        let all = BOUNDARIES
-            .iter()
-            .flat_map(|name| [format!("{name}.before"), format!("{name}.after")]);
-        all.filter(|point| !self.points.contains_key(&format!("{point}.kill")))
-            .collect()
-    }
-
     fn percentile(&self, percent: usize) -> Option<Duration> {
         let last = self.recoveries.len().checked_sub(1)?;
         self.recoveries.get(last * percent / 100).copied()
@@ -92,6 +80,16 @@ impl fmt::Display for Table {
         writeln!(f, "wrong labels     {}", found(Broken::Wrong))?;
         writeln!(f, "journal          {}", found(Broken::Journal))?;
         writeln!(f, "left behind      {}", found(Broken::Left))?;
+        let kills = self
+            .points
+            .iter()
+            .filter(|(point, _)| point.ends_with(".kill"));
+        let fewest = kills.clone().map(|(_, count)| count).min().unwrap_or(&0);
+        writeln!(
+            f,
+            "killed at        {} failpoints, at least {fewest} times at each",
+            kills.count()
+        )?;
         let seconds = |percent| match self.percentile(percent) {
             Some(time) => format!("{:.1} s", time.as_secs_f32()),
             None => "-".to_owned(),

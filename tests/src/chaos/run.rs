@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use agentmine_domain::{Task, TaskState};
+use agentmine_store::TaskFilter;
 use lapin::options::BasicPublishOptions;
 
 use super::fault::{Act, Fault, ForgeFault, ModelFault, Schedule, Timed};
@@ -56,6 +58,8 @@ pub struct Outcome {
     pub settled_after: Duration,
     /// Failpoints that killed, stopped, or made an outcome unknown: `NAME.EDGE.ACTION`.
     pub points: BTreeMap<String, usize>,
+    /// Of a walk: the failpoints, `NAME.EDGE`, at which no process was killed.
+    pub missed: Vec<String>,
 }
 
 impl Outcome {
@@ -81,20 +85,7 @@ pub async fn run_seed(
         Some(numbers) => schedule.only(numbers),
         None => schedule,
     };
-    let name = format!("s{}x{}", plan.seed, uuid::Uuid::new_v4().simple());
-    let fleet = Fleet::new(setup, services, &name[..name.len().min(50)]).await?;
-    let mut run = Run {
-        fleet,
-        services,
-        outcome: Outcome {
-            seed: plan.seed,
-            ..Outcome::default()
-        },
-        issues: Vec::new(),
-        acts: BTreeMap::new(),
-        later: Vec::new(),
-        undo: Vec::new(),
-    };
+    let mut run = Run::new(setup, services, plan.seed).await?;
     run.disturb(&schedule).await?;
     run.finish().await
 }
@@ -109,19 +100,85 @@ enum Undo {
     DatabaseWritable,
 }
 
-struct Run<'a> {
-    fleet: Fleet,
+/// A run under way.
+pub(super) struct Run<'a> {
+    pub(super) fleet: Fleet,
     services: &'a mut Services,
     outcome: Outcome,
     /// Numbers of the issues, in the order in which they were opened.
-    issues: Vec<u64>,
+    pub(super) issues: Vec<u64>,
     /// What people did to each issue.
-    acts: BTreeMap<u64, Vec<Act>>,
-    later: Vec<Later>,
+    pub(super) acts: BTreeMap<u64, Vec<Act>>,
+    pub(super) later: Vec<Later>,
     undo: Vec<(Instant, Undo)>,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    pub(super) async fn new(
+        setup: &Setup,
+        services: &'a mut Services,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
+        let name = format!("s{seed}x{}", uuid::Uuid::new_v4().simple());
+        Ok(Self {
+            fleet: Fleet::new(setup, services, &name).await?,
+            services,
+            outcome: Outcome {
+                seed,
+                ..Outcome::default()
+            },
+            issues: Vec::new(),
+            acts: BTreeMap::new(),
+            later: Vec::new(),
+            undo: Vec::new(),
+        })
+    }
+
+    pub(super) fn open_issue(&mut self) {
+        let number = self.fleet.issue(self.issues.len());
+        self.issues.push(number);
+    }
+
+    async fn tasks(&self) -> Vec<Task> {
+        let tasks = self.fleet.store.tasks(&TaskFilter::default()).await;
+        tasks.unwrap_or_default()
+    }
+
+    /// How many issues are not done with.
+    pub(super) async fn open_tasks(&self) -> usize {
+        let tasks = self.tasks().await;
+        let is_over = |number: &&u64| {
+            let mut of_issue = tasks.iter().filter(|task| task.item.number == **number);
+            of_issue
+                .next()
+                .is_some_and(|task| matches!(task.state, TaskState::Ended(_)))
+        };
+        self.issues.len() - self.issues.iter().filter(is_over).count()
+    }
+
+    /// A task that a worker holds, of an issue that no person has touched.
+    pub(super) async fn running_task(&self) -> Option<Task> {
+        let tasks = self.tasks().await;
+        tasks.into_iter().find(|task| {
+            matches!(task.state, TaskState::Leased(_)) && !self.acts.contains_key(&task.item.number)
+        })
+    }
+
+    /// A person acts on an issue, if that is possible now.
+    pub(super) async fn act(&mut self, issue: u64, act: Act) -> bool {
+        // A task that waits for its person to come back is left to that one.
+        let waits = |it: &Later| matches!(it, Later::Resume(n) | Later::Relabel(n) if *n == issue);
+        if self.later.iter().any(waits) {
+            return false;
+        }
+        let (acted, later) = people::act(&self.fleet, issue, act).await;
+        if acted {
+            self.acts.entry(issue).or_default().push(act);
+            self.later.extend(later);
+        }
+        acted
+    }
+
     /// Opens the issues and does the faults, each at its time.
     async fn disturb(&mut self, schedule: &Schedule) -> anyhow::Result<()> {
         let begun = Instant::now();
@@ -130,8 +187,7 @@ impl Run<'_> {
         while issues.peek().is_some() || faults.peek().is_some() {
             let now = begun.elapsed();
             while issues.next_if(|at| **at <= now).is_some() {
-                let number = self.fleet.issue(self.issues.len());
-                self.issues.push(number);
+                self.open_issue();
             }
             while let Some(timed) = faults.next_if(|timed| timed.at <= now) {
                 self.begin(timed).await?;
@@ -141,7 +197,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn tick(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn tick(&mut self) -> anyhow::Result<()> {
         self.fleet.tend()?;
         let now = Instant::now();
         let (due, rest) = std::mem::take(&mut self.undo)
@@ -226,20 +282,10 @@ impl Run<'_> {
     }
 
     async fn person(&mut self, issue: usize, act: Act) -> bool {
-        let Some(&number) = self.issues.get(issue) else {
-            return false;
-        };
-        // A task that waits for its person to come back is left to that one.
-        let waits = |it: &Later| matches!(it, Later::Resume(n) | Later::Relabel(n) if *n == number);
-        if self.later.iter().any(waits) {
-            return false;
+        match self.issues.get(issue) {
+            Some(&number) => self.act(number, act).await,
+            None => false,
         }
-        let (acted, later) = people::act(&self.fleet, number, act).await;
-        if acted {
-            self.acts.entry(number).or_default().push(act);
-            self.later.extend(later);
-        }
-        acted
     }
 
     fn forge_fault(&self, fault: ForgeFault) {
@@ -326,7 +372,7 @@ impl Run<'_> {
     }
 
     /// A message in a queue of the fleet that is not a wake-up.
-    async fn foreign_message(&self) -> anyhow::Result<()> {
+    pub(super) async fn foreign_message(&self) -> anyhow::Result<()> {
         let Some(broker) = &self.services.broker else {
             return Ok(());
         };
@@ -382,7 +428,7 @@ impl Run<'_> {
     }
 
     /// Heals everything, waits until the fleet has settled, and asks the oracle.
-    async fn finish(mut self) -> anyhow::Result<Outcome> {
+    pub(super) async fn finish(mut self) -> anyhow::Result<Outcome> {
         // In the order in which they would have ended: the database continues before it is asked.
         let due = std::mem::take(&mut self.undo);
         self.undo_all(due).await?;
@@ -430,5 +476,5 @@ impl Run<'_> {
 
 /// How long a healed fleet may take: leases run out, outages are waited for, labels are scanned.
 fn settle_limit(rhythm: Rhythm) -> Duration {
-    rhythm.lease() * 6 + Duration::from_secs(60)
+    rhythm.lease() * 6 + Duration::from_secs(100)
 }

@@ -257,7 +257,8 @@ impl RabbitMq {
 
     /// Starts the broker and waits until it accepts a connection.
     pub(super) async fn bring_up(&mut self) -> anyhow::Result<()> {
-        let home = &self.folder;
+        let home = self.folder.clone();
+        let home = &home;
         let settings = format!(
             "listeners.tcp.1 = 127.0.0.1:{}\nlog.console = true\nlog.file = false\n\
              vm_memory_high_watermark.absolute = 1GB\ndisk_free_limit.absolute = 200MB\n",
@@ -294,6 +295,11 @@ impl RabbitMq {
                 .is_ok()
             {
                 return Ok(());
+            }
+            let ended = self.running.as_mut().map(|running| running.0.try_wait());
+            if let Some(Ok(Some(_))) = ended {
+                // The node before it is still registered under the name.
+                self.running = Some(Running::start(&mut command, &home.join("log"))?);
             }
             if begun.elapsed() > START_LIMIT {
                 bail!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentmine_runtime::failpoint::Guard;
 use agentmine_tests::chaos::{
-    Outcome, Plan, Rhythm, SandboxKind, Services, Setup, StoreKind, Table, binaries, run_seed,
+    Outcome, Plan, Rhythm, SandboxKind, Services, Setup, StoreKind, Table, binaries, run_seed, walk,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -32,6 +32,20 @@ enum Command {
         /// Only the faults with these numbers.
         #[arg(long, value_delimiter = ',')]
         only: Option<Vec<usize>>,
+    },
+    /// Kills a process at every failpoint.
+    Walk {
+        #[command(flatten)]
+        how: How,
+        /// Decides the order.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How often.
+        #[arg(long, default_value_t = 1)]
+        rounds: u64,
+        /// Seconds for one walk.
+        #[arg(long, default_value_t = 240)]
+        limit: u64,
     },
     /// Looks for a shorter list of faults with which a seed still fails.
     Shrink {
@@ -145,6 +159,12 @@ async fn main() -> anyhow::Result<std::process::ExitCode> {
             seeds,
             only,
         } => run(&how, seed..seed + seeds, only).await?,
+        Command::Walk {
+            how,
+            seed,
+            rounds,
+            limit,
+        } => walk_all(&how, seed..seed + rounds, Duration::from_secs(limit)).await?,
         Command::Shrink { how, seed, tries } => {
             shrink(&how, seed, tries).await?;
             true
@@ -174,6 +194,26 @@ async fn run(
         line(format!("kept: {}", services.keep().display()));
     }
     Ok(table.is_clean())
+}
+
+async fn walk_all(how: &How, seeds: std::ops::Range<u64>, limit: Duration) -> anyhow::Result<bool> {
+    let mut services = Services::start(how.store).await?;
+    let mut table = Table::default();
+    let mut complete = true;
+    for seed in seeds {
+        let outcome = walk(&how.setup(), &mut services, seed, limit).await?;
+        show(&outcome);
+        if !outcome.missed.is_empty() {
+            line(format!("  not killed at {}", outcome.missed.join(", ")));
+        }
+        complete &= outcome.missed.is_empty();
+        table.add(&outcome);
+    }
+    line(format!("\n{table}"));
+    if how.keep && !(complete && table.is_clean()) {
+        line(format!("kept: {}", services.keep().display()));
+    }
+    Ok(complete && table.is_clean())
 }
 
 /// Leaves out parts of the list as long as the seed still fails: halves first, then smaller parts.
