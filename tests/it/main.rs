@@ -8,6 +8,7 @@
 )]
 
 mod architecture;
+mod chaos;
 mod embedded;
 mod everyday;
 mod failpoints;

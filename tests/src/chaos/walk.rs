@@ -126,7 +126,8 @@ fn plan(left: &[String], random: &mut Random) -> String {
         .any(|point| point.starts_with("tracker.pull_request_update"))
     {
         // The next attempt finds the pull request, and does not know that its text is right.
-        plan.push("tracker.pull_request_create.after=unknown".to_owned());
+        // Its own kill, which comes later in the list, takes precedence.
+        plan.insert(0, "tracker.pull_request_create.after=unknown".to_owned());
     }
     plan.join(",")
 }

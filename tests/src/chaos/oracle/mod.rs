@@ -184,7 +184,7 @@ fn judge_end(
                 .iter()
                 .filter(|it| it.task == task.id && it.end == Some(SessionEnd::Expired))
                 .count();
-            if expired >= MAX_ATTEMPTS && reason.starts_with("gave up after") {
+            if expired >= MAX_ATTEMPTS && reason.contains("gave up after") {
                 outcome.worn_out += 1;
             } else {
                 let lost = format!("task {} failed: {reason}", task.number);
