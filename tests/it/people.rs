@@ -1,7 +1,7 @@
 //! What people do to an item while the fleet works on it.
 
 use agentmine_domain::{EndState, TaskState};
-use agentmine_tests::forge::{BOT, DEMO, HUMAN};
+use agentmine_tests::forge::{BOT, DEMO, Fault as ForgeFault, HUMAN};
 
 use crate::rig::{PATIENCE, Rig, solves_demo};
 
@@ -85,6 +85,26 @@ async fn renaming_the_labels_does_not_stop_what_is_queued() {
         task.reason
     );
     assert_eq!(rig.forge.labels(DEMO, number), ["robot done"]);
+}
+
+#[tokio::test]
+async fn an_item_that_the_forge_does_not_find_for_a_moment_is_waited_for() {
+    let rig = Rig::local(solves_demo()).await;
+    let number = issue(&rig, "greet.sh greets nobody");
+    rig.produce().await;
+    let unseen = ForgeFault::on("GET", &format!("/issues/{number}")).times(2);
+    rig.forge.inject(unseen.status(404));
+    let consumer = rig.spawn("consumer", &[]);
+    let task = rig.wait_ended(1).await.remove(0);
+    assert_eq!(
+        (task.state, task.attempt),
+        (TaskState::Ended(EndState::Done), 1),
+        "{:?}",
+        task.reason
+    );
+    assert_eq!(rig.sessions().await.len(), 3);
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
 }
 
 #[tokio::test]

@@ -17,11 +17,11 @@ use std::time::Instant;
 
 use agentmine_agent::journal::{decode_all, newest_start};
 use agentmine_agent::{Discussion, History};
-use agentmine_domain::{Phase, TaskLabel};
+use agentmine_domain::{Phase, TaskLabel, TrackerKind};
 use agentmine_effects::work_comment;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::SandboxError;
-use agentmine_trackers::Item;
+use agentmine_trackers::{Item, TrackerError};
 use futures::FutureExt as _;
 use tracing::Instrument as _;
 
@@ -36,7 +36,9 @@ use crate::verify::measure::Measurer;
 use close::{Ending, close, refuse_foreign};
 use context::SessionContext;
 use deps::ConsumerDeps;
+use outage::Outage;
 use verdict::verdict;
+use withdrawal::GONE_AFTER;
 
 /// Runs the session of a claim until it ends.
 pub(crate) async fn run(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) {
@@ -167,7 +169,10 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
 /// The item, unless people withdrew the work while the task was queued.
 async fn wanted_item(ctx: &SessionContext) -> Result<Item, SessionError> {
     let tracker = ctx.effects.tracker();
-    let item = tracker.item(&ctx.task.item).await?;
+    let item = match tracker.item(&ctx.task.item).await {
+        Err(error) => return Err(missing(ctx, error).await),
+        Ok(item) => item,
+    };
     let labels = &ctx.deps.config.labels;
     if withdrawal::withdrawn(tracker, &item, labels, &[]).is_none() {
         return Ok(item);
@@ -178,6 +183,23 @@ async fn wanted_item(ctx: &SessionContext) -> Result<Item, SessionError> {
     match withdrawal::withdrawn(tracker, &item, labels, &earlier) {
         None => Ok(item),
         Some(reason) => Err(Interrupt::Stopped(format!("{reason} before the work began")).into()),
+    }
+}
+
+/// An item of a forge that cannot be found is waited for like one whose forge is away, until it counts as gone.
+async fn missing(ctx: &SessionContext, error: TrackerError) -> SessionError {
+    match error {
+        TrackerError::NotFound { tracker, what }
+            if tracker != TrackerKind::Local && Outage::of(ctx).await.age() < GONE_AFTER =>
+        {
+            TrackerError::Unavailable {
+                tracker,
+                detail: format!("{what} was not found"),
+                until: None,
+            }
+            .into()
+        }
+        error => error.into(),
     }
 }
 

@@ -14,7 +14,7 @@ use super::context::SessionContext;
 
 /// How long an item must not be found before it counts as gone. A tracker may lose sight of a repository for
 /// minutes: a token that is being replaced, a repository that moves.
-const GONE_AFTER: Duration = Duration::from_secs(600);
+pub(super) const GONE_AFTER: Duration = Duration::from_secs(600);
 
 /// Looks at the item every `consumer.item_check_seconds`, and ends the session if the work was withdrawn.
 /// Never resolves.
