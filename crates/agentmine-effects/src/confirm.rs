@@ -60,7 +60,7 @@ impl Effects {
         let asks_again = item.labels.contains(&self.labels.request);
         if !self.is_shown(label, &item.labels) && !asks_again {
             tracing::warn!(task.id = %self.task.id, labels = ?item.labels, "the label of the end was changed by a late write; it is set again");
-            self.set(label).await?;
+            self.set_at_rest(label).await?;
         }
         match self.task.state {
             TaskState::Ended(_) => self.put_comment_right(label).await,

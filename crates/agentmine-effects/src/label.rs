@@ -2,13 +2,14 @@
 
 use std::slice::from_ref;
 
-use agentmine_domain::{EffectKey, TaskLabel, TaskState};
+use agentmine_domain::{EffectKey, Task, TaskLabel, TaskState};
 use agentmine_runtime::config::Labels;
+use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::EffectState;
 use agentmine_trackers::LabelRequest;
 use serde_json::{Value, json};
 
-use crate::{EffectError, Effects};
+use crate::{EffectError, Effects, FRESH};
 
 impl Effects {
     /// Replaces the fleet's labels on the item with this one. A task may be paused and resumed, so the
@@ -22,7 +23,10 @@ impl Effects {
             EffectState::Done(_) => return Ok(()),
             // An earlier writer may have set it, and a person may have changed labels since.
             EffectState::Unsure if self.shows(label).await? => {}
-            EffectState::Unsure | EffectState::Fresh => self.set(label).await?,
+            EffectState::Unsure | EffectState::Fresh => match &self.lease {
+                Some(_) => self.set(label).await?,
+                None => self.set_at_rest(label).await?,
+            },
         }
         self.done(&key, &named(name(label, &self.labels))).await
     }
@@ -70,6 +74,44 @@ impl Effects {
             Some(TaskState::Queued | TaskState::Leased(_)) | None => {}
         }
         Ok(())
+    }
+
+    /// Sets the label of a task that no worker holds. The item may belong to a later task by now, and during the
+    /// write the task may be resumed, or a later one may begin: their label takes precedence.
+    ///
+    /// Accepted: a worker that sets the label of its end during the write has it replaced until the second look.
+    pub(crate) async fn set_at_rest(&self, label: TaskLabel) -> Result<(), EffectError> {
+        let latest = self.latest().await?;
+        if latest.is_some_and(|latest| latest.id != self.task.id) {
+            return Ok(());
+        }
+        let set = self.set(label).await;
+        // Also after an error: the tracker may have applied the write.
+        self.give_way(label).await?;
+        set
+    }
+
+    /// Replaces this label by that of the item's latest task, if it is another one.
+    async fn give_way(&self, label: TaskLabel) -> Result<(), EffectError> {
+        let mut shown = label;
+        while let Some(latest) = self.latest().await? {
+            let now = TaskLabel::of(latest.state);
+            if now == shown {
+                break;
+            }
+            // The permit of the report may have lapsed; this write goes by what was just read.
+            let permit = Permit::of(BootInstant::now(), FRESH);
+            let (add, remove) = (name(now, &self.labels), name(shown, &self.labels));
+            self.tracker
+                .set_labels(&self.task.item, from_ref(add), from_ref(remove), &permit)
+                .await?;
+            shown = now;
+        }
+        Ok(())
+    }
+
+    async fn latest(&self) -> Result<Option<Task>, EffectError> {
+        Ok(self.store.latest_task(&self.task.item).await?)
     }
 
     async fn state_now(&self) -> Result<Option<TaskState>, EffectError> {

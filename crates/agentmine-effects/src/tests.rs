@@ -12,6 +12,7 @@ use agentmine_trackers::{
     Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository, TrackerError,
 };
 use async_trait::async_trait;
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::*;
@@ -27,6 +28,15 @@ struct Forge {
     writes: u32,
     /// Errors that the next writes return.
     refusals: Vec<TrackerError>,
+    /// The next write of labels is slow.
+    slow: Option<Slow>,
+}
+
+/// A write of labels that signals that it has arrived, and waits until it may go on.
+#[derive(Debug, Clone, Default)]
+struct Slow {
+    arrived: Arc<Notify>,
+    may_go_on: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +108,11 @@ impl Tracker for FakeTracker {
         remove: &[String],
         permit: &Permit,
     ) -> Result<(), TrackerError> {
+        let slow = self.forge().slow.take();
+        if let Some(slow) = slow {
+            slow.arrived.notify_one();
+            slow.may_go_on.notified().await;
+        }
         let mut forge = self.write(permit)?;
         forge.labels.retain(|label| !remove.contains(label));
         forge.labels.extend_from_slice(add);
@@ -185,6 +200,24 @@ fn permit() -> Permit {
     Permit::of(BootInstant::now(), 10 * MINUTE)
 }
 
+/// A request for work on the one item.
+fn requested_by(trigger: &str) -> NewTask {
+    NewTask {
+        item: ItemRef {
+            tracker: TrackerKind::GitHub,
+            host: "forge.example".into(),
+            repo_id: "1".into(),
+            repo_path: "octo/demo".into(),
+            kind: ItemKind::Issue,
+            number: 7,
+        },
+        trigger: trigger.into(),
+        title: "Greet".into(),
+        url: "https://forge.example/issues/7".into(),
+        priority: Priority::Medium,
+    }
+}
+
 struct World {
     store: Arc<dyn Store>,
     tracker: Arc<FakeTracker>,
@@ -202,20 +235,7 @@ impl World {
             ..StoreConfig::default()
         };
         let store = agentmine_store::connect(&config).await.unwrap();
-        let new = NewTask {
-            item: ItemRef {
-                tracker: TrackerKind::GitHub,
-                host: "forge.example".into(),
-                repo_id: "1".into(),
-                repo_path: "octo/demo".into(),
-                kind: ItemKind::Issue,
-                number: 7,
-            },
-            trigger: "event-1".into(),
-            title: "Greet".into(),
-            url: "https://forge.example/issues/7".into(),
-            priority: Priority::Medium,
-        };
+        let new = requested_by("event-1");
         let (Enqueued::Created(task) | Enqueued::Known(task)) = store.enqueue(&new).await.unwrap();
         let tracker = Arc::new(FakeTracker::default());
         tracker.forge().labels = vec![Labels::default().request, "bug".into()];
@@ -226,6 +246,15 @@ impl World {
             task,
             _folder: folder,
         }
+    }
+
+    /// A later task of the same item.
+    async fn later_task(&self) -> Task {
+        let again = self.store.enqueue(&requested_by("event-2")).await.unwrap();
+        let Enqueued::Created(later) = again else {
+            panic!("{again:?}");
+        };
+        later
     }
 
     async fn claim(&self) -> Claim {
@@ -721,4 +750,64 @@ async fn a_label_under_an_earlier_name_is_replaced_too() {
     let effects = world.relabelled(labels).await;
     effects.label(TaskLabel::Stopped).await.unwrap();
     assert_eq!(world.labels(), ["bug", "robot stopped"]);
+}
+
+#[tokio::test]
+async fn the_late_report_of_an_older_task_leaves_the_label_of_the_later_one() {
+    let world = World::new().await;
+    world.end(finish(EndState::Failed, "no disk")).await;
+    world.later_task().await;
+    let processing = Labels::default().processing;
+    world.tracker.forge().labels = vec!["bug".into(), processing.clone()];
+    world.report_end().await.unwrap();
+    assert_eq!(world.labels(), ["bug", &processing]);
+    assert!(world.comment().contains("no disk"), "it is reported");
+    let left = world
+        .store
+        .unreported(Duration::ZERO, TaskNumber(0), 10)
+        .await
+        .unwrap();
+    assert_eq!(left, [], "nothing is left to report");
+}
+
+/// What happens while the label of an end is written.
+async fn reported_while(world: &World, meanwhile: impl Future<Output = ()>) {
+    let slow = Slow::default();
+    world.tracker.forge().slow = Some(slow.clone());
+    let meanwhile = async {
+        slow.arrived.notified().await;
+        meanwhile.await;
+        slow.may_go_on.notify_one();
+    };
+    let (reported, ()) = tokio::join!(world.report_end_for(MINUTE), meanwhile);
+    reported.unwrap();
+}
+
+#[tokio::test]
+async fn a_pause_that_is_reported_late_does_not_replace_the_label_of_the_resumed_task() {
+    let world = World::new().await;
+    let pause = LeaseEnd::Pause {
+        reason: "lunch".into(),
+    };
+    world.end(pause).await;
+    reported_while(&world, async {
+        assert!(world.store.resume(world.task.id).await.unwrap());
+        let worker = world.session(world.claim().await);
+        worker.label(TaskLabel::Processing).await.unwrap();
+    })
+    .await;
+    assert_eq!(world.labels(), ["bug", &Labels::default().processing]);
+}
+
+#[tokio::test]
+async fn an_end_that_is_reported_late_does_not_replace_the_label_of_a_later_task() {
+    let world = World::new().await;
+    world.end(finish(EndState::Failed, "no disk")).await;
+    reported_while(&world, async {
+        let later = world.later_task().await;
+        world.tracker.forge().trigger = "event-2".into();
+        world.reconciler_of(later).label_queued().await.unwrap();
+    })
+    .await;
+    assert_eq!(world.labels(), ["bug", &Labels::default().processing]);
 }
