@@ -22,6 +22,8 @@ const WAIT: Duration = Duration::from_secs(5);
 const LAST_WAIT: Duration = Duration::from_millis(300);
 /// Rows that have waited this long are claimed without a message: the broker is down or lost it.
 const OLD: Duration = Duration::from_secs(10);
+/// Rows that are read at once.
+const PAGE: u32 = 200;
 
 /// Runs until `stop`, or in [`ConsumerMode::Once`] until no task is waiting. Returns the number of
 /// sessions.
@@ -80,11 +82,11 @@ async fn next(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
         message = deps.queue.next(wait) => message,
     };
     match message {
-        Ok(Some(delivery)) => on_message(deps, worker, delivery).await,
-        Ok(None) => poll(deps, worker, mode).await,
+        Ok(Some(delivery)) => on_message(deps, worker, delivery, stop).await,
+        Ok(None) => poll(deps, worker, mode, stop).await,
         Err(error) => {
             tracing::debug!(%error, "no message from the queue; polling the rows");
-            match poll(deps, worker, mode).await {
+            match poll(deps, worker, mode, stop).await {
                 Next::Nothing if mode == ConsumerMode::Continuous => Next::Unavailable,
                 other => other,
             }
@@ -93,7 +95,12 @@ async fn next(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
 }
 
 /// Claims the row that a message names, then acknowledges the message whether or not it was claimed.
-async fn on_message(deps: &ConsumerDeps, worker: &WorkerId, delivery: Box<dyn Delivery>) -> Next {
+async fn on_message(
+    deps: &ConsumerDeps,
+    worker: &WorkerId,
+    delivery: Box<dyn Delivery>,
+    stop: &Shutdown,
+) -> Next {
     let task = match delivery.wake_up() {
         Ok(wake_up) => wake_up.task,
         Err(reason) => {
@@ -120,7 +127,7 @@ async fn on_message(deps: &ConsumerDeps, worker: &WorkerId, delivery: Box<dyn De
             return Next::Unavailable;
         }
     }
-    match claim(deps, task, worker).await {
+    match claim(deps, task, worker, stop).await {
         Ok(claim) => {
             // After a failed ack the message is redelivered; the row is then already claimed.
             if let Err(error) = delivery.ack().await {
@@ -139,7 +146,7 @@ async fn on_message(deps: &ConsumerDeps, worker: &WorkerId, delivery: Box<dyn De
 }
 
 /// Claims a waiting row without a message.
-async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode) -> Next {
+async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: &Shutdown) -> Next {
     if Guard::SecondNet.is_off() {
         return Next::Nothing;
     }
@@ -147,27 +154,33 @@ async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode) -> Nex
         ConsumerMode::Once => Duration::ZERO,
         ConsumerMode::Continuous => OLD,
     };
-    let rows = match deps.store.claimable(older_than, 50).await {
-        Ok(rows) => rows,
-        Err(error) => {
-            tracing::warn!(%error, "the rows cannot be read");
-            return Next::Unavailable;
-        }
-    };
-    for task in rows {
-        if !matches!(is_served_here(deps, task).await, Ok(true)) {
-            continue;
-        }
-        match claim(deps, task, worker).await {
-            Ok(Some(claim)) => return Next::Claimed(Box::new(claim)),
-            Ok(None) => {}
+    let mut skip = 0;
+    // Page by page: rows that only other consumers serve may come first for as long as those are away.
+    loop {
+        let rows = match deps.store.claimable(older_than, skip, PAGE).await {
+            Ok(rows) if rows.is_empty() => return Next::Nothing,
+            Ok(rows) => rows,
             Err(error) => {
-                tracing::warn!(task.id = %task, %error, "claim failed");
+                tracing::warn!(%error, "the rows cannot be read");
                 return Next::Unavailable;
             }
+        };
+        let served = rows.iter().filter(|task| deps.tracker_of(task).is_some());
+        for task in served {
+            match claim(deps, task.id, worker, stop).await {
+                Ok(Some(claim)) => return Next::Claimed(Box::new(claim)),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(task.id = %task.id, %error, "claim failed");
+                    return Next::Unavailable;
+                }
+            }
         }
+        if stop.is_draining() {
+            return Next::Nothing;
+        }
+        skip += PAGE;
     }
-    Next::Nothing
 }
 
 /// Whether this consumer is configured for the task's tracker; other tasks are left to other consumers.
@@ -176,22 +189,44 @@ async fn is_served_here(deps: &ConsumerDeps, task: TaskId) -> Result<bool, Store
     Ok(task.is_none_or(|task| deps.tracker_of(&task).is_some()))
 }
 
-/// Claims a row. If the outcome of the commit is unknown the store retries; the nonce lets the second
-/// try find the claim of the first.
+/// Claims a row. Its lease certainly lasts from the moment before the first try on.
 async fn claim(
     deps: &ConsumerDeps,
     task: TaskId,
     worker: &WorkerId,
+    stop: &Shutdown,
 ) -> Result<Option<Claimed>, StoreError> {
     let config = &deps.config.consumer;
     let lease = Duration::from_secs(config.lease_seconds);
     let nonce = Uuid::new_v4();
     let since = BootInstant::now();
-    let claim = deps
-        .store
-        .claim(task, worker, nonce, lease, config.max_attempts)
-        .await?;
-    Ok(claim.map(|claim| Claimed { claim, since }))
+    let claim = answered(stop, || {
+        let store = &deps.store;
+        store.claim(task, worker, nonce, lease, config.max_attempts)
+    });
+    Ok(claim.await?.map(|claim| Claimed { claim, since }))
+}
+
+/// Repeats a claim until the store answers, or the worker is at its deadline. A claim without an answer may have
+/// been made: only the same nonce finds it again, and dropping it would charge an attempt in which nobody works.
+async fn answered<T, F>(stop: &Shutdown, mut claim: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+    loop {
+        match claim().await {
+            Err(error @ StoreError::Unavailable(_)) => {
+                tracing::debug!(%error, "a claim has no answer; it is repeated");
+                tokio::select! {
+                    biased;
+                    () = stop.killed().cancelled_owned() => return Err(error),
+                    () = backoff.wait() => {}
+                }
+            }
+            answer => return answer,
+        }
+    }
 }
 
 /// `host/pid/slot` with a random part, since a restarted container has the same host name and pid.
@@ -203,4 +238,35 @@ fn worker_id(index: usize) -> WorkerId {
         host.trim(),
         std::process::id()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_claim_without_an_answer_is_repeated_until_it_has_one() {
+        let stop = Shutdown::new(Duration::from_secs(60));
+        let asked = Cell::new(0);
+        let unavailable = || StoreError::Unavailable("no answer within the time limit".into());
+        let claim = || {
+            asked.set(asked.get() + 1);
+            std::future::ready(if asked.get() < 4 {
+                Err(unavailable())
+            } else {
+                Ok(7)
+            })
+        };
+        assert!(matches!(answered(&stop, claim).await, Ok(7)));
+        assert_eq!(asked.get(), 4);
+        // A worker that is told to end waits until its deadline.
+        stop.drain();
+        asked.set(0);
+        assert!(matches!(answered(&stop, claim).await, Ok(7)));
+        stop.kill();
+        let never = || std::future::ready(Err::<(), _>(unavailable()));
+        assert!(answered(&stop, never).await.is_err());
+    }
 }

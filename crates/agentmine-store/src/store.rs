@@ -77,8 +77,13 @@ pub trait LeaseStore: Send + Sync + 'static {
 
     /// Rows that lost their worker, and queued rows that are older than `older_than`. The former come
     /// first, then the oldest of the highest priority. Workers poll this while the broker is down. A
-    /// released row whose wake-up is not due yet is left out.
-    async fn claimable(&self, older_than: Duration, limit: u32) -> Result<Vec<TaskId>, StoreError>;
+    /// released row whose wake-up is not due yet is left out. At most `limit` rows, after the first `skip`.
+    async fn claimable(
+        &self,
+        older_than: Duration,
+        skip: u32,
+        limit: u32,
+    ) -> Result<Vec<Task>, StoreError>;
 
     /// Extends the lease and returns the request that a person left in the row. A lease that ran
     /// out and was not taken may still be extended: nobody else has acted on it.

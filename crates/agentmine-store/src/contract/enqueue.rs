@@ -84,7 +84,7 @@ async fn a_waiting_task_answers_a_later_request_and_a_running_one_does_not(world
     assert_eq!(world.relay().await, []);
     assert!(world.answer(id, "e3").await);
     assert_eq!(world.relay().await, [id]);
-    assert_eq!(store.claimable(NONE, 9).await.unwrap(), [id]);
+    assert_eq!(world.claimable(NONE, 9).await, [id]);
 
     let lease = world.claim(id, MINUTE).await.unwrap().lease;
     assert!(!world.answer(id, "e4").await);

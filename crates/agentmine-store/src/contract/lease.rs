@@ -3,6 +3,7 @@
 use super::*;
 
 facts! {
+    rows_of_others_hide_no_claimable_row,
     one_of_many_claimers_gets_the_lease,
     a_claim_repeated_with_its_nonce_finds_itself,
     an_expired_lease_is_taken_and_the_late_writer_fenced,
@@ -167,7 +168,7 @@ async fn a_release_wakes_after_its_delay_and_may_not_count(world: World) {
     assert_eq!(world.task(task.id).await.attempt, 1);
     // Not due, so not sent, not polled, and not rewoken.
     assert_eq!(world.relay().await, []);
-    assert_eq!(world.store.claimable(NONE, 9).await.unwrap(), []);
+    assert_eq!(world.claimable(NONE, 9).await, []);
     assert_eq!(world.sweep(NONE).await.rewoken, 0);
 }
 
@@ -247,12 +248,12 @@ async fn polling_finds_the_highest_and_oldest_first(world: World) {
         panic!("known");
     };
     world.leased(4).await;
-    let found = world.store.claimable(NONE, 9).await.unwrap();
+    let found = world.claimable(NONE, 9).await;
     assert_eq!(found, [high.id, first, second]);
-    assert_eq!(world.store.claimable(NONE, 1).await.unwrap(), [high.id]);
-    assert_eq!(world.store.claimable(MINUTE, 9).await.unwrap(), []);
+    assert_eq!(world.claimable(NONE, 1).await, [high.id]);
+    assert_eq!(world.claimable(MINUTE, 9).await, []);
     world.claim(high.id, NONE).await.unwrap();
-    let found = world.store.claimable(NONE, 1).await.unwrap();
+    let found = world.claimable(NONE, 1).await;
     assert_eq!(found, [high.id], "a lease that ran out");
 }
 
@@ -281,11 +282,11 @@ async fn a_task_that_lost_its_worker_goes_before_all_others(world: World) {
     store.end_lease(&lease, &end).await.unwrap();
 
     let in_order = [ids[0], ids[1], critical.id, ids[2]];
-    assert_eq!(store.claimable(NONE, 9).await.unwrap(), in_order);
+    assert_eq!(world.claimable(NONE, 9).await, in_order);
     // These need no age: nobody else has seen a wake-up of theirs.
-    assert_eq!(store.claimable(MINUTE, 9).await.unwrap(), ids[..2]);
+    assert_eq!(world.claimable(MINUTE, 9).await, ids[..2]);
     assert_eq!(world.sweep(MINUTE).await.requeued, [ids[0]]);
-    assert_eq!(store.claimable(NONE, 9).await.unwrap(), in_order);
+    assert_eq!(world.claimable(NONE, 9).await, in_order);
     let mut takeovers = world.relay_takeovers().await;
     takeovers.sort();
     assert_eq!(takeovers, ids[..2]);
@@ -295,4 +296,18 @@ async fn a_task_that_lost_its_worker_goes_before_all_others(world: World) {
     let end = release(Attempt::Charged, NONE);
     store.end_lease(&lease, &end).await.unwrap();
     assert_eq!(world.relay_takeovers().await, []);
+}
+
+/// A worker without the tracker of the first rows looks at the next ones.
+async fn rows_of_others_hide_no_claimable_row(world: World) {
+    let mut expected = Vec::new();
+    for number in 1..=5 {
+        expected.push(world.new_task(number).await.id);
+    }
+    let mut found = Vec::new();
+    for skip in [0, 2, 4, 6] {
+        let page = world.store.claimable(NONE, skip, 2).await.unwrap();
+        found.extend(page.iter().map(|task| task.id));
+    }
+    assert_eq!(found, expected);
 }

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use sqlx::SqliteConnection;
-
 use super::*;
 use crate::migrations::{self, migrator};
 

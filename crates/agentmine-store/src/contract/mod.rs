@@ -12,10 +12,13 @@ use agentmine_domain::*;
 use agentmine_runtime::config::{Secret, StoreConfig};
 use async_trait::async_trait;
 use serde_json::json;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use sqlx::{
+    AssertSqlSafe, Connection as _, PgConnection, Pool, Postgres, Sqlite, SqliteConnection,
+};
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use crate::sql::trace;
 use crate::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -119,6 +122,39 @@ impl Database {
         sqlx::raw_sql(sql).execute(&mut admin).await.unwrap();
     }
 
+    /// Executes statements on the rows.
+    async fn execute(&self, sql: &str) {
+        match self {
+            Self::Sqlite(_) => {
+                let mut connection = SqliteConnection::connect(&self.url()).await.unwrap();
+                let sql = AssertSqlSafe(sql.to_owned());
+                sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+            }
+            Self::Postgres { .. } => {
+                let mut connection = PgConnection::connect(&self.url()).await.unwrap();
+                let sql = AssertSqlSafe(sql.to_owned());
+                sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+            }
+        }
+    }
+
+    /// How the database executes a statement that was recorded.
+    async fn plan(&self, recorded: &serde_json::Value) -> Vec<String> {
+        match self {
+            Self::Sqlite(_) => {
+                let pool = Pool::<Sqlite>::connect(&self.url()).await.unwrap();
+                trace::plan(&pool, "EXPLAIN QUERY PLAN", recorded).await
+            }
+            Self::Postgres { .. } => {
+                let pool = Pool::<Postgres>::connect(&self.url()).await.unwrap();
+                trace::plan(&pool, "EXPLAIN", recorded).await
+            }
+        }
+        .unwrap()
+    }
+
     async fn remove(&self) {
         if let Self::Postgres { .. } = self {
             self.on_server(r#"DROP DATABASE "NAME" WITH (FORCE)"#).await;
@@ -163,6 +199,11 @@ impl World {
         let scan = self.store.scan_time().await.unwrap();
         let answered = self.store.answer_request(task, trigger, scan).await;
         answered.unwrap()
+    }
+
+    async fn claimable(&self, older_than: Duration, limit: u32) -> Vec<TaskId> {
+        let found = self.store.claimable(older_than, 0, limit).await.unwrap();
+        found.iter().map(|task| task.id).collect()
     }
 
     /// The tasks whose end is not reported.

@@ -8,6 +8,8 @@ facts! {
     sweeps_at_once_requeue_once,
     a_sweep_returns_the_time_until_the_next_lease_runs_out,
     a_clock_that_is_set_back_does_not_stretch_a_dead_lease,
+    a_lease_that_is_longer_than_those_of_the_sweeper_keeps_its_length,
+    a_sweep_reads_no_task_that_is_over,
     the_fate_of_a_sandbox_follows_its_lease,
     only_a_queued_row_fails_by_dead_letter,
 }
@@ -74,26 +76,34 @@ async fn a_sweep_returns_the_time_until_the_next_lease_runs_out(world: World) {
     assert!(left > MINUTE / 2 && left <= MINUTE, "{left:?}");
 }
 
-/// A clock that is set back by an hour leaves a lease that runs out in an hour.
+/// A clock that is set back by an hour leaves rows whose times are in an hour.
 async fn a_clock_that_is_set_back_does_not_stretch_a_dead_lease(world: World) {
     let dead = world.new_task(1).await.id;
-    world.claim(dead, 60 * MINUTE).await.unwrap();
+    world.claim(dead, Duration::from_millis(100)).await.unwrap();
     let held = world.leased(2).await;
-    let policy = SweepPolicy {
-        max_attempts: 3,
-        wakeup_after: MINUTE,
-        lease: Duration::from_millis(100),
+    let set_back = match *world.database {
+        Database::Sqlite(_) => HOUR_LATER.replace("HOUR", "3600000"),
+        Database::Postgres { .. } => HOUR_LATER.replace("HOUR", "interval '1 hour'"),
     };
+    world.database.execute(&set_back).await;
     let begun = std::time::Instant::now();
-    loop {
-        world.store.heartbeat(&held, MINUTE).await.unwrap();
-        let report = world.store.sweep(&policy).await.unwrap();
-        if report.requeued.contains(&dead) {
-            break;
-        }
-        assert!(begun.elapsed() < MINUTE / 6, "{:?}", report.next_expiry);
+    while !world.sweep(MINUTE).await.requeued.contains(&dead) {
+        assert!(begun.elapsed() < MINUTE / 6, "a dead lease lasts on");
     }
     assert_eq!(world.task(held.task).await.state.as_str(), "leased");
+    let left = world.sweep(MINUTE).await.next_expiry.unwrap();
+    assert!(left > MINUTE / 2 && left <= MINUTE, "{left:?}");
+}
+
+const HOUR_LATER: &str = "UPDATE tasks SET lease_until = lease_until + HOUR,
+    lease_since = lease_since + HOUR WHERE state = 'leased'";
+
+/// As while a changed `consumer.lease_seconds` is rolled out.
+async fn a_lease_that_is_longer_than_those_of_the_sweeper_keeps_its_length(world: World) {
+    let longer = world.new_task(1).await.id;
+    world.claim(longer, 60 * MINUTE).await.unwrap();
+    let left = world.sweep(MINUTE).await.next_expiry.unwrap();
+    assert!(left > 59 * MINUTE, "it was cut to {left:?}");
 }
 
 async fn the_fate_of_a_sandbox_follows_its_lease(world: World) {
@@ -132,4 +142,64 @@ async fn only_a_queued_row_fails_by_dead_letter(world: World) {
     let end = release(Attempt::Charged, NONE);
     store.end_lease(&lease, &end).await.unwrap();
     assert!(!store.fail_queued(lease.task, "x").await.unwrap());
+}
+
+/// What the sweep waits for must not grow with all the tasks that there ever were.
+async fn a_sweep_reads_no_task_that_is_over(world: World) {
+    let is_sqlite = matches!(*world.database, Database::Sqlite(_));
+    let uuid = if is_sqlite { "n" } else { "md5('' || n)::uuid" };
+    let long_ago = match is_sqlite {
+        true => "0",
+        false => "now() - interval '9 days'",
+    };
+    let text = "CAST(n AS text)";
+    let analyze = if is_sqlite { "" } else { "ANALYZE;" };
+    let rows = format!(
+        "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 5000)
+         INSERT INTO tasks (id, number, tracker, host, repo_id, repo_path, item_kind, item_number, item_key,
+             trigger_event, dedup_key, title, url, priority, state, created_at, updated_at)
+         SELECT {uuid}, n, 'github', 'h', '1', 'a/b', 'issue', n, {text}, 'e', {text}, 't', 'u', 1,
+             'done', {long_ago}, {long_ago} FROM numbers;
+         INSERT INTO effects (task, kind, key, epoch, result, begun_at, done_at)
+         SELECT id, 'label', 'done', epoch, '{{}}', {long_ago}, {long_ago} FROM tasks;
+         {analyze}"
+    );
+    world.database.execute(&rows).await;
+    trace::start();
+    world.sweep(MINUTE).await;
+    let none = TaskNumber(0);
+    world.store.unconfirmed(MINUTE, none, 9).await.unwrap();
+    let statements = trace::take();
+    assert!(statements.len() >= 6, "{statements:?}");
+    for statement in statements {
+        for line in world.database.plan(&statement).await {
+            assert!(!is_over_all_tasks(&line), "{line}: {statement}");
+        }
+    }
+}
+
+/// Whether a line of a plan reads a whole table, or all of an index of a whole table.
+fn is_over_all_tasks(line: &str) -> bool {
+    const FEW: [&str; 5] = [
+        "effects_unfinished",
+        "tasks_leased",
+        "tasks_queued",
+        "tasks_waiting",
+        "tasks_at_rest",
+    ];
+    const WHOLE: [&str; 8] = [
+        "SCAN tasks",
+        "SCAN t",
+        "SCAN effects",
+        "SCAN e",
+        "Seq Scan on tasks",
+        "Seq Scan on effects",
+        "tasks_number_key",
+        "(number>?)",
+    ];
+    let is_of = |name: &&str| {
+        let rest = line.split_once(*name).map(|(_, rest)| rest);
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+    };
+    WHOLE.iter().any(|name| is_of(&name)) && !FEW.iter().any(|name| line.contains(name))
 }

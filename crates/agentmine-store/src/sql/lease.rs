@@ -11,7 +11,7 @@ use super::db::{Db, Dialect};
 use super::enqueue::wake;
 use super::failure::Failure;
 use super::lease_end::Ending;
-use super::row::{IdRow, RequestRow, TaskRow, lease_request};
+use super::row::{RequestRow, TaskRow, lease_request};
 use super::store::SqlStore;
 use super::sweep::{expire_sessions, settle};
 use crate::{Claim, LeaseEnd, LeaseRequest, LeaseStore, StoreError};
@@ -35,7 +35,8 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
                 .row(
                     "UPDATE tasks SET state = 'leased', phase = 'preparing', epoch = epoch + 1,
                          attempt = attempt + 1, owner = $2, nonce = $3, reason = NULL,
-                         takeover = false, updated_at = {now}, lease_until = {clock} + $4{ms}
+                         takeover = false, updated_at = {now}, lease_since = {clock},
+                         lease_until = {clock} + $4{ms}
                      WHERE id = $1 AND request IS NULL AND attempt < $5 + {one more}
                        AND (state = 'queued'
                             OR (state = 'leased' AND $6 > 0 AND lease_until <= {clock} AND nonce <> $3))
@@ -61,17 +62,23 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
         .await
     }
 
-    async fn claimable(&self, older_than: Duration, limit: u32) -> Result<Vec<TaskId>, StoreError> {
+    async fn claimable(
+        &self,
+        older_than: Duration,
+        skip: u32,
+        limit: u32,
+    ) -> Result<Vec<Task>, StoreError> {
         // A wake-up that is in the outbox and not due yet belongs to a release that waits.
-        self.select::<IdRow, _>(
+        self.select::<TaskRow, _>(
             "claimable",
             "SELECT {columns} FROM tasks t
              WHERE ((state = 'queued' AND (takeover OR updated_at <= {now} - $1{ms}))
                     OR (state = 'leased' AND lease_until <= {now}))
                AND NOT EXISTS (SELECT 1 FROM outbox o
                                WHERE o.task = t.id AND o.sent_at IS NULL AND o.due_at > {now})
-             ORDER BY (takeover OR state = 'leased') DESC, priority DESC, created_at, number LIMIT $2",
-            args![older_than, limit],
+             ORDER BY (takeover OR state = 'leased') DESC, priority DESC, created_at, number
+             LIMIT $2 OFFSET $3",
+            args![older_than, limit, skip],
         )
         .await
     }
@@ -82,7 +89,8 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
             let mut db = self.connection().await?;
             let request: Option<Option<String>> = db
                 .scalar(
-                    "UPDATE tasks SET lease_until = {clock} + $4{ms} WHERE {held} RETURNING request",
+                    "UPDATE tasks SET lease_since = {clock}, lease_until = {clock} + $4{ms}
+                     WHERE {held} RETURNING request",
                     args![lease.task, lease.epoch, lease.nonce, extend],
                 )
                 .await?;
@@ -229,7 +237,7 @@ async fn write_ending<D: Dialect>(
     ending: &Ending<'_>,
 ) -> Result<(), Failure> {
     tx.execute(
-        "UPDATE tasks SET state = $2, phase = NULL, lease_until = NULL, nonce = NULL,
+        "UPDATE tasks SET state = $2, phase = NULL, lease_until = NULL, lease_since = NULL, nonce = NULL,
              request = NULL, request_reason = NULL, reason = $3,
              pull_request_url = COALESCE($4, pull_request_url),
              attempt = CASE WHEN attempt > $5 THEN attempt - $5 ELSE 0 END, takeover = ($6 > 0),

@@ -31,14 +31,14 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
             if let Some(millis) = clock {
                 self.absence.clock(millis);
             }
-            shorten_leases(&mut tx, policy.lease).await?;
-            // A locked row is being claimed or extended at this moment.
+            shorten_leases(&mut tx).await?;
+            // A locked row is being claimed or extended at this moment. The plus: as in `unconfirmed`.
             let expired: Vec<IdRow> = match self.absence.is_within(policy.lease) {
                 true => Vec::new(),
                 false => {
                     tx.rows(
                         "SELECT {columns} FROM tasks WHERE state = 'leased' AND lease_until <= {now}
-                         ORDER BY number{lock free}",
+                         ORDER BY +number{lock free}",
                         &[],
                     )
                     .await?
@@ -106,20 +106,20 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
     }
 }
 
-/// Shortens leases that last longer than one can: the database's clock was set back since they were extended.
-/// A holder that lives extends its lease in time. Twice the length, since other workers may have another one.
-async fn shorten_leases<D: Dialect>(tx: &mut Db<D>, lease: Duration) -> Result<(), Failure> {
+/// Lets leases begin now that begin later: the database's clock was set back since they were extended. Each
+/// keeps its own length, which is not the same for all workers; a holder that lives extends it in time.
+async fn shorten_leases<D: Dialect>(tx: &mut Db<D>) -> Result<(), Failure> {
     let shortened = tx
         .execute(
-            "UPDATE tasks SET lease_until = {now} + $1{ms}
-             WHERE state = 'leased' AND lease_until > {now} + $2{ms}",
-            args![lease, 2 * lease],
+            "UPDATE tasks SET lease_until = {clock} + (lease_until - lease_since), lease_since = {clock}
+             WHERE state = 'leased' AND lease_since > {clock}",
+            &[],
         )
         .await?;
     if shortened > 0 {
         tracing::warn!(
             shortened,
-            "leases last longer than they can; was the database's clock set back?"
+            "leases begin in the future; was the database's clock set back?"
         );
     }
     Ok(())
@@ -187,7 +187,7 @@ pub(super) async fn settle<D: Dialect>(
                                        SELECT s.reason FROM sessions s WHERE s.task = tasks.id
                                        ORDER BY s.id DESC LIMIT 1), '') END,
                  takeover = (request IS NULL AND attempt < $2 + {one more}),
-                 phase = NULL, lease_until = NULL, nonce = NULL, request = NULL,
+                 phase = NULL, lease_until = NULL, lease_since = NULL, nonce = NULL, request = NULL,
                  request_reason = NULL, updated_at = {now}
              WHERE id = $1 RETURNING state",
             args![task, max_attempts],

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, FromRow, Pool, Row, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, ColumnIndex, Decode, FromRow, Pool, Row, SqlSafeStr as _, Type};
 
 use super::arg::Arg;
 use super::db::{AnyRow, Dialect};
@@ -70,6 +70,39 @@ pub(crate) async fn replay<D: Dialect>(pool: &Pool<D>, recorded: &Value) -> Resu
         }
         _ => D::execute(&mut connection, sql, &args).await,
     }
+}
+
+/// A line of a plan: the last column.
+struct PlanLine(String);
+
+impl<'r, R: Row> FromRow<'r, R> for PlanLine
+where
+    usize: ColumnIndex<R>,
+    String: Type<R::Database> + Decode<'r, R::Database>,
+{
+    fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
+        row.try_get(row.len() - 1).map(Self)
+    }
+}
+
+impl AnyRow for PlanLine {
+    const COLUMNS: &'static str = "";
+}
+
+/// How the database would execute a recorded statement.
+pub(crate) async fn plan<D: Dialect>(
+    pool: &Pool<D>,
+    explain: &str,
+    recorded: &Value,
+) -> Result<Vec<String>, Failure> {
+    let sql = format!("{explain} {}", recorded["sql"].as_str().unwrap_or_default());
+    let recorded_args = recorded["args"].as_array().map_or(&[][..], Vec::as_slice);
+    let bytes: Vec<Vec<u8>> = recorded_args.iter().map(bytes).collect();
+    let args: Vec<Arg<'_>> = recorded_args.iter().zip(&bytes).map(arg).collect();
+    let mut connection = pool.acquire().await?;
+    let sql = AssertSqlSafe(sql).into_sql_str();
+    let lines: Vec<PlanLine> = D::fetch(&mut connection, sql, &args).await?;
+    Ok(lines.into_iter().map(|line| line.0).collect())
 }
 
 fn arg<'a>((recorded, bytes): (&'a Value, &'a Vec<u8>)) -> Arg<'a> {
