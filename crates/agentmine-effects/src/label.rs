@@ -11,6 +11,13 @@ use serde_json::{Value, json};
 
 use crate::{EffectError, Effects, FRESH};
 
+/// Whether a task is still at rest whose label was set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AtRest {
+    Still,
+    WentOn,
+}
+
 impl Effects {
     /// Replaces the fleet's labels on the item with this one. A task may be paused and resumed, so the
     /// effect's key includes the epoch.
@@ -25,7 +32,11 @@ impl Effects {
             EffectState::Unsure if self.shows(label).await? => {}
             EffectState::Unsure | EffectState::Fresh => match &self.lease {
                 Some(_) => self.set(label).await?,
-                None => self.set_at_rest(label).await?,
+                None => match self.set_at_rest(label).await? {
+                    AtRest::Still => {}
+                    // A later pause in the same epoch is shown again.
+                    AtRest::WentOn => return Ok(()),
+                },
             },
         }
         self.done(&key, &named(name(label, &self.labels))).await
@@ -80,15 +91,19 @@ impl Effects {
     /// write the task may be resumed, or a later one may begin: their label takes precedence.
     ///
     /// Accepted: a worker that sets the label of its end during the write has it replaced until the second look.
-    pub(crate) async fn set_at_rest(&self, label: TaskLabel) -> Result<(), EffectError> {
+    pub(crate) async fn set_at_rest(&self, label: TaskLabel) -> Result<AtRest, EffectError> {
         let latest = self.latest().await?;
         if latest.is_some_and(|latest| latest.id != self.task.id) {
-            return Ok(());
+            return Ok(AtRest::Still);
         }
         let set = self.set(label).await;
         // Also after an error: the tracker may have applied the write.
         self.give_way(label).await?;
-        set
+        set?;
+        Ok(match self.state_now().await? {
+            Some(TaskState::Queued | TaskState::Leased(_)) => AtRest::WentOn,
+            Some(TaskState::Paused | TaskState::Ended(_)) | None => AtRest::Still,
+        })
     }
 
     /// Replaces this label by that of the item's latest task, if it is another one.

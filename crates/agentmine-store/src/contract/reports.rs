@@ -11,6 +11,7 @@ facts! {
     a_task_that_was_resumed_is_not_reported,
     a_reported_end_is_looked_at_once_more_after_a_lease,
     the_newest_task_of_an_item_is_found,
+    a_second_pause_in_one_epoch_is_reported_too,
 }
 
 async fn a_task_is_unreported_until_the_label_of_its_end_is_recorded(world: World) {
@@ -181,4 +182,34 @@ async fn the_newest_task_of_an_item_is_found(world: World) {
     };
     let latest = store.latest_task(&item).await.unwrap();
     assert_eq!(latest.map(|task| task.id), Some(second.id));
+}
+
+async fn a_second_pause_in_one_epoch_is_reported_too(world: World) {
+    let store = &world.store;
+    let lease = world.leased(1).await;
+    let pause = LeaseEnd::Pause {
+        reason: "lunch".into(),
+    };
+    store.end_lease(&lease, &pause).await.unwrap();
+    let task = lease.task;
+    let paused = EffectKey::label(TaskLabel::Paused, lease.epoch);
+    let looked_again = EffectKey::label_check(TaskLabel::Paused, lease.epoch);
+    for trigger in ["e2", "e3"] {
+        assert_eq!(world.unreported().await, [task]);
+        let name = json!({ "name": trigger });
+        store.effect_done(task, &paused, &name).await.unwrap();
+        assert_eq!(world.unreported().await, []);
+        store
+            .effect_done(task, &looked_again, &json!(null))
+            .await
+            .unwrap();
+        assert!(world.answer(task, trigger).await);
+        assert!(store.request_pause(task, "lunch").await.unwrap());
+        let begun = store.effect_begin(task, None, &looked_again).await;
+        assert_eq!(begun.unwrap(), EffectState::Fresh);
+        assert_eq!(store.label_names(task).await.unwrap(), [trigger]);
+    }
+    assert!(store.resume(task).await.unwrap());
+    assert!(store.request_pause(task, "dinner").await.unwrap());
+    assert_eq!(world.unreported().await, [task]);
 }

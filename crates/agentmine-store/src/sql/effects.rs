@@ -135,6 +135,29 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
     }
 }
 
+/// The task leaves its pause, and may be paused again in the same epoch: that pause is shown by a label of its own.
+/// The name of the label stays known.
+pub(super) async fn end_pause<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<(), Failure> {
+    tx.execute(
+        "INSERT INTO effects (task, kind, key, epoch, result, begun_at, done_at)
+         SELECT task, kind, 'was_paused', epoch, result, begun_at, done_at FROM effects
+         WHERE task = $1 AND kind = 'label' AND key = 'paused' AND done_at IS NOT NULL
+           AND epoch = (SELECT epoch FROM tasks WHERE id = $1)
+         ON CONFLICT (task, kind, key, epoch) DO UPDATE
+         SET result = excluded.result, done_at = excluded.done_at",
+        args![task],
+    )
+    .await?;
+    tx.execute(
+        "DELETE FROM effects
+         WHERE task = $1 AND kind IN ('label', 'label_check') AND key = 'paused'
+           AND epoch = (SELECT epoch FROM tasks WHERE id = $1)",
+        args![task],
+    )
+    .await?;
+    Ok(())
+}
+
 /// Why no effect may begin under this lease.
 async fn refusal<D: Dialect>(db: &mut Db<D>, lease: &Lease) -> Result<Failure, Failure> {
     let held: Option<i32> = db

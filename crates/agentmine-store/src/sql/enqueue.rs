@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use super::arg::args;
 use super::db::{Db, Dialect, Relayed};
+use super::effects::end_pause;
 use super::failure::Failure;
 use super::row::{TaskRow, priority_number};
 use super::store::SqlStore;
@@ -68,6 +69,7 @@ impl<D: Dialect> EnqueueStore for SqlStore<D> {
                 )
                 .await?;
             if rows > 0 {
+                end_pause(&mut tx, task).await?;
                 wake_now(&mut tx, task).await?;
             }
             tx.commit().await?;

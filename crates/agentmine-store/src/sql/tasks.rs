@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use super::arg::args;
 use super::db::Dialect;
+use super::effects::end_pause;
 use super::enqueue::{wake, wake_now};
 use super::row::{CountRow, SessionRow, TaskRow};
 use super::store::SqlStore;
@@ -81,6 +82,7 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
                 )
                 .await?;
             if rows > 0 {
+                end_pause(&mut tx, task).await?;
                 wake(&mut tx, task, Duration::ZERO).await?;
             }
             tx.commit().await?;
