@@ -19,6 +19,9 @@ use tokio_util::sync::CancellationToken;
 use super::freeze::Freezer;
 use crate::error::{Interrupt, SessionError};
 
+/// How long a worker that has to end at once still tries to close a lease.
+const LAST_WRITE: Duration = Duration::from_secs(5);
+
 /// The state of the lease as of the last heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
@@ -202,6 +205,47 @@ impl Heartbeat {
     }
 }
 
+impl Heartbeat {
+    /// Makes the last write of a session, which requests of people and a drain do not interrupt: retries while
+    /// the store is unavailable and the lease is not known to be lost. Once the worker is to be gone at once, it
+    /// has [`LAST_WRITE`].
+    pub(crate) async fn in_any_case<T, E, F>(
+        &self,
+        mut call: impl FnMut() -> F,
+    ) -> Result<T, SessionError>
+    where
+        E: Into<SessionError>,
+        F: Future<Output = Result<T, E>>,
+    {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        let mut status = self.status.clone();
+        let too_late = async {
+            self.killed.cancelled().await;
+            tokio::time::sleep(LAST_WRITE).await;
+        };
+        tokio::pin!(too_late);
+        loop {
+            let error = match call().await {
+                Ok(done) => return Ok(done),
+                Err(error) => error.into(),
+            };
+            if !error.passes_with_a_heartbeat() {
+                return Err(error);
+            }
+            tracing::debug!(%error, "the store is unavailable; the session's end waits");
+            tokio::select! {
+                biased;
+                // An error too: the heartbeat ends only with the lease.
+                _ = status.wait_for(|s| *s == Status::Lost) => {
+                    return Err(Interrupt::LeaseLost.into());
+                }
+                () = &mut too_late => return Err(error),
+                () = backoff.wait() => {}
+            }
+        }
+    }
+}
+
 impl Drop for Heartbeat {
     fn drop(&mut self) {
         self.task.abort();
@@ -269,5 +313,73 @@ async fn freeze_in_silence(certainty: Certainty, lease: Lease, freezer: Arc<Free
         certainty.restored().await;
         tracing::info!(task.id = %lease.task, epoch = %lease.epoch, "the store answers again; the session continues");
         freezer.thaw().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A heartbeat that last returned this status.
+    fn heartbeat(now: Status, killed: CancellationToken) -> (Heartbeat, watch::Sender<Status>) {
+        let (sender, status) = watch::channel(now);
+        let keeper = PermitKeeper::new(BootInstant::now(), Duration::from_secs(60));
+        let (_, beats) = watch::channel(());
+        let certainty = Certainty {
+            permit: keeper.permit(),
+            beats,
+        };
+        let heartbeat = Heartbeat {
+            status,
+            withdrawn: watch::Sender::new(None),
+            killed,
+            certainty,
+            task: tokio::spawn(async {}),
+        };
+        (heartbeat, sender)
+    }
+
+    fn away() -> StoreError {
+        StoreError::Unavailable("the server is starting up".into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_short_failure_of_the_store_does_not_keep_an_interrupted_session_from_closing_its_lease()
+     {
+        for (status, killed) in [
+            (Status::StopRequested, false),
+            (Status::PauseRequested, false),
+            (Status::Held, true),
+        ] {
+            let token = CancellationToken::new();
+            if killed {
+                token.cancel();
+            }
+            let (heartbeat, _sender) = heartbeat(status, token);
+            let mut failures = 2;
+            let closed = heartbeat.in_any_case(|| {
+                failures -= 1;
+                let answer = match failures {
+                    0.. => Err(away()),
+                    _ => Ok(()),
+                };
+                async { answer }
+            });
+            assert!(closed.await.is_ok(), "{status:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_not_closed_for_ever_once_it_is_lost_or_the_worker_has_to_go() {
+        let unanswered = async || Err::<(), _>(away());
+        let (lost, _sender) = heartbeat(Status::Lost, CancellationToken::new());
+        let error = lost.in_any_case(unanswered).await.unwrap_err();
+        assert!(error.is_lease_lost(), "{error}");
+        let killed = CancellationToken::new();
+        killed.cancel();
+        let (held, _sender) = heartbeat(Status::Held, killed);
+        let begun = tokio::time::Instant::now();
+        held.in_any_case(unanswered).await.unwrap_err();
+        assert_eq!(begun.elapsed().as_secs(), LAST_WRITE.as_secs());
     }
 }

@@ -44,19 +44,13 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
             tracing::warn!("the lease is lost; nothing more is written");
             return;
         }
-        Ending::Error(Verdict::GiveBack) => LeaseEnd::HandOver {
-            reason: "the worker was shut down".into(),
+        Ending::Error(Verdict::GiveBack) => hand_over(),
+        Ending::Error(Verdict::Stop(reason)) => stop(ctx, &reason).await,
+        Ending::Error(Verdict::Pause(reason)) => pause(ctx, reason).await,
+        Ending::Error(Verdict::Wait { reason, until }) => match wait(ctx, reason, until).await {
+            Some(end) => end,
+            None => return,
         },
-        Ending::Error(Verdict::Stop(reason)) => {
-            let session = ctx.session_name();
-            log_unreported(ctx.effects.report_stopped(&reason, &session).await);
-            finish(EndState::Stopped, &reason)
-        }
-        Ending::Error(Verdict::Pause(reason)) => {
-            log_unreported(ctx.effects.label(TaskLabel::Paused).await);
-            LeaseEnd::Pause { reason }
-        }
-        Ending::Error(Verdict::Wait { reason, until }) => wait(ctx, reason, until).await,
         Ending::Error(Verdict::Retry(reason)) if attempts_are_left(ctx) => retry(ctx, reason).await,
         Ending::Error(Verdict::Retry(reason) | Verdict::Fail(reason)) => {
             match give_up(ctx, reason).await {
@@ -67,6 +61,23 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
     };
     end_lease(ctx, &end).await;
     show(ctx, &end).await;
+}
+
+fn hand_over() -> LeaseEnd {
+    LeaseEnd::HandOver {
+        reason: "the worker was shut down".into(),
+    }
+}
+
+async fn stop(ctx: &SessionContext, reason: &str) -> LeaseEnd {
+    let session = ctx.session_name();
+    log_unreported(ctx.effects.report_stopped(reason, &session).await);
+    finish(EndState::Stopped, reason)
+}
+
+async fn pause(ctx: &SessionContext, reason: String) -> LeaseEnd {
+    log_unreported(ctx.effects.label(TaskLabel::Paused).await);
+    LeaseEnd::Pause { reason }
 }
 
 fn attempts_are_left(ctx: &SessionContext) -> bool {
@@ -82,26 +93,31 @@ fn done(report: Report) -> LeaseEnd {
 }
 
 /// The end of a task that is not tried again: done if an earlier attempt opened a pull request, else failed.
-/// `None` if the lease is lost.
+/// While nobody knows whether there is a pull request, the task does not fail. `None` if the lease is lost.
 async fn give_up(ctx: &SessionContext, failure: String) -> Option<LeaseEnd> {
-    match report_earlier(ctx, Some(&failure)).await {
+    let error = match report_earlier(ctx, Some(&failure)).await {
         Ok(Some(report)) => {
             tracing::warn!(
                 failure,
                 "the attempt failed after an earlier one opened the pull request"
             );
-            Some(done(report))
+            return Some(done(report));
         }
-        Ok(None) => Some(fail(ctx, &failure).await),
-        Err(error) => match verdict(&error) {
-            Verdict::Abandon => None,
-            Verdict::Wait { reason, until } => Some(wait(ctx, reason, until).await),
-            Verdict::GiveBack
-            | Verdict::Retry(_)
-            | Verdict::Fail(_)
-            | Verdict::Stop(_)
-            | Verdict::Pause(_) => Some(fail(ctx, &failure).await),
-        },
+        Ok(None) => return Some(fail(ctx, &failure).await),
+        Err(error) => error,
+    };
+    match verdict(&error) {
+        Verdict::Abandon => None,
+        Verdict::GiveBack => Some(hand_over()),
+        Verdict::Stop(reason) => Some(stop(ctx, &reason).await),
+        Verdict::Pause(reason) => Some(pause(ctx, reason).await),
+        Verdict::Wait { reason, until } => {
+            let outage = Outage::of(ctx).await;
+            Some(continue_later(ctx, &outage, reason, until).await)
+        }
+        // The claim beyond the last attempt reports the pull request, if there is one.
+        Verdict::Retry(_) if !ctx.only_reports() => Some(retry(ctx, failure).await),
+        Verdict::Retry(_) | Verdict::Fail(_) => Some(fail(ctx, &failure).await),
     }
 }
 
@@ -114,8 +130,12 @@ async fn fail(ctx: &SessionContext, reason: &str) -> LeaseEnd {
 }
 
 /// Waits for an external service without counting the attempt, unless outages have delayed the task for
-/// `consumer.outage_seconds`.
-async fn wait(ctx: &SessionContext, reason: String, until: Option<DateTime<Utc>>) -> LeaseEnd {
+/// `consumer.outage_seconds`. `None` if the lease is lost.
+async fn wait(
+    ctx: &SessionContext,
+    reason: String,
+    until: Option<DateTime<Utc>>,
+) -> Option<LeaseEnd> {
     let outage = Outage::of(ctx).await;
     let limit = Duration::from_secs(ctx.deps.config.consumer.outage_seconds);
     if outage.age() >= limit {
@@ -124,11 +144,17 @@ async fn wait(ctx: &SessionContext, reason: String, until: Option<DateTime<Utc>>
             outage.since.format("%Y-%m-%d %H:%M UTC"),
             limit.as_secs()
         );
-        return match report_earlier(ctx, Some(&reason)).await {
-            Ok(Some(report)) => done(report),
-            Ok(None) | Err(_) => fail(ctx, &reason).await,
-        };
+        return give_up(ctx, reason).await;
     }
+    Some(continue_later(ctx, &outage, reason, until).await)
+}
+
+async fn continue_later(
+    ctx: &SessionContext,
+    outage: &Outage,
+    reason: String,
+    until: Option<DateTime<Utc>>,
+) -> LeaseEnd {
     let ladder = &ctx.deps.config.queue.retry_seconds;
     let delay = outage.delay(ladder).max(time_left(until));
     tracing::warn!(
@@ -191,7 +217,7 @@ fn log_unreported(report: Result<(), EffectError>) {
 async fn end_lease(ctx: &SessionContext, end: &LeaseEnd) {
     let closed = ctx
         .heartbeat
-        .patiently(|| ctx.deps.store.end_lease(&ctx.lease, end))
+        .in_any_case(|| ctx.deps.store.end_lease(&ctx.lease, end))
         .await;
     if let Err(error) = closed {
         tracing::error!(%error, "the lease could not be closed and will expire");

@@ -78,24 +78,34 @@ impl Effects {
     }
 
     /// The pull request from `head` that an earlier attempt opened; `None` if no attempt began to, or the
-    /// tracker has none.
+    /// tracker has none. If the tracker does not answer, it is the one that was recorded.
     ///
     /// # Errors
-    /// Returns errors of the store and the tracker.
+    /// Returns errors of the store, and of the tracker if nothing was recorded.
     pub async fn earlier_pull_request(
         &self,
         head: &str,
     ) -> Result<Option<EarlierPullRequest>, EffectError> {
         let key = EffectKey::pull_request(head);
-        let missing = match self.store.effect(self.task.id, &key).await? {
+        let record = match self.store.effect(self.task.id, &key).await? {
             None => return Ok(None),
             Some(EffectState::Fresh | EffectState::Unsure) => None,
-            Some(EffectState::Done(result)) => opened(&key, result)?.missing,
+            Some(EffectState::Done(result)) => Some(opened(&key, result)?),
         };
-        let found = self
-            .tracker
-            .find_pull_request(&self.task.item, head)
-            .await?;
+        let found = self.tracker.find_pull_request(&self.task.item, head).await;
+        let found = match (found, &record) {
+            (Ok(found), _) => found,
+            (Err(error), Some(record)) => {
+                tracing::warn!(task.id = %self.task.id, %error, "the pull request cannot be looked up; its record is used");
+                Some(PullRequest {
+                    number: record.number,
+                    url: record.url.clone(),
+                    open: true,
+                })
+            }
+            (Err(error), None) => return Err(error.into()),
+        };
+        let missing = record.and_then(|record| record.missing);
         Ok(found.map(|pull| EarlierPullRequest { pull, missing }))
     }
 }

@@ -25,6 +25,8 @@ struct Forge {
     trigger: String,
     comments: Vec<(String, String)>,
     pulls: Vec<(PullRequest, NewPullRequest)>,
+    /// Pull requests cannot be listed.
+    hides_pulls: bool,
     writes: u32,
     /// Errors that the next writes return.
     refusals: Vec<TrackerError>,
@@ -149,6 +151,9 @@ impl Tracker for FakeTracker {
         head: &str,
     ) -> Result<Option<PullRequest>, TrackerError> {
         let forge = self.forge();
+        if forge.hides_pulls {
+            return Err(unavailable());
+        }
         let found = forge.pulls.iter().find(|(_, new)| new.head == head);
         Ok(found.map(|(pull, _)| pull.clone()))
     }
@@ -810,4 +815,27 @@ async fn an_end_that_is_reported_late_does_not_replace_the_label_of_a_later_task
     })
     .await;
     assert_eq!(world.labels(), ["bug", &Labels::default().processing]);
+}
+
+#[tokio::test]
+async fn a_pull_request_that_was_recorded_is_known_while_the_tracker_is_away() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    let head = world.task.branch();
+    let new = NewPullRequest {
+        head: head.clone(),
+        ..pull("one")
+    };
+    world.tracker.forge().hides_pulls = true;
+    let key = EffectKey::pull_request(&head);
+    effects.begin(&key).await.unwrap();
+    let unsure = effects.earlier_pull_request(&head).await.unwrap_err();
+    assert!(matches!(unsure, EffectError::Tracker(_)), "{unsure}");
+    world.tracker.forge().hides_pulls = false;
+    let opened = effects.pull_request(&new, "commit-1", Some("tests"));
+    let opened = opened.await.unwrap();
+    world.tracker.forge().hides_pulls = true;
+    let earlier = effects.earlier_pull_request(&head).await.unwrap().unwrap();
+    assert_eq!(earlier.pull, opened);
+    assert_eq!(earlier.missing.as_deref(), Some("tests"));
 }
