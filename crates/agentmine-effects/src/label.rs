@@ -7,6 +7,7 @@ use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::EffectState;
 use agentmine_trackers::LabelRequest;
+use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 
 use crate::{EffectError, Effects, FRESH};
@@ -17,6 +18,8 @@ pub(crate) enum AtRest {
     Still,
     WentOn,
 }
+
+const SECOND: TimeDelta = TimeDelta::seconds(1);
 
 impl Effects {
     /// Replaces the fleet's labels on the item with this one. A task may be paused and resumed, so the
@@ -138,8 +141,7 @@ impl Effects {
     /// if a person added it after the request that this task answers: the item is worked on again then.
     pub(crate) async fn set(&self, label: TaskLabel) -> Result<(), EffectError> {
         let add = name(label, &self.labels);
-        // A pause is later than whatever was requested before it.
-        let answered = label == TaskLabel::Paused || self.request_is_answered().await?;
+        let answered = self.request_is_answered(label).await?;
         let Labels {
             request,
             processing,
@@ -183,18 +185,39 @@ impl Effects {
             .all(|other| shown(other) == (*other == label))
     }
 
-    /// Whether the item carries the request label because of a request that this task answers.
-    async fn request_is_answered(&self) -> Result<bool, EffectError> {
+    /// Whether the item carries the request label because of a request that this task answers, or that a pause
+    /// overruled: it was made before.
+    async fn request_is_answered(&self, label: TaskLabel) -> Result<bool, EffectError> {
         let item = &self.task.item;
         let request = self
             .tracker
             .label_request(item, &self.labels.request)
             .await?;
         Ok(match request {
-            LabelRequest::By(trigger) => self.task.answers(&trigger),
+            LabelRequest::By { trigger, .. } if self.task.answers(&trigger) => true,
+            LabelRequest::By { since, .. } => match (label, since) {
+                (TaskLabel::Paused, Some(since)) => self.changed_after(since).await?,
+                (TaskLabel::Paused, None) => true,
+                (
+                    TaskLabel::Processing
+                    | TaskLabel::Done
+                    | TaskLabel::Stopped
+                    | TaskLabel::Failed,
+                    _,
+                ) => false,
+            },
             // What is not there now need not be removed, and may be added at any moment.
             LabelRequest::Absent | LabelRequest::Unknown => false,
         })
+    }
+}
+
+impl Effects {
+    /// Whether the row changed after a moment by the tracker's clock, which may show whole seconds only. The last
+    /// change of the row of a task that is being paused is the request for it.
+    async fn changed_after(&self, moment: DateTime<Utc>) -> Result<bool, EffectError> {
+        let row = self.store.task(self.task.id).await?;
+        Ok(row.is_some_and(|row| row.updated_at >= moment + SECOND))
     }
 }
 

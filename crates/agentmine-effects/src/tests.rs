@@ -12,6 +12,7 @@ use agentmine_trackers::{
     Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository, TrackerError,
 };
 use async_trait::async_trait;
+use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -23,6 +24,7 @@ struct Forge {
     labels: Vec<String>,
     /// What put the request label on the item.
     trigger: String,
+    since: Option<DateTime<Utc>>,
     comments: Vec<(String, String)>,
     pulls: Vec<(PullRequest, NewPullRequest)>,
     /// Pull requests cannot be listed.
@@ -80,7 +82,10 @@ impl Tracker for FakeTracker {
     async fn label_request(&self, _: &ItemRef, label: &str) -> Result<LabelRequest, TrackerError> {
         let forge = self.forge();
         Ok(match forge.labels.iter().any(|own| own == label) {
-            true => LabelRequest::By(forge.trigger.clone()),
+            true => LabelRequest::By {
+                trigger: forge.trigger.clone(),
+                since: forge.since,
+            },
             false => LabelRequest::Absent,
         })
     }
@@ -838,4 +843,29 @@ async fn a_pull_request_that_was_recorded_is_known_while_the_tracker_is_away() {
     let earlier = effects.earlier_pull_request(&head).await.unwrap().unwrap();
     assert_eq!(earlier.pull, opened);
     assert_eq!(earlier.missing.as_deref(), Some("tests"));
+}
+
+#[tokio::test]
+async fn a_request_that_was_made_after_a_pause_stays_and_one_before_it_does_not() {
+    let Labels {
+        request, paused, ..
+    } = Labels::default();
+    for (seconds, expected) in [
+        (3, vec!["bug", &request, &paused]),
+        (-3, vec!["bug", &paused]),
+    ] {
+        let world = World::new().await;
+        let effects = world.session(world.claim().await);
+        effects.label(TaskLabel::Processing).await.unwrap();
+        let pause = world.store.request_pause(world.task.id, "lunch");
+        assert!(pause.await.unwrap());
+        {
+            let mut forge = world.tracker.forge();
+            forge.labels.push(request.clone());
+            forge.trigger = "event-2".into();
+            forge.since = Some(Utc::now() + TimeDelta::seconds(seconds));
+        }
+        effects.label(TaskLabel::Paused).await.unwrap();
+        assert_eq!(world.labels(), expected, "{seconds}");
+    }
 }

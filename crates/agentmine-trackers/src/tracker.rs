@@ -53,8 +53,13 @@ pub struct Item {
 pub enum LabelRequest {
     /// It does not carry the label.
     Absent,
-    /// It carries the label, and this trigger put it there: see [`Candidate::trigger`].
-    By(String),
+    /// It carries the label.
+    By {
+        /// What put it there: see [`Candidate::trigger`].
+        trigger: String,
+        /// When, in whole seconds at most and by the tracker's clock; `None` if the tracker does not know.
+        since: Option<DateTime<Utc>>,
+    },
     /// It carries the label, and the tracker does not report yet what put it there.
     Unknown,
 }

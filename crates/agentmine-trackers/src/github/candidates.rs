@@ -39,17 +39,24 @@ struct Triggers(Mutex<HashMap<(u64, String), Known>>);
 #[derive(Debug)]
 struct Known {
     updated_at: DateTime<Utc>,
-    trigger: String,
+    trigger: Trigger,
+}
+
+/// What put the label on an item.
+#[derive(Debug, Clone)]
+struct Trigger {
+    id: String,
+    since: Option<DateTime<Utc>>,
 }
 
 impl Triggers {
-    fn get(&self, issue: &Issue, label: &str) -> Option<String> {
+    fn get(&self, issue: &Issue, label: &str) -> Option<Trigger> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = known.get(&(issue.id, label.to_owned()))?;
         (entry.updated_at == issue.updated_at).then(|| entry.trigger.clone())
     }
 
-    fn put(&self, issue: &Issue, label: &str, trigger: &str) {
+    fn put(&self, issue: &Issue, label: &str, trigger: &Trigger) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MAX_TRIGGERS {
             known.clear();
@@ -176,7 +183,10 @@ impl Scan {
             return Ok(LabelRequest::Absent);
         }
         let trigger = self.trigger(api, &item, &issue, label).await?;
-        Ok(trigger.map_or(LabelRequest::Unknown, LabelRequest::By))
+        Ok(match trigger {
+            Some(Trigger { id, since }) => LabelRequest::By { trigger: id, since },
+            None => LabelRequest::Unknown,
+        })
     }
 
     async fn scan_repository(
@@ -288,7 +298,7 @@ impl Scan {
             number: issue.number,
         };
         let trigger = match self.trigger(api, &item, &issue, label).await {
-            Ok(Some(trigger)) => trigger,
+            Ok(Some(trigger)) => trigger.id,
             Ok(None) => return Ok(None),
             // Deleted or transferred since it was listed.
             Err(error) if concerns_one(&error) => {
@@ -314,7 +324,7 @@ impl Scan {
         item: &ItemRef,
         issue: &Issue,
         label: &str,
-    ) -> Result<Option<String>, TrackerError> {
+    ) -> Result<Option<Trigger>, TrackerError> {
         if let Some(known) = self.triggers.get(issue, label) {
             return Ok(Some(known));
         }
@@ -333,8 +343,14 @@ impl Scan {
             })
             .max_by_key(|event| event.id);
         let trigger = match newest {
-            Some(event) if event.event == "labeled" => event.id.to_string(),
-            None if Utc::now() - issue.updated_at > EVENT_LAG => format!("item-{}", issue.id),
+            Some(event) if event.event == "labeled" => Trigger {
+                id: event.id.to_string(),
+                since: event.created_at,
+            },
+            None if Utc::now() - issue.updated_at > EVENT_LAG => Trigger {
+                id: format!("item-{}", issue.id),
+                since: issue.created_at,
+            },
             Some(_) | None => return Ok(None),
         };
         self.triggers.put(issue, label, &trigger);

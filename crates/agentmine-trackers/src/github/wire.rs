@@ -91,6 +91,7 @@ pub(super) struct Event {
     pub(super) id: u64,
     pub(super) event: String,
     pub(super) label: Option<Label>,
+    pub(super) created_at: Option<DateTime<Utc>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -173,7 +173,12 @@ impl Inner {
             return Ok(LabelRequest::Absent);
         }
         let trigger = self.source.trigger(&issue, label, &locked.ledger()?);
-        Ok(LabelRequest::By(trigger))
+        // The file may have changed since for another reason.
+        let changed = std::fs::metadata(&issue.file).and_then(|file| file.modified());
+        Ok(LabelRequest::By {
+            trigger,
+            since: changed.ok().map(Into::into),
+        })
     }
 
     fn item(&self, number: u64) -> Result<Item, TrackerError> {
