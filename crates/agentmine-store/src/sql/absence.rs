@@ -8,7 +8,9 @@
 //! clock shows.
 //!
 //! A database that goes away again and again must not keep a dead worker's task for ever: once it has been
-//! there for three leases since the first of such absences, expired leases are taken.
+//! there for three leases since the first of such absences, expired leases are taken. One that is never there for
+//! long, but takes writes in between, lets a holder that lives extend its lease all the same; there the leases in
+//! which it took one are counted.
 //!
 //! One statement without an answer is no absence while others are answered: it waits for a lock.
 //!
@@ -38,6 +40,11 @@ impl Absence {
     /// The database is away at this moment.
     pub(super) fn away(&self) {
         self.with(|seen| seen.away(Instant::now()));
+    }
+
+    /// The database has taken a write.
+    pub(super) fn written(&self) {
+        self.with(|seen| seen.written());
     }
 
     /// Something that was asked at `begun` has no answer.
@@ -86,9 +93,38 @@ struct Series {
     back: Option<Instant>,
     /// How long it was there between the absences.
     there: Duration,
+    /// When the current one of the leases began that are counted.
+    since: Instant,
+    /// Whether it took a write since then.
+    taken: Writes,
+    /// In how many leases it took one.
+    leases: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    None,
+    Some,
+}
+
+impl Series {
+    /// Counts the current lease once it is over.
+    fn count(&mut self, lease: Duration, now: Instant) {
+        if now.saturating_duration_since(self.since) < lease {
+            return;
+        }
+        self.leases += u32::from(self.taken == Writes::Some);
+        (self.since, self.taken) = (now, Writes::None);
+    }
 }
 
 impl Seen {
+    fn written(&mut self) {
+        if let Some(series) = &mut self.series {
+            series.taken = Writes::Some;
+        }
+    }
+
     fn answered(&mut self, now: Instant) {
         if let Some(before) = self.answered {
             self.paused(now.saturating_duration_since(before), now);
@@ -104,6 +140,9 @@ impl Seen {
             last: now,
             back: None,
             there: Duration::ZERO,
+            since: now,
+            taken: Writes::None,
+            leases: 0,
         });
         let there = series
             .back
@@ -143,7 +182,7 @@ impl Seen {
         let is_paused = self
             .pause
             .is_some_and(|pause| pause.length >= lease / 2 && since(pause.ended) < lease);
-        let is_away = match &self.series {
+        let is_away = match &mut self.series {
             None => false,
             Some(series) if since(series.last) >= lease => {
                 self.series = None;
@@ -151,7 +190,8 @@ impl Seen {
             }
             Some(series) => {
                 let there = series.there + series.back.map_or(Duration::ZERO, since);
-                there < LONGEST_GRACE * lease
+                series.count(lease, now);
+                there < LONGEST_GRACE * lease && series.leases < LONGEST_GRACE
             }
         };
         is_paused || is_away
@@ -230,6 +270,26 @@ mod tests {
         assert!(!seen.is_within(LEASE, time.at(taken + 100)));
         seen.away(time.at(taken + 200));
         assert!(seen.is_within(LEASE, time.at(taken + 201)));
+    }
+
+    #[test]
+    fn a_database_that_is_there_for_a_second_at_a_time_ends_the_grace_if_it_takes_writes() {
+        let taken = |write: fn(&mut Seen)| {
+            let (mut seen, time) = begun();
+            (1001..2000).find(|&second| {
+                match second % 2 {
+                    0 => seen.answered(time.at(second)),
+                    _ => seen.away(time.at(second)),
+                }
+                if second % 30 == 0 {
+                    write(&mut seen);
+                }
+                !seen.is_within(LEASE, time.at(second))
+            })
+        };
+        let with_writes = taken(Seen::written).expect("a dead worker's task is never taken");
+        assert!((1180..1200).contains(&with_writes), "{with_writes}");
+        assert_eq!(taken(|_| ()), None, "nobody could extend a lease");
     }
 
     #[test]

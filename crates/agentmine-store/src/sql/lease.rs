@@ -44,6 +44,7 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
                     args![task, &worker.0, nonce, lease, max_attempts, expired],
                 )
                 .await?;
+            self.absence.written();
             let claim = match taken {
                 Some(row) => Some(begin_session(&mut tx, row.try_into()?, worker, nonce).await?),
                 None => match own_claim(&mut tx, task, worker, nonce).await? {

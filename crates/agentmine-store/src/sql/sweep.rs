@@ -32,6 +32,7 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
                 self.absence.clock(millis);
             }
             shorten_leases(&mut tx).await?;
+            self.absence.written();
             // A locked row is being claimed or extended at this moment. The plus: as in `unconfirmed`.
             let expired: Vec<IdRow> = match self.absence.is_within(policy.lease) {
                 true => Vec::new(),
