@@ -29,9 +29,13 @@ fn is_outage(session: &Session) -> bool {
             .is_some_and(|it| it.starts_with(OUTAGE))
 }
 
-/// Whether the model answered or a tool ran in a session: then an outage before it was over.
-fn made_progress(session: &Session) -> bool {
-    session.usage.model_calls > 0 || session.usage.tool_calls > 0
+/// Whether the model answered or a tool ran in a session that lasted longer than any delay: then an outage before
+/// it was over. A service that answers once in each session, or an engine that the task's own commands end, is
+/// one outage.
+fn made_progress(session: &Session, now: DateTime<Utc>) -> bool {
+    let lasted = session.ended_at.unwrap_or(now) - session.started_at;
+    (session.usage.model_calls > 0 || session.usage.tool_calls > 0)
+        && lasted.to_std().is_ok_and(|it| it >= LONGEST_DELAY)
 }
 
 /// A run of sessions that outages ended, up to the one that ends now, since the task last made progress.
@@ -65,7 +69,7 @@ impl Outage {
                 outage.since = ended;
                 outage.sessions = outage.sessions.saturating_add(1);
             }
-            if made_progress(session) {
+            if made_progress(session, now) {
                 break;
             }
         }
@@ -137,6 +141,7 @@ mod tests {
                 model_calls: 30,
                 ..Usage::default()
             },
+            started_at: now - chrono::Duration::minutes(minutes_ago + 60),
             ..ended(minutes_ago)
         };
         // Hours of work between two outages.
@@ -152,6 +157,28 @@ mod tests {
         };
         let outage = Outage::among(&[current, ended(601)], now);
         assert_eq!((outage.since, outage.sessions), (now, 0));
+    }
+
+    #[test]
+    fn a_service_that_answers_once_in_each_session_is_one_outage() {
+        let now = Utc::now();
+        let worked = |minutes_ago| Session {
+            usage: Usage {
+                model_calls: 1,
+                tool_calls: 1,
+                ..Usage::default()
+            },
+            started_at: now - chrono::Duration::minutes(minutes_ago + 1),
+            ..session(Some(SessionEnd::Released), minutes_ago, now)
+        };
+        let current = Session {
+            ended_at: None,
+            end: None,
+            ..worked(0)
+        };
+        let outage = Outage::among(&[current, worked(5), worked(20), worked(90)], now);
+        assert_eq!(outage.since, now - chrono::Duration::minutes(90));
+        assert_eq!(outage.delay(&[5]), Duration::from_secs(40));
     }
 
     #[test]
