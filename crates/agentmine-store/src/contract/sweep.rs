@@ -201,5 +201,5 @@ fn is_over_all_tasks(line: &str) -> bool {
         let rest = line.split_once(*name).map(|(_, rest)| rest);
         rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
     };
-    WHOLE.iter().any(|name| is_of(name)) && !FEW.iter().any(|name| line.contains(name))
+    WHOLE.iter().any(is_of) && !FEW.iter().any(|name| line.contains(name))
 }
