@@ -68,9 +68,7 @@ async fn a_process_may_be_killed_at_every_failpoint() {
     let setup = setup(StoreKind::Postgres, SandboxKind::Local);
     let mut services = Services::start(setup.store).await.unwrap();
     let limit = Duration::from_secs(200);
-    let outcome = walk(&setup, &mut services, 21, limit)
-        .await
-        .unwrap();
+    let outcome = walk(&setup, &mut services, 21, limit).await.unwrap();
     let findings: Vec<_> = outcome.findings.iter().map(ToString::to_string).collect();
     assert!(findings.is_empty(), "{}", findings.join("\n"));
     assert!(
