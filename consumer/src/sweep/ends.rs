@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_domain::{Task, TaskNumber};
-use agentmine_effects::{confirm_end, report_end};
+use agentmine_effects::{EffectError, confirm_end, report_end};
 use agentmine_store::StoreError;
+use agentmine_trackers::{Tracker, TrackerError};
 
 use crate::session::deps::ConsumerDeps;
 
@@ -14,6 +15,8 @@ use crate::session::deps::ConsumerDeps;
 const REPORT_AFTER: Duration = Duration::from_secs(2);
 /// How many rows are read at once.
 const PAGE: u32 = 50;
+/// After so many failures in a row a tracker is taken to be away. A single item may fail for ever.
+const AWAY_AFTER: u32 = 3;
 
 /// Which ends are due.
 #[derive(Debug, Clone, Copy)]
@@ -22,18 +25,39 @@ enum Due {
     SecondLook,
 }
 
-/// Reports ended tasks that are not yet reported. Ends that cannot be reported now hold up no others.
+/// Reports ended tasks that are not yet reported.
 pub(super) async fn report_ends(deps: Arc<ConsumerDeps>) {
-    for due in [Due::Report, Due::SecondLook] {
-        if let Err(error) = all(&deps, due).await {
+    of_each_tracker(&deps, Due::Report).await;
+}
+
+/// Looks once more at ends that were reported.
+pub(super) async fn confirm_ends(deps: Arc<ConsumerDeps>) {
+    of_each_tracker(&deps, Due::SecondLook).await;
+}
+
+/// Trackers are written to side by side: one that does not answer holds up no other.
+async fn of_each_tracker(deps: &ConsumerDeps, due: Due) {
+    let trackers = deps.trackers.iter();
+    let all = trackers.map(|tracker| all(deps, due, tracker));
+    for done in futures::future::join_all(all).await {
+        if let Err(error) = done {
             tracing::debug!(%error, ?due, "the ended tasks cannot be read");
         }
     }
 }
 
-async fn all(deps: &ConsumerDeps, due: Due) -> Result<(), StoreError> {
+/// Whether a tracker answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Given,
+    Failed,
+}
+
+/// The ends of one tracker's items, until it turns out to be away: then the others wait for a later sweep.
+async fn all(deps: &ConsumerDeps, due: Due, tracker: &Arc<dyn Tracker>) -> Result<(), StoreError> {
     let lease = Duration::from_secs(deps.config.consumer.lease_seconds);
     let mut after = TaskNumber(0);
+    let mut failures = 0;
     loop {
         let page = match due {
             Due::Report => deps.store.unreported(REPORT_AFTER, after, PAGE).await?,
@@ -43,22 +67,50 @@ async fn all(deps: &ConsumerDeps, due: Due) -> Result<(), StoreError> {
             return Ok(());
         };
         after = last.number;
-        for task in page {
-            one(deps, due, &task, lease).await;
+        for task in page.iter().filter(|task| tracker.serves(&task.item)) {
+            failures = match one(deps, due, tracker, task, lease).await {
+                Answer::Given => 0,
+                Answer::Failed => failures + 1,
+            };
+            if failures == AWAY_AFTER {
+                return Ok(());
+            }
         }
     }
 }
 
-async fn one(deps: &ConsumerDeps, due: Due, task: &Task, hold: Duration) {
-    let Some(tracker) = deps.tracker_of(task) else {
-        return;
-    };
+async fn one(
+    deps: &ConsumerDeps,
+    due: Due,
+    tracker: &Arc<dyn Tracker>,
+    task: &Task,
+    hold: Duration,
+) -> Answer {
     let (store, labels) = (Arc::clone(&deps.store), deps.config.labels.clone());
+    let tracker = Arc::clone(tracker);
     let reported = match due {
         Due::Report => report_end(store, tracker, labels, task, hold).await,
         Due::SecondLook => confirm_end(store, tracker, labels, task, hold).await,
     };
-    if let Err(error) = reported {
-        tracing::warn!(task.id = %task.id, %error, ?due, "the end of the task was not reported; a later sweep tries again");
+    let Err(error) = reported else {
+        return Answer::Given;
+    };
+    tracing::warn!(task.id = %task.id, %error, ?due, "the end of the task was not reported; a later sweep tries again");
+    match error {
+        // The permit lapses while a request is repeated in vain.
+        EffectError::Tracker(
+            TrackerError::Unavailable { .. }
+            | TrackerError::RateLimited { .. }
+            | TrackerError::NotPermitted { .. },
+        ) => Answer::Failed,
+        EffectError::Tracker(
+            TrackerError::Unauthorized { .. }
+            | TrackerError::Forbidden { .. }
+            | TrackerError::Invalid { .. }
+            | TrackerError::NotFound { .. }
+            | TrackerError::Refused { .. },
+        )
+        | EffectError::Store(_)
+        | EffectError::Record { .. } => Answer::Given,
     }
 }

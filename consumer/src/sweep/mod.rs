@@ -62,6 +62,12 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>) -> Background {
         sweep_every,
         Arc::clone(deps),
         stop.clone(),
+        ends::confirm_ends,
+    ));
+    tasks.spawn(every(
+        sweep_every,
+        Arc::clone(deps),
+        stop.clone(),
         remove_stale_sandboxes,
     ));
     tasks.spawn(every(
