@@ -2,7 +2,6 @@
 
 use agentmine_agent::{RunOutcome, pull_request, pull_request_comment};
 use agentmine_domain::TaskLabel;
-use agentmine_effects::EarlierPullRequest;
 use agentmine_trackers::{Item, NewPullRequest};
 
 use crate::error::{Interrupt, SessionError};
@@ -48,6 +47,9 @@ pub(crate) async fn report(
         let reported = ctx.heartbeat.patiently(report).await;
         (url, reported)
     } else {
+        let missing = outcome.missing.as_deref();
+        let pushed = || ctx.effects.pushed_result(head, missing);
+        ctx.heartbeat.patiently(pushed).await?;
         ctx.comment(&pull_request_comment(&session, outcome))
             .await?;
         let label = || ctx.effects.label(TaskLabel::Done);
@@ -66,22 +68,17 @@ pub(crate) async fn report_earlier(
     ctx: &SessionContext,
     failure: Option<&str>,
 ) -> Result<Option<Report>, SessionError> {
-    let head = ctx.task.branch();
-    let find = || ctx.effects.earlier_pull_request(&head);
-    let Some(EarlierPullRequest { pull, missing }) = ctx.heartbeat.patiently(find).await? else {
+    let find = || ctx.effects.earlier_pull_request();
+    let Some(earlier) = ctx.heartbeat.patiently(find).await? else {
         return Ok(None);
     };
-    let failed = failure.map(|why| format!("- a later attempt failed: {}", why.trim()));
-    let missing: Vec<String> = missing.into_iter().chain(failed).collect();
-    let missing = (!missing.is_empty()).then(|| missing.join("\n"));
+    let url = earlier.pull.url.clone();
+    let missing = earlier.missing_after(failure);
     let session = ctx.session_name();
-    let report = || {
-        ctx.effects
-            .report_done(&pull.url, missing.as_deref(), &session)
-    };
+    let report = || ctx.effects.report_done(&url, missing.as_deref(), &session);
     let reported = ctx.heartbeat.patiently(report).await;
     let report = Report {
-        url: Some(pull.url.clone()),
+        url: Some(url.clone()),
         missing: missing.clone(),
     };
     decided(reported, report).map(Some)

@@ -17,6 +17,10 @@ use crate::report::{Report, report_earlier};
 /// The longest wait that an external service can request.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
+/// So many times as long as for anything else a task waits to learn whether its pull request was opened. Nothing
+/// can be lost by the wait, and little can be won: the sweep looks for the pull request in any case.
+const UNSURE: u32 = 2;
+
 /// How a session ended.
 pub(crate) enum Ending {
     /// With a result.
@@ -93,7 +97,8 @@ fn done(report: Report) -> LeaseEnd {
 }
 
 /// The end of a task that is not tried again: done if an earlier attempt opened a pull request, else failed.
-/// While nobody knows whether there is a pull request, the task does not fail. `None` if the lease is lost.
+/// While nobody knows whether there is a pull request, the task waits for its tracker, for twice as long as for
+/// anything else. `None` if the lease is lost.
 async fn give_up(ctx: &SessionContext, failure: String) -> Option<LeaseEnd> {
     let error = match report_earlier(ctx, Some(&failure)).await {
         Ok(Some(report)) => {
@@ -113,12 +118,29 @@ async fn give_up(ctx: &SessionContext, failure: String) -> Option<LeaseEnd> {
         Verdict::Pause(reason) => Some(pause(ctx, reason).await),
         Verdict::Wait { reason, until } => {
             let outage = Outage::of(ctx).await;
-            Some(continue_later(ctx, &outage, reason, until).await)
+            Some(match outage.age() < outage_limit(ctx) * UNSURE {
+                true => continue_later(ctx, &outage, reason, until).await,
+                false => fail_unsure(ctx, &failure).await,
+            })
         }
         // The claim beyond the last attempt reports the pull request, if there is one.
         Verdict::Retry(_) if !ctx.only_reports() => Some(retry(ctx, failure).await),
-        Verdict::Retry(_) | Verdict::Fail(_) => Some(fail(ctx, &failure).await),
+        Verdict::Retry(why) | Verdict::Fail(why) => {
+            Some(fail_unsure(ctx, &format!("{failure}\n{why}")).await)
+        }
     }
+}
+
+/// The end of a task of which nobody knows whether its pull request was opened. It is left to the sweep to report
+/// it, which looks for the pull request first: if there is one, the task is done after all.
+async fn fail_unsure(ctx: &SessionContext, failure: &str) -> LeaseEnd {
+    let branch = ctx.task.branch();
+    let reason = format!(
+        "{failure}\nNobody knows whether the pull request was opened: the tracker could not be asked since. If it was, it is the one from the branch `{branch}`; once the tracker answers, it is looked for, and the task is done if it exists."
+    );
+    tracing::error!(reason, "the task failed; its pull request may be open");
+    let _ = ctx.note(&format!("the task failed: {reason}")).await;
+    finish(EndState::Failed, &reason)
 }
 
 async fn fail(ctx: &SessionContext, reason: &str) -> LeaseEnd {
@@ -137,7 +159,7 @@ async fn wait(
     until: Option<DateTime<Utc>>,
 ) -> Option<LeaseEnd> {
     let outage = Outage::of(ctx).await;
-    let limit = Duration::from_secs(ctx.deps.config.consumer.outage_seconds);
+    let limit = outage_limit(ctx);
     if outage.age() >= limit {
         let reason = format!(
             "{reason}\nThe task has been waiting for external services since {}, for more than consumer.outage_seconds ({} s)",
@@ -147,6 +169,10 @@ async fn wait(
         return give_up(ctx, reason).await;
     }
     Some(continue_later(ctx, &outage, reason, until).await)
+}
+
+fn outage_limit(ctx: &SessionContext) -> Duration {
+    Duration::from_secs(ctx.deps.config.consumer.outage_seconds)
 }
 
 async fn continue_later(

@@ -18,8 +18,10 @@ named!(
         LabelCheck = "label_check",
         /// Posts or edits a comment.
         Comment = "comment",
-        /// Opens a pull request.
+        /// Opens a pull request, or leaves a result in the pull request that is the item.
         PullRequest = "pull_request",
+        /// What a pull request is about to say. Nothing is written for it.
+        PullRequestText = "pull_request_text",
     }
 );
 
@@ -105,6 +107,12 @@ impl EffectKey {
     #[must_use]
     pub fn pull_request(head: &str) -> Self {
         Self::once_per_task(EffectKind::PullRequest, head)
+    }
+
+    /// What is about to be written on the pull request from this head branch.
+    #[must_use]
+    pub fn pull_request_text(head: &str) -> Self {
+        Self::once_per_task(EffectKind::PullRequestText, head)
     }
 
     fn once_per_task(kind: EffectKind, key: &str) -> Self {

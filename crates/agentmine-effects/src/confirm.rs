@@ -31,7 +31,16 @@ pub async fn confirm_end(
     hold: Duration,
 ) -> Result<EndReport, EffectError> {
     match Effects::of_report(store, tracker, labels, task, hold).await? {
-        Some(effects) => effects.confirm().await.map(|()| EndReport::Written),
+        Some(effects) => {
+            let before = effects.task.state;
+            let effects = effects.with_late_result().await?;
+            // A pull request that was found now makes another end, whose second look comes later.
+            let written = match effects.task.state == before {
+                true => effects.confirm().await,
+                false => effects.report_state().await,
+            };
+            written.map(|()| EndReport::Written)
+        }
         None => Ok(EndReport::NotOurs),
     }
 }

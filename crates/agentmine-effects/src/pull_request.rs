@@ -1,6 +1,6 @@
 //! Opens and updates the pull request.
 
-use agentmine_domain::EffectKey;
+use agentmine_domain::{EffectKey, ItemKind};
 use agentmine_runtime::failpoint::Guard;
 use agentmine_store::EffectState;
 use agentmine_trackers::{NewPullRequest, PullRequest};
@@ -20,13 +20,31 @@ struct Opened {
     missing: Option<String>,
 }
 
-/// The pull request that an earlier attempt opened.
+/// What a pull request is about to say, recorded before it is sent: a worker that dies between the request and
+/// the record of its answer leaves it to the next one.
+#[derive(Serialize, Deserialize)]
+struct Text {
+    #[serde(default)]
+    missing: Option<String>,
+}
+
+/// The pull request with the result of an earlier attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierPullRequest {
     /// The pull request as it is now.
     pub pull: PullRequest,
-    /// What its text reports as missing. `None` also if the attempt died before that was recorded.
+    /// What its text reports as missing.
     pub missing: Option<String>,
+}
+
+impl EarlierPullRequest {
+    /// What is missing in a task that ends with this result; `failure` is why no later attempt finished the work.
+    #[must_use]
+    pub fn missing_after(self, failure: Option<&str>) -> Option<String> {
+        let failed = failure.map(|why| format!("- a later attempt failed: {}", why.trim()));
+        let missing: Vec<String> = self.missing.into_iter().chain(failed).collect();
+        (!missing.is_empty()).then(|| missing.join("\n"))
+    }
 }
 
 impl Effects {
@@ -46,6 +64,7 @@ impl Effects {
             EffectState::Done(result) => Some(opened(&key, result)?.commit),
             EffectState::Fresh | EffectState::Unsure => None,
         };
+        self.announce_text(&new.head, missing).await?;
         let item = &self.task.item;
         let found = match Guard::LookUp.is_off() {
             false => self.tracker.find_pull_request(item, &new.head).await?,
@@ -66,32 +85,92 @@ impl Effects {
                     .await?
             }
         };
+        self.opened(&key, &pull, commit, missing).await?;
+        Ok(pull)
+    }
+
+    /// Records that the measured result is on the branch of the pull request that is the item. From then on the
+    /// task does not fail any more: it has one more claim that only reports, like a task that opened one.
+    ///
+    /// # Errors
+    /// Returns errors of the store.
+    pub async fn pushed_result(
+        &self,
+        commit: &str,
+        missing: Option<&str>,
+    ) -> Result<(), EffectError> {
+        let key = EffectKey::pull_request(&self.task.branch());
+        self.begin(&key).await?;
+        self.announce_text(&self.task.branch(), missing).await?;
+        self.opened(&key, &self.own_pull_request(), commit, missing)
+            .await
+    }
+
+    async fn announce_text(&self, head: &str, missing: Option<&str>) -> Result<(), EffectError> {
+        let key = EffectKey::pull_request_text(head);
+        let text = Text {
+            missing: missing.map(ToOwned::to_owned),
+        };
+        let text = serde_json::to_value(&text).map_err(unreadable(&key))?;
+        self.done(&key, &text).await
+    }
+
+    async fn opened(
+        &self,
+        key: &EffectKey,
+        pull: &PullRequest,
+        commit: &str,
+        missing: Option<&str>,
+    ) -> Result<(), EffectError> {
         let record = Opened {
             number: pull.number,
             url: pull.url.clone(),
             commit: commit.to_owned(),
             missing: missing.map(ToOwned::to_owned),
         };
-        let record = serde_json::to_value(&record).map_err(unreadable(&key))?;
-        self.done(&key, &record).await?;
-        Ok(pull)
+        let record = serde_json::to_value(&record).map_err(unreadable(key))?;
+        self.done(key, &record).await
     }
 
-    /// The pull request from `head` that an earlier attempt opened; `None` if no attempt began to, or the
+    /// The pull request that is the item of this task.
+    fn own_pull_request(&self) -> PullRequest {
+        PullRequest {
+            number: self.task.item.number,
+            url: self.task.url.clone(),
+            open: true,
+        }
+    }
+
+    /// Whether an attempt began to leave a result in a pull request, and nobody recorded that it did.
+    pub(crate) async fn result_is_unsure(&self) -> Result<bool, EffectError> {
+        let key = EffectKey::pull_request(&self.task.branch());
+        let state = self.store.effect(self.task.id, &key).await?;
+        Ok(matches!(state, Some(EffectState::Unsure)))
+    }
+
+    /// The pull request with the result of an earlier attempt; `None` if no attempt began to open it, or the
     /// tracker has none. If the tracker does not answer, it is the one that was recorded.
     ///
     /// # Errors
     /// Returns errors of the store, and of the tracker if nothing was recorded.
-    pub async fn earlier_pull_request(
-        &self,
-        head: &str,
-    ) -> Result<Option<EarlierPullRequest>, EffectError> {
+    pub async fn earlier_pull_request(&self) -> Result<Option<EarlierPullRequest>, EffectError> {
+        let head = &self.task.branch();
         let key = EffectKey::pull_request(head);
         let record = match self.store.effect(self.task.id, &key).await? {
             None => return Ok(None),
             Some(EffectState::Fresh | EffectState::Unsure) => None,
             Some(EffectState::Done(result)) => Some(opened(&key, result)?),
         };
+        let missing = match self.announced_text(head).await? {
+            Some(text) => text.missing,
+            // Of an earlier version.
+            None => record.as_ref().and_then(|record| record.missing.clone()),
+        };
+        if self.task.item.kind == ItemKind::PullRequest {
+            // The result was on its branch before the effect began.
+            let pull = self.own_pull_request();
+            return Ok(Some(EarlierPullRequest { pull, missing }));
+        }
         let found = self.tracker.find_pull_request(&self.task.item, head).await;
         let found = match (found, &record) {
             (Ok(found), _) => found,
@@ -105,8 +184,20 @@ impl Effects {
             }
             (Err(error), None) => return Err(error.into()),
         };
-        let missing = record.and_then(|record| record.missing);
         Ok(found.map(|pull| EarlierPullRequest { pull, missing }))
+    }
+}
+
+impl Effects {
+    async fn announced_text(&self, head: &str) -> Result<Option<Text>, EffectError> {
+        let key = EffectKey::pull_request_text(head);
+        match self.store.effect(self.task.id, &key).await? {
+            Some(EffectState::Done(text)) => {
+                let text = serde_json::from_value(text).map_err(unreadable(&key))?;
+                Ok(Some(text))
+            }
+            Some(EffectState::Fresh | EffectState::Unsure) | None => Ok(None),
+        }
     }
 }
 

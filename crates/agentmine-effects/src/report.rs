@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{EffectKey, ItemKind, Task, TaskLabel, TaskState};
+use agentmine_domain::{EffectKey, EndState, ItemKind, Task, TaskLabel, TaskState, partial_reason};
 use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::{EffectState, Store};
@@ -11,7 +11,7 @@ use agentmine_trackers::Tracker;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::text::{failure_comment, result_comment, stopped_comment};
+use crate::text::{failure_comment, is_of_work, result_comment, stopped_comment};
 use crate::{EffectError, Effects, is_final};
 
 /// What became of the report of an end.
@@ -37,7 +37,10 @@ pub async fn report_end(
     hold: Duration,
 ) -> Result<EndReport, EffectError> {
     match Effects::of_report(store, tracker, labels, task, hold).await? {
-        Some(effects) => effects.report_state().await.map(|()| EndReport::Written),
+        Some(effects) => {
+            let effects = effects.with_late_result().await?;
+            effects.report_state().await.map(|()| EndReport::Written)
+        }
         None => Ok(EndReport::NotOurs),
     }
 }
@@ -61,6 +64,48 @@ impl Effects {
     }
 }
 
+impl Effects {
+    /// For a task that failed while nobody knew whether its pull request was opened: looks for it. A task whose
+    /// pull request exists is done.
+    pub(crate) async fn with_late_result(self) -> Result<Self, EffectError> {
+        let failed = self.task.state == TaskState::Ended(EndState::Failed);
+        if !failed || !self.result_is_unsure().await? {
+            return Ok(self);
+        }
+        let reason = self.task.reason.clone();
+        let earlier = match self.earlier_pull_request().await {
+            // The report itself decides what a refusal means.
+            Err(EffectError::Tracker(error)) if is_final(&error) => return Ok(self),
+            earlier => earlier?,
+        };
+        let Some(earlier) = earlier else {
+            return Ok(self.without_result());
+        };
+        let url = earlier.pull.url.clone();
+        let missing = earlier.missing_after(reason.as_deref());
+        let partial = missing.as_deref().map(partial_reason);
+        let store = &self.store;
+        let done = store.found_result(self.task.id, &url, partial.as_deref());
+        match done.await? {
+            Some(task) => {
+                tracing::info!(task.id = %task.id, url, "the pull request of a failed task was found; the task is done");
+                Ok(Self { task, ..self })
+            }
+            None => Ok(self),
+        }
+    }
+
+    /// The tracker answered, and there is no pull request.
+    fn without_result(mut self) -> Self {
+        let reason = self.task.reason.take().unwrap_or_default();
+        let branch = self.task.branch();
+        self.task.reason = Some(format!(
+            "{reason}\nThe tracker has answered since: there is no pull request from `{branch}`."
+        ));
+        self
+    }
+}
+
 /// Replaces the session's number in reports that no session makes.
 const NO_SESSION: &str = "ended";
 
@@ -76,9 +121,22 @@ impl Effects {
         session: &str,
     ) -> Result<(), EffectError> {
         let kind = self.task.item.kind;
-        self.comment(&result_comment(kind, url, missing, session))
-            .await?;
+        if kind == ItemKind::Issue || !self.shows_result().await? {
+            self.comment(&result_comment(kind, url, missing, session))
+                .await?;
+        }
         self.label(TaskLabel::Done).await
+    }
+
+    /// Whether the comment of the task is there, and no longer that of a session at work. On an item that is a pull
+    /// request it holds the whole evidence, which is not replaced by a sentence.
+    async fn shows_result(&self) -> Result<bool, EffectError> {
+        let marker = self.marker(&EffectKey::progress_comment());
+        let comments = self.tracker.comments(&self.task.item).await?;
+        let mut ours = comments
+            .iter()
+            .filter(|it| it.ours && it.body.contains(&marker));
+        Ok(ours.any(|it| !is_of_work(&it.body)))
     }
 
     /// Reports that the task failed.
@@ -97,7 +155,7 @@ impl Effects {
     pub async fn report_stopped(&self, reason: &str, session: &str) -> Result<(), EffectError> {
         let task = &self.task;
         let earlier = match task.item.kind {
-            ItemKind::Issue => self.earlier_pull_request(&task.branch()).await?,
+            ItemKind::Issue => self.earlier_pull_request().await?,
             ItemKind::PullRequest => None,
         };
         let open = earlier.map(|earlier| earlier.pull).filter(|it| it.open);
@@ -108,7 +166,7 @@ impl Effects {
 
     /// Reports the state in the task's row. If the tracker refuses the report permanently, it is recorded as
     /// done so that it is not retried forever.
-    async fn report_state(&self) -> Result<(), EffectError> {
+    pub(crate) async fn report_state(&self) -> Result<(), EffectError> {
         let label = match self.task.state {
             TaskState::Queued | TaskState::Leased(_) => return Ok(()),
             state @ (TaskState::Paused | TaskState::Ended(_)) => TaskLabel::of(state),

@@ -834,13 +834,13 @@ async fn a_pull_request_that_was_recorded_is_known_while_the_tracker_is_away() {
     world.tracker.forge().hides_pulls = true;
     let key = EffectKey::pull_request(&head);
     effects.begin(&key).await.unwrap();
-    let unsure = effects.earlier_pull_request(&head).await.unwrap_err();
+    let unsure = effects.earlier_pull_request().await.unwrap_err();
     assert!(matches!(unsure, EffectError::Tracker(_)), "{unsure}");
     world.tracker.forge().hides_pulls = false;
     let opened = effects.pull_request(&new, "commit-1", Some("tests"));
     let opened = opened.await.unwrap();
     world.tracker.forge().hides_pulls = true;
-    let earlier = effects.earlier_pull_request(&head).await.unwrap().unwrap();
+    let earlier = effects.earlier_pull_request().await.unwrap().unwrap();
     assert_eq!(earlier.pull, opened);
     assert_eq!(earlier.missing.as_deref(), Some("tests"));
 }

@@ -48,6 +48,7 @@ pub const BOUNDARIES: &[&str] = &[
     "store.effect_begin",
     "store.effect_done",
     "store.claim_report",
+    "store.found_result",
     "tracker.label_add",
     "tracker.label_remove",
     "tracker.comment_create",

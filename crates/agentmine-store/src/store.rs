@@ -200,6 +200,15 @@ pub trait ReportStore: Send + Sync + 'static {
         nonce: Uuid,
         hold: Duration,
     ) -> Result<Option<Task>, StoreError>;
+
+    /// A task ended as failed while nobody knew whether its pull request was opened, and it was: the task is done.
+    /// Returns the row as it is then; `None`: it did not end so. Safe to repeat.
+    async fn found_result(
+        &self,
+        task: TaskId,
+        url: &str,
+        reason: Option<&str>,
+    ) -> Result<Option<Task>, StoreError>;
 }
 
 /// Repairs after a worker died or a message was lost.

@@ -12,6 +12,32 @@ facts! {
     a_reported_end_is_looked_at_once_more_after_a_lease,
     the_newest_task_of_an_item_is_found,
     a_second_pause_in_one_epoch_is_reported_too,
+    a_failed_task_whose_result_was_found_is_done,
+}
+
+async fn a_failed_task_whose_result_was_found_is_done(world: World) {
+    let store = &world.store;
+    let failed = world.leased(1).await;
+    let end = LeaseEnd::Finish {
+        state: EndState::Failed,
+        reason: Some("nobody knows".into()),
+        pull_request_url: None,
+    };
+    store.end_lease(&failed, &end).await.unwrap();
+    for _ in 0..2 {
+        let found = store.found_result(failed.task, "u", Some("partial: tests"));
+        let found = found.await.unwrap().unwrap();
+        assert_eq!(found.state, TaskState::Ended(EndState::Done));
+        assert_eq!(found.pull_request_url.as_deref(), Some("u"));
+        assert_eq!(found.missing(), Some("tests"));
+    }
+    let unreported = store.unreported(NONE, TaskNumber(0), 9).await.unwrap();
+    assert_eq!(unreported.len(), 1, "it is reported as done");
+    let other = store.found_result(failed.task, "another", None).await;
+    assert_eq!(other.unwrap(), None);
+    let queued = world.new_task(2).await.id;
+    let other = store.found_result(queued, "u", None).await;
+    assert_eq!(other.unwrap(), None);
 }
 
 async fn a_task_is_unreported_until_the_label_of_its_end_is_recorded(world: World) {

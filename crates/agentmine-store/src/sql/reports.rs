@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use agentmine_domain::{ItemRef, Task, TaskNumber};
+use agentmine_domain::{ItemRef, Task, TaskId, TaskNumber};
 use async_trait::async_trait;
 use uuid::Uuid;
 
@@ -94,6 +94,27 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
                 )
                 .await?;
             taken.map(Task::try_from).transpose()
+        })
+        .await
+    }
+
+    async fn found_result(
+        &self,
+        task: TaskId,
+        url: &str,
+        reason: Option<&str>,
+    ) -> Result<Option<Task>, StoreError> {
+        self.run("found_result", || async {
+            let mut db = self.connection().await?;
+            let found: Option<TaskRow> = db
+                .row(
+                    "UPDATE tasks SET state = 'done', pull_request_url = $2, reason = $3, updated_at = {now}
+                     WHERE id = $1 AND (state = 'failed' OR (state = 'done' AND pull_request_url = $2))
+                     RETURNING {columns}",
+                    args![task, url, reason],
+                )
+                .await?;
+            found.map(Task::try_from).transpose()
         })
         .await
     }
