@@ -31,6 +31,9 @@ pub(crate) enum Interrupt {
     Draining,
 }
 
+/// With this begins the reason of a session whose sandbox ended together with its engine.
+pub(crate) const ENGINE_GONE: &str = "the sandbox ended with its engine: ";
+
 /// Why a session ends before its task is done.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionError {
@@ -65,6 +68,9 @@ pub(crate) enum SessionError {
     /// The sandbox can no longer be used.
     #[error("{0}")]
     SandboxGone(String),
+    /// The sandbox ended, and so did its engine.
+    #[error("{ENGINE_GONE}{0}")]
+    EngineGone(SandboxError),
     #[error("a checkpoint cannot be read: {0:#}")]
     Checkpoint(anyhow::Error),
     #[error("the work would be pushed to the branch {0:?}; expected a separate branch")]
@@ -125,6 +131,7 @@ impl SessionError {
             Self::Model(error) => error.blame(),
             Self::Facts(error) => error.blame(),
             Self::Freeze(error)
+            | Self::EngineGone(error)
             | Self::Workspace(WorkspaceError::Start(error) | WorkspaceError::Command(error)) => {
                 error.blame()
             }

@@ -117,6 +117,49 @@ async fn a_task_outlives_an_outage_of_the_container_engine() {
     assert_done_at_first_attempt(&rig.tasks().await, &log);
 }
 
+/// A command of the task may be what ends the engine each time: it is delayed, and after the first time charged.
+#[tokio::test]
+async fn an_engine_that_ends_again_while_the_task_works_costs_an_attempt() {
+    let socket = Service::Unix("/var/run/docker.sock".into());
+    let engine = Gate::before(socket).await;
+    let mut rig = Rig::new(solves_demo()).await;
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    issues(&rig, 1).await;
+    rig.model.hold_at(2);
+    let consumer = Process::spawn(
+        Command::new(binary("consumer"))
+            .arg("--config")
+            .arg(rig.config_file())
+            .env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token())
+            .env("DOCKER_HOST", format!("tcp://{}", engine.address())),
+    );
+    let counted = async |attempts| {
+        rig.wait("the session to end", |tasks| {
+            tasks[0].attempt == attempts && !matches!(tasks[0].state, TaskState::Leased(_))
+        })
+        .await
+    };
+    rig.model.wait_for_held(1).await;
+    engine.take_away();
+    rig.model.release();
+    counted(0).await;
+    rig.model.hold_at(3);
+    engine.give_back();
+    rig.model.wait_for_held(1).await;
+    engine.take_away();
+    rig.model.release();
+    let task = counted(1).await.remove(0);
+    engine.give_back();
+    consumer.terminate();
+    let (_, log) = consumer.end().await;
+    assert_eq!(task.state, TaskState::Ended(EndState::Failed), "{log}");
+    let reason = task.reason.unwrap_or_default();
+    assert!(
+        reason.contains("engine has now ended in more than one session"),
+        "{reason}"
+    );
+}
+
 /// A failover: the server that the sessions are connected to takes no writes for longer than a lease. Nobody
 /// closes the connections that were opened meanwhile.
 #[tokio::test]

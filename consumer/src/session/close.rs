@@ -168,7 +168,16 @@ async fn wait(
         );
         return give_up(ctx, reason).await;
     }
-    Some(continue_later(ctx, &outage, reason, until).await)
+    if !outage.may_be_caused_by_the_task(&reason) {
+        return Some(continue_later(ctx, &outage, reason, until).await);
+    }
+    let reason = format!(
+        "{reason}\nThe engine has now ended in more than one session while the task was at work, so this attempt counts"
+    );
+    match attempts_are_left(ctx) {
+        true => Some(release(ctx, &outage, reason, until, Attempt::Charged).await),
+        false => give_up(ctx, reason).await,
+    }
 }
 
 fn outage_limit(ctx: &SessionContext) -> Duration {
@@ -181,12 +190,23 @@ async fn continue_later(
     reason: String,
     until: Option<DateTime<Utc>>,
 ) -> LeaseEnd {
+    release(ctx, outage, reason, until, Attempt::Refunded).await
+}
+
+async fn release(
+    ctx: &SessionContext,
+    outage: &Outage,
+    reason: String,
+    until: Option<DateTime<Utc>>,
+    attempt: Attempt,
+) -> LeaseEnd {
     let ladder = &ctx.deps.config.queue.retry_seconds;
     let delay = outage.delay(ladder).max(time_left(until));
     tracing::warn!(
         reason,
         delay_seconds = delay.as_secs(),
-        "an external service is unavailable; the task is queued again and the attempt does not count"
+        ?attempt,
+        "an external service is unavailable; the task is queued again"
     );
     let reason = outage_reason(&reason);
     let _ = ctx
@@ -195,7 +215,7 @@ async fn continue_later(
     LeaseEnd::Release {
         reason,
         delay,
-        attempt: Attempt::Refunded,
+        attempt,
     }
 }
 

@@ -26,7 +26,7 @@ use futures::FutureExt as _;
 use tracing::Instrument as _;
 
 use crate::claim::claimed::Claimed;
-use crate::error::{Interrupt, SessionError, WorkspaceError};
+use crate::error::{Interrupt, SessionError};
 use crate::prepare::{discussion, prepare};
 use crate::record::live::Progress;
 use crate::report::{Report, report, report_earlier};
@@ -85,13 +85,13 @@ async fn run_in_span(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) 
     );
 }
 
-/// A sandbox also ends when its engine does, which is not the task's fault.
+/// A sandbox also ends when its engine does, which is not the task's fault where it happens once.
 async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
     if !matches!(error, SessionError::SandboxGone(_)) {
         return error;
     }
     match ctx.deps.backend.check().await {
-        Err(outage @ SandboxError::Unavailable(_)) => WorkspaceError::Command(outage).into(),
+        Err(outage @ SandboxError::Unavailable(_)) => SessionError::EngineGone(outage),
         Ok(()) | Err(_) => error,
     }
 }

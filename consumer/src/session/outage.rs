@@ -6,6 +6,7 @@ use agentmine_domain::{Session, SessionEnd};
 use chrono::{DateTime, Utc};
 
 use super::context::SessionContext;
+use crate::error::ENGINE_GONE;
 
 /// The longest delay that the growth of delays leads to.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
@@ -45,6 +46,20 @@ pub(super) struct Outage {
     pub(super) since: DateTime<Utc>,
     /// How many sessions ended in the run before this one.
     sessions: u32,
+    /// Whether the current session worked, and the last one that did so before it ended with its engine.
+    follows_an_end_of_the_engine: bool,
+}
+
+/// Whether the model answered in this session, so that a command may have been under way when it ended. The call that
+/// ends an engine has no result, and is not counted.
+fn worked(session: &Session) -> bool {
+    session.usage.model_calls > 0
+}
+
+/// Whether the session worked until its sandbox ended together with its engine.
+fn ended_with_its_engine(session: &Session) -> bool {
+    let reason = session.reason.as_deref().unwrap_or_default();
+    worked(session) && is_outage(session) && reason[OUTAGE.len()..].starts_with(ENGINE_GONE)
 }
 
 impl Outage {
@@ -60,6 +75,14 @@ impl Outage {
         let mut outage = Self {
             since: now,
             sessions: 0,
+            // Sessions that found no engine at all may be between the two.
+            follows_an_end_of_the_engine: match sessions {
+                [current, earlier @ ..] if worked(current) => {
+                    let before = earlier.iter().find(|session| worked(session));
+                    before.is_some_and(ended_with_its_engine)
+                }
+                [..] => false,
+            },
         };
         for session in sessions {
             if session.end.is_some() && !is_outage(session) {
@@ -74,6 +97,12 @@ impl Outage {
             }
         }
         outage
+    }
+
+    /// Whether a command of the task may be what ends the engine: `reason` says that it ended, and so it did in the
+    /// session before, while the task was at work.
+    pub(super) fn may_be_caused_by_the_task(&self, reason: &str) -> bool {
+        reason.starts_with(ENGINE_GONE) && self.follows_an_end_of_the_engine
     }
 
     /// The time since it began.
@@ -182,6 +211,37 @@ mod tests {
     }
 
     #[test]
+    fn an_engine_that_ends_in_two_sessions_at_work_may_be_ended_by_the_task() {
+        let now = Utc::now();
+        let gone = format!("{ENGINE_GONE}refused");
+        let at_work = |model_calls, reason: &str, end| Session {
+            usage: Usage {
+                model_calls,
+                ..Usage::default()
+            },
+            reason: Some(outage_reason(reason)),
+            ..session(end, 1, now)
+        };
+        let released = Some(SessionEnd::Released);
+        let current = |model_calls| at_work(model_calls, "", None);
+        let suspects =
+            |sessions: &[Session]| Outage::among(sessions, now).may_be_caused_by_the_task(&gone);
+        assert!(!suspects(&[current(1)]), "the first time");
+        assert!(suspects(&[current(1), at_work(2, &gone, released)]));
+        assert!(!suspects(&[current(0), at_work(2, &gone, released)]));
+        assert!(!suspects(&[current(1), at_work(0, &gone, released)]));
+        let no_engine = at_work(0, "no engine", released);
+        assert!(suspects(&[
+            current(1),
+            no_engine,
+            at_work(2, &gone, released)
+        ]));
+        assert!(!suspects(&[current(1), at_work(2, "503", released)]));
+        let earlier = Outage::among(&[current(1), at_work(2, &gone, released)], now);
+        assert!(!earlier.may_be_caused_by_the_task("the tracker is away"));
+    }
+
+    #[test]
     fn a_session_that_was_drained_or_failed_before_an_outage_is_no_part_of_it() {
         let now = Utc::now();
         let released = |reason: &str, minutes_ago| Session {
@@ -204,7 +264,12 @@ mod tests {
     fn delays_grow_from_the_first_of_the_ladder_to_five_minutes() {
         let delay = |sessions, ladder: &[u64]| {
             let since = Utc::now();
-            Outage { since, sessions }.delay(ladder).as_secs()
+            let outage = Outage {
+                since,
+                sessions,
+                follows_an_end_of_the_engine: false,
+            };
+            outage.delay(ladder).as_secs()
         };
         assert_eq!([0, 1, 2].map(|n| delay(n, &[5, 30])), [5, 10, 20]);
         assert_eq!(

@@ -117,6 +117,7 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::Freeze(_)
         | SessionError::BareRepo(_)
         | SessionError::SandboxGone(_)
+        | SessionError::EngineGone(_)
         | SessionError::Conversation(_)
         | SessionError::BranchMoved
         | SessionError::Panicked(_) => false,
