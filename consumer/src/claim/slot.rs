@@ -127,7 +127,20 @@ async fn on_message(
             return Next::Unavailable;
         }
     }
-    match claim(deps, task, worker, stop).await {
+    let claiming = Claiming::new(deps, task, worker);
+    let claim = match claiming.once().await {
+        Err(error @ StoreError::Unavailable(_)) => {
+            // The store may be away for longer than the broker waits for an acknowledgement, and another consumer
+            // may reach it.
+            put_off(delivery, task, &error).await;
+            return match claiming.until_answered(stop).await {
+                Ok(claim) => claim.map_or(Next::Skipped, |claim| Next::Claimed(Box::new(claim))),
+                Err(_) => Next::Unavailable,
+            };
+        }
+        answer => answer,
+    };
+    match claim {
         Ok(claim) => {
             // After a failed ack the message is redelivered; the row is then already claimed.
             if let Err(error) = delivery.ack().await {
@@ -136,12 +149,16 @@ async fn on_message(
             claim.map_or(Next::Skipped, |claim| Next::Claimed(Box::new(claim)))
         }
         Err(error) => {
-            tracing::warn!(task.id = %task, %error, "claim failed; the message goes to the retry ladder");
-            if let Err(error) = delivery.retry_later(0).await {
-                tracing::debug!(task.id = %task, %error, "the message was not sent to the retry ladder; the broker will redeliver it");
-            }
+            put_off(delivery, task, &error).await;
             Next::Unavailable
         }
+    }
+}
+
+async fn put_off(delivery: Box<dyn Delivery>, task: TaskId, error: &StoreError) {
+    tracing::warn!(task.id = %task, %error, "claim failed; the message goes to the retry ladder");
+    if let Err(error) = delivery.retry_later(0).await {
+        tracing::debug!(task.id = %task, %error, "the message was not sent to the retry ladder; the broker will redeliver it");
     }
 }
 
@@ -167,7 +184,8 @@ async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
         };
         let served = rows.iter().filter(|task| deps.tracker_of(task).is_some());
         for task in served {
-            match claim(deps, task.id, worker, stop).await {
+            let claiming = Claiming::new(deps, task.id, worker);
+            match claiming.until_answered(stop).await {
                 Ok(Some(claim)) => return Next::Claimed(Box::new(claim)),
                 Ok(None) => {}
                 Err(error) => {
@@ -189,22 +207,49 @@ async fn is_served_here(deps: &ConsumerDeps, task: TaskId) -> Result<bool, Store
     Ok(task.is_none_or(|task| deps.tracker_of(&task).is_some()))
 }
 
-/// Claims a row. Its lease certainly lasts from the moment before the first try on.
-async fn claim(
-    deps: &ConsumerDeps,
+/// One claim of a row, which may have to be repeated.
+struct Claiming<'a> {
+    deps: &'a ConsumerDeps,
     task: TaskId,
-    worker: &WorkerId,
-    stop: &Shutdown,
-) -> Result<Option<Claimed>, StoreError> {
-    let config = &deps.config.consumer;
-    let lease = Duration::from_secs(config.lease_seconds);
-    let nonce = Uuid::new_v4();
-    let since = BootInstant::now();
-    let claim = answered(stop, || {
-        let store = &deps.store;
-        store.claim(task, worker, nonce, lease, config.max_attempts)
-    });
-    Ok(claim.await?.map(|claim| Claimed { claim, since }))
+    worker: &'a WorkerId,
+    nonce: Uuid,
+    /// The moment before the first try, from which on its lease certainly lasts.
+    since: BootInstant,
+}
+
+impl<'a> Claiming<'a> {
+    fn new(deps: &'a ConsumerDeps, task: TaskId, worker: &'a WorkerId) -> Self {
+        Self {
+            deps,
+            task,
+            worker,
+            nonce: Uuid::new_v4(),
+            since: BootInstant::now(),
+        }
+    }
+
+    async fn once(&self) -> Result<Option<Claimed>, StoreError> {
+        let config = &self.deps.config.consumer;
+        let lease = Duration::from_secs(config.lease_seconds);
+        let store = &self.deps.store;
+        let claim = store
+            .claim(
+                self.task,
+                self.worker,
+                self.nonce,
+                lease,
+                config.max_attempts,
+            )
+            .await?;
+        Ok(claim.map(|claim| Claimed {
+            claim,
+            since: self.since,
+        }))
+    }
+
+    async fn until_answered(&self, stop: &Shutdown) -> Result<Option<Claimed>, StoreError> {
+        answered(stop, || self.once()).await
+    }
 }
 
 /// Repeats a claim until the store answers, or the worker is at its deadline. A claim without an answer may have
