@@ -1,5 +1,7 @@
 //! Errors of sandboxes.
 
+use std::io::ErrorKind;
+
 use agentmine_domain::Blame;
 use agentmine_runtime::failpoint::OutcomeUnknown;
 
@@ -30,6 +32,28 @@ impl From<OutcomeUnknown> for SandboxError {
 }
 
 impl SandboxError {
+    /// An error of the worker's machine: what is missing, full or short now may not be so at the next try. What is
+    /// not allowed, or is not what it should be, stays so.
+    pub(crate) fn of_machine(what: &dyn std::fmt::Display, error: &std::io::Error) -> Self {
+        let text = format!("{what}: {error}");
+        match error.kind() {
+            ErrorKind::NotFound
+            | ErrorKind::StorageFull
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::OutOfMemory
+            | ErrorKind::WouldBlock
+            | ErrorKind::ResourceBusy
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::StaleNetworkFileHandle
+            | ErrorKind::TimedOut
+            | ErrorKind::Interrupted => Self::Unavailable(text),
+            _ => match error.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE | libc::EIO) => Self::Unavailable(text),
+                _ => Self::Refused(text),
+            },
+        }
+    }
+
     /// A later lease already has a sandbox of this name, which stays.
     pub(crate) fn superseded(name: &str) -> Self {
         Self::Unavailable(format!("{name} belongs to a later lease of the task"))
@@ -50,6 +74,20 @@ impl SandboxError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_missing_or_full_on_the_machine_is_an_outage_and_what_is_not_allowed_is_not() {
+        let of = |code| {
+            let error = std::io::Error::from_raw_os_error(code);
+            SandboxError::of_machine(&"the folder", &error).blame()
+        };
+        for code in [libc::ENOENT, libc::ENOSPC, libc::EMFILE, libc::EAGAIN] {
+            assert_eq!(of(code), Blame::OUTAGE, "{code}");
+        }
+        for code in [libc::EACCES, libc::ENOTDIR, libc::ELOOP] {
+            assert_eq!(of(code), Blame::Ours, "{code}");
+        }
+    }
 
     #[test]
     fn each_error_says_whose_fault_it_is() {

@@ -247,3 +247,17 @@ async fn the_processes_of_a_jail_carry_its_mark_until_the_guest_begins() {
         assert_eq!(mark.processes(), [], "{kind:?}");
     }
 }
+
+#[tokio::test]
+async fn a_jail_starts_after_the_folder_of_all_jails_was_cleared() {
+    for jail in [Jail::Namespaces, Jail::Alone] {
+        let state = tempfile::tempdir_in(scratch()).unwrap();
+        let folder = state.path().join("sandboxes");
+        let backend = LocalBackend::new(&CommandExecutor::default(), &folder).unwrap();
+        let backend = backend.with_jail(jail);
+        std::fs::remove_dir_all(&folder).unwrap();
+        let sandbox = Running(backend.start(&spec(TaskId::new())).await.unwrap());
+        sandbox.output("echo fine").await;
+        sandbox.remove().await.unwrap();
+    }
+}

@@ -103,6 +103,12 @@ impl Engine {
                 status_code: 409,
                 message,
             } => SandboxError::Unavailable(format!("{what}: {message}")),
+            Error::DockerResponseServerError {
+                status_code,
+                message,
+            } if is_short_of_something(*status_code, message) => {
+                SandboxError::Unavailable(format!("{what}: {message}"))
+            }
             Error::DockerResponseServerError { message, .. } => {
                 SandboxError::Refused(format!("{what}: {message}"))
             }
@@ -211,6 +217,19 @@ fn is_missing(err: &Error) -> bool {
     )
 }
 
+/// Whether the engine cannot do it now, as opposed to never. It has no status of its own for a full disk.
+fn is_short_of_something(status: u16, message: &str) -> bool {
+    let shortages = [
+        "no space left on device",
+        "disk quota exceeded",
+        "cannot allocate memory",
+        "resource temporarily unavailable",
+        "too many open files",
+    ];
+    let message = message.to_lowercase();
+    status == 503 || (status >= 500 && shortages.iter().any(|it| message.contains(it)))
+}
+
 /// Whether the engine failed to answer, as opposed to refusing.
 fn is_transient(err: &Error) -> bool {
     match err {
@@ -232,6 +251,15 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    #[test]
+    fn an_engine_with_a_full_disk_may_have_room_later() {
+        let full = "mkdir /var/lib/docker/overlay2/x: no space left on device";
+        assert!(is_short_of_something(500, full));
+        assert!(is_short_of_something(503, "starting"));
+        assert!(!is_short_of_something(404, "no such image"));
+        assert!(!is_short_of_something(500, "unknown runtime"));
+    }
 
     /// An engine with one stopped container, whose first `failures` removals fail.
     async fn faulty(failures: u32, removals: Arc<AtomicU32>) -> Engine {

@@ -182,6 +182,13 @@ impl LocalBackend {
             Ok(tunnel) => Ok((child, tunnel)),
             Err(SandboxError::Gone(why)) => {
                 let said = stderr.text().await;
+                // Removed meanwhile: by whoever clears the temporary files, or by a sweep.
+                if !workspace.exists() {
+                    let missing = workspace.display();
+                    return Err(SandboxError::Unavailable(format!(
+                        "{missing} was removed while the jail started: {why}. {said}"
+                    )));
+                }
                 Err(SandboxError::Refused(format!(
                     "the jail did not start: {why}. {said}"
                 )))
@@ -212,6 +219,9 @@ impl Backend for LocalBackend {
         let began = Instant::now();
         let jail = self.jail().await?;
         let name = sandbox_name(spec);
+        // Whoever clears temporary files may have removed them since the worker began.
+        state::prepare(&self.0.state_dir)?;
+        programs::install(&self.0.state_dir)?;
         state::make_way(&self.0.state_dir, &name, spec.epoch).await?;
         let created = async { state::create(&self.0.state_dir, &name, spec) };
         let (folder, mut record) = around("sandbox.create", created).await?;

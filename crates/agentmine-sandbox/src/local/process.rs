@@ -88,7 +88,7 @@ pub(crate) async fn spawn(command: std::process::Command) -> Result<Child, Sandb
     })
     .map_err(|err| failed(&err))?;
     let child = spawned.await.map_err(|err| failed(&err))?;
-    child.map_err(|err| failed(&err))
+    child.map_err(|err| SandboxError::of_machine(&program, &err))
 }
 
 /// The end of a jail's stderr.

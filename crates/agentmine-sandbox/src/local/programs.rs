@@ -23,10 +23,7 @@ pub(crate) fn install(state_dir: &Path) -> Result<PathBuf, SandboxError> {
     });
     match installed {
         Ok(()) => Ok(folder),
-        Err(err) => Err(SandboxError::Refused(format!(
-            "{}: {err}",
-            folder.display()
-        ))),
+        Err(err) => Err(SandboxError::of_machine(&folder.display(), &err)),
     }
 }
 

@@ -241,7 +241,7 @@ fn open_folders(folder: &Path) {
 }
 
 fn refused(path: &Path, err: &io::Error) -> SandboxError {
-    SandboxError::Refused(format!("{}: {err}", path.display()))
+    SandboxError::of_machine(&path.display(), err)
 }
 
 #[cfg(test)]
