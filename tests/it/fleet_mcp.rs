@@ -697,3 +697,37 @@ async fn a_call_on_the_worker_is_cancelled_when_the_store_is_silent() {
         "{hung}"
     );
 }
+
+#[tokio::test]
+async fn sampling_on_the_worker_is_cancelled_when_the_store_is_silent() {
+    let answers = [
+        probe("ask", "sampled: one"),
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        commit_and_push("Greet the person named"),
+    ];
+    let scenario = Scenario::new("is asked by a server").reply(move |turn| {
+        let answer = answers.get(turn.number).cloned();
+        answer.unwrap_or_else(|| say("Done."))
+    });
+    let mut rig = Rig::local(scenario).await;
+    let mut server = rig.on_worker();
+    server["capabilities"] = json!({ "sampling": true });
+    rig.servers(json!({ "probe": server }));
+    rig.model.hold_when("sampled:", 0);
+    issue(&rig).await;
+    let gate = Gate::of_url(&mut rig.config["store"]["url"]).await;
+    let consumer = rig.spawn("consumer", &["--once"]);
+    rig.model.wait_for_held(1).await;
+    gate.take_away();
+    consumer.logged("the session stands still").await;
+    rig.model.wait_for_none_held().await;
+    gate.give_back();
+    let (status, log) = consumer.end().await;
+    assert!(status.success(), "{log}");
+    let task = rig.task().await;
+    let ended = (task.state, task.attempt);
+    assert_eq!(ended, (TaskState::Ended(EndState::Done), 1), "{log}");
+    let transcript = rig.transcript(&task).await;
+    let note = "the MCP server probe called the model: no answer";
+    assert_eq!(transcript.matches(note).count(), 1, "{transcript}");
+}

@@ -10,6 +10,7 @@
 mod architecture;
 mod chaos;
 mod embedded;
+mod ends;
 mod everyday;
 mod failpoints;
 mod failures;

@@ -192,6 +192,15 @@ impl ScriptedModel {
             .send_modify(|counts| counts.released += 1);
     }
 
+    /// Waits until no request is held any more, because the clients have given them up.
+    ///
+    /// # Panics
+    /// When they do not within two minutes.
+    pub async fn wait_for_none_held(&self) {
+        self.wait("no held request", |counts| counts.held == 0)
+            .await;
+    }
+
     /// Waits until `n` requests have arrived since the start.
     ///
     /// # Panics

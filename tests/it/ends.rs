@@ -1,0 +1,346 @@
+//! How tasks end when what would report or record it is away: the tracker, the database, the last worker.
+
+use std::time::{Duration, Instant};
+
+use agentmine_domain::{
+    EndState, ItemKind, ItemRef, NewTask, Priority, SessionEnd, TaskState, TrackerKind,
+};
+use agentmine_tests::forge::{DEMO, Fault as ForgeFault, write_demo};
+use agentmine_tests::model::{Scenario, commit_and_push, say, shell};
+use serde_json::json;
+
+use crate::gate::Gate;
+use crate::rig::{Rig, solves_demo};
+
+const REQUEST: &str = "coding agent";
+const DONE: TaskState = TaskState::Ended(EndState::Done);
+const FAILED: TaskState = TaskState::Ended(EndState::Failed);
+
+async fn one_issue(rig: &Rig) -> u64 {
+    let number = rig.forge.add_issue(
+        DEMO,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
+    rig.produce().await;
+    number
+}
+
+/// The tracker's API answers nothing but errors until [`Forge::heal`].
+fn take_tracker_away(rig: &Rig) {
+    let away = ForgeFault::on("*", "/api/v3/").times(usize::MAX);
+    rig.forge.inject(away.status(503));
+}
+
+/// A consumer that a failpoint ends.
+async fn killed_at(rig: &Rig, failpoint: &str) {
+    let (status, log) = rig.spawn_failing("consumer", failpoint).end().await;
+    assert!(!status.success(), "{failpoint} was not reached:\n{log}");
+}
+
+fn comment(rig: &Rig, number: u64) -> String {
+    let comments = rig.forge.comments(DEMO, number);
+    assert_eq!(comments.len(), 1, "{comments:#?}");
+    comments[0].body.clone()
+}
+
+/// Waits until the item has this label alone.
+async fn wait_for_label(rig: &Rig, number: u64, label: &str) {
+    rig.forge
+        .wait_until(label, crate::rig::PATIENCE, |forge| {
+            forge.labels(DEMO, number) == [label]
+        })
+        .await;
+}
+
+fn git(dir: &std::path::Path, args: &[&str]) {
+    let status = std::process::Command::new("git")
+        .current_dir(dir)
+        .args(["-c", "user.name=t", "-c", "user.email=t@example.org"])
+        .args(args)
+        .status();
+    assert!(status.unwrap().success(), "{args:?}");
+}
+
+/// A local folder as a second tracker, with one issue that asks for work. Returns the issue's file.
+fn add_local_tracker(rig: &mut Rig) -> std::path::PathBuf {
+    let repository = rig.folder.path().join("local");
+    let issues = repository.join(".agentmine/issues");
+    std::fs::create_dir_all(&issues).unwrap();
+    write_demo(&repository);
+    git(&repository, &["init", "-q", "-b", "main"]);
+    git(&repository, &["add", "."]);
+    git(&repository, &["commit", "-q", "-m", "Add a script"]);
+    let issue = issues.join("001-other.md");
+    std::fs::write(&issue, format!("---\nlabels: [{REQUEST}]\n---\n# Other\n")).unwrap();
+    rig.config["trackers"]["local"] = json!({ "repository": repository });
+    issue
+}
+
+/// Each report on the slow tracker takes longer than the whole test may.
+#[tokio::test]
+async fn an_unreachable_tracker_with_many_ends_does_not_delay_the_ends_of_another() {
+    const MANY: u64 = 12;
+    let mut rig = Rig::local(solves_demo()).await;
+    for n in 0..MANY {
+        let title = format!("greet.sh greets nobody ({n})");
+        rig.forge
+            .add_issue(DEMO, &title, "It should greet.", &[REQUEST]);
+    }
+    rig.produce().await;
+    let issue = add_local_tracker(&mut rig);
+    rig.produce().await;
+    for task in rig.tasks().await {
+        assert!(rig.store.request_stop(task.id, "enough").await.unwrap());
+    }
+    let away = ForgeFault::on("*", "/api/v3/").times(usize::MAX);
+    rig.forge.inject(away.delay(Duration::from_secs(25)));
+    let consumer = rig.spawn("consumer", &[]);
+    let begun = Instant::now();
+    while !std::fs::read_to_string(&issue)
+        .unwrap()
+        .contains("coding agent stopped")
+    {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "it waits:\n{}",
+            consumer.log()
+        );
+        // A change of a file by another process.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    consumer.kill_nine();
+}
+
+/// The only worker dies while nobody has recorded whether its pull request was opened, and then the tracker is away
+/// for longer than any outage may last.
+async fn failed_while_unsure(rig: &mut Rig, failpoint: &str) -> (crate::rig::Process, u64) {
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    rig.config["consumer"]["outage_seconds"] = 2.into();
+    let number = one_issue(rig).await;
+    killed_at(rig, failpoint).await;
+    take_tracker_away(rig);
+    let consumer = rig.spawn("consumer", &[]);
+    let tasks = rig.wait_ended(1).await;
+    assert_eq!(tasks[0].state, FAILED, "{}", consumer.log());
+    let reason = tasks[0].reason.clone().unwrap_or_default();
+    for part in ["outage_seconds", "Nobody knows", &tasks[0].branch()] {
+        assert!(reason.contains(part), "{part}: {reason}");
+    }
+    rig.forge.heal();
+    (consumer, number)
+}
+
+#[tokio::test]
+async fn a_task_that_failed_while_its_pull_request_was_unsure_is_done_once_it_is_found() {
+    let mut rig = Rig::local(solves_demo()).await;
+    let kill = "tracker.pull_request_create.after=kill";
+    let (consumer, number) = failed_while_unsure(&mut rig, kill).await;
+    wait_for_label(&rig, number, "coding agent done").await;
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+    let task = rig.task().await;
+    let pulls = rig.forge.pulls(DEMO);
+    assert_eq!((task.state, pulls.len()), (DONE, 1));
+    let url = task.pull_request_url.unwrap();
+    assert!(url.ends_with(&format!("/{}", pulls[0].number)), "{url}");
+    let comment = comment(&rig, number);
+    assert!(comment.contains(&url), "{comment}");
+}
+
+#[tokio::test]
+async fn a_task_that_failed_while_its_pull_request_was_unsure_says_that_there_is_none() {
+    let mut rig = Rig::local(solves_demo()).await;
+    let kill = "tracker.pull_request_create.before=kill";
+    let (consumer, number) = failed_while_unsure(&mut rig, kill).await;
+    wait_for_label(&rig, number, "coding agent failed").await;
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+    assert_eq!(rig.task().await.state, FAILED);
+    let comment = comment(&rig, number);
+    assert!(
+        comment.contains("there is no pull request from"),
+        "{comment}"
+    );
+}
+
+/// The check fails, so the result is partial; the worker dies before it has recorded the answer to its POST.
+#[tokio::test]
+async fn a_partial_result_is_reported_as_one_if_its_worker_dies_after_the_post() {
+    let partial = Scenario::new("leaves the check red").replies([
+        shell("echo more >> README.md"),
+        commit_and_push("Say more"),
+        say("Done."),
+    ]);
+    let mut rig = Rig::local(partial).await;
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    rig.config["agent"]["max_rounds"] = 1.into();
+    let number = one_issue(&rig).await;
+    killed_at(&rig, "tracker.pull_request_create.after=kill").await;
+    let consumer = rig.spawn("consumer", &[]);
+    let tasks = rig.wait_ended(1).await;
+    consumer.terminate();
+    consumer.end().await;
+    assert_eq!(tasks[0].state, DONE);
+    let missing = tasks[0].missing().unwrap_or_default();
+    assert!(missing.contains("sh test.sh"), "{missing:?}");
+    let comment = comment(&rig, number);
+    assert!(comment.contains("a partial result"), "{comment}");
+}
+
+#[tokio::test]
+async fn a_pull_request_whose_last_worker_dies_at_the_end_of_its_task_is_done() {
+    for failpoint in [
+        "tracker.comment_edit.before=kill",
+        "tracker.label_add.before=kill",
+    ] {
+        let mut rig = Rig::local(solves_demo()).await;
+        rig.config["consumer"]["max_attempts"] = 1.into();
+        rig.forge.commit(DEMO, "feature", "main", |dir| {
+            std::fs::write(dir.join("more.txt"), "more\n").unwrap();
+        });
+        let number = rig
+            .forge
+            .add_pull(DEMO, "feature", "main", "Add more", &[REQUEST]);
+        rig.produce().await;
+        killed_at(&rig, failpoint).await;
+        let asked = rig.model.requests().len();
+        let consumer = rig.spawn("consumer", &[]);
+        let tasks = rig.wait_ended(1).await;
+        consumer.terminate();
+        let (_, log) = consumer.end().await;
+        assert_eq!(
+            tasks[0].state, DONE,
+            "{failpoint}: {:?}\n{log}",
+            tasks[0].reason
+        );
+        assert_eq!(rig.forge.pulls(DEMO).len(), 1, "{failpoint}");
+        let comment = comment(&rig, number);
+        assert!(
+            comment.contains("pushed its work"),
+            "{failpoint}: {comment}"
+        );
+        let evidence = comment.contains("Measured on the pushed commit");
+        assert_eq!(
+            evidence,
+            failpoint.contains("label"),
+            "{failpoint}: {comment}"
+        );
+        assert_eq!(rig.forge.labels(DEMO, number), ["coding agent done"]);
+        assert_eq!(rig.model.requests().len(), asked, "it only reports");
+    }
+}
+
+/// The pull request is open and recorded; then the tracker is away for longer than any outage may last.
+#[tokio::test]
+async fn a_task_whose_pull_request_is_open_is_done_although_its_tracker_stays_away() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["outage_seconds"] = 1.into();
+    let number = one_issue(&rig).await;
+    killed_at(&rig, "tracker.comment_edit.before=kill").await;
+    take_tracker_away(&rig);
+    let consumer = rig.spawn("consumer", &[]);
+    let tasks = rig.wait_ended(1).await;
+    assert_eq!(tasks[0].state, DONE, "{:?}", tasks[0].reason);
+    assert!(tasks[0].pull_request_url.is_some());
+    rig.forge.heal();
+    wait_for_label(&rig, number, "coding agent done").await;
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+    assert!(comment(&rig, number).contains("outage_seconds"));
+}
+
+/// The database is away for two seconds just as the session of a paused task closes its lease.
+#[tokio::test]
+async fn a_short_failure_of_the_store_at_the_end_of_a_paused_session_costs_no_attempt() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    let store = Gate::of_url(&mut rig.config["store"]["url"]).await;
+    one_issue(&rig).await;
+    rig.model.hold_at(2);
+    let consumer = rig.spawn_failing("consumer", "store.end_lease.before=stop");
+    rig.model.wait_for_held(1).await;
+    let task = rig.task().await.id;
+    assert!(rig.store.request_pause(task, "lunch").await.unwrap());
+    consumer.stopped().await;
+    store.take_away();
+    consumer.go_on();
+    // The outage itself is a length of time.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    store.give_back();
+    let paused = |tasks: &[agentmine_domain::Task]| tasks[0].state == TaskState::Paused;
+    rig.wait("the pause", paused).await;
+    let sessions = rig.sessions().await;
+    assert_eq!(
+        sessions[0].end,
+        Some(SessionEnd::Paused),
+        "{}",
+        consumer.log()
+    );
+    assert_eq!(rig.task().await.attempt, 0);
+    assert!(rig.store.resume(task).await.unwrap());
+    rig.model.release();
+    let tasks = rig.wait_ended(1).await;
+    consumer.terminate();
+    let (_, log) = consumer.end().await;
+    assert_eq!((tasks[0].state, tasks[0].attempt), (DONE, 1), "{log}");
+}
+
+/// Postgres reads the commit of a claim only after the consumer has given it up.
+#[tokio::test]
+async fn a_claim_whose_commit_timed_out_and_was_made_is_worked_on() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["concurrency"] = 1.into();
+    one_issue(&rig).await;
+    let store = Gate::of_url(&mut rig.config["store"]["url"]).await;
+    store.freeze_at(&["attempt = attempt + 1", "COMMIT"]);
+    let consumer = rig.spawn("consumer", &[]);
+    // After 30 s, the time limit of a statement.
+    consumer.wait_for("claim failed").await;
+    store.thaw();
+    let tasks = rig.wait_ended(1).await;
+    consumer.terminate();
+    let (_, log) = consumer.end().await;
+    assert_eq!((tasks[0].state, tasks[0].attempt), (DONE, 1), "{log}");
+    let sessions = rig.sessions().await;
+    assert_eq!(sessions.len(), 1, "{sessions:#?}\n{log}");
+}
+
+/// Rows that only other consumers serve come first, and the broker is down.
+#[tokio::test]
+async fn rows_of_a_tracker_that_nobody_serves_hide_no_others_while_the_broker_is_down() {
+    let mut rig = Rig::local(solves_demo()).await;
+    for number in 1..=220 {
+        let new = NewTask {
+            item: ItemRef {
+                tracker: TrackerKind::Local,
+                host: "elsewhere".into(),
+                repo_id: "1".into(),
+                repo_path: "a/b".into(),
+                kind: ItemKind::Issue,
+                number,
+            },
+            trigger: format!("t{number}"),
+            title: "foreign".into(),
+            url: "u".into(),
+            priority: Priority::Medium,
+        };
+        rig.store.enqueue(&new).await.unwrap();
+    }
+    let sql = rig.sql().await;
+    let begun = "UPDATE tasks SET takeover = true";
+    sqlx::query(begun).execute(&sql).await.unwrap();
+    let number = one_issue(&rig).await;
+    rig.config["queue"]["url"] = "amqp://guest:guest@127.0.0.1:9/%2f".into();
+    let consumer = rig.spawn("consumer", &[]);
+    wait_for_label(&rig, number, "coding agent done").await;
+    consumer.terminate();
+    consumer.end().await;
+    let served = rig
+        .tasks()
+        .await
+        .into_iter()
+        .find(|it| it.title != "foreign");
+    assert_eq!(served.unwrap().state, DONE);
+}
