@@ -1,5 +1,6 @@
 //! The chaos suite with fixed seeds (tests/README.md).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agentmine_tests::chaos::{
@@ -18,11 +19,13 @@ fn setup(store: StoreKind, sandbox: SandboxKind) -> Setup {
     }
 }
 
-/// Runs the seeds; fails with the table and the list of faults of each seed that broke a promise.
-async fn assert_kept(setup: &Setup, arguments: &str, seeds: &[u64]) {
-    let mut services = Services::start(setup.store).await.unwrap();
+/// Runs the seeds; fails with the table and the list of faults of each seed that broke a promise. Returns the
+/// faults that happened, by kind.
+async fn assert_kept(setup: &Setup, arguments: &str, seeds: &[u64]) -> BTreeMap<String, usize> {
+    let mut services = Services::start(setup.store, setup.sandbox).await.unwrap();
     let mut table = Table::default();
     let mut broken = Vec::new();
+    let mut faults = BTreeMap::new();
     for &seed in seeds {
         let plan = Plan {
             seed,
@@ -33,6 +36,7 @@ async fn assert_kept(setup: &Setup, arguments: &str, seeds: &[u64]) {
         };
         let outcome = run_seed(setup, &mut services, &plan).await.unwrap();
         table.add(&outcome);
+        faults.extend(outcome.faults);
         if !outcome.findings.is_empty() {
             let findings: Vec<_> = outcome.findings.iter().map(ToString::to_string).collect();
             broken.push(format!(
@@ -43,6 +47,7 @@ async fn assert_kept(setup: &Setup, arguments: &str, seeds: &[u64]) {
         }
     }
     assert!(broken.is_empty(), "{}\n{table}", broken.join("\n"));
+    faults
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,14 +65,22 @@ async fn processes_that_share_one_sqlite_file_lose_and_double_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_with_containers_loses_and_doubles_nothing() {
     let setup = setup(StoreKind::Postgres, SandboxKind::Docker);
-    assert_kept(&setup, " --sandbox docker", &[5]).await;
+    let faults = assert_kept(&setup, " --sandbox docker", &[5]).await;
+    assert!(faults.contains_key("partition engine"), "{faults:?}");
+    // Only root can start an engine that may be killed.
+    // SAFETY: `geteuid` has no preconditions.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    assert!(
+        !is_root || faults.contains_key("engine restart"),
+        "{faults:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a worker killed last leaves a git folder until the next one is made: nextest run --run-ignored only chaos::"]
 async fn a_process_may_be_killed_at_every_failpoint() {
     let setup = setup(StoreKind::Postgres, SandboxKind::Local);
-    let mut services = Services::start(setup.store).await.unwrap();
+    let mut services = Services::start(setup.store, setup.sandbox).await.unwrap();
     let limit = Duration::from_secs(200);
     let outcome = walk(&setup, &mut services, 21, limit).await.unwrap();
     let findings: Vec<_> = outcome.findings.iter().map(ToString::to_string).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentmine_runtime::failpoint::BOUNDARIES;
 
-use super::fleet::{Setup, StoreKind};
+use super::fleet::{SandboxKind, Setup, StoreKind};
 use super::program::Peer;
 use super::random::Random;
 
@@ -34,6 +34,8 @@ pub(super) enum Fault {
     DatabaseStop(Duration),
     DatabaseReadOnly(Duration),
     DatabaseCut,
+    /// The Docker engine is killed, and its containers go on until it is there again.
+    EngineRestart,
     Forge(ForgeFault),
     Model(ModelFault),
     /// A person acts on the issue that was opened as the n-th.
@@ -150,6 +152,7 @@ impl fmt::Display for Fault {
                 write!(f, "database read-only: for {:.1} s", seconds(time))
             }
             Self::DatabaseCut => write!(f, "database cut"),
+            Self::EngineRestart => write!(f, "engine restart"),
             Self::Forge(fault) => write!(f, "forge: {fault:?}"),
             Self::Model(fault) => write!(f, "model: {fault:?}"),
             Self::Person(issue, act) => write!(f, "person: issue {issue}, {act:?}"),
@@ -204,6 +207,9 @@ impl Schedule {
                 timed.push((*opened + after, fault));
             }
         }
+        if setup.sandbox == SandboxKind::Docker {
+            timed.extend(of_engine(&mut random, setup, length));
+        }
         timed.sort_by_key(|(at, _)| *at);
         let number = |(number, (at, fault))| Timed { number, at, fault };
         Self {
@@ -227,11 +233,15 @@ fn any(random: &mut Random, setup: &Setup, tasks: usize) -> Fault {
     let brief = Duration::from_millis(random.between(500, lease));
     let long = Duration::from_millis(random.between(lease, 2 * lease));
     let time = if random.chance(35) { long } else { brief };
-    let peers: &[Peer] = match postgres {
-        true => &[Peer::Database, Peer::Broker, Peer::Model, Peer::Forge],
-        false => &[Peer::Model, Peer::Forge],
+    let mut peers = match postgres {
+        true => vec![Peer::Database, Peer::Broker, Peer::Model, Peer::Forge],
+        false => vec![Peer::Model, Peer::Forge],
     };
-    let peer = random.of(peers);
+    // The producer has no sandboxes.
+    if setup.sandbox == SandboxKind::Docker && who > 0 {
+        peers.push(Peer::Engine);
+    }
+    let peer = random.of(&peers);
     match random.between(0, 100) {
         0..14 => Fault::Kill(who),
         14..24 => Fault::Stop(who, time),
@@ -268,6 +278,25 @@ fn any(random: &mut Random, setup: &Setup, tasks: usize) -> Fault {
         ])),
         _ => Fault::Kill(consumer),
     }
+}
+
+/// What every seed with containers has: a crash of the engine, and a cut and a bad link before it.
+fn of_engine(random: &mut Random, setup: &Setup, length: Duration) -> Vec<(Duration, Fault)> {
+    let mut at =
+        |percent: u64| length.mul_f64(random.between(percent, percent + 20) as f64 / 100.0);
+    let times = [at(10), at(35), at(60)];
+    let mut consumer = || random.between(1, setup.consumers as u64 + 1) as usize;
+    let (cut, bad) = (consumer(), consumer());
+    let time = setup.rhythm.lease() / 2;
+    let faults = [
+        Fault::Silence(cut, Peer::Engine, time),
+        match random.chance(50) {
+            true => Fault::Slow(bad, Peer::Engine, time),
+            false => Fault::Loss(bad, Peer::Engine, time),
+        },
+        Fault::EngineRestart,
+    ];
+    times.into_iter().zip(faults).collect()
 }
 
 fn act(random: &mut Random) -> Act {

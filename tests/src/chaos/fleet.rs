@@ -11,7 +11,8 @@ use agentmine_store::Store;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::link::Link;
+use super::engine::{Access, Engine};
+use super::link::{Link, Target};
 use super::program::{Links, Peer, Program, Recipe};
 use super::services::{Postgres, RabbitMq};
 use crate::forge::{DEMO, Forge, write_demo};
@@ -93,15 +94,16 @@ pub struct Setup {
 pub struct Services {
     pub(super) postgres: Option<Postgres>,
     pub(super) broker: Option<RabbitMq>,
+    pub(super) engine: Option<Engine>,
     pub(super) folder: TempDir,
 }
 
 impl Services {
-    /// Starts what the store needs.
+    /// Starts what the store and the sandboxes need.
     ///
     /// # Errors
     /// If a service does not start.
-    pub async fn start(store: StoreKind) -> anyhow::Result<Self> {
+    pub async fn start(store: StoreKind, sandbox: SandboxKind) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("agentmine-chaos-")
             .tempdir()?;
@@ -118,9 +120,14 @@ impl Services {
                 (Some(postgres), Some(broker))
             }
         };
+        let engine = match sandbox {
+            SandboxKind::Local => None,
+            SandboxKind::Docker => Some(Engine::start(folder.path()).await?),
+        };
         Ok(Self {
             postgres,
             broker,
+            engine,
             folder,
         })
     }
@@ -147,6 +154,8 @@ pub(super) struct Fleet {
     /// The first is the producer.
     pub(super) programs: Vec<Program>,
     pub(super) folder: PathBuf,
+    /// Where its containers are.
+    pub(super) engine: Option<Access>,
 }
 
 impl Fleet {
@@ -181,6 +190,7 @@ impl Fleet {
             store_url,
             programs: Vec::new(),
             folder,
+            engine: services.engine.as_ref().map(Engine::access),
         };
         fleet.add_program("producer", services, name).await?;
         for n in 1..=setup.consumers {
@@ -199,10 +209,17 @@ impl Fleet {
     ) -> anyhow::Result<()> {
         let mut links = Vec::new();
         let model: SocketAddr = self.model.address();
-        links.push((Peer::Model, Link::to(model).await?));
+        links.push((Peer::Model, Link::to(Target::Tcp(model)).await?));
         if let (Some(postgres), Some(broker)) = (&services.postgres, &services.broker) {
-            links.push((Peer::Database, Link::to(postgres.address()).await?));
-            links.push((Peer::Broker, Link::to(broker.address()).await?));
+            links.push((
+                Peer::Database,
+                Link::to(Target::Tcp(postgres.address())).await?,
+            ));
+            links.push((Peer::Broker, Link::to(Target::Tcp(broker.address())).await?));
+        }
+        if let Some(engine) = &self.engine {
+            let link = Link::to(Target::Unix(engine.socket.clone())).await?;
+            links.push((Peer::Engine, link));
         }
         let links = Links(links);
         let kind = program.split('-').next().unwrap_or(program);
@@ -231,8 +248,10 @@ impl Fleet {
             SandboxKind::Local => "local",
             SandboxKind::Docker => "docker",
         };
-        let image = std::env::var("AGENTMINE_TEST_IMAGE")
-            .unwrap_or_else(|_| "coding-agent-executor:latest".to_owned());
+        let port = links.port(Peer::Engine).unwrap_or_default();
+        let docker = self.engine.as_ref().map(|at| {
+            json!({ "host": format!("tcp://127.0.0.1:{port}"), "base_image": at.image, "resources": { "memory_limit": "512m" } })
+        });
         let Rhythm {
             lease,
             heartbeat,
@@ -245,7 +264,7 @@ impl Fleet {
             "queue": { "url": queue, "prefix": name, "retry_seconds": [1, 2] },
             "store": { "url": store, "max_connections": 8 },
             "model": { "base_url": format!("http://127.0.0.1:{model}/v1"), "name": "scripted", "max_tries": 3, "retry_seconds": 0 },
-            "command_executor": { "enabled": true, "backend": backend, "docker": { "base_image": image, "resources": { "memory_limit": "512m" } } },
+            "command_executor": { "enabled": true, "backend": backend, "docker": docker.unwrap_or_else(|| json!({})) },
             "consumer": { "concurrency": self.setup.concurrency, "heartbeat_seconds": heartbeat, "heartbeat_loss_seconds": silence, "lease_seconds": lease, "item_check_seconds": 1, "sweep_seconds": sweep, "wakeup_after_seconds": wakeup, "drain_seconds": 20 },
             "producer": { "interval_seconds": 1, "cleanup": false },
             "log": { "level": "info,agentmine_consumer=debug,agentmine_store=debug" }

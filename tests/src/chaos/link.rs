@@ -1,13 +1,13 @@
 //! A network link between one process and one service: a relay that can be broken.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -27,6 +27,33 @@ pub(super) enum Weather {
     Lossy(u32),
 }
 
+/// What a link leads to.
+#[derive(Debug, Clone)]
+pub(super) enum Target {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+type Reader = Box<dyn AsyncRead + Send + Unpin>;
+type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+
+impl Target {
+    async fn connect(&self) -> std::io::Result<(Reader, Writer)> {
+        Ok(match self {
+            Self::Tcp(address) => {
+                let stream = TcpStream::connect(address).await?;
+                let _ = stream.set_nodelay(true);
+                let (read, write) = stream.into_split();
+                (Box::new(read), Box::new(write))
+            }
+            Self::Unix(path) => {
+                let (read, write) = UnixStream::connect(path).await?.into_split();
+                (Box::new(read), Box::new(write))
+            }
+        })
+    }
+}
+
 /// The link. It ends when this is dropped.
 pub(super) struct Link {
     address: SocketAddr,
@@ -42,13 +69,13 @@ impl Drop for Link {
 
 impl Link {
     /// A link to the service that `target` names; asked at each connection, since a service may move.
-    pub(super) async fn to(target: SocketAddr) -> anyhow::Result<Self> {
+    pub(super) async fn to(target: Target) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr().context("a bound listener")?;
         let (weather, state) = watch::channel(Weather::Fair);
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(relay(client, target, state.clone()));
+                tokio::spawn(relay(client, target.clone(), state.clone()));
             }
         });
         Ok(Self {
@@ -67,7 +94,7 @@ impl Link {
     }
 }
 
-async fn relay(client: TcpStream, target: SocketAddr, mut weather: watch::Receiver<Weather>) {
+async fn relay(client: TcpStream, target: Target, mut weather: watch::Receiver<Weather>) {
     let now = *weather.borrow();
     match now {
         Weather::Broken => return,
@@ -77,12 +104,12 @@ async fn relay(client: TcpStream, target: SocketAddr, mut weather: watch::Receiv
         }
         Weather::Fair | Weather::Slow(_) | Weather::Lossy(_) => {}
     }
-    let Ok(server) = TcpStream::connect(target).await else {
+    let Ok((from_server, to_server)) = target.connect().await else {
         return;
     };
-    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let _ = client.set_nodelay(true);
     let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
+    let (from_client, to_client) = (Box::new(from_client), Box::new(to_client));
     let count = Arc::new(std::sync::atomic::AtomicU32::new(1));
     tokio::select! {
         () = both(
@@ -113,8 +140,8 @@ async fn broken(weather: &mut watch::Receiver<Weather>) {
 
 /// Relays one direction to its end. `false`: it broke.
 async fn pump(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    mut from: Reader,
+    mut to: Writer,
     mut weather: watch::Receiver<Weather>,
     count: Arc<std::sync::atomic::AtomicU32>,
 ) -> bool {

@@ -18,6 +18,7 @@ pub(super) enum Peer {
     Broker,
     Model,
     Forge,
+    Engine,
 }
 
 impl Peer {
@@ -27,6 +28,7 @@ impl Peer {
             Self::Broker => "broker",
             Self::Model => "model",
             Self::Forge => "forge",
+            Self::Engine => "engine",
         }
     }
 }

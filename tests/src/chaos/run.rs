@@ -7,6 +7,7 @@ use agentmine_domain::{Task, TaskState};
 use agentmine_store::TaskFilter;
 use lapin::options::BasicPublishOptions;
 
+use super::engine::{self, Engine};
 use super::fault::{Act, Fault, ForgeFault, ModelFault, Schedule, Timed};
 use super::fleet::{Fleet, Rhythm, Services, Setup};
 use super::link::Weather;
@@ -98,6 +99,7 @@ enum Undo {
     DatabaseUp,
     DatabaseContinue,
     DatabaseWritable,
+    EngineUp,
 }
 
 /// A run under way.
@@ -264,6 +266,13 @@ impl<'a> Run<'a> {
             | Fault::DatabaseReadOnly(_)
             | Fault::DatabaseCut
             | Fault::ForeignMessage => return self.service_fault(fault).await,
+            Fault::EngineRestart => match &mut self.services.engine {
+                Some(Engine::Own(own)) => {
+                    own.kill();
+                    self.undo_after(engine::AWAY, Undo::EngineUp);
+                }
+                Some(Engine::Shared(_)) | None => return Ok(false),
+            },
         }
         Ok(true)
     }
@@ -333,7 +342,11 @@ impl<'a> Run<'a> {
         let is_down = |it: &(Instant, Undo)| {
             matches!(
                 it.1,
-                Undo::BrokerUp | Undo::DatabaseUp | Undo::DatabaseContinue
+                Undo::BrokerUp
+                    | Undo::DatabaseUp
+                    | Undo::DatabaseContinue
+                    // It is ended by the server, which has to be there.
+                    | Undo::DatabaseWritable
             )
         };
         if self.undo.iter().any(is_down) {
@@ -415,6 +428,11 @@ impl<'a> Run<'a> {
                 Undo::DatabaseContinue => {
                     if let Some(postgres) = &self.services.postgres {
                         postgres.signal(libc::SIGCONT);
+                    }
+                }
+                Undo::EngineUp => {
+                    if let Some(Engine::Own(own)) = &mut self.services.engine {
+                        own.bring_up().await?;
                     }
                 }
                 Undo::DatabaseWritable => {

@@ -13,7 +13,7 @@ use agentmine_process::Process;
 use anyhow::{Context as _, bail, ensure};
 
 /// How long a service may take to answer.
-const START_LIMIT: Duration = Duration::from_secs(90);
+pub(super) const START_LIMIT: Duration = Duration::from_secs(90);
 
 pub(super) fn free_port() -> anyhow::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -25,10 +25,10 @@ fn address(port: u16) -> SocketAddr {
 }
 
 /// A program and its children. They are killed when this is dropped.
-struct Running(Child);
+pub(super) struct Running(Child);
 
 impl Running {
-    fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
+    pub(super) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
@@ -53,6 +53,26 @@ impl Running {
             }
         }
         let _ = self.0.wait();
+    }
+
+    /// Kills the program and not its children, as an operator's `kill -9` would.
+    pub(super) fn kill_alone(mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+
+    /// Asks the program to end, and kills it after `limit`.
+    pub(super) fn end(mut self, limit: Duration) {
+        let process = i32::try_from(self.0.id()).ok().and_then(Process::of);
+        if let Some(process) = process {
+            process.signal(libc::SIGTERM);
+        }
+        let begun = Instant::now();
+        while let Ok(None) = self.0.try_wait()
+            && begun.elapsed() < limit
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
@@ -211,11 +231,15 @@ impl Postgres {
     }
 }
 
+pub(super) fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    uid.and_then(|uid| uid.split_whitespace().next()) == Some("0")
+}
+
 /// User and group `postgres` if this process is root.
 fn unprivileged() -> Option<(u32, u32)> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    if uid.split_whitespace().next() != Some("0") {
+    if !is_root() {
         return None;
     }
     let users = std::fs::read_to_string("/etc/passwd").ok()?;

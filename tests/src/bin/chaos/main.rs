@@ -181,7 +181,7 @@ async fn run(
     seeds: std::ops::Range<u64>,
     only: Option<Vec<usize>>,
 ) -> anyhow::Result<bool> {
-    let mut services = Services::start(how.store).await?;
+    let mut services = Services::start(how.store, how.sandbox).await?;
     let mut table = Table::default();
     for seed in seeds {
         let plan = how.plan(seed, only.clone());
@@ -197,7 +197,7 @@ async fn run(
 }
 
 async fn walk_all(how: &How, seeds: std::ops::Range<u64>, limit: Duration) -> anyhow::Result<bool> {
-    let mut services = Services::start(how.store).await?;
+    let mut services = Services::start(how.store, how.sandbox).await?;
     let mut table = Table::default();
     let mut complete = true;
     for seed in seeds {
@@ -218,7 +218,7 @@ async fn walk_all(how: &How, seeds: std::ops::Range<u64>, limit: Duration) -> an
 
 /// Leaves out parts of the list as long as the seed still fails: halves first, then smaller parts.
 async fn shrink(how: &How, seed: u64, tries: usize) -> anyhow::Result<()> {
-    let mut services = Services::start(how.store).await?;
+    let mut services = Services::start(how.store, how.sandbox).await?;
     let mut fails = async |numbers: Option<Vec<usize>>| {
         for _ in 0..tries {
             let plan = how.plan(seed, numbers.clone());

@@ -1,7 +1,7 @@
 //! What a fleet must not leave behind: sandboxes, processes, files.
 
 use agentmine_domain::Task;
-use tokio::process::Command;
+use anyhow::Context as _;
 
 use super::{Broken, Finding};
 use crate::chaos::fleet::{Fleet, SandboxKind};
@@ -18,11 +18,10 @@ pub(super) async fn sandboxes(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<V
                 .collect())
         }
         SandboxKind::Docker => {
-            let listed = Command::new("docker")
-                .args(["ps", "-a", "--format", "{{.Names}}"])
-                .output()
+            let engine = fleet.engine.as_ref().context("a fleet without an engine")?;
+            let names = engine
+                .docker(&["ps", "-a", "--format", "{{.Names}}"])
                 .await?;
-            let names = String::from_utf8_lossy(&listed.stdout).into_owned();
             let is_ours =
                 |name: &&str| tasks.iter().any(|task| name.contains(&task.id.to_string()));
             Ok(names.lines().filter(is_ours).map(str::to_owned).collect())
@@ -30,11 +29,28 @@ pub(super) async fn sandboxes(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<V
     }
 }
 
+/// Volumes that belong to no container, if the engine is the suite's own. They are removed, so that they are
+/// not held against the next seed too.
+async fn volumes(fleet: &Fleet) -> anyhow::Result<Vec<String>> {
+    let Some(engine) = fleet.engine.as_ref().filter(|it| it.is_own()) else {
+        return Ok(Vec::new());
+    };
+    let args = ["volume", "ls", "-q", "--filter", "dangling=true"];
+    let found = engine.docker(&args).await?;
+    for volume in found.lines() {
+        engine.docker(&["volume", "rm", volume]).await?;
+    }
+    Ok(found.lines().map(str::to_owned).collect())
+}
+
 /// Everything that is left once the programs have ended.
 pub(super) async fn find(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<Vec<Finding>> {
     let mut found = Vec::new();
     for name in sandboxes(fleet, tasks).await? {
         found.push(format!("the sandbox {name}"));
+    }
+    for name in volumes(fleet).await? {
+        found.push(format!("the volume {name}"));
     }
     for entry in std::fs::read_dir(fleet.folder.join("tmp"))?.flatten() {
         found.push(format!("the file {}", entry.path().display()));
