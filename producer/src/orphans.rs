@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_domain::ItemRef;
-use agentmine_effects::{EffectError, Orphan, is_live, put_orphan_right};
+use agentmine_effects::{EffectError, Orphan, Reporter, is_live};
 use agentmine_runtime::permit::BootInstant;
 use agentmine_trackers::Tracker;
 
@@ -76,9 +76,13 @@ impl Orphans {
         if since.elapsed() < lease * LEASES {
             return Ok(true);
         }
-        let (store, tracker) = (Arc::clone(&deps.store), Arc::clone(tracker));
-        let labels = deps.config.labels.clone();
-        match put_orphan_right(store, tracker, labels, item, lease).await? {
+        let reporter = Reporter {
+            store: Arc::clone(&deps.store),
+            tracker: Arc::clone(tracker),
+            labels: deps.config.labels.clone(),
+            hold: lease,
+        };
+        match reporter.put_orphan_right(item).await? {
             Orphan::PutRight => {
                 tracing::warn!(%item, "the item said that it was worked on, and no task was; it was put right");
             }

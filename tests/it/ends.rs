@@ -10,22 +10,10 @@ use agentmine_tests::model::{Scenario, commit_and_push, say, shell};
 use serde_json::json;
 
 use crate::gate::Gate;
-use crate::rig::{Rig, solves_demo};
+use crate::rig::{REQUEST, Rig, solves_demo};
 
-const REQUEST: &str = "coding agent";
 const DONE: TaskState = TaskState::Ended(EndState::Done);
 const FAILED: TaskState = TaskState::Ended(EndState::Failed);
-
-async fn one_issue(rig: &Rig) -> u64 {
-    let number = rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
-    number
-}
 
 /// The tracker's API answers nothing but errors until [`Forge::heal`].
 fn take_tracker_away(rig: &Rig) {
@@ -118,7 +106,7 @@ async fn an_unreachable_tracker_with_many_ends_does_not_delay_the_ends_of_anothe
 async fn failed_while_unsure(rig: &mut Rig, failpoint: &str) -> (crate::rig::Process, u64) {
     rig.config["consumer"]["max_attempts"] = 1.into();
     rig.config["consumer"]["outage_seconds"] = 2.into();
-    let number = one_issue(rig).await;
+    let number = rig.produce_issue().await;
     killed_at(rig, failpoint).await;
     take_tracker_away(rig);
     let consumer = rig.spawn("consumer", &[]);
@@ -176,7 +164,7 @@ async fn a_partial_result_is_reported_as_one_if_its_worker_dies_after_the_post()
     let mut rig = Rig::local(partial).await;
     rig.config["consumer"]["max_attempts"] = 1.into();
     rig.config["agent"]["max_rounds"] = 1.into();
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     killed_at(&rig, "tracker.pull_request_create.after=kill").await;
     let consumer = rig.spawn("consumer", &[]);
     let tasks = rig.wait_ended(1).await;
@@ -237,7 +225,7 @@ async fn a_pull_request_whose_last_worker_dies_at_the_end_of_its_task_is_done() 
 async fn a_task_whose_pull_request_is_open_is_done_although_its_tracker_stays_away() {
     let mut rig = Rig::local(solves_demo()).await;
     rig.config["consumer"]["outage_seconds"] = 1.into();
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     killed_at(&rig, "tracker.comment_edit.before=kill").await;
     take_tracker_away(&rig);
     let consumer = rig.spawn("consumer", &[]);
@@ -257,7 +245,7 @@ async fn a_short_failure_of_the_store_at_the_end_of_a_paused_session_costs_no_at
     let mut rig = Rig::local(solves_demo()).await;
     rig.config["consumer"]["max_attempts"] = 1.into();
     let store = Gate::of_url(&mut rig.config["store"]["url"]).await;
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     rig.model.hold_at(2);
     let consumer = rig.spawn_failing("consumer", "store.end_lease.before=stop");
     rig.model.wait_for_held(1).await;
@@ -292,7 +280,7 @@ async fn a_short_failure_of_the_store_at_the_end_of_a_paused_session_costs_no_at
 async fn a_claim_whose_commit_timed_out_and_was_made_is_worked_on() {
     let mut rig = Rig::local(solves_demo()).await;
     rig.config["consumer"]["concurrency"] = 1.into();
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     let store = Gate::of_url(&mut rig.config["store"]["url"]).await;
     store.freeze_at(&["attempt = attempt + 1", "COMMIT"]);
     let consumer = rig.spawn("consumer", &[]);
@@ -331,7 +319,7 @@ async fn rows_of_a_tracker_that_nobody_serves_hide_no_others_while_the_broker_is
     let sql = rig.sql().await;
     let begun = "UPDATE tasks SET takeover = true";
     sqlx::query(begun).execute(&sql).await.unwrap();
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     rig.config["queue"]["url"] = "amqp://guest:guest@127.0.0.1:9/%2f".into();
     let consumer = rig.spawn("consumer", &[]);
     wait_for_label(&rig, number, "coding agent done").await;

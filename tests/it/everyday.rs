@@ -7,9 +7,7 @@ use agentmine_tests::projects::{self, Everyday};
 use agentmine_tests::registry::Registry;
 use serde_json::json;
 
-use crate::rig::{Rig, image};
-
-const REQUEST: &str = "coding agent";
+use crate::rig::{REQUEST, Rig, image};
 
 /// Where a test's tasks run.
 enum Sandbox {

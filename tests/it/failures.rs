@@ -6,20 +6,7 @@ use agentmine_tests::model::{
     Scenario, commit_and_push, edit_create, edit_replace, edit_view, say, shell,
 };
 
-use crate::rig::{Process, Rig, binary, solves_demo};
-
-const REQUEST: &str = "coding agent";
-
-async fn one_issue(rig: &Rig) -> u64 {
-    let number = rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
-    number
-}
+use crate::rig::{Process, Rig, assert_done, binary, solves_demo};
 
 /// Of the progress comment and the one on the editor.
 fn both_comments_on(rig: &Rig, number: u64) -> String {
@@ -44,7 +31,7 @@ async fn a_container_that_cannot_be_created_ends_the_task_with_a_comment() {
         )
         .unwrap();
     });
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     // An image that the operator allows, but that does not exist.
     rig.config["command_executor"]["docker"]["allowed_images"] =
         serde_json::json!(["agentmine-no-such-*"]);
@@ -62,7 +49,7 @@ async fn a_container_that_cannot_be_created_ends_the_task_with_a_comment() {
 #[tokio::test]
 async fn a_missing_image_is_reported_before_any_work_begins() {
     let mut rig = Rig::new(solves_demo()).await;
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     rig.config["command_executor"]["docker"]["base_image"] = "agentmine-no-such-image:1".into();
     let (status, log) = rig.spawn("consumer", &["--once"]).end().await;
     assert!(!status.success());
@@ -80,7 +67,7 @@ async fn a_missing_image_is_reported_before_any_work_begins() {
 #[tokio::test]
 async fn a_clone_that_fails_ends_the_task_with_a_comment_and_leaves_no_sandbox() {
     let rig = Rig::local(solves_demo()).await;
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     rig.forge.inject(
         ForgeFault::on("GET", "/octo/demo.git/info/refs")
             .times(100)
@@ -113,7 +100,7 @@ async fn an_editor_that_does_not_start_is_reported_and_the_session_continues_wit
     let mut rig = Rig::local(scenario).await;
     rig.config["text_editor_mcp"]["mcp_server"]["name"] = "text-editor".into();
     rig.config["text_editor_mcp"]["mcp_server"]["command"] = serde_json::json!(["no-such-editor"]);
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     rig.model.hold_at(1);
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
@@ -123,12 +110,7 @@ async fn an_editor_that_does_not_start_is_reported_and_the_session_continues_wit
     let (status, log) = consumer.end().await;
     assert!(status.success(), "{log}");
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     let comments = both_comments_on(&rig, number);
     for part in [
         "The text editor did not start",
@@ -155,15 +137,10 @@ async fn a_tool_error_goes_to_the_model_and_the_session_continues() {
         say("Done."),
     ]);
     let rig = Rig::local(scenario).await;
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     let results = rig.results(&task).await;
     let failed = results.iter().filter(|(_, result)| result.is_error);
     assert_eq!(failed.count(), 3);
@@ -181,7 +158,7 @@ async fn a_command_over_its_time_limit_is_killed_and_reported() {
     )
     .await;
     rig.config["command_executor"]["execution"]["timeout_seconds"] = 1.into();
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     rig.consume().await;
     let task = rig.task().await;
     assert!(
@@ -194,7 +171,7 @@ async fn a_command_over_its_time_limit_is_killed_and_reported() {
 #[tokio::test]
 async fn credentials_that_expire_before_the_push_end_the_task_with_a_comment() {
     let rig = Rig::local(solves_demo()).await;
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     rig.forge.inject(
         ForgeFault::on("GET", "/octo/demo.git/info/refs?service=git-receive-pack")
             .times(100)
@@ -230,7 +207,7 @@ async fn a_conflict_is_resolved_by_the_model() {
         say("Done."),
     ]);
     let rig = Rig::local(scenario).await;
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     rig.model.hold_at(2);
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
@@ -242,12 +219,7 @@ async fn a_conflict_is_resolved_by_the_model() {
     let (status, log) = consumer.end().await;
     assert!(status.success(), "{log}");
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     assert_eq!(
         rig.forge.file_at(DEMO, &branch, "human.txt").as_deref(),
         Some("mine\n"),
@@ -264,7 +236,7 @@ async fn an_outage_costs_no_attempt_and_fails_the_task_when_it_lasts_too_long() 
     rig.config["model"]["max_tries"] = 1.into();
     rig.config["consumer"]["max_attempts"] = 1.into();
     rig.config["consumer"]["outage_seconds"] = 2.into();
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     let consumer = rig.spawn("consumer", &[]);
     rig.wait_ended(1).await;
     consumer.terminate();
@@ -293,7 +265,7 @@ async fn an_outage_costs_no_attempt_and_fails_the_task_when_it_lasts_too_long() 
 #[tokio::test]
 async fn a_lost_response_does_not_open_a_second_pull_request() {
     let rig = Rig::local(solves_demo()).await;
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     rig.forge.inject(
         ForgeFault::on("POST", "/repos/octo/demo/pulls")
             .times(1)
@@ -341,7 +313,7 @@ async fn every_fault_of_a_configuration_is_reported_at_once_with_exit_code_3() {
 #[tokio::test]
 async fn an_unreported_end_is_reported_by_the_sweep() {
     let rig = Rig::local(solves_demo()).await;
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     // Every write of the last step fails: the comment that links the pull request, the label.
     rig.model.hold_at(4);
     let consumer = rig.spawn("consumer", &[]);
@@ -372,7 +344,7 @@ async fn an_unreported_end_is_reported_by_the_sweep() {
 #[tokio::test]
 async fn a_stop_requested_while_the_task_waits_is_reported_too() {
     let rig = Rig::local(solves_demo()).await;
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     let task = rig.task().await;
     assert!(
         rig.store
@@ -445,12 +417,7 @@ async fn an_absent_broker_and_a_wrong_password_are_reported_once_within_five_sec
 
 /// A task whose wake-up cannot be published yet.
 async fn one_issue_announced_later(rig: &Rig) {
-    rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
+    rig.label_issue();
     let (status, log) = rig.spawn("producer", &["--once"]).end().await;
     assert!(!status.success(), "{log}");
 }
@@ -476,7 +443,7 @@ async fn the_consumers_log_names_the_mcp_entry_that_is_left_out_and_why() {
     let entries = "{\"mcpServers\": {\n  \"Bad Name\": {\"command\": [\"x\"]},\n  \"gone\": {\"command\": [\"/no/such/program\"]}\n}}";
     std::fs::write(&file, entries).unwrap();
     rig.config["mcp"] = serde_json::json!({ "config_file": file });
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     let log = rig.consume().await;
     let warned = |part: &str| {
         let mut lines = log.lines();
@@ -493,7 +460,7 @@ async fn the_consumers_log_names_the_mcp_entry_that_is_left_out_and_why() {
 #[tokio::test]
 async fn a_failed_look_for_pushed_work_is_not_taken_for_none() {
     let rig = Rig::local(solves_demo()).await;
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     rig.model.hold_at(4);
     let first = rig.spawn("consumer", &[]);
     rig.model.wait_for_held(1).await;

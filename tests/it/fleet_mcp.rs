@@ -10,9 +10,8 @@ use agentmine_tests::model::{
 use serde_json::{Value, json};
 
 use crate::gate::Gate;
-use crate::rig::{PATIENCE, Rig};
+use crate::rig::{PATIENCE, Rig, assert_done};
 
-const REQUEST: &str = "coding agent";
 const PROBE: &str = include_str!("fleet_mcp/probe.py");
 const TOKEN: &str = "canary-token-of-a-server";
 const FILE: &str = ".agentmine/mcp_config.json";
@@ -84,17 +83,6 @@ fn in_repository(rig: &Rig, file: Option<Value>) {
     });
 }
 
-async fn issue(rig: &Rig) -> u64 {
-    let number = rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
-    number
-}
-
 /// Runs the only task, which must succeed.
 async fn done(rig: &Rig) -> (Task, String) {
     let log = rig.consume().await;
@@ -140,7 +128,7 @@ async fn an_operator_configured_server_is_offered_called_and_ends_with_the_sessi
     let mut rig = Rig::local(scenario).await;
     let probe = rig.on_worker();
     rig.servers(json!({ "probe": probe, "broken": { "command": ["no-such-program-here"] }, "Bad Name": {} }));
-    issue(&rig).await;
+    rig.produce_issue().await;
     let (task, log) = done(&rig).await;
 
     let names = offered(&rig, 0);
@@ -195,7 +183,7 @@ async fn a_sandboxed_server_sees_the_workspace_and_not_the_worker() {
     rig.servers(json!({ "probe": {
         "command": ["python3", "tools/probe.py"], "sandbox": true, "env": { "PROBE_TOKEN": TOKEN }
     }}));
-    issue(&rig).await;
+    rig.produce_issue().await;
     rig.model.hold_at(2);
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
@@ -244,7 +232,7 @@ async fn a_repository_configured_server_runs_in_the_sandbox_without_operator_sec
             "env": { "PROBE_TOKEN": "${PROBE_TOKEN}", "HOST_HOME": "${HOME}" }
         }, "plain": { "command": ["python3", "tools/probe.py"] } } })),
     );
-    issue(&rig).await;
+    rig.produce_issue().await;
     let (task, log) = done(&rig).await;
     assert!(!marker.exists(), "it wrote on the host");
     assert!(
@@ -277,7 +265,7 @@ async fn a_repository_server_with_an_operators_name_gets_only_its_own_environmen
         &rig,
         Some(json!({ "mcpServers": { "probe": { "command": ["python3", "tools/probe.py"] } } })),
     );
-    issue(&rig).await;
+    rig.produce_issue().await;
     let (task, _) = done(&rig).await;
     let reported = results(&rig, &task, "mcp__probe__where").await.remove(0);
     let place: Value = serde_json::from_str(&reported).unwrap();
@@ -313,7 +301,7 @@ async fn servers_that_an_agent_adds_to_the_repository_are_not_started_on_resume(
         &rig,
         Some(json!({ "mcpServers": { "probe": { "command": ["python3", "tools/probe.py"] } } })),
     );
-    issue(&rig).await;
+    rig.produce_issue().await;
     rig.model.hold_at(2);
     let victim = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
@@ -328,12 +316,7 @@ async fn servers_that_an_agent_adds_to_the_repository_are_not_started_on_resume(
     let task = rig.wait_ended(1).await.remove(0);
     consumer.terminate();
     assert!(consumer.end().await.0.success());
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     assert_eq!(task.attempt, 2);
     let last = rig.model.requests().len() - 1;
     for request in [0, last] {
@@ -351,7 +334,7 @@ async fn repository_configured_servers_can_be_disabled() {
         &rig,
         Some(json!({ "mcpServers": { "probe": { "command": ["python3", "tools/probe.py"] } } })),
     );
-    issue(&rig).await;
+    rig.produce_issue().await;
     done(&rig).await;
     let names = offered(&rig, 0);
     assert!(
@@ -370,7 +353,7 @@ fn kill_editor() -> Answer {
 #[tokio::test]
 async fn a_killed_editor_is_restarted_once() {
     let rig = Rig::local(first([kill_editor(), edit_view("greet.sh")])).await;
-    issue(&rig).await;
+    rig.produce_issue().await;
     let (task, _) = done(&rig).await;
     let results = results(&rig, &task, "text_editor").await;
     assert!(results[0].contains("Greets the person"), "{results:?}");
@@ -398,7 +381,7 @@ async fn an_editor_that_is_killed_twice_is_reported_and_the_session_continues_wi
         say("Done."),
     ]);
     let rig = Rig::local(scenario).await;
-    let number = issue(&rig).await;
+    let number = rig.produce_issue().await;
     rig.model.hold_at(4);
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
@@ -437,7 +420,7 @@ async fn a_server_crash_is_reported_to_the_model_and_the_task_succeeds() {
     let mut rig = Rig::local(first([probe("crash", ""), probe("echo", "again")])).await;
     let server = rig.on_worker();
     rig.servers(json!({ "probe": server }));
-    issue(&rig).await;
+    rig.produce_issue().await;
     let (task, _) = done(&rig).await;
     let crashed = results(&rig, &task, "mcp__probe__crash").await.remove(0);
     let reported: Value = serde_json::from_str(&crashed).unwrap();
@@ -465,7 +448,7 @@ async fn forge_servers_are_withheld_only_while_the_editor_is_on() {
         let server = rig.on_worker();
         rig.servers(json!({ "github": server }));
         rig.config["text_editor_mcp"]["enabled"] = editor.into();
-        issue(&rig).await;
+        rig.produce_issue().await;
         let (task, _) = done(&rig).await;
         let names = offered(&rig, 0);
         let is_offered = names.contains(&"mcp__github__echo".to_owned());
@@ -490,7 +473,7 @@ async fn a_withdrawn_tool_is_no_longer_offered() {
     let server = rig.on_worker();
     rig.servers(json!({ "probe": server }));
     rig.config["mcp"]["denied_tools"] = json!(["probe:h*"]);
-    issue(&rig).await;
+    rig.produce_issue().await;
     let (task, _) = done(&rig).await;
     let [before, after] = [offered(&rig, 0), offered(&rig, 1)];
     assert!(
@@ -515,7 +498,7 @@ async fn a_hanging_call_ends_with_the_session_and_leaves_no_process() {
     let mut server = rig.on_worker();
     server["timeoutSeconds"] = 300.into();
     rig.servers(json!({ "probe": server }));
-    let number = issue(&rig).await;
+    let number = rig.produce_issue().await;
     let consumer = rig.spawn("consumer", &[]);
     rig.model.wait_for_requests(1).await;
     rig.wait("the server to run", |_| !rig.started().is_empty())
@@ -555,7 +538,7 @@ async fn sampling_requests_are_limited_and_counted() {
     server["capabilities"] = json!({ "sampling": true });
     rig.servers(json!({ "probe": server }));
     rig.config["mcp"]["sampling"]["max_requests"] = 1.into();
-    issue(&rig).await;
+    rig.produce_issue().await;
     let (task, _) = done(&rig).await;
     let reported = results(&rig, &task, "mcp__probe__ask").await;
     assert!(
@@ -625,7 +608,7 @@ async fn resources_and_prompts_of_servers_can_be_listed_and_used() {
     ]);
     let mut rig = Rig::local(scenario).await;
     library(&mut rig);
-    issue(&rig).await;
+    rig.produce_issue().await;
     let (task, _) = done(&rig).await;
     let results = rig.results(&task).await;
     let texts: Vec<&str> = results.iter().map(|(_, it)| it.text.as_str()).collect();
@@ -648,7 +631,7 @@ async fn resources_of_a_denied_server_are_not_offered() {
     let mut rig = Rig::local(first([call("mcp_list_resources", json!({}))])).await;
     library(&mut rig);
     rig.config["mcp"]["denied_tools"] = json!(["library:read_resource"]);
-    issue(&rig).await;
+    rig.produce_issue().await;
     let (task, _) = done(&rig).await;
     let tools = rig.model.requests()[0].body["tools"].to_string();
     assert!(!tools.contains("mcp_list_resources"), "{tools}");
@@ -669,7 +652,7 @@ async fn a_call_on_the_worker_is_cancelled_when_the_store_is_silent() {
     let hang = probe("hang", begun.to_str().unwrap());
     let mut rig = Rig::local(first([hang])).await;
     rig.servers(json!({ "probe": rig.on_worker() }));
-    issue(&rig).await;
+    rig.produce_issue().await;
     let gate = Gate::of_url(&mut rig.config["store"]["url"]).await;
     let consumer = rig.spawn("consumer", &["--once"]);
     while !begun.exists() {
@@ -714,7 +697,7 @@ async fn sampling_on_the_worker_is_cancelled_when_the_store_is_silent() {
     server["capabilities"] = json!({ "sampling": true });
     rig.servers(json!({ "probe": server }));
     rig.model.hold_when("sampled:", 0);
-    issue(&rig).await;
+    rig.produce_issue().await;
     let gate = Gate::of_url(&mut rig.config["store"]["url"]).await;
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;

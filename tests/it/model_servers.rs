@@ -12,14 +12,7 @@ use agentmine_tests::model::{
 };
 use serde_json::json;
 
-use crate::rig::{Rig, binary, solves_demo};
-
-async fn one_issue(rig: &Rig) -> u64 {
-    let (title, body) = ("greet.sh greets nobody", "It should greet.");
-    let number = rig.forge.add_issue(DEMO, title, body, &["coding agent"]);
-    rig.produce().await;
-    number
-}
+use crate::rig::{Rig, assert_done, assert_done_at_attempt, binary, solves_demo};
 
 #[tokio::test]
 async fn a_server_that_enforces_the_order_of_schemas_lets_the_model_edit() {
@@ -38,7 +31,7 @@ async fn a_server_that_enforces_the_order_of_schemas_lets_the_model_edit() {
         say("Done."),
     ]);
     let rig = Rig::local(Script::from(scenario).grammar(Grammar::Enforced)).await;
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     rig.consume().await;
     let task = rig.task().await;
     let failed: Vec<_> = rig.results(&task).await;
@@ -167,15 +160,10 @@ async fn a_maintenance_page_in_place_of_the_model_api_ends_no_running_task() {
     let mut rig = Rig::local(scenario).await;
     rig.config["model"]["retry_seconds"] = 2.into();
     rig.config["model"]["max_tries"] = 2.into();
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     let consumer = rig.spawn("consumer", &[]);
     let task = rig.wait_ended(1).await.remove(0);
-    assert_eq!(
-        (task.state, task.attempt),
-        (TaskState::Ended(EndState::Done), 1),
-        "{:?}",
-        task.reason
-    );
+    assert_done_at_attempt(&task, 1);
     let sessions = rig.sessions().await;
     assert!(sessions.len() > 1, "{sessions:#?}");
     let reason = sessions.last().unwrap().reason.clone().unwrap_or_default();
@@ -196,15 +184,10 @@ async fn an_overflow_ends_with_what_was_done_measured_and_names_the_sizes() {
         shell("cat README.md"),
     ]);
     let rig = Rig::local(scenario.fault_at(3, fault, usize::MAX)).await;
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     let body = rig.forge.pulls(DEMO)[0].body.clone();
     for part in ["9120 tokens", "8192", "| `sh test.sh` | 0 |"] {
         assert!(body.contains(part), "{part} is not in {body}");
@@ -218,7 +201,7 @@ async fn an_overflow_ends_with_what_was_done_measured_and_names_the_sizes() {
 async fn a_key_refused_inside_a_stream_ends_the_task_at_once_with_a_hint() {
     let scenario = Scenario::new("proxy").replies([say("Half of this is sent.")]);
     let rig = Rig::local(scenario.fault_at(0, string_code(), usize::MAX)).await;
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     rig.consume().await;
     let comment = rig.forge.comments(DEMO, number)[0].body.clone();
     for part in ["refused the credentials (401)", "hint: check model.api_key"] {
@@ -230,15 +213,10 @@ async fn a_key_refused_inside_a_stream_ends_the_task_at_once_with_a_hint() {
 #[tokio::test]
 async fn a_connection_cut_in_mid_reply_is_tried_again_and_nothing_runs_twice() {
     let rig = Rig::local(solves_demo().fault_at(1, Fault::BreakOff, 2)).await;
-    one_issue(&rig).await;
+    rig.produce_issue().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     assert_eq!(rig.results(&task).await.len(), 4);
     assert_eq!(rig.model.requests().len(), 7);
 }

@@ -7,9 +7,7 @@ use agentmine_tests::forge::{DEMO, Fault as ForgeFault};
 use tokio::process::Command;
 
 use crate::gate::{Gate, Service};
-use crate::rig::{Process, Rig, binary, solves_demo};
-
-const REQUEST: &str = "coding agent";
+use crate::rig::{Process, REQUEST, Rig, binary, solves_demo};
 
 async fn issues(rig: &Rig, count: usize) {
     for n in 0..count {
@@ -91,6 +89,15 @@ async fn a_task_outlives_an_outage_of_the_git_host() {
     );
 }
 
+/// A consumer that reaches the container engine through this gate.
+fn consumer_behind(engine: &Gate, rig: &Rig) -> Process {
+    let mut command = Command::new(binary("consumer"));
+    command.arg("--config").arg(rig.config_file());
+    command.env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token());
+    command.env("DOCKER_HOST", format!("tcp://{}", engine.address()));
+    Process::spawn(&mut command)
+}
+
 #[tokio::test]
 async fn a_task_outlives_an_outage_of_the_container_engine() {
     let socket = Service::Unix("/var/run/docker.sock".into());
@@ -99,13 +106,7 @@ async fn a_task_outlives_an_outage_of_the_container_engine() {
     rig.config["consumer"]["max_attempts"] = 1.into();
     issues(&rig, 1).await;
     rig.model.hold_at(2);
-    let consumer = Process::spawn(
-        Command::new(binary("consumer"))
-            .arg("--config")
-            .arg(rig.config_file())
-            .env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token())
-            .env("DOCKER_HOST", format!("tcp://{}", engine.address())),
-    );
+    let consumer = consumer_behind(&engine, &rig);
     rig.model.wait_for_held(1).await;
     engine.take_away();
     rig.model.release();
@@ -126,13 +127,7 @@ async fn an_engine_that_ends_again_while_the_task_works_costs_an_attempt() {
     rig.config["consumer"]["max_attempts"] = 1.into();
     issues(&rig, 1).await;
     rig.model.hold_at(2);
-    let consumer = Process::spawn(
-        Command::new(binary("consumer"))
-            .arg("--config")
-            .arg(rig.config_file())
-            .env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token())
-            .env("DOCKER_HOST", format!("tcp://{}", engine.address())),
-    );
+    let consumer = consumer_behind(&engine, &rig);
     let counted = async |attempts| {
         rig.wait("the session to end", |tasks| {
             tasks[0].attempt == attempts && !matches!(tasks[0].state, TaskState::Leased(_))

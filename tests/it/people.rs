@@ -3,9 +3,8 @@
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, Fault as ForgeFault, HUMAN};
 
-use crate::rig::{PATIENCE, Rig, solves_demo};
+use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, assert_done_at_attempt, solves_demo};
 
-const REQUEST: &str = "coding agent";
 const PROCESSING: &str = "coding agent processing";
 const STOPPED: TaskState = TaskState::Ended(EndState::Stopped);
 
@@ -78,12 +77,7 @@ async fn renaming_the_labels_does_not_stop_what_is_queued() {
     });
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     assert_eq!(rig.forge.labels(DEMO, number), ["robot done"]);
 }
 
@@ -96,12 +90,7 @@ async fn an_item_that_the_forge_does_not_find_for_a_moment_is_waited_for() {
     rig.forge.inject(unseen.status(404));
     let consumer = rig.spawn("consumer", &[]);
     let task = rig.wait_ended(1).await.remove(0);
-    assert_eq!(
-        (task.state, task.attempt),
-        (TaskState::Ended(EndState::Done), 1),
-        "{:?}",
-        task.reason
-    );
+    assert_done_at_attempt(&task, 1);
     assert_eq!(rig.sessions().await.len(), 3);
     consumer.terminate();
     assert!(consumer.end().await.0.success());

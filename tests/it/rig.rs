@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentmine_agent::journal::{CallResult, Entry};
-use agentmine_domain::{Seq, Session, Step, Task, TaskState};
+use agentmine_domain::{EndState, Seq, Session, Step, Task, TaskState};
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_store::{Store, TaskFilter};
 use agentmine_tests::forge::{DEMO, Forge};
@@ -22,6 +22,20 @@ use uuid::Uuid;
 
 /// Time limit for waiting for one event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+
+/// The label that requests work.
+pub(crate) const REQUEST: &str = "coding agent";
+
+pub(crate) fn assert_done(task: &Task) {
+    let done = TaskState::Ended(EndState::Done);
+    assert_eq!(task.state, done, "{:?}", task.reason);
+}
+
+pub(crate) fn assert_done_at_attempt(task: &Task, attempt: u32) {
+    let state = (task.state, task.attempt);
+    let done = TaskState::Ended(EndState::Done);
+    assert_eq!(state, (done, attempt), "{:?}", task.reason);
+}
 
 /// Everything that a fleet needs, except its processes.
 pub(crate) struct Rig {
@@ -142,6 +156,19 @@ impl Rig {
     }
 
     /// Scans once.
+    /// Adds the issue of the demonstration repository, labelled; returns its number.
+    pub(crate) fn label_issue(&self) -> u64 {
+        let (title, text) = ("greet.sh greets nobody", "It should greet.");
+        self.forge.add_issue(DEMO, title, text, &[REQUEST])
+    }
+
+    /// The same, and its task is enqueued.
+    pub(crate) async fn produce_issue(&self) -> u64 {
+        let number = self.label_issue();
+        self.produce().await;
+        number
+    }
+
     pub(crate) async fn produce(&self) {
         let (status, log) = self.spawn("producer", &["--once"]).end().await;
         assert!(status.success(), "producer: {status}\n{log}");

@@ -6,9 +6,7 @@ use agentmine_tests::model::{Answer, Scenario, say, shell};
 use sqlx::Row as _;
 use tokio::process::Command;
 
-use crate::rig::{Rig, containers, solves_demo};
-
-const REQUEST: &str = "coding agent";
+use crate::rig::{Rig, assert_done, containers, solves_demo};
 
 /// The sample's solution, after other calls.
 fn first(calls: Vec<Answer>) -> Scenario {
@@ -54,13 +52,7 @@ async fn credential_never_enters_the_container() {
     let mut rig = Rig::new(solves_demo()).await;
     rig.config["model"]["api_key"] = "sk-canary-of-the-model".into();
     rig.config["log"]["level"] = "trace".into();
-    let number = rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    let number = rig.produce_issue().await;
     // After the push and before the end: clone, fetch and push have all been done.
     rig.model.hold_at(4);
     let consumer = rig.spawn("consumer", &["--once"]);
@@ -179,21 +171,10 @@ async fn push_to_another_branch_is_refused() {
     ]);
     let rig = Rig::new(scenario).await;
     let before = rig.forge.branch_sha(DEMO, "main");
-    rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    rig.produce_issue().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     assert_eq!(rig.forge.branch_sha(DEMO, "main"), before);
     assert_eq!(rig.forge.branches(DEMO), [task.branch(), "main".to_owned()]);
     let results = rig.results(&task).await;
@@ -230,21 +211,10 @@ async fn sandbox_has_no_network_but_the_gateway() {
         ),
     ]);
     let rig = Rig::new(scenario).await;
-    rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    rig.produce_issue().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     let out: Vec<String> = rig
         .results(&task)
         .await
@@ -293,13 +263,7 @@ async fn checks_are_read_before_the_agent_begins_and_not_from_its_commits() {
     ]);
     let mut rig = Rig::local(scenario).await;
     rig.config["agent"]["max_rounds"] = 1.into();
-    rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    rig.produce_issue().await;
     rig.consume().await;
     let pull = &rig.forge.pulls(DEMO)[0];
     assert!(pull.draft, "{}", pull.body);
@@ -332,21 +296,10 @@ async fn a_background_process_cannot_push_after_the_measurement() {
     let mut rig = Rig::new(scenario).await;
     // The measurement takes longer than the pusher waits.
     rig.config["agent"]["checks"] = serde_json::json!(["sh test.sh && sleep 2"]);
-    rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    rig.produce_issue().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     let pull = &rig.forge.pulls(DEMO)[0];
     assert!(
         pull.body.contains(&format!("Commit `{}`", pull.head_sha)),

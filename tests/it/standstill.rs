@@ -3,21 +3,9 @@
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::{DEMO, Fault as ForgeFault};
 
-use crate::rig::{PATIENCE, Rig, solves_demo};
+use crate::rig::{PATIENCE, REQUEST, Rig, solves_demo};
 
-const REQUEST: &str = "coding agent";
 const DONE: &str = "coding agent done";
-
-async fn one_issue(rig: &Rig) -> u64 {
-    let number = rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
-    number
-}
 
 /// The writes of one kind that arrived at the forge.
 fn writes(rig: &Rig, method: &str, part: &str) -> usize {
@@ -32,7 +20,7 @@ fn writes(rig: &Rig, method: &str, part: &str) -> usize {
 #[tokio::test]
 async fn a_worker_that_stood_still_sends_nothing_more_to_the_tracker() {
     let rig = Rig::local(solves_demo()).await;
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     // The label is moved again at the start of the work.
     rig.forge.add_label(DEMO, number, REQUEST);
     let first = rig.spawn_failing("consumer", "tracker.label_remove.before=stop");
@@ -57,7 +45,7 @@ async fn a_worker_that_stood_still_sends_nothing_more_to_the_tracker() {
 #[tokio::test]
 async fn an_end_is_reported_once_when_consumers_start_together() {
     let rig = Rig::local(solves_demo()).await;
-    let number = one_issue(&rig).await;
+    let number = rig.produce_issue().await;
     let task = rig.task().await.id;
     assert!(rig.store.request_stop(task, "enough").await.unwrap());
     let sql = rig.sql().await;

@@ -6,9 +6,7 @@ use agentmine_domain::{EndState, SessionEnd, StepKind, TaskState};
 use agentmine_tests::forge::DEMO;
 use agentmine_tests::model::{Fault, Scenario, commit_and_push, edit_replace, say, shell};
 
-use crate::rig::{Rig, binary, containers, solves_demo};
-
-const REQUEST: &str = "coding agent";
+use crate::rig::{REQUEST, Rig, assert_done, binary, containers, solves_demo};
 
 #[tokio::test]
 async fn issue_becomes_pull_request() {
@@ -27,12 +25,7 @@ async fn issue_becomes_pull_request() {
     rig.consume().await;
 
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     let pulls = rig.forge.pulls(DEMO);
     assert_eq!(pulls.len(), 1);
     let pull = &pulls[0];
@@ -86,13 +79,7 @@ async fn issue_becomes_pull_request() {
 #[tokio::test]
 async fn a_second_scan_of_the_same_label_creates_no_second_task() {
     let rig = Rig::local(solves_demo()).await;
-    let number = rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    let number = rig.produce_issue().await;
     // As seen by a scan that began before the label changed.
     rig.produce().await;
     assert_eq!(rig.tasks().await.len(), 1);
@@ -127,12 +114,7 @@ async fn twenty_issues_two_producers_three_consumers_give_twenty_pull_requests()
     ];
     let tasks = rig.wait_ended(20).await;
     for task in &tasks {
-        assert_eq!(
-            task.state,
-            TaskState::Ended(EndState::Done),
-            "{:?}",
-            task.reason
-        );
+        assert_done(task);
     }
     for process in producers.into_iter().chain(consumers) {
         process.terminate();
@@ -212,13 +194,7 @@ async fn killed_consumer_loses_nothing() {
 #[tokio::test]
 async fn consumer_drains_on_sigterm() {
     let mut rig = Rig::new(solves_demo()).await;
-    rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    rig.produce_issue().await;
     rig.model.hold_at(3);
     let address = free_address();
     rig.config["http"] = serde_json::json!({ "listen": address });
@@ -279,13 +255,7 @@ async fn get(address: &str, path: &str) -> (u16, String) {
 async fn a_task_still_running_at_the_drain_deadline_is_given_back_and_does_not_count() {
     let mut rig = Rig::new(solves_demo()).await;
     rig.config["consumer"]["drain_seconds"] = 1.into();
-    rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    rig.produce_issue().await;
     rig.model.hold_at(3);
     let consumer = rig.spawn("consumer", &[]);
     rig.model.wait_for_held(1).await;
@@ -361,21 +331,10 @@ async fn failing_checks_are_returned_to_the_model_with_their_output() {
         say("Now it is done."),
     ]);
     let rig = Rig::local(scenario).await;
-    rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    rig.produce_issue().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     let transcript = rig.transcript(&task).await;
     assert!(
         transcript.contains("`sh test.sh` failed with exit code 1"),
@@ -391,13 +350,7 @@ async fn uncommitted_work_is_committed_and_pushed_by_the_worker() {
         say("Done."),
     ]);
     let rig = Rig::local(scenario).await;
-    rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    rig.produce_issue().await;
     rig.consume().await;
     assert_eq!(rig.task().await.state, TaskState::Ended(EndState::Done));
     assert_eq!(rig.forge.pulls(DEMO).len(), 1);
@@ -418,12 +371,7 @@ async fn a_labelled_pull_request_is_worked_on_in_its_branch() {
     rig.produce().await;
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Done),
-        "{:?}",
-        task.reason
-    );
+    assert_done(&task);
     assert_eq!(
         rig.forge.pulls(DEMO).len(),
         1,
@@ -446,13 +394,7 @@ async fn a_labelled_pull_request_is_worked_on_in_its_branch() {
 #[tokio::test]
 async fn a_task_is_stopped_and_paused_on_request() {
     let rig = Rig::local(solves_demo()).await;
-    let number = rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    let number = rig.produce_issue().await;
     rig.model.hold_at(2);
     let consumer = rig.spawn("consumer", &[]);
     rig.model.wait_for_held(1).await;
@@ -483,12 +425,7 @@ async fn tasks_are_found_and_done_while_the_broker_is_down() {
     let mut rig = Rig::local(solves_demo()).await;
     // Nothing listens on the discard port.
     rig.config["queue"]["url"] = "amqp://guest:guest@127.0.0.1:9/%2f".into();
-    rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
+    rig.label_issue();
     let (status, log) = rig.spawn("producer", &["--once"]).end().await;
     assert!(
         !status.success(),
@@ -506,13 +443,7 @@ async fn a_denied_command_is_reported_to_the_model() {
     let scenario =
         Scenario::new("asks for root").replies([shell("sudo id"), say("I cannot do this.")]);
     let rig = Rig::local(scenario).await;
-    rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    rig.produce_issue().await;
     rig.consume().await;
     let task = rig.task().await;
     assert!(
@@ -542,13 +473,7 @@ impl Rig {
 async fn a_resumed_session_shows_its_own_usage_beside_that_of_its_task() {
     let mut rig = Rig::local(solves_demo().fault_at(2, Fault::Status(503, None), 1)).await;
     rig.config["model"]["max_tries"] = 1.into();
-    rig.forge.add_issue(
-        DEMO,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
+    rig.produce_issue().await;
     let consumer = rig.spawn("consumer", &[]);
     rig.wait_ended(1).await;
     consumer.terminate();

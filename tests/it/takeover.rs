@@ -9,9 +9,8 @@ use chrono::{DateTime, Utc};
 
 use tokio::process::Command;
 
-use crate::rig::{Process, Rig, binary, solves_demo};
+use crate::rig::{Process, REQUEST, Rig, binary, solves_demo};
 
-const REQUEST: &str = "coding agent";
 /// In the title of the tasks whose worker dies.
 const DOOMED: &str = "doomed";
 /// Tasks at work in the consumer that dies; it has as many slots.

@@ -180,68 +180,70 @@ impl Heartbeat {
     /// retries only brief failures.
     pub(crate) async fn patiently<T, E, F>(
         &self,
-        mut call: impl FnMut() -> F,
+        call: impl FnMut() -> F,
     ) -> Result<T, SessionError>
     where
         E: Into<SessionError>,
         F: Future<Output = Result<T, E>>,
     {
-        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-        loop {
-            let error = match call().await {
-                Ok(done) => return Ok(done),
-                Err(error) => error.into(),
-            };
-            if !error.passes_with_a_heartbeat() {
-                return Err(error);
-            }
-            tracing::debug!(%error, "the store is unavailable; the session waits");
-            tokio::select! {
-                biased;
-                interrupt = self.interrupted() => return Err(interrupt.into()),
-                () = backoff.wait() => {}
-            }
-        }
+        let interrupted = async { Some(self.interrupted().await) };
+        retried(call, interrupted).await
     }
-}
 
-impl Heartbeat {
     /// Makes the last write of a session, which requests of people and a drain do not interrupt: retries while
     /// the store is unavailable and the lease is not known to be lost. Once the worker is to be gone at once, it
     /// has [`LAST_WRITE`].
     pub(crate) async fn in_any_case<T, E, F>(
         &self,
-        mut call: impl FnMut() -> F,
+        call: impl FnMut() -> F,
     ) -> Result<T, SessionError>
     where
         E: Into<SessionError>,
         F: Future<Output = Result<T, E>>,
     {
-        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
         let mut status = self.status.clone();
+        // An error too: the heartbeat ends only with the lease.
+        let lost = status.wait_for(|s| *s == Status::Lost);
         let too_late = async {
             self.killed.cancelled().await;
             tokio::time::sleep(LAST_WRITE).await;
         };
-        tokio::pin!(too_late);
-        loop {
-            let error = match call().await {
-                Ok(done) => return Ok(done),
-                Err(error) => error.into(),
-            };
-            if !error.passes_with_a_heartbeat() {
-                return Err(error);
-            }
-            tracing::debug!(%error, "the store is unavailable; the session's end waits");
+        let ends = async {
             tokio::select! {
                 biased;
-                // An error too: the heartbeat ends only with the lease.
-                _ = status.wait_for(|s| *s == Status::Lost) => {
-                    return Err(Interrupt::LeaseLost.into());
-                }
-                () = &mut too_late => return Err(error),
-                () = backoff.wait() => {}
+                _ = lost => Some(Interrupt::LeaseLost),
+                () = too_late => None,
             }
+        };
+        retried(call, ends).await
+    }
+}
+
+/// Retries a call to the store while the store is unavailable, until `ends` resolves: to the reason, or to `None`
+/// for the error of the call.
+async fn retried<T, E, F>(
+    mut call: impl FnMut() -> F,
+    ends: impl Future<Output = Option<Interrupt>>,
+) -> Result<T, SessionError>
+where
+    E: Into<SessionError>,
+    F: Future<Output = Result<T, E>>,
+{
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+    tokio::pin!(ends);
+    loop {
+        let error = match call().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error.into(),
+        };
+        if !error.passes_with_a_heartbeat() {
+            return Err(error);
+        }
+        tracing::debug!(%error, "the store is unavailable; the session waits");
+        tokio::select! {
+            biased;
+            reason = &mut ends => return Err(reason.map_or(error, SessionError::from)),
+            () = backoff.wait() => {}
         }
     }
 }

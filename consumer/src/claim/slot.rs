@@ -41,7 +41,7 @@ pub(crate) async fn run(
         match next(&deps, &worker, mode, &stop).await {
             Next::Claimed(claim) => {
                 backoff.reset();
-                session::run(Arc::clone(&deps), *claim, stop.clone()).await;
+                Box::pin(session::run(Arc::clone(&deps), *claim, stop.clone())).await;
                 sessions += 1;
             }
             Next::Skipped => backoff.reset(),
@@ -306,7 +306,7 @@ mod tests {
         };
         assert!(matches!(answered(&stop, claim).await, Ok(7)));
         assert_eq!(asked.get(), 4);
-        // A worker that is told to end waits until its deadline.
+        // A worker that drains waits until its deadline.
         stop.drain();
         asked.set(0);
         assert!(matches!(answered(&stop, claim).await, Ok(7)));

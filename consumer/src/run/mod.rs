@@ -1,5 +1,6 @@
 //! Running the agent: its tools, the session's MCP servers, and its model.
 
+mod admission;
 pub(crate) mod agent;
 mod command;
 mod offers;

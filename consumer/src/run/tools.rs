@@ -19,6 +19,7 @@ use agentmine_sandbox::Sandbox;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
+use super::admission::{MAX_SPECS, Offered, Rank, within_limits};
 use super::command::CommandTool;
 use super::offers::{OfferCall, OfferTool};
 use super::result::failed;
@@ -29,9 +30,6 @@ use crate::record::checkpoint::Checkpoints;
 use crate::record::live::Progress;
 use crate::session::context::SessionContext;
 
-/// Maximum total size in bytes of the names, descriptions and schemas sent with every request: about
-/// 32,000 tokens, a quarter of a common model's context. Servers themselves have no such limit.
-const MAX_SPECS: usize = 128 * 1024;
 /// Named in place of a server in a note that these tools are left out.
 const OFFERS: &str = "(resources and prompts)";
 /// Calls named `text_editor_view` and so on are also accepted (spec 000 §3.2).
@@ -48,21 +46,6 @@ pub(crate) struct FleetTools<'a> {
     pub(crate) checkpoints: Checkpoints,
     /// Servers whose omitted tools have already been noted in the transcript.
     pub(crate) noted: Mutex<BTreeSet<String>>,
-}
-
-/// A candidate for the tools offered to the model.
-struct Offered {
-    rank: Rank,
-    server: String,
-    spec: ToolSpec,
-}
-
-/// The order in which tools are admitted when not all of them fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    BuiltIn,
-    OperatorConfigured,
-    RepositoryConfigured,
 }
 
 /// Where a call is routed.
@@ -391,24 +374,6 @@ impl FleetTools<'_> {
     }
 }
 
-/// Admits tools in order of rank and name until the limits are reached. A tool that is too large is
-/// skipped; smaller ones after it may still fit. The result is sorted by name.
-fn within_limits(mut offered: Vec<Offered>) -> (Vec<ToolSpec>, BTreeSet<String>) {
-    offered.sort_by(|a, b| (a.rank, &a.spec.name).cmp(&(b.rank, &b.spec.name)));
-    let (mut specs, mut omitted, mut room) = (Vec::new(), BTreeSet::new(), MAX_SPECS);
-    for Offered { rank, server, spec } in offered {
-        let size = spec.name.len() + spec.description.len() + spec.input_schema.to_string().len();
-        if rank == Rank::BuiltIn || specs.len() < MAX_TOOLS && size <= room {
-            room = room.saturating_sub(size);
-            specs.push(spec);
-        } else {
-            omitted.insert(server);
-        }
-    }
-    specs.sort_by(|a, b| a.name.cmp(&b.name));
-    (specs, omitted)
-}
-
 /// Whether the error may mean that the whole sandbox is gone, not just the server.
 fn sandbox_may_be_gone(error: &McpError) -> bool {
     match error {
@@ -475,8 +440,6 @@ fn summary(call: &ToolCall) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn call(arguments: &str) -> ToolCall {
@@ -506,41 +469,6 @@ mod tests {
         );
         assert_eq!(summary(&call(r#"{"command":"a\nb"}"#)), "a b");
         assert_eq!(summary(&call("nonsense")), "");
-    }
-
-    fn offered(rank: Rank, name: &str, size: usize) -> Offered {
-        Offered {
-            rank,
-            server: format!("server {name}"),
-            spec: ToolSpec {
-                name: name.into(),
-                description: "x".repeat(size),
-                input_schema: json!({}),
-            },
-        }
-    }
-
-    #[test]
-    fn repository_tools_do_not_displace_others() {
-        let (specs, omitted) = within_limits(vec![
-            offered(Rank::RepositoryConfigured, "a_big", MAX_SPECS - 100),
-            offered(Rank::RepositoryConfigured, "b_small", 50),
-            offered(Rank::OperatorConfigured, "c", 1000),
-            offered(Rank::BuiltIn, "text_editor", 1000),
-        ]);
-        let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-        assert_eq!(names, ["b_small", "c", "text_editor"]);
-        assert_eq!(omitted, BTreeSet::from(["server a_big".to_owned()]));
-        let many =
-            (0..MAX_TOOLS + 5).map(|n| offered(Rank::RepositoryConfigured, &format!("a{n:03}"), 1));
-        let more = [
-            offered(Rank::OperatorConfigured, "z", 1),
-            offered(Rank::BuiltIn, "zz", 1),
-        ];
-        let (specs, omitted) = within_limits(many.chain(more).collect());
-        assert_eq!(specs.len(), MAX_TOOLS);
-        assert_eq!(specs.last().unwrap().name, "zz");
-        assert_eq!(omitted.len(), 7);
     }
 
     #[test]

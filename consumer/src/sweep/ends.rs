@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_domain::{Task, TaskNumber};
-use agentmine_effects::{EffectError, confirm_end, report_end};
+use agentmine_effects::{EffectError, Reporter};
 use agentmine_store::StoreError;
 use agentmine_trackers::{Tracker, TrackerError};
 
@@ -86,11 +86,15 @@ async fn one(
     task: &Task,
     hold: Duration,
 ) -> Answer {
-    let (store, labels) = (Arc::clone(&deps.store), deps.config.labels.clone());
-    let tracker = Arc::clone(tracker);
+    let reporter = Reporter {
+        store: Arc::clone(&deps.store),
+        tracker: Arc::clone(tracker),
+        labels: deps.config.labels.clone(),
+        hold,
+    };
     let reported = match due {
-        Due::Report => report_end(store, tracker, labels, task, hold).await,
-        Due::SecondLook => confirm_end(store, tracker, labels, task, hold).await,
+        Due::Report => reporter.report_end(task).await,
+        Due::SecondLook => reporter.confirm_end(task).await,
     };
     let Err(error) = reported else {
         return Answer::Given;

@@ -5,51 +5,41 @@
 //!
 //! Accepted: a person who removes the label of an end within that time sees it return once.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use agentmine_domain::{EffectKey, Task, TaskLabel, TaskState};
-use agentmine_runtime::config::Labels;
-use agentmine_store::{EffectState, Store};
-use agentmine_trackers::{Comment, Tracker};
+use agentmine_store::EffectState;
+use agentmine_trackers::Comment;
 use serde_json::Value;
 
 use crate::text::is_of_work;
-use crate::{EffectError, Effects, EndReport, is_final};
+use crate::{EffectError, Effects, EndReport, Reporter, is_final};
 
-/// Looks at the item of a task once more whose end was reported: `task` as
-/// [`agentmine_store::ReportStore::unconfirmed`] listed it. Any number of processes may do this at the same time;
-/// one of them has `hold` to write.
-///
-/// # Errors
-/// Returns errors of the store and temporary errors of the tracker.
-pub async fn confirm_end(
-    store: Arc<dyn Store>,
-    tracker: Arc<dyn Tracker>,
-    labels: Labels,
-    task: &Task,
-    hold: Duration,
-) -> Result<EndReport, EffectError> {
-    match Effects::of_report(store, tracker, labels, task, hold).await? {
-        Some(effects) => {
-            let before = effects.task.state;
-            let effects = effects.with_late_result().await?;
-            // A pull request that was found now makes another end, whose second look comes later.
-            let written = match effects.task.state == before {
-                true => effects.confirm().await,
-                false => effects.report_state().await,
-            };
-            written.map(|()| EndReport::Written)
+impl Reporter {
+    /// Looks at the item of a task once more whose end was reported: `task` as
+    /// [`agentmine_store::ReportStore::unconfirmed`] listed it.
+    ///
+    /// # Errors
+    /// Returns errors of the store and temporary errors of the tracker.
+    pub async fn confirm_end(&self, task: &Task) -> Result<EndReport, EffectError> {
+        match self.claim(task).await? {
+            Some(effects) => {
+                let before = effects.task.state;
+                let effects = effects.with_late_result().await?;
+                // A pull request that was found now makes another end, whose second look comes later.
+                let written = match effects.task.state == before {
+                    true => effects.confirm().await,
+                    false => effects.report_state().await,
+                };
+                written.map(|()| EndReport::Written)
+            }
+            None => Ok(EndReport::NotOurs),
         }
-        None => Ok(EndReport::NotOurs),
     }
 }
 
 impl Effects {
     async fn confirm(&self) -> Result<(), EffectError> {
-        let label = match self.task.state {
-            TaskState::Queued | TaskState::Leased(_) => return Ok(()),
-            state @ (TaskState::Paused | TaskState::Ended(_)) => TaskLabel::of(state),
+        let Some(label) = self.label_at_rest() else {
+            return Ok(());
         };
         let key = EffectKey::label_check(label, self.task.epoch);
         if let EffectState::Done(_) = self.begin(&key).await? {

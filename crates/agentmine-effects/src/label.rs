@@ -142,17 +142,10 @@ impl Effects {
     pub(crate) async fn set(&self, label: TaskLabel) -> Result<(), EffectError> {
         let add = name(label, &self.labels);
         let answered = self.request_is_answered(label).await?;
-        let Labels {
-            request,
-            processing,
-            done,
-            paused,
-            stopped,
-            failed,
-        } = &self.labels;
+        let request = &self.labels.request;
         // Names from before a change of the configuration too.
         let earlier = self.store.label_names(self.task.id).await?;
-        let current = [request, processing, done, paused, stopped, failed];
+        let current = self.labels.entries().map(|(_, name)| name);
         let earlier = earlier.iter().filter(|name| !current.contains(name));
         let remove: Vec<String> = current
             .into_iter()

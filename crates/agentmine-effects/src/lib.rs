@@ -28,11 +28,10 @@ use agentmine_trackers::{FLEET_MARKER, Tracker};
 use serde_json::Value;
 
 pub use announce::announce;
-pub use confirm::confirm_end;
 pub use error::{EffectError, is_final};
-pub use orphan::{Orphan, is_live, put_orphan_right};
+pub use orphan::{Orphan, is_live};
 pub use pull_request::EarlierPullRequest;
-pub use report::{EndReport, report_end};
+pub use report::{EndReport, Reporter};
 pub use text::{progress_comment, work_comment};
 
 /// How long a producer may write by what it has read of a task.

@@ -6,17 +6,15 @@
 //! Accepted: two fleets with different databases that use the same labels in one repository take each other's
 //! items for such. A worker whose item was changed sets its label again when its task ends.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::slice::from_ref;
 
-use agentmine_domain::{ItemRef, Task, TaskLabel, TaskState};
-use agentmine_runtime::config::Labels;
+use agentmine_domain::{ItemRef, TaskLabel, TaskState};
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::Store;
-use agentmine_trackers::{FLEET_MARKER, Tracker};
+use agentmine_trackers::FLEET_MARKER;
 
 use crate::text::orphan_comment;
-use crate::{EffectError, Effects, FRESH};
+use crate::{EffectError, FRESH, Reporter};
 
 /// Whether an item whose label says that it is worked on was put right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,62 +34,49 @@ pub async fn is_live(store: &dyn Store, item: &ItemRef) -> Result<bool, EffectEr
     Ok(task.is_some_and(|task| !matches!(task.state, TaskState::Ended(_))))
 }
 
-/// Puts an item right that carries the label `processing` without a live task: it gets the label of its last
-/// task's end, or if no task is known, the label `stopped` and a comment. Any number of processes may do this at
-/// the same time.
-///
-/// # Errors
-/// Returns errors of the store and the tracker.
-pub async fn put_orphan_right(
-    store: Arc<dyn Store>,
-    tracker: Arc<dyn Tracker>,
-    labels: Labels,
-    item: &ItemRef,
-    hold: Duration,
-) -> Result<Orphan, EffectError> {
-    let permit = Permit::of(BootInstant::now(), FRESH);
-    let shown = tracker.item(item).await?.labels;
-    if !shown.contains(&labels.processing) || shown.contains(&labels.request) {
-        return Ok(Orphan::Live);
-    }
-    match store.latest_task(item).await? {
-        Some(task) if matches!(task.state, TaskState::Ended(_)) => {
-            end_again(store, tracker, labels, &task, hold).await?;
-            Ok(Orphan::PutRight)
+impl Reporter {
+    /// Puts an item right that carries the label `processing` without a live task: it gets the label of its last
+    /// task's end, or if no task is known, the label `stopped` and a comment.
+    ///
+    /// # Errors
+    /// Returns errors of the store and the tracker.
+    pub async fn put_orphan_right(&self, item: &ItemRef) -> Result<Orphan, EffectError> {
+        let permit = Permit::of(BootInstant::now(), FRESH);
+        let shown = self.tracker.item(item).await?.labels;
+        if !shown.contains(&self.labels.processing) || shown.contains(&self.labels.request) {
+            return Ok(Orphan::Live);
         }
-        Some(_) => Ok(Orphan::Live),
-        None => {
-            let marker = format!("{FLEET_MARKER}none");
-            let text = orphan_comment(&labels);
-            tracker
-                .upsert_comment(item, &marker, &text, &permit)
-                .await?;
-            let (stopped, processing) = ([labels.stopped], [labels.processing]);
-            tracker
-                .set_labels(item, &stopped, &processing, &permit)
-                .await?;
-            // A task may have been made during the writes; its label takes precedence.
-            if is_live(store.as_ref(), item).await? {
-                tracker
-                    .set_labels(item, &processing, &stopped, &permit)
-                    .await?;
-                return Ok(Orphan::Live);
+        match self.store.latest_task(item).await? {
+            Some(task) if matches!(task.state, TaskState::Ended(_)) => {
+                if let Some(effects) = self.claim(&task).await? {
+                    effects.put_right(TaskLabel::of(task.state)).await?;
+                }
+                Ok(Orphan::PutRight)
             }
-            Ok(Orphan::PutRight)
+            Some(_) => Ok(Orphan::Live),
+            None => self.stop_unknown(item, &permit).await,
         }
     }
-}
 
-async fn end_again(
-    store: Arc<dyn Store>,
-    tracker: Arc<dyn Tracker>,
-    labels: Labels,
-    task: &Task,
-    hold: Duration,
-) -> Result<(), EffectError> {
-    let label = TaskLabel::of(task.state);
-    match Effects::of_report(store, tracker, labels, task, hold).await? {
-        Some(effects) => effects.put_right(label).await,
-        None => Ok(()),
+    /// For an item of which no task is known.
+    async fn stop_unknown(&self, item: &ItemRef, permit: &Permit) -> Result<Orphan, EffectError> {
+        let marker = format!("{FLEET_MARKER}none");
+        let text = orphan_comment(&self.labels);
+        self.tracker
+            .upsert_comment(item, &marker, &text, permit)
+            .await?;
+        let stopped = from_ref(&self.labels.stopped);
+        let processing = from_ref(&self.labels.processing);
+        self.tracker
+            .set_labels(item, stopped, processing, permit)
+            .await?;
+        // A task may have been made during the writes; its label takes precedence.
+        if is_live(self.store.as_ref(), item).await? {
+            self.tracker
+                .set_labels(item, processing, stopped, permit)
+                .await?;
+            return Ok(Orphan::Live);
+        }
+        Ok(Orphan::PutRight)
     }
 }

@@ -23,43 +23,49 @@ pub enum EndReport {
     NotOurs,
 }
 
-/// Reports the end of a task that no worker holds: `task` as [`agentmine_store::ReportStore::unreported`]
-/// listed it. Any number of processes may do this at the same time; one of them has `hold` to write.
-///
-/// # Errors
-/// Returns errors of the store and temporary errors of the tracker. The report can then be claimed again
-/// after `hold`.
-pub async fn report_end(
-    store: Arc<dyn Store>,
-    tracker: Arc<dyn Tracker>,
-    labels: Labels,
-    task: &Task,
-    hold: Duration,
-) -> Result<EndReport, EffectError> {
-    match Effects::of_report(store, tracker, labels, task, hold).await? {
-        Some(effects) => {
-            let effects = effects.with_late_result().await?;
-            effects.report_state().await.map(|()| EndReport::Written)
-        }
-        None => Ok(EndReport::NotOurs),
-    }
+/// Writes the ends of tasks that no worker holds. Any number of processes may do this at the same time; for each
+/// task one of them has `hold` to write, and the report can be claimed again after it.
+#[derive(Clone)]
+pub struct Reporter {
+    /// Where reports are claimed and recorded.
+    pub store: Arc<dyn Store>,
+    /// Where they are written.
+    pub tracker: Arc<dyn Tracker>,
+    /// The names of the labels.
+    pub labels: Labels,
+    /// How long one process may write for a task.
+    pub hold: Duration,
 }
 
-impl Effects {
+impl Reporter {
+    /// Reports the end of `task`, as [`agentmine_store::ReportStore::unreported`] listed it.
+    ///
+    /// # Errors
+    /// Returns errors of the store and temporary errors of the tracker.
+    pub async fn report_end(&self, task: &Task) -> Result<EndReport, EffectError> {
+        match self.claim(task).await? {
+            Some(effects) => {
+                let effects = effects.with_late_result().await?;
+                effects.report_state().await.map(|()| EndReport::Written)
+            }
+            None => Ok(EndReport::NotOurs),
+        }
+    }
+
     /// For the process that gets the report of this task; `None` if another one has it.
-    pub(crate) async fn of_report(
-        store: Arc<dyn Store>,
-        tracker: Arc<dyn Tracker>,
-        labels: Labels,
-        task: &Task,
-        hold: Duration,
-    ) -> Result<Option<Self>, EffectError> {
+    pub(crate) async fn claim(&self, task: &Task) -> Result<Option<Effects>, EffectError> {
         let since = BootInstant::now();
-        let claimed = store.claim_report(task, Uuid::new_v4(), hold).await?;
-        Ok(claimed.map(|task| Self {
+        let claim = self.store.claim_report(task, Uuid::new_v4(), self.hold);
+        let claimed = claim.await?;
+        Ok(claimed.map(|task| Effects {
             // A request that is under way at the end of it still has time to arrive.
-            permit: Permit::of(since, hold * 3 / 4),
-            ..Self::of_reconciler(store, tracker, labels, task)
+            permit: Permit::of(since, self.hold * 3 / 4),
+            ..Effects::of_reconciler(
+                Arc::clone(&self.store),
+                Arc::clone(&self.tracker),
+                self.labels.clone(),
+                task,
+            )
         }))
     }
 }
@@ -164,12 +170,19 @@ impl Effects {
         self.label(TaskLabel::Stopped).await
     }
 
+    /// The label of a task that nobody works on and that nobody is to take.
+    pub(crate) fn label_at_rest(&self) -> Option<TaskLabel> {
+        match self.task.state {
+            TaskState::Queued | TaskState::Leased(_) => None,
+            state @ (TaskState::Paused | TaskState::Ended(_)) => Some(TaskLabel::of(state)),
+        }
+    }
+
     /// Reports the state in the task's row. If the tracker refuses the report permanently, it is recorded as
     /// done so that it is not retried forever.
     pub(crate) async fn report_state(&self) -> Result<(), EffectError> {
-        let label = match self.task.state {
-            TaskState::Queued | TaskState::Leased(_) => return Ok(()),
-            state @ (TaskState::Paused | TaskState::Ended(_)) => TaskLabel::of(state),
+        let Some(label) = self.label_at_rest() else {
+            return Ok(());
         };
         let key = EffectKey::label(label, self.task.epoch);
         if let EffectState::Done(_) = self.begin(&key).await? {

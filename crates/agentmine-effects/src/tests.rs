@@ -314,11 +314,20 @@ impl World {
         }
     }
 
+    async fn unreported(&self) -> Vec<Task> {
+        let all = self.store.unreported(Duration::ZERO, TaskNumber(0), 10);
+        all.await.unwrap()
+    }
+
     async fn report_end_for(&self, hold: Duration) -> Result<EndReport, EffectError> {
         let task = self.store.task(self.task.id).await.unwrap().unwrap();
-        let tracker = Arc::clone(&self.tracker) as Arc<dyn Tracker>;
-        let store = Arc::clone(&self.store);
-        report_end(store, tracker, Labels::default(), &task, hold).await
+        let reporter = Reporter {
+            store: Arc::clone(&self.store),
+            tracker: Arc::clone(&self.tracker) as Arc<dyn Tracker>,
+            labels: Labels::default(),
+            hold,
+        };
+        reporter.report_end(&task).await
     }
 
     fn session(&self, Claim { task, lease }: Claim) -> Effects {
@@ -608,11 +617,7 @@ async fn each_end_is_reported_with_its_comment_and_label() {
                 .ends_with("<sub>AgentMine, session ended</sub>")
         );
         assert_eq!(world.labels(), ["bug", label]);
-        let left = world
-            .store
-            .unreported(Duration::ZERO, TaskNumber(0), 10)
-            .await
-            .unwrap();
+        let left = world.unreported().await;
         assert_eq!(left, [], "nothing is left to report");
     }
 }
@@ -638,19 +643,11 @@ async fn a_refused_report_is_given_up_and_a_temporary_failure_is_retried() {
     world.end(finish(EndState::Failed, "no disk")).await;
     world.tracker.forge().refusals.push(unavailable());
     world.report_end().await.unwrap_err();
-    let left = world
-        .store
-        .unreported(Duration::ZERO, TaskNumber(0), 10)
-        .await
-        .unwrap();
+    let left = world.unreported().await;
     assert_eq!(left.len(), 1, "it is retried");
     world.tracker.forge().refusals.push(refused());
     world.report_end().await.unwrap();
-    let left = world
-        .store
-        .unreported(Duration::ZERO, TaskNumber(0), 10)
-        .await
-        .unwrap();
+    let left = world.unreported().await;
     assert_eq!(left, [], "it is not retried forever");
 }
 
@@ -772,11 +769,7 @@ async fn the_late_report_of_an_older_task_leaves_the_label_of_the_later_one() {
     world.report_end().await.unwrap();
     assert_eq!(world.labels(), ["bug", &processing]);
     assert!(world.comment().contains("no disk"), "it is reported");
-    let left = world
-        .store
-        .unreported(Duration::ZERO, TaskNumber(0), 10)
-        .await
-        .unwrap();
+    let left = world.unreported().await;
     assert_eq!(left, [], "nothing is left to report");
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every commit, publish, acknowledgement, push, POST, checkpoint and removal runs inside [`around`], under a
 //! name of [`BOUNDARIES`]. In a build with debug assertions the environment chooses what happens just before or
-//! just after it: the process kills itself, stops itself, or the caller is told that the outcome is unknown. In
+//! just after it: the process kills itself, stops itself, or the caller gets the error "outcome unknown". In
 //! a release build [`around`] is its argument, and nothing reads the environment.
 //!
 //! `AGENTMINE_FAILPOINTS` is a list of `NAME.EDGE=ACTION`, separated by commas, for example

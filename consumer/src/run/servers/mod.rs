@@ -11,6 +11,7 @@
 
 mod calls;
 mod choose;
+mod editor;
 pub(crate) mod launcher;
 pub(crate) mod sampling;
 
@@ -20,15 +21,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentmine_domain::Usage;
-use agentmine_effects::progress_comment;
-use agentmine_mcp::config::{
-    Capabilities, Loaded, Origin, Owner, Place, RepositoryFile, ServerConfig, Transport,
-};
+use agentmine_mcp::config::{Loaded, Owner, RepositoryFile, ServerConfig, Transport};
 use agentmine_mcp::{
     Catalog, ClientRoots, Launcher, Launchers, Manager, ManagerPolicy, McpLimits, Notice,
     NoticeKind, Offer, SamplingHandler, ServerState, ServerStatus, WorkerLauncher,
 };
-use agentmine_runtime::config::{Config, Secret};
+use agentmine_runtime::config::Config;
 use agentmine_sandbox::SandboxError;
 
 use crate::claim::heartbeat::Certainty;
@@ -37,6 +35,7 @@ use crate::prepare::Prepared;
 use crate::prepare::workspace::PROJECT;
 use crate::session::context::SessionContext;
 use choose::{Chosen, ToolRules, choose, in_sandbox, listed};
+use editor::{BUILT_IN, editor, report_editor_lost, report_editor_not_started};
 use launcher::SandboxLauncher;
 use sampling::SessionSampling;
 
@@ -45,14 +44,8 @@ const MAX_LOGGED: usize = 400;
 
 /// The text editor's tool, which has a fixed name (spec 000 §3.2).
 pub(crate) const TEXT_EDITOR: &str = "text_editor";
-/// The variable in which the text editor finds the limit of its results.
-const MAX_OUTPUT: &str = "MCP_TEXT_EDITOR_MAX_OUTPUT";
 /// Maximum number of tools that model APIs accept in one request.
 pub(crate) const MAX_TOOLS: usize = 128;
-/// The editor is restarted once; after that the session continues without it (spec 000 §12.1.1).
-const EDITOR_RESTARTS: u32 = 1;
-/// The origin of the editor's entry.
-const BUILT_IN: &str = "(built in)";
 /// How long to wait for the sandbox to answer before commenting on the item that the editor is lost.
 const SANDBOX_ANSWERS: Duration = Duration::from_secs(5);
 /// Maximum number of characters of stderr in a comment.
@@ -408,29 +401,6 @@ fn fixed(config: &Config) -> Vec<(String, String, String)> {
     ]
 }
 
-/// The text editor as a server in the sandbox (spec 000 §4.2).
-fn editor(config: &Config) -> ServerConfig {
-    let server = &config.text_editor_mcp.mcp_server;
-    let max_output = config.mcp.max_output_size.to_string();
-    ServerConfig {
-        name: server.name.clone(),
-        origin: Origin {
-            file: BUILT_IN.into(),
-            line: 0,
-            owner: Owner::Operator,
-        },
-        transport: Transport::Stdio {
-            command: server.command.clone(),
-            env: [(MAX_OUTPUT.into(), Secret::new(max_output))].into(),
-            place: Place::Sandbox,
-        },
-        enabled: true,
-        capabilities: Capabilities::default(),
-        timeout: McpLimits::default().call,
-        max_restarts: Some(EDITOR_RESTARTS),
-    }
-}
-
 fn ready_note(status: &ServerStatus) -> String {
     let name = &status.config.name;
     let place = match (&status.config.transport, in_sandbox(&status.config)) {
@@ -459,36 +429,4 @@ async fn note_withheld(ctx: &SessionContext, chosen: &Chosen) -> Result<(), Sess
         listed(&chosen.withheld)
     ))
     .await
-}
-
-/// Records that the editor did not start and comments on the item; the session continues
-/// (spec 000 §12.1.1).
-async fn report_editor_not_started(ctx: &SessionContext, reason: &str) -> Result<(), SessionError> {
-    tracing::warn!("the text editor did not start");
-    ctx.note(&format!(
-        "the text editor did not start; the session continues without it: {reason}"
-    ))
-    .await?;
-    comment_on_editor(ctx, "The text editor did not start", reason).await
-}
-
-async fn report_editor_lost(ctx: &SessionContext, reason: &str) -> Result<(), SessionError> {
-    tracing::warn!("the text editor exited too often; the session continues without it");
-    ctx.note("the text editor exited again; the session continues without it")
-        .await?;
-    comment_on_editor(ctx, "The text editor exited twice", reason).await
-}
-
-async fn comment_on_editor(
-    ctx: &SessionContext,
-    what: &str,
-    reason: &str,
-) -> Result<(), SessionError> {
-    let reason = ctx.redactor.redact(reason.to_owned());
-    let text = format!(
-        "{what}. AgentMine continues without it:\n\n```\n{}\n```",
-        reason.replace("```", "'''")
-    );
-    ctx.editor_comment(&progress_comment(&text, &ctx.session_name()))
-        .await
 }

@@ -40,33 +40,31 @@ async fn a_failed_task_whose_result_was_found_is_done(world: World) {
     assert_eq!(other.unwrap(), None);
 }
 
+async fn unreported_of(store: &Arc<dyn Store>, older_than: Duration) -> Vec<Task> {
+    let all = store.unreported(older_than, TaskNumber(0), 9);
+    all.await.unwrap()
+}
+
 async fn a_task_is_unreported_until_the_label_of_its_end_is_recorded(world: World) {
     let store = &world.store;
     let lease = world.leased(1).await;
-    assert_eq!(store.unreported(NONE, TaskNumber(0), 9).await.unwrap(), []);
+    assert_eq!(unreported_of(store, NONE).await, []);
     let end = LeaseEnd::Finish {
         state: EndState::Failed,
         reason: None,
         pull_request_url: None,
     };
     store.end_lease(&lease, &end).await.unwrap();
-    let unreported = store.unreported(NONE, TaskNumber(0), 9).await.unwrap();
+    let unreported = unreported_of(store, NONE).await;
     assert_eq!(
         unreported.iter().map(|t| t.id).collect::<Vec<_>>(),
         [lease.task]
     );
-    assert_eq!(
-        store.unreported(MINUTE, TaskNumber(0), 9).await.unwrap(),
-        []
-    );
+    assert_eq!(unreported_of(store, MINUTE).await, []);
     let key = EffectKey::label(TaskLabel::Failed, lease.epoch);
     store.effect_begin(lease.task, None, &key).await.unwrap();
     assert_eq!(
-        store
-            .unreported(NONE, TaskNumber(0), 9)
-            .await
-            .unwrap()
-            .len(),
+        unreported_of(store, NONE).await.len(),
         1,
         "begun is not done"
     );
@@ -74,7 +72,7 @@ async fn a_task_is_unreported_until_the_label_of_its_end_is_recorded(world: Worl
         .effect_done(lease.task, &key, &json!({}))
         .await
         .unwrap();
-    assert_eq!(store.unreported(NONE, TaskNumber(0), 9).await.unwrap(), []);
+    assert_eq!(unreported_of(store, NONE).await, []);
 }
 
 async fn a_label_of_an_earlier_epoch_does_not_count(world: World) {
@@ -87,22 +85,15 @@ async fn a_label_of_an_earlier_epoch_does_not_count(world: World) {
             reason: "later".into(),
         };
         store.end_lease(&lease, &end).await.unwrap();
-        let unreported = store.unreported(NONE, TaskNumber(0), 9).await.unwrap();
+        let unreported = unreported_of(store, NONE).await;
         assert_eq!(unreported.len(), 1, "epoch {epoch}");
         assert_eq!(unreported[0].id, task);
         for label in [TaskLabel::Done, TaskLabel::Paused] {
-            assert_eq!(
-                store
-                    .unreported(NONE, TaskNumber(0), 9)
-                    .await
-                    .unwrap()
-                    .len(),
-                1
-            );
+            assert_eq!(unreported_of(store, NONE).await.len(), 1);
             let key = EffectKey::label(label, epoch);
             store.effect_done(task, &key, &json!({})).await.unwrap();
         }
-        assert_eq!(store.unreported(NONE, TaskNumber(0), 9).await.unwrap(), []);
+        assert_eq!(unreported_of(store, NONE).await, []);
         assert!(store.resume(task).await.unwrap());
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Every operation is safe to repeat: a claim carries a nonce, a step its token, an enqueue its key, and the
 //! others set what they set. An attempt that failed for a passing reason (a deadlock, a serialization
-//! failure, a busy file, a read-only server, a broken connection, even around a commit whose outcome is unknown) may therefore be
-//! repeated.
+//! failure, a busy file, a read-only server, a broken connection, even around a commit whose outcome is unknown)
+//! may therefore be repeated.
 
 use agentmine_domain::{ParseIdError, TaskId, UnknownName};
 use agentmine_runtime::failpoint::OutcomeUnknown;

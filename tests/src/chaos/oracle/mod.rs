@@ -237,22 +237,15 @@ fn judge_writes(fleet: &Fleet, task: &Task, outcome: &mut Outcome) {
 
 /// The item carries the label of its newest task's end, and no other of ours.
 fn judge_labels(fleet: &Fleet, task: &Task, outcome: &mut Outcome) {
-    let Labels {
-        request,
-        processing,
-        done,
-        paused,
-        stopped,
-        failed,
-    } = Labels::default();
+    let labels = Labels::default();
     let right = match TaskLabel::of(task.state) {
-        TaskLabel::Processing => &processing,
-        TaskLabel::Done => &done,
-        TaskLabel::Paused => &paused,
-        TaskLabel::Stopped => &stopped,
-        TaskLabel::Failed => &failed,
+        TaskLabel::Processing => &labels.processing,
+        TaskLabel::Done => &labels.done,
+        TaskLabel::Paused => &labels.paused,
+        TaskLabel::Stopped => &labels.stopped,
+        TaskLabel::Failed => &labels.failed,
     };
-    let ours = [&request, &processing, &done, &paused, &stopped, &failed];
+    let ours = labels.entries().map(|(_, name)| name);
     let issue = task.item.number;
     let seen: Vec<String> = fleet
         .forge
@@ -260,7 +253,7 @@ fn judge_labels(fleet: &Fleet, task: &Task, outcome: &mut Outcome) {
         .into_iter()
         .filter(|it| ours.contains(&it))
         // A closed item's request is not scanned.
-        .filter(|it| fleet.forge.is_open(DEMO, issue) || *it != request)
+        .filter(|it| fleet.forge.is_open(DEMO, issue) || *it != labels.request)
         .collect();
     if seen != [right.clone()] {
         let wrong = format!("issue {issue} has the labels {seen:?}, expected {right:?}");

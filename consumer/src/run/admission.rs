@@ -1,0 +1,86 @@
+//! Which tools the model is offered when not all of them fit.
+
+use std::collections::BTreeSet;
+
+use agentmine_llm::ToolSpec;
+
+use super::servers::MAX_TOOLS;
+
+/// Maximum total size in bytes of the names, descriptions and schemas sent with every request: about
+/// 32,000 tokens, a quarter of a common model's context. Servers themselves have no such limit.
+pub(super) const MAX_SPECS: usize = 128 * 1024;
+
+/// A candidate for the tools offered to the model.
+pub(super) struct Offered {
+    pub(super) rank: Rank,
+    pub(super) server: String,
+    pub(super) spec: ToolSpec,
+}
+
+/// The order in which tools are admitted when not all of them fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    BuiltIn,
+    OperatorConfigured,
+    RepositoryConfigured,
+}
+
+/// Admits tools in order of rank and name until the limits are reached. A tool that is too large is
+/// skipped; smaller ones after it may still fit. The result is sorted by name.
+pub(super) fn within_limits(mut offered: Vec<Offered>) -> (Vec<ToolSpec>, BTreeSet<String>) {
+    offered.sort_by(|a, b| (a.rank, &a.spec.name).cmp(&(b.rank, &b.spec.name)));
+    let (mut specs, mut omitted, mut room) = (Vec::new(), BTreeSet::new(), MAX_SPECS);
+    for Offered { rank, server, spec } in offered {
+        let size = spec.name.len() + spec.description.len() + spec.input_schema.to_string().len();
+        if rank == Rank::BuiltIn || specs.len() < MAX_TOOLS && size <= room {
+            room = room.saturating_sub(size);
+            specs.push(spec);
+        } else {
+            omitted.insert(server);
+        }
+    }
+    specs.sort_by(|a, b| a.name.cmp(&b.name));
+    (specs, omitted)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn offered(rank: Rank, name: &str, size: usize) -> Offered {
+        Offered {
+            rank,
+            server: format!("server {name}"),
+            spec: ToolSpec {
+                name: name.into(),
+                description: "x".repeat(size),
+                input_schema: json!({}),
+            },
+        }
+    }
+
+    #[test]
+    fn repository_tools_do_not_displace_others() {
+        let (specs, omitted) = within_limits(vec![
+            offered(Rank::RepositoryConfigured, "a_big", MAX_SPECS - 100),
+            offered(Rank::RepositoryConfigured, "b_small", 50),
+            offered(Rank::OperatorConfigured, "c", 1000),
+            offered(Rank::BuiltIn, "text_editor", 1000),
+        ]);
+        let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        assert_eq!(names, ["b_small", "c", "text_editor"]);
+        assert_eq!(omitted, BTreeSet::from(["server a_big".to_owned()]));
+        let many =
+            (0..MAX_TOOLS + 5).map(|n| offered(Rank::RepositoryConfigured, &format!("a{n:03}"), 1));
+        let more = [
+            offered(Rank::OperatorConfigured, "z", 1),
+            offered(Rank::BuiltIn, "zz", 1),
+        ];
+        let (specs, omitted) = within_limits(many.chain(more).collect());
+        assert_eq!(specs.len(), MAX_TOOLS);
+        assert_eq!(specs.last().unwrap().name, "zz");
+        assert_eq!(omitted.len(), 7);
+    }
+}
