@@ -13,6 +13,53 @@ facts! {
     the_newest_task_of_an_item_is_found,
     a_second_pause_in_one_epoch_is_reported_too,
     a_failed_task_whose_result_was_found_is_done,
+    an_end_that_is_reported_is_noted_and_a_pause_is_not,
+}
+
+async fn an_end_that_is_reported_is_noted_and_a_pause_is_not(world: World) {
+    let store = &world.store;
+    let failed = world.leased(1).await;
+    let end = LeaseEnd::Finish {
+        state: EndState::Failed,
+        reason: None,
+        pull_request_url: None,
+    };
+    store.end_lease(&failed, &end).await.unwrap();
+    let paused = world.leased(2).await;
+    let end = LeaseEnd::Pause {
+        reason: "later".into(),
+    };
+    store.end_lease(&paused, &end).await.unwrap();
+    let unreported = async || {
+        let tasks = store.unreported(NONE, TaskNumber(0), 9).await.unwrap();
+        tasks.iter().map(|it| it.id).collect::<Vec<_>>()
+    };
+    world.sweep(MINUTE).await;
+    assert_eq!(unreported().await, [failed.task, paused.task]);
+    for (lease, label) in [(&failed, TaskLabel::Failed), (&paused, TaskLabel::Paused)] {
+        let key = EffectKey::label(label, lease.epoch);
+        store
+            .effect_done(lease.task, &key, &json!({}))
+            .await
+            .unwrap();
+    }
+    world.sweep(MINUTE).await;
+    assert_eq!(unreported().await, []);
+    // Nobody reads the effects of a task whose end is noted.
+    world.database.execute("DELETE FROM effects").await;
+    assert_eq!(
+        unreported().await,
+        [paused.task],
+        "a paused task may end again"
+    );
+    let found = store.found_result(failed.task, "u", None).await.unwrap();
+    assert!(found.is_some());
+    world.sweep(MINUTE).await;
+    assert_eq!(
+        unreported().await,
+        [failed.task, paused.task],
+        "another end"
+    );
 }
 
 async fn a_failed_task_whose_result_was_found_is_done(world: World) {

@@ -157,9 +157,9 @@ async fn a_sweep_reads_no_task_that_is_over(world: World) {
     let rows = format!(
         "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 5000)
          INSERT INTO tasks (id, number, tracker, host, repo_id, repo_path, item_kind, item_number, item_key,
-             trigger_event, dedup_key, title, url, priority, state, created_at, updated_at)
+             trigger_event, dedup_key, title, url, priority, state, created_at, updated_at, end_reported)
          SELECT {uuid}, n, 'github', 'h', '1', 'a/b', 'issue', n, {text}, 'e', {text}, 't', 'u', 1,
-             'done', {long_ago}, {long_ago} FROM numbers;
+             'done', {long_ago}, {long_ago}, true FROM numbers;
          INSERT INTO effects (task, kind, key, epoch, result, begun_at, done_at)
          SELECT id, 'label', 'done', epoch, '{{}}', {long_ago}, {long_ago} FROM tasks;
          {analyze}"
@@ -169,6 +169,7 @@ async fn a_sweep_reads_no_task_that_is_over(world: World) {
     world.sweep(MINUTE).await;
     let none = TaskNumber(0);
     world.store.unconfirmed(MINUTE, none, 9).await.unwrap();
+    world.store.unreported(MINUTE, none, 9).await.unwrap();
     let statements = trace::take();
     assert!(statements.len() >= 6, "{statements:?}");
     for statement in statements {
@@ -180,12 +181,13 @@ async fn a_sweep_reads_no_task_that_is_over(world: World) {
 
 /// Whether a line of a plan reads a whole table, or all of an index of a whole table.
 fn is_over_all_tasks(line: &str) -> bool {
-    const FEW: [&str; 5] = [
+    const FEW: [&str; 6] = [
         "effects_unfinished",
         "tasks_leased",
         "tasks_queued",
         "tasks_waiting",
         "tasks_at_rest",
+        "tasks_unreported",
     ];
     const WHOLE: [&str; 8] = [
         "SCAN tasks",

@@ -10,10 +10,14 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::arg::args;
-use super::db::Dialect;
-use super::row::TaskRow;
+use super::db::{Db, Dialect};
+use super::failure::Failure;
+use super::row::{IdRow, TaskRow};
 use super::store::SqlStore;
 use crate::{ReportStore, StoreError};
+
+/// How many ends one sweep notes as reported.
+const NOTED_AT_ONCE: u32 = 500;
 
 /// An end that was reported longer ago is not looked at again.
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -30,8 +34,8 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
         self.select::<TaskRow, _>(
             "unreported",
             "SELECT {columns} FROM tasks t
-             WHERE state IN ('done', 'failed', 'stopped', 'paused') AND updated_at <= {now} - $1{ms}
-               AND number > $2
+             WHERE state IN ('done', 'failed', 'stopped', 'paused') AND NOT end_reported
+               AND updated_at <= {now} - $1{ms} AND number > $2
                AND NOT EXISTS (SELECT 1 FROM effects e
                                WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
                                  AND e.epoch = t.epoch AND e.done_at IS NOT NULL)
@@ -108,7 +112,8 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
             let mut db = self.connection().await?;
             let found: Option<TaskRow> = db
                 .row(
-                    "UPDATE tasks SET state = 'done', pull_request_url = $2, reason = $3, updated_at = {now}
+                    "UPDATE tasks SET state = 'done', pull_request_url = $2, reason = $3, updated_at = {now},
+                         end_reported = false
                      WHERE id = $1 AND (state = 'failed' OR (state = 'done' AND pull_request_url = $2))
                      RETURNING {columns}",
                     args![task, url, reason],
@@ -118,4 +123,33 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
         })
         .await
     }
+}
+
+/// Notes which ends are reported, so that [`ReportStore::unreported`] need not look for them among the effects of
+/// all tasks that there ever were.
+pub(super) async fn note_reported<D: Dialect>(tx: &mut Db<D>) -> Result<(), Failure> {
+    let reported: Vec<IdRow> = tx
+        .rows(
+            "SELECT {columns} FROM tasks t
+             WHERE state IN ('done', 'failed', 'stopped', 'paused') AND NOT end_reported AND state <> 'paused'
+               AND EXISTS (SELECT 1 FROM effects e
+                           WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
+                             AND e.epoch = t.epoch AND e.done_at IS NOT NULL)
+             ORDER BY number LIMIT $1",
+            args![NOTED_AT_ONCE],
+        )
+        .await?;
+    for row in reported {
+        // Compared again: the result of a failed task may have been found meanwhile.
+        tx.execute(
+            "UPDATE tasks SET end_reported = true
+             WHERE id = $1 AND state IN ('done', 'failed', 'stopped')
+               AND EXISTS (SELECT 1 FROM effects e
+                           WHERE e.task = tasks.id AND e.kind = 'label' AND e.key = tasks.state
+                             AND e.epoch = tasks.epoch AND e.done_at IS NOT NULL)",
+            args![TaskId::try_from(row)?],
+        )
+        .await?;
+    }
+    Ok(())
 }

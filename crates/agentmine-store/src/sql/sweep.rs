@@ -11,6 +11,7 @@ use super::db::{Db, Dialect};
 use super::enqueue::wake;
 use super::failure::Failure;
 use super::intents::close_intents;
+use super::reports::note_reported;
 use super::row::IdRow;
 use super::store::SqlStore;
 use crate::{StoreError, SweepPolicy, SweepReport, SweepStore};
@@ -60,6 +61,7 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
             }
             report.rewoken = rewake(&mut tx, policy.wakeup_after).await?;
             report.closed_effects = close_intents(&mut tx, policy.lease).await?;
+            note_reported(&mut tx).await?;
             // Sent entries serve only to see whether a wake-up is recent.
             tx.execute(
                 "DELETE FROM outbox WHERE sent_at < {now} - $1{ms}",
