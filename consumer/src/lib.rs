@@ -9,6 +9,7 @@ mod claim;
 mod error;
 mod metrics;
 mod prepare;
+mod presence;
 mod record;
 mod report;
 mod run;
@@ -40,12 +41,13 @@ pub enum ConsumerMode {
 /// Returns the number of sessions.
 pub async fn run(deps: Arc<ConsumerDeps>, mode: ConsumerMode, stop: Shutdown) -> u64 {
     metrics::describe();
-    let sweep = sweep::start(&deps);
+    let presence = Arc::new(presence::Presence::announce(&deps.config));
+    let sweep = sweep::start(&deps, &presence);
     let mut slots = tokio::task::JoinSet::new();
     for index in 0..deps.config.consumer.concurrency {
         slots.spawn(claim::slot::run(
             Arc::clone(&deps),
-            index,
+            presence.worker(index),
             mode,
             stop.clone(),
         ));

@@ -396,6 +396,10 @@ impl Process {
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("it has ended")
+    }
+
     /// As a power failure would.
     pub(crate) fn kill_nine(&self) {
         self.signal(libc::SIGKILL);

@@ -29,11 +29,10 @@ const PAGE: u32 = 200;
 /// sessions.
 pub(crate) async fn run(
     deps: Arc<ConsumerDeps>,
-    index: usize,
+    worker: WorkerId,
     mode: ConsumerMode,
     stop: Shutdown,
 ) -> u64 {
-    let worker = worker_id(index);
     let draining = stop.draining();
     let mut sessions = 0;
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
@@ -272,17 +271,6 @@ where
             answer => return answer,
         }
     }
-}
-
-/// `host/pid/slot` with a random part, since a restarted container has the same host name and pid.
-fn worker_id(index: usize) -> WorkerId {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let salt = &Uuid::new_v4().simple().to_string()[..6];
-    WorkerId(format!(
-        "{}/{}-{salt}/{index}",
-        host.trim(),
-        std::process::id()
-    ))
 }
 
 #[cfg(test)]

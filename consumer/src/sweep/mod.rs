@@ -14,6 +14,7 @@ use agentmine_store::SweepPolicy;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::presence::Presence;
 use crate::session::deps::ConsumerDeps;
 
 /// Time limit for the last relay.
@@ -22,6 +23,8 @@ const LAST_RELAY: Duration = Duration::from_secs(5);
 const BETWEEN_SWEEPS: Duration = Duration::from_secs(1);
 /// Time after which a lease has certainly run out by the database's clock, which counts milliseconds.
 const AFTER_EXPIRY: Duration = Duration::from_millis(20);
+/// How often the other processes of this machine are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Interval of the outbox relay.
 const RELAY_EVERY: Duration = Duration::from_millis(500);
 
@@ -40,12 +43,17 @@ impl Background {
 }
 
 /// Starts the background work. It continues during the drain and ends with [`Background::stop`].
-pub(crate) fn start(deps: &Arc<ConsumerDeps>) -> Background {
+pub(crate) fn start(deps: &Arc<ConsumerDeps>, presence: &Arc<Presence>) -> Background {
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let sweep_every = Duration::from_secs(deps.config.consumer.sweep_seconds);
     tasks.spawn(every(RELAY_EVERY, Arc::clone(deps), stop.clone(), relay));
     tasks.spawn(sweep_in_time(sweep_every, Arc::clone(deps), stop.clone()));
+    tasks.spawn(end_leases_of_the_dead(
+        Arc::clone(presence),
+        Arc::clone(deps),
+        stop.clone(),
+    ));
     tasks.spawn(every(
         sweep_every,
         Arc::clone(deps),
@@ -108,6 +116,43 @@ async fn sweep_in_time(period: Duration, deps: Arc<ConsumerDeps>, stop: Cancella
             let next_expiry = sweep(Arc::clone(&deps)).await;
             let at_expiry = next_expiry.map_or(period, |left| left + AFTER_EXPIRY);
             tokio::time::sleep(at_expiry.clamp(BETWEEN_SWEEPS.min(period), period)).await;
+        }
+    };
+    stop.run_until_cancelled(forever).await;
+}
+
+/// Shortens the leases of processes of this machine that died. What they sent last has as long to arrive as what a
+/// worker sends just before it stands still, which is the rest of the lease then.
+async fn end_leases_of_the_dead(
+    presence: Arc<Presence>,
+    deps: Arc<ConsumerDeps>,
+    stop: CancellationToken,
+) {
+    let consumer = &deps.config.consumer;
+    let rest = consumer
+        .lease_seconds
+        .saturating_sub(consumer.heartbeat_loss_seconds);
+    let forever = async {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            for gone in presence.gone() {
+                let ended = deps
+                    .store
+                    .worker_died(&gone.process, Duration::from_secs(rest));
+                match ended.await {
+                    Ok(leases) => {
+                        tracing::warn!(
+                            worker.process = gone.process,
+                            leases,
+                            "a worker of this machine died"
+                        );
+                        gone.forget();
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "the leases of a dead worker cannot be shortened yet")
+                    }
+                }
+            }
         }
     };
     stop.run_until_cancelled(forever).await;

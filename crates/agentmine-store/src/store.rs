@@ -217,6 +217,10 @@ pub trait SweepStore: Send + Sync + 'static {
     /// One pass, under a lock that one process at a time can hold.
     async fn sweep(&self, policy: &SweepPolicy) -> Result<SweepReport, StoreError>;
 
+    /// Lets the leases of a process that is known to be dead run out after `rest`, if they last longer. The names
+    /// of its workers begin with `process` and a slash. Returns their number.
+    async fn worker_died(&self, process: &str, rest: Duration) -> Result<u64, StoreError>;
+
     /// What to do with the sandbox of this task and epoch.
     async fn sandbox_fate(&self, task: TaskId, epoch: Epoch) -> Result<SandboxFate, StoreError>;
 

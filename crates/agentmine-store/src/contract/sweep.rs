@@ -10,6 +10,7 @@ facts! {
     a_clock_that_is_set_back_does_not_stretch_a_dead_lease,
     a_lease_that_is_longer_than_those_of_the_sweeper_keeps_its_length,
     a_sweep_reads_no_task_that_is_over,
+    the_leases_of_a_dead_process_end_early_and_no_others,
     the_fate_of_a_sandbox_follows_its_lease,
     only_a_queued_row_fails_by_dead_letter,
 }
@@ -104,6 +105,40 @@ async fn a_lease_that_is_longer_than_those_of_the_sweeper_keeps_its_length(world
     world.claim(longer, 60 * MINUTE).await.unwrap();
     let left = world.sweep(MINUTE).await.next_expiry.unwrap();
     assert!(left > 59 * MINUTE, "it was cut to {left:?}");
+}
+
+async fn the_leases_of_a_dead_process_end_early_and_no_others(world: World) {
+    let died = |process| {
+        let store = &world.store;
+        async move {
+            store
+                .worker_died(process, Duration::from_millis(50))
+                .await
+                .unwrap()
+        }
+    };
+    // By `host/1/0`.
+    let dead = world.leased(1).await.task;
+    let lives = world.new_task(2).await.id;
+    let (worker, nonce) = (WorkerId("host/10/0".into()), Uuid::new_v4());
+    let claim = world.store.claim(lives, &worker, nonce, MINUTE, 3).await;
+    claim.unwrap().unwrap();
+    assert_eq!(died("host/1").await, 1);
+    assert_eq!(died("host/1").await, 0, "a lease that ends sooner stays");
+    assert_eq!(died("other").await, 0);
+    let begun = std::time::Instant::now();
+    while !world.sweep(MINUTE).await.requeued.contains(&dead) {
+        assert!(
+            begun.elapsed() < MINUTE / 6,
+            "the lease of a dead worker lasts on"
+        );
+    }
+    assert_eq!(world.task(lives).await.state.as_str(), "leased");
+    let left = world.sweep(MINUTE).await.next_expiry.unwrap();
+    assert!(
+        left > MINUTE / 2,
+        "the lease of another process ends in {left:?}"
+    );
 }
 
 async fn the_fate_of_a_sandbox_follows_its_lease(world: World) {

@@ -77,6 +77,18 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
         .await
     }
 
+    async fn worker_died(&self, process: &str, rest: Duration) -> Result<u64, StoreError> {
+        let workers = format!("{process}/");
+        self.execute(
+            "worker_died",
+            "UPDATE tasks SET lease_until = {clock} + $2{ms}
+             WHERE state = 'leased' AND substr(owner, 1, length($1)) = $1
+               AND lease_until > {clock} + $2{ms}",
+            args![&workers, rest],
+        )
+        .await
+    }
+
     async fn sandbox_fate(&self, task: TaskId, epoch: Epoch) -> Result<SandboxFate, StoreError> {
         self.run("sandbox_fate", || async {
             let mut db = self.connection().await?;
