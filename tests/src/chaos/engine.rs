@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use agentmine_process::Process;
 use anyhow::{Context as _, ensure};
 
 use super::services::{Running, START_LIMIT, is_root};
@@ -239,6 +240,27 @@ impl Own {
     }
 }
 
+impl Own {
+    /// Kills the processes that hold containers, and the containers.
+    fn kill_shims(&self) {
+        let folder = self.folder.display().to_string();
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let pid = entry.file_name().to_string_lossy().parse().ok();
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            if !String::from_utf8_lossy(&line).contains(&folder) {
+                continue;
+            }
+            for process in pid
+                .and_then(Process::of)
+                .map(Process::tree)
+                .unwrap_or_default()
+            {
+                process.signal(libc::SIGKILL);
+            }
+        }
+    }
+}
+
 impl Drop for Own {
     fn drop(&mut self) {
         self.remove_containers();
@@ -247,6 +269,8 @@ impl Drop for Own {
                 daemon.end(Duration::from_secs(15));
             }
         }
+        // Of containers that the engine does not know any more, or if it was away.
+        self.kill_shims();
         // What an engine that was killed left mounted keeps the folder from being removed.
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let targets = mounts.lines().filter_map(|line| line.split(' ').nth(1));

@@ -29,8 +29,8 @@ enum Command {
         /// How many seeds, one after the other.
         #[arg(long, default_value_t = 1)]
         seeds: u64,
-        /// Only the faults with these numbers.
-        #[arg(long, value_delimiter = ',')]
+        /// Only the faults with these numbers; without a number, none.
+        #[arg(long, value_delimiter = ',', num_args = 0..)]
         only: Option<Vec<usize>>,
     },
     /// Kills a process at every failpoint.
@@ -255,11 +255,26 @@ async fn shrink(how: &How, seed: u64, tries: usize) -> anyhow::Result<()> {
         }
     }
     show(&failing);
-    line(format!("chaos run --seed {seed} --only {}", join(&kept)));
+    line(repetition(std::env::args().skip(1), &kept));
     Ok(())
 }
 
-fn join(numbers: &[usize]) -> String {
+/// The command that runs these faults in the way in which the list was shrunk.
+fn repetition(args: impl Iterator<Item = String>, numbers: &[usize]) -> String {
+    let mut command = vec!["chaos".to_owned(), "run".to_owned()];
+    // Without the subcommand, and without what `run` does not know.
+    let mut args = args.skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--tries" => drop(args.next()),
+            arg if arg.starts_with("--tries=") => {}
+            _ => command.push(arg),
+        }
+    }
+    command.push("--only".to_owned());
     let texts: Vec<String> = numbers.iter().map(usize::to_string).collect();
-    texts.join(",")
+    if !texts.is_empty() {
+        command.push(texts.join(","));
+    }
+    command.join(" ")
 }
