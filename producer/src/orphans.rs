@@ -87,6 +87,9 @@ impl Orphans {
                 tracing::warn!(%item, "the item said that it was worked on, and no task was; it was put right");
             }
             Orphan::Live => {}
+            Orphan::Foreign => {
+                tracing::debug!(%item, "another fleet may work on the item; it is left alone");
+            }
         }
         Ok(false)
     }

@@ -103,13 +103,17 @@ async fn an_unreachable_tracker_with_many_ends_does_not_delay_the_ends_of_anothe
 
 /// The only worker dies while nobody has recorded whether its pull request was opened, and then the tracker is away
 /// for longer than any outage may last.
-async fn failed_while_unsure(rig: &mut Rig, failpoint: &str) -> (crate::rig::Process, u64) {
+async fn failed_while_unsure(
+    rig: &mut Rig,
+    failpoint: &str,
+    next: &str,
+) -> (crate::rig::Process, u64) {
     rig.config["consumer"]["max_attempts"] = 1.into();
     rig.config["consumer"]["outage_seconds"] = 2.into();
     let number = rig.produce_issue().await;
     killed_at(rig, failpoint).await;
     take_tracker_away(rig);
-    let consumer = rig.spawn("consumer", &[]);
+    let consumer = rig.spawn_failing("consumer", next);
     let tasks = rig.wait_ended(1).await;
     assert_eq!(tasks[0].state, FAILED, "{}", consumer.log());
     let reason = tasks[0].reason.clone().unwrap_or_default();
@@ -124,7 +128,17 @@ async fn failed_while_unsure(rig: &mut Rig, failpoint: &str) -> (crate::rig::Pro
 async fn a_task_that_failed_while_its_pull_request_was_unsure_is_done_once_it_is_found() {
     let mut rig = Rig::local(solves_demo()).await;
     let kill = "tracker.pull_request_create.after=kill";
-    let (consumer, number) = failed_while_unsure(&mut rig, kill).await;
+    // Two workers die around the correction of the row.
+    let (before, after) = (
+        "store.found_result.before=kill",
+        "store.found_result.after=kill",
+    );
+    let (consumer, number) = failed_while_unsure(&mut rig, kill, before).await;
+    assert!(!consumer.end().await.0.success());
+    assert_eq!(rig.task().await.state, FAILED);
+    killed_at(&rig, after).await;
+    assert_eq!(rig.task().await.state, DONE);
+    let consumer = rig.spawn("consumer", &[]);
     wait_for_label(&rig, number, "coding agent done").await;
     consumer.terminate();
     assert!(consumer.end().await.0.success());
@@ -141,7 +155,7 @@ async fn a_task_that_failed_while_its_pull_request_was_unsure_is_done_once_it_is
 async fn a_task_that_failed_while_its_pull_request_was_unsure_says_that_there_is_none() {
     let mut rig = Rig::local(solves_demo()).await;
     let kill = "tracker.pull_request_create.before=kill";
-    let (consumer, number) = failed_while_unsure(&mut rig, kill).await;
+    let (consumer, number) = failed_while_unsure(&mut rig, kill, "").await;
     wait_for_label(&rig, number, "coding agent failed").await;
     consumer.terminate();
     assert!(consumer.end().await.0.success());

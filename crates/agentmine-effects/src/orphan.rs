@@ -3,15 +3,19 @@
 //! A label survives what the database forgets: a restored backup, a row that was deleted, a label that a person
 //! set. Nobody would ever move such a label.
 //!
-//! Accepted: two fleets with different databases that use the same labels in one repository take each other's
-//! items for such. A worker whose item was changed sets its label again when its task ends.
+//! Two fleets with different databases that use the same labels in one repository look like that to each other. An
+//! item with our comment on a task that this database does not know is therefore left alone for a day.
+//!
+//! Accepted: a task of another fleet that has no comment yet, since it waits in the queue, or that takes longer than a
+//! day, is taken for lost. A worker whose item was changed sets its label again when its task ends.
 
 use std::slice::from_ref;
 
-use agentmine_domain::{ItemRef, TaskLabel, TaskState};
+use agentmine_domain::{ItemRef, TaskId, TaskLabel, TaskState};
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::Store;
-use agentmine_trackers::FLEET_MARKER;
+use agentmine_trackers::{FLEET_MARKER, LabelRequest};
+use chrono::{TimeDelta, Utc};
 
 use crate::text::orphan_comment;
 use crate::{EffectError, FRESH, Reporter};
@@ -23,7 +27,12 @@ pub enum Orphan {
     PutRight,
     /// It has a task that is not over, or a new request.
     Live,
+    /// A task of another database may be at work on it.
+    Foreign,
 }
+
+/// How long an item is left alone on which a task of another database may be at work.
+const FOREIGN: TimeDelta = TimeDelta::days(1);
 
 /// Whether a task of this item is not over.
 ///
@@ -54,8 +63,32 @@ impl Reporter {
                 Ok(Orphan::PutRight)
             }
             Some(_) => Ok(Orphan::Live),
+            None if self.is_foreign(item).await? => Ok(Orphan::Foreign),
             None => self.stop_unknown(item, &permit).await,
         }
+    }
+
+    /// Whether the item got its label within the last day, and carries our comment on a task that is not in this
+    /// database.
+    async fn is_foreign(&self, item: &ItemRef) -> Result<bool, EffectError> {
+        let mut newest = None;
+        for comment in self.tracker.comments(item).await? {
+            let task = task_of(&comment.body).filter(|_| comment.ours);
+            if let Some(task) = task
+                && self.store.task(task).await?.is_none()
+            {
+                newest = newest.max(Some(comment.created_at));
+            }
+        }
+        let Some(commented) = newest else {
+            return Ok(false);
+        };
+        let label = &self.labels.processing;
+        let since = match self.tracker.label_request(item, label).await? {
+            LabelRequest::By { since, .. } => since.unwrap_or(commented),
+            LabelRequest::Absent | LabelRequest::Unknown => commented,
+        };
+        Ok(Utc::now() - since < FOREIGN)
     }
 
     /// For an item of which no task is known.
@@ -79,4 +112,10 @@ impl Reporter {
         }
         Ok(Orphan::PutRight)
     }
+}
+
+/// The task that a comment of a fleet is about.
+fn task_of(body: &str) -> Option<TaskId> {
+    let (_, marked) = body.rsplit_once(FLEET_MARKER)?;
+    marked.split(':').next()?.parse().ok()
 }

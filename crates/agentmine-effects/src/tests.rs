@@ -4,12 +4,14 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use agentmine_domain::{
-    EndState, ItemKind, ItemRef, NewTask, Priority, TaskLabel, TaskNumber, TrackerKind, WorkerId,
+    EndState, ItemKind, ItemRef, NewTask, Priority, TaskId, TaskLabel, TaskNumber, TrackerKind,
+    WorkerId,
 };
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_store::{Attempt, Claim, Enqueued, LeaseEnd, StoreError};
 use agentmine_trackers::{
-    Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository, TrackerError,
+    Candidate, Comment, CommentKind, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
+    TrackerError,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -26,6 +28,8 @@ struct Forge {
     trigger: String,
     since: Option<DateTime<Utc>>,
     comments: Vec<(String, String)>,
+    /// What is found when the comments are listed.
+    found: Vec<Comment>,
     pulls: Vec<(PullRequest, NewPullRequest)>,
     /// Pull requests cannot be listed.
     hides_pulls: bool,
@@ -105,7 +109,7 @@ impl Tracker for FakeTracker {
     }
 
     async fn comments(&self, _: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
-        Ok(Vec::new())
+        Ok(self.forge().found.clone())
     }
 
     async fn set_labels(
@@ -861,4 +865,44 @@ async fn a_request_that_was_made_after_a_pause_stays_and_one_before_it_does_not(
         effects.label(TaskLabel::Paused).await.unwrap();
         assert_eq!(world.labels(), expected, "{seconds}");
     }
+}
+
+#[tokio::test]
+async fn an_item_of_another_fleet_is_left_alone_for_a_day() {
+    let world = World::new().await;
+    let item = ItemRef {
+        number: 8,
+        ..world.task.item.clone()
+    };
+    let reporter = Reporter {
+        store: Arc::clone(&world.store),
+        tracker: Arc::clone(&world.tracker) as Arc<dyn Tracker>,
+        labels: Labels::default(),
+        hold: MINUTE,
+    };
+    let look = async |hours: i64, task: TaskId| {
+        let since = Utc::now() - TimeDelta::hours(hours);
+        {
+            let mut forge = world.tracker.forge();
+            forge.labels = vec![Labels::default().processing];
+            forge.since = Some(since);
+            forge.found = vec![Comment {
+                id: "1".into(),
+                author: "bot".into(),
+                ours: true,
+                kind: CommentKind::Plain,
+                body: format!("At work.\n\n<!-- {FLEET_MARKER}{task}:progress -->"),
+                created_at: since,
+            }];
+        }
+        let orphan = reporter.put_orphan_right(&item).await.unwrap();
+        (orphan, world.labels())
+    };
+    let (processing, stopped) = (Labels::default().processing, Labels::default().stopped);
+    let foreign = look(23, TaskId::new()).await;
+    assert_eq!(foreign, (Orphan::Foreign, vec![processing]));
+    let forgotten = look(25, TaskId::new()).await;
+    assert_eq!(forgotten, (Orphan::PutRight, vec![stopped.clone()]));
+    let known = look(23, world.task.id).await;
+    assert_eq!(known, (Orphan::PutRight, vec![stopped]));
 }

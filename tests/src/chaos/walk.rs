@@ -29,6 +29,9 @@ const EVERY: Duration = Duration::from_millis(700);
 pub(super) fn out_of_reach(boundary: &str, store: StoreKind) -> Option<&'static str> {
     match boundary {
         "store.skip_delay" => Some("only `agentmine run` passes it"),
+        "store.found_result" => Some(
+            "a task fails with an unsure pull request only after days of outages; `ends` kills it there",
+        ),
         "store.fail_queued" => Some(
             "no queued task has run out of attempts, since a claim or the sweep fails it first",
         ),
