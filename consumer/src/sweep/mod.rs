@@ -1,4 +1,5 @@
-//! Background work beside the slots: the outbox relay, the sweep, reports, stale sandboxes, dead letters.
+//! Background work beside the slots: the outbox relay, the sweep, reports, stale sandboxes, abandoned folders,
+//! dead letters.
 //!
 //! Each job is an idempotent reconciler: it takes no input, acts on the current state, and may run in
 //! any number of processes at once.
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_effects::announce;
+use agentmine_gateway::remove_abandoned_folders;
 use agentmine_sandbox::remove_stale;
 use agentmine_store::SweepPolicy;
 use tokio::task::JoinSet;
@@ -77,6 +79,12 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>, presence: &Arc<Presence>) -> Backg
         Arc::clone(deps),
         stop.clone(),
         remove_stale_sandboxes,
+    ));
+    tasks.spawn(every(
+        sweep_every,
+        Arc::clone(deps),
+        stop.clone(),
+        remove_git_folders,
     ));
     tasks.spawn(every(
         sweep_every,
@@ -205,6 +213,12 @@ async fn remove_stale_sandboxes(deps: Arc<ConsumerDeps>) {
     if let Err(error) = remove_stale(deps.backend.as_ref(), max_age, fate).await {
         tracing::debug!(%error, "sandboxes cannot be listed");
     }
+}
+
+/// Removes the temporary git folders of workers of this machine that have died.
+async fn remove_git_folders(_deps: Arc<ConsumerDeps>) {
+    // A failure is a panic, which the runtime reports.
+    let _ = tokio::task::spawn_blocking(remove_abandoned_folders).await;
 }
 
 /// Handles dead letters: fails the task if it ran out of attempts; otherwise the sweep sends another

@@ -26,3 +26,4 @@ pub use config::{GatewayConfig, GitAccess, PushFence, Upstream};
 pub use events::TrafficEvent;
 pub use gateway::Gateway;
 pub use stream::GatewayStream;
+pub use temporary::remove_abandoned_folders;

@@ -1,16 +1,23 @@
 //! Temporary folders that do not outlive their process for long.
 //!
 //! A process that is killed cannot remove its folders. Each one therefore has a lock file that its process holds;
-//! whoever makes the next folder removes those that nobody holds any more.
+//! every worker of the machine removes, at its start and from time to time, those that nobody holds any more.
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
-const PREFIX: &str = "agentmine-git-";
+/// Not that of versions without lock files, whose folders are left alone.
+const PREFIX: &str = "agentmine-home-";
 const LOCK: &str = "held";
+/// The lock file before it is locked.
+const PART: &str = "part";
+
+/// A folder that is empty for this long is not in the making: its process was killed meanwhile.
+const MAKING: Duration = Duration::from_secs(600);
 
 /// A temporary folder, removed when this is dropped.
 #[derive(Debug)]
@@ -26,16 +33,15 @@ impl HeldFolder {
     }
 }
 
-/// Makes a folder, and removes those of processes that have died.
+/// Makes a folder.
 pub(crate) fn folder() -> io::Result<HeldFolder> {
     folder_in(&std::env::temp_dir())
 }
 
 fn folder_in(parent: &Path) -> io::Result<HeldFolder> {
-    remove_abandoned(parent);
     let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
     // Locked before it has its name, since it counts from then on.
-    let part = folder.path().join("part");
+    let part = folder.path().join(PART);
     let lock = File::create_new(&part)?;
     lock.lock()?;
     std::fs::rename(part, folder.path().join(LOCK))?;
@@ -45,38 +51,86 @@ fn folder_in(parent: &Path) -> io::Result<HeldFolder> {
     })
 }
 
-/// A folder without its lock is in the making, or of an older version, and is left alone.
-fn remove_abandoned(parent: &Path) {
+/// Removes the temporary git folders of processes that have died. Any number of processes may do this at once.
+pub fn remove_abandoned_folders() {
+    remove_abandoned(&std::env::temp_dir(), MAKING);
+}
+
+/// A folder in which there is nothing yet is abandoned after `making`.
+fn remove_abandoned(parent: &Path, making: Duration) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        if !is_ours {
-            continue;
-        }
-        let Ok(lock) = File::open(entry.path().join(LOCK)) else {
-            continue;
-        };
-        match lock.try_lock() {
-            // What another user owns cannot be removed, and need not be.
-            Ok(()) => drop(std::fs::remove_dir_all(entry.path())),
-            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => {}
+        // What another user owns cannot be removed, and need not be.
+        if is_ours && is_abandoned(&entry.path(), making) {
+            drop(std::fs::remove_dir_all(entry.path()));
         }
     }
+}
+
+fn is_abandoned(folder: &Path, making: Duration) -> bool {
+    match File::open(folder.join(LOCK)) {
+        Ok(lock) => match lock.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+        },
+        // A git process that still ran has put something into it while it was removed.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_used(folder) => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let modified = std::fs::symlink_metadata(folder).and_then(|it| it.modified());
+            let age = modified.ok().and_then(|at| at.elapsed().ok());
+            age.is_some_and(|age| age >= making)
+        }
+        Err(_) => false,
+    }
+}
+
+/// Whether there was anything in it besides the lock file in the making.
+fn is_used(folder: &Path) -> bool {
+    let mut entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_other = |name: std::ffi::OsString| name != PART && name != LOCK;
+    entries.any(|entry| is_other(entry.file_name()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A folder whose process was killed: the lock is gone, and the folder stays.
+    fn killed(parent: &Path) -> std::path::PathBuf {
+        let HeldFolder { folder, _lock } = folder_in(parent).unwrap();
+        drop(_lock);
+        folder.keep()
+    }
+
     #[test]
-    fn a_folder_that_nobody_holds_is_removed_with_the_next() {
+    fn a_folder_that_nobody_holds_is_removed() {
         let parent = tempfile::tempdir().unwrap();
         let held = folder_in(parent.path()).unwrap();
-        let HeldFolder { folder, _lock } = folder_in(parent.path()).unwrap();
-        // As a kill does it: the lock is gone, and the folder stays.
-        let abandoned = folder.keep();
-        drop(_lock);
-        let next = folder_in(parent.path()).unwrap();
+        let abandoned = killed(parent.path());
+        remove_abandoned(parent.path(), MAKING);
         assert!(!abandoned.exists());
-        assert!(held.path().exists() && next.path().exists());
+        assert!(held.path().exists());
+    }
+
+    #[test]
+    fn a_folder_whose_process_was_killed_before_it_held_it_is_removed_later() {
+        let parent = tempfile::tempdir().unwrap();
+        let held = folder_in(parent.path()).unwrap();
+        let unheld = parent.path().join(format!("{PREFIX}x"));
+        std::fs::create_dir(&unheld).unwrap();
+        remove_abandoned(parent.path(), MAKING);
+        assert!(unheld.exists(), "it may be in the making");
+        remove_abandoned(parent.path(), Duration::ZERO);
+        assert!(!unheld.exists());
+        assert!(held.path().exists());
+    }
+
+    #[test]
+    fn a_folder_that_a_process_wrote_to_while_it_was_removed_is_removed_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let unheld = parent.path().join(format!("{PREFIX}x"));
+        std::fs::create_dir_all(unheld.join("repo.git/refs")).unwrap();
+        remove_abandoned(parent.path(), MAKING);
+        assert!(!unheld.exists());
     }
 }
