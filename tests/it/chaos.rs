@@ -1,10 +1,11 @@
-//! The chaos suite with fixed seeds (tests/README.md).
+//! The chaos suite with fixed seeds, one fresh seed, and a kill at every failpoint (tests/README.md).
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agentmine_tests::chaos::{
-    Plan, Rhythm, SandboxKind, Services, Setup, StoreKind, Table, binaries, run_seed, walk,
+    GUARDS, Outcome, Plan, Rhythm, SandboxKind, Services, Setup, StoreKind, Table, binaries,
+    notice, run_seed, walk,
 };
 
 fn setup(store: StoreKind, sandbox: SandboxKind) -> Setup {
@@ -27,22 +28,15 @@ async fn assert_kept(setup: &Setup, arguments: &str, seeds: &[u64]) -> BTreeMap<
     let mut broken = Vec::new();
     let mut faults = BTreeMap::new();
     for &seed in seeds {
-        let plan = Plan {
-            seed,
-            tasks: 12,
-            faults: 16,
-            length: Duration::from_secs(12),
-            only: None,
-        };
-        let outcome = run_seed(setup, &mut services, &plan).await.unwrap();
+        let outcome = run_seed(setup, &mut services, &Plan::of(seed))
+            .await
+            .unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));
         table.add(&outcome);
-        faults.extend(outcome.faults);
+        faults.extend(outcome.faults.clone());
         if !outcome.findings.is_empty() {
-            let findings: Vec<_> = outcome.findings.iter().map(ToString::to_string).collect();
             broken.push(format!(
-                "seed {seed}:\n  {}\nfaults:\n  {}\nhint: chaos shrink{arguments} --tasks 12 --faults 16 --seconds 12 --seed {seed}",
-                findings.join("\n  "),
-                outcome.list.join("\n  ")
+                "{}\nhint: chaos shrink{arguments} --tasks 12 --faults 16 --seconds 12 --seed {seed}",
+                described(&outcome)
             ));
         }
     }
@@ -50,10 +44,40 @@ async fn assert_kept(setup: &Setup, arguments: &str, seeds: &[u64]) -> BTreeMap<
     faults
 }
 
+fn described(outcome: &Outcome) -> String {
+    let findings: Vec<_> = outcome.findings.iter().map(ToString::to_string).collect();
+    format!(
+        "seed {}:\n  {}\nfaults:\n  {}",
+        outcome.seed,
+        findings.join("\n  "),
+        outcome.list.join("\n  ")
+    )
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_in_which_everything_fails_loses_and_doubles_nothing() {
     let setup = setup(StoreKind::Postgres, SandboxKind::Local);
     assert_kept(&setup, "", &[11, 12]).await;
+}
+
+/// A seed of this run of the tests alone. A repetition of the test within the run has the same seed.
+fn fresh_seed() -> u64 {
+    if let Ok(run) = std::env::var("NEXTEST_RUN_ID") {
+        let digits: String = run.chars().filter(char::is_ascii_hexdigit).collect();
+        if let Ok(seed) = u64::from_str_radix(digits.get(..8).unwrap_or_default(), 16) {
+            return seed;
+        }
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fresh_seed_loses_and_doubles_nothing() {
+    let seed = fresh_seed();
+    println!("fresh seed {seed}");
+    let setup = setup(StoreKind::Postgres, SandboxKind::Local);
+    assert_kept(&setup, "", &[seed]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,11 +101,10 @@ async fn a_fleet_with_containers_loses_and_doubles_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a worker killed last leaves a git folder until the next one is made: nextest run --run-ignored only chaos::"]
 async fn a_process_may_be_killed_at_every_failpoint() {
     let setup = setup(StoreKind::Postgres, SandboxKind::Local);
     let mut services = Services::start(setup.store, setup.sandbox).await.unwrap();
-    let limit = Duration::from_secs(200);
+    let limit = Duration::from_secs(140);
     let outcome = walk(&setup, &mut services, 21, limit).await.unwrap();
     let findings: Vec<_> = outcome.findings.iter().map(ToString::to_string).collect();
     assert!(findings.is_empty(), "{}", findings.join("\n"));
@@ -90,4 +113,27 @@ async fn a_process_may_be_killed_at_every_failpoint() {
         "not killed at {:?}",
         outcome.missed
     );
+}
+
+/// Seeds at most until a protection that is switched off is noticed. Of four in a row each begins another scenario.
+const SEEDS: u64 = 12;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "many seeds: nextest run --run-ignored only each_guard"]
+async fn each_guard_that_is_switched_off_is_noticed() {
+    let setup = setup(StoreKind::Postgres, SandboxKind::Local);
+    let mut services = Services::start(setup.store, setup.sandbox).await.unwrap();
+    let mut table = Vec::new();
+    let mut missed = Vec::new();
+    for guard in GUARDS {
+        let noticed = notice(&setup, &mut services, guard, 1..1 + SEEDS)
+            .await
+            .unwrap();
+        if noticed.findings.is_empty() {
+            missed.push(guard);
+        }
+        table.push(noticed.to_string());
+        println!("{noticed}");
+    }
+    assert!(missed.is_empty(), "{}", table.join("\n"));
 }

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use agentmine_runtime::failpoint::BOUNDARIES;
+use agentmine_runtime::failpoint::{BOUNDARIES, Guard};
 
 use super::fleet::{SandboxKind, Setup, StoreKind};
 use super::program::Peer;
 use super::random::Random;
+use super::scenario::Scenario;
 
 /// Something that goes wrong. Programs are named by their place in the fleet; 0 is the producer.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +33,8 @@ pub(super) enum Fault {
     BrokerWipe,
     DatabaseRestart,
     DatabaseStop(Duration),
+    /// A crash, and the next start after this time.
+    DatabaseAway(Duration),
     DatabaseReadOnly(Duration),
     DatabaseCut,
     /// The Docker engine is killed, and its containers go on until it is there again.
@@ -147,6 +150,7 @@ impl fmt::Display for Fault {
             Self::BrokerRestart => write!(f, "broker restart"),
             Self::BrokerWipe => write!(f, "broker wipe"),
             Self::DatabaseRestart => write!(f, "database restart"),
+            Self::DatabaseAway(time) => write!(f, "database away: for {:.1} s", seconds(time)),
             Self::DatabaseStop(time) => write!(f, "database frozen: for {:.1} s", seconds(time)),
             Self::DatabaseReadOnly(time) => {
                 write!(f, "database read-only: for {:.1} s", seconds(time))
@@ -207,6 +211,9 @@ impl Schedule {
                 timed.push((*opened + after, fault));
             }
         }
+        let scenario = Scenario::of(seed, setup.store);
+        timed.retain(|(_, fault)| !scenario.is_spoiled_by(fault));
+        timed.extend(scenario.faults(&mut random, setup, &issues));
         if setup.sandbox == SandboxKind::Docker {
             timed.extend(of_engine(&mut random, setup, length));
         }
@@ -252,6 +259,8 @@ fn any(random: &mut Random, setup: &Setup, tasks: usize) -> Fault {
         64..68 => Fault::Loss(who, peer, brief),
         68..71 => Fault::AnswersLost(who, brief),
         71 if postgres => Fault::BrokerRestart,
+        // Without the second net nothing brings back what the broker had confirmed.
+        72 if postgres && setup.without.contains(&Guard::SecondNet) => Fault::BrokerRestart,
         72 if postgres => Fault::BrokerWipe,
         73..75 if postgres => Fault::DatabaseRestart,
         75..77 if postgres => Fault::DatabaseStop(time),

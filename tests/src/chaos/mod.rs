@@ -8,19 +8,25 @@
 mod engine;
 mod fault;
 mod fleet;
+mod guards;
 mod link;
 mod oracle;
 mod people;
+mod plan;
 mod program;
+mod progress;
 mod random;
 mod recovery;
 mod report;
 mod run;
+mod scenario;
 mod services;
 mod walk;
 
 pub use fleet::{Rhythm, SandboxKind, Services, Setup, StoreKind, binaries};
+pub use guards::{GUARDS, Noticed, notice};
 pub use oracle::{Broken, Finding};
+pub use plan::{Outcome, Plan};
 pub use report::Table;
-pub use run::{Outcome, Plan, run_seed};
+pub use run::run_seed;
 pub use walk::walk;

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
 use super::link::{Link, Weather};
@@ -85,10 +85,19 @@ pub(super) struct Program {
     pub(super) deaths: Vec<Death>,
     /// Every process that it was.
     pub(super) pids: Vec<u32>,
+    /// When each of them was started.
+    pub(super) starts_at: Vec<DateTime<Utc>>,
+    /// Those with failpoints.
+    tampered: Vec<u32>,
+    /// From when until when it may have been unable to extend a lease.
+    troubles: Vec<(DateTime<Utc>, DateTime<Utc>)>,
     /// When to continue it, if a failpoint stopped it or the suite did.
     pub(super) continue_at: Option<Instant>,
     start_at: Instant,
 }
+
+/// How late the end of a program may be noticed: meanwhile a service may be started.
+const LATE: TimeDelta = TimeDelta::seconds(60);
 
 /// Time from the end of a program to its next start.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -104,6 +113,9 @@ impl Program {
             plans: VecDeque::new(),
             deaths: Vec::new(),
             pids: Vec::new(),
+            starts_at: Vec::new(),
+            tampered: Vec::new(),
+            troubles: Vec::new(),
             continue_at: None,
             start_at: Instant::now(),
         }
@@ -121,6 +133,7 @@ impl Program {
         let config = self.recipe.folder.join(format!("{}.json", self.name));
         std::fs::write(&config, serde_json::to_vec_pretty(&self.recipe.config)?)?;
         let plan = self.plans.pop_front().unwrap_or_default();
+        let is_tampered = !plan.is_empty();
         let child = Command::new(&self.recipe.binary)
             .arg("--config")
             .arg(&config)
@@ -137,6 +150,10 @@ impl Program {
             .spawn()
             .with_context(|| format!("{} is not built", self.recipe.binary.display()))?;
         self.pids.push(child.id());
+        self.starts_at.push(Utc::now());
+        if is_tampered {
+            self.tampered.push(child.id());
+        }
         self.child = Some(child);
         Ok(())
     }
@@ -164,8 +181,12 @@ impl Program {
             Some(at) if Instant::now() >= at => {
                 self.continue_at = None;
                 signal(pid, libc::SIGCONT);
+                self.trouble(Duration::ZERO);
             }
-            None if is_stopped(pid) => self.continue_at = Some(Instant::now() + continue_after),
+            None if is_stopped(pid) => {
+                self.continue_at = Some(Instant::now() + continue_after);
+                self.trouble(continue_after);
+            }
             Some(_) | None => {}
         }
         Ok(())
@@ -181,7 +202,27 @@ impl Program {
         if let Some(pid) = self.pid() {
             signal(pid, libc::SIGSTOP);
             self.continue_at = Some(Instant::now() + time);
+            self.trouble(time);
         }
+    }
+
+    /// Something keeps it from extending its leases from now on for this time.
+    pub(super) fn trouble(&mut self, time: Duration) {
+        let now = Utc::now();
+        self.troubles.push((now, now + time));
+    }
+
+    /// Whether anything happened to one of its processes in this time.
+    pub(super) fn had_trouble(&self, pid: u32, from: DateTime<Utc>, to: DateTime<Utc>) -> bool {
+        // An end may be noticed later than the task is taken.
+        let to_notice = to + LATE;
+        let mut ends = self.deaths.iter().filter(|death| death.pid == pid);
+        self.tampered.contains(&pid)
+            || ends.any(|death| death.at <= to_notice)
+            || self
+                .troubles
+                .iter()
+                .any(|(begun, ended)| *begun <= to && *ended >= from)
     }
 
     /// Asks it to end, as an operator would; it is not started again.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::oracle::Broken;
-use super::run::Outcome;
+use super::plan::Outcome;
 
 /// The totals of runs.
 #[derive(Debug, Clone, Default)]
@@ -76,6 +76,7 @@ impl fmt::Display for Table {
         writeln!(f, "lost             {}", found(Broken::Lost))?;
         writeln!(f, "doubled          {}", found(Broken::Doubled))?;
         writeln!(f, "stale writes     {}", found(Broken::Stale))?;
+        writeln!(f, "taken from live  {}", found(Broken::Taken))?;
         writeln!(f, "stuck            {}", found(Broken::Stuck))?;
         writeln!(f, "wrong labels     {}", found(Broken::Wrong))?;
         writeln!(f, "journal          {}", found(Broken::Journal))?;

@@ -5,15 +5,18 @@ use std::time::{Duration, Instant};
 
 use agentmine_domain::{Task, TaskState};
 use agentmine_store::TaskFilter;
+use chrono::{DateTime, Utc};
 use lapin::options::BasicPublishOptions;
 
 use super::engine::{self, Engine};
 use super::fault::{Act, Fault, ForgeFault, ModelFault, Schedule, Timed};
-use super::fleet::{Fleet, Rhythm, Services, Setup};
+use super::fleet::{Fleet, Services, Setup};
 use super::link::Weather;
 use super::oracle::{self, Expected, Finding};
 use super::people::{self, Later};
+use super::plan::{Outcome, Plan};
 use super::program::Peer;
+use super::progress::Progress;
 use super::recovery;
 use crate::forge::{Fault as Refusal, Partition};
 use crate::model::Fault as Reply;
@@ -21,56 +24,8 @@ use crate::model::Fault as Reply;
 /// How often the fleet is looked after.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What a run does.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// Decides issues and faults.
-    pub seed: u64,
-    /// Issues that are opened.
-    pub tasks: usize,
-    /// Faults, besides those that people make.
-    pub faults: usize,
-    /// How long faults happen.
-    pub length: Duration,
-    /// Only the faults with these numbers.
-    pub only: Option<Vec<usize>>,
-}
-
-/// What a run showed.
-#[derive(Debug, Clone, Default)]
-pub struct Outcome {
-    /// The seed.
-    pub seed: u64,
-    /// Tasks that were recorded.
-    pub tasks: usize,
-    /// Tasks that ended with a pull request.
-    pub done: usize,
-    /// Tasks that failed because their worker was killed in each of their attempts.
-    pub worn_out: usize,
-    /// Faults that happened, by kind.
-    pub faults: BTreeMap<String, usize>,
-    /// The list of faults, as a person reads it.
-    pub list: Vec<String>,
-    /// What is wrong.
-    pub findings: Vec<Finding>,
-    /// From the end of a worker to the next session of its task.
-    pub recoveries: Vec<Duration>,
-    /// From the last fault until everything was settled.
-    pub settled_after: Duration,
-    /// Failpoints that killed, stopped, or made an outcome unknown: `NAME.EDGE.ACTION`.
-    pub points: BTreeMap<String, usize>,
-    /// Of a walk: the failpoints, `NAME.EDGE`, at which no process was killed.
-    pub missed: Vec<String>,
-}
-
-impl Outcome {
-    /// The numbers of the faults that happened.
-    #[must_use]
-    pub fn numbers(&self) -> Vec<usize> {
-        let number = |line: &String| line.split_whitespace().next()?.parse().ok();
-        self.list.iter().filter_map(number).collect()
-    }
-}
+/// A pause of this length instead shows a machine that is too busy.
+const STALL: Duration = Duration::from_millis(700);
 
 /// Runs one seed.
 ///
@@ -113,6 +68,8 @@ pub(super) struct Run<'a> {
     pub(super) acts: BTreeMap<u64, Vec<Act>>,
     pub(super) later: Vec<Later>,
     undo: Vec<(Instant, Undo)>,
+    /// When the database went away.
+    away: Vec<DateTime<Utc>>,
 }
 
 impl<'a> Run<'a> {
@@ -133,6 +90,7 @@ impl<'a> Run<'a> {
             acts: BTreeMap::new(),
             later: Vec::new(),
             undo: Vec::new(),
+            away: Vec::new(),
         })
     }
 
@@ -214,7 +172,15 @@ impl<'a> Run<'a> {
             }
         }
         self.later = later;
+        let before = Instant::now();
         tokio::time::sleep(TICK).await;
+        if before.elapsed() > STALL {
+            // The machine is too busy for anybody to keep a lease.
+            self.fleet
+                .programs
+                .iter_mut()
+                .for_each(|it| it.trouble(before.elapsed()));
+        }
         Ok(())
     }
 
@@ -263,6 +229,7 @@ impl<'a> Run<'a> {
             | Fault::BrokerWipe
             | Fault::DatabaseRestart
             | Fault::DatabaseStop(_)
+            | Fault::DatabaseAway(_)
             | Fault::DatabaseReadOnly(_)
             | Fault::DatabaseCut
             | Fault::ForeignMessage => return self.service_fault(fault).await,
@@ -287,6 +254,9 @@ impl<'a> Run<'a> {
             self.fleet.forge.partition(&client, Some(partition));
         }
         self.fleet.programs[who].links.set(peer, weather);
+        if peer == Peer::Database {
+            self.fleet.programs[who].trouble(time);
+        }
         self.undo_after(time, Undo::Link(who, peer));
     }
 
@@ -352,6 +322,13 @@ impl<'a> Run<'a> {
         if self.undo.iter().any(is_down) {
             return Ok(false);
         }
+        let is_of_broker = matches!(
+            fault,
+            Fault::BrokerRestart | Fault::BrokerWipe | Fault::ForeignMessage
+        );
+        if !is_of_broker {
+            self.away.push(Utc::now());
+        }
         let (time, undo) = match fault {
             Fault::BrokerRestart => {
                 broker.kill();
@@ -365,6 +342,10 @@ impl<'a> Run<'a> {
             Fault::DatabaseRestart => {
                 postgres.kill();
                 (Duration::from_millis(1500), Undo::DatabaseUp)
+            }
+            Fault::DatabaseAway(time) => {
+                postgres.kill();
+                (*time, Undo::DatabaseUp)
             }
             Fault::DatabaseStop(time) => {
                 postgres.signal(libc::SIGSTOP);
@@ -458,23 +439,21 @@ impl<'a> Run<'a> {
         }
         self.fleet.forge.heal();
         self.fleet.model.heal();
-        let begun = Instant::now();
-        let limit = settle_limit(self.fleet.setup.rhythm);
+        let mut progress = Progress::begin();
         loop {
             self.tick().await?;
             let unsettled = oracle::unsettled(&self.fleet, &self.issues).await;
-            match unsettled {
-                Ok(None) if self.later.is_empty() => break,
-                Ok(what) if begun.elapsed() > limit => {
-                    let what = what.unwrap_or_else(|| "a person waits".into());
-                    self.outcome.findings.push(Finding::stuck(what));
-                    break;
-                }
-                Ok(_) => {}
-                Err(error) => anyhow::ensure!(begun.elapsed() < limit, "the store: {error}"),
+            if matches!(unsettled, Ok(None)) && self.later.is_empty() {
+                break;
+            }
+            if let Some(since) = progress.stuck(&self.fleet).await {
+                let what = unsettled?.unwrap_or_else(|| "a person waits".into());
+                let stuck = Finding::stuck(format!("{what}; {since}"));
+                self.outcome.findings.push(stuck);
+                break;
             }
         }
-        self.outcome.settled_after = begun.elapsed();
+        self.outcome.settled_after = progress.elapsed();
         for program in &mut self.fleet.programs {
             if let Err(error) = program.terminate(Duration::from_secs(30)).await {
                 self.outcome
@@ -485,14 +464,10 @@ impl<'a> Run<'a> {
         let expected = Expected {
             issues: &self.issues,
             acts: &self.acts,
+            away: &self.away,
         };
         oracle::judge(&self.fleet, &expected, &mut self.outcome).await?;
         self.outcome.recoveries = recovery::of(&self.fleet).await?;
         Ok(self.outcome)
     }
-}
-
-/// How long a healed fleet may take: leases run out, outages are waited for, labels are scanned.
-fn settle_limit(rhythm: Rhythm) -> Duration {
-    rhythm.lease() * 6 + Duration::from_secs(100)
 }

@@ -12,8 +12,9 @@ use agentmine_trackers::FLEET_MARKER;
 use super::fault::Act;
 use super::fleet::{Services, Setup, StoreKind};
 use super::people::{self, Later};
+use super::plan::Outcome;
 use super::random::Random;
-use super::run::{Outcome, Run};
+use super::run::Run;
 use crate::forge::{BOT, DEMO};
 
 /// Failpoints that a start carries.

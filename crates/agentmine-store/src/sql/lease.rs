@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agentmine_domain::{Lease, Phase, SessionId, Task, TaskId, TaskState, Urgency, WorkerId};
+use agentmine_runtime::failpoint::Guard;
 use async_trait::async_trait;
 use uuid::Uuid;
 
@@ -104,11 +105,12 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
     async fn check(&self, lease: &Lease) -> Result<(), StoreError> {
         self.run("check", || async {
             let mut db = self.connection().await?;
+            let statement = match Guard::Fence.is_off() {
+                false => "SELECT 1 FROM tasks WHERE {held} AND lease_until > {now}",
+                true => "SELECT 1 FROM tasks WHERE {held}",
+            };
             let held: Option<i32> = db
-                .scalar(
-                    "SELECT 1 FROM tasks WHERE {held} AND lease_until > {now}",
-                    args![lease.task, lease.epoch, lease.nonce],
-                )
+                .scalar(statement, args![lease.task, lease.epoch, lease.nonce])
                 .await?;
             held.map(|_| ()).ok_or(Failure::Fenced(lease.task))
         })

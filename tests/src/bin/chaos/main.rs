@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use agentmine_runtime::failpoint::Guard;
 use agentmine_tests::chaos::{
-    Outcome, Plan, Rhythm, SandboxKind, Services, Setup, StoreKind, Table, binaries, run_seed, walk,
+    GUARDS, Outcome, Plan, Rhythm, SandboxKind, Services, Setup, StoreKind, Table, binaries,
+    notice, run_seed, walk,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -46,6 +47,17 @@ enum Command {
         /// Seconds for one walk.
         #[arg(long, default_value_t = 240)]
         limit: u64,
+    },
+    /// Switches protections off, one at a time, and runs seeds until the suite notices.
+    Guards {
+        #[command(flatten)]
+        how: How,
+        /// The first seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How many seeds at most for each.
+        #[arg(long, default_value_t = 12)]
+        seeds: u64,
     },
     /// Looks for a shorter list of faults with which a seed still fails.
     Shrink {
@@ -111,9 +123,10 @@ impl How {
             },
             consumers: self.consumers,
             concurrency: self.concurrency,
-            without: self.without.clone(),
+            without: Vec::new(),
             binaries: binaries(),
         }
+        .without(&self.without)
     }
 
     fn plan(&self, seed: u64, only: Option<Vec<usize>>) -> Plan {
@@ -165,6 +178,7 @@ async fn main() -> anyhow::Result<std::process::ExitCode> {
             rounds,
             limit,
         } => walk_all(&how, seed..seed + rounds, Duration::from_secs(limit)).await?,
+        Command::Guards { how, seed, seeds } => guards(&how, seed..seed + seeds).await?,
         Command::Shrink { how, seed, tries } => {
             shrink(&how, seed, tries).await?;
             true
@@ -214,6 +228,25 @@ async fn walk_all(how: &How, seeds: std::ops::Range<u64>, limit: Duration) -> an
         line(format!("kept: {}", services.keep().display()));
     }
     Ok(complete && table.is_clean())
+}
+
+async fn guards(how: &How, seeds: std::ops::Range<u64>) -> anyhow::Result<bool> {
+    let setup = how.setup();
+    let mut services = Services::start(how.store, how.sandbox).await?;
+    let mut all = true;
+    let chosen = match how.without.is_empty() {
+        true => &GUARDS[..],
+        false => &how.without[..],
+    };
+    for &guard in chosen {
+        let noticed = notice(&setup, &mut services, guard, seeds.clone()).await?;
+        all &= !noticed.findings.is_empty();
+        line(noticed);
+    }
+    if how.keep {
+        line(format!("kept: {}", services.keep().display()));
+    }
+    Ok(all)
 }
 
 /// Leaves out parts of the list as long as the seed still fails: halves first, then smaller parts.

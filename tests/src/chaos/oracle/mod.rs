@@ -3,8 +3,10 @@
 
 mod journal;
 mod left;
+mod queues;
 mod rows;
 mod stale;
+mod taken;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,11 +15,12 @@ use agentmine_domain::{EndState, SessionEnd, Task, TaskLabel, TaskState};
 use agentmine_runtime::config::Labels;
 use agentmine_store::TaskFilter;
 use agentmine_trackers::FLEET_MARKER;
+use chrono::{DateTime, Utc};
 
 use super::fault::Act;
 use super::fleet::Fleet;
 use super::people::REQUEST;
-use super::run::Outcome;
+use super::plan::Outcome;
 use crate::forge::{BOT, DEMO};
 
 pub(super) use rows::Rows;
@@ -34,6 +37,8 @@ pub enum Broken {
     Doubled,
     /// A worker wrote after another one had taken its task.
     Stale,
+    /// A task was taken from a worker that lived.
+    Taken,
     /// Something does not settle.
     Stuck,
     /// The tracker shows something else than what happened.
@@ -74,6 +79,8 @@ impl fmt::Display for Finding {
 pub(super) struct Expected<'a> {
     pub(super) issues: &'a [u64],
     pub(super) acts: &'a BTreeMap<u64, Vec<Act>>,
+    /// When the database went away.
+    pub(super) away: &'a [DateTime<Utc>],
 }
 
 /// What keeps the fleet from being settled; `None` if nothing does.
@@ -117,9 +124,10 @@ pub(super) async fn unsettled(fleet: &Fleet, issues: &[u64]) -> anyhow::Result<O
         return Ok(Some(open));
     }
     let sandboxes = left::sandboxes(fleet, &tasks).await?;
-    Ok(sandboxes
-        .first()
-        .map(|it| format!("the sandbox {it} is left")))
+    if let Some(sandbox) = sandboxes.first() {
+        return Ok(Some(format!("the sandbox {sandbox} is left")));
+    }
+    queues::left(fleet).await
 }
 
 /// Asks everything, once the programs have ended.
@@ -158,7 +166,13 @@ pub(super) async fn judge(
     outcome
         .findings
         .extend(stale::writes(fleet, &tasks, &sessions));
+    outcome
+        .findings
+        .extend(taken::from_the_living(fleet, &sessions, expected.away));
     outcome.findings.extend(left::find(fleet, &tasks).await?);
+    if let Some(left) = queues::left(fleet).await? {
+        outcome.findings.push(Finding::new(Broken::Left, left));
+    }
     outcome.points = points(fleet);
     Ok(())
 }

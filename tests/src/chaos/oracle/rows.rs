@@ -25,6 +25,24 @@ impl Rows {
         })
     }
 
+    /// Steps of all journals.
+    pub(crate) async fn steps(&self) -> anyhow::Result<i64> {
+        self.count("SELECT count(*) FROM steps").await
+    }
+
+    /// Wake-ups whose time has not come.
+    pub(crate) async fn put_off(&self) -> anyhow::Result<i64> {
+        let now = match self {
+            Self::Postgres(_) => {
+                "SELECT count(*) FROM outbox WHERE sent_at IS NULL AND due_at > clock_timestamp()"
+            }
+            Self::Sqlite(_) => {
+                "SELECT count(*) FROM outbox WHERE sent_at IS NULL AND due_at > unixepoch('subsec') * 1000"
+            }
+        };
+        self.count(now).await
+    }
+
     /// What is begun and not done: wake-ups that were not sent, effects of which nobody knows the outcome,
     /// sessions without an end.
     pub(crate) async fn open_work(&self) -> anyhow::Result<Option<String>> {
