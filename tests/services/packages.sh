@@ -19,6 +19,8 @@ install_packages() {
     if [ -z "${AGENTMINE_TEST_POSTGRES_URL:-}" ]; then
         need "/usr/lib/postgresql/*/bin/initdb" postgresql
     fi
+    # The chaos suite sets the clock of its own Postgres back.
+    need "/usr/lib/*/faketime/libfaketime.so.1" libfaketime
     if [ -z "${AGENTMINE_TEST_AMQP_URL:-}" ]; then
         need /usr/lib/rabbitmq/bin/rabbitmq-server rabbitmq-server
     fi

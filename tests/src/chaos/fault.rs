@@ -37,6 +37,8 @@ pub(super) enum Fault {
     DatabaseAway(Duration),
     DatabaseReadOnly(Duration),
     DatabaseCut,
+    /// The clock of the database is set back, for the rest of the run.
+    DatabaseClock(Duration),
     /// The Docker engine is killed, and its containers go on until it is there again.
     EngineRestart,
     Forge(ForgeFault),
@@ -155,6 +157,9 @@ impl fmt::Display for Fault {
             Self::DatabaseReadOnly(time) => {
                 write!(f, "database read-only: for {:.1} s", seconds(time))
             }
+            Self::DatabaseClock(by) => {
+                write!(f, "database clock: set back by {:.1} s", seconds(by))
+            }
             Self::DatabaseCut => write!(f, "database cut"),
             Self::EngineRestart => write!(f, "engine restart"),
             Self::Forge(fault) => write!(f, "forge: {fault:?}"),
@@ -210,6 +215,12 @@ impl Schedule {
                 let fault = Fault::Person(issue, act(&mut random));
                 timed.push((*opened + after, fault));
             }
+        }
+        if setup.store == StoreKind::Postgres && random.chance(50) {
+            let at = Duration::from_millis(random.between(0, millis));
+            let lease = setup.rhythm.lease().as_millis() as u64;
+            let by = Duration::from_millis(random.between(lease / 2, 2 * lease));
+            timed.push((at, Fault::DatabaseClock(by)));
         }
         let scenario = Scenario::of(seed, setup.store);
         timed.retain(|(_, fault)| !scenario.is_spoiled_by(fault));

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentmine_domain::Session;
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_runtime::failpoint::Guard;
 use agentmine_store::Store;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::clock::Clock;
 use super::engine::{Access, Engine};
 use super::link::{Link, Target};
 use super::program::{Links, Peer, Program, Recipe};
@@ -169,6 +171,8 @@ pub(super) struct Fleet {
     /// The first is the producer.
     pub(super) programs: Vec<Program>,
     pub(super) folder: PathBuf,
+    /// Its database's clock.
+    clock: Option<Clock>,
     /// Where its containers are.
     pub(super) engine: Option<Access>,
 }
@@ -183,6 +187,9 @@ impl Fleet {
         let folder = services.folder.path().join(name);
         for part in ["tmp", "state", "points", "logs"] {
             std::fs::create_dir_all(folder.join(part))?;
+        }
+        if let Some(postgres) = &services.postgres {
+            postgres.clock.set_right()?;
         }
         let forge = Forge::start().await;
         forge.add_repo(DEMO, write_demo);
@@ -209,6 +216,7 @@ impl Fleet {
                 .map(|it| RabbitMq::url(it.address().port())),
             programs: Vec::new(),
             folder,
+            clock: services.postgres.as_ref().map(|it| it.clock.clone()),
             engine: services.engine.as_ref().map(Engine::access),
         };
         fleet.add_program("producer", services, name).await?;
@@ -321,6 +329,15 @@ impl Fleet {
             program.tend(continue_after)?;
         }
         Ok(())
+    }
+
+    /// All sessions, with the times of the machine's clock.
+    pub(super) async fn sessions(&self) -> anyhow::Result<Vec<Session>> {
+        let mut sessions = self.store.sessions(None, 0).await?;
+        if let Some(clock) = &self.clock {
+            clock.correct(&mut sessions);
+        }
+        Ok(sessions)
     }
 
     /// The folder in which failpoints record what they did.

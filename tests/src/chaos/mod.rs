@@ -5,6 +5,7 @@
 //! the forge recorded with what was promised. The order of events between processes is the machine's, so a seed
 //! repeats the faults, not the interleaving; `chaos shrink` therefore tries each shorter list several times.
 
+mod clock;
 mod engine;
 mod fault;
 mod fleet;

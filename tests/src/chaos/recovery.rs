@@ -10,7 +10,7 @@ use super::fleet::Fleet;
 /// From the end of each process to the next session of each task that it held.
 pub(super) async fn of(fleet: &Fleet) -> anyhow::Result<Vec<Duration>> {
     let mut by_task: HashMap<TaskId, Vec<Session>> = HashMap::new();
-    for session in fleet.store.sessions(None, 0).await? {
+    for session in fleet.sessions().await? {
         by_task.entry(session.task).or_default().push(session);
     }
     let deaths: HashMap<u32, _> = fleet

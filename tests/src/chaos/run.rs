@@ -232,6 +232,7 @@ impl<'a> Run<'a> {
             | Fault::DatabaseAway(_)
             | Fault::DatabaseReadOnly(_)
             | Fault::DatabaseCut
+            | Fault::DatabaseClock(_)
             | Fault::ForeignMessage => return self.service_fault(fault).await,
             Fault::EngineRestart => match &mut self.services.engine {
                 Some(Engine::Own(own)) => {
@@ -359,6 +360,7 @@ impl<'a> Run<'a> {
                 postgres.cut().await?;
                 return Ok(true);
             }
+            Fault::DatabaseClock(by) => return postgres.clock.set_back(*by),
             _ => return Ok(self.foreign_message().await.is_ok()),
         };
         self.undo_after(time, undo);

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use agentmine_process::Process;
 use anyhow::{Context as _, bail, ensure};
 
+use super::clock::Clock;
+
 /// How long a service may take to answer.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(90);
 
@@ -87,6 +89,7 @@ pub(super) struct Postgres {
     folder: PathBuf,
     port: u16,
     running: Option<Running>,
+    pub(super) clock: Clock,
 }
 
 impl Postgres {
@@ -96,6 +99,7 @@ impl Postgres {
         std::fs::create_dir_all(&folder)?;
         let mut postgres = Self {
             port: free_port()?,
+            clock: Clock::new(&folder)?,
             folder,
             running: None,
         };
@@ -168,6 +172,7 @@ impl Postgres {
             ] {
                 command.args(["-c", setting]);
             }
+            self.clock.give_to(&mut command);
             let running = Running::start(&mut command, &self.folder.join("log"))?;
             let running = self.running.insert(running);
             while running.0.try_wait()?.is_none() {

@@ -137,7 +137,7 @@ pub(super) async fn judge(
     outcome: &mut Outcome,
 ) -> anyhow::Result<()> {
     let tasks = fleet.store.tasks(&TaskFilter::default()).await?;
-    let sessions = fleet.store.sessions(None, 0).await?;
+    let sessions = fleet.sessions().await?;
     outcome.tasks = tasks.len();
     for &issue in expected.issues {
         let of_issue: Vec<&Task> = tasks.iter().filter(|it| it.item.number == issue).collect();
