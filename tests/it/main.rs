@@ -21,6 +21,7 @@ mod model_servers;
 mod outages;
 mod output;
 mod people;
+mod reviewed;
 mod rig;
 mod secrets;
 mod standstill;

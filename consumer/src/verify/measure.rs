@@ -7,10 +7,12 @@
 use std::time::Duration;
 
 use agentmine_agent::{ChangedFile, Facts, Gather, missing, placeholders};
+use agentmine_domain::markdown::line;
 use agentmine_gateway::facts::BareRepo;
 use async_trait::async_trait;
 
 use super::checks::CheckRunner;
+use super::sensitive::sensitive;
 use super::web::web;
 use crate::error::SessionError;
 use crate::prepare::Prepared;
@@ -19,18 +21,6 @@ use crate::session::context::SessionContext;
 
 /// Installed or built files that the worker never commits, even if they are not ignored.
 const NEVER_COMMITTED: &str = "':(exclude,glob)**/node_modules/**' ':(exclude,glob)**/__pycache__/**' ':(exclude,glob)**/.venv/**' ':(exclude,glob)**/target/debug/**'";
-/// Paths of files that control CI, code ownership or agents.
-const PROTECTED: [&str; 8] = [
-    ".github/workflows/",
-    ".gitlab-ci.yml",
-    "CODEOWNERS",
-    ".github/CODEOWNERS",
-    ".agentmine/",
-    "AGENTS.md",
-    "CLAUDE.md",
-    ".cursorrules",
-];
-
 /// Measures the result of one session.
 pub(crate) struct Measurer<'a> {
     pub(crate) ctx: &'a SessionContext,
@@ -96,7 +86,7 @@ impl Measurer<'_> {
     /// Commits uncommitted changes and pushes unpushed commits. Returns the reason if that failed.
     async fn publish(&self) -> Result<Option<String>, SessionError> {
         let workspace = &self.prepared.workspace;
-        let message = format!("{:.72}", self.title.replace('\'', ""));
+        let message = line(self.title, 72).replace('\'', "");
         let commit = format!(
             "if [ -n \"$(git diff --name-only --diff-filter=U)\" ] || [ -e .git/MERGE_HEAD ] || [ -d .git/rebase-merge ] || [ -d .git/rebase-apply ]; then \
              echo 'a merge or rebase is unfinished' >&2; exit 3; fi; \
@@ -152,11 +142,9 @@ impl Measurer<'_> {
             })
             .collect();
         facts.diff_cut = diff.patch_cut;
-        let paths = diff
-            .files
-            .iter()
-            .flat_map(|f| f.old_path.iter().chain([&f.path]));
-        facts.protected = paths.filter(|p| protected(p)).cloned().collect();
+        let sensitive = sensitive(&bare, &base, &head).await?;
+        facts.protected = sensitive.files;
+        facts.diff_cut |= sensitive.cut;
         let project = &self.prepared.project;
         facts.checks_from = project.checks_from.clone();
         if !project.checks.is_empty() || !project.setup.is_empty() {
@@ -167,11 +155,4 @@ impl Measurer<'_> {
         }
         Ok(facts)
     }
-}
-
-fn protected(path: &str) -> bool {
-    PROTECTED.iter().any(|p| match p.strip_suffix('/') {
-        Some(_) => path.starts_with(p),
-        None => path == *p || path.ends_with(&format!("/{p}")),
-    })
 }

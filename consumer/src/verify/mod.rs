@@ -2,4 +2,5 @@
 
 pub(crate) mod checks;
 pub(crate) mod measure;
+mod sensitive;
 mod web;

@@ -28,7 +28,8 @@ pub struct Facts {
     pub notes: Vec<String>,
     /// Placeholders in added lines, as `file:line text`.
     pub placeholders: Vec<String>,
-    /// Changed files that control CI, code ownership or agents.
+    /// Changed files that control more than the program, as `WHAT: PATH`, for example
+    /// `CI: .github/workflows/ci.yml`. Earlier versions recorded the path alone.
     pub protected: Vec<String>,
     /// Web requests, allowed or refused.
     pub web: Vec<WebRequest>,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use agentmine_domain::markdown::{cap, cell, fenced, neutralized};
+use agentmine_domain::markdown::{cap, cell, fenced, line, neutralized};
 
 use crate::check::{Check, Standing};
 use crate::facts::{ChangedFile, Facts, WebRequest};
@@ -33,7 +33,7 @@ pub fn pull_request(
     outcome: &RunOutcome,
 ) -> PullRequestText {
     PullRequestText {
-        title: cap(title.trim(), MAX_TITLE),
+        title: line(title, MAX_TITLE),
         body: format!(
             "{}\n\n{}",
             closing_line(number, outcome),
@@ -97,9 +97,12 @@ fn evidence(facts: &Facts) -> String {
     if let Some(head) = &facts.head {
         let _ = writeln!(out, "Commit `{head}`, from `{}`.\n", facts.base);
     }
+    if facts.diff_cut {
+        out.push_str("> [!CAUTION]\n> The change is too large for AgentMine to read all of it: files that matter may be missing below.\n\n");
+    }
+    protected(&mut out, &facts.protected);
     checks(&mut out, facts);
     files(&mut out, &facts.files);
-    protected(&mut out, &facts.protected);
     web(&mut out, facts);
     out
 }
@@ -177,16 +180,19 @@ fn files(out: &mut String, files: &[ChangedFile]) {
     }
 }
 
-fn protected(out: &mut String, paths: &[String]) {
-    if paths.is_empty() {
+fn protected(out: &mut String, files: &[String]) {
+    if files.is_empty() {
         return;
     }
-    out.push_str(
-        "\n**Changed files that control CI, code ownership or agents; review them first:**\n",
-    );
-    for path in paths.iter().take(MAX_ROWS) {
-        let _ = writeln!(out, "- `{}`", cell(path));
+    out.push_str("**Review these files first:**\n\n| file | controls |\n|---|---|\n");
+    for file in files.iter().take(MAX_ROWS) {
+        let (controls, path) = file.split_once(": ").unwrap_or(("", file));
+        let _ = writeln!(out, "| `{}` | {} |", cell(path), cell(controls));
     }
+    if files.len() > MAX_ROWS {
+        let _ = writeln!(out, "| … and {} more | |", files.len() - MAX_ROWS);
+    }
+    out.push('\n');
 }
 
 fn web(out: &mut String, facts: &Facts) {

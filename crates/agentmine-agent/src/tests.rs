@@ -733,7 +733,7 @@ fn a_pull_request_separates_the_facts_from_the_text_of_the_model() {
             files: vec![file("src/a|b.rs", Some(3)), file("logo.png", None)],
             checks: vec![bad().checks.remove(0), unrunnable],
             checks_from: "guessed".into(),
-            protected: vec!["CODEOWNERS".into()],
+            protected: vec!["code ownership: CODEOWNERS".into(), "old.yml".into()],
             web: vec![web("a:443", None), web("b:80", Some("private"))],
             web_dropped: 4,
             ..Facts::default()

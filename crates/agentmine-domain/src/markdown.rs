@@ -3,6 +3,7 @@
 /// An untrusted text as a code block that the text cannot close.
 #[must_use]
 pub fn fenced(text: &str) -> String {
+    let text = visible(text);
     let text = text.trim();
     let mut longest = 0;
     let mut run = 0;
@@ -14,22 +15,116 @@ pub fn fenced(text: &str) -> String {
     format!("{fence}text\n{text}\n{fence}")
 }
 
-/// An untrusted text, changed so that it cannot close issues, mention people, show images or forge
-/// AgentMine's markers.
+/// What makes a link or a reference of a text, each in lower case: issues, merge requests and pull requests by
+/// address or by the names of forges (`GH-1`, `GL-1`, `[issue:1]`), and images.
+const REFERENCES: [&str; 11] = [
+    "![",
+    "/issues/",
+    "/work_items/",
+    "/pull/",
+    "/merge_requests/",
+    "/discussions/",
+    "gh-",
+    "gl-",
+    "[issue:",
+    "[work_item:",
+    "[epic:",
+];
+
+/// An untrusted text, changed so that it cannot close issues, mention people, show images, embed HTML, run a
+/// forge's quick actions (`/close`), hide something, or forge AgentMine's markers. What is changed is parted by
+/// a zero-width space, which no reader sees.
 #[must_use]
 pub fn neutralized(text: &str) -> String {
-    text.replace('<', "&lt;")
-        .replace("![", "!\u{200b}[")
-        .replace('@', "@\u{200b}")
-        .replace('#', "#\u{200b}")
-        .replace("/issues/", "/issues\u{200b}/")
-        .replace("/pull/", "/pull\u{200b}/")
-        .replace("/merge_requests/", "/merge_requests\u{200b}/")
-        .replace("GH-", "GH\u{200b}-")
+    visible(text)
         .lines()
-        .map(restore_heading)
+        .map(neutral_line)
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+fn neutral_line(line: &str) -> String {
+    let start = line.len() - line.trim_start().len();
+    let mut out = String::with_capacity(line.len() + 16);
+    for (at, c) in line.char_indices() {
+        out.push(c);
+        let rest = &line[at + c.len_utf8()..];
+        let parted = match c {
+            '@' | '#' => true,
+            '<' => rest.starts_with(|c: char| c.is_ascii_alphabetic() || "/!?".contains(c)),
+            '&' => is_entity(rest),
+            '/' if at == start => is_quick_action(rest),
+            _ => begins_reference(&line[at..]),
+        };
+        if parted {
+            out.push(PARTING);
+        }
+    }
+    restore_heading(&out)
+}
+
+/// A zero-width space.
+const PARTING: char = '\u{200b}';
+
+/// Whether `&` and this are a character reference, which a forge resolves before it looks for mentions.
+fn is_entity(rest: &str) -> bool {
+    let name = rest
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '#')
+        .next()
+        .unwrap_or_default();
+    !name.is_empty() && rest[name.len()..].starts_with(';')
+}
+
+/// Whether `/` and this are a command to the forge: a word alone at the start of its line, not a path.
+fn is_quick_action(rest: &str) -> bool {
+    let word = rest.split_whitespace().next().unwrap_or_default();
+    rest.starts_with(word)
+        && !word.is_empty()
+        && word.chars().all(|c| c.is_ascii_alphabetic() || c == '_')
+}
+
+fn begins_reference(text: &str) -> bool {
+    let begins = |reference: &&str| {
+        text.get(..reference.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(reference))
+    };
+    REFERENCES.iter().any(begins)
+}
+
+/// A text without what a reader does not see or sees in another order: escape sequences of terminals are left
+/// out, and other control characters, invisible characters and changes of direction (CVE-2021-42574) are shown
+/// as U+FFFD. Line ends, tabs, and what joins the parts of an emoji or of a word stay.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' if chars.peek() == Some(&'[') => {
+                // A control sequence ends with a byte from @ to ~ (ECMA-48 §5.4).
+                chars.next();
+                while chars
+                    .next_if(|c| ('\u{20}'..='\u{3f}').contains(c))
+                    .is_some()
+                {}
+                chars.next_if(|c| ('@'..='~').contains(c));
+            }
+            '\r' if chars.peek() == Some(&'\n') => {}
+            '\n' | '\t' => out.push(c),
+            c if is_hidden(c) => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Control characters, invisible ones, and changes of direction.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Restores `#` at the start of a line, where it marks a heading and not an issue number.
@@ -44,11 +139,18 @@ fn restore_heading(line: &str) -> String {
     }
 }
 
+/// An untrusted text as one line of plain text, for a title; at most `max` characters.
+#[must_use]
+pub fn line(text: &str, max: usize) -> String {
+    let text = visible(text);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    cap(&words.join(" "), max)
+}
+
 /// An untrusted text for a table cell or a code span; at most 200 characters.
 #[must_use]
 pub fn cell(text: &str) -> String {
-    cap(text, 200)
-        .replace(['\n', '\r'], " ")
+    visible(&cap(text, 200).replace(['\n', '\r'], " "))
         .replace('|', "\\|")
         .replace('`', "'")
 }
@@ -76,11 +178,61 @@ mod tests {
 
     #[test]
     fn untrusted_text_cannot_mention_close_or_embed() {
-        let text = "<b> ![x](y) @me #1 GH-2 /issues/3 /pull/4 /merge_requests/5";
+        let text = "<b> a < b && c ![x](y) @me #1 GH-2 gl-2 /issues/3 /pull/4 /-/merge_requests/5 [issue:6]";
+        let parted = neutralized(text);
         assert_eq!(
-            neutralized(text),
-            "&lt;b> !\u{200b}[x](y) @\u{200b}me #\u{200b}1 GH\u{200b}-2 /issues\u{200b}/3 /pull\u{200b}/4 /merge_requests\u{200b}/5"
+            parted.replace(PARTING, "~"),
+            "<~b> a < b && c !~[x](y) @~me #~1 G~H-2 g~l-2 /~issues/3 /~pull/4 /-/~merge_requests/5 [~issue:6]"
         );
+        assert_eq!(parted.replace(PARTING, ""), text);
+    }
+
+    #[test]
+    fn character_references_cannot_mention_or_close() {
+        for text in ["&#64;me", "&commat;me", "&#x23;1", "&num;1"] {
+            let parted = neutralized(text).replace(PARTING, "~");
+            assert!(parted.starts_with("&~"), "{parted}");
+        }
+        assert_eq!(neutralized("a &b, &mut c; R&D"), "a &b, &mut c; R&D");
+    }
+
+    #[test]
+    fn untrusted_text_cannot_run_quick_actions() {
+        for action in [
+            "/close",
+            "/merge",
+            "  /assign me",
+            "a\r\n/close",
+            "/remove_milestone",
+        ] {
+            let parted = neutralized(action).replace(PARTING, "~");
+            assert!(parted.contains("/~"), "{parted}");
+        }
+        for path in ["/usr/bin/env", "/a.txt", "see /close", "/ x", "/"] {
+            assert_eq!(neutralized(path), path);
+        }
+    }
+
+    #[test]
+    fn what_a_reader_would_not_see_is_shown() {
+        assert_eq!(visible("a\u{1b}[1;31mred\u{1b}[0m\tb\r\nc"), "ared\tb\nc");
+        assert_eq!(
+            visible("x\u{202e}gpj.exe\u{2069}"),
+            "x\u{fffd}gpj.exe\u{fffd}"
+        );
+        assert_eq!(
+            visible("\0\u{7}\u{9b}\u{1b}]0;t\r"),
+            "\u{fffd}\u{fffd}\u{fffd}\u{fffd}]0;t\u{fffd}"
+        );
+        assert_eq!(
+            visible("a\u{e0041}\u{200b}\u{feff}"),
+            "a\u{fffd}\u{fffd}\u{fffd}"
+        );
+        let family = "👩\u{200d}👧 ❤\u{fe0f} می\u{200c}خواهم";
+        assert_eq!(visible(family), family);
+        assert_eq!(fenced("a\u{202e}b"), "```text\na\u{fffd}b\n```");
+        assert_eq!(cell("a\u{1b}[31mb"), "ab");
+        assert_eq!(line(" Fix\n\u{202e} it ", 9), "Fix \u{fffd} it");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The comments on an item.
 
-use agentmine_domain::markdown::{cap, fenced};
+use agentmine_domain::markdown::{cap, fenced, neutralized};
 use agentmine_domain::{ItemKind, Task};
 use agentmine_runtime::config::Labels;
 use agentmine_trackers::PullRequest;
@@ -84,7 +84,7 @@ pub(crate) fn stopped_comment(
     session: &str,
     open: Option<&PullRequest>,
 ) -> String {
-    let reason = cap(reason.trim().trim_end_matches('.'), MAX_REASON);
+    let reason = neutralized(&cap(reason.trim().trim_end_matches('.'), MAX_REASON));
     let work = match (task.item.kind, open) {
         (ItemKind::Issue, Some(pull)) => format!(" Its pull request stays open: {}.", pull.url),
         (ItemKind::Issue, None) => format!(

@@ -1,5 +1,6 @@
 //! The text editor: its entry, and what people read when it does not run (spec 000 §12.1.1).
 
+use agentmine_domain::markdown::fenced;
 use agentmine_effects::progress_comment;
 use agentmine_mcp::McpLimits;
 use agentmine_mcp::config::{Capabilities, Origin, Owner, Place, ServerConfig, Transport};
@@ -69,8 +70,8 @@ async fn comment_on_editor(
 ) -> Result<(), SessionError> {
     let reason = ctx.redactor.redact(reason.to_owned());
     let text = format!(
-        "{what}. AgentMine continues without it:\n\n```\n{}\n```",
-        reason.replace("```", "'''")
+        "{what}. AgentMine continues without it:\n\n{}",
+        fenced(&reason)
     );
     ctx.editor_comment(&progress_comment(&text, &ctx.session_name()))
         .await

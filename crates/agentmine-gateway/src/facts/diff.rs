@@ -26,6 +26,27 @@ pub struct FileStat {
     pub binary: bool,
 }
 
+/// The files that differ between two commits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// Without renames: the old path of a renamed file is one that was removed.
+    pub files: Vec<ChangedPath>,
+    /// Whether the list was truncated.
+    pub cut: bool,
+}
+
+/// A file that differs between two commits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedPath {
+    /// The path, from the repository's root.
+    pub path: String,
+    /// Whether it is, or was, a submodule.
+    pub submodule: bool,
+}
+
+/// The mode of a submodule.
+const GITLINK: &str = "160000";
+
 /// One line that the patch adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddedLine<'a> {
@@ -105,6 +126,21 @@ impl<'a> Position<'a> {
             self.number = start;
         }
     }
+}
+
+/// Reads `git diff --raw -z --no-renames`: `:OLDMODE NEWMODE OLDID NEWID STATUS`, then the path.
+pub(super) fn raw(bytes: &[u8]) -> Vec<ChangedPath> {
+    let mut files = Vec::new();
+    let mut parts = bytes.split(|byte| *byte == 0);
+    while let (Some(change), Some(path)) = (parts.next(), parts.next()) {
+        let change = String::from_utf8_lossy(change);
+        let mut modes = change.trim_start_matches(':').split(' ').take(2);
+        files.push(ChangedPath {
+            path: String::from_utf8_lossy(path).into_owned(),
+            submodule: modes.any(|mode| mode == GITLINK),
+        });
+    }
+    files
 }
 
 /// Reads `git diff --numstat -z`.

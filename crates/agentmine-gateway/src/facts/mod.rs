@@ -21,7 +21,7 @@ use crate::wire::ref_name::branch_ref;
 mod diff;
 mod error;
 
-pub use diff::{AddedLine, Diff, FileStat};
+pub use diff::{AddedLine, Changed, ChangedPath, Diff, FileStat};
 pub use error::FactsError;
 use error::failure;
 
@@ -126,6 +126,45 @@ impl BareRepo {
             patch: String::from_utf8_lossy(&patch.stdout).into_owned(),
             patch_cut: patch.cut || stats.cut,
         })
+    }
+
+    /// The files under `pathspecs` that differ between `base` and `head`, renamed ones under both names; nothing
+    /// else in the difference counts towards the limit of 16 MiB. An empty list means every file.
+    ///
+    /// # Errors
+    /// [`FactsError::NotFound`] when one of the commits was not fetched.
+    pub async fn changed(
+        &self,
+        base: &str,
+        head: &str,
+        pathspecs: &[&str],
+    ) -> Result<Changed, FactsError> {
+        let mut git = self.local();
+        git.args(["diff", "--raw", "-z", "--no-renames", "--no-abbrev"]);
+        git.args(["--no-ext-diff", "--ignore-submodules=none"]);
+        git.args([id(base)?, id(head)?]).arg("--").args(pathspecs);
+        let listing = self.ran(git, LOCAL_TIMEOUT, MAX_STATS).await?;
+        Ok(Changed {
+            files: diff::raw(&listing.stdout),
+            cut: listing.cut,
+        })
+    }
+
+    /// The start of a file in a commit that was fetched, up to `max` bytes; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// When git fails to start.
+    pub async fn file(
+        &self,
+        commit: &str,
+        path: &str,
+        max: usize,
+    ) -> Result<Option<Vec<u8>>, FactsError> {
+        let mut git = self.local();
+        git.args(["cat-file", "blob"])
+            .arg(format!("{}:{path}", id(commit)?));
+        let output = git_process::run(git, LOCAL_TIMEOUT, max).await?;
+        Ok((output.cut || output.status.success()).then_some(output.stdout))
     }
 
     fn diff_git(&self, base: &str, head: &str, format: &[&str]) -> Result<Command, FactsError> {

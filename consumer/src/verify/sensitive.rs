@@ -1,0 +1,258 @@
+//! Changed files that control more than the program, found by asking git for their paths, so that neither the
+//! size of a change nor a rename hides them. A reviewer sees them first.
+
+use agentmine_gateway::facts::{BareRepo, FactsError};
+use serde_json::Value;
+
+/// Paths by what they control, as patterns of git. A pattern without a slash applies in every folder; upper and
+/// lower case are the same, as on the file systems of many developers.
+const PATHS: [(&str, &[&str]); 8] = [
+    (
+        "CI",
+        &[
+            ".github/workflows/**",
+            ".github/actions/**",
+            "action.yml",
+            "action.yaml",
+            ".github/dependabot.*",
+            ".gitlab-ci*.yml",
+            ".gitlab/**",
+            "Jenkinsfile*",
+            ".circleci/**",
+            ".travis.yml",
+            "azure-pipelines*",
+            ".azure-pipelines/**",
+            "bitbucket-pipelines.yml",
+            ".buildkite/**",
+            ".drone*",
+            ".woodpecker*",
+            ".woodpecker/**",
+            ".forgejo/**",
+            ".gitea/**",
+            ".teamcity/**",
+            "appveyor.yml",
+            ".appveyor.yml",
+            "cloudbuild.y*ml",
+            ".semaphore/**",
+            ".tekton/**",
+            ".cirrus.*",
+            "renovate.json*",
+            ".renovaterc*",
+        ],
+    ),
+    (
+        "git hooks",
+        &[
+            ".husky/**",
+            ".pre-commit-config.y*ml",
+            ".pre-commit-hooks.y*ml",
+            "lefthook*.y*ml",
+            ".lefthook*",
+            ".lefthook/**",
+            ".githooks/**",
+            ".git-hooks/**",
+            "githooks/**",
+            ".overcommit.yml",
+            ".simple-git-hooks.*",
+        ],
+    ),
+    (
+        "coding agents and editors",
+        &[
+            "AGENTS*.md",
+            "CLAUDE*.md",
+            "GEMINI.md",
+            "QWEN.md",
+            "CONVENTIONS.md",
+            ".goosehints",
+            ".rules",
+            ".cursorrules",
+            ".cursor/**",
+            ".windsurfrules",
+            ".windsurf/**",
+            ".clinerules*",
+            ".clinerules/**",
+            ".roo*",
+            ".roo/**",
+            ".aider*",
+            ".claude/**",
+            ".codex/**",
+            ".gemini/**",
+            ".qwen/**",
+            ".kiro/**",
+            ".junie/**",
+            ".continue*",
+            ".continue/**",
+            ".amazonq/**",
+            ".augment*",
+            ".augment/**",
+            ".trae/**",
+            ".zed/**",
+            ".vscode/**",
+            ".idea/**",
+            ".fleet/**",
+            "*.code-workspace",
+            "mcp.json",
+            ".mcp.json",
+            "*mcp_config*.json",
+            "opencode.json*",
+            ".opencode/**",
+            ".crush.json",
+            "crush.json",
+            ".github/copilot-instructions.md",
+            ".github/instructions/**",
+            ".github/prompts/**",
+            ".github/chatmodes/**",
+            ".github/agents/**",
+            ".devin/**",
+            ".openhands/**",
+        ],
+    ),
+    ("code ownership", &["CODEOWNERS"]),
+    (
+        "development containers",
+        &[
+            ".devcontainer/**",
+            ".devcontainer*.json",
+            "devcontainer.json",
+            ".gitpod*",
+            ".envrc",
+        ],
+    ),
+    (
+        PACKAGES,
+        &[
+            ".npmrc",
+            ".yarnrc*",
+            ".yarn/**",
+            ".pnpmfile.*",
+            "bunfig.toml",
+            "binding.gyp",
+            "setup.py",
+            "pip.conf",
+            ".pypirc",
+            "build.rs",
+            ".cargo/**",
+            "gradle/wrapper/**",
+            ".mvn/**",
+            ".bundle/**",
+            "extconf.rb",
+            "NuGet.config",
+            "Directory.Build.*",
+            ".sbtopts",
+            ".jvmopts",
+            "sitecustomize.py",
+        ],
+    ),
+    (
+        "how git treats files",
+        &[".gitattributes", ".gitmodules", ".gitconfig", ".lfsconfig"],
+    ),
+    ("AgentMine", &[".agentmine/**", ".agentmine*"]),
+];
+
+const PACKAGES: &str = "what package managers run or download";
+const SUBMODULES: &str = "submodules";
+
+/// Scripts that npm and its relatives run when a package is installed or published.
+const LIFECYCLE: [&str; 10] = [
+    "preinstall",
+    "install",
+    "postinstall",
+    "prepare",
+    "preprepare",
+    "postprepare",
+    "prepublish",
+    "prepublishOnly",
+    "prepack",
+    "postpack",
+];
+/// How many package manifests are compared; of more, each counts as changed.
+const MAX_MANIFESTS: usize = 50;
+/// Largest manifest that is read, in bytes.
+const MAX_MANIFEST: usize = 1024 * 1024;
+
+/// Changed files that control more than the program.
+#[derive(Debug, Default)]
+pub(super) struct Sensitive {
+    /// As `WHAT: PATH`.
+    pub(super) files: Vec<String>,
+    /// Whether there were too many to list.
+    pub(super) cut: bool,
+}
+
+/// Finds them between two commits that were fetched.
+///
+/// # Errors
+/// Errors of git.
+pub(super) async fn sensitive(
+    repo: &BareRepo,
+    base: &str,
+    head: &str,
+) -> Result<Sensitive, FactsError> {
+    let mut found = Sensitive::default();
+    for (controls, patterns) in PATHS {
+        let specs = pathspecs(patterns);
+        let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
+        let changed = repo.changed(base, head, &specs).await?;
+        found.cut |= changed.cut;
+        found.add(controls, changed.files.into_iter().map(|file| file.path));
+    }
+    let all = repo.changed(base, head, &[]).await?;
+    found.cut |= all.cut;
+    let submodules = all.files.into_iter().filter(|file| file.submodule);
+    found.add(SUBMODULES, submodules.map(|file| file.path));
+    let scripts = changed_scripts(repo, base, head).await?;
+    found.add(PACKAGES, scripts.into_iter());
+    Ok(found)
+}
+
+impl Sensitive {
+    fn add(&mut self, controls: &str, paths: impl Iterator<Item = String>) {
+        self.files
+            .extend(paths.map(|path| format!("{controls}: {path}")));
+    }
+}
+
+/// In every folder of the repository.
+fn pathspecs(patterns: &[&str]) -> Vec<String> {
+    let spec = |pattern: &&str| format!(":(top,icase,glob)**/{pattern}");
+    patterns.iter().map(spec).collect()
+}
+
+/// The manifests whose installation scripts changed.
+async fn changed_scripts(
+    repo: &BareRepo,
+    base: &str,
+    head: &str,
+) -> Result<Vec<String>, FactsError> {
+    let manifests = repo
+        .changed(base, head, &[":(top,glob)**/package.json"])
+        .await?;
+    let mut changed = Vec::new();
+    for (index, manifest) in manifests.files.into_iter().enumerate() {
+        let is_changed = index >= MAX_MANIFESTS || {
+            let (old, new) = tokio::try_join!(
+                repo.file(base, &manifest.path, MAX_MANIFEST),
+                repo.file(head, &manifest.path, MAX_MANIFEST)
+            )?;
+            scripts(old.as_deref()) != scripts(new.as_deref())
+        };
+        if is_changed {
+            changed.push(manifest.path);
+        }
+    }
+    Ok(changed)
+}
+
+/// The installation scripts of a manifest. One that cannot be read differs from every other.
+fn scripts(manifest: Option<&[u8]>) -> Vec<Result<Value, Vec<u8>>> {
+    let Some(bytes) = manifest else {
+        return Vec::new();
+    };
+    let Ok(manifest) = serde_json::from_slice::<Value>(bytes) else {
+        return vec![Err(bytes.to_vec())];
+    };
+    let script = |name: &&str| manifest.get("scripts")?.get(name).cloned();
+    LIFECYCLE.iter().filter_map(script).map(Ok).collect()
+}
