@@ -13,6 +13,8 @@ pub(crate) enum Mode {
     Serve(Box<Options>),
     /// Run another guest and kill all processes that it leaves behind.
     Supervise(Vec<String>),
+    /// Remove a folder of a sandbox that has ended. Runs outside of it.
+    Remove(PathBuf),
 }
 
 /// How the guest confines itself, beyond what the backend enforces.
@@ -75,7 +77,11 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Mode> {
         Some("idle") => Ok(Mode::Idle),
         Some("serve") => Ok(Mode::Serve(Box::new(serve_options(args)?))),
         Some("supervise") => Ok(Mode::Supervise(args.collect())),
-        other => bail!("unknown mode {other:?}; expected idle, serve or supervise"),
+        Some("remove") => {
+            let folder = args.next().context("remove needs a folder")?;
+            Ok(Mode::Remove(folder.into()))
+        }
+        other => bail!("unknown mode {other:?}; expected idle, serve, supervise or remove"),
     }
 }
 

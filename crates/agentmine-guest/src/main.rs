@@ -18,6 +18,7 @@ mod modes;
 mod outbound;
 mod process;
 mod programs;
+mod remove;
 mod reply;
 mod restore;
 mod serve;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Ok(Mode::Idle) => modes::idle(),
         Ok(Mode::Serve(options)) => serve::main(*options),
         Ok(Mode::Supervise(argv)) => modes::supervise(&argv),
+        Ok(Mode::Remove(folder)) => remove::remove(&folder),
         Err(err) => Err(err),
     };
     match done {

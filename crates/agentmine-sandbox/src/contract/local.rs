@@ -248,6 +248,28 @@ async fn the_processes_of_a_jail_carry_its_mark_until_the_guest_begins() {
     }
 }
 
+/// Folders in each other exhaust the stack and the open files of a removal that follows them, and no path reaches
+/// the last one.
+#[tokio::test]
+async fn whatever_a_jail_leaves_is_removed() {
+    let nested = "perl -e 'for (1..5000) { mkdir \"d\" x 20; chdir \"d\" x 20 }'; \
+                  mkdir -p closed/inner && touch closed/inner/x && chmod -R 000 closed; \
+                  ln -s / root; ln -s nowhere broken; mkfifo pipe";
+    for kind in [Kind::Namespaces, Kind::Alone] {
+        let bench = bench(kind).await;
+        let sandbox = bench.start().await;
+        let done = sandbox.shell(nested).await;
+        assert_eq!(done.exit_code, 0, "{kind:?}: {done:?}");
+        let found = bench.found(sandbox.name()).await;
+        sandbox.remove().await.unwrap();
+        let left = bench.backend.list().await.unwrap();
+        assert!(
+            !left.iter().any(|it| it.instance == found.instance),
+            "{kind:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_jail_starts_after_the_folder_of_all_jails_was_cleared() {
     for jail in [Jail::Namespaces, Jail::Alone] {

@@ -5,8 +5,9 @@
 //! `NAME`.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use agentmine_domain::{Epoch, TaskId};
@@ -16,12 +17,16 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup;
 use super::process::{kill_marked, kill_tree};
+use super::programs;
+use crate::assets::GUEST;
 use crate::backend::SandboxSpec;
 use crate::error::SandboxError;
 use crate::name::PREFIX;
 
 const RECORD: &str = "sandbox.json";
 const TRIES: u32 = 3;
+/// How long the deletion of one folder may take.
+const REMOVAL: Duration = Duration::from_secs(600);
 /// Separates a jail's name from what makes its folder unique.
 const UNIQUE: char = '~';
 /// The variable that marks the processes of a jail until its guest begins.
@@ -110,7 +115,10 @@ pub(crate) async fn make_way(
     }
     // One without an epoch is being made at this moment, or left to the sweep.
     for found in namesakes().filter(|found| found.record.epoch.is_some()) {
-        remove(&state_dir.join(&found.instance)).await?;
+        // Its processes have ended, and its folder is in nobody's way: what stays is left to the sweep.
+        if let Err(error) = remove(&state_dir.join(&found.instance)).await {
+            tracing::warn!(sandbox = name, %error, "an earlier jail was not removed");
+        }
     }
     Ok(())
 }
@@ -180,9 +188,7 @@ pub(crate) async fn remove(folder: &Path) -> Result<(), SandboxError> {
         }
         // A worker that was killed while it started a jail left processes that are not in the record.
         kill_marked(&mark(folder)).await;
-        let doomed = folder.to_owned();
-        let deleted = tokio::task::spawn_blocking(move || delete(&doomed)).await;
-        match deleted.unwrap_or_else(|err| Err(io::Error::other(err))) {
+        match delete(folder).await {
             Ok(()) => return Ok(()),
             Err(err) => last = Some(err),
         }
@@ -211,33 +217,28 @@ fn read(folder: &Path) -> Option<Record> {
     serde_json::from_slice(&std::fs::read(folder.join(RECORD)).ok()?).ok()
 }
 
-/// Deletes the workspace first: after a failure the record is still there for the next try.
-fn delete(folder: &Path) -> io::Result<()> {
-    let workspace = folder.join("workspace");
-    match std::fs::remove_dir_all(&workspace) {
-        Err(err) if err.kind() == io::ErrorKind::PermissionDenied => {
-            // Package managers leave folders that even their owner cannot write to.
-            open_folders(&workspace);
-            std::fs::remove_dir_all(&workspace)?;
-        }
-        Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
-        _ => {}
+/// Deletes the workspace first: after a failure the record is still there for the next try. What a sandbox left
+/// may be anything, so a process of its own deletes it.
+async fn delete(folder: &Path) -> Result<(), SandboxError> {
+    let state_dir = folder.parent().unwrap_or(folder);
+    let guest = programs::install(state_dir)?.join(GUEST);
+    for doomed in [folder.join("workspace"), folder.to_owned()] {
+        let mut remove = tokio::process::Command::new(&guest);
+        remove.arg("remove").arg(&doomed).env_clear();
+        remove.stdin(Stdio::null()).kill_on_drop(true);
+        let removed = tokio::time::timeout(REMOVAL, remove.output()).await;
+        let why = match removed {
+            Ok(Ok(done)) if done.status.success() => continue,
+            Ok(Ok(done)) => {
+                let stderr = String::from_utf8_lossy(&done.stderr);
+                format!("{}: {:.400}", done.status, stderr.trim())
+            }
+            Ok(Err(err)) => format!("{}: {err}", guest.display()),
+            Err(_) => format!("it took longer than {} s", REMOVAL.as_secs()),
+        };
+        return Err(SandboxError::Unavailable(why));
     }
-    match std::fs::remove_dir_all(folder) {
-        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
-        _ => Ok(()),
-    }
-}
-
-/// Gives the owner all rights on every folder. Links are not followed. The jail's processes have ended, so
-/// nothing changes meanwhile.
-fn open_folders(folder: &Path) {
-    let _ = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700));
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_folders(&entry.path());
-        }
-    }
+    Ok(())
 }
 
 fn refused(path: &Path, err: &io::Error) -> SandboxError {
@@ -246,6 +247,8 @@ fn refused(path: &Path, err: &io::Error) -> SandboxError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[tokio::test]
