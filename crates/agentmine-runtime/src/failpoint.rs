@@ -49,6 +49,7 @@ pub const BOUNDARIES: &[&str] = &[
     "store.effect_done",
     "store.claim_report",
     "store.found_result",
+    "store.worker_died",
     "tracker.label_add",
     "tracker.label_remove",
     "tracker.comment_create",
