@@ -15,11 +15,21 @@ use anyhow::{Context as _, bail, ensure};
 use super::clock::Clock;
 
 /// How long a service may take to answer.
-pub(super) const START_LIMIT: Duration = Duration::from_secs(90);
+pub(super) const START_LIMIT: Duration = Duration::from_secs(300);
 
-pub(super) fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?.port())
+/// A port that nothing uses, below those that the kernel gives to connections: while a server is away, its port
+/// must not become the local end of one.
+fn free_port() -> anyhow::Result<u16> {
+    const PORTS: std::ops::Range<u16> = 20_000..32_000;
+    let count = u128::from(PORTS.end - PORTS.start);
+    for _ in 0..100 {
+        let nth = uuid::Uuid::new_v4().as_u128() % count;
+        let port = PORTS.start + u16::try_from(nth)?;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port of {PORTS:?} is free")
 }
 
 fn address(port: u16) -> SocketAddr {
@@ -162,12 +172,12 @@ impl Postgres {
                 .arg(&data)
                 .arg("-p")
                 .arg(self.port.to_string());
+            // Not `synchronous_commit=off` too: what was acknowledged must outlive a kill of the server.
             for setting in [
                 "listen_addresses=127.0.0.1",
                 socket.as_str(),
                 "max_connections=200",
                 "fsync=off",
-                "synchronous_commit=off",
                 "full_page_writes=off",
             ] {
                 command.args(["-c", setting]);
