@@ -154,6 +154,13 @@ fn hold(folder: &Path, database: &str, process: &str) -> io::Result<Held> {
 /// Of the database's address, without user and password.
 fn fingerprint(url: &str) -> u64 {
     let address = url.rsplit('@').next().unwrap_or(url);
+    // A relative path means another file in another folder.
+    let file = address
+        .strip_prefix("sqlite:")
+        .and_then(|path| std::fs::canonicalize(path).ok());
+    let address = file
+        .as_deref()
+        .map_or(address.into(), Path::to_string_lossy);
     let mut hasher = DefaultHasher::new();
     address.hash(&mut hasher);
     hasher.finish()

@@ -46,7 +46,8 @@ pub(super) struct Outage {
     pub(super) since: DateTime<Utc>,
     /// How many sessions ended in the run before this one.
     sessions: u32,
-    /// Whether the current session worked, and the last one that did so before it ended with its engine.
+    /// Whether the current session worked, for no longer than a delay, and the last one that worked before it ended
+    /// with its engine. After hours of work the engine more likely ended by itself.
     follows_an_end_of_the_engine: bool,
 }
 
@@ -77,7 +78,7 @@ impl Outage {
             sessions: 0,
             // Sessions that found no engine at all may be between the two.
             follows_an_end_of_the_engine: match sessions {
-                [current, earlier @ ..] if worked(current) => {
+                [current, earlier @ ..] if worked(current) && !made_progress(current, now) => {
                     let before = earlier.iter().find(|session| worked(session));
                     before.is_some_and(ended_with_its_engine)
                 }

@@ -9,6 +9,8 @@ use agentmine_effects::{EffectError, Reporter};
 use agentmine_store::StoreError;
 use agentmine_trackers::{Tracker, TrackerError};
 
+use uuid::Uuid;
+
 use crate::session::deps::ConsumerDeps;
 
 /// Normally the worker reports the end of its task; after this time the sweep does.
@@ -59,7 +61,7 @@ async fn all(deps: &ConsumerDeps, due: Due, tracker: &Arc<dyn Tracker>) -> Resul
     let mut after = TaskNumber(0);
     let mut failures = 0;
     loop {
-        let page = match due {
+        let mut page = match due {
             Due::Report => deps.store.unreported(REPORT_AFTER, after, PAGE).await?,
             Due::SecondLook => deps.store.unconfirmed(lease, after, PAGE).await?,
         };
@@ -67,6 +69,8 @@ async fn all(deps: &ConsumerDeps, due: Due, tracker: &Arc<dyn Tracker>) -> Resul
             return Ok(());
         };
         after = last.number;
+        // Some that fail for ever must not come first each time.
+        page.sort_by_cached_key(|_| Uuid::new_v4());
         for task in page.iter().filter(|task| tracker.serves(&task.item)) {
             failures = match one(deps, due, tracker, task, lease).await {
                 Answer::Given => 0,

@@ -155,7 +155,9 @@ const PACKAGES: &str = "what package managers run or download";
 const SUBMODULES: &str = "submodules";
 
 /// Scripts that npm and its relatives run when a package is installed or published.
-const LIFECYCLE: [&str; 10] = [
+const LIFECYCLE: [&str; 12] = [
+    "dependencies",
+    "pnpm:devPreinstall",
     "preinstall",
     "install",
     "postinstall",
@@ -167,6 +169,9 @@ const LIFECYCLE: [&str; 10] = [
     "prepack",
     "postpack",
 ];
+/// The files of package managers that name scripts among other things.
+const MANIFESTS: [(&str, Scripts); 2] =
+    [("package.json", npm_scripts), ("Cargo.toml", cargo_scripts)];
 /// How many package manifests are compared; of more, each counts as changed.
 const MAX_MANIFESTS: usize = 50;
 /// Largest manifest that is read, in bytes.
@@ -202,8 +207,10 @@ pub(super) async fn sensitive(
     found.cut |= all.cut;
     let submodules = all.files.into_iter().filter(|file| file.submodule);
     found.add(SUBMODULES, submodules.map(|file| file.path));
-    let scripts = changed_scripts(repo, base, head).await?;
-    found.add(PACKAGES, scripts.into_iter());
+    for manifest in MANIFESTS {
+        let scripts = changed_scripts(repo, base, head, manifest).await?;
+        found.add(PACKAGES, scripts.into_iter());
+    }
     Ok(found)
 }
 
@@ -214,21 +221,25 @@ impl Sensitive {
     }
 }
 
-/// In every folder of the repository.
+/// In every folder of the repository. A folder's name also stands for a link of that name.
 fn pathspecs(patterns: &[&str]) -> Vec<String> {
-    let spec = |pattern: &&str| format!(":(top,icase,glob)**/{pattern}");
-    patterns.iter().map(spec).collect()
+    let links = patterns
+        .iter()
+        .filter_map(|pattern| pattern.strip_suffix("/**"));
+    let all = patterns.iter().copied().chain(links);
+    all.map(|pattern| format!(":(top,icase,glob)**/{pattern}"))
+        .collect()
 }
 
-/// The manifests whose installation scripts changed.
+/// The manifests of `name` in which what is run at an installation or a build changed.
 async fn changed_scripts(
     repo: &BareRepo,
     base: &str,
     head: &str,
+    (name, scripts): (&str, Scripts),
 ) -> Result<Vec<String>, FactsError> {
-    let manifests = repo
-        .changed(base, head, &[":(top,glob)**/package.json"])
-        .await?;
+    let spec = format!(":(top,icase,glob)**/{name}");
+    let manifests = repo.changed(base, head, &[&spec]).await?;
     let mut changed = Vec::new();
     for (index, manifest) in manifests.files.into_iter().enumerate() {
         let is_changed = index >= MAX_MANIFESTS || {
@@ -236,7 +247,14 @@ async fn changed_scripts(
                 repo.file(base, &manifest.path, MAX_MANIFEST),
                 repo.file(head, &manifest.path, MAX_MANIFEST)
             )?;
-            scripts(old.as_deref()) != scripts(new.as_deref())
+            match (old, new) {
+                // One of them exists, so its path cannot be told to git.
+                (None, None) => true,
+                (old, new) => {
+                    let [old, new] = [old, new].map(|file| file.map_or(Some(Vec::new()), scripts));
+                    old.is_none() || new.is_none() || old != new
+                }
+            }
         };
         if is_changed {
             changed.push(manifest.path);
@@ -245,14 +263,26 @@ async fn changed_scripts(
     Ok(changed)
 }
 
-/// The installation scripts of a manifest. One that cannot be read differs from every other.
-fn scripts(manifest: Option<&[u8]>) -> Vec<Result<Value, Vec<u8>>> {
-    let Some(bytes) = manifest else {
-        return Vec::new();
+/// What a manifest runs; `None` if it cannot be read.
+type Scripts = fn(Vec<u8>) -> Option<Vec<String>>;
+
+/// The installation scripts of a `package.json`.
+fn npm_scripts(manifest: Vec<u8>) -> Option<Vec<String>> {
+    let manifest: Value = serde_json::from_slice(&manifest).ok()?;
+    let script = |name: &&str| Some(format!("{name}: {}", manifest.get("scripts")?.get(name)?));
+    Some(LIFECYCLE.iter().filter_map(script).collect())
+}
+
+/// The build script that a `Cargo.toml` names.
+fn cargo_scripts(manifest: Vec<u8>) -> Option<Vec<String>> {
+    if manifest.len() >= MAX_MANIFEST {
+        return None;
+    }
+    let text = String::from_utf8(manifest).ok()?;
+    let names_one = |line: &&str| {
+        let rest = line.strip_prefix("build").map(str::trim_start);
+        rest.is_some_and(|rest| rest.starts_with('='))
     };
-    let Ok(manifest) = serde_json::from_slice::<Value>(bytes) else {
-        return vec![Err(bytes.to_vec())];
-    };
-    let script = |name: &&str| manifest.get("scripts")?.get(name).cloned();
-    LIFECYCLE.iter().filter_map(script).map(Ok).collect()
+    let lines = text.lines().map(str::trim).filter(names_one);
+    Some(lines.map(ToOwned::to_owned).collect())
 }

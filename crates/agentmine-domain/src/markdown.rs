@@ -53,7 +53,7 @@ fn neutral_line(line: &str) -> String {
             '@' | '#' => true,
             '<' => rest.starts_with(|c: char| c.is_ascii_alphabetic() || "/!?".contains(c)),
             '&' => is_entity(rest),
-            '/' if at == start => is_quick_action(rest),
+            '/' if at == start && is_quick_action(rest) => true,
             _ => begins_reference(&line[at..]),
         };
         if parted {
@@ -83,12 +83,16 @@ fn is_quick_action(rest: &str) -> bool {
         && word.chars().all(|c| c.is_ascii_alphabetic() || c == '_')
 }
 
+/// A backslash before punctuation is not shown.
 fn begins_reference(text: &str) -> bool {
-    let begins = |reference: &&str| {
-        text.get(..reference.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(reference))
-    };
-    REFERENCES.iter().any(begins)
+    REFERENCES.iter().any(|reference| {
+        let mut shown = text.chars().filter(|c| *c != '\\');
+        reference.chars().all(|expected| {
+            shown
+                .next()
+                .is_some_and(|c| c.eq_ignore_ascii_case(&expected))
+        })
+    })
 }
 
 /// A text without what a reader does not see or sees in another order: escape sequences of terminals are left
@@ -194,6 +198,19 @@ mod tests {
             assert!(parted.starts_with("&~"), "{parted}");
         }
         assert_eq!(neutralized("a &b, &mut c; R&D"), "a &b, &mut c; R&D");
+    }
+
+    #[test]
+    fn a_backslash_hides_no_reference() {
+        for text in [
+            "closes GH\\-12",
+            "[issue\\:6]",
+            "!\\[x](y)",
+            "/issues/3",
+            "/pull/4",
+        ] {
+            assert!(neutralized(text).contains(PARTING), "{text}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use agentmine_trackers::Comment;
 use serde_json::Value;
 
 use crate::text::is_of_work;
-use crate::{EffectError, Effects, EndReport, Reporter, is_final};
+use crate::{EffectError, Effects, EndReport, Reporter, ends_the_report};
 
 impl Reporter {
     /// Looks at the item of a task once more whose end was reported: `task` as
@@ -46,7 +46,7 @@ impl Effects {
             return Ok(());
         }
         match self.put_right(label).await {
-            Err(EffectError::Tracker(error)) if is_final(&error) => {
+            Err(EffectError::Tracker(error)) if ends_the_report(&error) => {
                 tracing::debug!(task.id = %self.task.id, %error, "the item cannot be looked at again");
             }
             looked => looked?,

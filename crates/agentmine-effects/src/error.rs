@@ -22,6 +22,11 @@ pub enum EffectError {
     },
 }
 
+/// Whether the report of an end is given up. A token is renewed; then the end is reported.
+pub(crate) fn ends_the_report(error: &TrackerError) -> bool {
+    is_final(error) && !matches!(error, TrackerError::Unauthorized { .. })
+}
+
 /// Whether the error is permanent, so that a retry would not help.
 #[must_use]
 pub fn is_final(error: &TrackerError) -> bool {

@@ -28,6 +28,7 @@ use agentmine_trackers::{FLEET_MARKER, Tracker};
 use serde_json::Value;
 
 pub use announce::announce;
+use error::ends_the_report;
 pub use error::{EffectError, is_final};
 pub use orphan::{Orphan, is_live};
 pub use pull_request::EarlierPullRequest;

@@ -25,6 +25,8 @@ struct Opened {
 #[derive(Serialize, Deserialize)]
 struct Text {
     #[serde(default)]
+    commit: String,
+    #[serde(default)]
     missing: Option<String>,
 }
 
@@ -64,7 +66,7 @@ impl Effects {
             EffectState::Done(result) => Some(opened(&key, result)?.commit),
             EffectState::Fresh | EffectState::Unsure => None,
         };
-        self.announce_text(&new.head, missing).await?;
+        self.announce_text(&new.head, commit, missing).await?;
         let item = &self.task.item;
         let found = match Guard::LookUp.is_off() {
             false => self.tracker.find_pull_request(item, &new.head).await?,
@@ -101,14 +103,21 @@ impl Effects {
     ) -> Result<(), EffectError> {
         let key = EffectKey::pull_request(&self.task.branch());
         self.begin(&key).await?;
-        self.announce_text(&self.task.branch(), missing).await?;
+        self.announce_text(&self.task.branch(), commit, missing)
+            .await?;
         self.opened(&key, &self.own_pull_request(), commit, missing)
             .await
     }
 
-    async fn announce_text(&self, head: &str, missing: Option<&str>) -> Result<(), EffectError> {
+    async fn announce_text(
+        &self,
+        head: &str,
+        commit: &str,
+        missing: Option<&str>,
+    ) -> Result<(), EffectError> {
         let key = EffectKey::pull_request_text(head);
         let text = Text {
+            commit: commit.to_owned(),
             missing: missing.map(ToOwned::to_owned),
         };
         let text = serde_json::to_value(&text).map_err(unreadable(&key))?;
@@ -161,10 +170,12 @@ impl Effects {
             Some(EffectState::Fresh | EffectState::Unsure) => None,
             Some(EffectState::Done(result)) => Some(opened(&key, result)?),
         };
-        let missing = match self.announced_text(head).await? {
-            Some(text) => text.missing,
+        let missing = match (self.announced_text(head).await?, &record) {
+            // What was announced for another commit was perhaps never written.
+            (Some(text), Some(record)) if text.commit != record.commit => record.missing.clone(),
+            (Some(text), _) => text.missing,
             // Of an earlier version.
-            None => record.as_ref().and_then(|record| record.missing.clone()),
+            (None, record) => record.as_ref().and_then(|record| record.missing.clone()),
         };
         if self.task.item.kind == ItemKind::PullRequest {
             // The result was on its branch before the effect began.

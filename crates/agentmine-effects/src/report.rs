@@ -7,12 +7,12 @@ use agentmine_domain::{EffectKey, EndState, ItemKind, Task, TaskLabel, TaskState
 use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::{EffectState, Store};
-use agentmine_trackers::Tracker;
+use agentmine_trackers::{Tracker, TrackerError};
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::text::{failure_comment, is_of_work, result_comment, stopped_comment};
-use crate::{EffectError, Effects, is_final};
+use crate::{EffectError, Effects, ends_the_report};
 
 /// What became of the report of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,8 +80,8 @@ impl Effects {
         }
         let reason = self.task.reason.clone();
         let earlier = match self.earlier_pull_request().await {
-            // The report itself decides what a refusal means.
-            Err(EffectError::Tracker(error)) if is_final(&error) => return Ok(self),
+            // The item is gone. Access that was withdrawn may return: the end is reported then.
+            Err(EffectError::Tracker(TrackerError::NotFound { .. })) => return Ok(self),
             earlier => earlier?,
         };
         let Some(earlier) = earlier else {
@@ -189,7 +189,7 @@ impl Effects {
             return Ok(());
         }
         match self.report_as(label).await {
-            Err(EffectError::Tracker(error)) if is_final(&error) => {
+            Err(EffectError::Tracker(error)) if ends_the_report(&error) => {
                 tracing::warn!(task.id = %self.task.id, %error, "the end of the task cannot be reported; gave up");
                 self.done(&key, &Value::Null).await
             }

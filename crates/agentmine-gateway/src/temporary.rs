@@ -3,8 +3,9 @@
 //! A process that is killed cannot remove its folders. Each one therefore has a lock file that its process holds;
 //! every worker of the machine removes, at its start and from time to time, those that nobody holds any more.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -68,19 +69,35 @@ fn remove_abandoned(parent: &Path, making: Duration) {
 }
 
 fn is_abandoned(folder: &Path, making: Duration) -> bool {
-    match File::open(folder.join(LOCK)) {
-        Ok(lock) => match lock.try_lock() {
-            Ok(()) => true,
-            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
-        },
-        // A git process that still ran has put something into it while it was removed.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && is_used(folder) => true,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let modified = std::fs::symlink_metadata(folder).and_then(|it| it.modified());
-            let age = modified.ok().and_then(|at| at.elapsed().ok());
-            age.is_some_and(|age| age >= making)
+    let Ok(metadata) = std::fs::symlink_metadata(folder) else {
+        return false;
+    };
+    // SAFETY: it has no preconditions.
+    if !metadata.is_dir() || metadata.uid() != unsafe { libc::geteuid() } {
+        return false;
+    }
+    match is_held(folder) {
+        Some(held) => !held,
+        None => {
+            let age = metadata.modified().ok().and_then(|at| at.elapsed().ok());
+            // A git process that still ran has put something into it while it was removed.
+            let is_left = is_used(folder) || age.is_some_and(|age| age >= making);
+            // It may have got its lock since.
+            is_left && is_held(folder).is_none()
         }
-        Err(_) => false,
+    }
+}
+
+/// Whether a process has the lock; `None` if there is no lock file.
+fn is_held(folder: &Path) -> Option<bool> {
+    let mut options = File::options();
+    options
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    match options.open(folder.join(LOCK)) {
+        Ok(lock) => Some(lock.try_lock().is_err()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(_) => Some(true),
     }
 }
 

@@ -1,22 +1,25 @@
 //! Removes a folder that untrusted programs have filled: trees deeper than any path or stack, folders without
 //! permissions, any number of files.
 //!
-//! One folder is open at a time, and the way back is the link to its parent, so memory and open files are
-//! bounded. Links are not followed. The programs must have ended. This runs outside the sandbox, as a process of
-//! its own: the worker outlives whatever happens to it.
+//! One folder is open at a time, and the way back is the link to its parent, which must be the folder that it was:
+//! a program that still runs cannot lead the way out by moving a folder. So memory and open files are bounded.
+//! Links are not followed. This runs outside the sandbox, as a process of its own: the worker outlives whatever
+//! happens to it.
 
 use std::ffi::CString;
 use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
 /// How many names of a folder are read at once.
 const BATCH: usize = 256;
+/// In how many folders on the way the names of others are remembered.
+const REMEMBERED: usize = 64;
 
 /// Removes `folder` and everything in it. It is no error if there is none.
 pub(crate) fn remove(folder: &Path) -> Result<()> {
@@ -25,7 +28,10 @@ pub(crate) fn remove(folder: &Path) -> Result<()> {
         Err(err) if err.kind() == ErrorKind::NotFound => return Ok(()),
         Err(err) => Err(err),
     }
-    .and_then(|()| std::fs::remove_dir(folder))
+    .and_then(|()| match std::fs::remove_dir(folder) {
+        Err(err) if err.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    })
     .with_context(|| format!("removing {}", folder.display()))
 }
 
@@ -35,37 +41,94 @@ enum Place<'a> {
     In(&'a OwnedFd, &'a CString),
 }
 
+/// A folder on the way from the top, whose inner folder is being emptied.
+struct Step {
+    /// The name of the inner folder.
+    name: CString,
+    /// This folder: the way back leads to it, or somebody has moved the inner one.
+    folder: Identity,
+    /// Other folders in it that are known to have something in them.
+    pending: Vec<CString>,
+}
+
+/// Device and inode.
+#[derive(Debug, PartialEq, Eq)]
+struct Identity(u64, u64);
+
+fn identity(folder: &OwnedFd) -> io::Result<Identity> {
+    let metadata = File::from(folder.try_clone()?).metadata()?;
+    Ok(Identity(metadata.dev(), metadata.ino()))
+}
+
 fn empty(top: OwnedFd) -> io::Result<()> {
     let mut folder = top;
-    // The names of the folders between the top and this one.
-    let mut way = Vec::new();
+    let mut pending = Vec::new();
+    let mut way: Vec<Step> = Vec::new();
     loop {
-        if let Some(name) = first_folder(&folder)? {
-            folder = opened(&Place::In(&folder, &name))?;
-            way.push(name);
+        if pending.is_empty() {
+            pending = filled_folders(&folder)?;
+        }
+        if let Some(name) = pending.pop() {
+            // A deep tree of wide folders is read again rather than remembered.
+            let kept = match way.len() < REMEMBERED {
+                true => std::mem::take(&mut pending),
+                false => Vec::new(),
+            };
+            let inner = match opened(&Place::In(&folder, &name)) {
+                Err(err) if err.kind() == ErrorKind::NotFound => {
+                    pending = kept;
+                    continue;
+                }
+                inner => inner?,
+            };
+            way.push(Step {
+                name,
+                folder: identity(&folder)?,
+                pending: kept,
+            });
+            folder = inner;
+            pending = Vec::new();
             continue;
         }
-        let Some(name) = way.pop() else {
+        let Some(step) = way.pop() else {
             return Ok(());
         };
-        folder = opened(&Place::In(&folder, &c"..".to_owned()))?;
-        // SAFETY: an open folder and a string that ends in NUL.
-        checked(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) })?;
+        folder = opened_parent(&folder)?;
+        if identity(&folder)? != step.folder {
+            return Err(io::Error::other("a folder was moved meanwhile"));
+        }
+        unlinked(&folder, &step.name)?;
+        pending = step.pending;
     }
 }
 
-/// Unlinks what is no folder, up to the first folder.
-fn first_folder(folder: &OwnedFd) -> io::Result<Option<CString>> {
+/// Unlinks everything but folders with something in them, and returns some of these; none if nothing is left.
+fn filled_folders(folder: &OwnedFd) -> io::Result<Vec<CString>> {
     loop {
         let names = names(folder)?;
         if names.is_empty() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
+        let mut filled = Vec::new();
         for name in names {
             if !unlinked(folder, &name)? {
-                return Ok(Some(name));
+                filled.push(name);
             }
         }
+        if !filled.is_empty() {
+            return Ok(filled);
+        }
+    }
+}
+
+/// The folder that this one is in. Its permissions are not changed.
+fn opened_parent(folder: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: an open folder and a string that ends in NUL; the result is checked before it is owned.
+    unsafe {
+        let parent = libc::openat(folder.as_raw_fd(), c"..".as_ptr(), flags);
+        checked(parent)?;
+        Ok(OwnedFd::from_raw_fd(parent))
     }
 }
 
@@ -97,13 +160,22 @@ fn names(folder: &OwnedFd) -> io::Result<Vec<CString>> {
     entries.take(BATCH).map(name).collect()
 }
 
-/// Unlinks what is no folder. Returns whether it did.
+/// Unlinks a file, or a folder with nothing in it. Returns whether it is gone; another process may have done it.
 fn unlinked(folder: &OwnedFd, name: &CString) -> io::Result<bool> {
-    // SAFETY: an open folder and a string that ends in NUL.
-    match checked(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) }) {
-        Ok(()) => Ok(true),
-        Err(err) if err.raw_os_error() == Some(libc::EISDIR) => Ok(false),
-        Err(err) => Err(err),
+    let unlink = |flags| {
+        // SAFETY: an open folder and a string that ends in NUL.
+        match checked(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), flags) }) {
+            Err(err) if err.kind() == ErrorKind::NotFound => Ok(()),
+            unlinked => unlinked,
+        }
+    };
+    match unlink(0) {
+        Err(err) if err.raw_os_error() == Some(libc::EISDIR) => {}
+        unlinked => return unlinked.map(|()| true),
+    }
+    match unlink(libc::AT_REMOVEDIR) {
+        Err(err) if err.kind() == ErrorKind::DirectoryNotEmpty => Ok(false),
+        unlinked => unlinked.map(|()| true),
     }
 }
 

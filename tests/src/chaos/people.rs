@@ -85,7 +85,8 @@ pub(super) async fn act(fleet: &Fleet, issue: u64, act: Act) -> (bool, Option<La
 pub(super) async fn later(fleet: &Fleet, later: Later) -> bool {
     let (Later::Resume(issue) | Later::Relabel(issue)) = later;
     let Some(task) = task_of(fleet, issue).await else {
-        return true;
+        // The store is away: it was there when the act began.
+        return false;
     };
     match task.state {
         TaskState::Ended(_) => true,
