@@ -93,8 +93,9 @@ pub(super) async fn later(fleet: &Fleet, later: Later) -> bool {
         TaskState::Queued | TaskState::Leased(_) => false,
         TaskState::Paused => {
             match later {
+                // Again if it did not come through: the database may be away.
                 Later::Resume(_) => {
-                    command_line(fleet, &["resume", &task.id.to_string()], "").await;
+                    return command_line(fleet, &["resume", &task.id.to_string()], "").await;
                 }
                 Later::Relabel(_) => {
                     // A label that is still there cannot be put on.
