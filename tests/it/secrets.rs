@@ -274,7 +274,8 @@ async fn checks_are_read_before_the_agent_begins_and_not_from_its_commits() {
         pull.body
     );
     assert!(
-        pull.body.contains("- `.agentmine/config.yaml`"),
+        pull.body
+            .contains("| `.agentmine/config.yaml` | AgentMine |"),
         "{}",
         pull.body
     );
