@@ -2,7 +2,7 @@
 //!
 //! A process holds a lock on a file for as long as it lives. The kernel ends the lock with the process, so whoever
 //! finds a file without its lock knows that the process is gone and writes nothing more; it need not wait until the
-//! leases run out. What another kernel locks is not judged: only files of the same boot count. A folder that cannot
+//! leases run out. What another kernel locks is not judged: only files with the same boot id count. A folder that cannot
 //! be written, or that other workers do not share, leaves the leases to their end.
 
 use std::fs::{File, TryLockError};

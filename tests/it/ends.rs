@@ -199,13 +199,7 @@ async fn a_pull_request_whose_last_worker_dies_at_the_end_of_its_task_is_done() 
     ] {
         let mut rig = Rig::local(solves_demo()).await;
         rig.config["consumer"]["max_attempts"] = 1.into();
-        rig.forge.commit(DEMO, "feature", "main", |dir| {
-            std::fs::write(dir.join("more.txt"), "more\n").unwrap();
-        });
-        let number = rig
-            .forge
-            .add_pull(DEMO, "feature", "main", "Add more", &[REQUEST]);
-        rig.produce().await;
+        let number = rig.produce_pull_request().await;
         killed_at(&rig, failpoint).await;
         let asked = rig.model.requests().len();
         let consumer = rig.spawn("consumer", &[]);

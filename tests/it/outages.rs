@@ -89,24 +89,25 @@ async fn a_task_outlives_an_outage_of_the_git_host() {
     );
 }
 
-/// A consumer that reaches the container engine through this gate.
-fn consumer_behind(engine: &Gate, rig: &Rig) -> Process {
-    let mut command = Command::new(binary("consumer"));
-    command.arg("--config").arg(rig.config_file());
-    command.env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token());
-    command.env("DOCKER_HOST", format!("tcp://{}", engine.address()));
-    Process::spawn(&mut command)
-}
-
-#[tokio::test]
-async fn a_task_outlives_an_outage_of_the_container_engine() {
+/// A task with one attempt, and a consumer that reaches the container engine through a gate. The model holds the
+/// third call.
+async fn work_behind_a_gate() -> (Rig, Gate, Process) {
     let socket = Service::Unix("/var/run/docker.sock".into());
     let engine = Gate::before(socket).await;
     let mut rig = Rig::new(solves_demo()).await;
     rig.config["consumer"]["max_attempts"] = 1.into();
     issues(&rig, 1).await;
     rig.model.hold_at(2);
-    let consumer = consumer_behind(&engine, &rig);
+    let mut command = Command::new(binary("consumer"));
+    command.arg("--config").arg(rig.config_file());
+    command.env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token());
+    command.env("DOCKER_HOST", format!("tcp://{}", engine.address()));
+    (rig, engine, Process::spawn(&mut command))
+}
+
+#[tokio::test]
+async fn a_task_outlives_an_outage_of_the_container_engine() {
+    let (rig, engine, consumer) = work_behind_a_gate().await;
     rig.model.wait_for_held(1).await;
     engine.take_away();
     rig.model.release();
@@ -121,13 +122,7 @@ async fn a_task_outlives_an_outage_of_the_container_engine() {
 /// A command of the task may be what ends the engine each time: it is delayed, and after the first time charged.
 #[tokio::test]
 async fn an_engine_that_ends_again_while_the_task_works_costs_an_attempt() {
-    let socket = Service::Unix("/var/run/docker.sock".into());
-    let engine = Gate::before(socket).await;
-    let mut rig = Rig::new(solves_demo()).await;
-    rig.config["consumer"]["max_attempts"] = 1.into();
-    issues(&rig, 1).await;
-    rig.model.hold_at(2);
-    let consumer = consumer_behind(&engine, &rig);
+    let (rig, engine, consumer) = work_behind_a_gate().await;
     let counted = async |attempts| {
         rig.wait("the session to end", |tasks| {
             tasks[0].attempt == attempts && !matches!(tasks[0].state, TaskState::Leased(_))

@@ -240,13 +240,7 @@ async fn reviews_of_a_labelled_pull_request_reach_the_model_newest_first() {
 #[tokio::test]
 async fn a_labelled_pull_request_gets_one_text_that_closes_nothing() {
     let rig = Rig::local(solves_demo()).await;
-    rig.forge.commit(DEMO, "feature", "main", |dir| {
-        std::fs::write(dir.join("more.txt"), "more\n").unwrap();
-    });
-    let number = rig
-        .forge
-        .add_pull(DEMO, "feature", "main", "Add more", &[REQUEST]);
-    rig.produce().await;
+    let number = rig.produce_pull_request().await;
     rig.consume().await;
     let comments = rig.forge.comments(DEMO, number);
     let [comment] = comments.as_slice() else {

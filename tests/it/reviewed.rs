@@ -68,7 +68,7 @@ fn hostile_change() -> Scenario {
                git init -q vendored\n\
                git -C vendored -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m x\n";
     let hostile = "See /usr/bin.\n/close\n/merge\nHi \u{202e}@octocat\u{202c}, closes #1 \u{1b}[31mred\u{1b}[0m &#64;all";
-    // It is told that the change is too large, and says the same again.
+    // Each correction, since the change is too large, gets the same reply.
     let said = std::iter::repeat_n(hostile, 8).map(say);
     let work = [shell(&script), commit_and_push("Update files")];
     Scenario::new("hostile change").replies(work.into_iter().chain(said))

@@ -169,6 +169,19 @@ impl Rig {
         number
     }
 
+    /// Adds a labelled pull request, whose task is enqueued; returns its number.
+    pub(crate) async fn produce_pull_request(&self) -> u64 {
+        self.forge.commit(DEMO, "feature", "main", |dir| {
+            std::fs::write(dir.join("more.txt"), "more\n").unwrap();
+        });
+        let title = "Add more";
+        let number = self
+            .forge
+            .add_pull(DEMO, "feature", "main", title, &[REQUEST]);
+        self.produce().await;
+        number
+    }
+
     pub(crate) async fn produce(&self) {
         let (status, log) = self.spawn("producer", &["--once"]).end().await;
         assert!(status.success(), "producer: {status}\n{log}");

@@ -248,7 +248,7 @@ async fn changed_scripts(
                 repo.file(head, &manifest.path, MAX_MANIFEST)
             )?;
             match (old, new) {
-                // One of them exists, so its path cannot be told to git.
+                // One of them exists, under a path that is not UTF-8.
                 (None, None) => true,
                 (old, new) => {
                     let [old, new] = [old, new].map(|file| file.map_or(Some(Vec::new()), scripts));
