@@ -13,13 +13,15 @@ use lapin::options::{
 };
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::lane::Lane;
 use crate::*;
+use wire::Wire;
+
+mod broken;
+mod wire;
 
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);
@@ -232,6 +234,13 @@ fn amqp_url() -> String {
         .unwrap_or_else(|_| "amqp://guest:guest@127.0.0.1:56729/%2f".into())
 }
 
+/// `host:port`
+fn amqp_host() -> String {
+    let url = amqp_url();
+    let (_, host) = url.split_once('@').unwrap();
+    host.split('/').next().unwrap().to_owned()
+}
+
 impl Broker {
     async fn new() -> Self {
         let made = Connection::connect(&amqp_url(), ConnectionProperties::default()).await;
@@ -360,37 +369,6 @@ async fn a_wiped_broker_gets_its_queues_again() {
     delivery.ack().await.unwrap();
     queue.close().await;
     broker.wipe().await;
-}
-
-/// A proxy between the queue under test and the broker that can cut every connection at once.
-struct Wire {
-    port: u16,
-    cut: tokio::sync::watch::Sender<u32>,
-}
-
-impl Wire {
-    async fn new() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let url = amqp_url();
-        let (_, host) = url.split_once('@').unwrap();
-        let host = host.split('/').next().unwrap().to_owned();
-        let (cut, cuts) = tokio::sync::watch::channel(0);
-        tokio::spawn(async move {
-            while let Ok((mut near, _)) = listener.accept().await {
-                let (host, mut cuts) = (host.clone(), cuts.clone());
-                cuts.mark_unchanged();
-                tokio::spawn(async move {
-                    let mut far = TcpStream::connect(host).await.unwrap();
-                    tokio::select! {
-                        _ = copy_bidirectional(&mut near, &mut far) => {}
-                        _ = cuts.changed() => {}
-                    }
-                });
-            }
-        });
-        Self { port, cut }
-    }
 }
 
 #[tokio::test]

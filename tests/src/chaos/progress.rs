@@ -10,6 +10,10 @@ use super::oracle::Rows;
 /// Leases without any change after which a fleet is stuck. A lease that ran out may be left to its holder for three.
 const STILL: u32 = 8;
 
+/// How long a program leaves a tracker alone that limits its requests without saying until when, as
+/// `agentmine-trackers` does.
+const LIMITED: Duration = Duration::from_secs(60);
+
 /// A fleet that changes all the time and never settles does not either.
 const ENDLESS: Duration = Duration::from_secs(300);
 
@@ -55,7 +59,7 @@ impl Progress {
             }
         }
         let still = self.changed.elapsed();
-        if still > fleet.setup.rhythm.lease() * STILL {
+        if still > LIMITED + fleet.setup.rhythm.lease() * STILL {
             return Some(format!("no change for {:.0} s", still.as_secs_f32()));
         }
         let limit = ENDLESS + fleet.setup.rhythm.lease() * STILL;

@@ -28,7 +28,7 @@ use crate::error::QueueError;
 /// How long the broker may take for one answer.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a connection with all its declarations may take: an outage is reported within five seconds.
+/// How long connecting may take: an outage is reported within five seconds.
 const CONNECT_LIMIT: Duration = Duration::from_millis(4500);
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -124,10 +124,7 @@ impl ManagedConnection {
         {
             return Err(QueueError::Unavailable(why.clone()));
         }
-        let opened = match tokio::time::timeout(CONNECT_LIMIT, self.open()).await {
-            Ok(opened) => opened.map_err(|error| explain(&error)),
-            Err(_) => Err("no answer while connecting".into()),
-        };
+        let opened = self.open().await;
         let opened = opened.map_err(|why| format!("the broker at {}: {why}", self.address()));
         match opened {
             Ok(open) => {
@@ -167,21 +164,21 @@ impl ManagedConnection {
         if !open.incomplete.swap(false, Ordering::SeqCst) {
             return true;
         }
-        open.answer("declare", self.topology.declare(&open.channel))
-            .await
-            .is_ok()
+        let declared = self.topology.declare(&open.channel).await;
+        if declared.is_err() {
+            open.fail();
+        }
+        declared.is_ok()
     }
 
-    async fn open(&self) -> Result<OpenConnection, lapin::Error> {
-        let name = match self.role {
-            Role::Publisher => "agentmine publisher",
-            Role::Taker(_) => "agentmine taker",
-        };
-        let properties = ConnectionProperties::default().with_connection_name(name.into());
-        let connection = super::socket::connect(self.uri.clone(), properties).await?;
-        let channel = connection.create_channel().await?;
-        self.topology.declare(&channel).await?;
-        let side = connection.create_channel().await?;
+    async fn open(&self) -> Result<OpenConnection, String> {
+        let connecting = tokio::time::timeout(CONNECT_LIMIT, self.connect()).await;
+        let connected = connecting.map_err(|_| "no answer while connecting".to_owned())?;
+        let (connection, channel, side) = connected.map_err(|error| explain(&error))?;
+        self.topology
+            .declare(&channel)
+            .await
+            .map_err(|error| explain(&error))?;
         let mut open = OpenConnection {
             connection,
             channel,
@@ -191,17 +188,38 @@ impl ManagedConnection {
             incomplete: AtomicBool::new(false),
             listener: None,
         };
+        let prepare = self.prepare(&mut open);
+        match tokio::time::timeout(ANSWER_LIMIT, prepare).await {
+            Ok(prepared) => prepared.map_err(|error| explain(&error))?,
+            Err(_) => return Err("no answer while connecting".into()),
+        }
+        Ok(open)
+    }
+
+    async fn connect(&self) -> Result<(Connection, Channel, Channel), lapin::Error> {
+        let name = match self.role {
+            Role::Publisher => "agentmine publisher",
+            Role::Taker(_) => "agentmine taker",
+        };
+        let properties = ConnectionProperties::default().with_connection_name(name.into());
+        let connection = super::socket::connect(self.uri.clone(), properties).await?;
+        let channel = connection.create_channel().await?;
+        let side = connection.create_channel().await?;
+        Ok((connection, channel, side))
+    }
+
+    /// Makes the channels ready for their role.
+    async fn prepare(&self, open: &mut OpenConnection) -> Result<(), lapin::Error> {
         match &self.role {
             Role::Publisher => {
                 let options = ConfirmSelectOptions::default();
-                open.channel.confirm_select(options).await?;
+                open.channel.confirm_select(options).await
             }
             Role::Taker(notify) => {
                 let exchange = self.topology.notifications();
-                open.listen(&exchange, notify.clone()).await?;
+                open.listen(&exchange, notify.clone()).await
             }
         }
-        Ok(open)
     }
 }
 

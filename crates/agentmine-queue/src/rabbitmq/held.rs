@@ -91,22 +91,27 @@ impl HeldMessage {
     }
 
     /// An acknowledgement that does not reach the broker is no error: the message comes again, and the
-    /// row decides.
+    /// row decides. It comes when its channel is closed, so that is done at once: the broker would keep the
+    /// message until its consumer timeout, half an hour.
     async fn settle(mut self: Box<Self>) -> Result<(), QueueError> {
         self.settled = true;
-        let ack = self.acker.ack(BasicAckOptions::default());
-        let settling = async {
-            match tokio::time::timeout(ANSWER_LIMIT, ack).await {
-                Ok(Ok(true)) => {}
-                Ok(Ok(false)) => {
-                    tracing::debug!("a message was acknowledged after its channel was closed")
-                }
-                Ok(Err(error)) => tracing::debug!(%error, "an acknowledgement was not sent"),
-                Err(_) => tracing::debug!("an acknowledgement was not sent in time"),
+        let ack = around("queue.ack", async {
+            let ack = self.acker.ack(BasicAckOptions::default());
+            let sent = match tokio::time::timeout(ANSWER_LIMIT, ack).await {
+                Ok(sent) => sent.map_err(|error| error.to_string()),
+                Err(_) => Err("not sent in time".into()),
+            };
+            sent.map_err(QueueError::Unavailable)
+        });
+        match ack.await {
+            Ok(true) => {}
+            Ok(false) => tracing::debug!("a message was acknowledged after its channel was closed"),
+            Err(error) => {
+                tracing::debug!(%error, "an acknowledgement was not sent; its connection is replaced");
+                self.connection.fail();
             }
-            Ok(())
-        };
-        around("queue.ack", settling).await
+        }
+        Ok(())
     }
 }
 

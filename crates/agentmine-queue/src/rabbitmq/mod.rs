@@ -1,17 +1,16 @@
 //! The queue on RabbitMQ (3.10 to 4.x).
 //!
 //! # Taking messages
-//! A slot that asks gets exactly one message by `basic.get`, from the first lane that has one:
-//! takeovers, then the classes. Nothing
-//! is prefetched, so a slot that does not ask holds nothing, on every version of the broker. The
+//! A slot that asks gets exactly one message by `basic.get`, from the first lane that has one: takeovers, then
+//! the classes. The counts are asked first, since a `basic.get` is a command in a quorum queue's log even if there
+//! is nothing to get, and since a queue without a leader answers it never, and a count with 0. Nothing is prefetched, so a slot that does not ask holds nothing, on every version of the broker. The
 //! alternative, consuming with a prefetch of 1 and cancelling, requeues messages whenever two classes
 //! deliver at once, and brokers before 4.3 count each requeue toward the delivery limit.
 //!
 //! To let idle slots wait without frequent polling, each publish also sends a notification: a tiny
 //! transient message to a fanout exchange, from which every taking process consumes through an exclusive
 //! queue of length one. A notification carries no work and may be lost: without it (a message back from
-//! the retry ladder, or requeued) the classes are looked at every second. An idle look asks for the counts
-//! only, since a `basic.get` is a command in a quorum queue's log even if there is nothing to get.
+//! the retry ladder, or requeued) the classes are looked at every second.
 //!
 //! # Losses
 //! Publishing and taking each have their own connection, since a broker short of memory stops reading from
@@ -19,12 +18,18 @@
 //! unacknowledged then comes again; an acknowledgement on the old channel is `Ok`, and the row decides. A
 //! message that a dropped `next` had already fetched is requeued; brokers before 4.3 count that toward the
 //! delivery limit, so a caller should not drop `next` in a loop but let `wait` run out.
+//!
+//! # Broken queues
+//! A broker that is killed while it declares a quorum queue may leave it without a leader, and a cluster that loses
+//! its majority has such queues for a while. A lane that did not answer is asked after the others, and dead
+//! letters that did not answer are left alone for a while, so that one broken queue stops no other.
 
 mod connection;
 mod held;
 mod publisher;
 mod socket;
 mod topology;
+mod unanswered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +47,7 @@ use connection::{ANSWER_LIMIT, ManagedConnection, OpenConnection, Outage, Role};
 use held::HeldMessage;
 use publisher::Publisher;
 use topology::Topology;
+use unanswered::Unanswered;
 
 /// How often a waiting slot looks without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -54,6 +60,7 @@ pub(crate) struct RabbitMq {
     /// One slot of the process looks at a time; the others wait for their turn.
     turn: Mutex<()>,
     notified: Arc<Notify>,
+    unanswered: Unanswered,
 }
 
 impl RabbitMq {
@@ -70,26 +77,41 @@ impl RabbitMq {
             topology,
             turn: Mutex::new(()),
             notified,
+            unanswered: Unanswered::default(),
         })
     }
 
     async fn look(
         &self,
         connection: &Arc<OpenConnection>,
-        how: Look,
     ) -> Result<Option<HeldMessage>, QueueError> {
-        for lane in Lane::ORDER {
+        let mut lanes = Lane::ORDER;
+        lanes.sort_by_key(|lane| self.unanswered.is_recent(&self.topology.lane(*lane)));
+        for lane in lanes {
             let queue = self.topology.lane(lane);
-            if how == Look::CountFirst && connection.count(&queue).await? == 0 {
-                continue;
-            }
-            if let Some(held) =
-                HeldMessage::get(&self.publisher, connection, queue, Some(lane)).await?
-            {
+            if let Some(held) = self.first(connection, queue, Some(lane)).await? {
                 return Ok(Some(held));
             }
         }
         Ok(None)
+    }
+
+    /// The first message of a queue.
+    async fn first(
+        &self,
+        connection: &Arc<OpenConnection>,
+        queue: String,
+        lane: Option<Lane>,
+    ) -> Result<Option<HeldMessage>, QueueError> {
+        if connection.count(&queue).await? == 0 {
+            return Ok(None);
+        }
+        let asked = Instant::now();
+        let got = HeldMessage::get(&self.publisher, connection, queue.clone(), lane).await;
+        if got.is_err() && asked.elapsed() >= ANSWER_LIMIT {
+            self.unanswered.note(queue);
+        }
+        got
     }
 
     async fn take(&self, wait: Duration) -> Result<Option<HeldMessage>, QueueError> {
@@ -97,31 +119,22 @@ impl RabbitMq {
         let Ok(_turn) = tokio::time::timeout_at(deadline, self.turn.lock()).await else {
             return Ok(None);
         };
-        let mut how = Look::Get;
         loop {
             let connection = self.taker.get().await?;
-            if let Some(held) = self.look(&connection, how).await? {
+            if let Some(held) = self.look(&connection).await? {
                 return Ok(Some(held));
             }
-            let again = Instant::now() + LOOK_EVERY;
+            let again = (Instant::now() + LOOK_EVERY).min(deadline);
             tokio::select! {
-                () = self.notified.notified() => how = Look::Get,
-                () = tokio::time::sleep_until(again.min(deadline)) => {
+                () = self.notified.notified() => {}
+                () = tokio::time::sleep_until(again) => {
                     if Instant::now() >= deadline {
                         return Ok(None);
                     }
-                    how = Look::CountFirst;
                 }
             }
         }
     }
-}
-
-/// How a slot looks for a message.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
-    Get,
-    CountFirst,
 }
 
 #[async_trait]
@@ -143,9 +156,12 @@ impl Queue for RabbitMq {
     }
 
     async fn next_dead(&self) -> Result<Option<(Box<dyn Delivery>, String)>, QueueError> {
+        let dead = self.topology.dead();
+        if self.unanswered.is_recent(&dead) {
+            return Ok(None);
+        }
         let connection = self.taker.get().await?;
-        let held =
-            HeldMessage::get(&self.publisher, &connection, self.topology.dead(), None).await?;
+        let held = self.first(&connection, dead, None).await?;
         Ok(held.map(|held| {
             let reason = held.reason();
             (Box::new(held) as Box<dyn Delivery>, reason)

@@ -6,7 +6,9 @@
 //! so the broker loses no message on the way. A message that was delivered [`DELIVERY_LIMIT`] times
 //! without an acknowledgement goes to the dead-letter queue, beyond the limit on the row's attempts.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
@@ -17,6 +19,10 @@ use crate::lane::Lane;
 
 /// Deliveries of one message without an acknowledgement before the broker dead-letters it.
 const DELIVERY_LIMIT: i64 = 20;
+
+/// How long one declaration may take. A broker that starts, or whose disk is busy, needs seconds for all of them:
+/// a limit for the whole would have a process connect again and again, and never take a message.
+const DECLARATION_LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) struct Topology {
     prefix: Arc<str>,
@@ -120,14 +126,12 @@ async fn exchange(channel: &Channel, name: &str, kind: ExchangeKind) -> Result<(
         durable: true,
         ..ExchangeDeclareOptions::default()
     };
-    channel
-        .exchange_declare(name.into(), kind, options, FieldTable::default())
-        .await
+    declared(channel.exchange_declare(name.into(), kind, options, FieldTable::default())).await
 }
 
 async fn queue(channel: &Channel, name: &str, arguments: FieldTable) -> Result<(), lapin::Error> {
-    channel
-        .queue_declare(name.into(), QueueDeclareOptions::durable(), arguments)
+    let options = QueueDeclareOptions::durable();
+    declared(channel.queue_declare(name.into(), options, arguments))
         .await
         .map(|_| ())
 }
@@ -140,7 +144,14 @@ async fn bind(
 ) -> Result<(), lapin::Error> {
     let (queue, exchange): (ShortString, ShortString) = (queue.into(), exchange.into());
     let options = QueueBindOptions::default();
-    channel
-        .queue_bind(queue, exchange, key.into(), options, FieldTable::default())
-        .await
+    declared(channel.queue_bind(queue, exchange, key.into(), options, FieldTable::default())).await
+}
+
+async fn declared<T>(
+    declaring: impl Future<Output = Result<T, lapin::Error>>,
+) -> Result<T, lapin::Error> {
+    match tokio::time::timeout(DECLARATION_LIMIT, declaring).await {
+        Ok(answer) => answer,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to a declaration").into()),
+    }
 }

@@ -13,6 +13,7 @@ facts! {
     text_from_outside_may_hold_nul,
     two_relays_send_each_entry_once,
     a_failed_publish_keeps_its_entry,
+    a_broken_queue_stops_the_wake_ups_of_no_other,
     the_outbox_carries_the_priority,
 }
 
@@ -200,6 +201,35 @@ async fn a_failed_publish_keeps_its_entry(world: World) {
     let rest = world.relay().await;
     assert_eq!(rest.len(), 2);
     assert!(!rest.contains(&broken.sent()[0]));
+}
+
+async fn a_broken_queue_stops_the_wake_ups_of_no_other(world: World) {
+    let mut waiting = Vec::new();
+    for (number, priority) in [
+        (1, Priority::Medium),
+        (2, Priority::Medium),
+        (3, Priority::High),
+    ] {
+        let new = NewTask {
+            priority,
+            ..issue(number, "e1")
+        };
+        let Enqueued::Created(task) = world.store.enqueue(&new).await.unwrap() else {
+            panic!("it is new");
+        };
+        waiting.push(task.id);
+    }
+    let broken = Outbox {
+        broken: Some(Priority::Medium),
+        ..Outbox::default()
+    };
+    let outcome = world.store.relay_outbox(10, &broken).await;
+    assert!(
+        matches!(outcome, Err(RelayError::Publish(_))),
+        "{outcome:?}"
+    );
+    assert_eq!(broken.sent(), waiting[2..]);
+    assert_eq!(world.relay().await, waiting[..2]);
 }
 
 async fn the_outbox_carries_the_priority(world: World) {

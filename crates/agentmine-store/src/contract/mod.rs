@@ -242,6 +242,8 @@ impl World {
 struct Outbox {
     sent: Mutex<Vec<WakeUp>>,
     fail_after: Option<usize>,
+    /// Its queue is broken.
+    broken: Option<Priority>,
 }
 
 impl Outbox {
@@ -256,7 +258,8 @@ impl Publish for Outbox {
         // Lets the other relay in between.
         tokio::task::yield_now().await;
         let mut sent = self.sent.lock().unwrap();
-        if self.fail_after.is_some_and(|n| sent.len() >= n) {
+        let is_broken = self.broken == Some(wake_up.priority);
+        if is_broken || self.fail_after.is_some_and(|n| sent.len() >= n) {
             return Err("no broker".into());
         }
         sent.push(wake_up.clone());

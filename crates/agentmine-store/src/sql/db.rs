@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use agentmine_domain::{Lease, Seq};
+use agentmine_domain::{Lease, Priority, Seq, Urgency, WakeUp};
 use agentmine_runtime::failpoint::{Guard, around};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgRow;
@@ -77,8 +77,38 @@ pub(crate) trait Dialect: Database {
 pub(crate) struct Relayed {
     /// Entries that were published and are recorded as sent.
     pub(super) sent: u64,
-    /// Why the publisher refused the next one.
+    /// Why the publisher refused the first one that it refused.
     pub(super) refused: Option<String>,
+    /// The queues of the wake-ups that it refused: that of takeovers, or that of a priority.
+    refusing: Vec<Option<Priority>>,
+}
+
+impl Relayed {
+    /// Refusals of so many queues are an outage of the broker; a single queue may be broken alone.
+    const OUTAGE: usize = 2;
+
+    /// Publishes a wake-up, and returns whether it is sent. One whose queue has refused another is not tried: a
+    /// broken queue stops no other.
+    pub(super) async fn publish(&mut self, to: &dyn Publish, wake_up: &WakeUp) -> bool {
+        let queue = match wake_up.urgency {
+            Urgency::Takeover => None,
+            Urgency::Normal => Some(wake_up.priority),
+        };
+        if self.refusing.len() >= Self::OUTAGE || self.refusing.contains(&queue) {
+            return false;
+        }
+        match to.publish(wake_up).await {
+            Ok(()) => {
+                self.sent += 1;
+                true
+            }
+            Err(reason) => {
+                self.refused.get_or_insert(reason);
+                self.refusing.push(queue);
+                false
+            }
+        }
+    }
 }
 
 /// `execute` and `fetch` of a dialect. The text is the same for both; sqlx's traits allow no generic form.

@@ -79,7 +79,7 @@ impl<D: Dialect> EnqueueStore for SqlStore<D> {
     }
 
     async fn relay_outbox(&self, limit: u32, publish: &dyn Publish) -> Result<u64, RelayError> {
-        let Relayed { sent, refused } = self
+        let Relayed { sent, refused, .. } = self
             .run_within(RELAY_LIMIT, "relay_outbox", || {
                 D::relay(&self.pool, limit, publish)
             })

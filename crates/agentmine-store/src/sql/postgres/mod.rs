@@ -98,13 +98,10 @@ impl Dialect for Postgres {
             .await?;
         let mut relayed = Relayed::default();
         for entry in due {
-            if let Err(reason) = publish.publish(&entry.wake_up()?).await {
-                relayed.refused = Some(reason);
-                break;
+            if relayed.publish(publish, &entry.wake_up()?).await {
+                let sent = "UPDATE outbox SET sent_at = clock_timestamp() WHERE id = $1";
+                tx.execute(sent, args![entry.id]).await?;
             }
-            let sent = "UPDATE outbox SET sent_at = clock_timestamp() WHERE id = $1";
-            tx.execute(sent, args![entry.id]).await?;
-            relayed.sent += 1;
         }
         tx.commit().await?;
         Ok(relayed)

@@ -88,16 +88,12 @@ impl Dialect for Sqlite {
     ) -> Result<Relayed, Failure> {
         let mut relayed = Relayed::default();
         for entry in take(pool, limit).await? {
-            if relayed.refused.is_none() {
-                relayed.refused = publish.publish(&entry.wake_up()?).await.err();
-            }
-            let record = match relayed.refused {
-                None => "UPDATE outbox SET sent_at = {now} WHERE id = $1",
-                Some(_) => "UPDATE outbox SET taken_until = 0 WHERE id = $1",
+            let record = match relayed.publish(publish, &entry.wake_up()?).await {
+                true => "UPDATE outbox SET sent_at = {now} WHERE id = $1",
+                false => "UPDATE outbox SET taken_until = 0 WHERE id = $1",
             };
             let mut db = Db::connection(pool).await?;
             db.execute(record, args![entry.id]).await?;
-            relayed.sent += u64::from(relayed.refused.is_none());
         }
         Ok(relayed)
     }
