@@ -52,13 +52,19 @@ pub async fn run(deps: Arc<ConsumerDeps>, mode: ConsumerMode, stop: Shutdown) ->
             stop.clone(),
         ));
     }
-    let mut sessions = 0;
+    let (mut sessions, mut is_orderly) = (0, true);
     while let Some(ended) = slots.join_next().await {
         match ended {
             Ok(count) => sessions += count,
-            Err(error) => tracing::error!(%error, "a slot ended unexpectedly"),
+            Err(error) => {
+                is_orderly = false;
+                tracing::error!(%error, "a slot ended unexpectedly");
+            }
         }
     }
     sweep.stop().await;
+    if is_orderly && !stop.killed().is_cancelled() {
+        presence.withdraw();
+    }
     sessions
 }

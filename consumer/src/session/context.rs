@@ -7,7 +7,7 @@ use agentmine_agent::journal::Entry;
 use agentmine_domain::{Lease, Phase, Task, Usage};
 use agentmine_effects::Effects;
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_sandbox::Sandbox;
+use agentmine_sandbox::{Sandbox, SandboxError};
 use agentmine_store::Claim;
 use agentmine_trackers::Tracker;
 
@@ -22,6 +22,9 @@ use crate::record::meter::UsageMeter;
 use crate::record::recorder::Recorder;
 use crate::record::redact::Redactor;
 use crate::record::secret::operator_secrets;
+
+/// How long a session waits for the removal of one of its sandboxes.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(90);
 
 /// State shared by all stages of one session.
 pub(crate) struct SessionContext {
@@ -156,7 +159,7 @@ impl SessionContext {
 
     /// Removes a sandbox. The backend tries three times (spec 001 §8.1); after that the sweep does.
     async fn remove(&self, sandbox: Arc<dyn Sandbox>) {
-        if let Err(error) = sandbox.remove().await {
+        if let Err(error) = in_time(sandbox.remove()).await {
             metrics::counter!("agentmine_sandboxes_left_total").increment(1);
             tracing::warn!(sandbox.name = sandbox.name(), %error, "the sandbox was not removed; the sweep will try again");
             if !self.heartbeat.lost() {
@@ -164,5 +167,32 @@ impl SessionContext {
                 let _ = self.note(&note).await;
             }
         }
+    }
+}
+
+/// A sandbox may leave millions of files. The task's end does not wait for their deletion, which the sweep goes on
+/// with.
+async fn in_time(
+    removing: impl Future<Output = Result<(), SandboxError>>,
+) -> Result<(), SandboxError> {
+    match tokio::time::timeout(REMOVAL_LIMIT, removing).await {
+        Ok(removed) => removed,
+        Err(_) => {
+            let limit = REMOVAL_LIMIT.as_secs();
+            let why = format!("its removal takes longer than {limit} s");
+            Err(SandboxError::Unavailable(why))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_task_does_not_wait_for_a_removal_that_takes_long() {
+        let error = in_time(std::future::pending()).await.unwrap_err();
+        assert!(error.to_string().contains("90 s"), "{error}");
+        assert!(in_time(std::future::ready(Ok(()))).await.is_ok());
     }
 }

@@ -25,8 +25,8 @@ use crate::name::PREFIX;
 
 const RECORD: &str = "sandbox.json";
 const TRIES: u32 = 3;
-/// How long the deletion of one folder may take.
-const REMOVAL: Duration = Duration::from_secs(600);
+/// How long one try to delete a folder may take. The next try, or the next sweep, goes on where it ended.
+const REMOVAL: Duration = Duration::from_secs(120);
 /// Separates a jail's name from what makes its folder unique.
 const UNIQUE: char = '~';
 /// The variable that marks the processes of a jail until its guest begins.
