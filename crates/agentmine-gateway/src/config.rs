@@ -56,4 +56,11 @@ pub trait PushFence: Send + Sync + 'static {
     /// # Errors
     /// The reason, for the user of git, when the lease is no longer held.
     async fn check(&self) -> Result<(), String>;
+
+    /// The same by the worker's own clock alone, at the last moment: the process may have stood still since the
+    /// answer of the store.
+    ///
+    /// # Errors
+    /// The reason, when the lease may have ended.
+    fn check_clock(&self) -> Result<(), String>;
 }

@@ -212,9 +212,8 @@ impl PushGate {
         self.check_old(command, head, pinned).await?;
         let checked = quarantine::check(self.remote.clone(), spool, head, command).await?;
         let fenced = async {
-            self.fence.check().await.map_err(|reason| {
-                Refusal::from(format!("this session may no longer push: {reason}"))
-            })
+            let checked = self.fence.check().await;
+            checked.map_err(|reason| no_longer(&reason))
         };
         around("gateway.fence", fenced).await?;
         self.forward(spool, head, command, pinned, checked).await
@@ -271,9 +270,16 @@ impl PushGate {
             tracing::warn!(%error, "a push cannot be read back");
             Refusal::from("the push could not be read back")
         })?;
-        let sent = self.remote.receive_pack(file, spool.length);
+        let sent = async {
+            // Last, since upstream knows of no lease.
+            if let Err(reason) = self.fence.check_clock() {
+                return Ok(Err(no_longer(&reason)));
+            }
+            let report = self.remote.receive_pack(file, spool.length).await?;
+            Ok(Ok(report))
+        };
         let report = match around("gateway.push", sent).await {
-            Ok(report) => report,
+            Ok(sent) => sent?,
             Err(error) => {
                 if matches!(error, UpstreamError::Network(_)) {
                     pinned.in_doubt = Some(attempt);
@@ -303,4 +309,8 @@ impl PushGate {
         note(&self.ledger, error);
         Refusal::from(error.to_string())
     }
+}
+
+fn no_longer(reason: &str) -> Refusal {
+    Refusal::from(format!("this session may no longer push: {reason}"))
 }

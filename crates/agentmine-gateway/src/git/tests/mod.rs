@@ -8,7 +8,7 @@ use world::{Kind, World};
 
 use crate::facts::{BareRepo, FactsError};
 use crate::wire::pktline;
-use crate::{Gateway, GatewayConfig, GitAccess, TrafficEvent, Upstream};
+use crate::{Gateway, GatewayConfig, GitAccess, PushFence, TrafficEvent, Upstream};
 
 mod forge;
 mod histories;
@@ -291,16 +291,22 @@ async fn a_push_over_the_limit_is_refused_with_its_reason() {
 }
 
 #[rstest]
-#[case(Kind::Path)]
-#[case(Kind::Http)]
+#[case(Kind::Path, Arc::new(world::Lost), "the lease is lost")]
+#[case(Kind::Http, Arc::new(world::Lost), "the lease is lost")]
+#[case(Kind::Path, Arc::new(world::StoodStill), "the permit to write lapsed")]
+#[case(Kind::Http, Arc::new(world::StoodStill), "the permit to write lapsed")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_lease_stops_the_push(#[case] kind: Kind) {
-    let world = World::with(kind, |rights| rights.fence = Arc::new(world::Lost)).await;
+async fn a_lost_lease_stops_the_push(
+    #[case] kind: Kind,
+    #[case] fence: Arc<dyn PushFence>,
+    #[case] reason: &str,
+) {
+    let world = World::with(kind, |rights| rights.fence = fence).await;
     let repo = world.clone_into("repo", &[]).await;
     world.git(&repo, "switch -qc work").await.ok();
     world.commit(&repo, "one.txt").await;
     let shown = world.git(&repo, "push origin work").await.err();
-    assert!(shown.contains("the lease is lost"), "{shown}");
+    assert!(shown.contains(reason), "{shown}");
     assert_eq!(world.upstream_head("work").await, "");
 }
 

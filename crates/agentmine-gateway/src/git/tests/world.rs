@@ -40,6 +40,10 @@ impl PushFence for Held {
     async fn check(&self) -> Result<(), String> {
         Ok(())
     }
+
+    fn check_clock(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// The fence of a session that has lost its lease.
@@ -49,6 +53,24 @@ pub(super) struct Lost;
 impl PushFence for Lost {
     async fn check(&self) -> Result<(), String> {
         Err("the lease is lost".into())
+    }
+
+    fn check_clock(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// The fence of a session that stood still after the store's answer, until its lease had ended.
+pub(super) struct StoodStill;
+
+#[async_trait::async_trait]
+impl PushFence for StoodStill {
+    async fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn check_clock(&self) -> Result<(), String> {
+        Err("the permit to write lapsed".into())
     }
 }
 
