@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use agentmine_domain::{
     EndState, ItemKind, ItemRef, NewTask, Priority, SessionEnd, TaskState, TrackerKind,
 };
+use agentmine_runtime::failpoint::Guard;
 use agentmine_tests::forge::{DEMO, Fault as ForgeFault, write_demo};
 use agentmine_tests::model::{Scenario, commit_and_push, say, shell};
 use serde_json::json;
@@ -245,6 +246,58 @@ async fn a_task_whose_pull_request_is_open_is_done_although_its_tracker_stays_aw
     consumer.terminate();
     assert!(consumer.end().await.0.success());
     assert!(comment(&rig, number).contains("outage_seconds"));
+}
+
+/// As above, and the consumer has to end meanwhile.
+#[tokio::test]
+async fn a_drain_while_the_tracker_is_away_after_the_pull_request_opened_loses_nothing() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["drain_seconds"] = 2.into();
+    let number = rig.produce_issue().await;
+    let consumer = rig.spawn_failing("consumer", "tracker.comment_edit.before=stop");
+    consumer.stopped().await;
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    take_tracker_away(&rig);
+    consumer.terminate();
+    consumer.go_on();
+    let (status, log) = consumer.end().await;
+    assert!(status.success(), "{status}\n{log}");
+    rig.forge.heal();
+    rig.config["consumer"]["drain_seconds"] = 60.into();
+    let successor = rig.spawn("consumer", &[]);
+    wait_for_label(&rig, number, "coding agent done").await;
+    successor.terminate();
+    assert!(successor.end().await.0.success());
+    let task = rig.task().await;
+    assert_eq!((task.state, task.attempt), (DONE, 1), "{log}");
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    let (text, url) = (comment(&rig, number), task.pull_request_url.unwrap());
+    assert!(text.contains(&url), "{url} is not in {text}");
+}
+
+/// A worker whose claim has no answer gives the message back. Nothing but the message tells the other of the task.
+#[tokio::test]
+async fn a_task_whose_claim_has_no_answer_is_taken_by_another_worker() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["concurrency"] = 1.into();
+    rig.produce_issue().await;
+    let direct = rig.config["store"]["url"].clone();
+    let store = Gate::of_url(&mut rig.config["store"]["url"]).await;
+    store.freeze_at(&["attempt = attempt + 1"]);
+    let frozen = rig.spawn_without("consumer", Guard::SecondNet);
+    // After 30 s, the time limit of a statement.
+    frozen.wait_for("claim failed").await;
+    rig.config["store"]["url"] = direct;
+    let other = rig.spawn_without("consumer", Guard::SecondNet);
+    let tasks = rig.wait_ended(1).await;
+    assert_eq!((tasks[0].state, tasks[0].attempt), (DONE, 1));
+    store.thaw();
+    for consumer in [frozen, other] {
+        consumer.terminate();
+        let (status, log) = consumer.end().await;
+        assert!(status.success(), "{status}\n{log}");
+    }
+    assert_eq!(rig.sessions().await.len(), 1);
 }
 
 /// The database is away for two seconds just as the session of a paused task closes its lease.

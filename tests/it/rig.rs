@@ -8,6 +8,7 @@ use std::time::Duration;
 use agentmine_agent::journal::{CallResult, Entry};
 use agentmine_domain::{EndState, Seq, Session, Step, Task, TaskState};
 use agentmine_runtime::config::{Secret, StoreConfig};
+use agentmine_runtime::failpoint::Guard;
 use agentmine_store::{Store, TaskFilter};
 use agentmine_tests::forge::{DEMO, Forge};
 use agentmine_tests::model::{
@@ -146,12 +147,21 @@ impl Rig {
 
     /// Starts one of the programs with a plan of failpoints.
     pub(crate) fn spawn_failing(&self, program: &str, failpoints: &str) -> Process {
+        self.spawn_with(program, ("AGENTMINE_FAILPOINTS", failpoints))
+    }
+
+    /// Starts one of the programs with a protection switched off.
+    pub(crate) fn spawn_without(&self, program: &str, guard: Guard) -> Process {
+        self.spawn_with(program, ("AGENTMINE_GUARDS_OFF", guard.as_str()))
+    }
+
+    fn spawn_with(&self, program: &str, (variable, value): (&str, &str)) -> Process {
         Process::spawn(
             Command::new(binary(program))
                 .arg("--config")
                 .arg(self.config_file())
                 .env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token())
-                .env("AGENTMINE_FAILPOINTS", failpoints),
+                .env(variable, value),
         )
     }
 
