@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agentmine_agent::journal::{decode_all, newest_start};
-use agentmine_agent::{Discussion, History};
+use agentmine_agent::{Discussion, History, hidden_text};
 use agentmine_domain::{Phase, TaskLabel, TrackerKind};
 use agentmine_effects::work_comment;
 use agentmine_runtime::shutdown::Shutdown;
@@ -149,6 +149,7 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         ctx,
         prepared: &prepared,
         title: &item.title,
+        hidden: hidden_text(&item.title, &item.body, &discussion),
         checks: CheckRunner::new(ctx, &prepared),
     };
     let work = agent::Work {

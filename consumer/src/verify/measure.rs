@@ -26,6 +26,8 @@ pub(crate) struct Measurer<'a> {
     pub(crate) ctx: &'a SessionContext,
     pub(crate) prepared: &'a Prepared,
     pub(crate) title: &'a str,
+    /// What was left out of the item's text, as a sentence.
+    pub(crate) hidden: Option<String>,
     pub(crate) checks: CheckRunner<'a>,
 }
 
@@ -60,6 +62,7 @@ impl Measurer<'_> {
             .warning
             .iter()
             .chain(&project.notes)
+            .chain(&self.hidden)
             .cloned()
             .collect()
     }

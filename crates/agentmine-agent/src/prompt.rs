@@ -1,6 +1,7 @@
 //! The prompts, rendered from the templates in `prompts/`.
 
-use crate::discussion::Discussion;
+use crate::discussion::{Discussion, on_one_line};
+use crate::incoming::{self, hidden_text};
 use crate::journal::{Entry, PromptRole};
 
 /// A message from the worker to the model.
@@ -67,6 +68,7 @@ pub struct Brief {
 }
 
 const MAX_BODY: usize = 64 * 1024;
+const MAX_TITLE: usize = 1000;
 
 /// The system prompt: introduction, command tool, text editor, git workflow, and rules, in the order that
 /// spec 000 §7.3 requires. Without the command tool it asks for no command: the worker commits and pushes.
@@ -118,14 +120,14 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
         };
         text.push_str(&rest[..start]);
         match &rest[start + 1..end] {
-            "title" => text.push_str(&brief.title),
+            "title" => text.push_str(&on_one_line(&brief.title, MAX_TITLE)),
             "kind" => text.push_str(&brief.kind),
             "number" => text.push_str(&brief.number.to_string()),
             "repository" => text.push_str(&brief.repository),
-            "author" => text.push_str(&brief.author),
+            "author" => text.push_str(&on_one_line(&brief.author, MAX_TITLE)),
             "discussion" => text.push_str(&brief.discussion.section()),
             "publish" => text.push_str(&publish(brief)),
-            "body" => text.push_str(cap(&brief.body, MAX_BODY)),
+            "body" => text.push_str(&body(brief)),
             other => text.push_str(other),
         }
         rest = &rest[end + 1..];
@@ -154,6 +156,16 @@ fn publish(brief: &Brief) -> String {
             "When you reply without a tool call, your changes are committed and pushed to the branch `{branch}`."
         ),
     }
+}
+
+/// The item's text as the tracker's page shows it; it cannot end its own section.
+fn body(brief: &Brief) -> String {
+    let (body, _) = incoming::markdown(cap(&brief.body, MAX_BODY));
+    let mut body = body.replace("</task", "&lt;/task");
+    if let Some(note) = hidden_text(&brief.title, &brief.body, &brief.discussion) {
+        body.push_str(&format!("\n\n({note})"));
+    }
+    body
 }
 
 fn relocate(text: &str, workspace: &str) -> String {
