@@ -10,6 +10,8 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("agentmine-runtime", &[]),
         // No async code, and no dependency but libc, since the guest uses it.
         ("agentmine-process", &[]),
+        // The only one that starts git on the worker.
+        ("agentmine-git", &[]),
         ("agentmine-guest", &["agentmine-process"]),
         // No I/O: shared by whoever runs shell lines.
         ("agentmine-shell-policy", &[]),
@@ -17,10 +19,16 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
             "agentmine-tools",
             &["agentmine-process", "agentmine-shell-policy"],
         ),
-        ("agentmine-trackers", ADAPTER),
+        (
+            "agentmine-trackers",
+            &["agentmine-domain", "agentmine-runtime", "agentmine-git"],
+        ),
         ("agentmine-queue", ADAPTER),
         ("agentmine-store", ADAPTER),
-        ("agentmine-gateway", ADAPTER),
+        (
+            "agentmine-gateway",
+            &["agentmine-domain", "agentmine-runtime", "agentmine-git"],
+        ),
         ("agentmine-llm", ADAPTER),
         (
             "agentmine-mcp",
@@ -70,6 +78,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "agentmine-effects",
                 "agentmine-sandbox",
                 "agentmine-gateway",
+                "agentmine-git",
                 "agentmine-mcp",
                 "agentmine-agent",
                 "agentmine-llm",
@@ -141,4 +150,33 @@ fn dependencies_follow_the_architecture() {
         }
     }
     assert_eq!(faults, Vec::<String>::new());
+}
+
+/// Sources outside of tests that start git, besides the one crate that does. The guest is not on the worker.
+#[test]
+fn only_one_crate_starts_git_on_the_worker() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders = ["crates", "consumer", "producer"]
+        .map(|it| root.join(it))
+        .to_vec();
+    let mut found = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let is_test = path.file_stem().is_some_and(|stem| stem == "tests");
+            let ours = ["agentmine-git", "agentmine-guest"]
+                .iter()
+                .any(|it| path.ends_with(it));
+            if path.is_dir() && !is_test && !ours {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == "rs") && !is_test {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let code = text.split("#[cfg(test)]").next().unwrap();
+                if code.contains("Command::new(\"git\")") {
+                    found.insert(path.display().to_string());
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "they start git themselves: {found:?}");
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_effects::announce;
-use agentmine_gateway::remove_abandoned_folders;
+use agentmine_git::remove_abandoned_folders;
 use agentmine_sandbox::remove_stale;
 use agentmine_store::SweepPolicy;
 use tokio::task::JoinSet;

@@ -2,6 +2,7 @@
 //! Everything else is real.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -124,10 +125,12 @@ async fn make(folder: &Path) -> Result<(PathBuf, PathBuf)> {
 }
 
 async fn git(repository: &Path, args: &[&str]) -> Result<()> {
-    let output = Command::new("git")
-        .arg("-C")
-        .arg(repository)
+    let home = agentmine_git::GitHome::new().context("the temporary folder cannot be written")?;
+    let output = Command::from(home.git(agentmine_git::Errand::Trusted))
         .args(args)
+        .current_dir(repository)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
         .output()
         .await
         .map_err(|error| {

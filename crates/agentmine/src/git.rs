@@ -1,32 +1,19 @@
-//! Git in a folder that may be hostile: the repository's own configuration starts no program.
-//!
-//! `.git/config` can name programs. Those that listing files or comparing commits would start are a file
-//! system monitor, hooks, and everything that fetches an object missing from a partial clone (expanding a
-//! sparse index does): the upload program, ssh, an `ext::` remote. Callers of `diff` add
-//! `--no-ext-diff --no-textconv`. Commands that read or write the work tree's contents start filters, so
-//! they are not used here.
+//! Git in a folder that may be hostile: through a view, without the repository's own configuration.
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::Output;
 
+use agentmine_git::View;
 use tokio::process::Command;
 
-/// `git -C folder`; the caller adds the command. Dropping it kills the process.
-pub(crate) fn without_programs(folder: &Path) -> Command {
-    let mut git = Command::new("git");
-    git.args(["-c", "core.fsmonitor=false"])
-        .args(["-c", "core.hooksPath=/dev/null"])
-        .arg("-C")
-        .arg(folder)
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_NO_LAZY_FETCH", "1")
-        // No transport at all: git before 2.45 ignores the variable above.
-        .env("GIT_ALLOW_PROTOCOL", "")
-        .env("GIT_TERMINAL_PROMPT", "0")
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    git
+/// The output of a git command in `folder`; `None` if that is in no repository, or git cannot be started.
+pub(crate) async fn output(folder: &Path, args: &[&str]) -> Option<Output> {
+    let folder = folder.to_owned();
+    let opened = tokio::task::spawn_blocking(move || View::open(&folder)).await;
+    let view = opened.ok()?.ok()?;
+    let mut git = Command::from(view.git().ok()?);
+    git.args(args).kill_on_drop(true).output().await.ok()
 }
 
 /// Files that differ from the last commit, or are not in it, outside of `.agentmine`; sorted. No content is
@@ -38,7 +25,7 @@ pub(crate) async fn uncommitted(folder: &Path) -> Vec<String> {
         &["diff-index", "--cached", "--name-only", "-z", "HEAD"],
         &["ls-files", "--others", "--exclude-standard", "-z"],
     ] {
-        let Ok(listed) = without_programs(folder).args(args).output().await else {
+        let Some(listed) = output(folder, args).await else {
             continue;
         };
         let names = listed.stdout.split(|byte| *byte == 0);
@@ -65,7 +52,7 @@ mod tests {
 
     async fn list(folder: &Path) {
         let list = ["ls-files", "--cached", "--others", "--exclude-standard"];
-        let done = without_programs(folder).args(list).output().await.unwrap();
+        let done = output(folder, &list).await.unwrap();
         assert!(String::from_utf8_lossy(&done.stdout).contains("top"));
     }
 

@@ -74,23 +74,21 @@ pub(crate) async fn print(repository: &Path, ending: &Ending) {
     ));
 }
 
-/// Prints the difference in git's colours, at most 200 lines of it. The repository's own configuration
-/// starts no program.
+/// Prints the difference in git's colours, at most 200 lines of it.
 async fn diff(repository: &Path, base: &str, head: &str) {
     const MAX_LINES: usize = 200;
-    let output = git::without_programs(repository)
-        .args([
-            "diff",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--no-color",
-            base,
-            head,
-            "--",
-        ])
-        .output()
-        .await;
-    let Ok(output) = output else { return };
+    let args = [
+        "diff",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-color",
+        base,
+        head,
+        "--",
+    ];
+    let Some(output) = git::output(repository, &args).await else {
+        return;
+    };
     let text = clean(&String::from_utf8_lossy(&output.stdout));
     let lines: Vec<&str> = text.lines().collect();
     for text in lines.iter().take(MAX_LINES) {

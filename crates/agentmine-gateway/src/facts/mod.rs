@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentmine_git::{Errand, GitHome};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
 use crate::config::Upstream;
-use crate::git_process::{self, GitHome, Output};
+use crate::git_process::{self, Output};
 use crate::printable::printable;
 use crate::upstream::{ProtocolVersion, Remote, Service};
 use crate::wire::object_id::is_id;
@@ -60,15 +61,17 @@ impl BareRepo {
     /// # Errors
     /// When the upstream's URL or path cannot be used, or the temporary folder cannot be written.
     pub fn new(upstream: Upstream) -> anyhow::Result<Self> {
-        Ok(Self::beside(Arc::new(Remote::new(upstream)?), "sha1")?)
+        let remote = Arc::new(Remote::new(upstream)?);
+        let object_format = match remote.as_ref() {
+            Remote::Path(path) => path.object_format(),
+            Remote::Http(_) => "sha1",
+        };
+        Ok(Self::beside(remote, object_format)?)
     }
 
     /// Creates an empty repository for an upstream that is already known.
     pub(crate) fn beside(remote: Arc<Remote>, object_format: &str) -> std::io::Result<Self> {
-        let home = GitHome::new(match remote.as_ref() {
-            Remote::Path(path) => Some(path.path()),
-            Remote::Http(_) => None,
-        })?;
+        let home = GitHome::new()?;
         let repo = home.bare(object_format)?;
         Ok(Self {
             remote,
@@ -86,7 +89,7 @@ impl BareRepo {
         let refname = branch_ref(branch)?;
         self.contact().await?;
         let mut git = self.networked();
-        git.args(["ls-remote", "--refs", "--"]).arg(self.url());
+        git.args(["ls-remote", "--refs", "--"]).arg(self.url()?);
         git.arg(&refname);
         let output = self.ran(git, LIST_TIMEOUT, MAX_LISTING).await?;
         let listing = String::from_utf8_lossy(&output.stdout);
@@ -104,7 +107,7 @@ impl BareRepo {
     pub async fn fetch(&self, commits: &[&str]) -> Result<(), FactsError> {
         self.contact().await?;
         let mut git = self.networked();
-        git.args(FETCH).args(["--depth=1", "--"]).arg(self.url());
+        git.args(FETCH).args(["--depth=1", "--"]).arg(self.url()?);
         for commit in commits {
             let commit = id(commit)?;
             git.arg(format!("+{commit}:refs/facts/{commit}"));
@@ -185,7 +188,7 @@ impl BareRepo {
                     .await?;
             }
             let mut git = self.networked();
-            git.args(["ls-remote", "--"]).arg(self.url()).arg("HEAD");
+            git.args(["ls-remote", "--"]).arg(self.url()?).arg("HEAD");
             let output = self.ran(git, LIST_TIMEOUT, MAX_LISTING).await?;
             let first = output.stdout.split(|byte| *byte == b'\t').next();
             if first.is_some_and(|id| id.len() == 64) {
@@ -196,21 +199,25 @@ impl BareRepo {
         contacted.await.map(drop)
     }
 
-    fn url(&self) -> std::ffi::OsString {
-        match self.remote.as_ref() {
+    fn url(&self) -> std::io::Result<std::ffi::OsString> {
+        Ok(match self.remote.as_ref() {
             Remote::Http(http) => http.base().as_str().into(),
-            Remote::Path(path) => path.path().into(),
-        }
+            Remote::Path(path) => path.served()?.into(),
+        })
     }
 
     fn local(&self) -> Command {
-        let mut git = self.home.git();
+        self.command(Errand::Untrusted)
+    }
+
+    fn command(&self, errand: Errand) -> Command {
+        let mut git = git_process::command(self.home.git(errand));
         git.arg("--git-dir").arg(&self.repo);
         git
     }
 
     fn networked(&self) -> Command {
-        let mut git = self.local();
+        let mut git = self.command(Errand::Trusted);
         match self.remote.as_ref() {
             Remote::Http(http) => {
                 git.env("GIT_ALLOW_PROTOCOL", "http:https");
@@ -246,7 +253,7 @@ impl BareRepo {
     pub(crate) async fn fetch_history(&self) -> Result<(), FactsError> {
         let mut git = self.networked();
         let mut url = std::ffi::OsString::from("remote.upstream.url=");
-        url.push(self.url());
+        url.push(self.url()?);
         git.arg("-c").arg(url);
         git.args(FETCH).args(["--filter=tree:0", "upstream"]);
         git.arg("+refs/heads/*:refs/upstream/*");

@@ -1,15 +1,16 @@
 //! A repository on the worker's own disk, served by git's own server programs.
 //!
-//! It belongs to the user: no agent has ever written to its working tree. Its hooks do not run, and
-//! [`RECEIVE_RULES`] decide what a push may do, whatever its configuration says.
+//! Its configuration is not read and its hooks do not run: the programs are given a [`View`] of it, and
+//! [`RECEIVE_RULES`] decide what a push may do.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use agentmine_git::View;
 use anyhow::Context as _;
 use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
@@ -19,15 +20,14 @@ use tokio_util::io::ReaderStream;
 use super::error::UpstreamError;
 use super::service::{ProtocolVersion, Service};
 use crate::accepted_faults::ACCEPTED;
-use crate::git_process::{self, GitHome};
+use crate::git_process;
 use crate::wire::pktline;
 
 const ADVERTISE_TIMEOUT: Duration = Duration::from_secs(60);
 const PUSH_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Configuration of `git receive-pack` that overrides the repository's own.
-const RECEIVE_RULES: [&str; 7] = [
-    "core.hooksPath=/dev/null",
+/// Configuration of `git receive-pack`.
+const RECEIVE_RULES: [&str; 6] = [
     "receive.fsckObjects=true",
     "receive.denyCurrentBranch=refuse",
     "receive.denyDeletes=true",
@@ -38,25 +38,35 @@ const RECEIVE_RULES: [&str; 7] = [
 
 #[derive(Debug)]
 pub(crate) struct PathUpstream {
-    path: PathBuf,
-    home: Arc<GitHome>,
+    view: Arc<View>,
 }
 
 impl PathUpstream {
     pub(crate) fn new(path: &Path) -> anyhow::Result<Self> {
-        let path = path
-            .canonicalize()
+        let view = View::serve(path)
             .with_context(|| format!("the repository {} cannot be opened", path.display()))?;
-        let home = Arc::new(GitHome::new(Some(&path))?);
-        Ok(Self { path, home })
+        Ok(Self {
+            view: Arc::new(view),
+        })
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// What git's own client is to fetch from.
+    pub(crate) fn served(&self) -> std::io::Result<&Path> {
+        self.view.served()
     }
 
-    fn command(&self, service: Service, version: Option<ProtocolVersion>) -> Command {
-        let mut command = self.home.git();
+    pub(crate) fn object_format(&self) -> &'static str {
+        self.view.object_format()
+    }
+
+    /// The server program for `service` on the repository; `options` go before the repository.
+    fn command(
+        &self,
+        service: Service,
+        version: Option<ProtocolVersion>,
+        options: &[&str],
+    ) -> Result<Command, UpstreamError> {
+        let mut command = git_process::command(self.view.server());
         for rule in RECEIVE_RULES {
             command.arg("-c").arg(rule);
         }
@@ -67,7 +77,12 @@ impl PathUpstream {
         if let Some(version) = version {
             command.env("GIT_PROTOCOL", version.text());
         }
-        command
+        let folder = self
+            .view
+            .served()
+            .map_err(|error| UpstreamError::Network(error.to_string()))?;
+        command.args(options).arg(folder);
+        Ok(command)
     }
 
     /// The list of refs, as `git http-backend` would send it. More than `max_bytes` is an error.
@@ -77,8 +92,7 @@ impl PathUpstream {
         version: Option<ProtocolVersion>,
         max_bytes: usize,
     ) -> Result<Vec<u8>, UpstreamError> {
-        let mut git = self.command(service, version);
-        git.arg("--advertise-refs").arg(&self.path);
+        let git = self.command(service, version, &["--advertise-refs"])?;
         let output = git_process::run(git, ADVERTISE_TIMEOUT, max_bytes)
             .await
             .map_err(|error| UpstreamError::Network(error.to_string()))?;
@@ -107,10 +121,8 @@ impl PathUpstream {
         body: Bytes,
         version: Option<ProtocolVersion>,
     ) -> Result<ChildOutput, UpstreamError> {
-        let mut git = self.command(Service::UploadPack, version);
-        git.arg(&self.path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        let mut git = self.command(Service::UploadPack, version, &[])?;
+        git.stdin(Stdio::piped()).stdout(Stdio::piped());
         let started = |error: std::io::Error| UpstreamError::Network(error.to_string());
         let mut child = git.spawn().map_err(started)?;
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
@@ -124,7 +136,7 @@ impl PathUpstream {
         });
         Ok(ChildOutput {
             _child: child,
-            _home: self.home.clone(),
+            _view: self.view.clone(),
             stdout: ReaderStream::with_capacity(stdout, 64 * 1024),
         })
     }
@@ -135,8 +147,8 @@ impl PathUpstream {
         file: std::fs::File,
         max_report: usize,
     ) -> Result<Vec<u8>, UpstreamError> {
-        let mut git = self.command(Service::ReceivePack, None);
-        git.arg(&self.path).stdin(Stdio::from(file));
+        let mut git = self.command(Service::ReceivePack, None, &[])?;
+        git.stdin(Stdio::from(file));
         let output = git_process::run(git, PUSH_TIMEOUT, max_report)
             .await
             .map_err(|error| UpstreamError::Network(error.to_string()))?;
@@ -153,7 +165,7 @@ impl PathUpstream {
 #[derive(Debug)]
 pub(crate) struct ChildOutput {
     _child: Child,
-    _home: Arc<GitHome>,
+    _view: Arc<View>,
     stdout: ReaderStream<ChildStdout>,
 }
 

@@ -1,11 +1,12 @@
 //! The git repository beside the issues, read through the git command line.
 //!
-//! Guaranteed: no command here runs anything that the repository could name (no hooks, no filters, no
-//! text conversion).
+//! Guaranteed: no command here reads the repository's configuration, or runs anything that it could name.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
+use std::sync::Arc;
 
+use agentmine_git::{View, ViewError};
 use sha2::{Digest, Sha256};
 
 use super::error::{invalid, refused, unavailable};
@@ -18,6 +19,7 @@ const MAX_FILE: u64 = 256 << 10;
 pub(super) struct Repo {
     pub(super) path: PathBuf,
     pub(super) id: String,
+    view: Arc<View>,
 }
 
 impl Repo {
@@ -29,28 +31,18 @@ impl Repo {
                 "{shown}: {error}. hint: name an existing git repository"
             ))
         })?;
-        let bare = git(&folder, &["rev-parse", "--is-bare-repository"])?;
-        if !bare.status.success() {
-            let said = first_line(&bare.stderr);
-            return Err(invalid(format!(
-                "{shown} is not a git repository ({said}). hint: run `git init` and commit there"
-            )));
-        }
-        let which = match bare.stdout.trim_ascii() {
-            b"true" => "--absolute-git-dir",
-            _ => "--show-toplevel",
-        };
-        let root = text(git(&folder, &["rev-parse", which])?)
-            .ok_or_else(|| invalid(format!("{shown} has no top folder")))?;
-        let path = Path::new(root.trim_end_matches('\n'))
-            .canonicalize()
-            .map_err(|error| invalid(format!("{root}: {error}")))?;
-        if text(git(
-            &path,
-            &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"],
-        )?)
-        .is_none()
-        {
+        let view = View::open(&folder).map_err(|error| match error {
+            ViewError::NoRepository(_) => invalid(format!(
+                "{shown} is not a git repository. hint: run `git init` and commit there"
+            )),
+            ViewError::NoGit(_) => unavailable(error.to_string()),
+            ViewError::Configuration { .. } | ViewError::Io(_) => {
+                invalid(format!("{shown}: {error}"))
+            }
+        })?;
+        let path = view.top().to_owned();
+        let head = ["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
+        if text(git(&view, &head)?).is_none() {
             return Err(invalid(format!(
                 "{shown} has no commit. hint: create one first"
             )));
@@ -59,13 +51,14 @@ impl Repo {
         Ok(Self {
             id: hex::encode(&digest[..8]),
             path,
+            view: Arc::new(view),
         })
     }
 
     /// The branch that is checked out.
     pub(super) fn default_branch(&self) -> Result<String, TrackerError> {
         let branch = text(git(
-            &self.path,
+            &self.view,
             &["symbolic-ref", "--quiet", "--short", "HEAD"],
         )?);
         branch.map(|name| name.trim().to_owned()).ok_or_else(|| {
@@ -83,7 +76,7 @@ impl Repo {
         }
         let tree = format!("refs/heads/{branch}");
         let listed = git(
-            &self.path,
+            &self.view,
             &["ls-tree", "-z", "-l", "--full-tree", &tree, "--", path],
         )?;
         // A branch that does not exist has no files; `ls-tree` fails on it.
@@ -100,7 +93,7 @@ impl Repo {
         if size > MAX_FILE {
             return Err(refused(format!("{path} is larger than {MAX_FILE} bytes")));
         }
-        let blob = git(&self.path, &["cat-file", "blob", hash])?;
+        let blob = git(&self.view, &["cat-file", "blob", hash])?;
         match String::from_utf8(blob.stdout) {
             Ok(text) if blob.status.success() => Ok(Some(text)),
             Ok(_) => Ok(None),
@@ -109,35 +102,13 @@ impl Repo {
     }
 }
 
-fn git(folder: &Path, args: &[&str]) -> Result<Output, TrackerError> {
-    let mut command = Command::new("git");
-    // Set by a surrounding git command (a hook), these would point to another repository.
-    for name in [
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-        "GIT_COMMON_DIR",
-        "GIT_PREFIX",
-    ] {
-        command.env_remove(name);
-    }
-    command
-        .arg("-C")
-        .arg(folder)
-        .args(args)
-        .env("LC_ALL", "C")
-        .env("GIT_OPTIONAL_LOCKS", "0")
-        .stdin(std::process::Stdio::null())
-        .output()
+fn git(view: &View, args: &[&str]) -> Result<Output, TrackerError> {
+    view.git()
+        .and_then(|mut git| git.args(args).output())
         .map_err(|error| unavailable(format!("cannot start git: {error}. hint: install git")))
 }
 
 fn text(output: Output) -> Option<String> {
     let fine = output.status.success();
     fine.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn first_line(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    text.lines().next().unwrap_or("no message").to_owned()
 }

@@ -130,12 +130,14 @@ fn find(root: &OwnedFd, path: &Path, room: u64) -> Result<Option<(tar::Header, C
 
 /// `None` if the folder is not in a repository, or git is not installed.
 async fn listed_by_git(project: &Path) -> Option<BTreeSet<PathBuf>> {
-    let output = git::without_programs(project)
-        .args(["ls-files", "-z", "--cached", "--others"])
-        .arg("--exclude-standard")
-        .output()
-        .await
-        .ok()?;
+    let list = [
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ];
+    let output = git::output(project, &list).await?;
     if !output.status.success() {
         return None;
     }

@@ -10,6 +10,7 @@ use crate::facts::{BareRepo, FactsError};
 use crate::wire::pktline;
 use crate::{Gateway, GatewayConfig, GitAccess, PushFence, TrafficEvent, Upstream};
 
+mod configuration;
 mod forge;
 mod histories;
 mod hostile;
@@ -660,6 +661,7 @@ async fn a_faulty_configuration_is_refused_at_once() {
         },
         network: agentmine_runtime::config::Network::default(),
     };
+    world::bare(folder.path(), "sha1");
     let path = Upstream::Path(folder.path().into());
     assert!(Gateway::new(config("work", path.clone())).is_ok());
     for branch in ["", "a b", "a..b", "../x", "-x", "a\nb", "a.lock"] {

@@ -132,15 +132,46 @@ impl World {
         kind: Kind,
         access: impl FnOnce(Upstream) -> GitAccess,
     ) -> Self {
-        agentmine_runtime::tls::install_default_provider();
         let home = tempfile::tempdir().unwrap();
         let upstream = home.path().join("srv/repo.git");
         let (target, forge) = target(kind, &home.path().join("srv"), &upstream).await;
+        if let Upstream::Path(path) = &target {
+            let format = if kind == Kind::Sha256 {
+                "sha256"
+            } else {
+                "sha1"
+            };
+            bare(path, format);
+        }
+        std::fs::create_dir_all(&upstream).unwrap();
+        let world = Self::built(home, upstream, target, forge, access).await;
+        world.seed(kind).await;
+        world
+    }
+
+    /// With an upstream of the test's own.
+    pub(super) async fn at(
+        target: Upstream,
+        forge: Option<Arc<Forge>>,
+        access: impl FnOnce(Upstream) -> GitAccess,
+    ) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let upstream = home.path().join("none");
+        Self::built(home, upstream, target, forge, access).await
+    }
+
+    async fn built(
+        home: TempDir,
+        upstream: PathBuf,
+        target: Upstream,
+        forge: Option<Arc<Forge>>,
+        access: impl FnOnce(Upstream) -> GitAccess,
+    ) -> Self {
+        agentmine_runtime::tls::install_default_provider();
         let config = GatewayConfig {
             git: access(target.clone()),
             network: Network::default(),
         };
-        std::fs::create_dir_all(&upstream).unwrap();
         let gateway = Gateway::new(config).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!(
@@ -155,7 +186,7 @@ impl World {
                 tokio::spawn(async move { gateway.serve_git(stream).await });
             }
         });
-        let world = Self {
+        Self {
             home,
             upstream,
             target,
@@ -163,9 +194,7 @@ impl World {
             url,
             forge,
             clock: AtomicU32::new(0),
-        };
-        world.seed(kind).await;
-        world
+        }
     }
 
     /// Three commits on `main`.
@@ -177,7 +206,9 @@ impl World {
         };
         let bare = self.upstream.clone();
         let init = format!("init -q -b main --object-format={format}");
-        self.git(&bare, &format!("{init} --bare")).await.ok();
+        if !matches!(kind, Kind::Path | Kind::Sha256) {
+            self.git(&bare, &format!("{init} --bare")).await.ok();
+        }
         self.git(&bare, "config http.receivepack true").await.ok();
         let seed = self.home.path().join("human");
         let path = self.home.path().to_owned();
@@ -359,6 +390,17 @@ impl World {
     pub(super) fn forge_pushes(&self) -> usize {
         self.forge().pushes.load(Ordering::SeqCst)
     }
+}
+
+/// An empty repository, which the gateway opens at its start.
+pub(super) fn bare(path: &Path, format: &str) {
+    let format = format!("--object-format={format}");
+    let made = std::process::Command::new("git")
+        .args(["init", "-q", "-b", "main", "--bare", &format])
+        .arg(path)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
 }
 
 async fn target(kind: Kind, root: &Path, path: &Path) -> (Upstream, Option<Arc<Forge>>) {
