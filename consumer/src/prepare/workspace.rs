@@ -192,6 +192,12 @@ impl Workspace {
         }
     }
 
+    /// Pushes that were refused and web hosts that were requested since the last call, for the transcript.
+    pub(crate) fn news(&self) -> Option<String> {
+        let news = self.gateway.news();
+        (!news.is_empty()).then(|| news.join("\n"))
+    }
+
     /// Fails if the tracker has refused the worker's credentials.
     pub(crate) fn authorized(&self, during: &'static str) -> Result<(), WorkspaceError> {
         match self.gateway.auth_refused() {

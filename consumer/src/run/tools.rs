@@ -106,6 +106,9 @@ impl Tools<SessionError> for FleetTools<'_> {
             .dispatch(self.route(&call.name), call, arguments)
             .await?;
         self.workspace.authorized("git")?;
+        if let Some(news) = self.workspace.news() {
+            self.ctx.note(&news).await?;
+        }
         // The model gets the same text as the transcript.
         result.text = self.redact(result.text);
         if files == Files::MaybeChanged {

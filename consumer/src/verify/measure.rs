@@ -13,7 +13,7 @@ use async_trait::async_trait;
 
 use super::checks::CheckRunner;
 use super::sensitive::sensitive;
-use super::web::web;
+use super::web::{refused_pushes, web};
 use crate::error::SessionError;
 use crate::prepare::Prepared;
 use crate::prepare::workspace::output_tail;
@@ -35,6 +35,9 @@ pub(crate) struct Measurer<'a> {
 impl Gather<SessionError> for Measurer<'_> {
     async fn facts(&self) -> Result<Facts, SessionError> {
         let push_error = self.publish().await?;
+        if let Some(news) = self.prepared.workspace.news() {
+            self.ctx.note(&news).await?;
+        }
         self.seal_and_freeze().await?;
         let facts = self.measure(push_error).await?;
         // After a sufficient result the sandbox stays frozen; it is released only if work continues.
@@ -121,11 +124,11 @@ impl Measurer<'_> {
         let mut facts = Facts {
             base: base.clone(),
             push_error,
-            web: web(&self.prepared.workspace.gateway),
-            web_dropped: self.prepared.workspace.gateway.dropped_events(),
+            refused_pushes: refused_pushes(&self.prepared.workspace.gateway),
             notes: self.notes(),
             ..Facts::default()
         };
+        facts.add_web(web(&self.prepared.workspace.gateway));
         let bare = self.bare()?;
         let head = bare.resolve(&self.prepared.branches.work).await?;
         let Some(head) = head.filter(|head| *head != base) else {
@@ -154,7 +157,7 @@ impl Measurer<'_> {
             let checked = self.checks.check(&head).await?;
             facts.checks = checked.checks;
             facts.setup_failures = checked.setup_failures;
-            facts.web.extend(checked.web);
+            facts.add_web(checked.web);
         }
         Ok(facts)
     }

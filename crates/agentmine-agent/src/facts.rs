@@ -31,9 +31,12 @@ pub struct Facts {
     /// Changed files that control more than the program, as `WHAT: PATH`, for example
     /// `CI: .github/workflows/ci.yml`. Earlier versions recorded the path alone.
     pub protected: Vec<String>,
-    /// Web requests, allowed or refused.
+    /// Why pushes were refused, each reason once.
+    #[serde(default)]
+    pub refused_pushes: Vec<String>,
+    /// Web requests, the refused ones first, and by their number.
     pub web: Vec<WebRequest>,
-    /// Number of web requests that did not fit into the list.
+    /// Number of web requests that did not fit into the list. Only earlier versions lost any.
     #[serde(default)]
     pub web_dropped: u64,
     /// Whether the diff was too large to be checked completely.
@@ -64,6 +67,21 @@ pub struct WebRequest {
 }
 
 impl Facts {
+    /// Adds web requests of a sandbox to those of others.
+    pub fn add_web(&mut self, requests: Vec<WebRequest>) {
+        for request in requests {
+            let same = |known: &&mut WebRequest| {
+                known.host == request.host && known.refused == request.refused
+            };
+            match self.web.iter_mut().find(same) {
+                Some(known) => known.count = known.count.saturating_add(request.count),
+                None => self.web.push(request),
+            }
+        }
+        self.web
+            .sort_by_key(|it| (it.refused.is_none(), std::cmp::Reverse(it.count)));
+    }
+
     /// The same facts with `redact` applied to every text.
     #[must_use]
     pub fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
@@ -78,6 +96,7 @@ impl Facts {
             notes,
             placeholders,
             protected,
+            refused_pushes,
             web,
             web_dropped,
             diff_cut,
@@ -102,6 +121,7 @@ impl Facts {
             notes: notes.into_iter().map(redact).collect(),
             placeholders: placeholders.into_iter().map(redact).collect(),
             protected: protected.into_iter().map(redact).collect(),
+            refused_pushes: refused_pushes.into_iter().map(redact).collect(),
             web: web
                 .into_iter()
                 .map(|request| request.redacted(redact))

@@ -103,6 +103,7 @@ fn evidence(facts: &Facts) -> String {
     protected(&mut out, &facts.protected);
     checks(&mut out, facts);
     files(&mut out, &facts.files);
+    refused_pushes(&mut out, &facts.refused_pushes);
     web(&mut out, facts);
     out
 }
@@ -193,6 +194,20 @@ fn protected(out: &mut String, files: &[String]) {
         let _ = writeln!(out, "| … and {} more | |", files.len() - MAX_ROWS);
     }
     out.push('\n');
+}
+
+fn refused_pushes(out: &mut String, reasons: &[String]) {
+    if reasons.is_empty() {
+        return;
+    }
+    out.push_str("\n**Pushes were refused:**\n\n");
+    for reason in reasons.iter().take(MAX_ROWS) {
+        let line = reason.replace('\n', " ");
+        let _ = writeln!(out, "- {}", neutralized(&cap(&line, MAX_NOTE)));
+    }
+    if reasons.len() > MAX_ROWS {
+        let _ = writeln!(out, "- … and {} more", reasons.len() - MAX_ROWS);
+    }
 }
 
 fn web(out: &mut String, facts: &Facts) {

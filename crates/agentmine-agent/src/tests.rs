@@ -756,6 +756,51 @@ fn a_pull_request_separates_the_facts_from_the_text_of_the_model() {
 }
 
 #[test]
+fn refused_pushes_and_refused_hosts_are_in_the_pull_request() {
+    let web = |host: &str, count, refused: Option<&str>| WebRequest {
+        host: host.into(),
+        count,
+        refused: refused.map(str::to_owned),
+    };
+    let mut facts = Facts {
+        refused_pushes: vec!["a secret: private-key in a.pem @everyone".into()],
+        ..good()
+    };
+    facts.add_web(
+        (0..60)
+            .map(|n| web(&format!("h{n}:443"), 100, None))
+            .collect(),
+    );
+    facts.add_web(vec![
+        web("h7:443", 5, None),
+        web("evil:443", 1, Some("private")),
+    ]);
+    assert_eq!(facts.web.len(), 61);
+    let outcome = RunOutcome {
+        facts,
+        missing: None,
+        last_message: String::new(),
+        usage: Usage::default(),
+        rounds: 1,
+    };
+    let body = pull_request("T", 7, "1", &outcome).body;
+    let (_, table) = body.split_once("| host | requests").unwrap();
+    let rows: Vec<&str> = table.lines().skip(2).take(2).collect();
+    assert_eq!(
+        rows,
+        [
+            "| `evil:443` | 1 | refused: private |",
+            "| `h7:443` | 105 | allowed |"
+        ]
+    );
+    assert!(
+        body.contains("Pushes were refused:**\n\n- a secret: private-key in a.pem"),
+        "{body}"
+    );
+    assert!(!body.contains(" @everyone"), "{body}");
+}
+
+#[test]
 fn long_lists_in_a_pull_request_are_truncated_and_counted() {
     let files = (0..53).map(|n| ChangedFile {
         path: format!("f{n}"),

@@ -1,22 +1,26 @@
 //! What the gateway allowed and refused.
 //!
-//! The sandbox decides how often something happens, so everything kept here is bounded: each web host
-//! once, up to [`MAX_WEB`] allowed and as many refused, so that neither crowds out the other, and
-//! pushes up to [`MAX_PUSHES`]. What does not fit is counted.
+//! The sandbox decides how often something happens, so what is kept is bounded, and nothing is lost: web
+//! requests are counted for each host, up to [`MAX_HOSTS`] allowed and as many refused; of more hosts those of
+//! one domain are counted together, and in the end all others. Pushes are kept up to [`MAX_PUSHES`] accepted and
+//! as many refused; more are counted.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::printable::printable;
 
-/// Distinct web events kept: of those allowed, and of those refused.
-const MAX_WEB: usize = 1000;
-/// Push events kept.
+/// Web hosts kept: of those allowed, and of those refused.
+const MAX_HOSTS: usize = 1000;
+/// Domains kept of further hosts: of those allowed, and of those refused.
+const MAX_DOMAINS: usize = 200;
+/// Push events kept: of those accepted, and of those refused.
 const MAX_PUSHES: usize = 500;
+/// All hosts for which there was no room.
+const OTHERS: &str = "(other hosts)";
 
-/// Something the gateway allowed or refused. Web requests are shown in the pull request's summary;
-/// refused pushes will be, once the hardening issue adds them to the session's report.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// Something the gateway allowed or refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrafficEvent {
     /// A push went upstream and was accepted.
     Pushed {
@@ -41,10 +45,12 @@ pub enum TrafficEvent {
     },
     /// Web requests to this host were allowed. Kept once for each host and port.
     WebAllowed {
-        /// The host's name, in lower case.
+        /// The host's name, in lower case; `*.` and a domain, or `(other hosts)`, where there were too many.
         host: String,
         /// The port.
         port: u16,
+        /// How many requests.
+        count: u64,
     },
     /// Web requests to this host were refused here. Kept once for each host, port and reason.
     WebBlocked {
@@ -54,6 +60,8 @@ pub enum TrafficEvent {
         port: u16,
         /// The reason that the client was given.
         reason: String,
+        /// How many requests.
+        count: u64,
     },
 }
 
@@ -65,14 +73,28 @@ pub(crate) struct Ledger {
 
 #[derive(Debug, Default)]
 struct State {
-    events: Vec<TrafficEvent>,
-    allowed_seen: HashSet<TrafficEvent>,
-    blocked_seen: HashSet<TrafficEvent>,
+    /// Of git, oldest first.
+    git: Vec<TrafficEvent>,
+    web: HashMap<Web, u64>,
+    allowed: usize,
+    refused: usize,
+    /// What [`Ledger::news`] has not returned yet.
+    news: Vec<String>,
+    pushes_accepted: usize,
+    pushes_refused: usize,
     dropped: u64,
-    pushes: usize,
     auth_refused: Option<u16>,
     host_failure: Option<String>,
     pushed_head: Option<String>,
+}
+
+/// What web requests are counted by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Web {
+    host: String,
+    port: u16,
+    /// Why they were refused; `None` if they were allowed.
+    refused: Option<String>,
 }
 
 impl Ledger {
@@ -81,8 +103,23 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Those of git, oldest first; then web requests, the refused ones first, and by their number.
     pub(crate) fn events(&self) -> Vec<TrafficEvent> {
-        self.state().events.clone()
+        let state = self.state();
+        let mut web: Vec<(&Web, u64)> =
+            state.web.iter().map(|(web, count)| (web, *count)).collect();
+        web.sort_by(|(a, a_count), (b, b_count)| {
+            let refused_first = b.refused.is_some().cmp(&a.refused.is_some());
+            let by_count = refused_first.then(b_count.cmp(a_count));
+            by_count.then_with(|| (&a.host, a.port).cmp(&(&b.host, b.port)))
+        });
+        let web = web.into_iter().map(|(web, count)| web.event(count));
+        state.git.iter().cloned().chain(web).collect()
+    }
+
+    /// What is new since the last call, one line each: refused pushes, and hosts.
+    pub(crate) fn news(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().news)
     }
 
     /// How many events did not fit.
@@ -117,94 +154,140 @@ impl Ledger {
         let mut state = self.state();
         state.pushed_head = Some(new.to_owned());
         state.host_failure = None;
-        state.push_event(TrafficEvent::Pushed {
+        let kept = state.pushes_accepted;
+        state.pushes_accepted += 1;
+        let event = TrafficEvent::Pushed {
             branch: branch.to_owned(),
             old: old.to_owned(),
             new: new.to_owned(),
             bytes,
-        });
+        };
+        state.push_event(kept, event);
     }
 
     pub(crate) fn push_refused(&self, reason: &str) {
         metrics::counter!("agentmine_gateway_pushes_total", "outcome" => "refused").increment(1);
         let reason = printable(reason);
-        self.state()
-            .push_event(TrafficEvent::PushRefused { reason });
+        let mut state = self.state();
+        let kept = state.pushes_refused;
+        state.pushes_refused += 1;
+        if kept < MAX_PUSHES {
+            state.news.push(format!("a push was refused: {reason}"));
+        }
+        state.push_event(kept, TrafficEvent::PushRefused { reason });
     }
 
     pub(crate) fn auth(&self, status: u16) {
         let mut state = self.state();
         if state.auth_refused.is_none() {
             state.auth_refused = Some(status);
-            state.events.push(TrafficEvent::AuthRefused { status });
+            state.git.push(TrafficEvent::AuthRefused { status });
         }
     }
 
     pub(crate) fn web_allowed(&self, host: &str, port: u16) {
         metrics::counter!("agentmine_gateway_web_requests_total", "outcome" => "allowed")
             .increment(1);
-        let host = printable(host);
-        let mut state = self.state();
-        let State {
-            allowed_seen,
-            events,
-            dropped,
-            ..
-        } = &mut *state;
-        web_event(
-            TrafficEvent::WebAllowed { host, port },
-            allowed_seen,
-            events,
-            dropped,
-        );
+        self.state().count(Web {
+            host: printable(host),
+            port,
+            refused: None,
+        });
     }
 
     pub(crate) fn web_blocked(&self, host: &str, port: u16, reason: &str) {
         metrics::counter!("agentmine_gateway_web_requests_total", "outcome" => "blocked")
             .increment(1);
-        let event = TrafficEvent::WebBlocked {
+        self.state().count(Web {
             host: printable(host),
             port,
-            reason: printable(reason),
-        };
-        let mut state = self.state();
-        let State {
-            blocked_seen,
-            events,
-            dropped,
-            ..
-        } = &mut *state;
-        web_event(event, blocked_seen, events, dropped);
+            refused: Some(printable(reason)),
+        });
     }
 }
 
 impl State {
-    fn push_event(&mut self, event: TrafficEvent) {
-        if self.pushes < MAX_PUSHES {
-            self.pushes += 1;
-            self.events.push(event);
+    fn push_event(&mut self, kept: usize, event: TrafficEvent) {
+        if kept < MAX_PUSHES {
+            self.git.push(event);
         } else {
             self.dropped += 1;
         }
     }
+
+    /// Counts a request by its host if there is room, else by its domain, else with all others.
+    fn count(&mut self, web: Web) {
+        let kept = match web.refused {
+            Some(_) => &mut self.refused,
+            None => &mut self.allowed,
+        };
+        let forms = [
+            (web.clone(), MAX_HOSTS),
+            (web.of_domain(), MAX_HOSTS + MAX_DOMAINS),
+            (web.of_others(), usize::MAX),
+        ];
+        for (web, most) in forms {
+            if let Some(count) = self.web.get_mut(&web) {
+                *count = count.saturating_add(1);
+                return;
+            }
+            if *kept < most {
+                *kept += 1;
+                self.news.push(web.line());
+                self.web.insert(web, 1);
+                return;
+            }
+        }
+    }
 }
 
-/// Keeps an event once, while there is room.
-fn web_event(
-    event: TrafficEvent,
-    seen: &mut HashSet<TrafficEvent>,
-    events: &mut Vec<TrafficEvent>,
-    dropped: &mut u64,
-) {
-    if seen.contains(&event) {
-        return;
+impl Web {
+    /// Counted together with the other names of its domain, on any port.
+    fn of_domain(&self) -> Self {
+        let labels: Vec<&str> = self.host.rsplit('.').take(2).collect();
+        let is_name = self.host.parse::<std::net::IpAddr>().is_err();
+        let host = match labels.as_slice() {
+            [top, second] if is_name => format!("*.{second}.{top}"),
+            _ => OTHERS.to_owned(),
+        };
+        Self {
+            host,
+            port: 0,
+            refused: self.refused.clone(),
+        }
     }
-    if seen.len() >= MAX_WEB {
-        *dropped += 1;
-        return;
+
+    fn of_others(&self) -> Self {
+        Self {
+            host: OTHERS.to_owned(),
+            port: 0,
+            refused: self
+                .refused
+                .as_ref()
+                .map(|_| "for several reasons".to_owned()),
+        }
     }
-    seen.insert(event.clone());
-    events.push(event);
+
+    fn line(&self) -> String {
+        let Self { host, port, .. } = self;
+        match &self.refused {
+            Some(reason) => format!("web requests to {host}:{port} were refused: {reason}"),
+            None => format!("web requests to {host}:{port} were allowed"),
+        }
+    }
+
+    fn event(&self, count: u64) -> TrafficEvent {
+        let (host, port) = (self.host.clone(), self.port);
+        match self.refused.clone() {
+            None => TrafficEvent::WebAllowed { host, port, count },
+            Some(reason) => TrafficEvent::WebBlocked {
+                host,
+                port,
+                reason,
+                count,
+            },
+        }
+    }
 }
 
 #[cfg(test)]
@@ -225,35 +308,73 @@ mod tests {
         assert_eq!(ledger.host_failure(), None);
     }
 
-    #[test]
-    fn a_host_is_kept_once_and_hosts_are_bounded() {
-        let ledger = Ledger::default();
-        ledger.web_allowed("a.example", 443);
-        ledger.web_allowed("a.example", 443);
-        assert_eq!(ledger.events().len(), 1);
-        for n in 0..(MAX_WEB * 2) {
-            ledger.web_blocked(&format!("h{n}"), 80, "no");
-        }
-        assert_eq!(ledger.events().len(), MAX_WEB + 1);
-        assert_eq!(ledger.dropped(), MAX_WEB as u64);
-        ledger.web_blocked("h0", 80, "no");
-        assert_eq!(ledger.dropped(), MAX_WEB as u64, "it is already listed");
-        ledger.web_allowed("b.example", 443);
-        ledger.push_refused("still kept");
-        assert_eq!(ledger.events().len(), MAX_WEB + 3);
+    /// Hosts with their counts, in order; refused ones with a `!`.
+    fn web(ledger: &Ledger) -> Vec<(String, u64)> {
+        let shown = |event| match event {
+            TrafficEvent::WebAllowed { host, count, .. } => Some((host, count)),
+            TrafficEvent::WebBlocked { host, count, .. } => Some((format!("!{host}"), count)),
+            _ => None,
+        };
+        ledger.events().into_iter().filter_map(shown).collect()
     }
 
     #[test]
-    fn allowed_hosts_leave_room_for_refused_ones() {
+    fn refused_hosts_come_first_and_then_those_with_the_most_requests() {
         let ledger = Ledger::default();
-        for n in 0..=MAX_WEB {
-            ledger.web_allowed(&format!("h{n}"), 443);
+        for (host, times) in [("a", 2), ("b", 5), ("c", 2)] {
+            (0..times).for_each(|_| ledger.web_allowed(host, 443));
         }
-        ledger.web_blocked("evil.example", 443, "no");
-        let last = ledger.events().pop();
+        for (host, times) in [("x", 1), ("y", 3)] {
+            (0..times).for_each(|_| ledger.web_blocked(host, 443, "no"));
+        }
+        let seen = web(&ledger);
+        let seen: Vec<_> = seen.iter().map(|(host, n)| (host.as_str(), *n)).collect();
+        assert_eq!(seen, [("!y", 3), ("!x", 1), ("b", 5), ("a", 2), ("c", 2)]);
+        let news = ledger.news();
+        assert_eq!(news.len(), 5, "{news:?}");
+        ledger.web_blocked("x", 443, "no");
+        assert!(ledger.news().is_empty(), "it is not new");
+    }
+
+    #[test]
+    fn no_request_is_lost_however_many_hosts_there_are() {
+        let ledger = Ledger::default();
+        let requests = 5 * MAX_HOSTS;
+        for n in 0..requests {
+            ledger.web_blocked(&format!("h{n}.evil.example"), 80, "no");
+            ledger.web_blocked(&format!("a.h{n}.example"), 80, "no");
+            ledger.web_allowed(&format!("h{n}.fine.example"), 443);
+        }
+        let seen = web(&ledger);
+        let refused: u64 = seen
+            .iter()
+            .filter(|it| it.0.starts_with('!'))
+            .map(|it| it.1)
+            .sum();
+        let all: u64 = seen.iter().map(|it| it.1).sum();
+        assert_eq!((refused, all), (2 * requests as u64, 3 * requests as u64));
         assert!(
-            matches!(last, Some(TrafficEvent::WebBlocked { host, .. }) if host == "evil.example")
+            seen.len() <= 2 * (MAX_HOSTS + MAX_DOMAINS + 2),
+            "{}",
+            seen.len()
         );
+        for group in ["!*.evil.example", "!(other hosts)", "*.fine.example"] {
+            assert!(seen.iter().any(|it| it.0 == group), "{group}");
+        }
+        assert!(ledger.news().len() < 4 * MAX_HOSTS);
+    }
+
+    #[test]
+    fn refused_pushes_leave_room_for_accepted_ones() {
+        let ledger = Ledger::default();
+        for _ in 0..=MAX_PUSHES {
+            ledger.push_refused("no");
+        }
+        ledger.pushed("b", "0", "1", 1);
+        assert!(matches!(
+            ledger.events().last(),
+            Some(TrafficEvent::Pushed { .. })
+        ));
         assert_eq!(ledger.dropped(), 1);
     }
 }

@@ -100,13 +100,20 @@ impl Gateway {
         self.inner.web.serve(stream).await;
     }
 
-    /// What was allowed and refused so far, oldest first. Each host is listed once.
+    /// What was allowed and refused so far: pushes, oldest first; then each web host once, the refused ones
+    /// first, and by the number of requests.
     #[must_use]
     pub fn events(&self) -> Vec<TrafficEvent> {
         self.inner.ledger.events()
     }
 
-    /// How many events [`Self::events`] had no room for.
+    /// What is new since the last call, one line each: refused pushes, and web hosts.
+    #[must_use]
+    pub fn news(&self) -> Vec<String> {
+        self.inner.ledger.news()
+    }
+
+    /// How many pushes [`Self::events`] had no room for.
     #[must_use]
     pub fn dropped_events(&self) -> u64 {
         self.inner.ledger.dropped()

@@ -92,6 +92,7 @@ fn every_entry() -> Vec<Entry> {
                 notes: vec!["skipped".into()],
                 placeholders: vec!["a:1 todo".into()],
                 protected: vec![".github/workflows/ci.yml".into()],
+                refused_pushes: vec!["a secret".into()],
                 web: vec![WebRequest {
                     host: "host:443".into(),
                     count: 2,

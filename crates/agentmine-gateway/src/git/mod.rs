@@ -129,7 +129,13 @@ impl GitProxy {
                     None => self.read_only(),
                 }
             }
-            _ => text(StatusCode::NOT_FOUND, "only fetch and push are supported"),
+            (_, path, _) => {
+                if path.contains("receive-pack") {
+                    self.ledger
+                        .push_refused("the request is not that of a push");
+                }
+                text(StatusCode::NOT_FOUND, "only fetch and push are supported")
+            }
         }
     }
 

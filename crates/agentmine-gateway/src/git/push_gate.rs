@@ -7,6 +7,7 @@
 //! fills one file at most. A sealed gate refuses every push; sealing waits for a push that is being
 //! checked or sent, but never for one that is being read.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,8 +25,9 @@ use crate::config::PushFence;
 use crate::events::Ledger;
 use crate::http::{Body, full, text};
 use crate::upstream::{Encoding, Remote, Service, UpstreamError};
+use crate::wire::advertisement::Advertisement;
 use crate::wire::object_id::is_zero;
-use crate::wire::push_report;
+use crate::wire::push_report::{self, Verdict};
 use crate::wire::push_request::{PushHead, PushRequest, RefUpdate};
 use crate::wire::ref_name::branch_ref;
 
@@ -66,10 +68,11 @@ struct Attempt {
     bytes: u64,
 }
 
-/// Why a push did not happen, and upstream's own report if it was upstream that refused.
+/// Why a push did not happen.
 struct Refusal {
     reason: String,
-    report: Option<Bytes>,
+    /// More for the user of git, one line each.
+    details: Vec<String>,
 }
 
 impl From<OutcomeUnknown> for Refusal {
@@ -82,7 +85,7 @@ impl From<String> for Refusal {
     fn from(reason: String) -> Self {
         Self {
             reason,
-            report: None,
+            details: Vec::new(),
         }
     }
 }
@@ -115,7 +118,12 @@ impl PushGate {
     }
 
     pub(super) async fn seal(&self) {
-        let _no_push = self.pinned.lock().await;
+        let mut pinned = self.pinned.lock().await;
+        if pinned.in_doubt.is_some()
+            && let Ok(refs) = self.remote.advertise_push().await
+        {
+            self.settle(&refs, &mut pinned);
+        }
         self.sealed.store(true, Ordering::SeqCst);
     }
 
@@ -133,16 +141,10 @@ impl PushGate {
     /// Reads, checks and sends one push.
     pub(super) async fn receive(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         if !matches!(encoding(request.headers()), Ok(Encoding::Identity)) {
-            return text(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "the body of a push may not be compressed",
-            );
+            return self.unread("the body of a push may not be compressed");
         }
         if !has_type(request.headers(), &Service::ReceivePack.request_type()) {
-            return text(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "the content type is not that of a push",
-            );
+            return self.unread("the content type is not that of a push");
         }
         let Ok(permit) = self.spools.clone().acquire_owned().await else {
             return text(StatusCode::SERVICE_UNAVAILABLE, "the gateway is closed");
@@ -155,6 +157,7 @@ impl PushGate {
                 return text(StatusCode::BAD_REQUEST, "the push could not be read");
             }
         };
+        let ledger = self.ledger.clone();
         // A task of its own: the sandbox closing its stream must not leave the outcome unrecorded.
         let push = async move {
             let _permit = permit;
@@ -165,9 +168,16 @@ impl PushGate {
             Ok(response) => response,
             Err(error) => {
                 tracing::error!(%error, "a push panicked");
+                ledger.push_refused("the check of the push failed");
                 text(StatusCode::INTERNAL_SERVER_ERROR, "the push failed")
             }
         }
+    }
+
+    /// A request that is not read.
+    fn unread(&self, reason: &str) -> Response<Body> {
+        self.ledger.push_refused(reason);
+        text(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason)
     }
 
     async fn push(&self, spool: &Spool, mut pinned: OwnedMutexGuard<Pinned>) -> Response<Body> {
@@ -183,12 +193,13 @@ impl PushGate {
         };
         drop(start);
         match self.decide(spool, &head, &mut pinned).await {
-            Ok(report) => answer(&result_type, full(report)),
-            Err(Refusal { reason, report }) => {
+            Ok(messages) => {
+                let report = push_report::success(&head, &self.refname, &messages);
+                answer(&result_type, full(report))
+            }
+            Err(Refusal { reason, details }) => {
                 self.ledger.push_refused(&reason);
-                let report =
-                    report.or_else(|| push_report::refusal(&head, &reason).map(Bytes::from));
-                match report {
+                match push_report::refusal(&head, &reason, &details) {
                     Some(report) => answer(&result_type, full(report)),
                     None => text(StatusCode::FORBIDDEN, &reason),
                 }
@@ -196,27 +207,40 @@ impl PushGate {
         }
     }
 
-    /// Checks a push and, if every check passes, sends it upstream.
+    /// Checks a push and, if every check passes, sends it upstream. Returns upstream's messages.
     async fn decide(
         &self,
         spool: &Spool,
         head: &PushHead,
         pinned: &mut Pinned,
-    ) -> Result<Bytes, Refusal> {
+    ) -> Result<Vec<u8>, Refusal> {
         self.check_seal()?;
         let command = head.only_command(&self.refname)?;
         if spool.over {
             let limit = self.max_push_bytes;
             return Err(format!("the push is larger than the limit of {limit} bytes").into());
         }
-        self.check_old(command, head, pinned).await?;
+        let refs = self.check_old(command, head, pinned).await?;
         let checked = quarantine::check(self.remote.clone(), spool, head, command).await?;
         let fenced = async {
             let checked = self.fence.check().await;
             checked.map_err(|reason| no_longer(&reason))
         };
         around("gateway.fence", fenced).await?;
-        self.forward(spool, head, command, pinned, checked).await
+        let upstream_head = head.for_upstream(command, &refs);
+        let (file, length) =
+            spool
+                .with_head(&upstream_head, head.pack_offset)
+                .map_err(|error| {
+                    tracing::warn!(%error, "a push cannot be read back");
+                    Refusal::from("the push could not be read back")
+                })?;
+        let attempt = Attempt {
+            old: command.old.clone(),
+            new: command.new.clone(),
+            bytes: spool.length,
+        };
+        self.forward(attempt, file, length, pinned, checked).await
     }
 
     /// The push must start from what upstream has now. What a person pushed in between is then part
@@ -227,7 +251,7 @@ impl PushGate {
         command: &RefUpdate,
         head: &PushHead,
         pinned: &mut Pinned,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Advertisement, Refusal> {
         let refs = self
             .remote
             .advertise_push()
@@ -236,12 +260,9 @@ impl PushGate {
         if refs.object_format() != head.object_format() {
             return Err("the push and the repository use different object formats".into());
         }
+        self.settle(&refs, pinned);
+        pinned.in_doubt = None;
         let now = refs.id(&self.refname);
-        if let Some(doubt) = pinned.in_doubt.take()
-            && now == Some(doubt.new.as_str())
-        {
-            self.accepted(&doubt, pinned);
-        }
         if pinned.head.is_some() && now.is_none() {
             return Err("someone else deleted the branch".into());
         }
@@ -249,53 +270,61 @@ impl PushGate {
         if now != expected {
             return Err("the branch has moved since it was fetched; fetch it again first".into());
         }
-        Ok(())
+        Ok(refs)
     }
 
+    /// Sends a push upstream. Where the response does not tell whether the branch was moved, its ref does.
     async fn forward(
         &self,
-        spool: &Spool,
-        head: &PushHead,
-        command: &RefUpdate,
+        attempt: Attempt,
+        file: File,
+        length: u64,
         pinned: &mut Pinned,
         _checked: quarantine::Checked,
-    ) -> Result<Bytes, Refusal> {
+    ) -> Result<Vec<u8>, Refusal> {
         self.check_seal()?;
-        let attempt = Attempt {
-            old: command.old.clone(),
-            new: command.new.clone(),
-            bytes: spool.length,
-        };
-        let file = spool.from(0).map_err(|error| {
-            tracing::warn!(%error, "a push cannot be read back");
-            Refusal::from("the push could not be read back")
-        })?;
         let sent = async {
             // Last, since upstream knows of no lease.
             if let Err(reason) = self.fence.check_clock() {
                 return Ok(Err(no_longer(&reason)));
             }
-            let report = self.remote.receive_pack(file, spool.length).await?;
-            Ok(Ok(report))
+            let response = self.remote.receive_pack(file, length).await?;
+            Ok(Ok(response))
         };
-        let report = match around("gateway.push", sent).await {
-            Ok(sent) => sent?,
-            Err(error) => {
-                if matches!(error, UpstreamError::Network(_)) {
-                    pinned.in_doubt = Some(attempt);
+        let why = match around("gateway.push", sent).await {
+            Ok(Err(late)) => return Err(late),
+            Ok(Ok(response)) => {
+                let report = push_report::read(&response, &self.refname);
+                match report.verdict {
+                    Verdict::Accepted => {
+                        self.accepted(&attempt, pinned);
+                        return Ok(report.messages);
+                    }
+                    Verdict::Rejected(reason) => return Err(reason.into()),
+                    Verdict::Unclear(why) => format!("upstream did not confirm the push: {why}"),
                 }
-                return Err(self.refused(&error));
             }
+            Err(error @ UpstreamError::Network(_)) => self.refused(&error).reason,
+            Err(error) => return Err(self.refused(&error)),
         };
-        match push_report::verdict(head, &report, &self.refname) {
-            Ok(()) => {
-                self.accepted(&attempt, pinned);
-                Ok(report)
+        pinned.in_doubt = Some(attempt);
+        match self.remote.advertise_push().await {
+            Ok(refs) => {
+                self.settle(&refs, pinned);
+                match pinned.in_doubt {
+                    None => Ok(Vec::new()),
+                    Some(_) => Err(format!("{why}; the branch has not moved").into()),
+                }
             }
-            Err(reason) => Err(Refusal {
-                reason,
-                report: Some(report),
-            }),
+            Err(_) => Err(format!("{why}; it is not known whether the branch has moved").into()),
+        }
+    }
+
+    /// Looks whether a push in doubt has arrived after all. One that has not may still do so.
+    fn settle(&self, refs: &Advertisement, pinned: &mut Pinned) {
+        let arrived = |doubt: &Attempt| refs.id(&self.refname) == Some(doubt.new.as_str());
+        if let Some(doubt) = pinned.in_doubt.take_if(|doubt| arrived(doubt)) {
+            self.accepted(&doubt, pinned);
         }
     }
 

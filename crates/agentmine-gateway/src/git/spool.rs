@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Body;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
 use crate::http::BoxError;
 
@@ -19,6 +19,10 @@ const DEADLINE: Duration = Duration::from_secs(600);
 /// Bytes past the limit that are read and discarded: git shows the reason only once it has sent
 /// everything.
 const MAX_DISCARDED: u64 = 256 * 1024 * 1024;
+
+/// Bytes at the beginning of the file that are left free: the head that goes upstream may be a little longer
+/// than the client's.
+const RESERVED: u64 = 1024;
 
 /// A push in a file.
 #[derive(Debug)]
@@ -51,6 +55,7 @@ impl Spool {
             .await
             .map_err(io::Error::other)??;
         let mut file = tokio::fs::File::from_std(file);
+        file.seek(SeekFrom::Start(RESERVED)).await?;
         let mut length = 0u64;
         loop {
             let frame = tokio::time::timeout(IDLE, body.frame())
@@ -92,7 +97,7 @@ impl Spool {
         while filled < cap {
             match self
                 .file
-                .read_at(&mut bytes[filled..], offset + filled as u64)
+                .read_at(&mut bytes[filled..], RESERVED + offset + filled as u64)
             {
                 Ok(0) => break,
                 Ok(n) => filled += n,
@@ -107,8 +112,20 @@ impl Spool {
     /// The file, to be read from `offset` on. One reader at a time: they share the position.
     pub(crate) fn from(&self, offset: u64) -> io::Result<File> {
         let mut file = self.file.try_clone()?;
-        file.seek(SeekFrom::Start(offset))?;
+        file.seek(SeekFrom::Start(RESERVED + offset))?;
         Ok(file)
+    }
+
+    /// The push with `head` in place of all before `pack_offset`, and its length. The client's own head is
+    /// overwritten.
+    pub(crate) fn with_head(&self, head: &[u8], pack_offset: u64) -> io::Result<(File, u64)> {
+        let too_long = || io::Error::other("the head of the push is too long");
+        let start = (RESERVED + pack_offset).checked_sub(head.len() as u64);
+        let start = start.ok_or_else(too_long)?;
+        self.file.write_all_at(head, start)?;
+        let mut file = self.file.try_clone()?;
+        file.seek(SeekFrom::Start(start))?;
+        Ok((file, self.length - pack_offset + head.len() as u64))
     }
 }
 

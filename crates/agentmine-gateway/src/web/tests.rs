@@ -125,6 +125,7 @@ async fn a_named_private_address_is_reached_through_a_tunnel_without_tls() {
     let allowed = TrafficEvent::WebAllowed {
         host: target.ip().to_string(),
         port: target.port(),
+        count: 1,
     };
     assert_eq!(proxy.ledger.events(), [allowed]);
 }

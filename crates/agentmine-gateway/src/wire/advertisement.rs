@@ -52,6 +52,11 @@ impl Advertisement {
         found.map(|(id, _)| id.as_str())
     }
 
+    /// Whether upstream offers a capability.
+    pub(super) fn offers(&self, capability: &str) -> bool {
+        self.capabilities.has(capability)
+    }
+
     pub(crate) fn object_format(&self) -> &str {
         self.capabilities.object_format()
     }

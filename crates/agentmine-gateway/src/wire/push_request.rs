@@ -2,9 +2,10 @@
 
 use gix_packetline::PacketLineRef;
 
+use super::advertisement::Advertisement;
 use super::capability::Capabilities;
 use super::object_id::{is_id, is_zero};
-use super::pktline::{Lines, Malformed};
+use super::pktline::{self, Lines, Malformed};
 use crate::printable::printable;
 
 /// Commands read from one push. More than one is refused anyway; they are read so that each gets its
@@ -36,6 +37,8 @@ pub(crate) enum PushRequest {
 #[derive(Debug)]
 pub(crate) struct PushHead {
     commands: Vec<RefUpdate>,
+    /// Commits whose parents the client does not have.
+    shallow: Vec<String>,
     capabilities: Capabilities,
     signed: bool,
     /// Where the pack begins in the body.
@@ -48,21 +51,18 @@ impl PushRequest {
         let mut lines = Lines::new(bytes);
         let mut head = PushHead {
             commands: Vec::new(),
+            shallow: Vec::new(),
             capabilities: Capabilities::default(),
             signed: false,
             pack_offset: 0,
         };
-        let mut shallow = 0;
         loop {
             match lines.next()?.ok_or(Malformed)? {
                 PacketLineRef::Flush => break,
-                PacketLineRef::Data(data) if data.starts_with(b"shallow ") => {
-                    shallow += 1;
-                    if shallow > MAX_SHALLOW {
-                        return Err(Malformed);
-                    }
-                }
-                PacketLineRef::Data(data) => head.line(data)?,
+                PacketLineRef::Data(data) => match data.strip_prefix(b"shallow ") {
+                    Some(id) => head.shallow(id)?,
+                    None => head.line(data)?,
+                },
                 PacketLineRef::Delimiter | PacketLineRef::ResponseEnd => return Err(Malformed),
             }
         }
@@ -95,6 +95,38 @@ impl PushHead {
         }
         self.commands.push(RefUpdate::parse(line)?);
         Ok(())
+    }
+
+    fn shallow(&mut self, id: &[u8]) -> Result<(), Malformed> {
+        let id = std::str::from_utf8(id).map_err(|_| Malformed)?;
+        let id = id.strip_suffix('\n').unwrap_or(id);
+        if !is_id(id) || self.shallow.len() >= MAX_SHALLOW {
+            return Err(Malformed);
+        }
+        self.shallow.push(id.to_owned());
+        Ok(())
+    }
+
+    /// The head that goes upstream in place of the client's: it always asks for a report, in a form that is
+    /// known, whatever this client asked for.
+    pub(crate) fn for_upstream(&self, command: &RefUpdate, offered: &Advertisement) -> Vec<u8> {
+        let mut capabilities: Vec<String> = ["report-status", "side-band-64k"]
+            .into_iter()
+            .filter(|name| offered.offers(name))
+            .map(str::to_owned)
+            .collect();
+        if offered.offers("object-format") {
+            capabilities.push(format!("object-format={}", self.object_format()));
+        }
+        let mut head = Vec::new();
+        for id in &self.shallow {
+            pktline::data(&mut head, format!("shallow {id}\n").as_bytes());
+        }
+        let RefUpdate { old, new, refname } = command;
+        let line = format!("{old} {new} {refname}\0 {}", capabilities.join(" "));
+        pktline::data(&mut head, line.as_bytes());
+        pktline::flush(&mut head);
+        head
     }
 
     /// The one command of an acceptable push; else the reason for refusing it.
@@ -179,7 +211,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::object_id::zero;
-    use super::super::pktline;
     use super::*;
 
     const A: &str = "1111111111111111111111111111111111111111";

@@ -23,6 +23,8 @@ pub(super) struct Forge {
     pub(super) lose_answers: AtomicBool,
     /// So many requests are answered 503.
     pub(super) busy: AtomicUsize,
+    /// So many requests after the next push are answered 503.
+    pub(super) busy_after_push: AtomicUsize,
 }
 
 impl Forge {
@@ -35,6 +37,7 @@ impl Forge {
             pushes: AtomicUsize::new(0),
             lose_answers: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
+            busy_after_push: AtomicUsize::new(0),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
@@ -108,6 +111,8 @@ impl Forge {
         let (output, ()) = tokio::join!(child.wait_with_output(), write);
         if push {
             self.pushes.fetch_add(1, Ordering::SeqCst);
+            let busy = self.busy_after_push.swap(0, Ordering::SeqCst);
+            self.busy.store(busy, Ordering::SeqCst);
             if self.lose_answers.load(Ordering::SeqCst) {
                 return status(StatusCode::BAD_GATEWAY);
             }

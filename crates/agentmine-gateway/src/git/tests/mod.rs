@@ -505,22 +505,126 @@ async fn hooks_of_the_users_repository_do_not_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_push_whose_answer_was_lost_is_recognised_later() {
+async fn a_push_whose_answer_was_lost_is_recognised_at_once() {
     let world = World::new(Kind::Http).await;
     let repo = world.clone_into("repo", &[]).await;
     world.git(&repo, "switch -qc work").await.ok();
     let first = world.commit(&repo, "one.txt").await;
     world.forge().lose_answers.store(true, Ordering::SeqCst);
-    world.git(&repo, "push origin work").await.err();
-    assert_eq!(world.upstream_head("work").await, first);
-    assert_eq!(world.gateway.pushed_head(), None);
-    world.forge().lose_answers.store(false, Ordering::SeqCst);
-    let second = world.commit(&repo, "two.txt").await;
     world.git(&repo, "push -q origin work").await.ok();
-    assert_eq!(world.gateway.pushed_head(), Some(second));
-    let pushed =
-        |event: &TrafficEvent| matches!(event, TrafficEvent::Pushed { new, .. } if *new == first);
-    assert!(world.gateway.events().iter().any(pushed));
+    assert_eq!(world.upstream_head("work").await, first);
+    assert_eq!(world.gateway.pushed_head(), Some(first));
+    assert_eq!(world.gateway.host_failure(), None);
+    assert!(world.refusals().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_whose_answer_was_lost_is_recognised_when_the_host_is_back() {
+    let world = World::new(Kind::Http).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    let first = world.commit(&repo, "one.txt").await;
+    world.forge().lose_answers.store(true, Ordering::SeqCst);
+    world.forge().busy_after_push.store(3, Ordering::SeqCst);
+    world.git(&repo, "push origin work").await.err();
+    assert_eq!(world.gateway.pushed_head(), None);
+    let reason = world.refusals().pop().unwrap();
+    assert!(
+        reason.contains("not known whether the branch has moved"),
+        "{reason}"
+    );
+    // Before the result is measured.
+    world.gateway.seal().await;
+    assert_eq!(world.gateway.pushed_head(), Some(first));
+}
+
+#[rstest]
+#[case("", Kind::Path)]
+#[case("", Kind::Http)]
+#[case("report-status side-band-64k=1", Kind::Path)]
+#[case("report-status side-band-64k=1", Kind::Http)]
+#[case(
+    "report-status report-status=0 side-band-64k side-band-64k",
+    Kind::Http
+)]
+#[case("quiet", Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_asks_for_does_not_change_what_is_recorded(
+    #[case] capabilities: &str,
+    #[case] kind: Kind,
+) {
+    let world = World::new(kind).await;
+    let repo = world.clone_into("repo", &[]).await;
+    let base = world.git(&repo, "rev-parse HEAD").await.ok();
+    for accepted in [true, false] {
+        let head = world.commit(&repo, &format!("{accepted}.txt")).await;
+        let list = world.home.path().join("list");
+        std::fs::write(&list, format!("{head}\n^{base}\n")).unwrap();
+        let pack = std::process::Command::new("git")
+            .args(["pack-objects", "--stdout", "--revs", "-q"])
+            .current_dir(&repo)
+            .stdin(std::fs::File::open(list).unwrap())
+            .output()
+            .unwrap();
+        // Upstream refuses it the second time.
+        let lock = world.upstream.join("refs/heads/work.lock");
+        if !accepted {
+            std::fs::write(lock, "").unwrap();
+        }
+        let old = match world.upstream_head("work").await {
+            none if none.is_empty() => "0".repeat(40),
+            head => head,
+        };
+        let mut body = Vec::new();
+        let line = format!("{old} {head} refs/heads/work\0{capabilities}");
+        pktline::data(&mut body, line.as_bytes());
+        pktline::flush(&mut body);
+        body.extend_from_slice(&pack.stdout);
+        let answer = world.raw_push(body).await;
+        assert_eq!(
+            world.upstream_head("work").await == head,
+            accepted,
+            "{answer}"
+        );
+        assert_eq!(
+            world.gateway.pushed_head() == Some(head),
+            accepted,
+            "{answer}"
+        );
+        assert_eq!(world.refusals().len(), usize::from(!accepted), "{answer}");
+        if capabilities.contains("report-status") {
+            let shown = if accepted { "ok refs" } else { "ng refs" };
+            assert!(answer.contains(shown), "{answer}");
+        } else {
+            let status = if accepted { "200" } else { "403" };
+            assert!(answer.starts_with(status), "{answer}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_is_recorded() {
+    let world = World::new(Kind::Http).await;
+    let client = reqwest::Client::new();
+    let push = |path: &str| client.post(format!("{}/git-receive-pack{path}", world.url));
+    let kind = ("content-type", "application/x-git-receive-pack-request");
+    for request in [
+        push("").body("0000"),
+        push("")
+            .header(kind.0, kind.1)
+            .header("content-encoding", "gzip")
+            .body("0000"),
+        push("").header(kind.0, kind.1).body("nonsense"),
+        push("?x").header(kind.0, kind.1).body("0000"),
+        client.put(format!("{}/git-receive-pack", world.url)),
+    ] {
+        let before = world.refusals().len();
+        let answer = request.send().await.unwrap();
+        assert!(answer.status().is_client_error());
+        assert_eq!(world.refusals().len(), before + 1, "{answer:?}");
+    }
+    assert_eq!(world.gateway.news().len(), 5);
+    assert_eq!(world.forge_pushes(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
