@@ -8,6 +8,7 @@
 )]
 
 mod architecture;
+mod attacks;
 mod chaos;
 mod embedded;
 mod ends;

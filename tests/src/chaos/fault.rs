@@ -7,8 +7,8 @@ use agentmine_runtime::failpoint::{BOUNDARIES, Guard};
 
 use super::fleet::{SandboxKind, Setup, StoreKind};
 use super::program::Peer;
-use super::random::Random;
 use super::scenario::Scenario;
+use crate::random::Random;
 
 /// Something that goes wrong. Programs are named by their place in the fleet; 0 is the producer.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,7 +16,6 @@ mod people;
 mod plan;
 mod program;
 mod progress;
-mod random;
 mod recovery;
 mod report;
 mod run;

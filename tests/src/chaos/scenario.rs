@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::fault::Fault;
 use super::fleet::{Setup, StoreKind};
 use super::program::Peer;
-use super::random::Random;
+use crate::random::Random;
 
 /// What a seed does on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

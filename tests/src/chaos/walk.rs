@@ -13,9 +13,9 @@ use super::fault::Act;
 use super::fleet::{Services, Setup, StoreKind};
 use super::people::{self, Later};
 use super::plan::Outcome;
-use super::random::Random;
 use super::run::Run;
 use crate::forge::{BOT, DEMO};
+use crate::random::Random;
 
 /// Failpoints that a start carries.
 const AT_ONCE: usize = 5;

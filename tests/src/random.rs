@@ -2,10 +2,10 @@
 
 /// A stream of random numbers.
 #[derive(Debug, Clone)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed ^ 0x9e37_79b9_7f4a_7c15)
     }
 
@@ -18,23 +18,23 @@ impl Random {
     }
 
     /// A number of the range `from..to`, which must not be empty.
-    pub(super) fn between(&mut self, from: u64, to: u64) -> u64 {
+    pub(crate) fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.next() % (to - from).max(1)
     }
 
     /// Whether a chance of `percent` comes true.
-    pub(super) fn chance(&mut self, percent: u64) -> bool {
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.between(0, 100) < percent
     }
 
     /// One of the choices, if there is one.
-    pub(super) fn pick<'a, T>(&mut self, choices: &'a [T]) -> Option<&'a T> {
+    pub(crate) fn pick<'a, T>(&mut self, choices: &'a [T]) -> Option<&'a T> {
         let at = self.between(0, choices.len() as u64);
         choices.get(at as usize)
     }
 
     /// One of the choices, which must not be empty.
-    pub(super) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(crate) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         let at = self.between(0, choices.len() as u64);
         choices[at as usize]
     }

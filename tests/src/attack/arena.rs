@@ -1,0 +1,377 @@
+//! A sandbox as a consumer starts it, with a gateway, a repository, a neighbour, and bait around it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_consumer::Traffic;
+use agentmine_domain::{Epoch, TaskId};
+use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, TrafficEvent, Upstream};
+use agentmine_runtime::config::{BackendKind, ByteSize, CommandExecutor, Secret};
+use agentmine_sandbox::{
+    Backend, Command, DockerBackend, LocalBackend, Sandbox, SandboxRole, SandboxSpec,
+};
+use anyhow::{Context as _, bail};
+
+use super::bait::{Bait, scratch};
+use super::canaries::Canaries;
+use super::cell::Cell;
+use super::entry::{Attack, Recorded};
+use super::fence::Held;
+use super::finding::Claim;
+use super::memory::Memory;
+use crate::forge::{DEMO, Forge, write_demo};
+
+/// The one branch that may be pushed to.
+const BRANCH: &str = "work";
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Everything that attacks of one kind of sandbox share.
+pub(super) struct Arena {
+    cell: Cell,
+    backend: Arc<dyn Backend>,
+    forge: Forge,
+    bait: Bait,
+    canaries: Canaries,
+    neighbour: Box<dyn Sandbox>,
+    running: Option<Running>,
+}
+
+/// A sandbox whose connections are served.
+struct Running {
+    sandbox: Arc<dyn Sandbox>,
+    gateway: Gateway,
+    _traffic: Traffic,
+}
+
+impl Arena {
+    pub(super) async fn open(cell: Cell) -> anyhow::Result<Self> {
+        let mut canaries = Canaries::of_environment();
+        let forge = Forge::start().await;
+        forge.add_repo(DEMO, write_demo);
+        forge.add_repo("octo/other", write_demo);
+        canaries.add("the tracker's token", forge.token());
+        let bait = Bait::lay(&mut canaries)?;
+        let backend = backend(cell, Limits::Small).await?;
+        let neighbour = backend
+            .start(&spec())
+            .await
+            .context("a neighbour's sandbox")?;
+        check_kind(cell, &neighbour.warnings())?;
+        let secret = format!("canary{}", uuid::Uuid::new_v4().simple());
+        canaries.add("a neighbour's file", &secret);
+        let line = format!(
+            "umask 0; mkdir -p project; echo {secret} > project/neighbour; (exec -a neighbour-{secret} sleep 600) >/dev/null 2>&1 &"
+        );
+        let done = neighbour.run(shell(&line, Duration::from_secs(20))).await?;
+        anyhow::ensure!(done.exit_code == 0, "the neighbour: {done:?}");
+        Ok(Self {
+            cell,
+            backend,
+            forge,
+            bait,
+            canaries,
+            neighbour,
+            running: None,
+        })
+    }
+
+    /// Carries an attack out.
+    pub(super) async fn carry_out(
+        &mut self,
+        attack: &Attack,
+        program: &str,
+    ) -> anyhow::Result<Claim> {
+        let running = match self.running.take() {
+            Some(running) => running,
+            None => self.start().await?,
+        };
+        let before = self.references();
+        let (blocked, refused) = counts(&running.gateway);
+        let memory = Memory::watch();
+        let done = running
+            .sandbox
+            .run(self.command(attack, program, &running))
+            .await;
+        let mut claim = match &done {
+            Ok(done) => Claim::of(
+                &String::from_utf8_lossy(&done.stdout),
+                &String::from_utf8_lossy(&done.stderr),
+            ),
+            Err(error) => Claim::Blocked(format!("the sandbox ended: {error}")),
+        };
+        if let (Ok(done), Claim::Broken(last)) = (&done, &claim)
+            && done.exit_code > 128
+        {
+            claim = Claim::Blocked(format!("killed, exit code {}: {last}", done.exit_code));
+        }
+        if done.as_ref().is_ok_and(|done| done.timed_out) {
+            claim = Claim::Broken("it did not end in its time limit".into());
+        }
+        let now = counts(&running.gateway);
+        let missing = match attack.recorded {
+            Some(Recorded::Web) => now.0 == blocked,
+            Some(Recorded::Push) => now.1 == refused,
+            None => false,
+        };
+        if missing && matches!(claim, Claim::Blocked(_)) {
+            claim = Claim::Succeeded("it was blocked, but not recorded".into());
+        }
+        let output = done
+            .as_ref()
+            .map(|done| [&done.stdout[..], &done.stderr[..]].concat());
+        let found = self.canaries.found_in(&output.unwrap_or_default());
+        if let Some(found) = found {
+            claim = Claim::Succeeded(format!("it got {found}"));
+        }
+        if let Some(difference) = self.unrecorded(&running.gateway) {
+            claim = Claim::Succeeded(difference);
+        }
+        if let Some(damage) = self.damage(&before, &memory)? {
+            claim = Claim::Succeeded(damage);
+        }
+        self.after(attack, running).await?;
+        Ok(claim)
+    }
+
+    /// Keeps the sandbox for the next attack if it still works.
+    async fn after(&mut self, attack: &Attack, running: Running) -> anyhow::Result<()> {
+        let alive = async {
+            let done = running
+                .sandbox
+                .run(shell("true", Duration::from_secs(5)))
+                .await;
+            done.is_ok_and(|done| done.exit_code == 0)
+        };
+        let alive = tokio::time::timeout(Duration::from_secs(10), alive).await;
+        if alive.unwrap_or(false) && !attack.ruins {
+            self.running = Some(running);
+            return Ok(());
+        }
+        running.sandbox.remove().await.context("removing a sandbox")
+    }
+
+    async fn start(&self) -> anyhow::Result<Running> {
+        let sandbox: Arc<dyn Sandbox> = Arc::from(self.backend.start(&spec()).await?);
+        let gateway = Gateway::new(GatewayConfig {
+            git: GitAccess::ReadWrite {
+                upstream: Upstream::Http {
+                    url: self.forge.git_url(DEMO),
+                    user: "x-access-token".into(),
+                    password: Some(Secret::new(self.forge.token())),
+                },
+                branch: BRANCH.into(),
+                max_push_bytes: 32 << 20,
+                fence: Arc::new(Held),
+            },
+            network: executor(self.cell, Limits::Small).docker.network,
+        })?;
+        let traffic = Traffic::serve(Arc::clone(&sandbox), gateway.clone());
+        let running = Running {
+            sandbox,
+            gateway,
+            _traffic: traffic,
+        };
+        let clone = format!(
+            "git clone -q {} project && cd project && git checkout -q -b {BRANCH} && \
+             git config user.name a && git config user.email a@example.org",
+            remote(&running)
+        );
+        let cloned = running
+            .sandbox
+            .run(shell(&clone, Duration::from_secs(60)))
+            .await;
+        match cloned {
+            Ok(done) if done.exit_code == 0 => Ok(running),
+            failed => {
+                running.sandbox.remove().await?;
+                bail!("the clone failed: {failed:?}")
+            }
+        }
+    }
+
+    fn command(&self, attack: &Attack, program: &str, running: &Running) -> Command {
+        let ports = running.sandbox.ports();
+        let mut env: BTreeMap<String, String> = self
+            .bait
+            .variables()
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        for (name, value) in [
+            ("GIT_PORT", ports.git.to_string()),
+            ("WEB_PORT", ports.web.to_string()),
+            ("REMOTE", remote(running)),
+            ("BRANCH", BRANCH.to_owned()),
+            ("BACKEND", self.cell.backend().to_owned()),
+            ("NEIGHBOUR", self.neighbour.workspace_root().to_owned()),
+        ] {
+            env.insert(name.to_owned(), value);
+        }
+        Command {
+            argv: vec![PYTHON.into(), "-".into()],
+            cwd: "/workspace/project".into(),
+            env,
+            stdin: program.into(),
+            timeout: attack.limit,
+            max_output: 256 << 10,
+        }
+    }
+
+    /// Every reference of every repository but the one branch that is the attacker's.
+    fn references(&self) -> Vec<(String, Option<String>)> {
+        let mut all = Vec::new();
+        for repository in [DEMO, "octo/other"] {
+            for branch in self.forge.branches(repository) {
+                if repository != DEMO || branch != BRANCH {
+                    let commit = self.forge.branch_sha(repository, &branch);
+                    all.push((format!("{repository} {branch}"), commit));
+                }
+            }
+            let tags = self.forge.git_dir(repository).join("refs/tags");
+            for tag in std::fs::read_dir(tags).into_iter().flatten().flatten() {
+                all.push((format!("{repository} tag {:?}", tag.file_name()), None));
+            }
+        }
+        all.sort();
+        all
+    }
+
+    /// Whether the newest push that the gateway recorded differs from what its branch is at.
+    fn unrecorded(&self, gateway: &Gateway) -> Option<String> {
+        let events = gateway.events().into_iter().rev();
+        let recorded = events.into_iter().find_map(|event| match event {
+            TrafficEvent::Pushed { new, .. } => Some(new),
+            _ => None,
+        });
+        // Without a push of this session, an earlier one's stays.
+        let at = self.forge.branch_sha(DEMO, BRANCH);
+        (recorded.is_some() && recorded != at)
+            .then(|| format!("recorded is {recorded:?}, but the branch is at {at:?}"))
+    }
+
+    fn damage(
+        &mut self,
+        before: &[(String, Option<String>)],
+        memory: &Memory,
+    ) -> anyhow::Result<Option<String>> {
+        let now = self.references();
+        if let Some((name, _)) = now.iter().find(|it| !before.contains(it)) {
+            return Ok(Some(format!("{name} was written")));
+        }
+        if let Some((name, _)) = before.iter().find(|it| !now.contains(it)) {
+            return Ok(Some(format!("{name} was removed")));
+        }
+        if let Some(grown) = memory.too_much() {
+            return Ok(Some(grown));
+        }
+        self.bait.damage()
+    }
+
+    /// Removes all sandboxes.
+    pub(super) async fn close(mut self) -> anyhow::Result<()> {
+        if let Some(running) = self.running.take() {
+            running.sandbox.remove().await?;
+        }
+        Ok(self.neighbour.remove().await?)
+    }
+}
+
+/// The refused requests and the refused pushes that the gateway recorded.
+fn counts(gateway: &Gateway) -> (usize, usize) {
+    let events = gateway.events();
+    let web = |event: &&TrafficEvent| matches!(event, TrafficEvent::WebBlocked { .. });
+    let push = |event: &&TrafficEvent| matches!(event, TrafficEvent::PushRefused { .. });
+    (
+        events.iter().filter(web).count(),
+        events.iter().filter(push).count(),
+    )
+}
+
+fn remote(running: &Running) -> String {
+    let path = running.gateway.remote_path().unwrap_or_default();
+    format!("http://127.0.0.1:{}{path}", running.sandbox.ports().git)
+}
+
+pub(super) fn shell(line: &str, timeout: Duration) -> Command {
+    Command {
+        argv: ["/bin/bash", "-c", line].map(str::to_owned).into(),
+        cwd: "/workspace".into(),
+        env: BTreeMap::new(),
+        stdin: Vec::new(),
+        timeout,
+        max_output: 10_000,
+    }
+}
+
+pub(super) fn spec() -> SandboxSpec {
+    SandboxSpec {
+        task: TaskId::new(),
+        epoch: Epoch(1),
+        role: SandboxRole::Main,
+        image: None,
+    }
+}
+
+/// The limits of sandboxes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limits {
+    /// Those of the default configuration.
+    Default,
+    /// Small ones, so that reaching them takes no time.
+    Small,
+}
+
+/// The default configuration, apart from its limits.
+fn executor(cell: Cell, limits: Limits) -> CommandExecutor {
+    let mut executor = CommandExecutor {
+        enabled: true,
+        backend: match cell {
+            Cell::Docker => BackendKind::Docker,
+            Cell::Bubblewrap
+            | Cell::BubblewrapUnprivileged
+            | Cell::Landlock
+            | Cell::LandlockUnprivileged => BackendKind::Local,
+        },
+        ..CommandExecutor::default()
+    };
+    let docker = &mut executor.docker;
+    docker.host = std::env::var("DOCKER_HOST").ok();
+    if let Ok(image) = std::env::var("AGENTMINE_TEST_IMAGE") {
+        docker.base_image = image;
+    }
+    if limits == Limits::Small {
+        docker.resources.memory_limit = ByteSize::from_bytes(512 << 20);
+        docker.resources.disk_limit = ByteSize::from_bytes(256 << 20);
+        docker.pids_limit = 200;
+    }
+    executor
+}
+
+pub(super) async fn backend(cell: Cell, limits: Limits) -> anyhow::Result<Arc<dyn Backend>> {
+    let config = executor(cell, limits);
+    let backend: Arc<dyn Backend> = match cell {
+        Cell::Docker => Arc::new(DockerBackend::connect(&config).await?),
+        Cell::Bubblewrap
+        | Cell::BubblewrapUnprivileged
+        | Cell::Landlock
+        | Cell::LandlockUnprivileged => {
+            Arc::new(LocalBackend::new(&config, &scratch().join("state"))?)
+        }
+    };
+    backend.check().await?;
+    Ok(backend)
+}
+
+/// Whether the sandbox is of the kind that was asked for.
+fn check_kind(cell: Cell, warnings: &[String]) -> anyhow::Result<()> {
+    let weak = warnings
+        .iter()
+        .any(|it| it.starts_with("this sandbox is weaker"));
+    let wanted = cell.backend() == "landlock";
+    anyhow::ensure!(
+        weak == wanted,
+        "a sandbox of another kind than {cell} was started"
+    );
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! Holes that are known and not closed yet. The report lists their attacks apart from the others.
+
+use super::cell::Cell;
+
+/// An attack's name, the backends in which it succeeds, and why.
+const KNOWN_OPEN: &[(&str, &[&str], &str)] = &[
+    ("set_up_io_uring", &["docker"], FILTER),
+    ("open_a_vsock", &["docker"], FILTER),
+    ("write_into_the_guests_output", ALL, FORGERY),
+    ("read_the_guests_memory", ALL, FORGERY),
+    ("trace_the_guest", ALL, FORGERY),
+    ("copy_the_guests_memory", ALL, FORGERY),
+    ("take_the_guests_descriptors", ALL, FORGERY),
+    ("patch_the_parent_shell", ALL, FORGERY),
+    ("stop_the_guest", ALL, FORGERY),
+    (
+        "push_a_secret",
+        ALL,
+        "pushes are not searched for secrets yet",
+    ),
+    ("push_unnoticed", ALL, LEDGER),
+    ("push_without_a_report", ALL, LEDGER),
+    ("guest_sends_single_bytes_on_many_streams", ALL, TUNNEL),
+    ("guest_sends_empty_frames", ALL, TUNNEL),
+    ("send_many_small_frames", ALL, TUNNEL),
+    ("config_core_alternateRefsCommand", ALL, CONFIGURATION),
+    ("config_include_path", ALL, CONFIGURATION),
+    (
+        "write_shared_memory",
+        &["landlock"],
+        "no filter on System V shared memory yet",
+    ),
+    ("fill_the_disk", ALL, DISK),
+    ("fill_the_disk_in_closed_folders", ALL, DISK),
+    ("fill_the_disk_with_unlinked_files", ALL, DISK),
+    ("fill_the_disk_below_long_paths", ALL, DISK),
+    ("take_all_inodes", ALL, DISK),
+];
+const ALL: &[&str] = &["docker", "bubblewrap", "landlock"];
+const FILTER: &str = "containers have the engine's own filter of system calls";
+const FORGERY: &str = "the guest and what it starts are one user";
+const LEDGER: &str = "the record of pushes trusts the report";
+const TUNNEL: &str = "the tunnel counts frames and not what they hold";
+const CONFIGURATION: &str = "git reads the configuration of the repository it serves";
+const DISK: &str = "the disk limit is what the guest adds up";
+
+/// Why an attack is known to succeed in a kind of sandbox, if it is.
+pub(super) fn reason(attack: &str, cell: Cell) -> Option<&'static str> {
+    let known = KNOWN_OPEN.iter();
+    let mut known = known.filter(|(name, on, _)| *name == attack && on.contains(&cell.backend()));
+    known.next().map(|(_, _, why)| *why)
+}

@@ -1,0 +1,208 @@
+# Memory, disk, processes and time: the sandbox may come to harm, the machine and the worker may not.
+
+@limit(60)
+@ruins
+@off("--memory=2g")
+def take_all_memory():
+    """Takes more memory than its limit"""
+    held = []
+    for _ in range(1200):
+        held.append(bytearray(b"x" * (1 << 20)))
+    success("%d MB" % len(held))
+
+@limit(60)
+@ruins
+@off("--memory=2g")
+def take_memory_in_many_processes():
+    """Takes more memory than its limit, a little in each of many processes"""
+    children = []
+    def child():
+        held = [bytearray(b"x" * (1 << 20)) for _ in range(60)]
+        time.sleep(20)
+        os._exit(len(held) != 60)
+    for _ in range(18):
+        one = os.fork()
+        if one == 0:
+            child()
+        children.append(one)
+    end = time.time() + 12
+    while time.time() < end:
+        time.sleep(0.5)
+        held = 0
+        for one in children:
+            try:
+                status = open("/proc/%d/status" % one).read()
+                held += int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) >> 10
+            except (OSError, AttributeError):
+                pass
+        if held > 800:
+            for one in children:
+                os.kill(one, signal.SIGKILL)
+            success("%d MB together" % held)
+
+@limit(60)
+@ruins
+@off("--pids-limit=-1")
+def fork_without_end():
+    """Starts more processes than its limit"""
+    count = 0
+    try:
+        while count < 400:
+            if os.fork() == 0:
+                time.sleep(30)
+                os._exit(0)
+            count += 1
+    except OSError as error:
+        blocked("%d processes, then %s" % (count, error.strerror))
+    time.sleep(3)
+    alive = 0
+    for process in processes():
+        try:
+            alive += open("/proc/%d/stat" % process).read().rsplit(")", 1)[1].split()[1] == str(os.getpid())
+        except OSError:
+            pass
+    if alive >= 399:
+        success("%d processes" % alive)
+
+@limit(60)
+@ruins
+@off("")
+def fill_the_disk():
+    """Writes more than its disk limit"""
+    block = os.urandom(1 << 20)
+    with open("fill", "wb", buffering=0) as file:
+        for _ in range(700):
+            file.write(block)
+    time.sleep(5)
+    if os.path.exists("fill") and os.path.getsize("fill") >= 700 << 20:
+        success("700 MB with a limit of 256")
+
+@limit(60)
+@ruins
+def fill_the_disk_in_closed_folders():
+    """Writes more than its disk limit into folders that nobody may list"""
+    block = os.urandom(1 << 20)
+    os.mkdir("closed")
+    files = [open("closed/%d" % at, "wb", buffering=0) for at in range(7)]
+    os.chmod("closed", 0)
+    for file in files:
+        for _ in range(100):
+            file.write(block)
+    time.sleep(6)
+    success("700 MB with a limit of 256")
+
+@limit(60)
+@ruins
+@off("")
+def fill_the_disk_with_unlinked_files():
+    """Writes more than its disk limit into files that have no name any more"""
+    block = os.urandom(1 << 20)
+    with tempfile.TemporaryFile(dir=".", buffering=0) as file:
+        for _ in range(700):
+            file.write(block)
+        time.sleep(6)
+        success("700 MB with a limit of 256")
+
+@limit(60)
+@ruins
+def fill_the_disk_below_long_paths():
+    """Writes more than its disk limit below a path that is too long to be named"""
+    block = os.urandom(1 << 20)
+    name = "d" * 200
+    for _ in range(30):
+        os.mkdir(name)
+        os.chdir(name)
+    with open("fill", "wb", buffering=0) as file:
+        for _ in range(700):
+            file.write(block)
+    time.sleep(6)
+    success("700 MB with a limit of 256")
+
+@limit(60)
+@ruins
+@off("")
+def take_all_inodes():
+    """Makes more files than a repository has"""
+    os.mkdir("many")
+    count = 0
+    for folder in range(400):
+        os.mkdir("many/%d" % folder)
+        for at in range(1000):
+            os.close(os.open("many/%d/%d" % (folder, at), os.O_CREAT | os.O_WRONLY))
+            count += 1
+    time.sleep(6)
+    success("%d files" % count)
+
+@limit(30)
+@ruins
+def fill_the_shared_memory():
+    """Fills /dev/shm and /tmp, which are memory"""
+    block = b"x" * (1 << 20)
+    total = 0
+    for folder in ["/dev/shm", "/tmp"]:
+        if os.environ.get("BACKEND") == "landlock":
+            continue
+        try:
+            with open(folder + "/fill", "wb", buffering=0) as file:
+                for _ in range(800):
+                    file.write(block)
+                    total += 1
+        except OSError:
+            pass
+    if total > 1000:
+        success("%d MB" % total)
+
+@limit(30)
+def open_many_files():
+    """Opens all files that it may"""
+    held = []
+    try:
+        while len(held) < 200000:
+            held.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError as error:
+        blocked("%d files, then %s" % (len(held), error.strerror))
+    success("%d files" % len(held))
+
+@limit(60)
+@ruins
+def nest_folders_deeply():
+    """Leaves 15,000 nested folders, which whoever removes them must not follow by recursion"""
+    for _ in range(15000):
+        os.mkdir("d")
+        os.chdir("d")
+    blocked("the worker removes them now")
+
+@ruins
+def leave_what_cannot_be_removed():
+    """Leaves files and folders that a careless removal stops at"""
+    os.makedirs("a/b/c")
+    for path in ["a/b/c", "a/b", "a"]:
+        os.chmod(path, 0)
+    os.mkfifo("fifo")
+    os.symlink("/", "root")
+    os.symlink(env("BAIT_FOLDER"), "outside")
+    os.symlink("loop", "loop")
+    name = os.fsencode("n") + b"\xff\n\x1b[2J"
+    open(name, "w").close()
+    open("x" * 255, "w").close()
+
+@limit(30)
+@ruins
+def keep_running_after_the_end():
+    """Ignores all signals and starts itself again when its end comes"""
+    for _ in range(20):
+        if os.fork() == 0:
+            os.setsid()
+            for number in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]:
+                signal.signal(number, signal.SIG_IGN)
+            while True:
+                if os.fork() == 0:
+                    time.sleep(0.05)
+                else:
+                    os._exit(0)
+    time.sleep(1)
+
+def sleep_beyond_the_limit():
+    """Ignores the end of its time"""
+    done = subprocess.Popen([sys.executable, "-c", "import signal,time\nsignal.signal(15,signal.SIG_IGN)\ntime.sleep(600)"])
+    blocked("left %d behind" % done.pid)

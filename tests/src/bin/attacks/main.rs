@@ -1,0 +1,215 @@
+//! The attack suite as a program: attacks in each kind of sandbox, and the table.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use agentmine_tests::attack::{
+    Cell, Family, Report, Selection, all, build_all, build_apart, demonstrate, differential,
+    run_apart, run_here,
+};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Attacks sandboxes and the gateway as an injected model would, and reports what was not blocked.
+#[derive(Debug, Parser)]
+#[command(name = "attacks")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs attacks and prints the table. Fails if one was not blocked, or could not be carried out.
+    Run {
+        #[command(flatten)]
+        which: Which,
+        /// In which kinds of sandbox.
+        #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
+        backend: Vec<Kind>,
+        /// One line of JSON for each attack instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Builds and tests small projects of each language in each kind of sandbox.
+    Builds {
+        /// In which kinds of sandbox.
+        #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
+        backend: Vec<Kind>,
+    },
+    /// Builds in this process; `builds` starts it.
+    #[command(hide = true)]
+    BuildsIn { cell: Cell },
+    /// Lists the attacks.
+    List,
+    /// Carries attacks out in containers that lack the control, where they must succeed.
+    Controls {
+        /// Only the attack of this name.
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<String>,
+    },
+    /// Sends the same raw pushes to the gateway and to `git receive-pack` alone, and compares.
+    Differential {
+        /// Decides the requests.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How many.
+        #[arg(long, default_value_t = 500)]
+        requests: usize,
+    },
+    /// Runs attacks in this process; `run` starts it.
+    #[command(hide = true)]
+    Cell {
+        cell: Cell,
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// Only this family.
+    #[arg(long, value_enum)]
+    family: Vec<Family>,
+    /// Only the attack of this name.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+impl From<Which> for Selection {
+    fn from(which: Which) -> Self {
+        Self {
+            families: which.family,
+            names: which.only,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    /// A Docker container.
+    Docker,
+    /// The local jail with bubblewrap; for root also of a user without rights.
+    Bubblewrap,
+    /// The local jail without namespaces; for root also of a user without rights.
+    Landlock,
+    /// All of them.
+    All,
+}
+
+impl Kind {
+    fn cells(self) -> &'static [Cell] {
+        // SAFETY: it only returns a number.
+        let root = unsafe { libc::geteuid() } == 0;
+        match (self, root) {
+            (Self::Docker, _) => &[Cell::Docker],
+            (Self::Bubblewrap, true) => &[Cell::Bubblewrap, Cell::BubblewrapUnprivileged],
+            (Self::Bubblewrap, false) => &[Cell::Bubblewrap],
+            (Self::Landlock, true) => &[Cell::Landlock, Cell::LandlockUnprivileged],
+            (Self::Landlock, false) => &[Cell::Landlock],
+            (Self::All, true) => Cell::value_variants(),
+            (Self::All, false) => &[Cell::Docker, Cell::Bubblewrap, Cell::Landlock],
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    agentmine_runtime::tls::install_default_provider();
+    match Cli::parse().command {
+        Command::Run {
+            which,
+            backend,
+            json,
+        } => run(&which.into(), &backend, json).await,
+        Command::Builds { backend } => {
+            let program = std::env::current_exe()?;
+            for &cell in backend.iter().flat_map(|kind| kind.cells()) {
+                build_apart(&program, cell).await?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::BuildsIn { cell } => builds_in(cell).await,
+        Command::List => list(),
+        Command::Controls { only } => controls(&only),
+        Command::Differential { seed, requests } => compare(seed, requests).await,
+        Command::Cell { cell, which } => {
+            run_here(cell, &which.into()).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn run(selection: &Selection, kinds: &[Kind], json: bool) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout();
+    let program = std::env::current_exe()?;
+    let mut report = Report::default();
+    for &cell in kinds.iter().flat_map(|kind| kind.cells()) {
+        report.add(run_apart(&program, cell, selection).await?);
+    }
+    if json {
+        for finding in report.findings() {
+            writeln!(out, "{}", serde_json::to_string(finding)?)?;
+        }
+    } else {
+        write!(out, "{report}")?;
+    }
+    Ok(ExitCode::from(u8::from(!report.is_clean())))
+}
+
+fn list() -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout();
+    for attack in all() {
+        writeln!(
+            out,
+            "{:<13} {:<34} {}",
+            attack.family, attack.name, attack.what
+        )?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn compare(seed: u64, requests: usize) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout();
+    let found = differential(seed, requests).await?;
+    writeln!(
+        out,
+        "{} requests: git alone carried out {}, the gateway let {} through",
+        found.requests, found.carried_out_by_git, found.let_through
+    )?;
+    for fault in &found.faults {
+        writeln!(out, "  {fault}")?;
+    }
+    Ok(ExitCode::from(u8::from(!found.faults.is_empty())))
+}
+
+fn controls(names: &[String]) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout();
+    let shown = demonstrate(names)?;
+    for one in &shown {
+        let (how, seen) = match &one.succeeded {
+            Ok(seen) => ("succeeds", seen),
+            Err(seen) => ("FAILS", seen),
+        };
+        writeln!(out, "{how:<9} {:<34} [{}] {seen}", one.attack, one.options)?;
+    }
+    let succeeded = shown.iter().filter(|one| one.succeeded.is_ok()).count();
+    writeln!(
+        out,
+        "{succeeded} of {} attacks succeed without the control",
+        shown.len()
+    )?;
+    Ok(ExitCode::from(u8::from(succeeded < shown.len())))
+}
+
+async fn builds_in(cell: Cell) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout();
+    for built in build_all(cell).await? {
+        let result = match built.result {
+            Ok(time) => format!("passed in {:.1} s", time.as_secs_f32()),
+            Err(None) => "no tools".to_owned(),
+            Err(Some(why)) => format!("FAILED: {why}"),
+        };
+        writeln!(out, "{cell:<23} {:<27} {result}", built.project)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
