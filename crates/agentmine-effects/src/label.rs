@@ -77,17 +77,8 @@ impl Effects {
         if self.state_now().await? == Some(TaskState::Queued) {
             self.set(TaskLabel::Processing).await?;
         }
-        // The task may have ended during the write; the worker's label then takes precedence.
-        match self.state_now().await? {
-            Some(TaskState::Ended(_) | TaskState::Paused) => {
-                let processing = from_ref(name(TaskLabel::Processing, &self.labels));
-                self.tracker
-                    .set_labels(&self.task.item, &[], processing, &self.permit)
-                    .await?;
-            }
-            Some(TaskState::Queued | TaskState::Leased(_)) | None => {}
-        }
-        Ok(())
+        // The task may have been paused or have ended during the write, which removed the label of that.
+        self.give_way(TaskLabel::Processing).await
     }
 
     /// Sets the label of a task that no worker holds. The item may belong to a later task by now, and during the

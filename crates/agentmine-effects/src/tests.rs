@@ -777,8 +777,12 @@ async fn the_late_report_of_an_older_task_leaves_the_label_of_the_later_one() {
     assert_eq!(left, [], "nothing is left to report");
 }
 
-/// What happens while the label of an end is written.
-async fn reported_while(world: &World, meanwhile: impl Future<Output = ()>) {
+/// What happens while a writer's first change of labels is under way.
+async fn during<T>(
+    world: &World,
+    writer: impl Future<Output = Result<T, EffectError>>,
+    meanwhile: impl Future<Output = ()>,
+) {
     let slow = Slow::default();
     world.tracker.forge().slow = Some(slow.clone());
     let meanwhile = async {
@@ -786,8 +790,37 @@ async fn reported_while(world: &World, meanwhile: impl Future<Output = ()>) {
         meanwhile.await;
         slow.may_go_on.notify_one();
     };
-    let (reported, ()) = tokio::join!(world.report_end_for(MINUTE), meanwhile);
-    reported.unwrap();
+    let (written, ()) = tokio::join!(writer, meanwhile);
+    written.map(drop).unwrap();
+}
+
+/// What happens while the label of an end is written.
+async fn reported_while(world: &World, meanwhile: impl Future<Output = ()>) {
+    during(world, world.report_end_for(MINUTE), meanwhile).await;
+}
+
+/// A producer that stands still for so long that nobody looks at the labels again.
+#[tokio::test]
+async fn a_task_that_was_labelled_late_as_queued_keeps_the_label_of_its_end_or_pause() {
+    let labels = Labels::default();
+    let pause = LeaseEnd::Pause {
+        reason: "lunch".into(),
+    };
+    for (end, label, name) in [
+        (finish(EndState::Done, ""), TaskLabel::Done, &labels.done),
+        (pause, TaskLabel::Paused, &labels.paused),
+    ] {
+        let world = World::new().await;
+        let producer = world.reconciler().await;
+        during(&world, producer.label_queued(), async {
+            let claim = world.claim().await;
+            let lease = claim.lease.clone();
+            world.session(claim).label(label).await.unwrap();
+            world.store.end_lease(&lease, &end).await.unwrap();
+        })
+        .await;
+        assert_eq!(world.labels(), ["bug", name]);
+    }
 }
 
 #[tokio::test]
