@@ -19,6 +19,7 @@ mod fleet_mcp;
 mod gate;
 mod mcp;
 mod model_servers;
+mod operator;
 mod outages;
 mod output;
 mod people;

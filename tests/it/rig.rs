@@ -155,7 +155,8 @@ impl Rig {
         self.spawn_with(program, ("AGENTMINE_GUARDS_OFF", guard.as_str()))
     }
 
-    fn spawn_with(&self, program: &str, (variable, value): (&str, &str)) -> Process {
+    /// Starts one of the programs with a variable in its environment.
+    pub(crate) fn spawn_with(&self, program: &str, (variable, value): (&str, &str)) -> Process {
         Process::spawn(
             Command::new(binary(program))
                 .arg("--config")

@@ -3,6 +3,7 @@
 
 pub mod attack;
 pub mod chaos;
+pub mod encrypted;
 pub mod forge;
 pub mod mcp;
 pub mod model;

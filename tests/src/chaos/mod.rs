@@ -20,7 +20,7 @@ mod recovery;
 mod report;
 mod run;
 mod scenario;
-mod services;
+pub(crate) mod services;
 mod walk;
 
 pub use fleet::{Rhythm, SandboxKind, Services, Setup, StoreKind, binaries};

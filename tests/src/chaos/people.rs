@@ -19,6 +19,14 @@ pub(super) enum Later {
     Relabel(u64),
 }
 
+impl Later {
+    pub(super) fn waits_for(&self, fleet: &Fleet) -> String {
+        let (Self::Resume(issue) | Self::Relabel(issue)) = *self;
+        let labels = fleet.forge.labels(DEMO, issue);
+        format!("; {self:?} waits, labels {labels:?}")
+    }
+}
+
 /// The newest task of an issue.
 pub(super) async fn task_of(fleet: &Fleet, issue: u64) -> Option<Task> {
     let tasks = fleet.store.tasks(&TaskFilter::default()).await.ok()?;

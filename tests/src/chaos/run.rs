@@ -450,7 +450,9 @@ impl<'a> Run<'a> {
             }
             if let Some(since) = progress.stuck(&self.fleet).await {
                 let what = unsettled?.unwrap_or_else(|| "a person waits".into());
-                let stuck = Finding::stuck(format!("{what}; {since}"));
+                let waiting = self.later.iter().map(|it| it.waits_for(&self.fleet));
+                let waiting: String = waiting.collect();
+                let stuck = Finding::stuck(format!("{what}; {since}{waiting}"));
                 self.outcome.findings.push(stuck);
                 break;
             }

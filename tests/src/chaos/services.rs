@@ -19,7 +19,7 @@ pub(super) const START_LIMIT: Duration = Duration::from_secs(300);
 
 /// A port that nothing uses, below those that the kernel gives to connections: while a server is away, its port
 /// must not become the local end of one.
-fn free_port() -> anyhow::Result<u16> {
+pub(crate) fn free_port() -> anyhow::Result<u16> {
     const PORTS: std::ops::Range<u16> = 20_000..32_000;
     let count = u128::from(PORTS.end - PORTS.start);
     for _ in 0..100 {
@@ -95,9 +95,11 @@ impl Drop for Running {
 }
 
 /// A Postgres server.
-pub(super) struct Postgres {
+pub(crate) struct Postgres {
     folder: PathBuf,
     port: u16,
+    /// `name=value`, beside those that the suite needs.
+    settings: Vec<String>,
     running: Option<Running>,
     pub(super) clock: Clock,
 }
@@ -105,12 +107,18 @@ pub(super) struct Postgres {
 impl Postgres {
     /// Creates a cluster and starts it.
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
+        Self::start_with(folder, Vec::new()).await
+    }
+
+    /// The same with settings of the server, `name=value`.
+    pub(crate) async fn start_with(folder: &Path, settings: Vec<String>) -> anyhow::Result<Self> {
         let folder = folder.join("postgres");
         std::fs::create_dir_all(&folder)?;
         let mut postgres = Self {
             port: free_port()?,
             clock: Clock::new(&folder)?,
             folder,
+            settings,
             running: None,
         };
         if let Some((user, group)) = unprivileged() {
@@ -145,7 +153,7 @@ impl Postgres {
         Ok(command)
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         address(self.port)
     }
 
@@ -180,6 +188,9 @@ impl Postgres {
                 "fsync=off",
                 "full_page_writes=off",
             ] {
+                command.args(["-c", setting]);
+            }
+            for setting in &self.settings {
                 command.args(["-c", setting]);
             }
             self.clock.give_to(&mut command);
@@ -253,7 +264,7 @@ pub(super) fn is_root() -> bool {
 }
 
 /// User and group `postgres` if this process is root.
-fn unprivileged() -> Option<(u32, u32)> {
+pub(crate) fn unprivileged() -> Option<(u32, u32)> {
     if !is_root() {
         return None;
     }
@@ -264,9 +275,11 @@ fn unprivileged() -> Option<(u32, u32)> {
 }
 
 /// A RabbitMQ server.
-pub(super) struct RabbitMq {
+pub(crate) struct RabbitMq {
     folder: PathBuf,
     port: u16,
+    /// Lines of `rabbitmq.conf`, beside those that the suite needs.
+    settings: String,
     /// For the other nodes of a cluster, of which there are none.
     distribution_port: u16,
     running: Option<Running>,
@@ -274,19 +287,25 @@ pub(super) struct RabbitMq {
 
 impl RabbitMq {
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
+        Self::start_with(folder, String::new()).await
+    }
+
+    /// The same with lines of `rabbitmq.conf`.
+    pub(crate) async fn start_with(folder: &Path, settings: String) -> anyhow::Result<Self> {
         let folder = folder.join("rabbitmq");
         std::fs::create_dir_all(&folder)?;
         let mut broker = Self {
             folder,
             port: free_port()?,
             distribution_port: free_port()?,
+            settings,
             running: None,
         };
         broker.bring_up().await?;
         Ok(broker)
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         address(self.port)
     }
 
@@ -300,8 +319,8 @@ impl RabbitMq {
         let home = &home;
         let settings = format!(
             "listeners.tcp.1 = 127.0.0.1:{}\nlog.console = true\nlog.file = false\n\
-             vm_memory_high_watermark.absolute = 1GB\ndisk_free_limit.absolute = 200MB\n",
-            self.port
+             vm_memory_high_watermark.absolute = 1GB\ndisk_free_limit.absolute = 200MB\n{}",
+            self.port, self.settings
         );
         std::fs::write(home.join("rabbitmq.conf"), settings)?;
         std::fs::write(home.join("enabled_plugins"), "[].")?;

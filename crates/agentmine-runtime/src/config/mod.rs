@@ -9,6 +9,7 @@
 
 mod check;
 mod executor;
+mod exposed;
 mod fault;
 mod log_filter;
 mod mcp;

@@ -53,7 +53,14 @@ pub(super) async fn find(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<Vec<Fi
         found.push(format!("the volume {name}"));
     }
     for entry in std::fs::read_dir(fleet.folder.join("tmp"))?.flatten() {
-        found.push(format!("the file {}", entry.path().display()));
+        let path = entry.path();
+        let within = std::fs::read_dir(&path).into_iter().flatten().flatten();
+        let within: Vec<_> = within.map(|entry| entry.file_name()).collect();
+        // Its process was killed before it had the lock: such a folder is removed after ten minutes.
+        let is_in_the_making = path.is_dir() && within.iter().all(|name| name == "part");
+        if !is_in_the_making {
+            found.push(format!("the file {} with {within:?}", path.display()));
+        }
     }
     found.extend(processes(fleet));
     let finding = |what| Finding::new(Broken::Left, format!("{what} is left"));

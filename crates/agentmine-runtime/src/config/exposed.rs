@@ -1,0 +1,155 @@
+//! What an operator may expose without knowing it: services beyond this machine whose password everybody knows, or
+//! whose connection is not encrypted.
+
+use std::net::IpAddr;
+
+use url::Url;
+
+use super::schema::Config;
+
+/// Passwords that servers, images and examples come with, besides one that equals its user's name.
+const KNOWN: [&str; 6] = ["", "admin", "changeme", "guest", "password", "secret"];
+
+/// Top-level names of private networks, where a connection may well be encrypted below TLS.
+const PRIVATE: [&str; 5] = ["internal", "local", "lan", "svc", "home"];
+
+impl Config {
+    /// Warns of each exposure. To be called once, at start.
+    pub fn tell_exposures(&self) {
+        for exposure in self.exposures() {
+            tracing::warn!("{exposure}");
+        }
+    }
+
+    /// What should be told at start, one sentence each, without any secret.
+    fn exposures(&self) -> Vec<String> {
+        let services = [
+            ("queue.url", self.queue.url.expose(), "amqps://"),
+            ("store.url", self.store.url.expose(), "?sslmode=verify-full"),
+        ];
+        let services = services.iter().filter_map(|(setting, url, encrypted)| {
+            Some((setting, Url::parse(url).ok()?, encrypted))
+        });
+        services
+            .flat_map(|(setting, url, encrypted)| exposures(setting, &url, encrypted))
+            .collect()
+    }
+}
+
+fn exposures(setting: &str, url: &Url, encrypted: &str) -> Vec<String> {
+    let Some(host) = remote_host(url) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let user = url.username();
+    let is_known = url
+        .password()
+        .is_some_and(|it| it == user || KNOWN.contains(&it));
+    if is_known {
+        found.push(format!(
+            "{setting}: the user `{user}` at {host} has a password that everybody knows. hint: give the user another \
+             password there and in the configuration"
+        ));
+    }
+    if !is_encrypted(url) && !is_private(&host) {
+        found.push(format!(
+            "{setting}: the connection to {host} is not encrypted, and whoever is on its way reads the password. \
+             hint: use {encrypted}"
+        ));
+    }
+    found
+}
+
+/// The host, unless it is this machine.
+fn remote_host(url: &Url) -> Option<String> {
+    // Only these have servers.
+    if !matches!(url.scheme(), "amqp" | "amqps" | "postgres" | "postgresql") {
+        return None;
+    }
+    let host = url.host_str()?.trim_matches(['[', ']']);
+    let is_here = match host.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback() || address.is_unspecified(),
+        // A percent sign begins the path of a socket.
+        Err(_) => host.is_empty() || host == "localhost" || host.starts_with("%2"),
+    };
+    (!is_here).then(|| host.to_owned())
+}
+
+fn is_encrypted(url: &Url) -> bool {
+    let is_strict = |mode: &str| matches!(mode, "require" | "verify-ca" | "verify-full");
+    let mut query = url.query_pairs();
+    url.scheme() == "amqps" || query.any(|(key, value)| key == "sslmode" && is_strict(&value))
+}
+
+/// A name without dots, as in a container network or a cluster's namespace; a private name; a private address.
+fn is_private(host: &str) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(address)) => address.is_private() || address.is_link_local(),
+        Ok(IpAddr::V6(address)) => address.is_unique_local() || address.is_unicast_link_local(),
+        Err(_) => {
+            let mut labels = host.trim_end_matches('.').rsplit('.');
+            let last = labels.next().unwrap_or_default();
+            labels.next().is_none() || PRIVATE.contains(&last)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Secret;
+
+    fn told(queue: &str, store: &str) -> Vec<String> {
+        let mut config = Config::default();
+        config.queue.url = Secret::new(queue);
+        config.store.url = Secret::new(store);
+        config.exposures()
+    }
+
+    #[test]
+    fn a_known_password_is_told_beyond_this_machine_alone() {
+        let here = "postgres://postgres@127.0.0.1/agentmine";
+        for known in [
+            "amqp://guest:guest@mq/%2f",
+            "amqp://agentmine:agentmine@10.0.0.1",
+            "amqps://a:password@mq.example.org",
+        ] {
+            let told = told(known, here);
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert!(told[0].contains("everybody knows"), "{told:?}");
+        }
+        for harmless in [
+            "amqp://guest:guest@127.0.0.1:5672/%2f",
+            "amqp://guest:guest@localhost",
+            "amqp://guest:guest@[::1]:5672",
+            "inproc:",
+            "amqp://a:kmX2_q9@mq",
+        ] {
+            assert_eq!(told(harmless, here), Vec::<String>::new(), "{harmless}");
+        }
+    }
+
+    #[test]
+    fn a_connection_in_the_clear_is_told_beyond_private_networks() {
+        let queue = "inproc:";
+        let told_of = |store: &str| told(queue, store);
+        for clear in [
+            "postgres://a:kmX2@db.example.org/x",
+            "postgres://a:kmX2@203.0.113.7/x?sslmode=prefer",
+        ] {
+            let told = told_of(clear);
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert!(told[0].contains("sslmode=verify-full"), "{told:?}");
+            assert!(!told[0].contains("kmX2"), "{told:?}");
+        }
+        for fine in [
+            "postgres://a:kmX2@db.example.org/x?sslmode=verify-full",
+            "postgres://a:kmX2@db.fleet.svc/x",
+            "postgres://a:kmX2@192.168.1.9/x",
+            "postgres://a:kmX2@%2Frun%2Fpostgresql/x",
+            "sqlite:agentmine.db",
+        ] {
+            assert_eq!(told_of(fine), Vec::<String>::new(), "{fine}");
+        }
+    }
+}
