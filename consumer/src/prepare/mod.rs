@@ -35,8 +35,6 @@ use install::install;
 use servers_file::{Base, repository_file};
 use workspace::Workspace;
 
-/// Maximum size in bytes of one push.
-const MAX_PUSH: u64 = 512 * 1024 * 1024;
 /// Time limit for all set-up commands together.
 pub(crate) const SETUP_TIMEOUT: Duration = Duration::from_secs(1800);
 
@@ -97,18 +95,19 @@ pub(crate) async fn prepare(
     branches.check(&repository)?;
     let upstream = upstream(repository.source.clone());
     let image = chosen_image(ctx, branches.start()).await?;
+    let network = ctx.deps.config.command_executor.docker.network.clone();
     let gateway = GatewayConfig {
         git: GitAccess::ReadWrite {
             upstream: upstream.clone(),
             branch: branches.work.clone(),
-            max_push_bytes: MAX_PUSH,
+            max_push_bytes: network.push.max_size.bytes(),
             fence: Arc::new(LeaseFence {
                 store: Arc::clone(&ctx.deps.store),
                 lease: ctx.lease.clone(),
                 permit: ctx.heartbeat.certainty().permit().clone(),
             }),
         },
-        network: ctx.deps.config.command_executor.docker.network.clone(),
+        network,
     };
     let spec = SandboxSpec {
         task: ctx.task.id,

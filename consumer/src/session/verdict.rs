@@ -91,7 +91,7 @@ fn is_permanent(error: &SessionError) -> bool {
             | LlmError::Replay(_) => true,
         },
         SessionError::Facts(error) => match error {
-            FactsError::Auth(_) | FactsError::NotFound(_) => true,
+            FactsError::Auth(_) | FactsError::NotFound(_) | FactsError::TooLarge(_) => true,
             FactsError::Network(_) | FactsError::Git(_) => false,
         },
         SessionError::Workspace(error) => match error {

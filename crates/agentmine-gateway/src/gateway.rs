@@ -44,7 +44,7 @@ impl Gateway {
         metrics::describe();
         let GatewayConfig { git, network } = config;
         let ledger = Arc::new(Ledger::default());
-        let git = GitProxy::new(git, ledger.clone())?.map(Arc::new);
+        let git = GitProxy::new(git, network.push.clone(), ledger.clone())?.map(Arc::new);
         let web = Arc::new(WebProxy::new(&network, ledger.clone())?);
         Ok(Self {
             inner: Arc::new(Inner {

@@ -110,8 +110,8 @@ mod tests {
     async fn every_git_process_is_limited_and_killed_before_the_worker() {
         let home = GitHome::new().unwrap();
         for (errand, expected) in [
-            (Errand::Untrusted, "1048576 300 0 268435456 1000\n"),
-            (Errand::Trusted, "4194304 1800 0 268435456 1000\n"),
+            (Errand::Untrusted, "786432 300 0 134217728 1000\n"),
+            (Errand::Trusted, "4194304 1800 0 134217728 1000\n"),
         ] {
             let mut git = command(home.git(errand));
             let shown = "alias.limits=!echo $(ulimit -v) $(ulimit -t) $(ulimit -c) \

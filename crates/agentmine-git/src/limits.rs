@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// Address space of a process that reads what a sandbox sent, in bytes. Large files are streamed and packs
 /// are mapped in small windows, so that ordinary pushes of any size fit.
-const UNTRUSTED_SPACE: libc::rlim_t = 1 << 30;
+const UNTRUSTED_SPACE: libc::rlim_t = 768 << 20;
 /// Address space of a process that reads upstream's repository, in bytes.
 const TRUSTED_SPACE: libc::rlim_t = 4 << 30;
 /// CPU time of a process that reads what a sandbox sent, in seconds.
@@ -15,7 +15,7 @@ const UNTRUSTED_CPU: libc::rlim_t = 300;
 const TRUSTED_CPU: libc::rlim_t = 1800;
 
 /// Upper limit of one allocation by git, in bytes: a few kilobytes of a push may expand to any size.
-const ALLOC_LIMIT: u64 = 256 << 20;
+const ALLOC_LIMIT: u64 = 128 << 20;
 
 /// Whose objects a git process reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Errors of reading upstream's repository.
 
+use std::os::unix::process::ExitStatusExt as _;
+
 use agentmine_domain::Blame;
 
 use crate::git_process::Output;
@@ -19,6 +21,9 @@ pub enum FactsError {
     /// Upstream could not be reached or did not respond in time. A retry may succeed.
     #[error("{0}")]
     Network(String),
+    /// What was pushed exceeds the limits on memory, time or depth of a git process.
+    #[error("what was pushed exceeds a limit: {0}")]
+    TooLarge(String),
     /// Git failed in another way.
     #[error("git failed: {0}")]
     Git(String),
@@ -29,7 +34,7 @@ impl FactsError {
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
-            Self::NotFound(_) => Blame::Task,
+            Self::NotFound(_) | Self::TooLarge(_) => Blame::Task,
             Self::Network(_) => Blame::OUTAGE,
             // A token and its permissions are the operator's configuration.
             Self::Auth(_) | Self::Git(_) => Blame::Ours,
@@ -60,6 +65,25 @@ impl From<InvalidBranch> for FactsError {
     fn from(error: InvalidBranch) -> Self {
         Self::NotFound(error.to_string())
     }
+}
+
+/// Whether a git command failed at one of its limits.
+pub(super) fn exceeded(output: &Output) -> Option<FactsError> {
+    const SIGNS: [&str; 5] = [
+        "out of memory",
+        "Out of memory",
+        "over limit",
+        "maximum allowed tree depth",
+        "memory exhausted",
+    ];
+    let line = |line: &&str| SIGNS.iter().any(|sign| line.contains(sign));
+    if let Some(line) = output.stderr.lines().find(line) {
+        return Some(FactsError::TooLarge(printable(line)));
+    }
+    let signal = output.status.signal()?;
+    Some(FactsError::TooLarge(format!(
+        "git was ended by signal {signal}"
+    )))
 }
 
 /// Classifies a failed git command by its messages: git's exit code does not tell these apart.

@@ -24,7 +24,7 @@ mod error;
 
 pub use diff::{AddedLine, Changed, ChangedPath, Diff, FileStat};
 pub use error::FactsError;
-use error::failure;
+use error::{exceeded, failure};
 
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(900);
@@ -121,9 +121,9 @@ impl BareRepo {
     /// [`FactsError::NotFound`] when one of them was not fetched.
     pub async fn diff(&self, base: &str, head: &str) -> Result<Diff, FactsError> {
         let stats = self.diff_git(base, head, &["--numstat", "-z"])?;
-        let stats = self.ran(stats, LOCAL_TIMEOUT, MAX_STATS).await?;
+        let stats = self.computed(stats, MAX_STATS).await?;
         let patch = self.diff_git(base, head, &["--patch", "--unified=3"])?;
-        let patch = self.ran(patch, LOCAL_TIMEOUT, MAX_PATCH).await?;
+        let patch = self.computed(patch, MAX_PATCH).await?;
         Ok(Diff {
             files: diff::numstat(&stats.stdout),
             patch: String::from_utf8_lossy(&patch.stdout).into_owned(),
@@ -146,7 +146,7 @@ impl BareRepo {
         git.args(["diff", "--raw", "-z", "--no-renames", "--no-abbrev"]);
         git.args(["--no-ext-diff", "--ignore-submodules=none"]);
         git.args([id(base)?, id(head)?]).arg("--").args(pathspecs);
-        let listing = self.ran(git, LOCAL_TIMEOUT, MAX_STATS).await?;
+        let listing = self.computed(git, MAX_STATS).await?;
         Ok(Changed {
             files: diff::raw(&listing.stdout),
             cut: listing.cut,
@@ -233,6 +233,19 @@ impl BareRepo {
         git
     }
 
+    /// Runs a command on what was fetched: if it takes too much, so does each further attempt.
+    async fn computed(&self, git: Command, cap: usize) -> Result<Output, FactsError> {
+        let output = git_process::run(git, LOCAL_TIMEOUT, cap).await;
+        let output = output.map_err(|error| match error.kind() {
+            std::io::ErrorKind::TimedOut => FactsError::TooLarge(error.to_string()),
+            _ => error.into(),
+        })?;
+        match output.cut || output.status.success() {
+            true => Ok(output),
+            false => Err(exceeded(&output).unwrap_or_else(|| failure(&output))),
+        }
+    }
+
     async fn ran(&self, git: Command, limit: Duration, cap: usize) -> Result<Output, FactsError> {
         let output = git_process::run(git, limit, cap).await?;
         if output.cut || output.status.success() {
@@ -257,6 +270,21 @@ impl BareRepo {
         git.arg("-c").arg(url);
         git.args(FETCH).args(["--filter=tree:0", "upstream"]);
         git.arg("+refs/heads/*:refs/upstream/*");
+        self.ran(git, FETCH_TIMEOUT, MAX_LISTING).await.map(drop)
+    }
+
+    /// Fetches the folders of commits, without their files if upstream supports that.
+    pub(crate) async fn fetch_trees(&self, commits: &[&str]) -> Result<(), FactsError> {
+        let mut git = self.networked();
+        let mut url = std::ffi::OsString::from("remote.upstream.url=");
+        url.push(self.url()?);
+        git.arg("-c").arg(url);
+        git.args(FETCH)
+            .args(["--depth=1", "--filter=blob:none", "upstream"]);
+        for commit in commits {
+            let commit = id(commit)?;
+            git.arg(format!("+{commit}:refs/facts/{commit}"));
+        }
         self.ran(git, FETCH_TIMEOUT, MAX_LISTING).await.map(drop)
     }
 

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentmine_runtime::config::PushPolicy;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -18,10 +19,15 @@ use crate::upstream::{MAX_FETCH_REQUEST, ProtocolVersion, Remote, Service};
 use push_gate::PushGate;
 use respond::{answer, encoding, failed, forwarded, has_type};
 
+mod content;
+mod fresh;
 mod fsck;
+mod objects;
+mod pattern;
 mod push_gate;
 mod quarantine;
 mod respond;
+mod secrets;
 mod spool;
 
 #[cfg(test)]
@@ -47,7 +53,11 @@ pub(crate) struct GitProxy {
 
 impl GitProxy {
     /// The proxy, if there is a repository.
-    pub(crate) fn new(access: GitAccess, ledger: Arc<Ledger>) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn new(
+        access: GitAccess,
+        policy: PushPolicy,
+        ledger: Arc<Ledger>,
+    ) -> anyhow::Result<Option<Self>> {
         let (remote, push) = match access {
             GitAccess::None => return Ok(None),
             GitAccess::ReadOnly(upstream) => (Arc::new(Remote::new(upstream)?), None),
@@ -62,6 +72,7 @@ impl GitProxy {
                     remote.clone(),
                     branch,
                     max_push_bytes,
+                    policy,
                     fence,
                     ledger.clone(),
                 )?;

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use agentmine_runtime::config::PushPolicy;
 use agentmine_runtime::failpoint::{OutcomeUnknown, around};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -18,6 +19,7 @@ use hyper::body::Incoming;
 use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use tracing::Instrument;
 
+use super::content::Held;
 use super::quarantine;
 use super::respond::{answer, encoding, has_type, note};
 use super::spool::Spool;
@@ -42,6 +44,7 @@ pub(super) struct PushGate {
     branch: String,
     refname: String,
     max_push_bytes: u64,
+    policy: PushPolicy,
     fence: Arc<dyn PushFence>,
     ledger: Arc<Ledger>,
     /// Held by the push that is being checked and sent.
@@ -81,6 +84,12 @@ impl From<OutcomeUnknown> for Refusal {
     }
 }
 
+impl From<Held> for Refusal {
+    fn from(Held { reason, details }: Held) -> Self {
+        Self { reason, details }
+    }
+}
+
 impl From<String> for Refusal {
     fn from(reason: String) -> Self {
         Self {
@@ -101,6 +110,7 @@ impl PushGate {
         remote: Arc<Remote>,
         branch: String,
         max_push_bytes: u64,
+        policy: PushPolicy,
         fence: Arc<dyn PushFence>,
         ledger: Arc<Ledger>,
     ) -> anyhow::Result<Self> {
@@ -109,6 +119,7 @@ impl PushGate {
             remote,
             branch,
             max_push_bytes,
+            policy,
             fence,
             ledger,
             pinned: Arc::default(),
@@ -221,7 +232,8 @@ impl PushGate {
             return Err(format!("the push is larger than the limit of {limit} bytes").into());
         }
         let refs = self.check_old(command, head, pinned).await?;
-        let checked = quarantine::check(self.remote.clone(), spool, head, command).await?;
+        let remote = self.remote.clone();
+        let checked = quarantine::check(remote, spool, head, command, &refs, &self.policy).await?;
         let fenced = async {
             let checked = self.fence.check().await;
             checked.map_err(|reason| no_longer(&reason))

@@ -11,15 +11,20 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentmine_runtime::config::PushPolicy;
+
+use super::content::{self, Held};
 use super::fsck;
 use super::spool::Spool;
 use crate::facts::BareRepo;
 use crate::git_process;
 use crate::upstream::Remote;
+use crate::wire::advertisement::Advertisement;
 use crate::wire::object_id::{is_id, is_zero};
 use crate::wire::push_request::{PushHead, RefUpdate};
 
-const UNPACK_TIMEOUT: Duration = Duration::from_secs(300);
+/// Time limit for one git command.
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(300);
 /// Size limit of a list of objects or commits, in bytes; a push with more of them is refused.
 const MAX_LIST: usize = 64 * 1024 * 1024;
 
@@ -35,10 +40,12 @@ pub(crate) async fn check(
     spool: &Spool,
     head: &PushHead,
     command: &RefUpdate,
-) -> Result<Checked, String> {
+    refs: &Advertisement,
+    policy: &PushPolicy,
+) -> Result<Checked, Held> {
     let broken = |error: std::io::Error| {
         tracing::warn!(%error, "a push could not be checked");
-        String::from("the push could not be checked")
+        Held::from("the push could not be checked")
     };
     let repo = BareRepo::beside(remote, head.object_format()).map_err(broken)?;
     let header = spool.at(head.pack_offset, 12).map_err(broken)?;
@@ -51,8 +58,14 @@ pub(crate) async fn check(
     if objects > 0 {
         unpack(&repo, spool, head.pack_offset).await?;
     }
+    let parents = commits(&repo)
+        .await
+        .map_err(|error| format!("the pack could not be checked: {error}"))?;
     if !is_zero(&command.old) {
-        descends(&repo, command).await?;
+        descends(&repo, &parents, command).await?;
+    }
+    if objects > 0 {
+        content::check(&repo, &parents, &command.new, refs, policy).await?;
     }
     Ok(Checked(()))
 }
@@ -63,22 +76,23 @@ async fn unpack(repo: &BareRepo, spool: &Spool, pack_offset: u64) -> Result<(), 
     git.args(["index-pack", "--stdin", "--threads=1"]);
     git.arg(format!("--max-input-size={}", spool.length));
     git.stdin(Stdio::from(spool.from(pack_offset).map_err(failed)?));
-    let output = git_process::run(git, UNPACK_TIMEOUT, MAX_LIST)
+    let output = git_process::run(git, TIME_LIMIT, MAX_LIST)
         .await
         .map_err(failed)?;
     if output.status.success() {
-        return fsck::check(repo, UNPACK_TIMEOUT, MAX_LIST).await;
+        return fsck::check(repo, TIME_LIMIT, MAX_LIST).await;
     }
     Err(fsck::refusal(&output))
 }
 
 /// Whether the branch's old commit is an ancestor of the new one.
-async fn descends(repo: &BareRepo, command: &RefUpdate) -> Result<(), String> {
+async fn descends(
+    repo: &BareRepo,
+    parents: &HashMap<String, Vec<String>>,
+    command: &RefUpdate,
+) -> Result<(), String> {
     const REWIND: &str = "not a fast-forward: commits on the branch would be lost";
-    let parents = commits(repo)
-        .await
-        .map_err(|error| format!("the pack could not be checked: {error}"))?;
-    match walk(&parents, &command.new, &command.old) {
+    match walk(parents, &command.new, &command.old) {
         Walk::Found => Ok(()),
         Walk::Ended => Err(REWIND.into()),
         Walk::LeftThePack => {
@@ -99,7 +113,7 @@ async fn commits(repo: &BareRepo) -> std::io::Result<HashMap<String, Vec<String>
     let mut git = repo.git();
     git.args(["cat-file", "--batch-all-objects", "--unordered"]);
     git.arg("--batch-check=%(objecttype) %(objectname)");
-    let output = git_process::run(git, UNPACK_TIMEOUT, MAX_LIST).await?;
+    let output = git_process::run(git, TIME_LIMIT, MAX_LIST).await?;
     if output.cut || !output.status.success() {
         return Err(std::io::Error::other("it has too many objects"));
     }
@@ -117,7 +131,7 @@ async fn commits(repo: &BareRepo) -> std::io::Result<HashMap<String, Vec<String>
     let mut git = repo.git();
     git.args(["log", "--no-walk=unsorted", "--stdin", "--format=%H %P"]);
     git.stdin(Stdio::from(list));
-    let output = git_process::run(git, UNPACK_TIMEOUT, MAX_LIST).await?;
+    let output = git_process::run(git, TIME_LIMIT, MAX_LIST).await?;
     if output.cut || !output.status.success() {
         return Err(std::io::Error::other("its commits cannot be read"));
     }

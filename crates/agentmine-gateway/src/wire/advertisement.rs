@@ -52,6 +52,11 @@ impl Advertisement {
         found.map(|(id, _)| id.as_str())
     }
 
+    /// All ids that upstream's refs have.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.refs.iter().map(|(id, _)| id.as_str())
+    }
+
     /// Whether upstream offers a capability.
     pub(super) fn offers(&self, capability: &str) -> bool {
         self.capabilities.has(capability)

@@ -185,6 +185,42 @@ pub struct Network {
     /// Private addresses that are allowed nevertheless, as `host:port`: an in-house package mirror, for
     /// example (not in the specification).
     pub allowed_private: Vec<String>,
+    /// What a push may contain (not in the specification).
+    pub push: PushPolicy,
+}
+
+/// What a push of the task's branch may contain.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PushPolicy {
+    /// Size limit of one push, e.g. `512m`.
+    pub max_size: ByteSize,
+    /// Paths that a push may not change, such as `.github/workflows/**`. `*` stands for any characters of one name
+    /// and `**` for any number of folders; a pattern without a slash applies in every folder. Default: none; what
+    /// controls more than the program is listed first in the pull request.
+    pub refuse_paths: Vec<String>,
+    /// What looks like a secret and may be pushed nevertheless.
+    pub allow_secrets: Vec<AllowedSecret>,
+}
+
+impl Default for PushPolicy {
+    fn default() -> Self {
+        Self {
+            max_size: ByteSize::from_bytes(512 << 20),
+            refuse_paths: Vec::new(),
+            allow_secrets: Vec::new(),
+        }
+    }
+}
+
+/// An exception from the search for secrets in pushes.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AllowedSecret {
+    /// The rule, as the refusal of the push names it; `*` stands for every rule.
+    pub rule: String,
+    /// Patterns of paths, as in `refuse_paths`.
+    pub paths: Vec<String>,
 }
 
 impl Default for Network {
@@ -195,6 +231,7 @@ impl Default for Network {
             allowed_domains: Vec::new(),
             presets: BTreeMap::new(),
             allowed_private: Vec::new(),
+            push: PushPolicy::default(),
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::wire::pktline;
 use crate::{Gateway, GatewayConfig, GitAccess, PushFence, TrafficEvent, Upstream};
 
 mod configuration;
+mod content;
 mod forge;
 mod histories;
 mod hostile;

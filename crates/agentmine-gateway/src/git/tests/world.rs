@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use agentmine_runtime::config::{Network, Secret};
+use agentmine_runtime::config::{Network, PushPolicy, Secret};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -28,6 +28,7 @@ pub(super) enum Kind {
 
 /// What a test changes about the right to push.
 pub(super) struct Rights {
+    pub(super) policy: PushPolicy,
     pub(super) max_push_bytes: u64,
     pub(super) fence: Arc<dyn PushFence>,
 }
@@ -111,25 +112,35 @@ impl World {
 
     pub(super) async fn with(kind: Kind, change: impl FnOnce(&mut Rights)) -> Self {
         let mut rights = Rights {
+            policy: PushPolicy::default(),
             max_push_bytes: 50_000_000,
             fence: Arc::new(Held),
         };
         change(&mut rights);
         let Rights {
+            policy,
             max_push_bytes,
             fence,
         } = rights;
-        Self::with_access(kind, |upstream| GitAccess::ReadWrite {
+        let access = |upstream| GitAccess::ReadWrite {
             upstream,
             branch: "work".into(),
             max_push_bytes,
             fence,
-        })
-        .await
+        };
+        Self::with_policy(kind, policy, access).await
     }
 
     pub(super) async fn with_access(
         kind: Kind,
+        access: impl FnOnce(Upstream) -> GitAccess,
+    ) -> Self {
+        Self::with_policy(kind, PushPolicy::default(), access).await
+    }
+
+    async fn with_policy(
+        kind: Kind,
+        policy: PushPolicy,
         access: impl FnOnce(Upstream) -> GitAccess,
     ) -> Self {
         let home = tempfile::tempdir().unwrap();
@@ -144,7 +155,7 @@ impl World {
             bare(path, format);
         }
         std::fs::create_dir_all(&upstream).unwrap();
-        let world = Self::built(home, upstream, target, forge, access).await;
+        let world = Self::built(home, upstream, target, forge, policy, access).await;
         world.seed(kind).await;
         world
     }
@@ -157,7 +168,7 @@ impl World {
     ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let upstream = home.path().join("none");
-        Self::built(home, upstream, target, forge, access).await
+        Self::built(home, upstream, target, forge, PushPolicy::default(), access).await
     }
 
     async fn built(
@@ -165,12 +176,16 @@ impl World {
         upstream: PathBuf,
         target: Upstream,
         forge: Option<Arc<Forge>>,
+        push: PushPolicy,
         access: impl FnOnce(Upstream) -> GitAccess,
     ) -> Self {
         agentmine_runtime::tls::install_default_provider();
         let config = GatewayConfig {
             git: access(target.clone()),
-            network: Network::default(),
+            network: Network {
+                push,
+                ..Network::default()
+            },
         };
         let gateway = Gateway::new(config).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,0 +1,301 @@
+//! What may be in the new commits of a push: no secrets, no submodules that run programs, and none of the paths
+//! that the operator refuses.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use agentmine_runtime::config::PushPolicy;
+
+use super::fresh::{Content, Fresh, NewFile};
+use super::objects::Objects;
+use super::{pattern, secrets};
+use crate::facts::{BareRepo, FactsError};
+use crate::git_process;
+use crate::printable::printable;
+use crate::wire::advertisement::Advertisement;
+
+/// Time limit for all of it.
+const TIME_LIMIT: Duration = Duration::from_secs(300);
+/// Of a larger file, so many bytes are searched for secrets.
+const MAX_SEARCHED: u64 = 32 * 1024 * 1024;
+/// Findings that are listed.
+const MAX_LISTED: usize = 20;
+/// Commits that the push is compared with; after a merge there are several.
+const MAX_COMPARED: usize = 8;
+/// Where a finding in a commit's message is, for the operator's patterns too.
+const MESSAGE: &str = "(commit message)";
+/// Schemes of a submodule's URL for which git starts no program that the URL names.
+const SCHEMES: [&str; 9] = [
+    "http", "https", "ssh", "git", "git+ssh", "ssh+git", "file", "ftp", "ftps",
+];
+
+/// Why a push is refused.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) reason: String,
+    /// More for the user of git, one line each.
+    pub(super) details: Vec<String>,
+}
+
+impl From<String> for Held {
+    fn from(reason: String) -> Self {
+        Self {
+            reason,
+            details: Vec::new(),
+        }
+    }
+}
+
+impl From<&str> for Held {
+    fn from(reason: &str) -> Self {
+        reason.to_owned().into()
+    }
+}
+
+/// Checks a push of `new`. `parents` are those of the commits in the pack, `refs` what upstream has.
+pub(super) async fn check(
+    repo: &BareRepo,
+    parents: &HashMap<String, Vec<String>>,
+    new: &str,
+    refs: &Advertisement,
+    policy: &PushPolicy,
+) -> Result<(), Held> {
+    let check = async {
+        let tips: HashSet<String> = refs.ids().map(str::to_owned).collect();
+        let fresh = match Fresh::known(parents, new, &tips) {
+            Some(fresh) => fresh,
+            None => Fresh::listed(repo, new).await?,
+        };
+        let mut objects = Objects::of(repo).map_err(unchecked)?;
+        let content = fresh.content(&mut objects).await?;
+        submodules(repo, &content).await?;
+        paths(repo, &fresh, &content, new, policy).await?;
+        no_secrets(&mut objects, content, policy).await
+    };
+    let seconds = TIME_LIMIT.as_secs();
+    let late =
+        || format!("the push could not be checked within {seconds} seconds; push it in parts");
+    tokio::time::timeout(TIME_LIMIT, check)
+        .await
+        .unwrap_or_else(|_| Err(late().into()))
+}
+
+fn unchecked(error: std::io::Error) -> Held {
+    format!("the push could not be checked: {error}").into()
+}
+
+/// Holds back what looks like a secret, in every new commit: what a later commit removes stays in the history.
+async fn no_secrets(
+    objects: &mut Objects,
+    content: Content,
+    policy: &PushPolicy,
+) -> Result<(), Held> {
+    let mut places = Vec::new();
+    for message in content.messages {
+        let start = message.text.windows(2).position(|two| two == b"\n\n");
+        let text = message.text[start.map_or(0, |at| at + 2)..].to_vec();
+        search(
+            &message.commit,
+            MESSAGE.to_owned(),
+            text,
+            policy,
+            &mut places,
+        )
+        .await?;
+    }
+    for NewFile { id, path, commit } in content.files {
+        let read = objects.read(&id, MAX_SEARCHED).await.map_err(unchecked)?;
+        if let Some(file) = read.filter(|found| found.kind == "blob") {
+            search(&commit, path, file.bytes, policy, &mut places).await?;
+        }
+    }
+    let Some(first) = places.first() else {
+        return Ok(());
+    };
+    let more = match places.len() {
+        1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    let reason = format!("held back: this looks like a secret: {first}{more}");
+    let mut details: Vec<String> = places.iter().skip(1).take(MAX_LISTED).cloned().collect();
+    details.push(
+        "remove it from every new commit, since an older one keeps what a newer one removes; if it is no \
+         secret, say so in your result: the operator can allow it by rule and path"
+            .into(),
+    );
+    Err(Held { reason, details })
+}
+
+/// Adds the places in `text` that look like a secret, and that the operator did not allow.
+async fn search(
+    commit: &str,
+    path: String,
+    text: Vec<u8>,
+    policy: &PushPolicy,
+    places: &mut Vec<String>,
+) -> Result<(), Held> {
+    let searched = tokio::task::spawn_blocking(move || {
+        let found = secrets::scan(&path, &text);
+        (path, found)
+    });
+    let (path, found) = searched
+        .await
+        .map_err(|error| unchecked(std::io::Error::other(error)))?;
+    let is_allowed = |rule: &str| {
+        policy.allow_secrets.iter().any(|allowed| {
+            let fits = allowed.rule == "*" || allowed.rule == rule;
+            fits && allowed.paths.iter().any(|it| pattern::matches(it, &path))
+        })
+    };
+    let found = found.into_iter().filter(|it| !is_allowed(it.rule));
+    let commit = commit.get(..12).unwrap_or(commit);
+    places.extend(found.map(|secrets::Finding { line, rule }| {
+        let path = printable(&path);
+        format!("{rule} in {path} line {line} (commit {commit})")
+    }));
+    Ok(())
+}
+
+/// Refuses submodules whose URL names a program to run, such as `ext::sh -c …`.
+async fn submodules(repo: &BareRepo, content: &Content) -> Result<(), Held> {
+    let is_list = |file: &&NewFile| {
+        let name = file.path.rsplit('/').next().unwrap_or_default();
+        name.eq_ignore_ascii_case(".gitmodules")
+    };
+    for file in content.files.iter().filter(is_list) {
+        let mut git = repo.git();
+        git.args([
+            "config",
+            "--no-includes",
+            "--list",
+            "-z",
+            "--blob",
+            &file.id,
+        ]);
+        let listed = git_process::run(git, TIME_LIMIT, 1024 * 1024).await;
+        let listed = listed.map_err(unchecked)?;
+        // Of a file that is no configuration git reads no submodule either.
+        let text = String::from_utf8_lossy(&listed.stdout);
+        for entry in text.split('\0') {
+            let (key, value) = entry.split_once('\n').unwrap_or((entry, ""));
+            if key.ends_with(".url") && !is_plain_url(value) {
+                let (path, url) = (printable(&file.path), printable(value));
+                return Err(format!(
+                    "{path} names a submodule whose URL is not one of an ordinary transport: {url}"
+                )
+                .into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_plain_url(url: &str) -> bool {
+    let word = |text: &str| {
+        text.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "+.-".contains(c))
+    };
+    if url.starts_with('-') {
+        return false;
+    }
+    if let Some((helper, _)) = url.split_once("::")
+        && word(helper)
+    {
+        return false;
+    }
+    match url.split_once("://") {
+        Some((scheme, _)) if word(scheme) => {
+            SCHEMES.contains(&scheme.to_ascii_lowercase().as_str())
+        }
+        _ => true,
+    }
+}
+
+/// Refuses changes to the paths that the operator protects. A path counts if it differs from every commit that
+/// the push is based on.
+async fn paths(
+    repo: &BareRepo,
+    fresh: &Fresh,
+    content: &Content,
+    new: &str,
+    policy: &PushPolicy,
+) -> Result<(), Held> {
+    if policy.refuse_paths.is_empty() {
+        return Ok(());
+    }
+    let changed = match fresh.boundary.as_slice() {
+        [] => content.files.iter().map(|file| file.path.clone()).collect(),
+        before => {
+            let before: Vec<&str> = before
+                .iter()
+                .take(MAX_COMPARED)
+                .map(String::as_str)
+                .collect();
+            let changed = changed(repo, &before, new).await;
+            changed.map_err(|error| format!("the changed paths could not be listed: {error}"))?
+        }
+    };
+    for path in changed {
+        let refuses = |it: &&String| pattern::matches(it, &path);
+        if let Some(found) = policy.refuse_paths.iter().find(refuses) {
+            let (path, found) = (printable(&path), printable(found));
+            return Err(format!(
+                "{path} may not be changed here: the operator refuses pushes that change {found}"
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// The paths that differ between `new` and each of `before`.
+async fn changed(
+    repo: &BareRepo,
+    before: &[&str],
+    new: &str,
+) -> Result<BTreeSet<String>, FactsError> {
+    repo.fetch_trees(before).await?;
+    let mut all: Option<BTreeSet<String>> = None;
+    for base in before {
+        let listed = repo.changed(base, new, &[]).await?;
+        if listed.cut {
+            return Err(FactsError::TooLarge("there are too many of them".into()));
+        }
+        let paths: BTreeSet<String> = listed.files.into_iter().map(|file| file.path).collect();
+        all = Some(match all {
+            Some(known) => known.intersection(&paths).cloned().collect(),
+            None => paths,
+        });
+    }
+    Ok(all.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_submodules_url_names_no_program() {
+        for url in [
+            "https://h/x.git",
+            "ssh://git@h/x",
+            "git@h:x/y.git",
+            "../other.git",
+            "./x",
+            "file:///x",
+            "/srv/a::b",
+        ] {
+            assert!(is_plain_url(url), "{url}");
+        }
+        for url in [
+            "ext::sh -c x",
+            "EXT::x",
+            "fd::3",
+            "foo://h/x",
+            "--upload-pack=x",
+            "a+b::c",
+        ] {
+            assert!(!is_plain_url(url), "{url}");
+        }
+    }
+}

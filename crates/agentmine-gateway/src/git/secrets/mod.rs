@@ -1,0 +1,40 @@
+//! Finds what looks like a secret in text.
+//!
+//! Two kinds of rules: formats that their issuers document, and values of high entropy that are assigned to
+//! a name such as `api_key`. A value never leaves this module: a finding is a rule and a line.
+
+mod entropy;
+mod rules;
+
+#[cfg(test)]
+mod tests;
+
+/// Where something looks like a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Finding {
+    /// From 1.
+    pub(super) line: usize,
+    /// The rule's name, as the operator's configuration uses it.
+    pub(super) rule: &'static str,
+}
+
+/// What looks like a secret in `text`, a file at `path` or a commit's message; one finding for each rule and
+/// line.
+pub(super) fn scan(path: &str, text: &[u8]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for rule in rules::all() {
+        rule.find(text, |at| {
+            let line = 1 + memchr::memchr_iter(b'\n', &text[..at]).count();
+            found.push(Finding {
+                line,
+                rule: rule.name,
+            });
+        });
+    }
+    if entropy::applies(path, text) {
+        found.extend(entropy::scan(text));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
