@@ -64,7 +64,7 @@ pub(super) async fn check(
         let tips: HashSet<String> = refs.ids().map(str::to_owned).collect();
         let fresh = match Fresh::known(parents, new, &tips) {
             Some(fresh) => fresh,
-            None => Fresh::listed(repo, new).await?,
+            None => Fresh::listed(repo, parents, new).await?,
         };
         let mut objects = Objects::of(repo).map_err(unchecked)?;
         let content = fresh.content(&mut objects).await?;

@@ -17,6 +17,8 @@ const MAX_READ: usize = 200_000;
 const MAX_PATHS: u64 = 3_000_000;
 /// Nesting of folders.
 const MAX_DEPTH: u64 = 1000;
+/// Size of the list of upstream's commits, in bytes.
+const MAX_LIST: usize = 128 * 1024 * 1024;
 /// Size of one folder or commit, in bytes.
 const MAX_OBJECT: u64 = 32 * 1024 * 1024;
 
@@ -81,34 +83,47 @@ impl Fresh {
         Some(fresh)
     }
 
-    /// Of a push of `new`, by upstream's history.
-    pub(super) async fn listed(repo: &BareRepo, new: &str) -> Result<Self, String> {
+    /// Of a push of `new`, by upstream's history. What is neither in that nor in the pack, such as a commit that
+    /// only a tag has, upstream has too, or refuses the push.
+    pub(super) async fn listed(
+        repo: &BareRepo,
+        parents: &HashMap<String, Vec<String>>,
+        new: &str,
+    ) -> Result<Self, String> {
         repo.fetch_history().await.map_err(|error| {
             format!("upstream's history could not be fetched to check the push: {error}")
         })?;
         let unlisted = |why: String| format!("the new commits could not be listed: {why}");
         let mut git = repo.git();
-        git.args(["rev-list", "--parents", "--reverse", new]);
-        git.args(["--not", "--glob=refs/upstream/*"]);
-        let listed = git_process::run(git, super::quarantine::TIME_LIMIT, 64 * 1024 * 1024)
+        git.args(["rev-list", "--glob=refs/upstream/*"]);
+        let listed = git_process::run(git, super::quarantine::TIME_LIMIT, MAX_LIST)
             .await
             .map_err(|error| unlisted(error.to_string()))?;
-        if listed.cut || !listed.status.success() {
+        // Newest first: what is cut off counts as new.
+        if !listed.cut && !listed.status.success() {
             return Err(unlisted(crate::printable::printable(&listed.stderr)));
         }
         let text = String::from_utf8_lossy(&listed.stdout);
+        let upstreams: HashSet<&str> = text
+            .lines()
+            .filter(|id| parents.contains_key(*id))
+            .collect();
         let mut fresh = Self::default();
-        let mut parents = Vec::new();
-        for line in text.lines() {
-            let mut ids = line.split(' ').filter(|id| is_id(id)).map(str::to_owned);
-            fresh.commits.extend(ids.next());
-            parents.extend(ids);
+        let mut seen = HashSet::new();
+        let mut next = vec![new];
+        while let Some(commit) = next.pop() {
+            if !seen.insert(commit) {
+                continue;
+            }
+            match parents.get(commit) {
+                Some(parents) if !upstreams.contains(commit) => {
+                    fresh.commits.push(commit.to_owned());
+                    next.extend(parents.iter().map(String::as_str));
+                }
+                _ => fresh.boundary.push(commit.to_owned()),
+            }
         }
-        let known: HashSet<&String> = fresh.commits.iter().collect();
-        parents.sort_unstable();
-        parents.dedup();
-        parents.retain(|parent| !known.contains(parent));
-        fresh.boundary = parents;
+        fresh.commits.reverse();
         Ok(fresh)
     }
 
