@@ -1,5 +1,5 @@
-//! What may be in the new commits of a push: no secrets, no submodules that run programs, and none of the paths
-//! that the operator refuses.
+//! What may be in the new commits of a push: no secrets, no submodules that run programs, none of the paths that the
+//! operator refuses, and no words that close an issue.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use agentmine_runtime::config::PushPolicy;
 
 use super::fresh::{Content, Fresh, NewFile};
 use super::objects::Objects;
-use super::{pattern, secrets};
+use super::{closing, pattern, secrets};
 use crate::facts::{BareRepo, FactsError};
 use crate::git_process;
 use crate::printable::printable;
@@ -70,6 +70,9 @@ pub(super) async fn check(
         let content = fresh.content(&mut objects).await?;
         submodules(repo, &content).await?;
         paths(repo, &fresh, &content, new, policy).await?;
+        if let Some(reason) = closing::found(&content.messages) {
+            return Err(reason.into());
+        }
         no_secrets(&mut objects, content, policy).await
     };
     let seconds = TIME_LIMIT.as_secs();

@@ -67,6 +67,32 @@ async fn a_secret_in_a_commits_message_is_held_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_message_closes_an_issue_is_pushed_once_it_is_reworded() {
+    let world = World::new(Kind::Http).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    write(
+        &repo,
+        ".git/said",
+        "Greet everybody\n\nFixes #9, closes #10\n",
+    );
+    world
+        .git(&repo, "commit -q --amend -F .git/said")
+        .await
+        .ok();
+    let shown = world.git(&repo, "push origin work").await.err();
+    assert!(shown.contains("says `Fixes #9`"), "{shown}");
+    assert_eq!(world.upstream_head("work").await, "");
+    write(&repo, ".git/said", "Greet everybody\n\nFor #9\n");
+    world
+        .git(&repo, "commit -q --amend -F .git/said")
+        .await
+        .ok();
+    world.git(&repo, "push -q origin work").await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_operator_allows_a_secret_by_rule_and_path() {
     let allow = |rule: &str, path: &str| PushPolicy {
         allow_secrets: vec![AllowedSecret {
