@@ -3,7 +3,8 @@
 //! Everything that arrives is hostile. The hello must arrive within [`HELLO_LIMIT`]. There are at most
 //! [`MAX_INBOUND`] connections out of the sandbox at a time, and each must say what it is for within
 //! [`HEADER_LIMIT`]; one that violates this is reset and the tunnel continues. A violation of yamux itself
-//! ends the tunnel, and with it the sandbox.
+//! ends the tunnel, and with it the sandbox; so does a guest that makes the worker hold or handle too many
+//! frames ([`metered`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,9 @@ use tokio::task::JoinHandle;
 use crate::error::SandboxError;
 use crate::held_stream::HeldStream;
 use crate::sandbox::Outbound;
+use metered::Metered;
+
+mod metered;
 
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
 const HEADER_LIMIT: Duration = Duration::from_secs(10);
@@ -59,7 +63,7 @@ impl Tunnel {
             opener,
             inbound,
             driver,
-        } = mux::start(io, End::Worker);
+        } = mux::start(Metered::new(io), End::Worker);
         let abort = driver.abort_handle();
         let (outbound_tx, outbound) = mpsc::channel(32);
         let (ended_tx, ended) = watch::channel(None);
@@ -111,7 +115,10 @@ impl Tunnel {
 
     fn gone_with(&self, why: &str) -> SandboxError {
         let ended = self.ended.borrow().clone();
-        SandboxError::Gone(ended.unwrap_or_else(|| why.to_owned()))
+        match ended.unwrap_or_else(|| why.to_owned()) {
+            misused if misused.contains(metered::MISUSED) => SandboxError::Protocol(misused),
+            why => SandboxError::Gone(why),
+        }
     }
 }
 
@@ -282,6 +289,36 @@ mod tests {
             tunnel.next_outbound().await.unwrap().kind,
             OutboundKind::Web
         );
+    }
+
+    /// Frames of a byte on many streams, as no honest guest sends them.
+    #[tokio::test]
+    async fn frames_of_a_byte_without_end_end_the_tunnel_with_the_reason() {
+        const SYN: u8 = 1;
+        let (worker, mut guest) = tokio::io::duplex(1 << 20);
+        guest.write_all(&MAGIC).await.unwrap();
+        write_json(&mut guest, &hello()).await.unwrap();
+        let tunnel = Tunnel::open(worker).await.unwrap();
+        let sent = async {
+            let mut sent = 0_u64;
+            for round in 0..10_000 {
+                let mut frames = Vec::new();
+                for stream in 1..=50_u8 {
+                    let flags = if round == 0 { SYN } else { 0 };
+                    frames.extend([0, 0, 0, flags, 0, 0, 0, 2 * stream, 0, 0, 0, 1, 0]);
+                }
+                if guest.write_all(&frames).await.is_err() {
+                    break;
+                }
+                sent += 50;
+            }
+            sent
+        };
+        let (why, sent) = tokio::join!(tunnel.ended(), sent);
+        assert!(why.contains("misused its tunnel"), "{why}");
+        assert!(sent < 300_000, "{sent}");
+        let error = tunnel.stream().await.unwrap_err();
+        assert!(matches!(error, SandboxError::Protocol(_)), "{error}");
     }
 
     #[tokio::test]
