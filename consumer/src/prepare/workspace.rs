@@ -95,13 +95,29 @@ impl Workspace {
         timeout: Duration,
         max_output: usize,
     ) -> Result<CommandResult, WorkspaceError> {
-        self.run(
-            vec!["/bin/sh".into(), "-c".into(), line.to_owned()],
-            PROJECT,
+        self.run(shell_line(line), PROJECT, timeout, max_output)
+            .await
+    }
+
+    /// Runs a check of the project: a shell command whose result is evidence.
+    pub(crate) async fn check(
+        &self,
+        line: &str,
+        timeout: Duration,
+        max_output: usize,
+    ) -> Result<CommandResult, WorkspaceError> {
+        let command = Command {
+            argv: shell_line(line),
+            cwd: PROJECT.to_owned(),
+            env: BTreeMap::new(),
+            stdin: Vec::new(),
             timeout,
             max_output,
-        )
-        .await
+        };
+        self.sandbox
+            .check(command)
+            .await
+            .map_err(WorkspaceError::Command)
     }
 
     /// Runs a shell script of any length in the project.
@@ -205,6 +221,11 @@ impl Workspace {
             None => Ok(()),
         }
     }
+}
+
+/// The program that runs a line of shell.
+fn shell_line(line: &str) -> Vec<String> {
+    vec!["/bin/sh".into(), "-c".into(), line.to_owned()]
 }
 
 /// Classifies a failed clone (spec 001 §8.1): a missing repository or branch is final, another failure may

@@ -202,7 +202,7 @@ impl<'a> CheckRunner<'a> {
         fresh.git(&["checkout", "--quiet", "--", "."]).await?;
         let limit = Duration::from_secs(self.ctx.deps.config.agent.check_timeout_seconds);
         for line in lines {
-            let done = fresh.shell(line, limit, capture).await?;
+            let done = fresh.check(line, limit, capture).await?;
             checked.checks.push(as_check(line, &done, redactor));
         }
         Ok(checked)

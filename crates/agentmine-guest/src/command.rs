@@ -10,13 +10,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agentmine_guest::mux::MuxStream;
-use agentmine_guest::protocol::{GuestReply, OutputDone, RunDone, encode_json};
+use agentmine_guest::protocol::{GuestReply, OutputDone, Purpose, RunDone, encode_json};
 use agentmine_process::Kept;
 use anyhow::anyhow;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::ChildStdin;
 
 use crate::capture::Capture;
+use crate::evidence;
 use crate::process::Leader;
 use crate::reply::{finish, reply};
 use crate::state::State;
@@ -35,6 +36,7 @@ pub(crate) struct Order {
     pub(crate) stdin_len: u64,
     pub(crate) timeout: Duration,
     pub(crate) max_output: usize,
+    pub(crate) purpose: Purpose,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +48,12 @@ struct Outcome {
 }
 
 pub(crate) async fn run(mut stream: MuxStream, order: Order, state: &State) -> io::Result<()> {
+    if order.purpose == Purpose::Evidence
+        && let Err(err) = evidence::end_leftovers().await
+    {
+        reply::<RunDone>(&mut stream, Err(err)).await?;
+        return finish(&mut stream).await;
+    }
     let start = Instant::now();
     let cwd = state.resolve(&order.cwd);
     if !cwd.is_dir() {
@@ -89,8 +97,21 @@ fn lengths(output: &Kept) -> OutputDone {
 fn spawn(order: &Order, cwd: &Path, state: &State) -> Result<Leader, Box<Outcome>> {
     let mut env = state.env.clone();
     env.extend(order.env.iter().map(|(k, v)| (k.clone(), v.clone())));
-    state.own.spawn(&order.argv, cwd, &env).map_err(|err| {
-        let program = order.argv.first().map_or("", String::as_str);
+    let program = order.argv.first().map_or("", String::as_str);
+    let start = |image: Option<&Path>, env| state.own.spawn(&order.argv, image, cwd, env);
+    let started = match order.purpose {
+        Purpose::Work => start(None, &env),
+        Purpose::Evidence => {
+            if let Some(path) = env.get_mut("PATH") {
+                *path = state.evidence.search_path(&state.root, path);
+            }
+            let shell = state.evidence.shell(program);
+            let path = shell.as_ref().map(evidence::UnreadableShell::path);
+            // Some machines execute nothing that is in memory only.
+            start(path.as_deref(), &env).or_else(|_| start(None, &env))
+        }
+    };
+    started.map_err(|err| {
         let missing = err.kind() == io::ErrorKind::NotFound;
         Box::new(Outcome {
             exit_code: if missing { NOT_FOUND } else { NOT_EXECUTABLE },

@@ -1,9 +1,15 @@
 //! The restrictions that the guest applies to itself before it starts anything: resource limits, Landlock,
 //! seccomp.
 //!
-//! In a container the engine confines the guest. In the local jail Landlock and seccomp are added to the
+//! In a container the engine confines the guest, and the guest adds its own system call filter, since what an
+//! engine's filter refuses depends on its version. In the local jail Landlock and seccomp are added to the
 //! namespaces. Without namespaces they are the only confinement: then they must be enforced in full, or the
 //! guest refuses to serve.
+//!
+//! What a guest starts runs as the guest's own user. The guest is not dumpable: for all other processes without
+//! capabilities the kernel then refuses to trace it, and to open its memory, its environment and its files
+//! (ptrace(2), "Ptrace access mode checking"). It does not keep them from ending it, except where it is the first
+//! process of its namespace; that ends the sandbox, and with it the task's attempt.
 
 use std::path::{Path, PathBuf};
 
@@ -115,20 +121,24 @@ pub(crate) fn die_first() {
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
 }
 
+/// Lets no other process of this user look into this one. A program that it starts is not affected.
+pub(crate) fn hide() -> std::io::Result<()> {
+    // SAFETY: takes plain integers and changes only a flag of this process.
+    match unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 /// Confines this process and all that it will start. `ports` are those of the guest's own listeners.
 pub(crate) fn enter(options: &Options, ports: (u16, u16)) -> Result<JailReport> {
     let landlock = match options.confinement {
-        Confinement::Container => {
-            return Ok(JailReport {
-                landlock: "none".into(),
-                seccomp: false,
-            });
-        }
-        Confinement::Namespaces => confine_in_namespaces(options)?,
-        Confinement::Alone => confine_alone(options, ports).context("Landlock")?,
+        Confinement::Container => RulesetStatus::NotEnforced,
+        Confinement::Namespaces => confine_in_namespaces(options)?.ruleset,
+        Confinement::Alone => confine_alone(options, ports).context("Landlock")?.ruleset,
     };
     syscalls::install(options.confinement).context("seccomp")?;
-    let landlock = match landlock.ruleset {
+    let landlock = match landlock {
         RulesetStatus::FullyEnforced => "full",
         RulesetStatus::PartiallyEnforced => "partial",
         RulesetStatus::NotEnforced => "none",

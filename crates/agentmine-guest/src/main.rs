@@ -9,6 +9,7 @@ mod capture;
 mod command;
 mod disk;
 mod environment;
+mod evidence;
 mod files;
 mod git;
 mod home;

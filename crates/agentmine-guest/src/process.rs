@@ -44,15 +44,20 @@ impl OwnChildren {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a program with all three standard streams piped.
+    /// Starts a program with all three standard streams piped. `image` is what is executed in its place.
     pub(crate) fn spawn(
         &self,
         argv: &[String],
+        image: Option<&Path>,
         cwd: &Path,
         env: &BTreeMap<String, String>,
     ) -> io::Result<Leader> {
         let program = argv.first().map_or("", String::as_str);
-        let child = Command::new(program)
+        let mut command = Command::new(image.unwrap_or(Path::new(program)));
+        if image.is_some() {
+            command.arg0(program);
+        }
+        let child = command
             .args(argv.iter().skip(1))
             .env_clear()
             .envs(env)

@@ -1,6 +1,7 @@
 //! The messages between worker and guest.
 //!
-//! The guest writes [`MAGIC`] and one [`Hello`] frame; from then on the byte stream is yamux, with the
+//! The worker writes the [`seal`](crate::seal)'s key; everything after it is sealed, in both directions. The
+//! guest writes [`MAGIC`] and one [`Hello`] frame; from then on the byte stream is yamux, with the
 //! worker as the client. Every stream begins with one frame of JSON: a [`GuestRequest`] on a stream that
 //! the worker opened, an [`OutboundHeader`] on one that the guest opened. The reply to a request is one
 //! [`GuestReply`] frame. Raw bytes may follow either; the frame before them gives their length.
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Incremented with every incompatible change.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The first bytes of a guest's output. Anything else is the engine's error text.
 pub const MAGIC: [u8; 8] = *b"AGMGUEST";
 /// Maximum length of a frame from a guest, in bytes.
@@ -79,6 +80,8 @@ pub enum GuestRequest {
         timeout_ms: u64,
         /// How many bytes of stdout and of stderr are kept, each.
         max_output: u64,
+        /// What its result is for.
+        purpose: Purpose,
     },
     /// Start a stdio program; the reply is [`Started`], then the stream carries its stdin and stdout.
     Stdio {
@@ -126,6 +129,18 @@ pub enum GuestRequest {
         /// Lengths of the bundles.
         bundles: Vec<u64>,
     },
+}
+
+/// What a command's result is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// Work: it finds the sandbox as the commands before it left it.
+    #[default]
+    Work,
+    /// Evidence about what an agent wrote. What earlier commands left running is killed before it starts, and what
+    /// it starts cannot reach into its shell.
+    Evidence,
 }
 
 /// The reply to a request.

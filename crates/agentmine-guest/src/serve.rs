@@ -1,6 +1,6 @@
 //! Serves a worker: sends the hello, then starts one task for each stream that the worker opens.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use agentmine_guest::mux::{self, End, MuxStream};
 use agentmine_guest::protocol::{
     GuestRequest, Hello, JailReport, MAGIC, MAX_REQUEST, OutboundKind, VERSION, read_json,
 };
+use agentmine_guest::seal::{self, Key, Opener, Sealed, Sealer};
 use anyhow::{Context as _, Result};
 use tokio::net::unix::pipe;
 
@@ -18,12 +19,16 @@ use crate::load::Load;
 use crate::process::OwnChildren;
 use crate::programs::Programs;
 use crate::state::State;
-use crate::{command, environment, files, home, jail, outbound, restore, snapshot, stdio};
+use crate::{
+    command, environment, evidence, files, home, jail, outbound, restore, snapshot, stdio,
+};
 
 /// Serves until the tunnel ends, then kills all processes that were started.
 pub(crate) fn main(options: Options) -> Result<()> {
     agentmine_process::become_subreaper();
     jail::die_first();
+    jail::hide().context("hiding the guest's memory and files from what it starts")?;
+    let (mut sealer, opener) = read_key()?.halves(End::Guest);
     jail::limit_resources(&options);
     // The listeners are opened before the jail is entered: the stricter jail allows no further ones.
     let prepared = listen(options.git_port).and_then(|git| {
@@ -36,6 +41,7 @@ pub(crate) fn main(options: Options) -> Result<()> {
         Ok(prepared) => prepared,
         Err(err) => {
             send_hello(
+                &mut sealer,
                 &options,
                 (0, 0),
                 JailReport::default(),
@@ -44,12 +50,12 @@ pub(crate) fn main(options: Options) -> Result<()> {
             return Err(err);
         }
     };
-    send_hello(&options, ports, report, None)?;
+    send_hello(&mut sealer, &options, ports, report, None)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("starting the runtime")?;
-    let served = runtime.block_on(serve(options, ports, git, web));
+    let served = runtime.block_on(serve(options, ports, (git, web), (sealer, opener)));
     // Does not wait for anything that a command still holds.
     runtime.shutdown_background();
     agentmine_process::kill_all_descendants();
@@ -63,7 +69,18 @@ fn listen(port: u16) -> Result<TcpListener> {
     Ok(listener)
 }
 
+/// Reads the key that the worker writes first, and nothing after it.
+fn read_key() -> Result<Key> {
+    let mut input = std::fs::File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let mut key = [0; seal::KEY];
+    input
+        .read_exact(&mut key)
+        .context("reading the key of the tunnel")?;
+    Ok(Key::new(key))
+}
+
 fn send_hello(
+    sealer: &mut Sealer,
     options: &Options,
     (git_port, web_port): (u16, u16),
     jail: JailReport,
@@ -77,18 +94,19 @@ fn send_hello(
         jail,
         error,
     })?;
+    let length = u32::try_from(body.len())?.to_be_bytes();
+    let mut sealed = Vec::new();
+    sealer.seal(&[MAGIC.as_slice(), &length, &body].concat(), &mut sealed);
     let mut out = std::io::stdout().lock();
-    out.write_all(&MAGIC)?;
-    out.write_all(&u32::try_from(body.len())?.to_be_bytes())?;
-    out.write_all(&body)?;
+    out.write_all(&sealed)?;
     out.flush().context("sending the hello")
 }
 
 async fn serve(
     options: Options,
     ports: (u16, u16),
-    git: TcpListener,
-    web: TcpListener,
+    (git, web): (TcpListener, TcpListener),
+    seal: (Sealer, Opener),
 ) -> Result<()> {
     let env = environment::base(&options, ports.1);
     let own = OwnChildren::default();
@@ -103,6 +121,7 @@ async fn serve(
         env,
         own: own.clone(),
         programs: programs.clone(),
+        evidence: evidence::Evidence::default(),
         snapshots: tokio::sync::Mutex::default(),
     });
     // Both may exist already, and commands work without them.
@@ -112,7 +131,8 @@ async fn serve(
     let output = nonblocking(std::io::stdout().as_fd().try_clone_to_owned())?;
     let input = pipe::Receiver::from_owned_fd_unchecked(input).context("stdin")?;
     let output = pipe::Sender::from_owned_fd_unchecked(output).context("stdout")?;
-    let mut mux = mux::start(tokio::io::join(input, output), End::Guest);
+    let sealed = Sealed::new(tokio::io::join(input, output), End::Guest, seal);
+    let mut mux = mux::start(sealed, End::Guest);
 
     tokio::spawn(own.reap_adopted());
     tokio::spawn(load.watch(state.disk.clone(), programs.clone()));
@@ -163,6 +183,7 @@ async fn answer(mut stream: MuxStream, state: Arc<State>) {
             stdin_len,
             timeout_ms,
             max_output,
+            purpose,
         } => {
             let order = command::Order {
                 argv,
@@ -171,6 +192,7 @@ async fn answer(mut stream: MuxStream, state: Arc<State>) {
                 stdin_len,
                 timeout: std::time::Duration::from_millis(timeout_ms),
                 max_output: usize::try_from(max_output).unwrap_or(usize::MAX),
+                purpose,
             };
             command::run(stream, order, &state).await
         }

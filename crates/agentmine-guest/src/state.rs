@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::disk::Disk;
+use crate::evidence::Evidence;
 use crate::process::OwnChildren;
 use crate::programs::Programs;
 
@@ -17,6 +18,7 @@ pub(crate) struct State {
     pub(crate) own: OwnChildren,
     pub(crate) disk: Disk,
     pub(crate) programs: Arc<Programs>,
+    pub(crate) evidence: Evidence,
     /// One snapshot or restore at a time.
     pub(crate) snapshots: tokio::sync::Mutex<SnapshotIndex>,
 }

@@ -77,7 +77,7 @@ fn start(argv: &[String], env: BTreeMap<String, String>, state: &State) -> Resul
     };
     state
         .own
-        .spawn(argv, cwd, &whole)
+        .spawn(argv, None, cwd, &whole)
         .with_context(|| argv.first().cloned().unwrap_or_default())
 }
 

@@ -18,6 +18,7 @@ mod name;
 mod registries;
 mod role;
 mod sandbox;
+mod sealed;
 mod stale;
 mod tunnel;
 mod workspace_path;

@@ -151,6 +151,10 @@ pub trait Sandbox: Send + Sync + 'static {
     }
     /// Runs a command to its end. Dropping the future kills the process group.
     async fn run(&self, command: Command) -> Result<CommandResult, SandboxError>;
+    /// Runs a command whose result is evidence about what runs in it. What earlier commands left running is
+    /// killed first, and what it starts cannot reach into its shell (`agentmine-guest/src/evidence.rs` says what
+    /// remains).
+    async fn check(&self, command: Command) -> Result<CommandResult, SandboxError>;
     /// Starts a stdio program in the project's folder. Dropping the stream closes its stdin; two
     /// seconds later its group gets SIGTERM, two more seconds later SIGKILL.
     async fn start_stdio(

@@ -8,7 +8,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agentmine_guest::protocol::{GuestRequest, STDERR_RING, Started, StdioEnd, write_json};
+use agentmine_guest::protocol::{
+    GuestRequest, Purpose, STDERR_RING, Started, StdioEnd, write_json,
+};
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 
@@ -59,6 +61,40 @@ impl<C: Control> Running<C> {
         ask(&self.tunnel, request, payload, limit, answer).await
     }
 
+    async fn run_for(
+        &self,
+        purpose: Purpose,
+        command: Command,
+    ) -> Result<CommandResult, SandboxError> {
+        let Command {
+            argv,
+            cwd,
+            env,
+            stdin,
+            timeout,
+            max_output,
+        } = command;
+        if stdin.len() > MAX_STDIN {
+            return Err(SandboxError::Failed(format!(
+                "stdin is larger than {MAX_STDIN} bytes"
+            )));
+        }
+        let request = GuestRequest::Run {
+            argv,
+            cwd,
+            env,
+            stdin_len: stdin.len() as u64,
+            timeout_ms: millis(timeout),
+            max_output: max_output as u64,
+            purpose,
+        };
+        let limit = timeout.saturating_add(MARGIN);
+        ask(&self.tunnel, &request, vec![stdin], limit, |reader| {
+            run_answer(reader, max_output)
+        })
+        .await
+    }
+
     /// AgentMine's own text editor works under `/workspace`, unless it is given another root.
     fn with_root(&self, mut argv: Vec<String>) -> Vec<String> {
         let root = &self.tunnel.hello.root;
@@ -92,32 +128,11 @@ impl<C: Control> Sandbox for Running<C> {
     }
 
     async fn run(&self, command: Command) -> Result<CommandResult, SandboxError> {
-        let Command {
-            argv,
-            cwd,
-            env,
-            stdin,
-            timeout,
-            max_output,
-        } = command;
-        if stdin.len() > MAX_STDIN {
-            return Err(SandboxError::Failed(format!(
-                "stdin is larger than {MAX_STDIN} bytes"
-            )));
-        }
-        let request = GuestRequest::Run {
-            argv,
-            cwd,
-            env,
-            stdin_len: stdin.len() as u64,
-            timeout_ms: millis(timeout),
-            max_output: max_output as u64,
-        };
-        let limit = timeout.saturating_add(MARGIN);
-        ask(&self.tunnel, &request, vec![stdin], limit, |reader| {
-            run_answer(reader, max_output)
-        })
-        .await
+        self.run_for(Purpose::Work, command).await
+    }
+
+    async fn check(&self, command: Command) -> Result<CommandResult, SandboxError> {
+        self.run_for(Purpose::Evidence, command).await
     }
 
     async fn start_stdio(

@@ -34,6 +34,7 @@ macro_rules! contract {
 mod commands;
 mod docker;
 mod files;
+mod forgery;
 mod isolation;
 mod lifecycle;
 mod local;
@@ -138,6 +139,13 @@ impl Running {
         let result = self.shell(line).await;
         assert_eq!(result.exit_code, 0, "{line}: {}", text(&result.stderr));
         text(&result.stdout).trim().to_owned()
+    }
+
+    /// Writes a file into the project.
+    async fn write(&self, name: &str, content: &str) {
+        let mut command = shell(&format!("cat > {name}"));
+        command.stdin = content.into();
+        assert_eq!(self.run(command).await.unwrap().exit_code, 0, "{name}");
     }
 
     async fn until(&self, line: &str) {

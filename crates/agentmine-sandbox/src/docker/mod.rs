@@ -33,6 +33,7 @@ use crate::client::Running;
 use crate::error::SandboxError;
 use crate::name::{PREFIX, sandbox_name, task_of};
 use crate::sandbox::Sandbox;
+use crate::sealed::open_tunnel;
 use crate::tunnel::Tunnel;
 
 /// Makes Docker containers.
@@ -112,6 +113,26 @@ impl DockerBackend {
         self.open_tunnel(id).await
     }
 
+    /// Creates and starts a container, and removes it again if that fails.
+    async fn create_and_start(
+        &self,
+        spec: &SandboxSpec,
+        name: &str,
+    ) -> Result<(String, Tunnel), SandboxError> {
+        let created = self.create_container(spec, name);
+        let (id, image) = around("sandbox.create", created).await?;
+        let started = self.start_container(&id, &image);
+        match around("sandbox.start", started).await {
+            Ok(tunnel) => Ok((id, tunnel)),
+            Err(err) => {
+                if let Err(left) = self.engine.remove(&id).await {
+                    tracing::warn!(sandbox.name = name, error = %left, "a sandbox that failed to start could not be removed");
+                }
+                Err(err)
+            }
+        }
+    }
+
     async fn open_tunnel(&self, id: &str) -> Result<Tunnel, SandboxError> {
         let options = CreateExecOptions {
             attach_stdin: Some(true),
@@ -140,7 +161,7 @@ impl DockerBackend {
             .await?;
         match attached {
             StartExecResults::Attached { output, input } => {
-                Tunnel::open(exec_io::ExecIo::new(output, input)).await
+                open_tunnel(exec_io::ExecIo::new(output, input)).await
             }
             StartExecResults::Detached => Err(SandboxError::Unavailable(
                 "the engine did not attach to the guest".into(),
@@ -162,17 +183,11 @@ impl Backend for DockerBackend {
         let began = Instant::now();
         let name = sandbox_name(spec);
         self.make_way(&name, spec.epoch).await?;
-        let created = self.create_container(spec, &name);
-        let (id, image) = around("sandbox.create", created).await?;
-        let started = self.start_container(&id, &image);
-        let tunnel = match around("sandbox.start", started).await {
-            Ok(tunnel) => tunnel,
-            Err(err) => {
-                if let Err(left) = self.engine.remove(&id).await {
-                    tracing::warn!(sandbox.name = %name, error = %left, "a sandbox that failed to start could not be removed");
-                }
-                return Err(err);
+        let (id, tunnel) = match self.create_and_start(spec, &name).await {
+            Err(error) if self.profile.lacks_v6(&error) => {
+                self.create_and_start(spec, &name).await?
             }
+            done => done?,
         };
         metrics::histogram!("agentmine_sandbox_start_seconds", "backend" => "docker")
             .record(began.elapsed().as_secs_f64());

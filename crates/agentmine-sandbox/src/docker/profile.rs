@@ -1,6 +1,7 @@
 //! The limits and rights of a container: ARCHITECTURE.md, "Container profile".
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use agentmine_runtime::config;
 use bollard::models::{
@@ -25,7 +26,12 @@ pub(crate) struct Profile {
     pids: i64,
     runtime: Option<String>,
     disk: Disk,
+    /// Whether containers can have the address ::1.
+    loopback_v6: AtomicBool,
 }
+
+/// The kernel's switch for IP version 6 on the loopback interface.
+const IPV6_OFF: &str = "net.ipv6.conf.lo.disable_ipv6";
 
 /// Who enforces the disk limit, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +70,14 @@ impl Profile {
             } else {
                 Disk::Guest(disk)
             },
+            loopback_v6: AtomicBool::new(true),
         })
+    }
+
+    /// Whether this error says that the engine's kernel has no IP version 6. Then later containers do without.
+    pub(crate) fn lacks_v6(&self, error: &SandboxError) -> bool {
+        let missing = error.to_string().contains("disable_ipv6");
+        missing && self.loopback_v6.swap(false, Ordering::Relaxed)
     }
 
     /// The guest's command line for the tunnel.
@@ -123,7 +136,13 @@ impl Profile {
             ipc_mode: Some("private".into()),
             cap_drop: Some(vec!["ALL".into()]),
             security_opt: Some(vec!["no-new-privileges:true".into()]),
-            init: Some(true),
+            // The guest is the first process itself, so that all of them are under its filter.
+            init: Some(false),
+            // Engines switch IP version 6 off where there is no network, and with it the address ::1.
+            sysctls: self
+                .loopback_v6
+                .load(Ordering::Relaxed)
+                .then(|| pairs(&[(IPV6_OFF, "0")])),
             pids_limit: Some(self.pids),
             memory: Some(self.memory),
             memory_swap: Some(self.memory),

@@ -91,6 +91,8 @@ fn base(setup: &JailSetup) -> Command {
     command.args([
         "--unshare-all",
         "--unshare-user",
+        // The guest is the first process: no command can end it, and none of bubblewrap's is in the jail.
+        "--as-pid-1",
         "--die-with-parent",
         "--new-session",
         "--clearenv",

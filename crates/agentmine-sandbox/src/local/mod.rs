@@ -41,6 +41,7 @@ use crate::error::SandboxError;
 use crate::name::{PREFIX, sandbox_name, task_of};
 use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
+use crate::sealed::open_tunnel;
 use crate::tunnel::Tunnel;
 
 const WEAK: &str = "this sandbox is weaker than usual: bubblewrap does not work on this machine, so \
@@ -178,7 +179,7 @@ impl LocalBackend {
             ));
         };
         let stderr = process::keep_stderr(child.stderr.take());
-        match Tunnel::open(tokio::io::join(output, input)).await {
+        match open_tunnel(tokio::io::join(output, input)).await {
             Ok(tunnel) => Ok((child, tunnel)),
             Err(SandboxError::Gone(why)) => {
                 let said = stderr.text().await;

@@ -55,6 +55,9 @@ impl Sandbox for Still {
             duration: Duration::ZERO,
         })
     }
+    async fn check(&self, command: Command) -> Result<CommandResult, SandboxError> {
+        self.run(command).await
+    }
     async fn start_stdio(
         &self,
         _argv: Vec<String>,

@@ -105,6 +105,9 @@ impl Sandbox for TimedSandbox {
         };
         self.clock.time(part, self.inner.run(command)).await
     }
+    async fn check(&self, command: Command) -> Result<CommandResult, SandboxError> {
+        self.clock.time(other, self.inner.check(command)).await
+    }
     async fn start_stdio(
         &self,
         argv: Vec<String>,
