@@ -106,6 +106,12 @@ pub enum BackendKind {
 pub struct Docker {
     /// Address of the engine: `unix://`, `tcp://`, `http://` or `ssh://`. `DOCKER_HOST` overrides.
     pub host: Option<String>,
+    /// Folder with `ca.pem`, `cert.pem` and `key.pem`, with which a `tcp://` engine is reached over TLS.
+    /// `DOCKER_CERT_PATH` overrides (not in the specification).
+    pub cert_path: Option<PathBuf>,
+    /// Use an engine on another machine over `tcp://` without TLS: whoever can read or change that connection
+    /// controls that machine (not in the specification).
+    pub accept_plain_tcp: bool,
     /// The image. `EXECUTOR_BASE_IMAGE` overrides.
     pub base_image: String,
     /// Images that a repository's `.agentmine/config.yaml` may choose instead. A `*` at the end matches
@@ -130,6 +136,8 @@ impl Default for Docker {
     fn default() -> Self {
         Self {
             host: None,
+            cert_path: None,
+            accept_plain_tcp: false,
             base_image: "coding-agent-executor:latest".into(),
             allowed_images: Vec::new(),
             runtime: None,

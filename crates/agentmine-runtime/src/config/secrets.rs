@@ -137,6 +137,8 @@ impl Found {
         } = executor;
         let Docker {
             host,
+            cert_path: _,
+            accept_plain_tcp: _,
             base_image: _,
             allowed_images: _,
             runtime: _,

@@ -13,7 +13,7 @@ use super::fault::SettingFault;
 use super::tree::{self, Node, Place, Value};
 
 /// Environment variables and the keys that they set. An empty variable counts as not set.
-const ENVIRONMENT: [(&str, &str); 17] = [
+const ENVIRONMENT: [(&str, &str); 18] = [
     ("COMMAND_EXECUTOR_ENABLED", "command_executor.enabled"),
     ("EXECUTOR_BASE_IMAGE", "command_executor.docker.base_image"),
     (
@@ -29,6 +29,7 @@ const ENVIRONMENT: [(&str, &str); 17] = [
         "command_executor.execution.timeout_seconds",
     ),
     ("DOCKER_HOST", "command_executor.docker.host"),
+    ("DOCKER_CERT_PATH", "command_executor.docker.cert_path"),
     ("TEXT_EDITOR_MCP_ENABLED", "text_editor_mcp.enabled"),
     ("AGENTMINE_MCP_ENABLED", "mcp.enabled"),
     ("AGENTMINE_MCP_CONFIG", "mcp.config_file"),

@@ -12,6 +12,7 @@ use bollard::query_parameters::{
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
 
+use super::address::{self, Security, TlsFiles};
 use crate::error::SandboxError;
 
 const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
@@ -44,9 +45,15 @@ impl Engine {
         };
         let docker = match host.split_once("://") {
             Some(("unix", _)) => Docker::connect_with_unix(&host, seconds, API_DEFAULT_VERSION),
-            Some(("tcp" | "http", _)) => {
-                Docker::connect_with_http(&host, seconds, API_DEFAULT_VERSION)
-            }
+            Some(("tcp" | "http", address)) => match address::security(address, config)? {
+                Security::Tls(files) => {
+                    agentmine_runtime::tls::install_default_provider();
+                    let TlsFiles { ca, cert, key } = files;
+                    let version = API_DEFAULT_VERSION;
+                    Docker::connect_with_ssl(&host, &key, &cert, &ca, seconds, version)
+                }
+                Security::Plain => Docker::connect_with_http(&host, seconds, API_DEFAULT_VERSION),
+            },
             Some(("ssh", _)) => Docker::connect_with_ssh(&host, seconds, API_DEFAULT_VERSION, None),
             _ => Err(Error::UnsupportedURISchemeError { uri: host.clone() }),
         }
@@ -121,6 +128,18 @@ impl Engine {
             docker.info().await
         })
         .await
+    }
+
+    /// The names and versions of the engine's parts.
+    pub(crate) async fn versions(&self) -> Result<Vec<(String, String)>, SandboxError> {
+        let answer = self.call("reading its versions", |docker| async move {
+            docker.version().await
+        });
+        let parts = answer.await?.components.unwrap_or_default();
+        Ok(parts
+            .into_iter()
+            .map(|part| (part.name, part.version))
+            .collect())
     }
 
     /// The id of the container that has this name, and the epoch of its lease.

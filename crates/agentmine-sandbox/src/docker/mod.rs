@@ -5,12 +5,14 @@
 //! tunnel is one exec of the same program. A container outlives its worker: [`crate::remove_stale`]
 //! removes it.
 
+mod address;
 mod container;
 mod engine;
 mod exec_io;
 mod image;
 mod profile;
 mod upload;
+mod versions;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,6 +55,9 @@ impl DockerBackend {
     pub async fn connect(config: &CommandExecutor) -> Result<Self, SandboxError> {
         let engine = Engine::connect(&config.docker).await?;
         let profile = Profile::new(&config.docker, &engine.info().await?)?;
+        for outdated in versions::outdated(&engine.versions().await?) {
+            tracing::warn!("{outdated}");
+        }
         Ok(Self {
             engine,
             config: Arc::new(config.docker.clone()),
