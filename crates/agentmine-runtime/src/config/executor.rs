@@ -253,6 +253,9 @@ pub struct LocalJail {
     pub read_only: Vec<PathBuf>,
     /// Refuse to run if bubblewrap does not work, instead of using the weaker jail.
     pub require_namespaces: bool,
+    /// Let a worker that runs as root start jails whose memory and processes no cgroup limits. The kernel then
+    /// limits the memory of each process only, and a check every half second looks at the rest.
+    pub accept_weaker_limits: bool,
 }
 
 /// Cloning (spec 001 §4).

@@ -82,7 +82,33 @@ fn limited(state: &std::path::Path) -> LocalBackend {
     config.docker.resources.memory_limit = "200m".parse().unwrap();
     config.docker.resources.cpu_limit = 0.5;
     config.docker.pids_limit = 40;
+    config.local.accept_weaker_limits = true;
     LocalBackend::new(&config, state).unwrap()
+}
+
+/// For root the kernel counts no processes but in a cgroup.
+#[tokio::test]
+async fn a_jail_of_root_without_a_cgroup_is_refused() {
+    // SAFETY: takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    for jail in [Jail::Namespaces, Jail::Alone] {
+        let state = tempfile::tempdir_in(scratch()).unwrap();
+        let backend = LocalBackend::new(&CommandExecutor::default(), state.path()).unwrap();
+        let backend = backend.with_jail(jail).without_cgroups();
+        let checked = backend.check().await.err();
+        let started = backend.start(&spec(TaskId::new())).await.err();
+        for error in [checked, started] {
+            let why = error.unwrap().to_string();
+            let hint = "command_executor.local.accept_weaker_limits: true";
+            assert!(
+                why.contains("none in this test") && why.contains(hint),
+                "{why}"
+            );
+        }
+        assert_eq!(backend.list().await.unwrap().len(), 0);
+    }
 }
 
 fn is_root_with_cgroups() -> bool {

@@ -3,7 +3,8 @@
 //! With bubblewrap: new namespaces of every kind, a root of read-only system folders, and Landlock and
 //! seccomp on top. Without: Landlock and seccomp alone, which is weaker; the sandbox then has a warning.
 //! CPU, memory and processes are limited by a cgroup where one can be had; otherwise a warning names what
-//! limits each.
+//! limits each. For root the kernel does not count processes in any other way, so a worker that runs as root
+//! refuses to start a jail without that cgroup, unless the configuration accepts it.
 //! Each sandbox has a folder of its own with a record of the process to kill, so that another worker can
 //! remove it.
 
@@ -33,6 +34,7 @@ use tokio::sync::OnceCell;
 
 use self::cgroup::Cgroups;
 use self::control::LocalControl;
+use self::limits::Controller;
 use self::setup::JailSetup;
 use self::state::Record;
 use crate::backend::{Backend, FoundSandbox, SandboxSpec};
@@ -58,6 +60,7 @@ struct Inner {
     state_dir: PathBuf,
     setup: JailSetup,
     require_namespaces: bool,
+    accept_weaker_limits: bool,
     jail: OnceCell<Jail>,
     cgroups: OnceCell<Cgroups>,
 }
@@ -97,6 +100,7 @@ impl LocalBackend {
             state_dir,
             setup: JailSetup::new(config, programs),
             require_namespaces: config.local.require_namespaces,
+            accept_weaker_limits: config.local.accept_weaker_limits,
             jail: OnceCell::new(),
             cgroups: OnceCell::new(),
         })))
@@ -127,6 +131,25 @@ impl LocalBackend {
             found
         };
         self.0.cgroups.get_or_init(find).await
+    }
+
+    /// Refuses jails of root whose memory and processes no cgroup limits.
+    fn accept(&self, cgroups: &Cgroups) -> Result<(), SandboxError> {
+        // SAFETY: takes nothing and cannot fail.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        let held = cgroups.held();
+        let is_limited = [Controller::Memory, Controller::Processes]
+            .iter()
+            .all(|it| held.contains(it));
+        if !is_root || is_limited || self.0.accept_weaker_limits {
+            return Ok(());
+        }
+        let warning = cgroups.warning(&self.0.setup.limits).unwrap_or_default();
+        Err(SandboxError::Refused(format!(
+            "the worker runs as root, and {warning}. hint: let it make cgroups (in a container: with its cgroup \
+             file system writable), run it as another user, or set \
+             command_executor.local.accept_weaker_limits: true"
+        )))
     }
 
     /// The jail that works on this machine, determined once.
@@ -202,7 +225,7 @@ impl LocalBackend {
 #[async_trait]
 impl Backend for LocalBackend {
     async fn check(&self) -> Result<(), SandboxError> {
-        self.cgroups().await;
+        self.accept(self.cgroups().await)?;
         if self.jail().await? == Jail::Namespaces {
             return Ok(());
         }
@@ -233,6 +256,10 @@ impl Backend for LocalBackend {
         match cgroups.make(&instance, limits) {
             Ok(groups) => record.groups = groups,
             Err(why) => cgroups = Cgroups::None(why),
+        }
+        if let Err(error) = self.accept(&cgroups) {
+            let _ = state::remove(&folder).await;
+            return Err(error);
         }
         // Whoever removes a jail that was never started must know its groups too.
         record.save(&folder)?;
