@@ -4,8 +4,10 @@
 //! restored files are those after the call while the journal records its outcome as unknown; never the
 //! other way round.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use agentmine_domain::markdown::line;
 use agentmine_domain::{Lease, Seq};
 use agentmine_runtime::failpoint::around;
 use agentmine_sandbox::{Sandbox, SandboxError};
@@ -31,6 +33,8 @@ pub(crate) struct Checkpoints {
 struct Newest {
     commit: Option<String>,
     total: usize,
+    /// The files of which a note says that they are too large.
+    left_out: BTreeSet<String>,
 }
 
 impl Checkpoints {
@@ -49,6 +53,7 @@ impl Checkpoints {
             newest: Mutex::new(Newest {
                 commit: since,
                 total,
+                left_out: BTreeSet::new(),
             }),
         }
     }
@@ -73,8 +78,9 @@ impl Checkpoints {
             }
             Err(error) => return Err(SessionError::SandboxGone(error.to_string())),
         };
+        let note = newest.leave_out(snapshot.left_out);
         let Some(bundle) = snapshot.bundle else {
-            return Ok(None);
+            return Ok(note);
         };
         let size = bundle.len();
         let packed =
@@ -93,13 +99,28 @@ impl Checkpoints {
             Ok(()) => {
                 newest.commit = Some(snapshot.commit);
                 newest.total += size;
-                Ok(None)
+                Ok(note)
             }
             // Recording the result is refused next, which ends the session.
             Err(StoreError::Fenced(_)) => Ok(None),
             // The next snapshot is then relative to the previous one.
             Err(error) => Ok(Some(format!("a checkpoint was not stored: {error}"))),
         }
+    }
+}
+
+impl Newest {
+    /// A note of the files that are left out for the first time.
+    fn leave_out(&mut self, files: Vec<String>) -> Option<String> {
+        let new: Vec<String> = files
+            .into_iter()
+            .filter(|file| self.left_out.insert(file.clone()))
+            .map(|file| line(&file, 200))
+            .collect();
+        (!new.is_empty()).then(|| {
+            let names = new.join(", ");
+            format!("too large for a checkpoint, and lost if the worker is: {names}")
+        })
     }
 }
 

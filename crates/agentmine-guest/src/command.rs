@@ -142,6 +142,10 @@ async fn conduct(
     }
     let feed = feed(worker, order.stdin_len, leader.child.stdin.take());
     let full = state.disk.command();
+    let _shell = match order.purpose {
+        Purpose::Evidence => Some(state.disk.expect_unreadable(leader.pid)),
+        Purpose::Work => None,
+    };
     let mut outcome = Outcome::default();
     let mut note = None;
     tokio::select! {

@@ -1,19 +1,24 @@
-//! The disk limit, for backends that do not enforce one.
+//! The disk limit, for backends where the kernel does not enforce one.
 //!
 //! Walking the whole root is too expensive to do all the time, so the guest polls the file system's free
 //! space, which shrinks by at least as much as the root grows. It walks the root when the free space has
-//! shrunk by a good part of what is left under the limit, and every [`WALK_AT_LEAST`] in any case. Accepted
-//! race: a command can exceed the limit by what it writes between two polls.
+//! shrunk by a good part of what is left under the limit, and every [`WALK_AT_LEAST`] in any case. Where a part of
+//! the sandbox cannot be counted ([`usage`](crate::usage)), all that the file system has lost since everything
+//! could be counted is taken to be the sandbox's. Independently of the limit, a sandbox that still grows when the
+//! file system is nearly full is stopped.
+//!
+//! Accepted race: a command can exceed the limit by what it writes between two polls.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use agentmine_guest::protocol::BYTES_FOR_A_FILE;
 use agentmine_process::descendants;
 use tokio::sync::watch;
 
 use crate::programs::Programs;
+use crate::usage::{self, Free, Usage};
 
 const POLL: Duration = Duration::from_millis(500);
 const WALK_AT_LEAST: Duration = Duration::from_secs(30);
@@ -25,32 +30,106 @@ const DYING: Duration = Duration::from_millis(200);
 pub(crate) struct Disk {
     root: PathBuf,
     limit: u64,
-    running: Arc<AtomicUsize>,
     exceeded: watch::Sender<Option<String>>,
+    /// Processes of the guest's own that let nobody look into them.
+    unreadable: Arc<Mutex<Vec<i32>>>,
 }
 
 /// A command that is killed when the limit is exceeded.
 #[derive(Debug)]
-pub(crate) struct Watched {
-    running: Arc<AtomicUsize>,
-    exceeded: watch::Receiver<Option<String>>,
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.running.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+pub(crate) struct Watched(watch::Receiver<Option<String>>);
 
 impl Watched {
     /// Resolves when the limit is exceeded, with the note for the command's stderr.
     pub(crate) async fn exceeded(mut self: Watched) -> String {
-        while self.exceeded.changed().await.is_ok() {
-            if let Some(why) = self.exceeded.borrow_and_update().clone() {
+        while self.0.changed().await.is_ok() {
+            if let Some(why) = self.0.borrow_and_update().clone() {
                 return why;
             }
         }
         std::future::pending().await
+    }
+}
+
+/// A process of the guest's own that lets nobody look into it, as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Unreadable {
+    pid: i32,
+    all: Arc<Mutex<Vec<i32>>>,
+}
+
+impl Drop for Unreadable {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|&pid| pid != self.pid);
+    }
+}
+
+/// What the last look saw.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    free: Free,
+    used: Usage,
+    /// Free and used bytes when everything could be counted for the last time.
+    visible: (u64, u64),
+}
+
+impl Look {
+    /// The look after this one. What is hidden is at most what the file system has lost otherwise.
+    fn next(self, free: Free, counted: Usage) -> Self {
+        let mut used = counted;
+        if counted.hidden {
+            let (free_then, used_then) = self.visible;
+            let lost = free_then.saturating_sub(free.bytes);
+            used.bytes += lost.saturating_sub(counted.bytes.saturating_sub(used_then));
+        }
+        let visible = match counted.hidden {
+            true => self.visible,
+            false => (free.bytes, counted.bytes),
+        };
+        Self {
+            free,
+            used,
+            visible,
+        }
+    }
+
+    /// Why the sandbox must not go on, if it has grown since `before`.
+    fn fault(&self, limit: u64, before: &Self) -> Option<String> {
+        let Usage { bytes, files, .. } = self.used;
+        let (was, had) = (before.used.bytes, before.used.files);
+        let max_files = limit / BYTES_FOR_A_FILE;
+        if bytes > limit && (was <= limit || bytes > was) {
+            let hidden = match self.used.hidden {
+                true => ", with what it hides",
+                false => "",
+            };
+            return Some(format!(
+                "/workspace uses {bytes} bytes{hidden} and the limit is {limit}; delete something"
+            ));
+        }
+        if files > max_files && (had <= max_files || files > had) {
+            return Some(format!(
+                "/workspace has {files} files and the limit is {max_files}; delete something"
+            ));
+        }
+        let has_grown = bytes > was || files > had;
+        (self.free.is_scarce() && has_grown).then(|| {
+            let free = self.free.bytes;
+            format!("the file system of /workspace is nearly full: {free} bytes are free; delete something")
+        })
+    }
+
+    /// Whether the free space has shrunk so much that the sandbox must be looked at again.
+    fn is_outdated(&self, limit: u64, free: &Free) -> bool {
+        let headroom = limit.saturating_sub(self.used.bytes);
+        let shrunk = self.free.bytes.saturating_sub(free.bytes);
+        let files = (limit / BYTES_FOR_A_FILE).saturating_sub(self.used.files);
+        let taken = match (self.free.files, free.files) {
+            (Some(before), Some(now)) => before.saturating_sub(now),
+            _ => 0,
+        };
+        shrunk > headroom / 8 || taken > files / 8 || (free.is_scarce() && shrunk > 0)
     }
 }
 
@@ -61,26 +140,34 @@ impl Disk {
         Self {
             root,
             limit,
-            running: Arc::default(),
             exceeded,
+            unreadable: Arc::default(),
         }
     }
 
-    /// Registers a command, which is running until the result is dropped.
+    /// Registers a command.
     pub(crate) fn command(&self) -> Watched {
-        self.running.fetch_add(1, Ordering::Relaxed);
-        Watched {
-            running: self.running.clone(),
-            exceeded: self.exceeded.subscribe(),
-        }
+        Watched(self.exceeded.subscribe())
     }
 
-    /// Bytes under the root.
-    async fn measure(&self) -> u64 {
+    /// Registers a process that the guest itself made unreadable.
+    pub(crate) fn expect_unreadable(&self, pid: i32) -> Unreadable {
+        let all = self.unreadable.clone();
+        let mut pids = all.lock().unwrap_or_else(PoisonError::into_inner);
+        pids.push(pid);
+        drop(pids);
+        Unreadable { pid, all }
+    }
+
+    async fn measure(&self) -> Usage {
         let root = self.root.clone();
-        tokio::task::spawn_blocking(move || size(&root))
+        let trusted = {
+            let pids = self.unreadable.lock();
+            pids.unwrap_or_else(PoisonError::into_inner).clone()
+        };
+        tokio::task::spawn_blocking(move || usage::of(&root, &trusted))
             .await
-            .unwrap_or(0)
+            .unwrap_or_default()
     }
 
     /// Never returns, unless there is no limit. Above the limit, commands may run as long as they free space.
@@ -88,34 +175,33 @@ impl Disk {
         if self.limit == 0 {
             return;
         }
-        let mut used = self.measure().await;
-        let mut free = free_space(&self.root);
+        let (free, used) = (Free::of(&self.root), self.measure().await);
+        let mut last = Look {
+            free,
+            used,
+            visible: (free.bytes, used.bytes),
+        };
         let mut walked = Instant::now();
         loop {
             tokio::time::sleep(POLL).await;
-            if self.running.load(Ordering::Relaxed) == 0 {
+            let free = Free::of(&self.root);
+            let is_outdated = last.is_outdated(self.limit, &free);
+            if !is_outdated && walked.elapsed() < WALK_AT_LEAST {
                 continue;
             }
-            let headroom = self.limit.saturating_sub(used);
-            let shrunk = free.saturating_sub(free_space(&self.root));
-            if shrunk <= headroom / 8 && walked.elapsed() < WALK_AT_LEAST {
+            // What nobody runs cannot grow.
+            if descendants(std::process::id().cast_signed()).is_empty() {
                 continue;
             }
-            let before = used;
             let began = Instant::now();
-            free = free_space(&self.root);
-            used = self.measure().await;
-            if used > self.limit && (before <= self.limit || used > before) {
-                let limit = self.limit;
-                let why = format!(
-                    "/workspace uses {used} bytes and the limit is {limit}; delete something"
-                );
+            let mut look = last.next(free, self.measure().await);
+            if let Some(why) = look.fault(self.limit, &last) {
                 self.kill_commands(&why, &programs);
                 // What they wrote until they ended must not be blamed on the next command.
                 tokio::time::sleep(DYING).await;
-                free = free_space(&self.root);
-                used = self.measure().await;
+                look = look.next(Free::of(&self.root), self.measure().await);
             }
+            last = look;
             // A slow walk must not take up all of the guest's time.
             tokio::time::sleep(began.elapsed() * 10).await;
             walked = Instant::now();
@@ -135,57 +221,60 @@ impl Disk {
     }
 }
 
-fn free_space(path: &Path) -> u64 {
-    use std::os::unix::ffi::OsStrExt as _;
-    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else {
-        return 0;
-    };
-    // SAFETY: the path ends in NUL, and the struct is plain data that the call fills.
-    unsafe {
-        let mut stat: libc::statvfs = std::mem::zeroed();
-        if libc::statvfs(path.as_ptr(), &raw mut stat) == 0 {
-            stat.f_bavail.saturating_mul(stat.f_frsize)
-        } else {
-            0
-        }
-    }
-}
-
-/// The bytes that the files under `path` occupy. Links are not followed; what cannot be read is not counted.
-fn size(path: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt as _;
-    let mut total = 0;
-    let mut folders = vec![path.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let Ok(metadata) = entry.metadata() else {
-                continue;
-            };
-            // Each name of a file with several names counts for its share.
-            total += metadata.blocks() * 512
-                / if metadata.is_dir() {
-                    1
-                } else {
-                    metadata.nlink().max(1)
-                };
-            if metadata.is_dir() {
-                folders.push(entry.path());
-            }
-        }
-    }
-    total
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const LIMIT: u64 = 1 << 30;
+
+    fn look(free: u64, bytes: u64) -> Look {
+        let free = Free {
+            bytes: free,
+            ..Free::default()
+        };
+        let used = Usage {
+            bytes,
+            ..Usage::default()
+        };
+        Look {
+            free,
+            used,
+            visible: (free.bytes, bytes),
+        }
+    }
+
     #[test]
-    fn a_file_counts_what_it_occupies() {
-        let folder = tempfile::tempdir().unwrap();
-        let before = size(folder.path());
-        std::fs::create_dir(folder.path().join("sub")).unwrap();
-        std::fs::write(folder.path().join("sub/file"), vec![1; 100_000]).unwrap();
-        assert!(size(folder.path()) >= before + 100_000);
+    fn what_is_hidden_counts_as_what_the_file_system_lost() {
+        let start = look(100 << 30, 1 << 20);
+        let free = |bytes| look(bytes, 0).free;
+        let counted = |bytes, hidden| Usage {
+            bytes,
+            hidden,
+            ..Usage::default()
+        };
+        // A neighbour uses the file system too.
+        let open = start.next(free(90 << 30), counted(2 << 20, false));
+        assert_eq!(open.fault(LIMIT, &start), None);
+        let hiding = open.next(free(88 << 30), counted(2 << 20, true));
+        let why = hiding.fault(LIMIT, &open).unwrap();
+        assert!(why.contains("with what it hides"), "{why}");
+        assert_eq!(hiding.used.bytes, (2 << 30) + (2 << 20));
+        // It frees space again.
+        let less = hiding.next(free(89 << 30), counted(2 << 20, true));
+        assert_eq!(less.fault(LIMIT, &hiding), None);
+    }
+
+    #[test]
+    fn many_files_exceed_the_limit_too() {
+        let start = look(100 << 30, 0);
+        let files = |files| {
+            let mut all = start;
+            all.used.files = files;
+            all
+        };
+        assert_eq!(files(LIMIT / BYTES_FOR_A_FILE).fault(LIMIT, &start), None);
+        let many = files(LIMIT / BYTES_FOR_A_FILE + 1);
+        assert!(many.fault(LIMIT, &start).unwrap().contains("131073 files"));
+        assert_eq!(many.fault(LIMIT, &many), None);
     }
 }

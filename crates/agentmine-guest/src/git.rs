@@ -35,7 +35,7 @@ const QUIET: &[&str] = &[
 /// Git in the project.
 #[derive(Debug)]
 pub(crate) struct Git {
-    project: PathBuf,
+    pub(crate) project: PathBuf,
     env: BTreeMap<String, String>,
     own: OwnChildren,
     /// The git folder, absolute.

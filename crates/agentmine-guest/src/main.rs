@@ -27,6 +27,7 @@ mod snapshot;
 mod state;
 mod stdio;
 mod syscalls;
+mod usage;
 
 use std::io::Write as _;
 use std::process::ExitCode;

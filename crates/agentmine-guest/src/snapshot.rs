@@ -3,19 +3,25 @@
 //! The commit contains every file that is tracked or not ignored, and is made with a separate index. Its
 //! parents are the previous snapshot and HEAD, so that it includes the agent's own commits; its message names
 //! HEAD and the branch. The bundle leaves out what the remote has. Not preserved: the difference between
-//! staged and other changes, and the content of a repository nested in the project.
+//! staged and other changes, the content of a repository nested in the project, and files that are larger than
+//! the bundle may be: they would not fit, and to read a sparse file of some terabytes takes for ever.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use agentmine_guest::mux::MuxStream;
-use agentmine_guest::protocol::SnapshotDone;
+use agentmine_guest::protocol::{MAX_LEFT_OUT, SnapshotDone};
 use anyhow::{Context as _, Result, ensure};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::git::{Git, SNAPSHOT_REF};
 use crate::reply::{finish, reply};
 use crate::state::{SnapshotIndex, State};
+
+/// How many files are excluded by name; each takes a part of a command line.
+const MAX_EXCLUDED: usize = 1000;
+/// Maximum length of a name of a file that was left out, in characters.
+const MAX_NAME: usize = 200;
 
 pub(crate) async fn run(
     mut stream: MuxStream,
@@ -27,7 +33,7 @@ pub(crate) async fn run(
         let mut memory = state.snapshots.lock().await;
         take(since, max_bundle, state, &mut memory).await
     };
-    let (commit, bundle) = match taken {
+    let (commit, bundle, left_out) = match taken {
         Ok(taken) => taken,
         Err(err) => {
             reply::<SnapshotDone>(&mut stream, Err(err)).await?;
@@ -35,7 +41,12 @@ pub(crate) async fn run(
         }
     };
     let bundle_len = bundle.as_ref().map(|bundle| bundle.len() as u64);
-    reply(&mut stream, Ok(SnapshotDone { commit, bundle_len })).await?;
+    let done = SnapshotDone {
+        commit,
+        bundle_len,
+        left_out,
+    };
+    reply(&mut stream, Ok(done)).await?;
     stream.write_all(&bundle.unwrap_or_default()).await?;
     finish(&mut stream).await
 }
@@ -45,10 +56,10 @@ async fn take(
     max_bundle: u64,
     state: &State,
     memory: &mut SnapshotIndex,
-) -> Result<(String, Option<Vec<u8>>)> {
+) -> Result<(String, Option<Vec<u8>>, Vec<String>)> {
     let git = Git::open(state).await?;
     let head = git.commit("HEAD").await?;
-    let tree = write_tree(&git, head.as_deref(), memory).await?;
+    let (tree, left_out) = write_tree(&git, head.as_deref(), memory, max_bundle).await?;
     let branch = git
         .run(["symbolic-ref", "--quiet", "HEAD"])
         .await
@@ -61,7 +72,7 @@ async fn take(
     if let Some(since) = &since {
         let same_tree = git.run(["rev-parse", &format!("{since}^{{tree}}")]).await? == tree;
         if same_tree && git.run(["log", "-1", "--format=%B", since]).await? == message.trim_end() {
-            return Ok((since.clone(), None));
+            return Ok((since.clone(), None, left_out));
         }
     }
     let mut args = vec!["commit-tree".to_owned(), tree, "-m".into(), message];
@@ -71,11 +82,16 @@ async fn take(
     let commit = git.run(args).await?;
     git.run(["update-ref", SNAPSHOT_REF, &commit]).await?;
     let bundle = bundle(&git, since.as_deref(), max_bundle).await?;
-    Ok((commit, Some(bundle)))
+    Ok((commit, Some(bundle), left_out))
 }
 
-/// All files of the project as a tree.
-async fn write_tree(git: &Git, head: Option<&str>, memory: &mut SnapshotIndex) -> Result<String> {
+/// All files of the project as a tree, and the names of those that are too large for it.
+async fn write_tree(
+    git: &Git,
+    head: Option<&str>,
+    memory: &mut SnapshotIndex,
+    max_file: u64,
+) -> Result<(String, Vec<String>)> {
     let ours = git.folder.join("agentmine-index");
     let with_ours = git.with_index(&ours);
     let theirs = git.folder.join("index");
@@ -92,14 +108,40 @@ async fn write_tree(git: &Git, head: Option<&str>, memory: &mut SnapshotIndex) -
         }
         memory.0 = seen;
     }
-    // If a file cannot be read or vanishes meanwhile, git fails, but only after it has added the others.
-    let (_, _, complaint) = with_ours
-        .attempt(["add", "--all", "--ignore-errors", "."])
+    let changed = with_ours
+        .run([
+            "ls-files",
+            "-z",
+            "--others",
+            "--modified",
+            "--deleted",
+            "--exclude-standard",
+        ])
         .await?;
-    with_ours
-        .run(["write-tree"])
-        .await
-        .with_context(|| complaint)
+    let mut complaint = String::new();
+    let too_large = larger_than(max_file, &git.project, &changed);
+    if !changed.is_empty() {
+        // If a file cannot be read or vanishes meanwhile, git fails, but only after it has added the others.
+        let mut add: Vec<String> = ["add", "--all", "--ignore-errors", "--", "."]
+            .map(str::to_owned)
+            .into();
+        let exclude = |path: &&str| format!(":(top,exclude,literal){path}");
+        add.extend(too_large.iter().take(MAX_EXCLUDED).map(exclude));
+        (_, _, complaint) = with_ours.attempt(add).await?;
+    }
+    let tree = with_ours.run(["write-tree"]).await;
+    let left_out = too_large.iter().take(MAX_LEFT_OUT);
+    let left_out = left_out.map(|path| path.chars().take(MAX_NAME).collect());
+    Ok((tree.with_context(|| complaint)?, left_out.collect()))
+}
+
+/// The changed files (each followed by NUL) whose size exceeds `limit`, holes included.
+fn larger_than<'a>(limit: u64, project: &Path, changed: &'a str) -> Vec<&'a str> {
+    let is_larger = |path: &&str| {
+        let metadata = std::fs::symlink_metadata(project.join(path));
+        metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() > limit)
+    };
+    changed.split('\0').filter(is_larger).collect()
 }
 
 async fn bundle(git: &Git, since: Option<&str>, max: u64) -> Result<Vec<u8>> {

@@ -1,6 +1,7 @@
 //! A way of making sandboxes.
 
 use agentmine_domain::{Epoch, TaskId};
+use agentmine_guest::protocol::BYTES_FOR_A_FILE;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
@@ -37,12 +38,24 @@ pub struct FoundSandbox {
     pub created_at: DateTime<Utc>,
 }
 
+/// How the guest enforces a disk limit of so many bytes.
+pub(crate) fn watched_disk_limit(bytes: u64) -> String {
+    format!(
+        "{} MiB and {} files in /workspace, watched by the guest every half second together with the free space \
+         (the kernel holds no limit here)",
+        bytes >> 20,
+        bytes / BYTES_FOR_A_FILE
+    )
+}
+
 /// A way of making sandboxes.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
     /// Checks that the engine answers and has what the configuration names (image, runtime). The error
     /// says what is missing and what to do about it.
     async fn check(&self) -> Result<(), SandboxError>;
+    /// The limit of the space that a sandbox takes, and who enforces it, for people.
+    fn disk_limit(&self) -> String;
     /// Creates and starts one; an existing one of the same name is removed first, unless it belongs to a later
     /// epoch: then the start fails.
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError>;

@@ -46,8 +46,13 @@ pub use stale::remove_stale;
 /// What is missing, and what to do about it.
 pub async fn from_config(config: &CommandExecutor) -> Result<Arc<dyn Backend>, SandboxError> {
     metrics::describe();
-    Ok(match config.backend {
+    let backend: Arc<dyn Backend> = match config.backend {
         BackendKind::Docker => Arc::new(DockerBackend::connect(config).await?),
         BackendKind::Local => Arc::new(LocalBackend::new(config, &local::default_state_dir())?),
-    })
+    };
+    tracing::info!(
+        limit = backend.disk_limit(),
+        "the disk limit of each sandbox"
+    );
+    Ok(backend)
 }

@@ -124,6 +124,8 @@ pub struct Snapshot {
     pub commit: String,
     /// A git bundle of what is new since the previous snapshot; `None` when nothing changed.
     pub bundle: Option<Vec<u8>>,
+    /// Names of files that are larger than the bundle may be, and not in it; at most twenty.
+    pub left_out: Vec<String>,
 }
 
 /// Ports of the guest's listeners on 127.0.0.1 inside the sandbox.

@@ -96,6 +96,9 @@ mod tests {
         async fn check(&self) -> Result<(), SandboxError> {
             Ok(())
         }
+        fn disk_limit(&self) -> String {
+            "none".into()
+        }
         async fn start(&self, _: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {
             Err(SandboxError::Refused("this engine starts nothing".into()))
         }

@@ -92,6 +92,7 @@ pub(super) async fn snapshot_answer(
     Ok(Ok(Snapshot {
         commit: done.commit,
         bundle,
+        left_out: done.left_out,
     }))
 }
 
@@ -158,6 +159,7 @@ mod tests {
         let done = SnapshotDone {
             commit: "--upload-pack=x".into(),
             bundle_len: None,
+            left_out: Vec::new(),
         };
         write_json(&mut bytes, &GuestReply::Ok(done)).await.unwrap();
         assert!(snapshot_answer(bytes.as_slice(), 1).await.is_err());

@@ -5,6 +5,7 @@ use super::*;
 contract![
     files_are_read_under_the_workspace_only,
     a_snapshot_restores_files_and_commits_elsewhere,
+    a_file_of_any_size_does_not_delay_a_snapshot,
 ];
 
 async fn files_are_read_under_the_workspace_only(bench: Bench) {
@@ -111,4 +112,35 @@ async fn a_snapshot_restores_files_and_commits_elsewhere(bench: Bench) {
         .unwrap_err();
     assert!(matches!(garbage, SandboxError::Failed(_)), "{garbage}");
     second.remove().await.unwrap();
+}
+
+/// A snapshot that read it would take minutes.
+async fn a_file_of_any_size_does_not_delay_a_snapshot(bench: Bench) {
+    let sandbox = bench.start().await;
+    sandbox.output(REPOSITORY).await;
+    sandbox
+        .output("truncate -s 8G huge ':(top)huge' && echo small > small && truncate -s 8G kept")
+        .await;
+    let began = Instant::now();
+    let snapshot = sandbox.snapshot(None, 1 << 20).await.unwrap();
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(snapshot.left_out, [":(top)huge", "huge", "kept"]);
+    let files = format!("git ls-tree -r --name-only {}", snapshot.commit);
+    let files = sandbox.output(&files).await;
+    assert!(
+        files.contains("small") && !files.contains("huge"),
+        "{files}"
+    );
+    let size = format!("git cat-file -s {}:kept", snapshot.commit);
+    assert!(sandbox.output(&size).await.parse::<u32>().unwrap() < 100);
+    let again = sandbox
+        .snapshot(Some(&snapshot.commit), 1 << 20)
+        .await
+        .unwrap();
+    assert_eq!(again.bundle, None);
+    sandbox.remove().await.unwrap();
 }

@@ -184,6 +184,10 @@ impl Backend for DockerBackend {
             .map(drop)
     }
 
+    fn disk_limit(&self) -> String {
+        self.profile.disk_limit()
+    }
+
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {
         let began = Instant::now();
         let name = sandbox_name(spec);

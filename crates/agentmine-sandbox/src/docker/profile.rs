@@ -11,7 +11,7 @@ use bollard::models::{
 
 use super::engine::EPOCH;
 use crate::assets::{FOLDER, GUEST};
-use crate::backend::SandboxSpec;
+use crate::backend::{SandboxSpec, watched_disk_limit};
 use crate::error::SandboxError;
 use crate::name::sandbox_name;
 
@@ -78,6 +78,18 @@ impl Profile {
     pub(crate) fn lacks_v6(&self, error: &SandboxError) -> bool {
         let missing = error.to_string().contains("disable_ipv6");
         missing && self.loopback_v6.swap(false, Ordering::Relaxed)
+    }
+
+    /// Who enforces the disk limit, for people.
+    pub(crate) fn disk_limit(&self) -> String {
+        match self.disk {
+            Disk::Engine(limit) => format!(
+                "{} MiB for the container's own layer, by the storage driver; {}",
+                limit >> 20,
+                watched_disk_limit(limit)
+            ),
+            Disk::Guest(limit) => watched_disk_limit(limit),
+        }
     }
 
     /// The guest's command line for the tunnel.

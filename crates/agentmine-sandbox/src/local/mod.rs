@@ -37,7 +37,7 @@ use self::control::LocalControl;
 use self::limits::Controller;
 use self::setup::JailSetup;
 use self::state::Record;
-use crate::backend::{Backend, FoundSandbox, SandboxSpec};
+use crate::backend::{Backend, FoundSandbox, SandboxSpec, watched_disk_limit};
 use crate::client::Running;
 use crate::error::SandboxError;
 use crate::name::{PREFIX, sandbox_name, task_of};
@@ -237,6 +237,10 @@ impl Backend for LocalBackend {
             image: None,
         };
         self.start(&spec).await?.remove().await
+    }
+
+    fn disk_limit(&self) -> String {
+        watched_disk_limit(self.0.setup.disk_limit)
     }
 
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {

@@ -20,7 +20,8 @@ pub(super) struct JailSetup {
     pub(super) tmp_limit: u64,
     configured: Vec<PathBuf>,
     toolchains: Toolchains,
-    disk_limit: u64,
+    /// Bytes of the workspace.
+    pub(super) disk_limit: u64,
     pub(super) limits: Limits,
 }
 

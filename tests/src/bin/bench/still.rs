@@ -21,6 +21,9 @@ impl Backend for StillBackend {
     async fn check(&self) -> Result<(), SandboxError> {
         Ok(())
     }
+    fn disk_limit(&self) -> String {
+        "none".into()
+    }
     async fn start(&self, _spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {
         Ok(Box::new(Still))
     }
@@ -80,6 +83,7 @@ impl Sandbox for Still {
     async fn snapshot(&self, _: Option<&str>, _: usize) -> Result<Snapshot, SandboxError> {
         Ok(Snapshot {
             commit: COMMIT.into(),
+            left_out: Vec::new(),
             bundle: None,
         })
     }

@@ -62,6 +62,9 @@ impl Backend for Timed {
     async fn check(&self) -> Result<(), SandboxError> {
         self.inner.check().await
     }
+    fn disk_limit(&self) -> String {
+        self.inner.disk_limit()
+    }
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {
         let start = self.inner.start(spec);
         let inner = self.clock.time(|spent| &mut spent.start, start).await?;
