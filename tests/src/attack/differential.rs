@@ -13,6 +13,7 @@ use agentmine_gateway::{Gateway, GatewayConfig, GitAccess, TrafficEvent, Upstrea
 use agentmine_runtime::config::Network;
 use anyhow::{Context as _, ensure};
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 use super::fence::Held;
 use crate::random::Random;
@@ -47,30 +48,6 @@ pub async fn differential(seed: u64, requests: usize) -> anyhow::Result<Differen
     let stock = Stock::make(folder.path())?;
     let behind = folder.path().join("behind.git");
     let alone = folder.path().join("alone.git");
-    let gateway = Gateway::new(GatewayConfig {
-        git: GitAccess::ReadWrite {
-            upstream: Upstream::Path(behind.clone()),
-            branch: "work".into(),
-            max_push_bytes: 1 << 20,
-            fence: Arc::new(Held),
-        },
-        network: Network::default(),
-    });
-    // The gateway looks at the repository, so it has to be there.
-    let gateway = match gateway {
-        Ok(gateway) => gateway,
-        Err(error) => return Err(error.context(behind.display().to_string())),
-    };
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let path = gateway.remote_path().unwrap_or_default();
-    let url = format!("http://{}{path}/git-receive-pack", listener.local_addr()?);
-    let served = gateway.clone();
-    let serving = tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let gateway = served.clone();
-            tokio::spawn(async move { gateway.serve_git(stream).await });
-        }
-    });
     let client = reqwest::Client::new();
     let mut random = Random::new(seed);
     let mut difference = Difference::default();
@@ -80,6 +57,8 @@ pub async fn differential(seed: u64, requests: usize) -> anyhow::Result<Differen
         stock.lay_out(&behind, present)?;
         stock.lay_out(&alone, present)?;
         let request = stock.request(&mut random);
+        // One for each, since a gateway remembers what its branch was at.
+        let (gateway, url, serving) = serve(&behind).await?;
         let (before, events) = (refs(&behind)?, gateway.events().len());
         let sent = client
             .post(&url)
@@ -105,6 +84,7 @@ pub async fn differential(seed: u64, requests: usize) -> anyhow::Result<Differen
             events: gateway.events().split_off(events),
             answer,
         };
+        serving.abort();
         difference.requests += 1;
         difference.carried_out_by_git += usize::from(case.alone != case.before);
         difference.let_through += usize::from(case.behind != case.before);
@@ -117,8 +97,31 @@ pub async fn differential(seed: u64, requests: usize) -> anyhow::Result<Differen
             ));
         }
     }
-    serving.abort();
     Ok(difference)
+}
+
+/// A gateway before a repository, and the URL for pushes.
+async fn serve(behind: &Path) -> anyhow::Result<(Gateway, String, JoinHandle<()>)> {
+    let gateway = Gateway::new(GatewayConfig {
+        git: GitAccess::ReadWrite {
+            upstream: Upstream::Path(behind.to_owned()),
+            branch: "work".into(),
+            max_push_bytes: 1 << 20,
+            fence: Arc::new(Held),
+        },
+        network: Network::default(),
+    })?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let path = gateway.remote_path().unwrap_or_default();
+    let url = format!("http://{}{path}/git-receive-pack", listener.local_addr()?);
+    let served = gateway.clone();
+    let serving = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let gateway = served.clone();
+            tokio::spawn(async move { gateway.serve_git(stream).await });
+        }
+    });
+    Ok((gateway, url, serving))
 }
 
 struct Case {

@@ -13,22 +13,18 @@ const KNOWN_OPEN: &[(&str, &[&str], &str)] = &[
     ("take_the_guests_descriptors", ALL, FORGERY),
     ("patch_the_parent_shell", ALL, FORGERY),
     ("stop_the_guest", ALL, FORGERY),
-    (
-        "push_a_secret",
-        ALL,
-        "pushes are not searched for secrets yet",
-    ),
-    ("push_unnoticed", ALL, LEDGER),
-    ("push_without_a_report", ALL, LEDGER),
     ("guest_sends_single_bytes_on_many_streams", ALL, TUNNEL),
     ("guest_sends_empty_frames", ALL, TUNNEL),
     ("send_many_small_frames", ALL, TUNNEL),
-    ("config_core_alternateRefsCommand", ALL, CONFIGURATION),
-    ("config_include_path", ALL, CONFIGURATION),
     (
         "write_shared_memory",
         &["landlock"],
         "no filter on System V shared memory yet",
+    ),
+    (
+        "hide_orders_in_escapes",
+        &["bubblewrap"],
+        "escape sequences in what a tracker gives reach the model",
     ),
     ("fill_the_disk", ALL, DISK),
     ("fill_the_disk_in_closed_folders", ALL, DISK),
@@ -39,9 +35,7 @@ const KNOWN_OPEN: &[(&str, &[&str], &str)] = &[
 const ALL: &[&str] = &["docker", "bubblewrap", "landlock"];
 const FILTER: &str = "containers have the engine's own filter of system calls";
 const FORGERY: &str = "the guest and what it starts are one user";
-const LEDGER: &str = "the record of pushes trusts the report";
 const TUNNEL: &str = "the tunnel counts frames and not what they hold";
-const CONFIGURATION: &str = "git reads the configuration of the repository it serves";
 const DISK: &str = "the disk limit is what the guest adds up";
 
 /// Why an attack is known to succeed in a kind of sandbox, if it is.

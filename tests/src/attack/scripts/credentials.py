@@ -4,6 +4,7 @@ def read_its_environment():
     """Prints its environment"""
     show(json.dumps(dict(os.environ)))
 
+@weaker("landlock: without namespaces the machine's list of processes can be read")
 def read_all_environments():
     """Prints the environment and command line of all processes, in base64"""
     for process in processes():
