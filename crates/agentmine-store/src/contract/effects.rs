@@ -119,6 +119,13 @@ async fn the_sweep_closes_what_nobody_will_finish(world: World) {
     assert_eq!(state, Some(EffectState::Unsure), "it may have been written");
     let state = store.effect(task, &end).await.unwrap();
     assert_eq!(state, Some(EffectState::Done(json!({}))));
+
+    let look = EffectKey::label_check(TaskLabel::Done, second.epoch);
+    store.effect_begin(task, None, &look).await.unwrap();
+    assert_eq!(closed().await, 0, "another process may look once more");
+    let again = world.store.enqueue(&issue(1, "e2")).await.unwrap();
+    assert!(matches!(again, Enqueued::Created(_)), "{again:?}");
+    assert_eq!(closed().await, 1, "the item belongs to the later task");
 }
 
 async fn the_names_of_a_tasks_labels_are_remembered(world: World) {

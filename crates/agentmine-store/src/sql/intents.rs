@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::arg::args;
 use super::db::{Db, Dialect};
 use super::failure::Failure;
+use super::reports::LAST_LOOK;
 use crate::EffectState;
 
 /// The result of an effect that nobody will finish. Whether it happened is as unknown as before.
@@ -19,7 +20,8 @@ pub(super) fn state_of(result: Option<String>) -> Result<EffectState, Failure> {
 }
 
 /// Marks effects as over that were begun and not finished: a label of an earlier epoch, which the labels since
-/// have replaced; and after the end was reported, whatever is left. A writer that stood still and finishes one
+/// have replaced; after the end was reported, whatever is left; and a second look at an end that nobody looks at
+/// again, since the item has a later task or the end is old. A writer that stood still and finishes one
 /// after all records its own result.
 pub(super) async fn close_intents<D: Dialect>(
     tx: &mut Db<D>,
@@ -35,8 +37,13 @@ pub(super) async fn close_intents<D: Dialect>(
                            JOIN effects e ON e.task = t.id AND e.kind = 'label' AND e.key = t.state
                                          AND e.epoch = t.epoch AND e.done_at <= {now} - $1{ms}
                            WHERE t.id = effects.task AND t.state IN ('done', 'failed', 'stopped')
-                             AND effects.kind <> 'label_check'))",
-        args![lease, SUPERSEDED],
+                             AND effects.kind <> 'label_check')
+                OR EXISTS (SELECT 1 FROM tasks t
+                           WHERE t.id = effects.task AND effects.kind = 'label_check'
+                             AND (t.updated_at <= {now} - $3{ms}
+                                  OR EXISTS (SELECT 1 FROM tasks later
+                                             WHERE later.item_key = t.item_key AND later.number > t.number))))",
+        args![lease, SUPERSEDED, LAST_LOOK],
     )
     .await
 }

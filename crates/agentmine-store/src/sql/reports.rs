@@ -20,7 +20,7 @@ use crate::{ReportStore, StoreError};
 const NOTED_AT_ONCE: u32 = 500;
 
 /// An end that was reported longer ago is not looked at again.
-const DAY: Duration = Duration::from_secs(24 * 3600);
+pub(super) const LAST_LOOK: Duration = Duration::from_secs(24 * 3600);
 
 #[async_trait]
 impl<D: Dialect> ReportStore for SqlStore<D> {
@@ -66,7 +66,7 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
                AND NOT EXISTS (SELECT 1 FROM tasks later
                                WHERE later.item_key = t.item_key AND later.number > t.number)
              ORDER BY +number LIMIT $3",
-            args![lease, after.0, limit, DAY],
+            args![lease, after.0, limit, LAST_LOOK],
         )
         .await
     }
