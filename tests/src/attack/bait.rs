@@ -29,6 +29,7 @@ pub(super) struct Bait {
     web: Option<SocketAddr>,
     abstract_name: String,
     victim: Child,
+    secrets: Secrets,
     shared: Shared,
     mode: u32,
 }
@@ -44,9 +45,9 @@ impl Bait {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
         };
         open(folder.path(), 0o755)?;
-        let secret = unique();
-        canaries.add("the secret file", &secret);
-        std::fs::write(folder.path().join("secret"), &secret)?;
+        let file = unique();
+        canaries.add("the secret file", &file);
+        std::fs::write(folder.path().join("secret"), &file)?;
         let marker = folder.path().join("marker");
         std::fs::create_dir(&marker)?;
         open(&marker, 0o777)?;
@@ -78,12 +79,12 @@ impl Bait {
         let (environment, argument) = (unique(), unique());
         canaries.add("a process's environment", &environment);
         canaries.add("a process's command line", &argument);
-        let victim = Command::new("/usr/bin/tail")
-            .arg0(format!("tail-{argument}"))
-            .args(["-f", "/dev/null"])
-            .env("VICTIM_SECRET", environment)
-            .spawn()
-            .context("starting a process to be attacked")?;
+        let secrets = Secrets {
+            file,
+            environment,
+            argument,
+        };
+        let victim = secrets.victim()?;
         let mode = mode(&folder.path().join("secret"))?;
         Ok(Self {
             folder,
@@ -94,6 +95,7 @@ impl Bait {
             web,
             abstract_name,
             victim,
+            secrets,
             shared: Shared::create()?,
             mode,
         })
@@ -144,8 +146,8 @@ impl Bait {
             return Ok(Some(seen));
         }
         let secret = self.folder.path().join("secret");
-        if !std::fs::read(&secret).is_ok_and(|it| it.starts_with(b"canary")) {
-            std::fs::write(&secret, "canary lost")?;
+        if !std::fs::read(&secret).is_ok_and(|it| it == self.secrets.file.as_bytes()) {
+            std::fs::write(&secret, &self.secrets.file)?;
             return Ok(Some(format!("{} was changed", secret.display())));
         }
         let now = mode(&secret)?;
@@ -157,14 +159,31 @@ impl Bait {
             )));
         }
         if let Some(status) = self.victim.try_wait()? {
-            self.victim = Command::new("/usr/bin/tail")
-                .args(["-f", "/dev/null"])
-                .spawn()?;
+            self.victim = self.secrets.victim()?;
             return Ok(Some(format!(
                 "a process of the machine was ended: {status}"
             )));
         }
         Ok(self.shared.damage())
+    }
+}
+
+/// What is put back after an attack.
+struct Secrets {
+    file: String,
+    environment: String,
+    argument: String,
+}
+
+impl Secrets {
+    /// A process of the worker's user, to be attacked.
+    fn victim(&self) -> anyhow::Result<Child> {
+        Command::new("/usr/bin/tail")
+            .arg0(format!("tail-{}", self.argument))
+            .args(["-f", "/dev/null"])
+            .env("VICTIM_SECRET", &self.environment)
+            .spawn()
+            .context("starting a process to be attacked")
     }
 }
 

@@ -14,7 +14,7 @@ use super::catalogue::all;
 use super::entry::{Act, Attack};
 use super::finding::Claim;
 
-/// What a container of AgentMine has too; an attack's own options come after it. Without `no-new-privileges`, which
+/// What a container of AgentMine has too, unless an attack's own options say otherwise. Without `no-new-privileges`, which
 /// no later option takes back.
 const PROFILE: &[&str] = &[
     "--network=none",
@@ -84,11 +84,17 @@ fn in_container(
     let image = std::env::var("AGENTMINE_TEST_IMAGE");
     let image = image.unwrap_or_else(|_| "coding-agent-executor:latest".into());
     let mut options = options.to_owned();
+    // The engine takes some options only once.
+    let named = |option: &str| option.split('=').next().unwrap_or(option).to_owned();
+    let given: Vec<String> = options.split_whitespace().map(named).collect();
+    let profile = PROFILE
+        .iter()
+        .filter(|it| !given.contains(&named(it)) || it.starts_with("--cap"));
     let mut command = Command::new("timeout");
     command.arg((attack.limit.as_secs() + 20).to_string());
     command
         .args(["docker", "run", "--rm", "-i", "--init"])
-        .args(PROFILE);
+        .args(profile);
     for (name, value) in bait.variables() {
         options = options.replace(&format!("${name}"), &value);
         command.arg(format!("--env={name}={value}"));

@@ -4,13 +4,6 @@ use super::cell::Cell;
 
 /// An attack's name, the backends in which it succeeds, and why.
 const KNOWN_OPEN: &[(&str, &[&str], &str)] = &[
-    ("set_up_io_uring", &["docker"], FILTER),
-    ("open_a_vsock", &["docker"], FILTER),
-    ("write_into_the_guests_output", ALL, FORGERY),
-    ("read_the_guests_memory", ALL, FORGERY),
-    ("trace_the_guest", ALL, FORGERY),
-    ("copy_the_guests_memory", ALL, FORGERY),
-    ("take_the_guests_descriptors", ALL, FORGERY),
     ("patch_the_parent_shell", ALL, FORGERY),
     ("stop_the_guest", ALL, FORGERY),
     ("guest_sends_single_bytes_on_many_streams", ALL, TUNNEL),
@@ -33,7 +26,6 @@ const KNOWN_OPEN: &[(&str, &[&str], &str)] = &[
     ("take_all_inodes", ALL, DISK),
 ];
 const ALL: &[&str] = &["docker", "bubblewrap", "landlock"];
-const FILTER: &str = "containers have the engine's own filter of system calls";
 const FORGERY: &str = "the guest and what it starts are one user";
 const TUNNEL: &str = "the tunnel counts frames and not what they hold";
 const DISK: &str = "the disk limit is what the guest adds up";

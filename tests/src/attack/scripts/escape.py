@@ -52,7 +52,7 @@ def clone3_into_a_user_namespace():
     os.waitpid(child, 0)
     success("a process in a user namespace")
 
-@off("--cap-add=SYS_ADMIN --user=0 --pid=host --security-opt=seccomp=unconfined")
+@off("--cap-add=SYS_ADMIN --cap-add=SYS_PTRACE --cap-add=SYS_CHROOT --user=0 --pid=host --security-opt=seccomp=unconfined")
 def enter_the_namespaces_of_another_process():
     """Enters the mount namespace of the first process that it sees"""
     for name in ["mnt", "user", "net", "pid"]:
@@ -145,7 +145,7 @@ def pivot_the_root():
     try:
         call(155, b"/usr", b"/usr")
     except OSError as error:
-        if error.errno == errno.EINVAL and os.getuid() == 0:
+        if error.errno in (errno.EINVAL, errno.EBUSY) and os.getuid() == 0:
             success("the call is allowed")
         raise
     success("pivot_root")
@@ -170,7 +170,6 @@ def open_devices_of_the_machine():
             except OSError:
                 pass
 
-@off("--cap-add=SYS_MODULE --user=0 --security-opt=seccomp=unconfined")
 def load_a_kernel_module():
     """Loads a kernel module"""
     try:
@@ -212,7 +211,6 @@ def watch_the_whole_file_system():
     call(300, 0, 0)
     success("fanotify")
 
-@off("--cap-add=SYS_RAWIO --user=0 --security-opt=seccomp=unconfined")
 def reach_the_ports():
     """Reaches hardware with iopl"""
     call(172, 3)

@@ -90,7 +90,7 @@ def watch_a_file():
     call(254, watch, env("BAIT_SECRET").encode(), 0xfff)
     success("the file is watched")
 
-@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --cap-add=SYS_RESOURCE --security-opt=seccomp=unconfined")
+@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
 def read_through_other_processes():
     """Reads a file of the machine through the root and the folder of each process"""
     secret = env("BAIT_SECRET")
@@ -102,7 +102,7 @@ def read_through_other_processes():
             except OSError:
                 pass
 
-@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --cap-add=SYS_RESOURCE --security-opt=seccomp=unconfined")
+@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
 def read_environments():
     """Reads the environment of each process"""
     for process in processes():
@@ -121,7 +121,7 @@ def read_command_lines():
         except OSError:
             pass
 
-@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --cap-add=SYS_RESOURCE --security-opt=seccomp=unconfined")
+@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
 def read_the_memory_of_a_process():
     """Reads the memory of a process of the machine through /proc"""
     for process in [number("BAIT_PID"), number("WORKER_PID")]:
@@ -141,7 +141,7 @@ def same(process):
     except OSError:
         return False
 
-@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --cap-add=SYS_RESOURCE --security-opt=seccomp=unconfined")
+@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
 def trace_a_process():
     """Attaches to a process of the machine"""
     process = number("BAIT_PID")
@@ -160,7 +160,7 @@ def copy_memory_of_a_process():
     call(310, process, local, 1, struct.pack("<QQ", 0x1000, 8), 1, 0)
     success("copied")
 
-@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --cap-add=SYS_RESOURCE --security-opt=seccomp=unconfined")
+@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
 def take_a_descriptor_of_a_process():
     """Takes an open file of a process of the machine"""
     process = number("BAIT_PID")
@@ -170,7 +170,7 @@ def take_a_descriptor_of_a_process():
     call(438, handle, 0, 0)
     success("its standard input is ours")
 
-@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --cap-add=SYS_RESOURCE --security-opt=seccomp=unconfined")
+@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
 def end_a_process():
     """Ends a process of the machine"""
     os.kill(number("BAIT_PID"), signal.SIGKILL)
@@ -191,7 +191,7 @@ def end_everything():
     os.kill(-1, signal.SIGTERM)
 
 @weaker("landlock: the kernel lets a user change limits and priorities of all his processes")
-@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --cap-add=SYS_RESOURCE --security-opt=seccomp=unconfined")
+@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
 def limit_a_process():
     """Sets the limits of a process of the machine"""
     process = number("BAIT_PID")
@@ -201,7 +201,7 @@ def limit_a_process():
     success("its number of open files is limited")
 
 @weaker("landlock: the kernel lets a user change limits and priorities of all his processes")
-@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --cap-add=SYS_RESOURCE --security-opt=seccomp=unconfined")
+@off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
 def slow_a_process_down():
     """Lowers the priority of a process of the machine"""
     process = number("BAIT_PID")
