@@ -70,6 +70,7 @@ mod landlock {
 
 #[tokio::test]
 async fn the_gateway_lets_through_what_git_would_do_and_records_what_moved() {
+    agentmine_runtime::tls::install_default_provider();
     let found = differential(3, 120).await.unwrap();
     assert_eq!(found.faults, Vec::<String>::new());
     // The comparison says something: some were carried out by git, and some of these were let through.

@@ -456,7 +456,7 @@ async fn agentmine_in(state: &Path, args: impl IntoIterator<Item = String>) -> S
 }
 
 /// A repository with the sample project and one commit.
-fn demo_repository(repo: &Path) {
+pub(crate) fn demo_repository(repo: &Path) {
     std::fs::create_dir(repo).unwrap();
     agentmine_tests::forge::write_demo(repo);
     let author = ["-c", "user.name=a", "-c", "user.email=a@b"];

@@ -1,9 +1,13 @@
-//! What an operator configures: services over TLS.
+//! What an operator configures: services over TLS, a machine without bubblewrap.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 
 use agentmine_tests::encrypted::Encrypted;
 use serde_json::json;
 
-use crate::rig::{Rig, assert_done, solves_demo};
+use crate::embedded::demo_repository;
+use crate::rig::{Rig, assert_done, binary, solves_demo};
 
 #[tokio::test]
 async fn a_fleet_works_over_tls_alone_and_refuses_servers_that_it_cannot_verify() {
@@ -59,4 +63,65 @@ async fn a_fleet_works_over_tls_alone_and_refuses_servers_that_it_cannot_verify(
     let (status, log) = consumer.end().await;
     assert!(status.success(), "{log}");
     assert!(!log.contains("the queue is unavailable"), "{log}");
+}
+
+/// Without namespaces a command of root's could change the modes of the machine's files.
+#[test]
+fn a_root_worker_refuses_the_jail_without_namespaces_unless_the_operator_accepts_it() {
+    // SAFETY: takes nothing and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let home = tempfile::tempdir().unwrap();
+    let broken = home.path().join("bin");
+    std::fs::create_dir(&broken).unwrap();
+    let script = broken.join("bwrap");
+    std::fs::write(&script, "#!/bin/sh\nexit 1\n").unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, executable).unwrap();
+    let path = format!("{}:{}", broken.display(), std::env::var("PATH").unwrap());
+    let repo = home.path().join("repo");
+    demo_repository(&repo);
+    std::fs::write(
+        home.path().join("issue.md"),
+        "# Greet\n\nIt should greet.\n",
+    )
+    .unwrap();
+    let run = |config: &str| {
+        std::fs::write(home.path().join("config.yaml"), config).unwrap();
+        let mut command = Command::new(binary("agentmine"));
+        command
+            .args([
+                "--config=config.yaml",
+                "run",
+                "--repo=repo",
+                "--issue=issue.md",
+            ])
+            .arg("--base-url=http://127.0.0.1:9/v1")
+            .current_dir(home.path())
+            .env_clear()
+            .env("PATH", &path)
+            .env("HOME", home.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    if is_root {
+        let refused = run("model: {max_tries: 1}\n").wait_with_output().unwrap();
+        assert!(!refused.status.success());
+        let shown = String::from_utf8_lossy(&refused.stderr);
+        assert!(
+            shown.contains("the worker runs as root, and bubblewrap does not work"),
+            "{shown}"
+        );
+    }
+    let mut accepted = run("command_executor: {local: {accept_weaker_limits: true}}\n");
+    let lines = BufReader::new(accepted.stdout.take().unwrap()).lines();
+    // The jail was checked before.
+    let is_disk =
+        |line: &std::io::Result<String>| line.as_ref().is_ok_and(|it| it.starts_with("disk "));
+    assert!(
+        lines.into_iter().any(|line| is_disk(&line)),
+        "it did not start"
+    );
+    accepted.kill().unwrap();
+    accepted.wait().unwrap();
 }

@@ -243,6 +243,9 @@ fn characters(text: &str) -> String {
     let mut before = None;
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
+        if c == '\u{1b}' {
+            skip_sequence(&mut chars);
+        }
         let stays = match c {
             '\u{200c}' | '\u{200d}' => {
                 before.is_some_and(joins) && chars.peek().copied().is_some_and(joins)
@@ -258,6 +261,14 @@ fn characters(text: &str) -> String {
     shown
 }
 
+/// Skips the rest of a terminal's control sequence, which ends with a byte from @ to ~ (ECMA-48 §5.4).
+fn skip_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    if chars.next_if_eq(&'[').is_some() {
+        while chars.next_if(|c| (' '..='?').contains(c)).is_some() {}
+        chars.next_if(|c| ('@'..='~').contains(c));
+    }
+}
+
 fn joins(c: char) -> bool {
     !c.is_ascii() && !c.is_whitespace() && !matches!(c, '\u{200c}' | '\u{200d}') && !is_invisible(c)
 }
@@ -267,10 +278,13 @@ fn selects(c: char) -> bool {
     is_keycap || (joins(c) && !('\u{fe00}'..='\u{fe0f}').contains(&c))
 }
 
-/// Characters without a shape: format and filler characters, changes of direction (CVE-2021-42574), tags and
+/// Characters without a shape: control, format and filler characters, changes of direction (CVE-2021-42574), tags and
 /// the selectors of the supplementary planes.
 fn is_invisible(c: char) -> bool {
-    matches!(c,
+    let is_control =
+        c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{b}' | '\u{c}' | '\u{85}');
+    is_control
+        || matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
         | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
@@ -340,6 +354,7 @@ mod tests {
         );
         assert_eq!(shown("x\u{202e}y\u{200b}\u{feff}"), "xy");
         assert_eq!(hidden("x\u{202e}y\u{200b}\u{feff}"), (0, 3));
+        assert_eq!(shown("a\u{1b}[8mb\u{1b}[0m\u{7}\tc\r\nd"), "ab\tc\r\nd");
     }
 
     #[test]

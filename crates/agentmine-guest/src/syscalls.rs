@@ -73,6 +73,21 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_iopl,
 ];
 
+/// System V shared memory, message queues and semaphores.
+const SHARED_BY_KEY: &[libc::c_long] = &[
+    libc::SYS_msgctl,
+    libc::SYS_msgget,
+    libc::SYS_msgrcv,
+    libc::SYS_msgsnd,
+    libc::SYS_semctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmget,
+];
+
 const NAMESPACES: &[libc::c_int] = &[
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWIPC,
@@ -93,6 +108,10 @@ pub(crate) fn install(confinement: Confinement) -> Result<()> {
     refused.insert(libc::SYS_socket, sockets(confinement)?);
     if confinement == Confinement::Alone {
         refused.insert(libc::SYS_listen, Vec::new());
+        // Those of the user's other processes could be reached: nothing but a namespace confines them.
+        for call in SHARED_BY_KEY {
+            refused.insert(*call, Vec::new());
+        }
         // TCP fast open connects without a check by Landlock.
         for (call, argument) in [
             (libc::SYS_sendto, 3),

@@ -217,6 +217,10 @@ async fn tell() -> anyhow::Result<Story> {
         shell(&format!("echo the token is {token}")),
         edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
         commit_and_push(&said),
+        // The message closes issues, so the push is held back.
+        shell(
+            "git commit -q --amend -m 'Greet by name' && git push origin HEAD:refs/heads/{branch}",
+        ),
     ];
     let model =
         ScriptedModel::start(Scenario::new("hostile").replies(work.into_iter().chain(ends))).await;

@@ -9,16 +9,6 @@ const KNOWN_OPEN: &[(&str, &[&str], &str)] = &[
     ("guest_sends_single_bytes_on_many_streams", ALL, TUNNEL),
     ("guest_sends_empty_frames", ALL, TUNNEL),
     ("send_many_small_frames", ALL, TUNNEL),
-    (
-        "write_shared_memory",
-        &["landlock"],
-        "no filter on System V shared memory yet",
-    ),
-    (
-        "hide_orders_in_escapes",
-        &["bubblewrap"],
-        "escape sequences in what a tracker gives reach the model",
-    ),
     ("fill_the_disk", ALL, DISK),
     ("fill_the_disk_in_closed_folders", ALL, DISK),
     ("fill_the_disk_with_unlinked_files", ALL, DISK),

@@ -254,7 +254,9 @@ pub struct LocalJail {
     /// Refuse to run if bubblewrap does not work, instead of using the weaker jail.
     pub require_namespaces: bool,
     /// Let a worker that runs as root start jails whose memory and processes no cgroup limits. The kernel then
-    /// limits the memory of each process only, and a check every half second looks at the rest.
+    /// limits the memory of each process only, and a check every half second looks at the rest. Also lets it use
+    /// the jail without bubblewrap, in which commands can change the modes, times and attributes of the machine's
+    /// files.
     pub accept_weaker_limits: bool,
 }
 

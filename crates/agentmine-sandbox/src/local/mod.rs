@@ -74,6 +74,11 @@ pub(crate) enum Jail {
     Alone,
 }
 
+fn is_root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// `$XDG_STATE_HOME/agentmine/sandboxes`, `~/.local/state/…`, or the temporary folder.
 #[must_use]
 pub fn default_state_dir() -> PathBuf {
@@ -135,13 +140,11 @@ impl LocalBackend {
 
     /// Refuses jails of root whose memory and processes no cgroup limits.
     fn accept(&self, cgroups: &Cgroups) -> Result<(), SandboxError> {
-        // SAFETY: takes nothing and cannot fail.
-        let is_root = unsafe { libc::geteuid() } == 0;
         let held = cgroups.held();
         let is_limited = [Controller::Memory, Controller::Processes]
             .iter()
             .all(|it| held.contains(it));
-        if !is_root || is_limited || self.0.accept_weaker_limits {
+        if !is_root() || is_limited || self.0.accept_weaker_limits {
             return Ok(());
         }
         let warning = cgroups.warning(&self.0.setup.limits).unwrap_or_default();
@@ -162,6 +165,16 @@ impl LocalBackend {
                     "bubblewrap does not work on this machine: {why}. hint: install bubblewrap and allow \
                      user namespaces, or set command_executor.local.require_namespaces: false"
                 ))),
+                // It cannot keep a command from the modes, times and attributes of files that its user owns, and
+                // root owns the machine's.
+                Err(why) if is_root() && !inner.accept_weaker_limits => {
+                    Err(SandboxError::Refused(format!(
+                        "the worker runs as root, and bubblewrap does not work on this machine: {why}. Without it, \
+                         commands could change the modes of the machine's files. hint: install bubblewrap and allow \
+                         user namespaces, run the worker as another user, or set \
+                         command_executor.local.accept_weaker_limits: true"
+                    )))
+                }
                 Err(why) => {
                     tracing::warn!(error = %why, "bubblewrap does not work on this machine; using the weaker jail");
                     Ok(Jail::Alone)
