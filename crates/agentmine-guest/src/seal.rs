@@ -4,7 +4,7 @@
 //! apart where it can; this makes sure that nobody who gets hold of a pipe can speak for the guest. The worker
 //! writes a random [`Key`] of this sandbox to the guest's stdin before anything else runs there. From then on
 //! both directions consist of records: a length (`u32`, big endian), that many bytes, and the first
-//! [`TAG`] bytes of HMAC-SHA-256 over the direction, the record's number and those bytes. A record that was
+//! `TAG` bytes of HMAC-SHA-256 over the direction, the record's number and those bytes. A record that was
 //! added, changed, repeated or left out ends the stream with an error. The bytes are not encrypted: there is
 //! nobody to hide them from.
 
