@@ -44,7 +44,7 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
     tls::install_default_provider();
     let config = config::load(&Sources::from_process(args.config))?;
     logging::init(&config.log)?;
-    config.tell_exposures();
+    config.warn_of_exposures();
     let metrics = metrics::install("producer");
     let mode = if args.once {
         ProducerMode::Once

@@ -25,7 +25,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
     let started = Instant::now();
     let mut config = config::load(&Sources::from_process(file).without_working_folder())?;
     logging::init(&embedded::quiet(&config.log))?;
-    config.tell_exposures();
+    config.warn_of_exposures();
     embedded::configure(&mut config, args.sandbox.into())?;
     apply_flags(&mut config, &args)?;
     let repository = std::fs::canonicalize(&args.repo).map_err(|error| {

@@ -2,10 +2,11 @@
 //!
 //! # Taking messages
 //! A slot that asks gets exactly one message by `basic.get`, from the first lane that has one: takeovers, then
-//! the classes. The counts are asked first, since a `basic.get` is a command in a quorum queue's log even if there
-//! is nothing to get, and since a queue without a leader answers it never, and a count with 0. Nothing is prefetched, so a slot that does not ask holds nothing, on every version of the broker. The
-//! alternative, consuming with a prefetch of 1 and cancelling, requeues messages whenever two classes
-//! deliver at once, and brokers before 4.3 count each requeue toward the delivery limit.
+//! the classes. The count is read first: a `basic.get` is a command in a quorum queue's log even if there is
+//! nothing to get, and a queue without a leader never answers it, but reports a count of 0. Nothing is
+//! prefetched, so a slot that does not ask holds nothing, on every version of the broker. The alternative,
+//! consuming with a prefetch of 1 and cancelling, requeues messages whenever two classes deliver at once, and
+//! brokers before 4.3 count each requeue toward the delivery limit.
 //!
 //! To let idle slots wait without frequent polling, each publish also sends a notification: a tiny
 //! transient message to a fanout exchange, from which every taking process consumes through an exclusive

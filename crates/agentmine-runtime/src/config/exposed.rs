@@ -15,13 +15,13 @@ const PRIVATE: [&str; 5] = ["internal", "local", "lan", "svc", "home"];
 
 impl Config {
     /// Warns of each exposure. To be called once, at start.
-    pub fn tell_exposures(&self) {
+    pub fn warn_of_exposures(&self) {
         for exposure in self.exposures() {
             tracing::warn!("{exposure}");
         }
     }
 
-    /// What should be told at start, one sentence each, without any secret.
+    /// The warnings, one sentence each, without any secret.
     fn exposures(&self) -> Vec<String> {
         let services = [
             ("queue.url", self.queue.url.expose(), "amqps://"),
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::config::Secret;
 
-    fn told(queue: &str, store: &str) -> Vec<String> {
+    fn warnings(queue: &str, store: &str) -> Vec<String> {
         let mut config = Config::default();
         config.queue.url = Secret::new(queue);
         config.store.url = Secret::new(store);
@@ -107,16 +107,16 @@ mod tests {
     }
 
     #[test]
-    fn a_known_password_is_told_beyond_this_machine_alone() {
+    fn a_known_password_is_reported_beyond_this_machine_alone() {
         let here = "postgres://postgres@127.0.0.1/agentmine";
         for known in [
             "amqp://guest:guest@mq/%2f",
             "amqp://agentmine:agentmine@10.0.0.1",
             "amqps://a:password@mq.example.org",
         ] {
-            let told = told(known, here);
-            assert_eq!(told.len(), 1, "{told:?}");
-            assert!(told[0].contains("everybody knows"), "{told:?}");
+            let warned = warnings(known, here);
+            assert_eq!(warned.len(), 1, "{warned:?}");
+            assert!(warned[0].contains("everybody knows"), "{warned:?}");
         }
         for harmless in [
             "amqp://guest:guest@127.0.0.1:5672/%2f",
@@ -125,22 +125,22 @@ mod tests {
             "inproc:",
             "amqp://a:kmX2_q9@mq",
         ] {
-            assert_eq!(told(harmless, here), Vec::<String>::new(), "{harmless}");
+            assert_eq!(warnings(harmless, here), Vec::<String>::new(), "{harmless}");
         }
     }
 
     #[test]
-    fn a_connection_in_the_clear_is_told_beyond_private_networks() {
+    fn a_connection_in_the_clear_is_reported_beyond_private_networks() {
         let queue = "inproc:";
-        let told_of = |store: &str| told(queue, store);
+        let warnings_of = |store: &str| warnings(queue, store);
         for clear in [
             "postgres://a:kmX2@db.example.org/x",
             "postgres://a:kmX2@203.0.113.7/x?sslmode=prefer",
         ] {
-            let told = told_of(clear);
-            assert_eq!(told.len(), 1, "{told:?}");
-            assert!(told[0].contains("sslmode=verify-full"), "{told:?}");
-            assert!(!told[0].contains("kmX2"), "{told:?}");
+            let warned = warnings_of(clear);
+            assert_eq!(warned.len(), 1, "{warned:?}");
+            assert!(warned[0].contains("sslmode=verify-full"), "{warned:?}");
+            assert!(!warned[0].contains("kmX2"), "{warned:?}");
         }
         for fine in [
             "postgres://a:kmX2@db.example.org/x?sslmode=verify-full",
@@ -149,7 +149,7 @@ mod tests {
             "postgres://a:kmX2@%2Frun%2Fpostgresql/x",
             "sqlite:agentmine.db",
         ] {
-            assert_eq!(told_of(fine), Vec::<String>::new(), "{fine}");
+            assert_eq!(warnings_of(fine), Vec::<String>::new(), "{fine}");
         }
     }
 }
