@@ -2,10 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use agentmine_domain::{
-    EndState, ItemKind, ItemRef, NewTask, Priority, SessionEnd, TaskState, TrackerKind,
-};
-use agentmine_runtime::failpoint::Guard;
+use agentmine_domain::{EndState, SessionEnd, TaskState};
 use agentmine_tests::forge::{DEMO, Fault as ForgeFault, write_demo};
 use agentmine_tests::model::{Scenario, commit_and_push, say, shell};
 use serde_json::json;
@@ -99,6 +96,51 @@ async fn an_unreachable_tracker_with_many_ends_does_not_delay_the_ends_of_anothe
         // A change of a file by another process.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    consumer.kill_nine();
+}
+
+/// Three ends that the tracker never takes are more than a sweep tries in a row.
+#[tokio::test]
+async fn ends_that_fail_for_ever_do_not_keep_the_others_from_being_reported() {
+    const MANY: u64 = 9;
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["sweep_seconds"] = 1.into();
+    let numbers: Vec<u64> = (0..MANY).map(|_| rig.label_issue()).collect();
+    rig.produce().await;
+    for task in rig.tasks().await {
+        assert!(rig.store.request_stop(task.id, "enough").await.unwrap());
+    }
+    let (never, others) = numbers.split_at(3);
+    for number in never {
+        let item = ForgeFault::on("*", &format!("/repos/octo/demo/issues/{number}"));
+        rig.forge.inject(item.times(usize::MAX).status(503));
+    }
+    let consumer = rig.spawn("consumer", &[]);
+    let stopped = ["coding agent stopped"];
+    rig.forge
+        .wait_until("all others are reported", crate::rig::PATIENCE, |forge| {
+            others.iter().all(|n| forge.labels(DEMO, *n) == stopped)
+        })
+        .await;
+    consumer.kill_nine();
+}
+
+/// An operator replaces the token, and what was not reported meanwhile is reported then.
+#[tokio::test]
+async fn an_end_that_the_tracker_refused_for_an_expired_token_is_reported_with_the_next() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["consumer"]["sweep_seconds"] = 1.into();
+    let number = rig.produce_issue().await;
+    let task = rig.task().await;
+    assert!(rig.store.request_stop(task.id, "enough").await.unwrap());
+    let expired = ForgeFault::on("*", "/repos/octo/demo/issues/");
+    rig.forge.inject(expired.times(usize::MAX).status(401));
+    let consumer = rig.spawn("consumer", &[]);
+    consumer.wait_for("was not reported").await;
+    rig.forge.heal();
+    wait_for_label(&rig, number, "coding agent stopped").await;
+    let text = comment(&rig, number);
+    assert!(text.contains("enough"), "{text}");
     consumer.kill_nine();
 }
 
@@ -275,31 +317,6 @@ async fn a_drain_while_the_tracker_is_away_after_the_pull_request_opened_loses_n
     assert!(text.contains(&url), "{url} is not in {text}");
 }
 
-/// A worker whose claim has no answer gives the message back. Nothing but the message tells the other of the task.
-#[tokio::test]
-async fn a_task_whose_claim_has_no_answer_is_taken_by_another_worker() {
-    let mut rig = Rig::local(solves_demo()).await;
-    rig.config["consumer"]["concurrency"] = 1.into();
-    rig.produce_issue().await;
-    let direct = rig.config["store"]["url"].clone();
-    let store = Gate::of_url(&mut rig.config["store"]["url"]).await;
-    store.freeze_at(&["attempt = attempt + 1"]);
-    let frozen = rig.spawn_without("consumer", Guard::SecondNet);
-    // After 30 s, the time limit of a statement.
-    frozen.wait_for("claim failed").await;
-    rig.config["store"]["url"] = direct;
-    let other = rig.spawn_without("consumer", Guard::SecondNet);
-    let tasks = rig.wait_ended(1).await;
-    assert_eq!((tasks[0].state, tasks[0].attempt), (DONE, 1));
-    store.thaw();
-    for consumer in [frozen, other] {
-        consumer.terminate();
-        let (status, log) = consumer.end().await;
-        assert!(status.success(), "{status}\n{log}");
-    }
-    assert_eq!(rig.sessions().await.len(), 1);
-}
-
 /// The database is away for two seconds just as the session of a paused task closes its lease.
 #[tokio::test]
 async fn a_short_failure_of_the_store_at_the_end_of_a_paused_session_costs_no_attempt() {
@@ -334,62 +351,4 @@ async fn a_short_failure_of_the_store_at_the_end_of_a_paused_session_costs_no_at
     consumer.terminate();
     let (_, log) = consumer.end().await;
     assert_eq!((tasks[0].state, tasks[0].attempt), (DONE, 1), "{log}");
-}
-
-/// Postgres reads the commit of a claim only after the consumer has given it up.
-#[tokio::test]
-async fn a_claim_whose_commit_timed_out_and_was_made_is_worked_on() {
-    let mut rig = Rig::local(solves_demo()).await;
-    rig.config["consumer"]["concurrency"] = 1.into();
-    rig.produce_issue().await;
-    let store = Gate::of_url(&mut rig.config["store"]["url"]).await;
-    store.freeze_at(&["attempt = attempt + 1", "COMMIT"]);
-    let consumer = rig.spawn("consumer", &[]);
-    // After 30 s, the time limit of a statement.
-    consumer.wait_for("claim failed").await;
-    store.thaw();
-    let tasks = rig.wait_ended(1).await;
-    consumer.terminate();
-    let (_, log) = consumer.end().await;
-    assert_eq!((tasks[0].state, tasks[0].attempt), (DONE, 1), "{log}");
-    let sessions = rig.sessions().await;
-    assert_eq!(sessions.len(), 1, "{sessions:#?}\n{log}");
-}
-
-/// Rows that only other consumers serve come first, and the broker is down.
-#[tokio::test]
-async fn rows_of_a_tracker_that_nobody_serves_hide_no_others_while_the_broker_is_down() {
-    let mut rig = Rig::local(solves_demo()).await;
-    for number in 1..=220 {
-        let new = NewTask {
-            item: ItemRef {
-                tracker: TrackerKind::Local,
-                host: "elsewhere".into(),
-                repo_id: "1".into(),
-                repo_path: "a/b".into(),
-                kind: ItemKind::Issue,
-                number,
-            },
-            trigger: format!("t{number}"),
-            title: "foreign".into(),
-            url: "u".into(),
-            priority: Priority::Medium,
-        };
-        rig.store.enqueue(&new).await.unwrap();
-    }
-    let sql = rig.sql().await;
-    let begun = "UPDATE tasks SET takeover = true";
-    sqlx::query(begun).execute(&sql).await.unwrap();
-    let number = rig.produce_issue().await;
-    rig.config["queue"]["url"] = "amqp://guest:guest@127.0.0.1:9/%2f".into();
-    let consumer = rig.spawn("consumer", &[]);
-    wait_for_label(&rig, number, "coding agent done").await;
-    consumer.terminate();
-    consumer.end().await;
-    let served = rig
-        .tasks()
-        .await
-        .into_iter()
-        .find(|it| it.title != "foreign");
-    assert_eq!(served.unwrap().state, DONE);
 }

@@ -6,6 +6,7 @@ use agentmine_domain::{EndState, SessionEnd, StepKind, TaskState};
 use agentmine_tests::forge::DEMO;
 use agentmine_tests::model::{Fault, Scenario, commit_and_push, edit_replace, say, shell};
 
+use crate::endpoint::{free_address, get};
 use crate::rig::{REQUEST, Rig, assert_done, binary, containers, solves_demo};
 
 #[tokio::test]
@@ -235,20 +236,6 @@ async fn consumer_drains_on_sigterm() {
         "{log}"
     );
     assert_eq!(tasks[0].attempt, 0);
-}
-
-/// An address that nothing listens on at the moment.
-fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
-}
-
-async fn get(address: &str, path: &str) -> (u16, String) {
-    agentmine_runtime::tls::install_default_provider();
-    let answer = reqwest::get(format!("http://{address}{path}"))
-        .await
-        .unwrap();
-    (answer.status().as_u16(), answer.text().await.unwrap())
 }
 
 #[tokio::test]

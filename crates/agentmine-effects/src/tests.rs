@@ -575,6 +575,22 @@ async fn an_open_pull_request_is_updated_only_for_another_commit() {
 }
 
 #[tokio::test]
+async fn what_a_pull_request_was_about_to_say_of_another_commit_is_not_taken_for_said() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    let new = NewPullRequest {
+        head: world.task.branch(),
+        ..pull("one")
+    };
+    effects.pull_request(&new, "commit-1", None).await.unwrap();
+    world.tracker.forge().refusals.push(unavailable());
+    let update = effects.pull_request(&new, "commit-2", Some("the check failed"));
+    update.await.unwrap_err();
+    let earlier = effects.earlier_pull_request().await.unwrap().unwrap();
+    assert_eq!(earlier.missing, None, "the text reports on commit-1");
+}
+
+#[tokio::test]
 async fn the_comment_on_the_editor_survives_the_end() {
     let world = World::new().await;
     let effects = world.session(world.claim().await);
