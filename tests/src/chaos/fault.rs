@@ -36,6 +36,9 @@ pub(super) enum Fault {
     /// A crash, and the next start after this time.
     DatabaseAway(Duration),
     DatabaseReadOnly(Duration),
+    /// One consumer will reach the database first once it is back, and the others so much later. Less than a
+    /// lease costs no task.
+    DatabaseFirst(usize, Duration),
     DatabaseCut,
     /// The clock of the database is set back, for the rest of the run.
     DatabaseClock(Duration),
@@ -156,6 +159,13 @@ impl fmt::Display for Fault {
             Self::DatabaseStop(time) => write!(f, "database frozen: for {:.1} s", seconds(time)),
             Self::DatabaseReadOnly(time) => {
                 write!(f, "database read-only: for {:.1} s", seconds(time))
+            }
+            Self::DatabaseFirst(who, time) => {
+                let time = seconds(time);
+                write!(
+                    f,
+                    "database first: program {who}, {time:.1} s before others"
+                )
             }
             Self::DatabaseClock(by) => {
                 write!(f, "database clock: set back by {:.1} s", seconds(by))

@@ -70,6 +70,8 @@ pub(super) struct Run<'a> {
     undo: Vec<(Instant, Undo)>,
     /// When the database went away.
     away: Vec<DateTime<Utc>>,
+    /// Which consumer reaches the database first once it is back, and how much before the others.
+    first_back: Option<(usize, Duration)>,
 }
 
 impl<'a> Run<'a> {
@@ -91,6 +93,7 @@ impl<'a> Run<'a> {
             later: Vec::new(),
             undo: Vec::new(),
             away: Vec::new(),
+            first_back: None,
         })
     }
 
@@ -194,7 +197,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn undo_after(&mut self, time: std::time::Duration, undo: Undo) {
+    fn undo_after(&mut self, time: Duration, undo: Undo) {
         self.undo.push((Instant::now() + time, undo));
     }
 
@@ -215,6 +218,7 @@ impl<'a> Run<'a> {
                 self.weather(*who, *peer, *time, slow);
             }
             Fault::Loss(who, peer, time) => self.weather(*who, *peer, *time, Weather::Lossy(20)),
+            Fault::DatabaseFirst(who, time) => self.first_back = Some((*who, *time)),
             Fault::AnswersLost(who, time) => {
                 let client = self.fleet.programs[*who].name.clone();
                 self.fleet
@@ -404,6 +408,7 @@ impl<'a> Run<'a> {
                     }
                 }
                 Undo::DatabaseUp => {
+                    self.hold_back_others();
                     if let Some(postgres) = &mut self.services.postgres {
                         postgres.bring_up().await?;
                     }
@@ -419,6 +424,7 @@ impl<'a> Run<'a> {
                     }
                 }
                 Undo::DatabaseWritable => {
+                    self.hold_back_others();
                     if let Some(postgres) = &self.services.postgres {
                         postgres.set_read_only(false).await?;
                     }
@@ -426,6 +432,18 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Lets one consumer reach the database before the others, if the scenario says so.
+    fn hold_back_others(&mut self) {
+        let Some((first, time)) = self.first_back.take() else {
+            return;
+        };
+        for who in (1..self.fleet.programs.len()).filter(|who| *who != first) {
+            let links = &self.fleet.programs[who].links;
+            links.set(Peer::Database, Weather::Broken);
+            self.undo_after(time, Undo::Link(who, Peer::Database));
+        }
     }
 
     /// Heals everything, waits until the fleet has settled, and asks the oracle.

@@ -1,8 +1,10 @@
 //! What a seed does on purpose, besides its random faults.
 //!
 //! Some of what the fleet has to survive needs several things in the right order, which random faults produce
-//! once in dozens of seeds: a worker that stands still until another one, which is well, has taken its task; a database that is away for longer than a lease while all workers live; wake-ups under way while
-//! the broker is not. Of four seeds in a row each has another of these, and one is random alone.
+//! once in dozens of seeds: a worker that stands still until another one, which is well, has taken its task; a
+//! database that is away for longer than a lease while all workers live, and that one of them reaches before the
+//! others; wake-ups under way while the broker is not. Of four seeds in a row each has another of these, and one
+//! is random alone.
 
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use crate::random::Random;
 pub(super) enum Scenario {
     /// Workers stand still for more than two leases while another one is well.
     StandStill,
-    /// The database is away for longer than a lease while all workers live.
+    /// The database is away for longer than a lease while all workers live, and one of them reaches it first.
     Absence,
     /// The broker cannot be reached while tasks are recorded.
     LostWakeUps(Broker),
@@ -108,13 +110,16 @@ fn stand_still(random: &mut Random, setup: &Setup) -> Vec<(Duration, Fault)> {
 
 fn absence(random: &mut Random, setup: &Setup) -> Vec<(Duration, Fault)> {
     let lease = setup.rhythm.lease();
-    let from = lease.mul_f64(random.between(40, 90) as f64 / 100.0);
-    let time = lease.mul_f64(random.between(120, 200) as f64 / 100.0);
+    let from = lease.mul_f64(random.between(30, 60) as f64 / 100.0);
+    let time = lease.mul_f64(random.between(120, 160) as f64 / 100.0);
     let fault = match random.chance(50) {
         true => Fault::DatabaseAway(time),
         false => Fault::DatabaseReadOnly(time),
     };
-    vec![(from, fault)]
+    let first = random.between(1, setup.consumers as u64 + 1) as usize;
+    // Its sweep comes before the heartbeats of the others.
+    let before_others = Fault::DatabaseFirst(first, lease / 2);
+    vec![(from, before_others), (from, fault)]
 }
 
 fn lost_wake_ups(
