@@ -56,9 +56,11 @@ impl Effects {
 
     pub(crate) async fn put_right(&self, label: TaskLabel) -> Result<(), EffectError> {
         let item = self.tracker.item(&self.task.item).await?;
-        let asks_again = item.labels.contains(&self.labels.request);
-        if !self.is_shown(label, &item.labels) && !asks_again {
-            tracing::warn!(task.id = %self.task.id, labels = ?item.labels, "the label of the end was changed by a late write; it is set again");
+        let is_requested = item.labels.contains(&self.labels.request);
+        let is_left = is_requested && self.request_is_answered(label).await?;
+        let asks_again = is_requested && !is_left;
+        if !asks_again && (is_left || !self.is_shown(label, &item.labels)) {
+            tracing::warn!(task.id = %self.task.id, labels = ?item.labels, "the labels of the end were changed by a late write; they are set again");
             self.set_at_rest(label).await?;
         }
         match self.task.state {

@@ -152,13 +152,14 @@ impl Effects {
 }
 
 impl Effects {
-    /// Whether the item shows this label of the fleet and no other one, besides a request.
+    /// Whether the item shows this label of the fleet and no other one, and no request that this task answers: a
+    /// writer that was interrupted may have added the label and removed nothing yet.
     async fn shows(&self, label: TaskLabel) -> Result<bool, EffectError> {
         let found = self.tracker.item(&self.task.item).await?.labels;
-        Ok(self.is_shown(label, &found))
+        Ok(self.is_shown(label, &found) && !self.request_is_answered(label).await?)
     }
 
-    /// Whether these labels of an item are what [`Self::shows`] asks for.
+    /// Whether these labels of an item are this one of the fleet and no other, besides a request.
     pub(crate) fn is_shown(&self, label: TaskLabel, found: &[String]) -> bool {
         let shown = |label: &TaskLabel| {
             let name = name(*label, &self.labels).to_lowercase();
@@ -171,7 +172,7 @@ impl Effects {
 
     /// Whether the item carries the request label because of a request that this task answers, or that a pause
     /// overruled: it was made before.
-    async fn request_is_answered(&self, label: TaskLabel) -> Result<bool, EffectError> {
+    pub(crate) async fn request_is_answered(&self, label: TaskLabel) -> Result<bool, EffectError> {
         let item = &self.task.item;
         let request = self
             .tracker

@@ -125,7 +125,9 @@ impl Tracker for FakeTracker {
             slow.may_go_on.notified().await;
         }
         let mut forge = self.write(permit)?;
-        forge.labels.retain(|label| !remove.contains(label));
+        forge
+            .labels
+            .retain(|label| !remove.contains(label) && !add.contains(label));
         forge.labels.extend_from_slice(add);
         Ok(())
     }
@@ -703,6 +705,26 @@ async fn a_report_that_was_listed_before_another_process_wrote_it_is_not_written
     let writes = world.writes();
     world.report_end().await.unwrap();
     assert_eq!(world.writes(), writes);
+}
+
+/// Adding a label and removing the others are several requests on GitHub.
+#[tokio::test]
+async fn a_request_that_an_interrupted_write_left_on_the_item_is_removed() {
+    let labels = Labels::default();
+    let left = vec!["bug".into(), labels.request.clone(), labels.stopped.clone()];
+    let world = World::new().await;
+    world.end(finish(EndState::Stopped, "enough")).await;
+    let effects = world.reconciler().await;
+    let key = EffectKey::label(TaskLabel::Stopped, effects.task.epoch);
+    effects.begin(&key).await.unwrap();
+    world.tracker.forge().labels = left.clone();
+    world.report_end().await.unwrap();
+    assert_eq!(world.labels(), ["bug", &labels.stopped]);
+    // Nor is it left if it comes back after the report.
+    world.tracker.forge().labels = left;
+    let effects = world.reconciler().await;
+    effects.put_right(TaskLabel::Stopped).await.unwrap();
+    assert_eq!(world.labels(), ["bug", &labels.stopped]);
 }
 
 #[tokio::test]
