@@ -20,7 +20,10 @@ mod wiring;
 
 use std::sync::Arc;
 
+use agentmine_runtime::config::{Config, warn_of_open_file};
+use agentmine_runtime::redact;
 use agentmine_runtime::shutdown::Shutdown;
+use record::secret::operator_secrets;
 
 pub use prepare::traffic::Traffic;
 pub use record::live::Progress;
@@ -37,10 +40,20 @@ pub enum ConsumerMode {
     Continuous,
 }
 
+/// The operator's MCP file holds secrets too.
+fn keep_operator_secrets(config: &Config) {
+    let secrets = operator_secrets(config);
+    if let Some(file) = &config.mcp.config_file {
+        warn_of_open_file(file, &secrets);
+    }
+    redact::hide(secrets);
+}
+
 /// Runs `config.consumer.concurrency` slots and the background work until `mode` or `stop` ends them.
 /// Returns the number of sessions.
 pub async fn run(deps: Arc<ConsumerDeps>, mode: ConsumerMode, stop: Shutdown) -> u64 {
     metrics::describe();
+    keep_operator_secrets(&deps.config);
     let presence = Arc::new(presence::Presence::announce(&deps.config));
     let sweep = sweep::start(&deps, &presence);
     let mut slots = tokio::task::JoinSet::new();

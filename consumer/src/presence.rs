@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use agentmine_domain::WorkerId;
 use agentmine_runtime::config::Config;
+use agentmine_runtime::own_folder;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -132,7 +133,8 @@ fn is_whole(path: &Path) -> bool {
 }
 
 fn hold(folder: &Path, database: &str, process: &str) -> io::Result<Held> {
-    std::fs::create_dir_all(folder)?;
+    // Whoever could write into it could end the leases of workers that live.
+    own_folder::create(folder)?;
     let mark = Mark {
         boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?,
         database: fingerprint(database),

@@ -40,9 +40,10 @@ pub struct ConsumerArgs {
 /// Returns an error if the configuration is invalid or a required service is unavailable.
 pub async fn main(args: ConsumerArgs) -> Result<()> {
     tls::install_default_provider();
-    let config = config::load(&Sources::from_process(args.config))?;
-    logging::init(&config.log)?;
-    config.warn_of_exposures();
+    let sources = Sources::from_process(args.config);
+    let config = config::load(&sources)?;
+    logging::init(&config.log, config.secrets())?;
+    config.warn_of_exposures(&sources);
     let metrics = metrics::install("consumer");
     let mode = if args.once {
         ConsumerMode::Once

@@ -42,9 +42,10 @@ pub struct ProducerArgs {
 /// `--once` failed.
 pub async fn main(args: ProducerArgs) -> Result<()> {
     tls::install_default_provider();
-    let config = config::load(&Sources::from_process(args.config))?;
-    logging::init(&config.log)?;
-    config.warn_of_exposures();
+    let sources = Sources::from_process(args.config);
+    let config = config::load(&sources)?;
+    logging::init(&config.log, config.secrets())?;
+    config.warn_of_exposures(&sources);
     let metrics = metrics::install("producer");
     let mode = if args.once {
         ProducerMode::Once

@@ -9,6 +9,7 @@
 
 mod architecture;
 mod attacks;
+mod canaries;
 mod chaos;
 mod embedded;
 mod endpoint;

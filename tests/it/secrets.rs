@@ -1,12 +1,9 @@
 //! What a sandbox can reach and contain, and what it cannot.
 
-use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::DEMO;
 use agentmine_tests::model::{Answer, Scenario, say, shell};
-use sqlx::Row as _;
-use tokio::process::Command;
 
-use crate::rig::{Rig, assert_done, containers, solves_demo};
+use crate::rig::{Rig, assert_done};
 
 /// The sample's solution, after other calls.
 fn first(calls: Vec<Answer>) -> Scenario {
@@ -16,148 +13,6 @@ fn first(calls: Vec<Answer>) -> Scenario {
         commit_and_push("Greet the person named"),
         say("Done."),
     ]))
-}
-
-/// The output of a docker command, in a file, since an exported container has hundreds of megabytes.
-async fn docker(args: &[&str]) -> tempfile::NamedTempFile {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let status = Command::new("docker")
-        .args(args)
-        .stdout(file.reopen().unwrap())
-        .status()
-        .await
-        .unwrap();
-    assert!(status.success(), "docker {args:?}: {status}");
-    file
-}
-
-/// Searches with another program, since a search in this process would block the forge and the model.
-async fn contains(haystack: &tempfile::NamedTempFile, needle: &str) -> bool {
-    let status = Command::new("grep")
-        .args(["-a", "-q", "-F", "-e", needle])
-        .arg(haystack.path())
-        .env("LC_ALL", "C")
-        .status()
-        .await
-        .unwrap();
-    match status.code() {
-        Some(0) => true,
-        Some(1) => false,
-        _ => panic!("grep: {status}"),
-    }
-}
-
-#[tokio::test]
-async fn credential_never_enters_the_container() {
-    let mut rig = Rig::new(solves_demo()).await;
-    rig.config["model"]["api_key"] = "sk-canary-of-the-model".into();
-    rig.config["log"]["level"] = "trace".into();
-    let number = rig.produce_issue().await;
-    // After the push and before the end: clone, fetch and push have all been done.
-    rig.model.hold_at(4);
-    let consumer = rig.spawn("consumer", &["--once"]);
-    rig.model.wait_for_held(1).await;
-    let task = rig.task().await;
-    let names = containers(std::slice::from_ref(&task)).await;
-    assert_eq!(names, [task.container_name()]);
-    let name = names[0].as_str();
-    let canaries = [
-        rig.forge.token().to_owned(),
-        "sk-canary-of-the-model".to_owned(),
-    ];
-    let files = docker(&["export", name]).await;
-    let volumes = docker(&[
-        "exec",
-        "-u",
-        "0",
-        name,
-        "tar",
-        "-C",
-        "/",
-        "-cf",
-        "-",
-        "workspace",
-        "tmp",
-        "opt",
-    ])
-    .await;
-    let processes = docker(&[
-        "exec",
-        "-u",
-        "1000:1000",
-        name,
-        "sh",
-        "-c",
-        "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null; true",
-    ])
-    .await;
-    let described = docker(&["inspect", name]).await;
-    let logged = docker(&["logs", name]).await;
-    // The search works: it finds what is there.
-    assert!(contains(&volumes, "greet.sh").await && contains(&processes, "PATH=").await);
-    for canary in &canaries {
-        for (what, bytes) in [
-            ("files", &files),
-            ("volumes", &volumes),
-            ("processes", &processes),
-            ("description", &described),
-            ("log", &logged),
-        ] {
-            assert!(
-                !contains(bytes, canary).await,
-                "{canary} is in the container's {what}"
-            );
-        }
-    }
-    rig.model.release();
-    let (status, log) = consumer.end().await;
-    assert!(status.success(), "{log}");
-    assert_eq!(rig.task().await.state, TaskState::Ended(EndState::Done));
-    for canary in &canaries {
-        assert!(!log.contains(canary), "{canary} is in the log");
-        assert!(
-            !rows(&rig).await.contains(canary),
-            "{canary} is in the database"
-        );
-        assert!(
-            !rig.transcript(&task).await.contains(canary),
-            "{canary} is in the transcript"
-        );
-        assert!(!rig.forge.pulls(DEMO)[0].body.contains(canary));
-        assert!(!rig.forge.comments(DEMO, number)[0].body.contains(canary));
-    }
-    assert_eq!(
-        rig.forge.leaks(),
-        Vec::<String>::new(),
-        "a URL carried the token"
-    );
-}
-
-/// Every row of every table, as text.
-async fn rows(rig: &Rig) -> String {
-    let pool = rig.sql().await;
-    let tables =
-        sqlx::query("SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'")
-            .fetch_all(&pool)
-            .await
-            .unwrap();
-    assert!(!tables.is_empty());
-    let mut text = String::new();
-    for table in tables {
-        let query = format!(
-            "SELECT row_to_json(t)::text FROM {} t",
-            table.get::<String, _>(0)
-        );
-        for row in sqlx::query(sqlx::AssertSqlSafe(query))
-            .fetch_all(&pool)
-            .await
-            .unwrap()
-        {
-            text.push_str(&row.get::<String, _>(0));
-            text.push('\n');
-        }
-    }
-    text
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A Postgres and a RabbitMQ that speak TLS alone, with a certificate authority of their own.
+//! A Postgres and a RabbitMQ that speak TLS alone, with a certificate authority and passwords of their own.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-use crate::chaos::services::{Postgres, RabbitMq, free_port, unprivileged};
+use crate::chaos::services::{Postgres, RabbitMq, User, free_port, unprivileged};
+
+/// The user of both servers.
+const USER: &str = "fleet";
 
 /// Both servers. They end when this is dropped.
 pub struct Encrypted {
@@ -16,8 +19,12 @@ pub struct Encrypted {
     pub queue_url: String,
     /// `postgres://` without parameters; the server refuses connections that are not encrypted.
     pub store_url: String,
+    /// The password in `queue_url`.
+    pub queue_password: String,
+    /// The password in `store_url`.
+    pub store_password: String,
+    broker: RabbitMq,
     _postgres: Postgres,
-    _broker: RabbitMq,
     _folder: tempfile::TempDir,
 }
 
@@ -37,7 +44,10 @@ impl Encrypted {
         // The suite's own connection goes over the socket and over TLS alike.
         std::fs::write(
             &access,
-            "local all all trust\nhostssl all all 127.0.0.1/32 trust\n",
+            format!(
+                "local all all trust\nhostssl all {USER} 127.0.0.1/32 scram-sha-256\n\
+                 hostssl all all 127.0.0.1/32 trust\n"
+            ),
         )?;
         let settings = vec![
             "ssl=on".to_owned(),
@@ -46,6 +56,10 @@ impl Encrypted {
             format!("hba_file={}", access.display()),
         ];
         let postgres = Postgres::start_with(folder.path(), settings).await?;
+        let store_password = password("store");
+        let user = format!("CREATE ROLE {USER} SUPERUSER LOGIN PASSWORD '{store_password}'");
+        let own = sqlx::PgPool::connect(&postgres.own_url("postgres")).await?;
+        sqlx::query(sqlx::AssertSqlSafe(user)).execute(&own).await?;
         let port = free_port()?;
         let settings = format!(
             "listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.cacertfile = {}\nssl_options.certfile = {}\n\
@@ -54,22 +68,35 @@ impl Encrypted {
             path("server.pem"),
             path("server.key"),
         );
-        let broker = RabbitMq::start_with(folder.path(), settings).await?;
+        let queue_password = password("queue");
+        let user = User {
+            name: USER.to_owned(),
+            password: queue_password.clone(),
+        };
+        let broker = RabbitMq::start_with(folder.path(), settings, user).await?;
         Ok(Self {
             authority,
-            queue_url: format!("amqps://guest:guest@localhost:{port}/%2f"),
+            queue_url: format!("amqps://{USER}:{queue_password}@localhost:{port}/%2f"),
             store_url: format!(
-                "postgres://postgres@localhost:{}/postgres",
+                "postgres://{USER}:{store_password}@localhost:{}/postgres",
                 postgres.address().port()
             ),
+            queue_password,
+            store_password,
+            broker,
             _postgres: postgres,
-            _broker: broker,
             _folder: folder,
         })
     }
 }
 
 impl Encrypted {
+    /// The broker without TLS, for the tests themselves.
+    #[must_use]
+    pub fn own_queue_url(&self) -> String {
+        self.broker.own_url()
+    }
+
     /// The certificate of an authority that has certified neither server, PEM.
     ///
     /// # Errors
@@ -77,6 +104,10 @@ impl Encrypted {
     pub fn foreign_authority() -> anyhow::Result<String> {
         Ok(authority()?.pem())
     }
+}
+
+fn password(of: &str) -> String {
+    format!("canary-{of}-{}", uuid::Uuid::new_v4().simple())
 }
 
 fn authority() -> anyhow::Result<CertifiedIssuer<'static, KeyPair>> {

@@ -51,10 +51,11 @@ pub(crate) fn operator_secrets(config: &Config) -> Vec<Secret> {
 pub(crate) fn secrets(transport: &Transport) -> Vec<Secret> {
     let mut found = BTreeSet::new();
     match transport {
-        Transport::Stdio { env, .. } => {
+        Transport::Stdio { command, env, .. } => {
             for (name, value) in env {
                 take(name, value.expose(), &mut found);
             }
+            take_arguments(command, &mut found);
         }
         Transport::Http { url, headers } => {
             take_url(url, &mut found);
@@ -106,6 +107,27 @@ fn take(name: &str, value: &str, found: &mut BTreeSet<String>) {
         found.extend(words.filter(|word| !is_plain(word)).map(str::to_owned));
     } else if url.is_none() && !value.starts_with('/') && looks_secret(value) {
         found.insert(value.to_owned());
+    }
+}
+
+/// Of `--api-key KEY`, `--api-key=KEY`, `-e API_KEY=KEY`, addresses, and what has the form of a secret.
+fn take_arguments(command: &[String], found: &mut BTreeSet<String>) {
+    let mut option = "";
+    for argument in command.iter().skip(1) {
+        let is_option = argument.starts_with('-');
+        let text = argument.trim_start_matches('-');
+        // A URL may hold the sign too.
+        let pair = text.split_once('=').filter(|(name, _)| !name.contains(':'));
+        match pair {
+            Some((name, value)) => take(name, value, found),
+            None if is_option => {}
+            None => take(option, text, found),
+        }
+        option = if is_option && pair.is_none() {
+            text
+        } else {
+            ""
+        };
     }
 }
 
@@ -256,7 +278,9 @@ mod tests {
     fn only_the_secret_values_of_an_entry_are_found() {
         let text = r#"{"mcpServers":{
             "a":{"command":["x"],"env":{"API_KEY":"k1","GITHUB_PAT":"k2","ROOT":"/srv","MONKEYS":"3","APITOKEN":"k3"}},
-            "b":{"url":"https://b.example/","headers":{"Authorization":"Bearer k4"}}
+            "b":{"url":"https://b.example/","headers":{"Authorization":"Bearer k4"}},
+            "c":{"command":["npx","-y","server@1.2.3","--api-key","k5","--token=k6","-e","DB_PASSWORD=k7","--root","/srv",
+                 "postgres://u:k8@db/x","--verbose","plain"]}
         }}"#;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("mcp_config.json");
@@ -266,6 +290,9 @@ mod tests {
         let all: Vec<Secret> = all.flat_map(|server| secrets(&server.transport)).collect();
         let mut found: Vec<&str> = all.iter().map(Secret::expose).collect();
         found.sort_unstable();
-        assert_eq!(found, ["Bearer k4", "k1", "k2", "k3", "k4"]);
+        assert_eq!(
+            found,
+            ["Bearer k4", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8"]
+        );
     }
 }

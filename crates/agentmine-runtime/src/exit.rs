@@ -9,6 +9,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use crate::config::ConfigErrors;
+use crate::redact;
 
 /// Exit codes (ARCHITECTURE.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,8 +112,9 @@ impl std::error::Error for Failure {
 /// Prints an error to stderr. Returns the exit code.
 #[must_use]
 pub fn report(error: &anyhow::Error) -> Exit {
+    let text = render(error);
     // If stderr is closed, nobody can be informed.
-    let _ = std::io::stderr().write_all(render(error).as_bytes());
+    let _ = std::io::stderr().write_all(&redact::without_hidden(text.as_bytes()));
     Exit::of(error)
 }
 

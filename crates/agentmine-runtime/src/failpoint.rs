@@ -7,8 +7,8 @@
 //!
 //! `AGENTMINE_FAILPOINTS` is a list of `NAME.EDGE=ACTION`, separated by commas, for example
 //! `store.claim.after=kill@2,gateway.push.before=stop`. The edge is `before` or `after`; the action is `kill`
-//! (SIGKILL), `stop` (SIGSTOP; somebody else has to continue the process) or `unknown` (an error; after the
-//! boundary, the work was done). `@N` acts at the N-th time (default 1), `*N` at N times in a row, and `!` only
+//! (SIGKILL), `stop` (SIGSTOP; somebody else has to continue the process), `panic` (with `AGENTMINE_PANIC_MESSAGE`)
+//! or `unknown` (an error; after the boundary, the work was done). `@N` acts at the N-th time (default 1), `*N` at N times in a row, and `!` only
 //! once for all processes that share `AGENTMINE_FAILPOINTS_DIR`, where what happened is recorded.
 //!
 //! [`Guard`] names protections that a test may switch off, to see that the suite notices.

@@ -3,6 +3,9 @@
 //! `/live` reports that the process runs. `/ready` reports whether it can work, and if not, why: all
 //! registered checks run at the same time, each under `CHECK_LIMIT`, and a draining process is not
 //! ready. Everybody who can connect sees the reasons: a check must not put a secret into its error.
+//!
+//! On a loopback address, only requests whose `Host` names this machine are answered: a web page in a browser of this
+//! machine reaches nothing by a name that it rebinds.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -12,8 +15,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use serde::Serialize;
@@ -138,6 +142,9 @@ pub async fn serve(
         .route("/live", get(live))
         .route("/ready", get(ready))
         .route("/metrics", get(render))
+        .layer(from_fn(move |request, next| {
+            named_as_here(address, request, next)
+        }))
         .with_state(Served {
             health,
             metrics,
@@ -151,6 +158,30 @@ pub async fn serve(
     });
     tracing::info!(http.address = %address, "serving /live, /ready and /metrics");
     Ok(address)
+}
+
+/// Refuses a request to a loopback address by a name that is not of this machine.
+async fn named_as_here(address: SocketAddr, request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST);
+    let is_here = host.is_none_or(|host| host.to_str().is_ok_and(is_of_this_machine));
+    if !address.ip().is_loopback() || is_here {
+        return next.run(request).await;
+    }
+    let told = "this address answers to localhost and loopback addresses only\n";
+    (StatusCode::MISDIRECTED_REQUEST, told).into_response()
+}
+
+/// Whether `HOST[:PORT]` is `localhost` or a loopback address.
+fn is_of_this_machine(host: &str) -> bool {
+    let Ok(url) = url::Url::parse(&format!("http://{host}/")) else {
+        return false;
+    };
+    match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    }
 }
 
 async fn live() -> &'static str {

@@ -11,6 +11,8 @@ pub mod failpoint;
 pub mod http;
 pub mod logging;
 pub mod metrics;
+pub mod own_folder;
 pub mod permit;
+pub mod redact;
 pub mod shutdown;
 pub mod tls;

@@ -34,7 +34,7 @@ const RECORDING: &str = include_str!("../demo/recording.jsonl");
 pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
     let started = Instant::now();
     let mut config = Config::default();
-    logging::init(&embedded::quiet(&config.log))?;
+    logging::init(&embedded::quiet(&config.log), config.secrets())?;
     let folder = match args.dir {
         Some(dir) => dir,
         None => state_dir()?

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use agentmine_runtime::exit::{Exit, Failure};
+use agentmine_runtime::own_folder;
 use anyhow::{Context as _, Result};
 
 /// `$XDG_STATE_HOME/agentmine`, else `~/.local/state/agentmine`. Created if it does not exist.
@@ -22,8 +23,8 @@ pub(crate) fn state_dir() -> Result<PathBuf> {
             .hint("set HOME")
         })?
         .join("agentmine");
-    std::fs::create_dir_all(&dir)
-        .with_context(|| format!("{} cannot be created", dir.display()))?;
+    // The database holds what the model saw of the repositories.
+    own_folder::create(&dir).with_context(|| format!("{} cannot be created", dir.display()))?;
     Ok(dir)
 }
 

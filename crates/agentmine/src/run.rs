@@ -12,6 +12,8 @@ use agentmine_store::TaskFilter;
 use agentmine_trackers::local::LocalTracker;
 use agentmine_trackers::{Tracker, TrackerError};
 use anyhow::{Context as _, Result};
+use url::Position::{AfterPath, BeforeHost};
+use url::Url;
 
 use crate::again;
 use crate::args::RunArgs;
@@ -23,9 +25,10 @@ use crate::summary;
 /// Works on every requested issue, and shows how each ended.
 pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
     let started = Instant::now();
-    let mut config = config::load(&Sources::from_process(file).without_working_folder())?;
-    logging::init(&embedded::quiet(&config.log))?;
-    config.warn_of_exposures();
+    let sources = Sources::from_process(file).without_working_folder();
+    let mut config = config::load(&sources)?;
+    logging::init(&embedded::quiet(&config.log), config.secrets())?;
+    config.warn_of_exposures(&sources);
     embedded::configure(&mut config, args.sandbox.into())?;
     apply_flags(&mut config, &args)?;
     let repository = std::fs::canonicalize(&args.repo).map_err(|error| {
@@ -66,7 +69,8 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
     line(format!("repository  {}", repository.display()));
     line(format!(
         "model       {} at {}",
-        config.model.name, config.model.base_url
+        config.model.name,
+        without_credentials(&config.model.base_url)
     ));
     again::uncommitted(&repository).await;
     line("");
@@ -166,6 +170,11 @@ pub(crate) async fn follow(embedded: Embedded, started: Instant) -> Result<(Ran,
     let endings = live::show(progress, started).await;
     let ran = fleet.await.context("the fleet ended unexpectedly")??;
     Ok((ran, endings))
+}
+
+/// The user and the query of a URL may be a key.
+fn without_credentials(url: &Url) -> String {
+    format!("{}://{}", url.scheme(), &url[BeforeHost..AfterPath])
 }
 
 /// The flags that replace settings.

@@ -15,8 +15,8 @@ const VARIABLES: &[&str] = &[
 ];
 
 /// Named secrets.
-#[derive(Debug, Clone)]
-pub(super) struct Canaries(Vec<(String, String)>);
+#[derive(Debug, Clone, Default)]
+pub struct Canaries(Vec<(String, String)>);
 
 impl Canaries {
     /// Those that this process has in its environment ([`fresh_environment`]).
@@ -28,12 +28,20 @@ impl Canaries {
         Self(found.collect())
     }
 
-    pub(super) fn add(&mut self, name: &str, value: &str) {
+    /// Adds a secret.
+    pub fn add(&mut self, name: &str, value: &str) {
         self.0.push((name.to_owned(), value.to_owned()));
     }
 
+    /// Every form of every secret, as the search for it expects it, for a search by another program.
+    #[must_use]
+    pub fn all_forms(&self) -> Vec<String> {
+        self.0.iter().flat_map(|(_, value)| forms(value)).collect()
+    }
+
     /// The name of a secret that is in a text: as it is, encoded, or split.
-    pub(super) fn found_in(&self, text: &[u8]) -> Option<&str> {
+    #[must_use]
+    pub fn found_in(&self, text: &[u8]) -> Option<&str> {
         let joined: Vec<u8> = text
             .iter()
             .copied()
@@ -69,7 +77,8 @@ fn forms(value: &str) -> Vec<String> {
     let bytes = value.as_bytes();
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let percent: String = bytes.iter().map(|byte| format!("%{byte:02X}")).collect();
-    let mut forms = vec![value.to_owned(), hex.to_uppercase(), hex, percent];
+    let reversed = value.chars().rev().collect();
+    let mut forms = vec![value.to_owned(), hex.to_uppercase(), hex, percent, reversed];
     for shift in 0..3 {
         let shifted = [vec![b'x'; shift], bytes.to_vec()].concat();
         for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
@@ -82,7 +91,7 @@ fn forms(value: &str) -> Vec<String> {
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
-    !part.is_empty() && text.windows(part.len()).any(|window| window == part)
+    !part.is_empty() && memchr::memmem::find(text, part).is_some()
 }
 
 #[cfg(test)]
@@ -101,6 +110,7 @@ mod tests {
             format!("{hex}6"),
             base64.encode("bot:canary0123456789abcdef"),
             base64.encode("o:canary0123456789abcdef!"),
+            "fedcba9876543210yranac".to_owned(),
         ] {
             assert_eq!(canaries.found_in(text.as_bytes()), Some("token"), "{text}");
         }

@@ -26,6 +26,7 @@ mod run;
 mod worker_git;
 
 pub use builds::{Built, build_all};
+pub use canaries::Canaries;
 pub use catalogue::all;
 pub use cell::Cell;
 pub use controls::{Demonstration, demonstrate};

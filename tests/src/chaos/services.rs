@@ -163,7 +163,7 @@ impl Postgres {
     }
 
     /// A connection of the suite's own, which no fault of a link affects.
-    pub(super) fn own_url(&self, database: &str) -> String {
+    pub(crate) fn own_url(&self, database: &str) -> String {
         Self::url(self.port, database)
     }
 
@@ -274,12 +274,20 @@ pub(crate) fn unprivileged() -> Option<(u32, u32)> {
     Some((ids.next()?.ok()?, ids.next()?.ok()?))
 }
 
+/// Who may use a server.
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) password: String,
+}
+
 /// A RabbitMQ server.
 pub(crate) struct RabbitMq {
     folder: PathBuf,
     port: u16,
     /// Lines of `rabbitmq.conf`, beside those that the suite needs.
     settings: String,
+    /// The only user.
+    user: User,
     /// For the other nodes of a cluster, of which there are none.
     distribution_port: u16,
     running: Option<Running>,
@@ -287,11 +295,19 @@ pub(crate) struct RabbitMq {
 
 impl RabbitMq {
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
-        Self::start_with(folder, String::new()).await
+        let guest = User {
+            name: "guest".to_owned(),
+            password: "guest".to_owned(),
+        };
+        Self::start_with(folder, String::new(), guest).await
     }
 
-    /// The same with lines of `rabbitmq.conf`.
-    pub(crate) async fn start_with(folder: &Path, settings: String) -> anyhow::Result<Self> {
+    /// The same with lines of `rabbitmq.conf`, and a user.
+    pub(crate) async fn start_with(
+        folder: &Path,
+        settings: String,
+        user: User,
+    ) -> anyhow::Result<Self> {
         let folder = folder.join("rabbitmq");
         std::fs::create_dir_all(&folder)?;
         let mut broker = Self {
@@ -299,6 +315,7 @@ impl RabbitMq {
             port: free_port()?,
             distribution_port: free_port()?,
             settings,
+            user,
             running: None,
         };
         broker.bring_up().await?;
@@ -313,14 +330,23 @@ impl RabbitMq {
         format!("amqp://guest:guest@127.0.0.1:{port}/%2f")
     }
 
+    /// Without TLS, for the suite itself.
+    pub(crate) fn own_url(&self) -> String {
+        let User { name, password } = &self.user;
+        let mut url = format!("amqp://{name}:");
+        url.extend(url::form_urlencoded::byte_serialize(password.as_bytes()));
+        format!("{url}@127.0.0.1:{}/%2f", self.port)
+    }
+
     /// Starts the broker and waits until it accepts a connection.
     pub(super) async fn bring_up(&mut self) -> anyhow::Result<()> {
         let home = self.folder.clone();
         let home = &home;
         let settings = format!(
             "listeners.tcp.1 = 127.0.0.1:{}\nlog.console = true\nlog.file = false\n\
-             vm_memory_high_watermark.absolute = 1GB\ndisk_free_limit.absolute = 200MB\n{}",
-            self.port, self.settings
+             vm_memory_high_watermark.absolute = 1GB\ndisk_free_limit.absolute = 200MB\n\
+             default_user = {}\ndefault_pass = {}\n{}",
+            self.port, self.user.name, self.user.password, self.settings
         );
         std::fs::write(home.join("rabbitmq.conf"), settings)?;
         std::fs::write(home.join("enabled_plugins"), "[].")?;
@@ -348,7 +374,7 @@ impl RabbitMq {
         let begun = Instant::now();
         loop {
             let options = lapin::ConnectionProperties::default();
-            if lapin::Connection::connect(&Self::url(self.port), options)
+            if lapin::Connection::connect(&self.own_url(), options)
                 .await
                 .is_ok()
             {

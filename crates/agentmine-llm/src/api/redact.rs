@@ -1,6 +1,7 @@
 //! Text of a server, made fit to be shown: redacted, on one line, capped.
 
 use agentmine_runtime::config::Secret;
+use agentmine_runtime::redact;
 
 use super::page;
 
@@ -11,26 +12,18 @@ const SHORTEST: usize = 4;
 
 /// The secrets that a server may echo.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Redactor(Vec<Secret>);
+pub(crate) struct Redactor(redact::Redactor);
 
 impl Redactor {
     /// Removes these secrets from every text.
     pub(crate) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
-        let mut secrets: Vec<_> = secrets
-            .into_iter()
-            .filter(|secret| secret.expose().len() >= SHORTEST)
-            .collect();
-        // A longer secret may contain a shorter one.
-        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose().len()));
-        Self(secrets)
+        Self(redact::Redactor::at_least(SHORTEST, secrets))
     }
 
     /// The text without secrets and control characters, capped. A web page is only described.
     pub(crate) fn redact(&self, text: &str) -> String {
-        let mut text = page::described(text).unwrap_or_else(|| text.to_owned());
-        for secret in &self.0 {
-            text = text.replace(secret.expose(), "***");
-        }
+        let text = page::described(text).unwrap_or_else(|| text.to_owned());
+        let text = self.0.redact(text);
         let text = text.trim();
         let mut shown: String = text
             .chars()

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agentmine_process::Tail;
 use agentmine_runtime::config::Secret;
+use agentmine_runtime::redact::Redactor;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -25,7 +26,7 @@ const CHUNK: usize = 4 * 1024;
 pub(super) struct Stderr {
     tail: Arc<Mutex<Tail>>,
     closed: watch::Receiver<bool>,
-    secrets: Arc<[Secret]>,
+    secrets: Redactor,
 }
 
 impl Stderr {
@@ -34,7 +35,7 @@ impl Stderr {
         R: AsyncRead + Send + Unpin + 'static,
     {
         let tail = Arc::new(Mutex::new(Tail::new(KEPT)));
-        let secrets: Arc<[Secret]> = secrets.into();
+        let secrets = Redactor::new(secrets);
         let (close, closed) = watch::channel(false);
         let (kept, hidden, server) = (tail.clone(), secrets.clone(), server.to_owned());
         tokio::spawn(async move {
@@ -74,13 +75,13 @@ impl Stderr {
 /// Lines for the debug log. Only whole lines, since half a secret would not be redacted, and only the first
 /// [`MAX_LOGGED`].
 struct Log {
-    secrets: Arc<[Secret]>,
+    secrets: Redactor,
     line: Vec<u8>,
     left: usize,
 }
 
 impl Log {
-    fn new(secrets: Arc<[Secret]>) -> Self {
+    fn new(secrets: Redactor) -> Self {
         Self {
             secrets,
             line: Vec::new(),
@@ -125,11 +126,9 @@ fn whole_lines(tail: &Tail) -> Vec<u8> {
     bytes
 }
 
-fn plain(bytes: &[u8], secrets: &[Secret]) -> String {
-    let mut text = String::from_utf8_lossy(bytes).replace("\r\n", "\n");
-    for secret in secrets {
-        text = text.replace(secret.expose(), "***");
-    }
+fn plain(bytes: &[u8], secrets: &Redactor) -> String {
+    let text = String::from_utf8_lossy(bytes).replace("\r\n", "\n");
+    let text = secrets.redact(text);
     text.chars()
         .map(|c| match c {
             '\n' | '\t' => c,
@@ -155,7 +154,7 @@ mod tests {
 
     #[test]
     fn secret_that_comes_in_two_pieces_is_not_logged() {
-        let mut log = Log::new(vec![Secret::new("verysecret")].into());
+        let mut log = Log::new(Redactor::new([Secret::new("verysecret")]));
         let mut lines = Vec::new();
         for piece in [
             "token=very",

@@ -1,11 +1,15 @@
 //! What an operator may expose without knowing it: services beyond this machine whose password everybody knows, or
-//! whose connection is not encrypted.
+//! whose connection is not encrypted, and secrets in files that every user of the machine can read.
 
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use url::Url;
 
 use super::schema::Config;
+use super::secret::Secret;
+use super::sources::Sources;
 
 /// Passwords that servers, images and examples come with, besides one that equals its user's name.
 const KNOWN: [&str; 6] = ["", "admin", "changeme", "guest", "password", "secret"];
@@ -15,9 +19,12 @@ const PRIVATE: [&str; 5] = ["internal", "local", "lan", "svc", "home"];
 
 impl Config {
     /// Warns of each exposure. To be called once, at start.
-    pub fn warn_of_exposures(&self) {
+    pub fn warn_of_exposures(&self, sources: &Sources) {
         for exposure in self.exposures() {
             tracing::warn!("{exposure}");
+        }
+        if let Some(file) = sources.used_file() {
+            warn_of_open_file(&file, &self.secrets());
         }
     }
 
@@ -34,6 +41,32 @@ impl Config {
             .flat_map(|(setting, url, encrypted)| exposures(setting, &url, encrypted))
             .collect()
     }
+}
+
+/// Warns if every user of the machine can read `file`, and one of `secrets` is in it.
+pub fn warn_of_open_file(file: &Path, secrets: &[Secret]) {
+    if is_open(file) && holds_any(file, secrets) {
+        let file = file.display();
+        tracing::warn!(
+            "{file} holds secrets, and every user of this machine can read it. hint: chmod 600 {file}"
+        );
+    }
+}
+
+/// Whether others may read the file and reach it.
+fn is_open(file: &Path) -> bool {
+    let Ok(file) = file.canonicalize() else {
+        return false;
+    };
+    let allows = |path: &Path, right: u32| {
+        std::fs::metadata(path).is_ok_and(|it| it.permissions().mode() & right != 0)
+    };
+    allows(&file, 0o004) && file.ancestors().skip(1).all(|folder| allows(folder, 0o001))
+}
+
+fn holds_any(file: &Path, secrets: &[Secret]) -> bool {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    secrets.iter().any(|secret| text.contains(secret.expose()))
 }
 
 fn exposures(setting: &str, url: &Url, encrypted: &str) -> Vec<String> {
@@ -97,7 +130,25 @@ fn is_private(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Secret;
+
+    #[test]
+    fn a_file_that_others_can_read_is_open_unless_they_cannot_reach_it() {
+        let set_mode = |path: &Path, mode: u32| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let folder = tempfile::tempdir().unwrap();
+        set_mode(folder.path(), 0o700);
+        let file = folder.path().join("config.yaml");
+        std::fs::write(&file, "model: {api_key: sk-canary-of-a-file}\n").unwrap();
+        set_mode(&file, 0o644);
+        assert!(!is_open(&file), "the folder is for its owner alone");
+        set_mode(folder.path(), 0o755);
+        assert!(is_open(&file));
+        set_mode(&file, 0o640);
+        assert!(!is_open(&file));
+        assert!(holds_any(&file, &[Secret::new("sk-canary-of-a-file")]));
+        assert!(!holds_any(&file, &[Secret::new("sk-of-the-environment")]));
+    }
 
     fn warnings(queue: &str, store: &str) -> Vec<String> {
         let mut config = Config::default();

@@ -23,6 +23,7 @@ mod validate;
 
 pub use check::{check, nearest};
 pub use executor::*;
+pub use exposed::warn_of_open_file;
 pub use fault::{ConfigErrors, SettingFault};
 pub(crate) use log_filter::log_filter;
 pub use mcp::*;

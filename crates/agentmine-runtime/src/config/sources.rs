@@ -186,11 +186,8 @@ impl Sources {
         let (name, text) = match &self.file {
             File::Text(name, text) => (name.clone(), text.clone()),
             File::Path(path) => (shown(path), read_file(path, faults)?),
-            File::Search(working_folder) => {
-                let path = self
-                    .usual_places(*working_folder)
-                    .into_iter()
-                    .find(|path| path.is_file())?;
+            File::Search(_) => {
+                let path = self.used_file()?;
                 (shown(&path), read_file(&path, faults)?)
             }
         };
@@ -204,6 +201,18 @@ impl Sources {
                     .to_owned();
                 faults.push(SettingFault::new(&place, "", seen, "valid YAML"));
                 None
+            }
+        }
+    }
+
+    /// The file that is read, if there is one.
+    pub(super) fn used_file(&self) -> Option<PathBuf> {
+        match &self.file {
+            File::Text(..) => None,
+            File::Path(path) => Some(path.clone()),
+            File::Search(working_folder) => {
+                let places = self.usual_places(*working_folder);
+                places.into_iter().find(|path| path.is_file())
             }
         }
     }

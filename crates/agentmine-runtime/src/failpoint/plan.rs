@@ -28,6 +28,7 @@ enum Action {
     Kill,
     Stop,
     Unknown,
+    Panic,
 }
 
 impl Action {
@@ -36,6 +37,7 @@ impl Action {
             Self::Kill => "kill",
             Self::Stop => "stop",
             Self::Unknown => "unknown",
+            Self::Panic => "panic",
         }
     }
 }
@@ -73,6 +75,7 @@ impl FromStr for Entry {
             "kill" => Action::Kill,
             "stop" => Action::Stop,
             "unknown" => Action::Unknown,
+            "panic" => Action::Panic,
             _ => return Err(wrong()),
         };
         Ok(Self {
@@ -155,6 +158,10 @@ pub(super) fn reach(boundary: &'static str, edge: Edge) -> Result<(), OutcomeUnk
         Action::Kill => signal_self(libc::SIGKILL),
         Action::Stop => signal_self(libc::SIGSTOP),
         Action::Unknown => return Err(OutcomeUnknown(boundary)),
+        Action::Panic => {
+            let said = std::env::var("AGENTMINE_PANIC_MESSAGE").unwrap_or_default();
+            panic!("failpoint {boundary}: {said}")
+        }
     }
     Ok(())
 }

@@ -16,8 +16,12 @@ async fn served(health: Health) -> (SocketAddr, Shutdown) {
 
 /// Status line and body.
 async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    get_from(address, "localhost", path).await
+}
+
+async fn get_from(address: SocketAddr, host: &str, path: &str) -> (u16, String) {
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -101,6 +105,33 @@ fn assert_has_help(body: &str) {
                 body.contains(&format!("# HELP {name} ")),
                 "{name} has no help text"
             );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_was_rebound_to_this_machine_reaches_nothing() {
+    let (address, _) = served(Health::new()).await;
+    for path in ["/live", "/ready", "/metrics"] {
+        for here in [
+            "localhost",
+            "LOCALHOST:9464",
+            "127.0.0.1:1",
+            "[::1]",
+            "a.localhost",
+        ] {
+            assert_eq!(get_from(address, here, path).await.0, 200, "{here}");
+        }
+        for name in [
+            "evil.example",
+            "evil.example:9464",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "192.0.2.1",
+            "0.0.0.0",
+            "x@127.0.0.1@evil.example",
+        ] {
+            assert_eq!(get_from(address, name, path).await.0, 421, "{name}");
         }
     }
 }

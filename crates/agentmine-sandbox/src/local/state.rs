@@ -5,7 +5,6 @@
 //! `NAME`.
 
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -91,10 +90,7 @@ impl Record {
 
 /// Creates the folder of all jails, for this user only, and returns its real path.
 pub(crate) fn prepare(state_dir: &Path) -> Result<PathBuf, SandboxError> {
-    let made = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(state_dir);
+    let made = agentmine_runtime::own_folder::create(state_dir);
     made.and_then(|()| state_dir.canonicalize())
         .map_err(|err| refused(state_dir, &err))
 }

@@ -105,6 +105,7 @@ mod tests {
             status: StatusCode::OK,
             headers,
             body: vec![0; bytes].into(),
+            redactor: Default::default(),
         }
     }
 

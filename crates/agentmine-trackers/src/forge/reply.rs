@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agentmine_domain::TrackerKind;
+use agentmine_runtime::redact::Redactor;
 use http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -24,6 +25,8 @@ pub(crate) struct Reply {
     pub(crate) headers: HeaderMap,
     /// Shared with the cache.
     pub(crate) body: Arc<[u8]>,
+    /// Of the token, which a server may repeat.
+    pub(crate) redactor: Redactor,
 }
 
 impl Reply {
@@ -50,9 +53,9 @@ impl Reply {
         })
     }
 
-    /// The server's own words about a refusal, on one line and capped.
+    /// The server's own words about a refusal, on one line, without the token, and capped.
     pub(crate) fn message(&self) -> String {
-        error_text(&self.body)
+        error_text(&self.body, &self.redactor)
     }
 
     /// The address of a `Link` relation (RFC 8288), as `next` for the next page.
@@ -78,8 +81,10 @@ fn link(header: &str, relation: &str) -> Option<String> {
         .map(|(address, _)| address.trim().to_owned())
 }
 
-fn error_text(body: &[u8]) -> String {
+/// Redacted before it is cut: a part of the token would not be found.
+fn error_text(body: &[u8], redactor: &Redactor) -> String {
     let Ok(value) = serde_json::from_slice::<Value>(body) else {
+        let body = redactor.redact_bytes(body);
         return cut(&String::from_utf8_lossy(&body[..body.len().min(PLAIN)]));
     };
     let mut parts = Vec::new();
@@ -90,7 +95,7 @@ fn error_text(body: &[u8]) -> String {
     }
     match parts.is_empty() {
         true => "no message".to_owned(),
-        false => cut(&parts.join("; ")),
+        false => cut(&redactor.redact(parts.join("; "))),
     }
 }
 
@@ -124,6 +129,8 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use agentmine_runtime::config::Secret;
+
     use super::*;
 
     #[test]
@@ -159,7 +166,23 @@ mod tests {
             ("Retry later\n", "Retry later "),
             ("{}", "no message"),
         ] {
-            assert_eq!(error_text(body.as_bytes()), expected, "{body}");
+            let text = error_text(body.as_bytes(), &Redactor::default());
+            assert_eq!(text, expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_repeats_the_token_is_redacted_before_it_is_cut() {
+        let redactor = Redactor::new([Secret::new("ghp_0123456789abcdef")]);
+        let filler = "x".repeat(SHOWN - 10);
+        for body in [
+            format!("{filler} ghp_0123456789abcdef"),
+            format!("{}ghp_0123456789abcdef", "\n".repeat(PLAIN - 5)),
+            format!("{{\"message\":\"{filler} ghp_0123456789abcdef\"}}"),
+            "{\"message\":\"\\u0067hp_0123456789abcdef\"}".to_owned(),
+        ] {
+            let text = error_text(body.as_bytes(), &redactor);
+            assert!(!text.contains("hp_"), "{text}");
         }
     }
 }

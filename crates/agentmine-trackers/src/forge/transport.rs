@@ -3,11 +3,13 @@
 //! Guaranteed: the token goes only to the configured origin, and into no error and no log; a reply is
 //! read up to a cap.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use agentmine_domain::TrackerKind;
 use agentmine_runtime::config::Secret;
 use agentmine_runtime::permit::Permit;
+use agentmine_runtime::redact::Redactor;
 use chrono::Utc;
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::Value;
@@ -115,6 +117,8 @@ pub(crate) struct Transport {
     http: reqwest::Client,
     base: Url,
     token: Secret,
+    /// Of the token, which a server may repeat.
+    redactor: Redactor,
     dialect: Dialect,
     max_body: usize,
 }
@@ -146,6 +150,7 @@ impl Transport {
         Ok(Self {
             http,
             base,
+            redactor: Redactor::at_least(1, [token.clone()]),
             token,
             dialect,
             max_body: limits.max_body,
@@ -225,6 +230,7 @@ impl Transport {
             status,
             headers,
             body: body.into(),
+            redactor: self.redactor.clone(),
         })
     }
 
@@ -242,7 +248,7 @@ impl Transport {
     }
 
     fn failed(&self, error: reqwest::Error, acted: Acted) -> Outcome {
-        let detail = self.without_token(&chain(&error.without_url()));
+        let detail = self.redactor.redact(chain(&error.without_url()));
         Outcome::Failed(Fault::new(detail), acted)
     }
 
@@ -261,7 +267,7 @@ impl Transport {
         if let Some(limited) = limits.read(reply.status, &reply.headers, &reply.body, now) {
             return Outcome::Limited(limited);
         }
-        let detail = || self.without_token(&format!("{}: {}", reply.status, reply.message()));
+        let detail = || format!("{}: {}", reply.status, reply.message());
         match reply.status {
             StatusCode::UNAUTHORIZED => TrackerError::Unauthorized {
                 tracker: self.dialect.tracker,
@@ -286,23 +292,15 @@ impl Transport {
         }
     }
 
-    fn without_token(&self, text: &str) -> String {
-        match self.token.expose() {
-            "" => text.to_owned(),
-            token => text.replace(token, "***"),
-        }
-    }
-
     /// A server that echoes the token must not bring it into an error text by way of a refusal.
     fn redacted(&self, reply: Reply) -> Reply {
-        let token = self.token.expose().as_bytes();
-        let holds = !token.is_empty() && reply.body.windows(token.len()).any(|part| part == token);
-        if !holds {
-            return reply;
+        match self.redactor.redact_bytes(&reply.body) {
+            Cow::Borrowed(_) => reply,
+            Cow::Owned(body) => {
+                let body = body.into();
+                Reply { body, ..reply }
+            }
         }
-        let text = self.without_token(&String::from_utf8_lossy(&reply.body));
-        let body = text.into_bytes().into();
-        Reply { body, ..reply }
     }
 }
 
