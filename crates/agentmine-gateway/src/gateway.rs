@@ -31,7 +31,7 @@ struct Inner {
     web: Arc<WebProxy>,
     ledger: Arc<Ledger>,
     git_connections: Semaphore,
-    web_connections: Semaphore,
+    web_connections: Arc<Semaphore>,
 }
 
 impl Gateway {
@@ -52,7 +52,7 @@ impl Gateway {
                 web,
                 ledger,
                 git_connections: Semaphore::new(MAX_CONNECTIONS),
-                web_connections: Semaphore::new(MAX_CONNECTIONS),
+                web_connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             }),
         })
     }
@@ -94,10 +94,11 @@ impl Gateway {
     /// Serves as a web proxy on one connection of the sandbox, until it ends. Errors become HTTP
     /// responses.
     pub async fn serve_web(&self, stream: impl GatewayStream) {
-        let Ok(_permit) = self.inner.web_connections.acquire().await else {
+        let connections = Arc::clone(&self.inner.web_connections);
+        let Ok(permit) = connections.acquire_owned().await else {
             return;
         };
-        self.inner.web.serve(stream).await;
+        self.inner.web.serve(stream, permit).await;
     }
 
     /// What was allowed and refused so far: pushes, oldest first; then each web host once, the refused ones

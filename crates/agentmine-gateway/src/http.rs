@@ -25,8 +25,17 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// With something that is not a valid request; it got status 400 and reached no handler.
+    Unreadable,
+    /// In any other way.
+    Otherwise,
+}
+
 /// Serves requests on `stream` until it ends. A fault of the connection only ends it.
-pub(crate) async fn serve<F, R>(stream: impl GatewayStream, handle: F)
+pub(crate) async fn serve<F, R>(stream: impl GatewayStream, handle: F) -> Ended
 where
     F: Fn(Request<Incoming>) -> R + Send,
     R: Future<Output = Response<Body>> + Send,
@@ -43,8 +52,15 @@ where
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades()
         .await;
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection of the sandbox ended early");
+    match ended {
+        Ok(()) => Ended::Otherwise,
+        Err(error) => {
+            tracing::debug!(%error, "a connection of the sandbox ended early");
+            match error.is_parse() {
+                true => Ended::Unreadable,
+                false => Ended::Otherwise,
+            }
+        }
     }
 }
 

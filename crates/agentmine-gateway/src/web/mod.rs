@@ -12,10 +12,11 @@ use agentmine_runtime::config::Network;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
 use crate::events::Ledger;
-use crate::http::{self, Body, full, text};
+use crate::http::{self, Body, Ended, full, text};
 use crate::stream::GatewayStream;
 use dial::{DialError, dial};
 use forward::forward;
@@ -33,6 +34,8 @@ mod target;
 mod traffic;
 mod tunnel;
 
+#[cfg(test)]
+mod attacks;
 #[cfg(test)]
 mod tests;
 
@@ -55,11 +58,25 @@ impl WebProxy {
     }
 
     /// Serves one connection of the sandbox. Each request on it is decided separately.
-    pub(crate) async fn serve(self: &Arc<Self>, stream: impl GatewayStream) {
-        http::serve(stream, |request| self.clone().handle(request)).await;
+    /// `permit` is held until a tunnel on it has ended too.
+    pub(crate) async fn serve(
+        self: &Arc<Self>,
+        stream: impl GatewayStream,
+        permit: OwnedSemaphorePermit,
+    ) {
+        let permit = Arc::new(permit);
+        let handle = |request| self.clone().handle(request, permit.clone());
+        if http::serve(stream, handle).await == Ended::Unreadable {
+            let reason = "not a valid HTTP request";
+            self.ledger.web_blocked("?", 0, reason);
+        }
     }
 
-    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    async fn handle(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        permit: Arc<OwnedSemaphorePermit>,
+    ) -> Response<Body> {
         let access = if request.method() == Method::CONNECT {
             Access::Tunnel
         } else {
@@ -87,7 +104,7 @@ impl WebProxy {
             }
         };
         match access {
-            Access::Tunnel => self.tunnel(request, upstream, target, grant),
+            Access::Tunnel => self.tunnel(request, upstream, target, grant, permit),
             Access::Plain => {
                 self.allowed(&target);
                 forward(request, upstream, &target).await
@@ -102,23 +119,27 @@ impl WebProxy {
         upstream: TcpStream,
         target: Target,
         grant: Grant,
+        permit: Arc<OwnedSemaphorePermit>,
     ) -> Response<Body> {
+        let hidden = self.policy.hidden_names();
         let carry = async move {
+            let _permit = permit;
             let Ok(upgraded) = hyper::upgrade::on(request).await else {
                 return;
             };
             let mut client = TokioIo::new(upgraded);
             let first = match grant {
                 Grant::Private => Vec::new(),
-                Grant::Public => match client_hello(&mut client, &target.host, HELLO_TIMEOUT).await
-                {
-                    Ok(bytes) => bytes,
-                    Err(reason) => {
-                        let host = target.host.to_string();
-                        self.ledger.web_blocked(&host, target.port, reason);
-                        return;
+                Grant::Public => {
+                    match client_hello(&mut client, &target.host, hidden, HELLO_TIMEOUT).await {
+                        Ok(bytes) => bytes,
+                        Err(reason) => {
+                            let host = target.host.to_string();
+                            self.ledger.web_blocked(&host, target.port, reason);
+                            return;
+                        }
                     }
-                },
+                }
             };
             self.allowed(&target);
             carry(client, upstream, &first).await;

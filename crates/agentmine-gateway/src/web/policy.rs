@@ -25,6 +25,15 @@ pub(super) enum Grant {
     Private,
 }
 
+/// Whether a ClientHello may have a second, encrypted name, of any host that the named server serves too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HiddenNames {
+    /// Every public host is allowed. Browsers send such an extension with random content to all hosts.
+    Allowed,
+    /// The hosts are listed.
+    Refused,
+}
+
 /// The web policy of a session.
 #[derive(Debug)]
 pub(super) struct Policy {
@@ -71,6 +80,14 @@ impl Policy {
             allowed: network.whitelist_mode.then_some(allowed),
             private,
         })
+    }
+
+    /// Whether a tunnel may hide the name of its host in an encrypted ClientHello.
+    pub(super) fn hidden_names(&self) -> HiddenNames {
+        match self.allowed {
+            Some(_) => HiddenNames::Refused,
+            None => HiddenNames::Allowed,
+        }
     }
 
     /// Decides on a host and port. The error is the reason for refusing.

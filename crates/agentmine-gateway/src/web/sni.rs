@@ -1,5 +1,7 @@
 //! The server name in a TLS ClientHello (RFC 8446 §4.1.2, RFC 6066 §3), before any of it is passed
-//! on. With an encrypted ClientHello only the outer name is visible; the same rule applies to it.
+//! on. Of an encrypted ClientHello (RFC 9849) only the outer name is visible; the same rule applies to it.
+
+use super::policy::HiddenNames;
 
 /// What the first bytes of a connection contain.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,15 +15,19 @@ pub(super) enum Hello {
 }
 
 /// Size limit of a ClientHello, in bytes.
-pub(super) const MAX_HELLO: usize = 64 * 1024;
+/// They are read again as each piece arrives, so this also bounds the work.
+pub(super) const MAX_HELLO: usize = 16 * 1024;
+
+/// The extension `encrypted_client_hello`.
+const ENCRYPTED: u16 = 0xfe0d;
 
 const NOT_TLS: Hello = Hello::Refused("the first bytes are not TLS");
 
 /// Reads the server name from the first bytes of a connection.
-pub(super) fn server_name(bytes: &[u8]) -> Hello {
+pub(super) fn server_name(bytes: &[u8], hidden: HiddenNames) -> Hello {
     match handshake(bytes) {
         Err(other) => other,
-        Ok(body) => match extensions(&body).and_then(name) {
+        Ok(body) => match extensions(&body).and_then(|it| name(it, hidden)) {
             Some(hello) => hello,
             None => Hello::Refused("the TLS ClientHello is malformed"),
         },
@@ -82,12 +88,17 @@ fn extensions(body: &[u8]) -> Option<Input<'_>> {
 }
 
 /// The one name in the extensions; `None` when they are malformed.
-fn name(mut extensions: Input<'_>) -> Option<Hello> {
+fn name(mut extensions: Input<'_>, hidden: HiddenNames) -> Option<Hello> {
     let mut found = None;
     while !extensions.0.is_empty() {
         let kind = extensions.u16()?;
         let length = extensions.u16()?;
         let content = extensions.take(length.into())?;
+        if kind == ENCRYPTED && hidden == HiddenNames::Refused {
+            return Some(Hello::Refused(
+                "the TLS ClientHello is encrypted (ECH), and may name another host",
+            ));
+        }
         if kind != 0 {
             continue;
         }
@@ -136,22 +147,27 @@ pub(super) mod tests {
 
     use super::*;
 
-    fn sized(bytes: &[u8]) -> Vec<u8> {
+    /// As in whitelist mode.
+    fn server_name(bytes: &[u8]) -> Hello {
+        super::server_name(bytes, HiddenNames::Refused)
+    }
+
+    pub(in crate::web) fn sized(bytes: &[u8]) -> Vec<u8> {
         let mut out = u16::try_from(bytes.len()).unwrap().to_be_bytes().to_vec();
         out.extend_from_slice(bytes);
         out
     }
 
-    fn entry(name: &str) -> Vec<u8> {
+    pub(in crate::web) fn entry(name: &str) -> Vec<u8> {
         [&[0][..], &sized(name.as_bytes())].concat()
     }
 
-    fn extension(kind: u16, content: &[u8]) -> Vec<u8> {
+    pub(in crate::web) fn extension(kind: u16, content: &[u8]) -> Vec<u8> {
         [&kind.to_be_bytes()[..], &sized(content)].concat()
     }
 
     /// A ClientHello with these extensions, in records of at most `record` bytes.
-    fn hello(extensions: &[u8], record: usize) -> Vec<u8> {
+    pub(in crate::web) fn hello(extensions: &[u8], record: usize) -> Vec<u8> {
         let mut body = vec![3, 3];
         body.extend([7; 32]);
         body.push(0);

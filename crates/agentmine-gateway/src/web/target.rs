@@ -1,6 +1,7 @@
 //! The host and port that a request asks for.
 
 use http::Uri;
+use http::uri::Authority;
 
 use super::host::Host;
 use super::policy::Access;
@@ -22,11 +23,8 @@ impl Target {
             return Err("a URL with a user name is not forwarded");
         }
         let port = match (access, uri.scheme_str()) {
-            (Access::Tunnel, _) => authority.port_u16().ok_or("CONNECT needs a port")?,
-            (Access::Plain, Some("http")) => match authority.port() {
-                Some(port) => port.as_str().parse().map_err(|_| "invalid port")?,
-                None => 80,
-            },
+            (Access::Tunnel, _) => port(authority)?.ok_or("CONNECT needs a port")?,
+            (Access::Plain, Some("http")) => port(authority)?.unwrap_or(80),
             (Access::Plain, _) => {
                 return Err("only http:// URLs are forwarded; use CONNECT for https://");
             }
@@ -38,5 +36,19 @@ impl Target {
             host: Host::parse(authority.host())?,
             port,
         })
+    }
+}
+
+/// The port as written. A number that is none, such as 65616, must not become the default.
+fn port(authority: &Authority) -> Result<Option<u16>, &'static str> {
+    match authority.as_str().strip_prefix(authority.host()) {
+        Some("") => Ok(None),
+        Some(rest) => match rest.strip_prefix(':') {
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                digits.parse().map(Some).map_err(|_| "invalid port")
+            }
+            Some(_) | None => Err("invalid port"),
+        },
+        None => Err("invalid port"),
     }
 }

@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::WebProxy;
 use super::host::Host;
+use super::policy::HiddenNames;
 use super::sni::tests::hello_for;
 use super::tunnel::client_hello;
 use crate::events::{Ledger, TrafficEvent};
@@ -24,12 +25,14 @@ impl Proxy {
         change(&mut network);
         let ledger = Arc::new(Ledger::default());
         let proxy = Arc::new(WebProxy::new(&network, ledger.clone()).unwrap());
+        let connections = Arc::new(tokio::sync::Semaphore::new(100));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let proxy = proxy.clone();
-                tokio::spawn(async move { proxy.serve(stream).await });
+                let permit = Arc::clone(&connections).acquire_owned().await.unwrap();
+                tokio::spawn(async move { proxy.serve(stream, permit).await });
             }
         });
         Self { address, ledger }
@@ -247,7 +250,13 @@ async fn the_tls_client_hello_must_name_the_host() {
     let good = hello_for("Example.org");
     let mut reader = good.as_slice();
     assert_eq!(
-        client_hello(&mut reader, &host, super::HELLO_TIMEOUT).await,
+        client_hello(
+            &mut reader,
+            &host,
+            HiddenNames::Refused,
+            super::HELLO_TIMEOUT
+        )
+        .await,
         Ok(good.clone())
     );
     for (bytes, reason) in [
@@ -258,9 +267,14 @@ async fn the_tls_client_hello_must_name_the_host() {
         (Vec::new(), "closed"),
     ] {
         let mut reader = bytes.as_slice();
-        let shown = client_hello(&mut reader, &host, super::HELLO_TIMEOUT)
-            .await
-            .unwrap_err();
+        let shown = client_hello(
+            &mut reader,
+            &host,
+            HiddenNames::Refused,
+            super::HELLO_TIMEOUT,
+        )
+        .await
+        .unwrap_err();
         assert!(shown.contains(reason), "{shown}");
     }
 }
@@ -270,7 +284,13 @@ async fn a_missing_client_hello_ends_in_time() {
     let (mut near, _far) = tokio::io::duplex(64);
     let host = Host::parse("example.org").unwrap();
     assert_eq!(
-        client_hello(&mut near, &host, std::time::Duration::from_millis(5)).await,
+        client_hello(
+            &mut near,
+            &host,
+            HiddenNames::Refused,
+            std::time::Duration::from_millis(5)
+        )
+        .await,
         Err("no TLS ClientHello within the time limit")
     );
 }

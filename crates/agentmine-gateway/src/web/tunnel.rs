@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::host::Host;
+use super::policy::HiddenNames;
 use super::sni::{self, Hello};
 use super::traffic::{IDLE, bytes_received, bytes_sent};
 use crate::stream::GatewayStream;
@@ -17,12 +18,13 @@ use crate::stream::GatewayStream;
 pub(super) async fn client_hello(
     client: &mut (impl AsyncRead + Unpin),
     host: &Host,
+    hidden: HiddenNames,
     limit: Duration,
 ) -> Result<Vec<u8>, &'static str> {
     let read = async {
         let mut bytes = Vec::new();
         loop {
-            match sni::server_name(&bytes) {
+            match sni::server_name(&bytes, hidden) {
                 Hello::Name(name) if matches!(Host::parse(&name), Ok(named) if named == *host) => {
                     return Ok(bytes);
                 }
