@@ -19,6 +19,7 @@ mod failpoints;
 mod failures;
 mod fleet_mcp;
 mod gate;
+mod limits;
 mod mcp;
 mod messages;
 mod model_servers;

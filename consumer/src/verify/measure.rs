@@ -4,23 +4,18 @@
 //! The agent cannot influence the measurement: its sandbox is frozen meanwhile, so that no process it
 //! left running can push again, and the checks run in a sandbox that it never had access to.
 
-use std::time::Duration;
-
 use agentmine_agent::{ChangedFile, Facts, Gather, missing, placeholders};
-use agentmine_domain::markdown::line;
 use agentmine_gateway::facts::BareRepo;
 use async_trait::async_trait;
 
 use super::checks::CheckRunner;
+use super::publish::{Published, publish};
 use super::sensitive::sensitive;
 use super::web::{refused_pushes, web};
 use crate::error::SessionError;
 use crate::prepare::Prepared;
-use crate::prepare::workspace::output_tail;
 use crate::session::context::SessionContext;
 
-/// Installed or built files that the worker never commits, even if they are not ignored.
-const NEVER_COMMITTED: &str = "':(exclude,glob)**/node_modules/**' ':(exclude,glob)**/__pycache__/**' ':(exclude,glob)**/.venv/**' ':(exclude,glob)**/target/debug/**'";
 /// Measures the result of one session.
 pub(crate) struct Measurer<'a> {
     pub(crate) ctx: &'a SessionContext,
@@ -34,12 +29,12 @@ pub(crate) struct Measurer<'a> {
 #[async_trait]
 impl Gather<SessionError> for Measurer<'_> {
     async fn facts(&self) -> Result<Facts, SessionError> {
-        let push_error = self.publish().await?;
+        let published = publish(self.ctx, self.prepared, self.title).await?;
         if let Some(news) = self.prepared.workspace.news() {
             self.ctx.note(&news).await?;
         }
         self.seal_and_freeze().await?;
-        let facts = self.measure(push_error).await?;
+        let facts = self.measure(published).await?;
         // After a sufficient result the sandbox stays frozen; it is released only if work continues.
         if missing(&facts).is_some() {
             self.prepared.workspace.gateway.unseal();
@@ -89,43 +84,13 @@ impl Measurer<'_> {
         Ok(now.as_deref() == Some(head))
     }
 
-    /// Commits uncommitted changes and pushes unpushed commits. Returns the reason if that failed.
-    async fn publish(&self) -> Result<Option<String>, SessionError> {
-        let workspace = &self.prepared.workspace;
-        let message = line(self.title, 72).replace('\'', "");
-        let commit = format!(
-            "if [ -n \"$(git diff --name-only --diff-filter=U)\" ] || [ -e .git/MERGE_HEAD ] || [ -d .git/rebase-merge ] || [ -d .git/rebase-apply ]; then \
-             echo 'a merge or rebase is unfinished' >&2; exit 3; fi; \
-             git add -A -- . {NEVER_COMMITTED} && {{ git diff --cached --quiet || git commit --quiet --no-verify -m '{message}'; }} && git rev-parse HEAD"
-        );
-        let done = workspace
-            .shell(&commit, Duration::from_secs(300), 16 * 1024)
-            .await?;
-        if done.exit_code != 0 {
-            return Ok(Some(output_tail(&done)));
-        }
-        let head = String::from_utf8_lossy(&done.stdout).trim().to_owned();
-        let pushed = workspace.gateway.pushed_head();
-        if pushed.as_deref() == Some(head.as_str())
-            || (pushed.is_none() && head == self.prepared.base)
-        {
-            return Ok(None);
-        }
-        let refspec = format!("HEAD:refs/heads/{}", self.prepared.branches.work);
-        let done = workspace
-            .git(&["push", "--quiet", "--no-verify", "origin", &refspec])
-            .await?;
-        workspace.reached("git push", &done)?;
-        Ok((done.exit_code != 0).then(|| output_tail(&done)))
-    }
-
-    async fn measure(&self, push_error: Option<String>) -> Result<Facts, SessionError> {
+    async fn measure(&self, published: Published) -> Result<Facts, SessionError> {
         let base = self.prepared.base.clone();
         let mut facts = Facts {
             base: base.clone(),
-            push_error,
+            push_error: published.failure,
             refused_pushes: refused_pushes(&self.prepared.workspace.gateway),
-            notes: self.notes(),
+            notes: self.notes().into_iter().chain(published.left_out).collect(),
             ..Facts::default()
         };
         facts.add_web(web(&self.prepared.workspace.gateway));

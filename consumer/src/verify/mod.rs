@@ -2,5 +2,6 @@
 
 pub(crate) mod checks;
 pub(crate) mod measure;
+mod publish;
 mod sensitive;
 mod web;

@@ -1,7 +1,13 @@
 //! Decides whether the facts are sufficient for "done".
 
+use agentmine_domain::markdown::cap;
+
 use crate::check::{Check, Standing};
 use crate::facts::Facts;
+
+/// How many of the refused pushes are named if nothing was pushed, and how many characters of each.
+const MAX_REFUSED: usize = 3;
+const MAX_REASON: usize = 500;
 
 /// What is missing for "done", one line for each part; `None` if the facts are sufficient: a pushed
 /// commit with changes, passing checks and no placeholders.
@@ -13,6 +19,8 @@ pub fn missing(facts: &Facts) -> Option<String> {
     }
     if facts.head.is_none() {
         missing.push("- nothing was pushed".to_owned());
+        let newest = facts.refused_pushes.iter().rev().take(MAX_REFUSED);
+        missing.extend(newest.map(|why| format!("- a push was refused: {}", cap(why, MAX_REASON))));
     } else if facts.files.is_empty() {
         missing.push("- the pushed commit changes nothing".to_owned());
     }
