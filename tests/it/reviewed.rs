@@ -54,6 +54,7 @@ fn hostile_change() -> Scenario {
     for path in SENSITIVE.iter().filter(|path| **path != "vendored") {
         let text = match *path {
             "web/package.json" => r#"{"name": "web", "scripts": {"postinstall": "node x.js"}}"#,
+            "sub/.gitattributes" => "*.x filter=evil",
             ".gitmodules" => {
                 "[submodule \"v\"]\n\tpath = vendored\n\turl = https://example.com/v.git\n"
             }
@@ -92,6 +93,7 @@ async fn a_reviewer_sees_first_what_controls_more_than_the_program() {
     for path in SENSITIVE.iter().chain(&[".github/CODEOWNERS"]) {
         assert!(first.contains(&format!("| `{path}` |")), "{path}: {body}");
     }
+    assert!(first.contains("filter=evil"), "{body}");
     for other in ["lib/package.json", "OWNERS.txt"] {
         assert!(!first.contains(other), "{other}: {body}");
     }

@@ -1,5 +1,6 @@
 //! Verifies the result by measuring it.
 
+mod attributes;
 pub(crate) mod checks;
 pub(crate) mod measure;
 mod publish;

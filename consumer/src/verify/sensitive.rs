@@ -4,6 +4,8 @@
 use agentmine_gateway::facts::{BareRepo, FactsError};
 use serde_json::Value;
 
+use super::attributes::new_drivers;
+
 /// Paths by what they control, as patterns of git. A pattern without a slash applies in every folder; upper and
 /// lower case are the same, as on the file systems of many developers.
 const PATHS: [(&str, &[&str]); 8] = [
@@ -210,6 +212,10 @@ pub(super) async fn sensitive(
     for manifest in MANIFESTS {
         let scripts = changed_scripts(repo, base, head, manifest).await?;
         found.add(PACKAGES, scripts.into_iter());
+    }
+    for (drivers, path) in new_drivers(repo, base, head).await? {
+        let controls = format!("programs that git starts ({drivers})");
+        found.add(&controls, std::iter::once(path));
     }
     Ok(found)
 }
