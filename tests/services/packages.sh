@@ -15,6 +15,9 @@ install_packages() {
     need jq jq
     need bwrap bubblewrap
     need cc build-essential
+    # A remote engine is tried over ssh.
+    need ssh openssh-client
+    need sshd openssh-server
     need "/etc/ssl/certs/ca-certificates.crt" ca-certificates
     if [ -z "${AGENTMINE_TEST_POSTGRES_URL:-}" ]; then
         need "/usr/lib/postgresql/*/bin/initdb" postgresql

@@ -109,6 +109,9 @@ pub struct Docker {
     /// Folder with `ca.pem`, `cert.pem` and `key.pem`, with which a `tcp://` engine is reached over TLS.
     /// `DOCKER_CERT_PATH` overrides (not in the specification).
     pub cert_path: Option<PathBuf>,
+    /// File that ssh reads for a `ssh://` engine in place of the user's and the system's configuration (`ssh -F`;
+    /// not in the specification).
+    pub ssh_config: Option<PathBuf>,
     /// Use an engine on another machine over `tcp://` without TLS: whoever can read or change that connection
     /// controls that machine (not in the specification).
     pub accept_plain_tcp: bool,
@@ -137,6 +140,7 @@ impl Default for Docker {
         Self {
             host: None,
             cert_path: None,
+            ssh_config: None,
             accept_plain_tcp: false,
             base_image: "coding-agent-executor:latest".into(),
             allowed_images: Vec::new(),

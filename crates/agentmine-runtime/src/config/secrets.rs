@@ -138,6 +138,7 @@ impl Found {
         let Docker {
             host,
             cert_path: _,
+            ssh_config: _,
             accept_plain_tcp: _,
             base_image: _,
             allowed_images: _,

@@ -38,6 +38,7 @@ mod forgery;
 mod isolation;
 mod lifecycle;
 mod local;
+mod remote;
 mod stdio;
 
 /// Not the temporary folder: a jail has one of its own, which must not be mistaken for this one.

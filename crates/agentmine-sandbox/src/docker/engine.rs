@@ -12,7 +12,10 @@ use bollard::query_parameters::{
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
 
-use super::address::{self, Security, TlsFiles};
+use super::address::{self, Security};
+use super::ssh::SshRoute;
+use super::tls::TlsRoute;
+use super::transport::{self, Route, chain};
 use crate::error::SandboxError;
 
 const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
@@ -36,29 +39,31 @@ impl Engine {
             .host
             .clone()
             .unwrap_or_else(|| DEFAULT_HOST.to_owned());
-        let seconds = config.api_timeout_seconds.max(1);
+        let limit = Duration::from_secs(config.api_timeout_seconds.max(1));
+        let seconds = limit.as_secs();
         let unavailable = |err: Error| {
             SandboxError::Unavailable(format!(
-                "docker at {host}: {err}. hint: check that the engine is running and that \
-                 command_executor.docker.host (or DOCKER_HOST) is correct"
+                "docker at {host}: {}. hint: {}",
+                chain(&err),
+                hint(&host)
             ))
         };
         let docker = match host.split_once("://") {
             Some(("unix", _)) => Docker::connect_with_unix(&host, seconds, API_DEFAULT_VERSION),
             Some(("tcp" | "http", address)) => match address::security(address, config)? {
                 Security::Tls(files) => {
-                    agentmine_runtime::tls::install_default_provider();
-                    let TlsFiles { ca, cert, key } = files;
-                    let version = API_DEFAULT_VERSION;
-                    Docker::connect_with_ssl(&host, &key, &cert, &ca, seconds, version)
+                    let route = TlsRoute::new(address, files)?;
+                    transport::connect(Route::Tls(route), limit)
                 }
                 Security::Plain => Docker::connect_with_http(&host, seconds, API_DEFAULT_VERSION),
             },
-            Some(("ssh", _)) => Docker::connect_with_ssh(&host, seconds, API_DEFAULT_VERSION, None),
+            Some(("ssh", _)) => {
+                let route = SshRoute::new(&host, config.ssh_config.as_ref(), limit)?;
+                transport::connect(Route::Ssh(route), limit)
+            }
             _ => Err(Error::UnsupportedURISchemeError { uri: host.clone() }),
         }
         .map_err(unavailable)?;
-        let limit = Duration::from_secs(seconds);
         let negotiated = tokio::time::timeout(limit, docker.negotiate_version()).await;
         let docker = negotiated
             .unwrap_or(Err(Error::RequestTimeoutError))
@@ -119,7 +124,11 @@ impl Engine {
             Error::DockerResponseServerError { message, .. } => {
                 SandboxError::Refused(format!("{what}: {message}"))
             }
-            err => SandboxError::Unavailable(format!("docker at {}, {what}: {err}", self.host)),
+            err => SandboxError::Unavailable(format!(
+                "docker at {}, {what}: {}",
+                self.host,
+                chain(err)
+            )),
         }
     }
 
@@ -222,6 +231,18 @@ impl Engine {
         match removed {
             Err(err) if !is_missing(&err) => Err(err),
             _ => Ok(()),
+        }
+    }
+}
+
+fn hint(host: &str) -> &'static str {
+    match host.split_once("://") {
+        Some(("ssh", _)) => {
+            "check that `ssh` reaches that machine from here, as this user and without a question, and that \
+             `docker version` works there"
+        }
+        _ => {
+            "check that the engine is running and that command_executor.docker.host (or DOCKER_HOST) is correct"
         }
     }
 }

@@ -11,6 +11,9 @@ mod engine;
 mod exec_io;
 mod image;
 mod profile;
+mod ssh;
+mod tls;
+mod transport;
 mod upload;
 mod versions;
 
