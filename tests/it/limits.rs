@@ -1,4 +1,4 @@
-//! Results that exceed a limit: the task fails at once, or without what is too large.
+//! Results that exceed a limit: the task fails at once, or without what is too large. Commands that a rule refuses.
 
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,44 @@ async fn a_file_of_gigabytes_that_nobody_committed_is_left_out_and_named() {
         "{:?}",
         begun.elapsed()
     );
+}
+
+#[tokio::test]
+async fn a_command_that_a_rule_refuses_is_not_run_and_the_model_learns_why() {
+    let lines = [
+        "touch denied.txt; sh -c 'git push --mirror origin'",
+        "touch asked.txt; env A=1 uname --all",
+        "echo allowed > allowed.txt; uname -s -r",
+        "tool=touch; tool2=$(printf %s touch); $tool one.txt; $(printf touch) two.txt; sh -c \"$tool2 three.txt\"",
+    ];
+    let replies = lines.map(shell).into_iter().chain([say("Done.")]);
+    let mut rig = Rig::local(Scenario::new("rules").replies(replies)).await;
+    rig.config["command_executor"]["execution"] = json!({
+        "denied_commands": ["git push --mirror"],
+        "ask_commands": ["uname"],
+        "allowed_commands": ["uname -s"],
+    });
+    rig.produce_issue().await;
+    let log = rig.consume().await;
+    let transcript = rig.transcript(&rig.task().await).await;
+    for told in [
+        "`git` may not be run here: the operator's rule",
+        "git push --mirror",
+        "The command was not run: the operator's rule",
+        "and nobody is here to ask. Reach the goal without it",
+        "command_executor.execution.ask_commands",
+    ] {
+        assert!(transcript.contains(told), "{told}: {transcript}\n{log}");
+    }
+    let pulls = rig.forge.pulls(DEMO);
+    assert_eq!(pulls.len(), 1, "{log}");
+    let body = &pulls[0].body;
+    for ran in ["allowed.txt", "one.txt", "two.txt", "three.txt"] {
+        assert!(body.contains(&format!("| `{ran}` |")), "{ran}: {body}");
+    }
+    for refused in ["denied.txt", "asked.txt"] {
+        assert!(!body.contains(refused), "{refused}: {body}");
+    }
 }
 
 /// Ten trees in each of ten trees, and so on: 45 objects, and ten thousand million files.

@@ -153,7 +153,12 @@ impl Work<'_> {
             command_timeout: executor
                 .enabled
                 .then_some(executor.execution.timeout_seconds),
-            denied_commands: executor.execution.denied_commands.clone(),
+            refused_commands: [
+                executor.execution.denied_commands.as_slice(),
+                executor.execution.ask_commands.as_slice(),
+            ]
+            .concat(),
+            allowed_commands: executor.execution.allowed_commands.clone(),
             text_editor: match servers.editor() {
                 Some(_) => TextEditor::Offered,
                 None => TextEditor::Absent,

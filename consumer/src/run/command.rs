@@ -23,7 +23,7 @@ pub(crate) struct CommandTool {
     /// Its wire name.
     pub(crate) name: String,
     execution: Execution,
-    denied: Arc<ShellPolicy>,
+    policy: Arc<ShellPolicy>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -35,14 +35,43 @@ struct ExecuteCommand {
     timeout: Option<f64>,
 }
 
-/// The operator's list as a policy. An empty entry denies nothing.
-fn denied(programs: &[String]) -> ShellPolicy {
-    let rules: Vec<String> = programs
-        .iter()
-        .filter(|p| !p.trim().is_empty())
-        .cloned()
-        .collect();
-    ShellPolicy::new(BuiltinRules::Ignore, &rules, &[], &[]).unwrap_or_default()
+/// The operator's lists as a policy. An empty entry matches nothing.
+fn policy(execution: &Execution) -> ShellPolicy {
+    let rules = |rules: &[String]| -> Vec<String> {
+        let written = rules.iter().filter(|rule| !rule.trim().is_empty());
+        written.cloned().collect()
+    };
+    let deny = rules(&execution.denied_commands);
+    let ask = rules(&execution.ask_commands);
+    let allow = rules(&execution.allowed_commands);
+    ShellPolicy::new(BuiltinRules::Ignore, &deny, &ask, &allow).unwrap_or_default()
+}
+
+/// The answer to the model when a rule refuses a command; `None` if the command may run. Nobody is there to
+/// ask, so that a rule that asks refuses too.
+fn refusal(verdict: ShellVerdict) -> Option<ToolResult> {
+    let (code, text) = match verdict {
+        ShellVerdict::Allow => return None,
+        ShellVerdict::Ask(why) => (
+            "command_needs_approval",
+            format!(
+                "The command was not run: {why}, and nobody is here to ask. Reach the goal without it; if that is not \
+                 possible, describe in your last message what a person must run, and why \
+                 (config: command_executor.execution.ask_commands)"
+            ),
+        ),
+        ShellVerdict::Deny(Refusal::Rule { rule, program }) => (
+            "command_denied",
+            format!(
+                "`{program}` may not be run here: the operator's rule {rule:?} denies it, and the command was not run. \
+                 Reach the goal without it (spec 001 §6.3; config: command_executor.execution.denied_commands)"
+            ),
+        ),
+        ShellVerdict::Deny(refusal @ (Refusal::Unclear(_) | Refusal::Builtin(_))) => {
+            ("command_denied", refusal.to_string())
+        }
+    };
+    Some(failed(code, &text))
 }
 
 impl CommandTool {
@@ -50,22 +79,19 @@ impl CommandTool {
     pub(crate) fn of(config: &CommandExecutor) -> Option<Self> {
         config.enabled.then(|| Self {
             name: format!("{}_execute_command", config.mcp_server.name),
-            denied: Arc::new(denied(&config.execution.denied_commands)),
+            policy: Arc::new(policy(&config.execution)),
             execution: config.execution.clone(),
         })
     }
 
-    /// The denied program that a command would run. This is not a security boundary; the sandbox is. It
+    /// What the operator's rules say about a command. This is not a security boundary; the sandbox is. It
     /// gives the model an immediate, clear error instead of a permission error later, so what cannot be
-    /// parsed is left to the shell.
-    async fn denied_program(&self, command: &str) -> Option<String> {
-        let (policy, command) = (self.denied.clone(), command.to_owned());
+    /// parsed, and what only a running shell knows, is left to the shell.
+    async fn refused(&self, command: &str) -> Option<ToolResult> {
+        let (policy, command) = (self.policy.clone(), command.to_owned());
         let judged =
             tokio::task::spawn_blocking(move || policy.judge(ShellCommand::Script(&command)));
-        match judged.await {
-            Ok(ShellVerdict::Deny(Refusal::Rule { program, .. })) => Some(program),
-            _ => None,
-        }
+        judged.await.ok().and_then(refusal)
     }
 
     pub(crate) fn spec(&self) -> ToolSpec {
@@ -106,13 +132,8 @@ impl CommandTool {
                 ));
             }
         };
-        if let Some(program) = self.denied_program(&request.command).await {
-            return Ok(failed(
-                "command_denied",
-                &format!(
-                    "`{program}` may not be run here (spec 001 §6.3; config: command_executor.execution.denied_commands)"
-                ),
-            ));
+        if let Some(refusal) = self.refused(&request.command).await {
+            return Ok(refusal);
         }
         let limit = self.execution.timeout_seconds as f64;
         let seconds = request

@@ -61,8 +61,10 @@ pub struct Brief {
     pub workspace: String,
     /// Time limit of a command in seconds; `None` if the command tool is disabled.
     pub command_timeout: Option<u64>,
-    /// Denied programs.
-    pub denied_commands: Vec<String>,
+    /// Commands that are refused: programs, and programs with words that must be among their arguments.
+    pub refused_commands: Vec<String>,
+    /// Exceptions from them.
+    pub allowed_commands: Vec<String>,
     /// Whether the text editor is available.
     pub text_editor: TextEditor,
 }
@@ -80,7 +82,7 @@ pub fn system_prompt(brief: &Brief) -> Prompt {
         sections.push(
             include_str!("../prompts/system_prompt_command_executor.txt")
                 .replace("{timeout}", &timeout.to_string())
-                .replace("{denied}", &brief.denied_commands.join(", ")),
+                .replace("{refused}", &refused(brief)),
         );
     } else {
         sections.push(include_str!("../prompts/system_prompt_without_commands.txt").to_owned());
@@ -105,6 +107,20 @@ pub fn system_prompt(brief: &Brief) -> Prompt {
     Prompt {
         role: PromptRole::System,
         text: relocate(&text, &brief.workspace),
+    }
+}
+
+fn refused(brief: &Brief) -> String {
+    let refused = match brief.refused_commands.is_empty() {
+        true => "none".to_owned(),
+        false => brief.refused_commands.join(", "),
+    };
+    match brief.allowed_commands.is_empty() {
+        true => refused,
+        false => format!(
+            "{refused}; allowed all the same: {}",
+            brief.allowed_commands.join(", ")
+        ),
     }
 }
 
@@ -200,7 +216,8 @@ mod tests {
             branch: "agentmine/issue-7-0a1b2c3d".into(),
             workspace: "/workspace".into(),
             command_timeout: Some(1800),
-            denied_commands: vec!["sudo".into(), "su".into()],
+            refused_commands: vec!["sudo".into(), "su".into()],
+            allowed_commands: Vec::new(),
             text_editor: TextEditor::Offered,
         }
     }

@@ -263,7 +263,8 @@ impl Run {
             branch: "b".into(),
             workspace: "/workspace".into(),
             command_timeout: Some(10),
-            denied_commands: Vec::new(),
+            refused_commands: Vec::new(),
+            allowed_commands: Vec::new(),
             text_editor: TextEditor::Offered,
         };
         let agent = Agent {

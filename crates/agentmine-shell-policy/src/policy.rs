@@ -28,7 +28,8 @@ pub enum BuiltinRules {
     /// They apply.
     #[default]
     Apply,
-    /// They do not: a sandbox confines what runs.
+    /// They do not, since a sandbox confines what runs. The operator's rules alone decide, and what no rule
+    /// decides is allowed: also what only a running shell knows, and what cannot be parsed.
     Ignore,
 }
 
@@ -58,6 +59,9 @@ pub struct ShellPolicy {
 impl ShellPolicy {
     /// Reads the operator's rules. A rule is a program and words that must be among its arguments.
     ///
+    /// A rule of `deny` decides before all others. Between `ask` and `allow` the rule with more words
+    /// decides, and `ask` where both have as many. A rule of `allow` decides before the built-in rules.
+    ///
     /// # Errors
     /// When a rule has no word.
     pub fn new(
@@ -82,7 +86,7 @@ impl ShellPolicy {
             let judging = thread.spawn_scoped(scope, || Judge::new(self).command(command));
             judging.ok().and_then(|judging| judging.join().ok())
         });
-        judged.unwrap_or_else(|| unclear(Unclear("the parser failed")))
+        judged.unwrap_or_else(|| self.undecided(unclear(Unclear("the parser failed"))))
     }
 
     /// The verdict on a command by itself.
@@ -90,14 +94,33 @@ impl ShellPolicy {
         if let Some(rule) = Rule::find(&self.deny, name, args) {
             return rule.refusal(name);
         }
-        if Rule::find(&self.allow, name, args).is_some() {
-            return ShellVerdict::Allow;
+        let allow = Rule::find(&self.allow, name, args).map(Rule::specificity);
+        match Rule::find(&self.ask, name, args) {
+            Some(rule) if allow.is_none_or(|words| words <= rule.specificity()) => rule.question(),
+            Some(_) => ShellVerdict::Allow,
+            None if allow.is_some() => ShellVerdict::Allow,
+            None => match self.builtin {
+                BuiltinRules::Apply => builtin::judge(name, args),
+                BuiltinRules::Ignore => ShellVerdict::Allow,
+            },
         }
-        match (Rule::find(&self.ask, name, args), self.builtin) {
-            (Some(rule), _) => rule.question(),
-            (None, BuiltinRules::Apply) => builtin::judge(name, args),
-            (None, BuiltinRules::Ignore) => ShellVerdict::Allow,
+    }
+
+    /// The verdict of no rule, but of what cannot be known or parsed.
+    fn undecided(&self, verdict: ShellVerdict) -> ShellVerdict {
+        match self.builtin {
+            BuiltinRules::Apply => verdict,
+            BuiltinRules::Ignore => ShellVerdict::Allow,
         }
+    }
+
+    /// The verdict on a text that cannot be parsed.
+    fn unparsed(&self, text: &str, why: Unclear) -> ShellVerdict {
+        let denied = |rule: &Rule| Some(rule.refusal(rule.mentioned(text)?));
+        let asked = |rule: &Rule| rule.mentioned(text).map(|_| rule.question());
+        let asked = self.ask.iter().find_map(asked).unwrap_or_default();
+        let mention = self.deny.iter().find_map(denied);
+        mention.unwrap_or_else(|| self.undecided(unclear(why)).max(asked))
     }
 
     /// The verdict on a script apart from what its commands run.
@@ -162,18 +185,14 @@ impl<'a> Judge<'a> {
                     self.argv(&command.argv, &command.stdin);
                 }
             }
-            Err(why) => {
-                let rules = self.policy.deny.iter();
-                let mention = rules.filter_map(|rule| rule.refuses_mention(text)).max();
-                self.add(mention.unwrap_or_else(|| unclear(why)));
-            }
+            Err(why) => self.add(self.policy.unparsed(text, why)),
         }
     }
 
     /// Judges one command and what it is given to run.
     fn argv(&mut self, argv: &[Value], stdin: &Value) {
         if let Err(why) = self.spend(argv.len() + 10) {
-            return self.add(unclear(why));
+            return self.add(self.policy.undecided(unclear(why)));
         }
         let Some((program, args)) = argv.split_first() else {
             return;
@@ -183,7 +202,7 @@ impl<'a> Judge<'a> {
         if !program.is_known() || pattern || text.is_empty() {
             let shown: String = text.chars().take(80).collect();
             let why = format!("which program {shown:?} is will only be known when it runs");
-            return self.add(ShellVerdict::Ask(why));
+            return self.add(self.policy.undecided(ShellVerdict::Ask(why)));
         }
         let name = base_name(text);
         self.add(self.policy.own(name, args));
@@ -209,13 +228,14 @@ impl<'a> Judge<'a> {
                 self.script(&script.text);
                 if !script.is_known() {
                     let why = format!("what {name} runs will only be known when it runs");
-                    self.add(ShellVerdict::Ask(why));
+                    self.add(self.policy.undecided(ShellVerdict::Ask(why)));
                 }
             }
             Given::Perhaps(text) if script::is_script(text) => {
                 let before = std::mem::take(&mut self.verdict);
                 self.script(text);
-                if !matches!(self.verdict, ShellVerdict::Deny(_)) {
+                let asked = matches!(self.verdict, ShellVerdict::Ask(_));
+                if asked && self.policy.builtin == BuiltinRules::Apply {
                     self.verdict = ShellVerdict::Allow;
                 }
                 self.add(before);

@@ -2,7 +2,8 @@
 //!
 //! `git push --force` matches each command whose program is `git` and whose arguments include `push` and
 //! `--force`, in any order. A word such as `-rf` matches wherever both letters are given as options. A
-//! program may end in `*`.
+//! program may end in `*`. Since words match in any order, an exception cannot be told from an evasion: a rule
+//! that allows is no exception from one that denies.
 
 use crate::value::{Value, base_name, names, short_options};
 use crate::verdict::{Refusal, ShellVerdict};
@@ -26,20 +27,25 @@ impl Rule {
         texts.iter().map(parse).collect()
     }
 
-    /// The first rule that matches a command.
+    /// The most specific rule that matches a command: the one with the most words.
     pub(crate) fn find<'a>(rules: &'a [Self], name: &str, args: &[Value]) -> Option<&'a Self> {
-        let mut named = rules.iter().filter(|rule| rule.names(name));
-        named.find(|rule| rule.words().skip(1).all(|word| has(word, args)))
+        let named = rules.iter().filter(|rule| rule.names(name));
+        let matching = named.filter(|rule| rule.words().skip(1).all(|word| has(word, args)));
+        matching.max_by_key(|rule| rule.specificity())
     }
 
-    /// The refusal of a text that cannot be parsed, since a shell may run its first lines all the same:
-    /// the rule is the bare name of a program that the text mentions.
-    pub(crate) fn refuses_mention(&self, text: &str) -> Option<ShellVerdict> {
+    /// How many words it has.
+    pub(crate) fn specificity(&self) -> usize {
+        self.words().count()
+    }
+
+    /// The program that a text mentions and that this rule names alone. A text that cannot be parsed is
+    /// searched for it, since a shell may run its first lines all the same.
+    pub(crate) fn mentioned<'a>(&self, text: &'a str) -> Option<&'a str> {
         let ends = |c: char| c.is_whitespace() || ";|&()`{}!<>\"'\\$=".contains(c);
         let mut mentioned = text.split(ends).map(base_name);
-        let is_bare = self.words().count() == 1;
-        let name = mentioned.find(|name| is_bare && self.names(name))?;
-        Some(self.refusal(name))
+        let is_bare = self.specificity() == 1;
+        mentioned.find(|name| is_bare && self.names(name))
     }
 
     pub(crate) fn refusal(&self, program: &str) -> ShellVerdict {
@@ -50,7 +56,10 @@ impl Rule {
     }
 
     pub(crate) fn question(&self) -> ShellVerdict {
-        ShellVerdict::Ask(format!("the operator's rule {:?} asks for it", self.text))
+        ShellVerdict::Ask(format!(
+            "the operator's rule {:?} asks for a person's agreement",
+            self.text
+        ))
     }
 
     fn names(&self, name: &str) -> bool {

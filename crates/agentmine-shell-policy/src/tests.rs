@@ -476,6 +476,110 @@ fn without_the_builtin_rules_only_the_operators_rules_refuse() {
     }
 }
 
+fn operators(deny: &[&str], ask: &[&str], allow: &[&str]) -> ShellPolicy {
+    let owned = |rules: &[&str]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+    ShellPolicy::new(
+        BuiltinRules::Ignore,
+        &owned(deny),
+        &owned(ask),
+        &owned(allow),
+    )
+    .unwrap()
+}
+
+#[test]
+fn without_the_builtin_rules_what_only_a_shell_knows_is_allowed() {
+    let rules = operators(&["sudo"], &["terraform", "git push --force"], &[]);
+    for line in [
+        "$tool build",
+        "bash -c \"echo $a\"",
+        "bash -c \"$a\"",
+        "sh ./script.sh",
+        "bash script.sh $args",
+        ". ./env.sh && make",
+        "eval \"$(ssh-agent)\"",
+        "cat x | sh",
+        "unknown-program --flag",
+        "env $FLAGS cargo test",
+        "xargs -n1 \"$x\" < list",
+        "timeout --unknown-option 5 make",
+        "find . -exec {} \\;",
+        "./gradlew test",
+        "echo 'open",
+        "echo terraform",
+        "git push",
+        "rm -rf /",
+    ] {
+        let verdict = rules.judge(ShellCommand::Script(line));
+        assert_eq!(verdict, ShellVerdict::Allow, "{line}");
+    }
+}
+
+#[test]
+fn a_rule_that_asks_is_found_wherever_a_line_runs_its_program() {
+    let rules = operators(&[], &["terraform", "git push --force"], &[]);
+    for line in [
+        "terraform apply",
+        "cd infra && /opt/bin/terraform apply",
+        "sh -c 'bash -c \"terraform apply\"'",
+        "env A=1 timeout 5 terraform apply",
+        "echo $(terraform output)",
+        "find . -name x -exec terraform fmt {} +",
+        "python3 -c 'import os; os.system(\"terraform apply\")'",
+        "$tool; terraform apply",
+        "terraform apply; sh -c 'echo (('",
+        "terraform apply\necho 'open",
+        "git push origin main --force",
+    ] {
+        let verdict = rules.judge(ShellCommand::Script(line));
+        let asked = matches!(&verdict, ShellVerdict::Ask(why) if why.contains("operator's rule"));
+        assert!(asked, "{line}: {verdict:?}");
+    }
+}
+
+#[test]
+fn denied_goes_before_asked_and_the_rule_with_more_words_decides_whether_to_ask() {
+    let rules = operators(
+        &["docker", "npm publish"],
+        &["terraform", "npm", "kubectl delete"],
+        &[
+            "terraform plan",
+            "npm",
+            "kubectl",
+            "docker ps",
+            "npm publish --dry-run",
+        ],
+    );
+    let judge = |line: &str| rules.judge(ShellCommand::Script(line));
+    for line in [
+        "terraform plan",
+        "sh -c 'terraform plan -out x'",
+        "kubectl get pods",
+    ] {
+        assert_eq!(judge(line), ShellVerdict::Allow, "{line}");
+    }
+    for line in [
+        "terraform apply",
+        "npm test",
+        "kubectl delete pod x",
+        "terraform plan; npm ci",
+    ] {
+        assert!(matches!(judge(line), ShellVerdict::Ask(_)), "{line}");
+    }
+    // A command that is denied could be written so that it looks like the exception.
+    for line in [
+        "docker ps",
+        "docker run ps",
+        "npm publish --dry-run",
+        "terraform apply; docker ps",
+    ] {
+        assert!(
+            matches!(judge(line), ShellVerdict::Deny(Refusal::Rule { .. })),
+            "{line}"
+        );
+    }
+}
+
 /// A parser that recurses, or that reads a nested text again for each level, must not see these.
 #[test]
 fn hostile_nesting_is_refused_in_a_moment() {

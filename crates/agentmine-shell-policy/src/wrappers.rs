@@ -12,7 +12,8 @@ pub(crate) enum Given {
     /// A program with its arguments that begins somewhere among these.
     Anywhere(Vec<Value>),
     Script(Value),
-    /// A text that may be no script at all: only a refusal counts.
+    /// A text that may be no script at all: only a refusal counts, or a rule of the operator where no
+    /// built-in rules apply.
     Perhaps(String),
 }
 

@@ -296,8 +296,18 @@ pub struct Execution {
     /// and of the end, with a note of what is left out. The specification's default of 1,048,576 would
     /// fill the context of most models with one command.
     pub max_output_size: usize,
-    /// Programs that the model may not run (not a key of the specification, which lists them in §6.3).
+    /// Commands that the model may not run (not a key of the specification, which lists them in §6.3). A
+    /// rule is a program (`sudo`, `terraform*`), or a program and words that must be among its arguments in
+    /// any order (`git push --force`). Before any other rule.
     pub denied_commands: Vec<String>,
+    /// Commands that need a person's agreement, in the same form. In the fleet nobody is there to ask: they
+    /// are refused, and the model is informed of the rule and of what to do instead.
+    pub ask_commands: Vec<String>,
+    /// Exceptions from `ask_commands`, in the same form: `terraform plan` runs though `terraform` would be
+    /// asked for. The rule with more words decides, and `ask_commands` where both have as many. This is no
+    /// list of all that may run: what no rule matches runs. It makes no exception from `denied_commands`,
+    /// because words match in any order, so that a denied command could be written like the exception.
+    pub allowed_commands: Vec<String>,
 }
 
 impl Default for Execution {
@@ -319,6 +329,8 @@ impl Default for Execution {
             ]
             .map(String::from)
             .into(),
+            ask_commands: Vec::new(),
+            allowed_commands: Vec::new(),
         }
     }
 }

@@ -152,7 +152,7 @@ log:
       hint: the presets are npm, pypi, crates, go, maven, rubygems, debian
     config.yaml:42:25: command_executor.docker.network.allowed_private.0: `10.0.0.1`, expected `host:port`
     config.yaml:44:22: command_executor.execution.timeout_seconds: the number -5, expected a whole number of at least 0
-    config.yaml:45:5: command_executor.execution: unknown key `max_outputsize`, expected one of `denied_commands`, `max_output_size`, `timeout_seconds`
+    config.yaml:45:5: command_executor.execution: unknown key `max_outputsize`, expected one of `allowed_commands`, `ask_commands`, `denied_commands`, `max_output_size`, `timeout_seconds`
       hint: did you mean `max_output_size`?
     config.yaml:47:11: http.listen: `localhost`, expected an address and port such as `127.0.0.1:9464`
     config.yaml:49:10: log.level: `agentmine=loud`, expected a level (`error`, `warn`, `info`, `debug`, `trace`) or directives such as `info,agentmine_queue=debug`

@@ -279,7 +279,8 @@ fn brief() -> Brief {
         branch: "agentmine/issue-1".into(),
         workspace: "/workspace".into(),
         command_timeout: Some(1800),
-        denied_commands: Vec::new(),
+        refused_commands: Vec::new(),
+        allowed_commands: Vec::new(),
         text_editor: TextEditor::Absent,
     }
 }

@@ -22,16 +22,9 @@ impl Rules<'_> {
         );
         let kept = u64::try_from(execution.max_output_size).unwrap_or(u64::MAX);
         self.at_least("command_executor.execution.max_output_size", kept, 1024);
-        for (at, name) in execution.denied_commands.iter().enumerate() {
-            let fine = !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '/');
-            let key = format!("command_executor.execution.denied_commands.{at}");
-            self.expect(
-                &key,
-                fine,
-                || shown(name),
-                "the name of a program, without path and arguments",
-            );
-        }
+        self.command_rules("denied_commands", &execution.denied_commands);
+        self.command_rules("ask_commands", &execution.ask_commands);
+        self.command_rules("allowed_commands", &execution.allowed_commands);
         let cleanup = &executor.cleanup;
         self.at_least(
             "command_executor.cleanup.interval_hours",
@@ -43,6 +36,18 @@ impl Rules<'_> {
             cleanup.stale_threshold_hours,
             1,
         );
+    }
+
+    fn command_rules(&mut self, list: &str, rules: &[String]) {
+        for (at, rule) in rules.iter().enumerate() {
+            let program = rule.split_whitespace().next().unwrap_or_default();
+            let name = program.strip_suffix('*').unwrap_or(program);
+            let fine = !name.is_empty() && !name.contains(['/', '*']);
+            let key = format!("command_executor.execution.{list}.{at}");
+            let expected = "a program without its path, and words that are among its arguments, such as \
+                            `sudo` or `git push --force`";
+            self.expect(&key, fine, || shown(rule), expected);
+        }
     }
 
     pub(super) fn text_editor(&mut self, editor: &TextEditorMcp) {
