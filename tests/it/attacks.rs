@@ -51,6 +51,7 @@ mod bubblewrap {
         the_network_is_out_of_reach = Network,
         the_worker_runs_no_program_of_a_repository = WorkerGit,
         text_stays_text = Injection,
+        what_an_operator_exposes_is_closed = Operator,
         no_credential_is_found = Credentials,
         the_editor_stays_in_the_workspace = FileTools,
     ];
@@ -78,4 +79,15 @@ async fn the_gateway_lets_through_what_git_would_do_and_records_what_moved() {
         found.let_through > 0 && found.carried_out_by_git > found.let_through,
         "{found:?}"
     );
+}
+
+/// Each check of the family notices what is open.
+#[tokio::test]
+async fn attacks_on_what_an_operator_exposes_succeed_on_what_is_open() {
+    let shown = agentmine_tests::attack::demonstrate_operator()
+        .await
+        .unwrap();
+    assert!(shown.len() >= 10);
+    let failed: Vec<_> = shown.iter().filter(|it| it.succeeded.is_err()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
 }

@@ -7,6 +7,8 @@
 //! On a loopback address, only requests whose `Host` names this machine are answered: a web page in a browser of this
 //! machine reaches nothing by a name that it rebinds.
 
+mod brief;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -16,17 +18,22 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use serde::Serialize;
 
+use self::brief::Brief;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 
 /// Time limit of one check.
 const CHECK_LIMIT: Duration = Duration::from_secs(2);
+/// Time limit of a connection, which is longer than any answer takes.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
+/// Connections that are open at once.
+const MAX_CONNECTIONS: usize = 64;
 
 type CheckFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 type Check = Arc<dyn Fn() -> CheckFuture + Send + Sync>;
@@ -151,6 +158,7 @@ pub async fn serve(
             shutdown,
         });
     tokio::spawn(async move {
+        let listener = Brief::new(listener, MAX_CONNECTIONS, CONNECTION_LIMIT);
         let server = axum::serve(listener, app).into_future();
         if let Some(Err(error)) = killed.run_until_cancelled(server).await {
             tracing::error!(error = %error, "the health server stopped");
@@ -165,7 +173,10 @@ async fn named_as_here(address: SocketAddr, request: Request, next: Next) -> Res
     let host = request.headers().get(header::HOST);
     let is_here = host.is_none_or(|host| host.to_str().is_ok_and(is_of_this_machine));
     if !address.ip().is_loopback() || is_here {
-        return next.run(request).await;
+        let mut response = next.run(request).await;
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+        return response;
     }
     let told = "this address answers to localhost and loopback addresses only\n";
     (StatusCode::MISDIRECTED_REQUEST, told).into_response()

@@ -8,7 +8,7 @@ use regex::Regex;
 
 use super::entry::{Act, Attack, LIMIT, Recorded};
 use super::family::Family;
-use super::{hostile_guest, injection, worker_git};
+use super::{hostile_guest, injection, operator, worker_git};
 
 const PRELUDE: &str = include_str!("scripts/prelude.py");
 const SCRIPTS: &[(Family, &str)] = &[
@@ -30,7 +30,8 @@ pub fn all() -> Vec<Attack> {
         .map(|&(family, text)| of_script(family, text));
     let attacks = attacks.flatten().chain(worker_git::attacks());
     let attacks = attacks.chain(hostile_guest::attacks());
-    attacks.chain(injection::attacks()).collect()
+    let attacks = attacks.chain(injection::attacks());
+    attacks.chain(operator::attacks()).collect()
 }
 
 fn of_script(family: Family, script: &'static str) -> Vec<Attack> {

@@ -1,6 +1,7 @@
 //! The tracker's own files under `.agentmine/`.
 //!
-//! Guaranteed: files are changed under a lock between processes, and replaced atomically.
+//! Guaranteed: files are changed under a lock between processes, and replaced atomically. No link in these folders leads
+//! out of the repository while they are used.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
 use super::error::{io, refused, unavailable};
+use super::links;
 use crate::error::TrackerError;
 
 /// Bytes of an issue file at most.
@@ -34,7 +36,10 @@ pub(super) struct Ledger {
 /// The folders under `.agentmine/`.
 #[derive(Debug, Clone)]
 pub(super) struct Folders {
+    repository: PathBuf,
     root: PathBuf,
+    /// The folder of issues that the operator names.
+    named: Option<PathBuf>,
 }
 
 /// The lock. The operating system releases it when the process dies.
@@ -45,14 +50,17 @@ pub(super) struct Locked<'a> {
 }
 
 impl Folders {
-    pub(super) fn new(repository: &Path) -> Self {
+    pub(super) fn new(repository: &Path, named: Option<PathBuf>) -> Self {
         Self {
+            repository: repository.to_owned(),
             root: repository.join(".agentmine"),
+            named,
         }
     }
 
     pub(super) fn issues(&self) -> PathBuf {
-        self.root.join("issues")
+        let named = self.named.clone();
+        named.unwrap_or_else(|| self.root.join("issues"))
     }
 
     pub(super) fn pulls(&self) -> PathBuf {
@@ -64,8 +72,21 @@ impl Folders {
         self.root.join("local")
     }
 
+    /// No folder of the tracker leads out of the repository and the folder that the operator names.
+    fn refuse_links(&self) -> Result<(), TrackerError> {
+        let within: Vec<PathBuf> = [&self.repository]
+            .into_iter()
+            .chain(&self.named)
+            .cloned()
+            .collect();
+        links::refuse_leading_out(&self.root, &within)?;
+        let mut named = self.named.iter();
+        named.try_for_each(|folder| links::refuse_leading_out(folder, &within))
+    }
+
     /// Waits for the lock, at most [`LOCK_WAIT`].
     pub(super) fn lock(&self) -> Result<Locked<'_>, TrackerError> {
+        self.refuse_links()?;
         make_private(&self.own())?;
         let path = self.own().join("lock");
         let file = File::options()

@@ -10,6 +10,7 @@ mod error;
 mod files;
 mod front_matter;
 mod issues;
+mod links;
 mod records;
 mod repo;
 
@@ -55,12 +56,12 @@ impl LocalTracker {
     /// [`TrackerError::Invalid`] if the folder is not a git repository, or has no commit.
     pub fn new(config: &config::LocalTrackerConfig) -> Result<Self, TrackerError> {
         let repo = Repo::open(&config.repository)?;
-        let folders = Folders::new(&repo.path);
-        let issues = config.issues.clone().unwrap_or_else(|| folders.issues());
+        let folders = Folders::new(&repo.path, config.issues.clone());
+        let source = Source::Folder(folders.issues());
         Ok(Self(Arc::new(Inner {
             repo,
             folders,
-            source: Source::Folder(issues),
+            source,
         })))
     }
 
@@ -75,7 +76,7 @@ impl LocalTracker {
         let repo = Repo::open(repository)?;
         let single = Single::new(issue_file)?;
         let tracker = Self(Arc::new(Inner {
-            folders: Folders::new(&repo.path),
+            folders: Folders::new(&repo.path, None),
             repo,
             source: Source::Single(single),
         }));

@@ -273,3 +273,37 @@ async fn a_detached_head_is_refused_with_a_hint() {
     assert!(matches!(error, TrackerError::Refused { .. }));
     assert!(error.to_string().contains("git switch"), "{error}");
 }
+
+#[tokio::test]
+async fn a_link_that_leads_out_of_the_repository_is_neither_read_nor_written() {
+    let outside = tempfile::tempdir().unwrap();
+    let secret = outside.path().join("secret.md");
+    std::fs::write(&secret, labelled("A secret of the machine.")).unwrap();
+    for (link, target) in [
+        (".agentmine/issues/1-a.md", secret.as_path()),
+        (".agentmine/issues/2-a.comments", outside.path()),
+        (".agentmine/local", outside.path()),
+        (".agentmine/local/ledger.json", secret.as_path()),
+        (".agentmine/pulls", outside.path()),
+        (".agentmine/local/lock", Path::new("/nowhere/at/all")),
+    ] {
+        let dir = repository();
+        issue(dir.path(), "2-a.md", &labelled("Do it."));
+        let link = dir.path().join(link);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        let error = tracker(dir.path()).candidates(LABEL).await.unwrap_err();
+        assert!(error.to_string().contains("leads out"), "{error}");
+        assert_eq!(outside.path().read_dir().unwrap().count(), 1, "{link:?}");
+    }
+    // One that stays in it is followed.
+    let dir = repository();
+    std::fs::write(dir.path().join("a.md"), labelled("Do it.")).unwrap();
+    std::fs::create_dir_all(dir.path().join(".agentmine/issues")).unwrap();
+    let link = dir.path().join(".agentmine/issues/1-a.md");
+    std::os::unix::fs::symlink(dir.path().join("a.md"), link).unwrap();
+    assert_eq!(
+        tracker(dir.path()).candidates(LABEL).await.unwrap().len(),
+        1
+    );
+}

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use agentmine_tests::attack::{
-    Cell, Family, Report, Selection, all, build_all, build_apart, demonstrate, differential,
-    run_apart, run_here,
+    Cell, Family, Report, Selection, all, build_all, build_apart, demonstrate,
+    demonstrate_operator, differential, run_apart, run_here,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -130,7 +130,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         }
         Command::BuildsIn { cell } => builds_in(cell).await,
         Command::List => list(),
-        Command::Controls { only } => controls(&only),
+        Command::Controls { only } => controls(&only).await,
         Command::Differential { seed, requests } => compare(seed, requests).await,
         Command::Cell { cell, which } => {
             run_here(cell, &which.into()).await?;
@@ -182,9 +182,12 @@ async fn compare(seed: u64, requests: usize) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!found.faults.is_empty())))
 }
 
-fn controls(names: &[String]) -> anyhow::Result<ExitCode> {
+async fn controls(names: &[String]) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout();
-    let shown = demonstrate(names)?;
+    let mut shown = demonstrate(names)?;
+    if names.is_empty() {
+        shown.extend(demonstrate_operator().await?);
+    }
     for one in &shown {
         let (how, seen) = match &one.succeeded {
             Ok(seen) => ("succeeds", seen),

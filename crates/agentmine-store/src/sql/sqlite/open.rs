@@ -1,5 +1,6 @@
 //! Opening the file, creating it where it is missing, and migrating it.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Sqlite>, Stor
         .foreign_keys(true);
     let address = options.get_filename().display().to_string();
     create_folder_of(options.get_filename()).map_err(|error| error.at(&address))?;
+    create_for_this_user(options.get_filename()).map_err(|error| error.at(&address))?;
     let pool = SqlitePoolOptions::new()
         .max_connections(connections)
         .idle_timeout(Duration::from_secs(300))
@@ -81,10 +83,46 @@ async fn migrate(pool: &SqlitePool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Creates a file that no other user can read: it holds what issues, people and models wrote. SQLite gives the mode to
+/// the files beside it too. A file that exists keeps its mode.
+fn create_for_this_user(file: &Path) -> Result<(), Failure> {
+    // A database in memory has no file, but a name.
+    if file.to_string_lossy().starts_with("file:") || file == Path::new(":memory:") {
+        return Ok(());
+    }
+    let mut options = std::fs::OpenOptions::new();
+    match options.write(true).create_new(true).mode(0o600).open(file) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(Failure::Fault(format!("creating the file: {error}"))),
+    }
+}
+
 fn create_folder_of(file: &Path) -> Result<(), Failure> {
     match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => std::fs::create_dir_all(folder)
             .map_err(|error| Failure::Fault(format!("creating the folder: {error}"))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_new_database_is_for_its_user_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("fleet.db").display());
+        let store = open(&url, Role::Main(1)).await.unwrap();
+        let files: Vec<_> = folder.path().read_dir().unwrap().flatten().collect();
+        assert!(files.len() > 1, "{files:?}");
+        for file in files {
+            let mode = file.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{file:?}");
+        }
+        store.pool.close().await;
     }
 }
