@@ -72,6 +72,37 @@ async fn a_command_that_a_rule_refuses_is_not_run_and_the_model_learns_why() {
     }
 }
 
+/// The model fills its disk, is told so by the program that did, frees it, and goes on.
+async fn a_full_disk_can_be_mended(mut rig: Rig) {
+    rig.config["command_executor"]["docker"]["resources"] = json!({ "disk_limit": "64m" });
+    rig.produce_issue().await;
+    let log = rig.consume().await;
+    let results = rig.results(&rig.task().await).await;
+    let full = format!("{:?}", results[0].1);
+    assert!(full.contains("No space left on device"), "{full}\n{log}");
+    let pulls = rig.forge.pulls(DEMO);
+    assert_eq!(pulls.len(), 1, "{log}");
+    assert!(log.contains("held by the kernel"), "{log}");
+}
+
+fn fills_its_disk() -> Scenario {
+    Scenario::new("full disk").replies([
+        shell("head -c 100M /dev/zero > big"),
+        shell("rm big && echo fine > fine.txt && git add fine.txt && git commit -q -m Fine"),
+        say("Done."),
+    ])
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_that_the_model_can_mend_in_a_container() {
+    a_full_disk_can_be_mended(Rig::new(fills_its_disk()).await).await;
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_that_the_model_can_mend_in_a_jail() {
+    a_full_disk_can_be_mended(Rig::local(fills_its_disk()).await).await;
+}
+
 /// Ten trees in each of ten trees, and so on: 45 objects, and ten thousand million files.
 const TREES_IN_TREES: &str = r#"
 blob=$(echo x | git hash-object -w --stdin)

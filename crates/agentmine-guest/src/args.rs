@@ -35,7 +35,7 @@ pub(crate) struct Options {
     pub(crate) root: PathBuf,
     pub(crate) git_port: u16,
     pub(crate) web_port: u16,
-    /// Bytes under the root; 0 means no limit.
+    /// Bytes under the root, for the guest to watch; 0 means that the kernel holds the limit, or that there is none.
     pub(crate) disk_limit: u64,
     /// For the kernel to hold; 0 means no limit.
     pub(crate) max_processes: u64,

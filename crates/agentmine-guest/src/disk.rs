@@ -9,7 +9,7 @@
 //!
 //! Accepted race: a command can exceed the limit by what it writes between two polls.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -134,7 +134,7 @@ impl Look {
 }
 
 impl Disk {
-    /// A `limit` of 0 means no limit.
+    /// A `limit` of 0 means that the kernel holds it, or that there is none.
     pub(crate) fn new(root: PathBuf, limit: u64) -> Self {
         let exceeded = watch::Sender::new(None);
         Self {
@@ -170,10 +170,10 @@ impl Disk {
             .unwrap_or_default()
     }
 
-    /// Never returns, unless there is no limit. Above the limit, commands may run as long as they free space.
+    /// Never returns, unless there is nothing to watch. Above the limit, commands may run as long as they free space.
     pub(crate) async fn watch(self, programs: Arc<Programs>) {
         if self.limit == 0 {
-            return;
+            return self.watch_machine(&programs).await;
         }
         let (free, used) = (Free::of(&self.root), self.measure().await);
         let mut last = Look {
@@ -205,6 +205,24 @@ impl Disk {
             // A slow walk must not take up all of the guest's time.
             tokio::time::sleep(began.elapsed() * 10).await;
             walked = Instant::now();
+        }
+    }
+
+    /// Where the kernel holds the limit of the workspace, commands may still fill the machine's disk through the
+    /// rest of a root that they can write. Kills them as long as it shrinks when it is nearly full.
+    async fn watch_machine(&self, programs: &Programs) {
+        let root = Path::new("/");
+        let mut last = Free::of(root);
+        while last.is_writable {
+            tokio::time::sleep(POLL).await;
+            let free = Free::of(root);
+            if free.is_scarce() && free.bytes < last.bytes {
+                let bytes = free.bytes;
+                let why =
+                    format!("the disk of this machine is nearly full: {bytes} bytes are free");
+                self.kill_commands(&why, programs);
+            }
+            last = free;
         }
     }
 

@@ -33,6 +33,7 @@ pub(crate) struct Free {
     pub(crate) files: Option<u64>,
     pub(crate) total: u64,
     pub(crate) total_files: u64,
+    pub(crate) is_writable: bool,
 }
 
 impl Free {
@@ -54,6 +55,7 @@ impl Free {
             files: (stat.f_files > 0).then_some(stat.f_favail),
             total: stat.f_blocks.saturating_mul(stat.f_frsize),
             total_files: stat.f_files,
+            is_writable: stat.f_flag & libc::ST_RDONLY == 0,
         }
     }
 

@@ -38,11 +38,11 @@ pub struct FoundSandbox {
     pub created_at: DateTime<Utc>,
 }
 
-/// How the guest enforces a disk limit of so many bytes.
-pub(crate) fn watched_disk_limit(bytes: u64) -> String {
+/// How the guest enforces a disk limit of so many bytes, and why the kernel does not.
+pub(crate) fn watched_disk_limit(bytes: u64, why: &str) -> String {
     format!(
         "{} MiB and {} files in /workspace, watched by the guest every half second together with the free space \
-         (the kernel holds no limit here)",
+         (the kernel holds no limit here: {why})",
         bytes >> 20,
         bytes / BYTES_FOR_A_FILE
     )
@@ -55,7 +55,7 @@ pub trait Backend: Send + Sync + 'static {
     /// says what is missing and what to do about it.
     async fn check(&self) -> Result<(), SandboxError>;
     /// The limit of the space that a sandbox takes, and who enforces it, for people.
-    fn disk_limit(&self) -> String;
+    async fn disk_limit(&self) -> String;
     /// Creates and starts one; an existing one of the same name is removed first, unless it belongs to a later
     /// epoch: then the start fails.
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError>;

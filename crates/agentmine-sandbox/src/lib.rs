@@ -21,6 +21,7 @@ mod sandbox;
 mod sealed;
 mod stale;
 mod tunnel;
+mod volume;
 mod workspace_path;
 
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub async fn from_config(config: &CommandExecutor) -> Result<Arc<dyn Backend>, S
         BackendKind::Local => Arc::new(LocalBackend::new(config, &local::default_state_dir())?),
     };
     tracing::info!(
-        limit = backend.disk_limit(),
+        limit = backend.disk_limit().await,
         "the disk limit of each sandbox"
     );
     Ok(backend)

@@ -96,7 +96,7 @@ mod tests {
         async fn check(&self) -> Result<(), SandboxError> {
             Ok(())
         }
-        fn disk_limit(&self) -> String {
+        async fn disk_limit(&self) -> String {
             "none".into()
         }
         async fn start(&self, _: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {

@@ -88,7 +88,7 @@ pub(crate) async fn start(
     let queue = agentmine_queue::inproc();
     let backend = agentmine_sandbox::from_config(&config.command_executor).await?;
     backend.check().await?;
-    print::line(format!("disk        {}", backend.disk_limit()));
+    print::line(format!("disk        {}", backend.disk_limit().await));
     let (watch, progress) = tokio::sync::mpsc::unbounded_channel();
     let producer = Arc::new(producer::ProducerDeps {
         config: config.clone(),

@@ -162,7 +162,9 @@ pub struct Resources {
     pub cpu_limit: f64,
     /// Memory including swap, e.g. `512m`, `4g` or `0.5g`. `EXECUTOR_MEMORY_LIMIT` overrides.
     pub memory_limit: ByteSize,
-    /// Size of `/workspace`, e.g. `10g`.
+    /// Size of `/workspace`, e.g. `10g`. A worker that is root on the engine's machine reserves the space on its disk
+    /// for each sandbox, as a file system of its own, as long as a tenth of the disk stays free; otherwise the guest
+    /// watches the limit. The start says which.
     pub disk_limit: ByteSize,
 }
 

@@ -32,6 +32,7 @@ macro_rules! contract {
 }
 
 mod commands;
+mod disk;
 mod docker;
 mod files;
 mod forgery;

@@ -75,6 +75,11 @@ impl Engine {
         })
     }
 
+    /// Whether it is reached over a Unix socket.
+    pub(crate) fn has_socket_here(&self) -> bool {
+        self.host.starts_with("unix://")
+    }
+
     pub(crate) fn docker(&self) -> &Docker {
         &self.docker
     }

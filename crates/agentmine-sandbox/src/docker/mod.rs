@@ -16,6 +16,7 @@ mod tls;
 mod transport;
 mod upload;
 mod versions;
+mod volumes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use crate::name::{PREFIX, sandbox_name, task_of};
 use crate::sandbox::Sandbox;
 use crate::sealed::open_tunnel;
 use crate::tunnel::Tunnel;
+use crate::volume::Volume;
 
 /// Makes Docker containers.
 #[derive(Debug, Clone)]
@@ -57,7 +59,10 @@ impl DockerBackend {
     /// not have.
     pub async fn connect(config: &CommandExecutor) -> Result<Self, SandboxError> {
         let engine = Engine::connect(&config.docker).await?;
-        let profile = Profile::new(&config.docker, &engine.info().await?)?;
+        let info = engine.info().await?;
+        let mut profile = Profile::new(&config.docker, &info)?;
+        let volumes = volumes::find(&engine, &info, profile.disk_size());
+        profile.volumes = volumes.await;
         for outdated in versions::outdated(&engine.versions().await?) {
             tracing::warn!("{outdated}");
         }
@@ -85,12 +90,13 @@ impl DockerBackend {
         &self,
         spec: &SandboxSpec,
         name: &str,
+        volume: Option<&Volume>,
     ) -> Result<(String, Image), SandboxError> {
         let image_name = spec.image.as_deref().unwrap_or(&self.config.base_image);
         let image = image::find(&self.engine, image_name).await?;
         let body = self
             .profile
-            .container(spec, image_name, image.read_only_root);
+            .container(spec, image_name, image.read_only_root, volume);
         let options = CreateContainerOptions {
             name: Some(name.to_owned()),
             ..CreateContainerOptions::default()
@@ -106,7 +112,12 @@ impl DockerBackend {
     }
 
     /// Starts a created container and opens the tunnel. The caller removes the container if this fails.
-    async fn start_container(&self, id: &str, image: &Image) -> Result<Tunnel, SandboxError> {
+    async fn start_container(
+        &self,
+        id: &str,
+        image: &Image,
+        volume: Option<&Volume>,
+    ) -> Result<Tunnel, SandboxError> {
         upload::programs(&self.engine, id, &self.profile, image.read_only_root).await?;
         self.engine
             .call("starting the container", |docker| {
@@ -118,7 +129,7 @@ impl DockerBackend {
                 }
             })
             .await?;
-        self.open_tunnel(id).await
+        self.open_tunnel(id, volume).await
     }
 
     /// Creates and starts a container, and removes it again if that fails.
@@ -127,9 +138,12 @@ impl DockerBackend {
         spec: &SandboxSpec,
         name: &str,
     ) -> Result<(String, Tunnel), SandboxError> {
-        let created = self.create_container(spec, name);
+        // The container's own mount keeps it from here on.
+        let volume = self.profile.volume().await;
+        let volume = volume.as_ref();
+        let created = self.create_container(spec, name, volume);
         let (id, image) = around("sandbox.create", created).await?;
-        let started = self.start_container(&id, &image);
+        let started = self.start_container(&id, &image, volume);
         match around("sandbox.start", started).await {
             Ok(tunnel) => Ok((id, tunnel)),
             Err(err) => {
@@ -141,12 +155,12 @@ impl DockerBackend {
         }
     }
 
-    async fn open_tunnel(&self, id: &str) -> Result<Tunnel, SandboxError> {
+    async fn open_tunnel(&self, id: &str, volume: Option<&Volume>) -> Result<Tunnel, SandboxError> {
         let options = CreateExecOptions {
             attach_stdin: Some(true),
             attach_stdout: Some(true),
             attach_stderr: Some(true),
-            cmd: Some(self.profile.guest_command()),
+            cmd: Some(self.profile.guest_command(volume)),
             ..CreateExecOptions::default()
         };
         let exec = self
@@ -187,7 +201,7 @@ impl Backend for DockerBackend {
             .map(drop)
     }
 
-    fn disk_limit(&self) -> String {
+    async fn disk_limit(&self) -> String {
         self.profile.disk_limit()
     }
 
@@ -197,6 +211,10 @@ impl Backend for DockerBackend {
         self.make_way(&name, spec.epoch).await?;
         let (id, tunnel) = match self.create_and_start(spec, &name).await {
             Err(error) if self.profile.lacks_v6(&error) => {
+                self.create_and_start(spec, &name).await?
+            }
+            Err(error) if self.profile.lacks_volumes(&error) => {
+                tracing::warn!(%error, "the engine does not mount file systems for workspaces; the guest watches the disk limit");
                 self.create_and_start(spec, &name).await?
             }
             done => done?,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use agentmine_runtime::config;
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigLogConfig, Mount, MountType,
-    MountVolumeOptions, ResourcesUlimits, SystemInfo,
+    MountVolumeOptions, MountVolumeOptionsDriverConfig, ResourcesUlimits, SystemInfo,
 };
 
 use super::engine::EPOCH;
@@ -14,6 +14,7 @@ use crate::assets::{FOLDER, GUEST};
 use crate::backend::{SandboxSpec, watched_disk_limit};
 use crate::error::SandboxError;
 use crate::name::sandbox_name;
+use crate::volume::{self, Volume, Volumes};
 
 /// The configured limits, checked against what the engine offers.
 #[derive(Debug)]
@@ -28,6 +29,9 @@ pub(crate) struct Profile {
     disk: Disk,
     /// Whether containers can have the address ::1.
     loopback_v6: AtomicBool,
+    /// File systems for workspaces, as long as the engine mounts them; the error says why there are none.
+    pub(crate) volumes: Result<Volumes, String>,
+    mounts_volumes: AtomicBool,
 }
 
 /// The kernel's switch for IP version 6 on the loopback interface.
@@ -71,7 +75,31 @@ impl Profile {
                 Disk::Guest(disk)
             },
             loopback_v6: AtomicBool::new(true),
+            volumes: Err(String::new()),
+            mounts_volumes: AtomicBool::new(true),
         })
+    }
+
+    /// The limit of `/workspace`, in bytes.
+    pub(crate) fn disk_size(&self) -> u64 {
+        let (Disk::Engine(limit) | Disk::Guest(limit)) = self.disk;
+        limit
+    }
+
+    /// A file system for a workspace, if one can be had. Otherwise the guest watches the limit.
+    pub(crate) async fn volume(&self) -> Option<Volume> {
+        let volumes = self.volumes.as_ref().ok()?;
+        if !self.mounts_volumes.load(Ordering::Relaxed) {
+            return None;
+        }
+        let owner = (u32::try_from(self.uid).ok()?, u32::try_from(self.gid).ok()?);
+        volumes.make_or_warn(owner).await
+    }
+
+    /// Whether this error says that the engine cannot mount such file systems. Then later containers do without.
+    pub(crate) fn lacks_volumes(&self, error: &SandboxError) -> bool {
+        let failed = error.to_string().contains("mount");
+        failed && self.volumes.is_ok() && self.mounts_volumes.swap(false, Ordering::Relaxed)
     }
 
     /// Whether this error says that the engine's kernel has no IP version 6. Then later containers do without.
@@ -82,20 +110,22 @@ impl Profile {
 
     /// Who enforces the disk limit, for people.
     pub(crate) fn disk_limit(&self) -> String {
+        let workspace = match &self.volumes {
+            Ok(volumes) => volumes.describe(),
+            Err(why) => watched_disk_limit(self.disk_size(), why),
+        };
         match self.disk {
             Disk::Engine(limit) => format!(
-                "{} MiB for the container's own layer, by the storage driver; {}",
+                "{} MiB for the container's own layer, by the storage driver; {workspace}",
                 limit >> 20,
-                watched_disk_limit(limit)
             ),
-            Disk::Guest(limit) => watched_disk_limit(limit),
+            Disk::Guest(_) => workspace,
         }
     }
 
     /// The guest's command line for the tunnel.
-    pub(crate) fn guest_command(&self) -> Vec<String> {
-        let (Disk::Engine(limit) | Disk::Guest(limit)) = self.disk;
-        let limit = limit.to_string();
+    pub(crate) fn guest_command(&self, volume: Option<&Volume>) -> Vec<String> {
+        let limit = volume.map_or(self.disk_size(), |_| 0).to_string();
         let guest = guest_path();
         [
             &guest,
@@ -115,6 +145,7 @@ impl Profile {
         spec: &SandboxSpec,
         image: &str,
         read_only_root: bool,
+        volume: Option<&Volume>,
     ) -> ContainerCreateBody {
         let labels = [
             ("agentmine.task", spec.task.to_string()),
@@ -137,12 +168,12 @@ impl Profile {
                 test: Some(vec!["NONE".into()]),
                 ..HealthConfig::default()
             }),
-            host_config: Some(self.host_config(read_only_root)),
+            host_config: Some(self.host_config(read_only_root, volume)),
             ..ContainerCreateBody::default()
         }
     }
 
-    fn host_config(&self, read_only_root: bool) -> HostConfig {
+    fn host_config(&self, read_only_root: bool, volume: Option<&Volume>) -> HostConfig {
         HostConfig {
             network_mode: Some("none".into()),
             ipc_mode: Some("private".into()),
@@ -170,7 +201,10 @@ impl Profile {
                 typ: Some("json-file".into()),
                 config: Some(pairs(&[("max-size", "1m"), ("max-file", "1")])),
             }),
-            mounts: Some(vec![volume("/workspace"), volume("/opt/agentmine")]),
+            mounts: Some(vec![
+                anonymous("/workspace", volume.map(on_device)),
+                anonymous("/opt/agentmine", None),
+            ]),
             readonly_rootfs: Some(read_only_root),
             tmpfs: read_only_root.then(|| {
                 // Engines give it the mode of the image's own folder, so its owner must be set.
@@ -191,15 +225,28 @@ impl Profile {
 }
 
 /// An anonymous volume, initially empty, that is removed with its container.
-fn volume(target: &str) -> Mount {
+fn anonymous(target: &str, driver: Option<MountVolumeOptionsDriverConfig>) -> Mount {
     Mount {
         target: Some(target.to_owned()),
         typ: Some(MountType::VOLUME),
         volume_options: Some(MountVolumeOptions {
             no_copy: Some(true),
+            driver_config: driver,
             ..MountVolumeOptions::default()
         }),
         ..Mount::default()
+    }
+}
+
+/// The engine mounts this device.
+fn on_device(volume: &Volume) -> MountVolumeOptionsDriverConfig {
+    MountVolumeOptionsDriverConfig {
+        name: Some("local".into()),
+        options: Some(pairs(&[
+            ("type", "ext4"),
+            ("device", &volume.device().to_string_lossy()),
+            ("o", volume::MOUNT_OPTIONS),
+        ])),
     }
 }
 
@@ -267,7 +314,7 @@ mod tests {
         config.resources.memory_limit = "0.5g".parse().unwrap();
         config.resources.disk_limit = "10g".parse().unwrap();
         let profile = Profile::new(&config, &SystemInfo::default()).unwrap();
-        let host = profile.host_config(false);
+        let host = profile.host_config(false, None);
         assert_eq!(host.memory, Some(512 << 20));
         assert_eq!(host.memory_swap, Some(512 << 20));
         assert_eq!(profile.disk, Disk::Guest(10 << 30));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::limits::Controller;
+use super::limits::Held;
 use super::setup::JailSetup;
 use crate::assets::{FOLDER, GUEST};
 
@@ -77,7 +77,7 @@ pub(super) async fn probe(setup: &JailSetup) -> Result<(), String> {
 }
 
 /// The guest of a sandbox whose files are in `workspace`.
-pub(super) fn guest(setup: &JailSetup, workspace: &Path, held: &[Controller]) -> Command {
+pub(super) fn guest(setup: &JailSetup, workspace: &Path, held: &Held) -> Command {
     let mut command = base(setup);
     command.arg("--bind").arg(workspace).arg("/workspace");
     command.args(["--remount-ro", "/", "--chdir", "/workspace", "--"]);

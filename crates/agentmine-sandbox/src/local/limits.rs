@@ -24,6 +24,14 @@ pub(super) enum Controller {
     Processes,
 }
 
+/// Which limits of a jail the kernel holds, so that its guest need not watch them.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub(super) controllers: Vec<Controller>,
+    /// The size of the workspace.
+    pub(super) disk: bool,
+}
+
 impl Controller {
     pub(super) const ALL: [Self; 3] = [Self::Cpu, Self::Memory, Self::Processes];
 

@@ -34,9 +34,9 @@ use tokio::sync::OnceCell;
 
 use self::cgroup::Cgroups;
 use self::control::LocalControl;
-use self::limits::Controller;
+use self::limits::{Controller, Held};
 use self::setup::JailSetup;
-use self::state::Record;
+use self::state::{Record, WORKSPACE};
 use crate::backend::{Backend, FoundSandbox, SandboxSpec, watched_disk_limit};
 use crate::client::Running;
 use crate::error::SandboxError;
@@ -45,6 +45,7 @@ use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
 use crate::sealed::open_tunnel;
 use crate::tunnel::Tunnel;
+use crate::volume::Volumes;
 
 const WEAK: &str = "this sandbox is weaker than usual: bubblewrap does not work on this machine, so \
      commands are confined by Landlock and seccomp only, without namespaces. They can see the machine's \
@@ -63,6 +64,7 @@ struct Inner {
     accept_weaker_limits: bool,
     jail: OnceCell<Jail>,
     cgroups: OnceCell<Cgroups>,
+    volumes: OnceCell<Result<Volumes, String>>,
 }
 
 /// The two kinds of jail.
@@ -108,12 +110,20 @@ impl LocalBackend {
             accept_weaker_limits: config.local.accept_weaker_limits,
             jail: OnceCell::new(),
             cgroups: OnceCell::new(),
+            volumes: OnceCell::new(),
         })))
     }
 
     #[cfg(test)]
     pub(crate) fn with_jail(self, jail: Jail) -> Self {
         self.0.jail.set(jail).unwrap();
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn without_volumes(self) -> Self {
+        let none = Err("none in this test".into());
+        self.0.volumes.set(none).unwrap();
         self
     }
 
@@ -184,6 +194,31 @@ impl LocalBackend {
         inner.jail.get_or_try_init(probe).await.copied()
     }
 
+    /// File systems of their own for workspaces, if this worker can make them; determined once.
+    async fn volumes(&self) -> Result<&Volumes, &String> {
+        let inner = &self.0;
+        let find = || Volumes::find(inner.state_dir.clone(), inner.setup.disk_limit);
+        inner.volumes.get_or_init(find).await.as_ref()
+    }
+
+    /// Gives a jail's workspace a file system of its own, and says whether it could. It is on the removal of the
+    /// jail's folder to end it.
+    async fn mount_volume(&self, folder: &Path) -> Result<bool, SandboxError> {
+        let Ok(volumes) = self.volumes().await else {
+            return Ok(false);
+        };
+        // Root in the jail is the worker's user.
+        let Some(volume) = volumes.make_or_warn((0, 0)).await else {
+            return Ok(false);
+        };
+        if let Err(why) = volume.mount_on(&folder.join(WORKSPACE)) {
+            tracing::warn!(%why, "no file system for a workspace could be mounted; the guest watches the disk limit");
+            return Ok(false);
+        }
+        state::create_folders(folder)?;
+        Ok(true)
+    }
+
     async fn launch(
         &self,
         jail: Jail,
@@ -191,8 +226,12 @@ impl LocalBackend {
         record: &mut Record,
         cgroups: &Cgroups,
     ) -> Result<(Child, Tunnel), SandboxError> {
-        let workspace = folder.join("workspace");
-        let (setup, held) = (&self.0.setup, cgroups.held());
+        let workspace = folder.join(WORKSPACE);
+        let held = Held {
+            controllers: cgroups.held(),
+            disk: self.mount_volume(folder).await?,
+        };
+        let setup = &self.0.setup;
         let mut command = match jail {
             Jail::Namespaces => bwrap::guest(setup, &workspace, &held),
             Jail::Alone => setup.guest_alone(&workspace, &held),
@@ -252,8 +291,11 @@ impl Backend for LocalBackend {
         self.start(&spec).await?.remove().await
     }
 
-    fn disk_limit(&self) -> String {
-        watched_disk_limit(self.0.setup.disk_limit)
+    async fn disk_limit(&self) -> String {
+        match self.volumes().await {
+            Ok(volumes) => volumes.describe(),
+            Err(why) => watched_disk_limit(self.0.setup.disk_limit, why),
+        }
     }
 
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {

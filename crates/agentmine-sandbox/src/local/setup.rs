@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use agentmine_runtime::config::CommandExecutor;
 
-use super::limits::{Controller, Limits};
+use super::limits::{Controller, Held, Limits};
 use super::toolchains::{self, Toolchains};
 use crate::assets::GUEST;
 
@@ -43,13 +43,8 @@ impl JailSetup {
         self.configured.iter().chain(&self.toolchains.folders)
     }
 
-    /// The command line of a guest, which watches the limits that no cgroup holds.
-    pub(super) fn guest_args(
-        &self,
-        confinement: &str,
-        root: &Path,
-        held: &[Controller],
-    ) -> Vec<String> {
+    /// The command line of a guest, which watches the limits that nothing else holds.
+    pub(super) fn guest_args(&self, confinement: &str, root: &Path, held: &Held) -> Vec<String> {
         let mut args = vec![
             "serve".to_owned(),
             "--confine".into(),
@@ -57,7 +52,7 @@ impl JailSetup {
             "--root".into(),
             root.to_string_lossy().into_owned(),
             "--disk-limit".into(),
-            self.disk_limit.to_string(),
+            if held.disk { 0 } else { self.disk_limit }.to_string(),
             "--max-processes".into(),
             self.limits.processes.to_string(),
             "--path".into(),
@@ -71,7 +66,7 @@ impl JailSetup {
             ),
             (Controller::Memory, "--watch-memory", self.limits.memory),
         ] {
-            if !held.contains(&controller) {
+            if !held.controllers.contains(&controller) {
                 args.extend([flag.to_owned(), limit.to_string()]);
             }
         }
@@ -82,11 +77,7 @@ impl JailSetup {
     }
 
     /// A guest without namespaces, under a supervisor that outlives it.
-    pub(super) fn guest_alone(
-        &self,
-        workspace: &Path,
-        held: &[Controller],
-    ) -> std::process::Command {
+    pub(super) fn guest_alone(&self, workspace: &Path, held: &Held) -> std::process::Command {
         let mut command = std::process::Command::new(self.programs.join(GUEST));
         command
             .arg("supervise")

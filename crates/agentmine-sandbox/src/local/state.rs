@@ -21,8 +21,11 @@ use crate::assets::GUEST;
 use crate::backend::SandboxSpec;
 use crate::error::SandboxError;
 use crate::name::PREFIX;
+use crate::volume;
 
 const RECORD: &str = "sandbox.json";
+/// The folder of a jail's files, in the jail's own.
+pub(crate) const WORKSPACE: &str = "workspace";
 const TRIES: u32 = 3;
 /// How long one try to delete a folder may take. The next try, or the next sweep, goes on where it ended.
 const REMOVAL: Duration = Duration::from_secs(120);
@@ -127,9 +130,7 @@ pub(crate) fn create(
 ) -> Result<(PathBuf, Record), SandboxError> {
     let unique = uuid::Uuid::new_v4().simple();
     let folder = state_dir.join(format!("{name}{UNIQUE}{unique}"));
-    for sub in ["workspace/project", "workspace/tmp/home"] {
-        std::fs::create_dir_all(folder.join(sub)).map_err(|err| refused(&folder, &err))?;
-    }
+    create_folders(&folder)?;
     let record = Record {
         task: Some(spec.task),
         epoch: Some(spec.epoch),
@@ -139,6 +140,15 @@ pub(crate) fn create(
     };
     record.save(&folder)?;
     Ok((folder, record))
+}
+
+/// Creates the folders of a workspace, on whatever is mounted there.
+pub(crate) fn create_folders(folder: &Path) -> Result<(), SandboxError> {
+    for sub in ["project", "tmp/home"] {
+        let path = folder.join(WORKSPACE).join(sub);
+        std::fs::create_dir_all(path).map_err(|err| refused(folder, &err))?;
+    }
+    Ok(())
 }
 
 /// Every jail under the folder. One whose record cannot be read counts as old as its folder.
@@ -184,6 +194,8 @@ pub(crate) async fn remove(folder: &Path) -> Result<(), SandboxError> {
         }
         // A worker that was killed while it started a jail left processes that are not in the record.
         kill_marked(&mark(folder)).await;
+        // What was on a file system of its own goes with it.
+        volume::unmount(&folder.join(WORKSPACE));
         match delete(folder).await {
             Ok(()) => return Ok(()),
             Err(err) => last = Some(err),
@@ -218,7 +230,7 @@ fn read(folder: &Path) -> Option<Record> {
 async fn delete(folder: &Path) -> Result<(), SandboxError> {
     let state_dir = folder.parent().unwrap_or(folder);
     let guest = programs::install(state_dir)?.join(GUEST);
-    for doomed in [folder.join("workspace"), folder.to_owned()] {
+    for doomed in [folder.join(WORKSPACE), folder.to_owned()] {
         let mut remove = tokio::process::Command::new(&guest);
         remove.arg("remove").arg(&doomed).env_clear();
         remove.stdin(Stdio::null()).kill_on_drop(true);

@@ -67,6 +67,7 @@ def fork_without_end():
 @limit(60)
 @ruins
 @off("")
+@refused_with("ENOSPC")
 def fill_the_disk():
     """Writes more than its disk limit"""
     block = os.urandom(1 << 20)
@@ -79,6 +80,7 @@ def fill_the_disk():
 
 @limit(60)
 @ruins
+@refused_with("ENOSPC")
 def fill_the_disk_in_closed_folders():
     """Writes more than its disk limit into folders that nobody may list"""
     block = os.urandom(1 << 20)
@@ -94,6 +96,7 @@ def fill_the_disk_in_closed_folders():
 @limit(60)
 @ruins
 @off("")
+@refused_with("ENOSPC")
 def fill_the_disk_with_unlinked_files():
     """Writes more than its disk limit into files that have no name any more"""
     block = os.urandom(1 << 20)
@@ -105,6 +108,7 @@ def fill_the_disk_with_unlinked_files():
 
 @limit(60)
 @ruins
+@refused_with("ENOSPC")
 def fill_the_disk_below_long_paths():
     """Writes more than its disk limit below a path that is too long to be named"""
     block = os.urandom(1 << 20)
@@ -121,6 +125,7 @@ def fill_the_disk_below_long_paths():
 @limit(60)
 @ruins
 @off("")
+@refused_with("ENOSPC")
 def take_all_inodes():
     """Makes more files than a repository has"""
     os.mkdir("many")

@@ -21,7 +21,7 @@ impl Backend for StillBackend {
     async fn check(&self) -> Result<(), SandboxError> {
         Ok(())
     }
-    fn disk_limit(&self) -> String {
+    async fn disk_limit(&self) -> String {
         "none".into()
     }
     async fn start(&self, _spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {

@@ -62,8 +62,8 @@ impl Backend for Timed {
     async fn check(&self) -> Result<(), SandboxError> {
         self.inner.check().await
     }
-    fn disk_limit(&self) -> String {
-        self.inner.disk_limit()
+    async fn disk_limit(&self) -> String {
+        self.inner.disk_limit().await
     }
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {
         let start = self.inner.start(spec);

@@ -1,0 +1,308 @@
+//! A file system of fixed size for a workspace: a limit that the kernel enforces, whatever a sandbox does.
+//!
+//! It lies in a file without a name, whose space is reserved from the start, behind a loop device that ends with its
+//! last user. So a sandbox cannot fill the machine's disk, and nothing stays behind, whoever dies and when. The
+//! sandbox never reaches the device, only files on it.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use agentmine_guest::protocol::BYTES_FOR_A_FILE;
+use rustix::fs::{AtFlags, FallocateFlags, Gid, Uid};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags};
+
+/// Options of every mount of a volume. The tables of free entries need not be filled: the file begins as zeros.
+pub(crate) const MOUNT_OPTIONS: &str = "nosuid,nodev,noatime,noinit_itable";
+const MAKE: &str = "mkfs.ext4";
+const MAKE_LIMIT: Duration = Duration::from_secs(60);
+/// What must stay free beside a volume: this part of the disk, and so many bytes at least.
+const SPARE_PART: u64 = 10;
+const SPARE: u64 = 2 << 30;
+/// How often a free loop device is looked for: others look too.
+const TRIES: u32 = 64;
+
+/// Makes volumes of one size.
+#[derive(Debug, Clone)]
+pub(crate) struct Volumes {
+    folder: PathBuf,
+    program: PathBuf,
+    size: u64,
+}
+
+impl Volumes {
+    /// Volumes whose files are in `folder`, proved by one that is given up again. The error says what is missing.
+    pub(crate) async fn find(folder: PathBuf, size: u64) -> Result<Self, String> {
+        // SAFETY: takes nothing and cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            return Err("only root can make file systems of a fixed size".into());
+        }
+        if size == 0 {
+            return Err("no limit is configured".into());
+        }
+        let program = ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"]
+            .map(|folder| Path::new(folder).join(MAKE))
+            .into_iter()
+            .find(|program| program.exists())
+            .ok_or(format!("{MAKE} is not installed"))?;
+        let volumes = Self {
+            folder,
+            program,
+            size,
+        };
+        volumes.make((0, 0)).await?.mount()?;
+        Ok(volumes)
+    }
+
+    /// Who enforces the limit, for people.
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "{} MiB and {} files in /workspace, held by the kernel: a file system of its own, reserved at the start. \
+             Where less is free, the guest watches it every half second instead",
+            self.size >> 20,
+            self.size / BYTES_FOR_A_FILE
+        )
+    }
+
+    /// Like `make`; if that fails, the log says why.
+    pub(crate) async fn make_or_warn(&self, owner: (u32, u32)) -> Option<Volume> {
+        let made = self.make(owner).await;
+        made.map_err(|why| {
+            tracing::warn!(%why, "no file system for a workspace could be made; the guest watches the disk limit");
+        })
+        .ok()
+    }
+
+    /// An empty volume whose top folder belongs to this user and group.
+    pub(crate) async fn make(&self, owner: (u32, u32)) -> Result<Volume, String> {
+        let file = reserved(&self.folder, self.size)
+            .map_err(|error| format!("{}: {error}", self.folder.display()))?;
+        let (device, path) =
+            loop_device(&file).map_err(|error| format!("a loop device: {error}"))?;
+        let mut make = tokio::process::Command::new(&self.program);
+        make.args(["-q", "-F", "-m", "0", "-O", "^has_journal"])
+            .args(["-E", "nodiscard,lazy_itable_init=1"])
+            .args(["-i", &BYTES_FOR_A_FILE.to_string()])
+            .arg(&path)
+            .env_clear()
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let made = tokio::time::timeout(MAKE_LIMIT, make.output()).await;
+        let output = made
+            .map_err(|_| format!("{MAKE} does not finish"))?
+            .map_err(|error| format!("{}: {error}", self.program.display()))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{MAKE}: {}: {:.300}", output.status, said.trim()));
+        }
+        let volume = Volume {
+            _device: device,
+            path,
+        };
+        volume.prepare(owner)?;
+        Ok(volume)
+    }
+}
+
+/// A file system that lasts as long as this, or as it is mounted.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    _device: File,
+    path: PathBuf,
+}
+
+impl Volume {
+    /// The device, as long as this lives or it is mounted.
+    pub(crate) fn device(&self) -> &Path {
+        &self.path
+    }
+
+    /// A mount that no path leads to. It ends with its last descriptor.
+    fn mount(&self) -> Result<OwnedFd, String> {
+        mounted(&self.path).map_err(|error| format!("mounting {}: {error}", self.path.display()))
+    }
+
+    /// Mounts it on a folder, for this process and those that it starts.
+    pub(crate) fn mount_on(&self, folder: &Path) -> Result<(), String> {
+        let mount = self.mount()?;
+        rustix::mount::move_mount(
+            mount.as_fd(),
+            "",
+            rustix::fs::CWD,
+            folder,
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        )
+        .map_err(|error| format!("mounting on {}: {error}", folder.display()))
+    }
+
+    /// Gives away the top folder, and removes the folder that every new file system has.
+    fn prepare(&self, (uid, gid): (u32, u32)) -> Result<(), String> {
+        let mount = self.mount()?;
+        let removed = rustix::fs::unlinkat(&mount, "lost+found", AtFlags::REMOVEDIR);
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        removed
+            .and_then(|()| rustix::fs::chownat(&mount, ".", Some(uid), Some(gid), AtFlags::empty()))
+            .map_err(|error| format!("preparing {}: {error}", self.path.display()))
+    }
+}
+
+/// Ends the mounts on this folder. Whoever still uses files on them keeps them until it ends. It is no error if
+/// there are none.
+pub(crate) fn unmount(folder: &Path) {
+    let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    // More than one only if somebody else has mounted there.
+    for _ in 0..TRIES {
+        if rustix::mount::unmount(folder, flags).is_err() {
+            return;
+        }
+    }
+}
+
+fn mounted(device: &Path) -> io::Result<OwnedFd> {
+    use rustix::mount::{fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen};
+    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(context.as_fd(), "source", device)?;
+    fsconfig_set_flag(context.as_fd(), "noinit_itable")?;
+    fsconfig_create(context.as_fd())?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOATIME;
+    Ok(fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        attributes,
+    )?)
+}
+
+/// A file without a name that occupies its whole size.
+fn reserved(folder: &Path, size: u64) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_TMPFILE)
+        .mode(0o600)
+        .open(folder)?;
+    let stat = rustix::fs::fstatvfs(&file)?;
+    // Space in memory is not space on a disk.
+    const TMPFS: i64 = 0x0102_1994;
+    if rustix::fs::fstatfs(&file)?.f_type == TMPFS {
+        return Err(io::Error::other("the folder is in memory"));
+    }
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let total = stat.f_blocks.saturating_mul(stat.f_frsize);
+    let spare = (total / SPARE_PART).max(SPARE);
+    if free < size.saturating_add(spare) {
+        return Err(io::Error::other(format!(
+            "{} MiB are free, and {} MiB and a reserve of {} MiB are needed",
+            free >> 20,
+            size >> 20,
+            spare >> 20
+        )));
+    }
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size)?;
+    Ok(file)
+}
+
+/// A device for the file; it ends with its last user (loop(4)).
+fn loop_device(file: &File) -> io::Result<(File, PathBuf)> {
+    let control = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/loop-control")?;
+    let config = LoopConfig {
+        fd: file.as_raw_fd().cast_unsigned(),
+        block_size: 4096,
+        info: LoopInfo {
+            flags: LO_FLAGS_AUTOCLEAR,
+            ..LoopInfo::default()
+        },
+        reserved: [0; 8],
+    };
+    for _ in 0..TRIES {
+        // SAFETY: the request takes no argument.
+        let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
+        if number < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let path = PathBuf::from(format!("/dev/loop{number}"));
+        make_node(&path, number);
+        let device = File::options().read(true).write(true).open(&path)?;
+        // SAFETY: the struct is laid out as the kernel reads it, and outlives the call.
+        if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) } == 0 {
+            return Ok((device, path));
+        }
+        let error = io::Error::last_os_error();
+        // Somebody else took it meanwhile.
+        if error.raw_os_error() != Some(libc::EBUSY) {
+            return Err(error);
+        }
+    }
+    Err(io::Error::other("all are busy"))
+}
+
+/// Where no udev does it, as in a container.
+fn make_node(path: &Path, number: i32) {
+    const LOOP_MAJOR: libc::c_uint = 7;
+    let Ok(name) = CString::new(path.as_os_str().as_encoded_bytes()) else {
+        return;
+    };
+    if !path.exists() {
+        let device = libc::makedev(LOOP_MAJOR, number.cast_unsigned());
+        // SAFETY: the name ends in NUL. That it may exist by now is no fault.
+        unsafe { libc::mknod(name.as_ptr(), libc::S_IFBLK | 0o600, device) };
+    }
+}
+
+const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
+const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+
+/// `struct loop_config` of `linux/loop.h`.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
+}
+
+/// `struct loop_info64` of `linux/loop.h`.
+#[repr(C)]
+struct LoopInfo {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    names: [u8; 128],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+impl Default for LoopInfo {
+    fn default() -> Self {
+        Self {
+            device: 0,
+            inode: 0,
+            rdevice: 0,
+            offset: 0,
+            size_limit: 0,
+            number: 0,
+            encrypt_type: 0,
+            encrypt_key_size: 0,
+            flags: 0,
+            names: [0; 128],
+            encrypt_key: [0; 32],
+            init: [0; 2],
+        }
+    }
+}
