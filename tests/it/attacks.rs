@@ -2,25 +2,40 @@
 
 use std::path::Path;
 
-use agentmine_tests::attack::{Cell, Family, Report, Selection, differential, run_apart};
+use agentmine_tests::attack::{Cell, Family, Report, Selection, all, differential, run_apart};
 
-/// Runs a family in a kind of sandbox. Fails with the table if an attack succeeded, or could not be carried out.
+/// Of the attacks by a guest that an attacker has replaced, most of which take their whole time, these are always run.
+const BY_A_HOSTILE_GUEST: &[&str] = &[
+    "guest_sends_single_bytes_on_many_streams",
+    "guest_sends_a_result_larger_than_its_limit",
+];
+
+/// Runs a family in a kind of sandbox, but for a replaced guest.
 async fn assert_blocked(cell: Cell, family: Family) {
+    let names = all().into_iter().filter(|it| it.family == family);
+    let names = names.map(|it| it.name);
+    let names = names.filter(|name| !name.starts_with("guest_sends_"));
+    assert_all_blocked(cell, names.collect()).await;
+}
+
+/// Runs attacks in a kind of sandbox. Fails with the table if an attack succeeded, or could not be carried out.
+async fn assert_all_blocked(cell: Cell, names: Vec<String>) {
     let selection = Selection {
-        families: vec![family],
-        names: Vec::new(),
+        families: Vec::new(),
+        names,
     };
     let mut report = Report::default();
     let program = Path::new(env!("CARGO_BIN_EXE_attacks"));
     report.add(run_apart(program, cell, &selection).await.unwrap());
-    assert!(!report.findings().is_empty(), "no attack in {family}");
+    assert!(!report.findings().is_empty(), "no attack in {cell}");
     assert!(report.is_clean(), "\n{report}");
 }
 
 /// One test for each family.
 macro_rules! blocked {
-    ($cell:ident: $($name:ident = $family:ident),* $(,)?) => {
-        $(#[tokio::test]
+    ($cell:ident: $($(#[$attribute:meta])* $name:ident = $family:ident),* $(,)?) => {
+        $($(#[$attribute])*
+        #[tokio::test]
         async fn $name() {
             assert_blocked(Cell::$cell, Family::$family).await;
         })*
@@ -39,6 +54,7 @@ mod docker {
         only_the_own_branch_is_written = GitProxy,
         the_editor_stays_in_the_workspace = FileTools,
         what_fills_up_is_the_sandbox = Exhaustion,
+        text_stays_text = Injection,
     ];
 }
 
@@ -48,12 +64,39 @@ mod bubblewrap {
     blocked![Bubblewrap:
         nothing_escapes = Escape,
         the_host_is_out_of_reach = Host,
+        the_guest_cannot_be_played = Guest,
         the_network_is_out_of_reach = Network,
+        no_credential_is_found = Credentials,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        only_the_own_branch_is_written = GitProxy,
         the_worker_runs_no_program_of_a_repository = WorkerGit,
+        the_editor_stays_in_the_workspace = FileTools,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        what_fills_up_is_the_sandbox = Exhaustion,
         text_stays_text = Injection,
         what_an_operator_exposes_is_closed = Operator,
+    ];
+}
+
+mod bubblewrap_unprivileged {
+    use super::*;
+
+    blocked![BubblewrapUnprivileged:
+        nothing_escapes = Escape,
+        the_host_is_out_of_reach = Host,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        the_guest_cannot_be_played = Guest,
+        the_network_is_out_of_reach = Network,
         no_credential_is_found = Credentials,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        only_the_own_branch_is_written = GitProxy,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        the_worker_runs_no_program_of_a_repository = WorkerGit,
+        #[ignore = "takes minutes in all (tests/README.md)"]
         the_editor_stays_in_the_workspace = FileTools,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        what_fills_up_is_the_sandbox = Exhaustion,
+        text_stays_text = Injection,
     ];
 }
 
@@ -63,10 +106,53 @@ mod landlock {
     blocked![Landlock:
         nothing_escapes = Escape,
         the_host_is_out_of_reach = Host,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        the_guest_cannot_be_played = Guest,
         the_network_is_out_of_reach = Network,
         no_credential_is_found = Credentials,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        only_the_own_branch_is_written = GitProxy,
         the_editor_stays_in_the_workspace = FileTools,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        what_fills_up_is_the_sandbox = Exhaustion,
+        text_stays_text = Injection,
     ];
+}
+
+mod landlock_unprivileged {
+    use super::*;
+
+    blocked![LandlockUnprivileged:
+        nothing_escapes = Escape,
+        the_host_is_out_of_reach = Host,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        the_guest_cannot_be_played = Guest,
+        the_network_is_out_of_reach = Network,
+        no_credential_is_found = Credentials,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        only_the_own_branch_is_written = GitProxy,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        the_editor_stays_in_the_workspace = FileTools,
+        #[ignore = "takes minutes in all (tests/README.md)"]
+        what_fills_up_is_the_sandbox = Exhaustion,
+        text_stays_text = Injection,
+    ];
+}
+
+#[tokio::test]
+async fn a_hostile_guest_costs_the_worker_nothing() {
+    let names = BY_A_HOSTILE_GUEST.iter().map(|&name| name.to_owned());
+    assert_all_blocked(Cell::Bubblewrap, names.collect()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes in all (tests/README.md)"]
+async fn nothing_that_a_hostile_guest_sends_harms_the_worker() {
+    for cell in [Cell::Bubblewrap, Cell::Landlock] {
+        let names = all().into_iter().map(|it| it.name);
+        let names = names.filter(|name| name.starts_with("guest_sends_"));
+        assert_all_blocked(cell, names.collect()).await;
+    }
 }
 
 #[tokio::test]

@@ -25,6 +25,10 @@ use crate::forge::{DEMO, Forge, write_demo};
 /// The one branch that may be pushed to.
 const BRANCH: &str = "work";
 const PYTHON: &str = "/usr/bin/python3";
+/// What the shell of a check ends with.
+const SHELL_EXIT: i32 = 3;
+/// How long a worker may wait for a sandbox that does not answer, beyond the limit of the command.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Everything that attacks of one kind of sandbox share.
 pub(super) struct Arena {
@@ -89,11 +93,27 @@ impl Arena {
         let before = self.references();
         let (blocked, refused) = counts(&running.gateway);
         let memory = Memory::watch();
-        let done = running
-            .sandbox
-            .run(self.command(attack, program, &running))
-            .await;
+        let command = self.command(attack, program, &running);
+        let (sandbox, within) = (&running.sandbox, attack.limit + PATIENCE);
+        let done = async {
+            if attack.check {
+                sandbox.check(command).await
+            } else {
+                sandbox.run(command).await
+            }
+        };
+        let Ok(done) = tokio::time::timeout(within, done).await else {
+            running
+                .sandbox
+                .remove()
+                .await
+                .context("removing a sandbox")?;
+            return Ok(Claim::Succeeded("the worker waits without end".into()));
+        };
         let mut claim = match &done {
+            Ok(done) if attack.check && done.exit_code != SHELL_EXIT => {
+                Claim::Succeeded(format!("the check reports exit code {}", done.exit_code))
+            }
             Ok(done) => Claim::of(
                 &String::from_utf8_lossy(&done.stdout),
                 &String::from_utf8_lossy(&done.stderr),
@@ -209,7 +229,7 @@ impl Arena {
             env.insert(name.to_owned(), value);
         }
         Command {
-            argv: vec![PYTHON.into(), "-".into()],
+            argv: argv(attack),
             cwd: "/workspace/project".into(),
             env,
             stdin: program.into(),
@@ -288,6 +308,15 @@ fn counts(gateway: &Gateway) -> (usize, usize) {
     )
 }
 
+/// How a script is started; it is on the standard input.
+pub(super) fn argv(attack: &Attack) -> Vec<String> {
+    if attack.check {
+        let line = format!("{PYTHON} -; exit {SHELL_EXIT}");
+        return vec!["/bin/sh".into(), "-c".into(), line];
+    }
+    vec![PYTHON.into(), "-".into()]
+}
+
 fn remote(running: &Running) -> String {
     let path = running.gateway.remote_path().unwrap_or_default();
     format!("http://127.0.0.1:{}{path}", running.sandbox.ports().git)
@@ -323,7 +352,7 @@ pub(super) enum Limits {
 }
 
 /// The default configuration, apart from its limits.
-fn executor(cell: Cell, limits: Limits) -> CommandExecutor {
+pub(super) fn executor(cell: Cell, limits: Limits) -> CommandExecutor {
     let mut executor = CommandExecutor {
         enabled: true,
         backend: match cell {

@@ -52,6 +52,7 @@ fn of_script(family: Family, script: &'static str) -> Vec<Attack> {
                 limit: argument(conditions, "limit")
                     .and_then(|seconds| seconds.parse().ok())
                     .map_or(LIMIT, Duration::from_secs),
+                check: conditions.contains("@check"),
                 ruins: conditions.contains("@ruins"),
                 recorded: match argument(conditions, "recorded").as_deref() {
                     Some("web") => Some(Recorded::Web),

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
+use super::arena::argv;
 use super::bait::Bait;
 use super::canaries::Canaries;
 use super::catalogue::all;
@@ -101,7 +102,8 @@ fn in_container(
     }
     command.args(options.split_whitespace());
     let mut child = command
-        .args([&image, "/usr/bin/python3", "-"])
+        .arg(&image)
+        .args(argv(attack))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -22,6 +22,8 @@ pub struct Attack {
     pub what: String,
     /// Time limit of the whole attack.
     pub limit: Duration,
+    /// Whether it runs below the shell of a check.
+    pub check: bool,
     /// Whether its sandbox is removed afterwards.
     pub ruins: bool,
     /// What the gateway must have recorded.
@@ -45,7 +47,7 @@ pub(super) enum Act {
 }
 
 /// An attack on the worker itself.
-pub(super) type Deed = fn(String) -> LocalBoxFuture<'static, anyhow::Result<Claim>>;
+pub(super) type Deed = fn(String, Cell) -> LocalBoxFuture<'static, anyhow::Result<Claim>>;
 
 /// A record that people see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,22 +70,29 @@ impl Attack {
     /// Why the kind of sandbox does not promise to block it, if it does not.
     #[must_use]
     pub fn weakness(&self, cell: Cell) -> Option<&str> {
-        let (backend, why) = self.weaker.as_ref()?;
-        (backend == cell.backend()).then_some(why)
+        let (backends, why) = self.weaker.as_ref()?;
+        let mut backends = backends.split_whitespace();
+        backends.any(|it| it == cell.backend()).then_some(why)
     }
 
-    /// An attack on the worker itself. The kind of sandbox makes no difference to it, so one is enough.
-    pub(super) fn on_worker(family: Family, name: &str, what: &str, deed: Deed) -> Self {
+    /// An attack on the worker itself, in the backends where it makes a difference.
+    pub(super) fn on_worker(
+        (family, backends): (Family, &str),
+        name: &str,
+        what: &str,
+        deed: Deed,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             family,
             what: what.to_owned(),
             limit: LIMIT,
+            check: false,
             ruins: false,
             recorded: None,
             off: None,
             needs_web: false,
-            only: Some("bubblewrap ".to_owned()),
+            only: Some(backends.to_owned()),
             weaker: None,
             act: Act::Worker(deed),
         }

@@ -10,13 +10,14 @@ use std::time::Duration;
 use agentmine_consumer::Traffic;
 use agentmine_gateway::{Gateway, GatewayConfig, GitAccess};
 use agentmine_guest::protocol::VERSION;
-use agentmine_runtime::config::{CommandExecutor, Network};
+use agentmine_runtime::config::Network;
 use agentmine_sandbox::{Backend as _, LocalBackend, Sandbox};
 use anyhow::Context as _;
 use futures::FutureExt as _;
 
-use super::arena::{shell, spec};
+use super::arena::{Limits, executor, shell, spec};
 use super::bait::scratch;
+use super::cell::Cell;
 use super::entry::Attack;
 use super::family::Family;
 use super::finding::Claim;
@@ -78,14 +79,16 @@ const PATIENCE: Duration = Duration::from_secs(45);
 pub(super) fn attacks() -> Vec<Attack> {
     let of = |&(mode, what): &(&str, &str)| {
         let name = format!("guest_sends_{mode}");
-        Attack::on_worker(Family::Guest, &name, what, |name| {
-            attempt(name).boxed_local()
+        // In an image the guest cannot be replaced, and the worker's end of the tunnel is the same.
+        let kinds = "bubblewrap landlock";
+        Attack::on_worker((Family::Guest, kinds), &name, what, |name, cell| {
+            attempt(name, cell).boxed_local()
         })
     };
     MODES.iter().map(of).collect()
 }
 
-async fn attempt(name: String) -> anyhow::Result<Claim> {
+async fn attempt(name: String, cell: Cell) -> anyhow::Result<Claim> {
     let mode = name
         .strip_prefix("guest_sends_")
         .context("no such attack")?
@@ -93,7 +96,7 @@ async fn attempt(name: String) -> anyhow::Result<Claim> {
     let state = tempfile::Builder::new()
         .prefix("hostile-")
         .tempdir_in(scratch())?;
-    let backend = LocalBackend::new(&CommandExecutor::default(), state.path())?;
+    let backend = LocalBackend::new(&executor(cell, Limits::Default), state.path())?;
     replace_guest(state.path(), &mode)?;
     let memory = Memory::watch();
     let started = tokio::time::timeout(PATIENCE, backend.start(&spec())).await;

@@ -51,9 +51,13 @@ pub(super) fn attacks() -> Vec<Attack> {
     let of = |(key, _): &(&str, &str)| {
         let name = format!("config_{}", name_of(key));
         let what = format!("A repository on the worker's disk starts a program through {key}");
-        Attack::on_worker(Family::WorkerGit, &name, &what, |name| {
-            attempt(name).boxed_local()
-        })
+        // No sandbox takes part.
+        Attack::on_worker(
+            (Family::WorkerGit, "bubblewrap"),
+            &name,
+            &what,
+            |name, _| attempt(name).boxed_local(),
+        )
     };
     KEYS.iter().map(of).collect()
 }

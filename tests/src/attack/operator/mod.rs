@@ -30,9 +30,10 @@ pub(super) fn attacks() -> Vec<Attack> {
     seen.chain(listeners)
         .chain(folders)
         .map(|(name, what)| {
-            let mut attack = Attack::on_worker(Family::Operator, name, what, |name| {
-                attempt(name).boxed_local()
-            });
+            let mut attack =
+                Attack::on_worker((Family::Operator, "bubblewrap"), name, what, |name, _| {
+                    attempt(name).boxed_local()
+                });
             attack.limit = std::time::Duration::from_secs(240);
             attack
         })

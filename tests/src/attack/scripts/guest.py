@@ -92,14 +92,13 @@ def read_the_guests_environment():
             except OSError:
                 pass
 
+@check
 @off("")
-def patch_the_parent_shell():
-    """Changes the shell that reports its exit code, from the program that it tests"""
-    inner = "import os\ntry:\n f=os.open('/proc/%d/mem'%os.getppid(),os.O_RDWR)\n print('open')\nexcept OSError as e: print(e)"
-    done = subprocess.run(["/bin/sh", "-c", "%s -c \"$CODE\"; exit 3" % sys.executable], env={**os.environ, "CODE": inner},
-                          capture_output=True, text=True)
-    if "open" in done.stdout:
-        success("the memory of the shell is open")
+def patch_the_shell_of_a_check():
+    """Changes the shell that reports the exit code of a check, from the program that it tests"""
+    shell = os.getppid()
+    os.close(os.open("/proc/%d/mem" % shell, os.O_RDWR))
+    success("the memory of process %d, the shell, is open" % shell)
 
 def speak_the_protocol_in_its_output():
     """Prints what the guest would send"""
@@ -107,19 +106,17 @@ def speak_the_protocol_in_its_output():
     sys.stdout.buffer.write(forged * 100 + b"\0\0\0\0\0\0\0\1\0\0\0\0" * 1000)
     sys.stdout.buffer.flush()
 
+@limit(8)
 @ruins
 def stop_the_guest():
-    """Stops the guest, to make the worker wait"""
-    stopped = []
+    """Stops the guest, to make the worker wait without end"""
     for process in own_guest():
-        if process == os.getppid() or process in guests():
-            try:
-                os.kill(process, 0)
-                stopped.append(process)
-            except OSError:
-                pass
-    if stopped:
-        success("signals reach processes %s" % stopped)
+        try:
+            os.kill(process, signal.SIGSTOP)
+        except OSError:
+            pass
+    time.sleep(5)
+    blocked("it still answers")
 
 @limit(40)
 def hold_all_connections():

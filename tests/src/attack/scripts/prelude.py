@@ -8,21 +8,25 @@
 #   @limit(60)                    time limit in seconds
 #   @ruins                        the sandbox is of no use afterwards
 #   @recorded("web")              the gateway must have recorded a refused request ("web") or push ("push")
-#   @weaker("landlock: why")      this backend does not promise to block it
+#   @weaker("landlock: why")      these backends do not promise to block it
+#   @check                        runs as a check of the project does, below a shell whose exit code is 3
 #   @web                          needs the bait on port 80, which a user without rights cannot open
 #   @off("--cap-add=SYS_ADMIN")   options of `docker run` with which it succeeds
+#   @without("bubblewrap; network namespace; --share-net")
+#                                 kind of sandbox, control and options with which it succeeds (controls/mod.rs);
+#                                 any number of them
 import base64, ctypes, errno, fcntl, glob, json, mmap, os, re, select, shutil, signal, socket, stat, struct
 import subprocess, sys, tempfile, threading, time, zlib
 
 def _condition(*_):
     return lambda function: function
 
-only = limit = recorded = weaker = off = _condition
+only = limit = recorded = weaker = off = without = _condition
 
 def ruins(function):
     return function
 
-web = ruins
+web = check = ruins
 
 def refused_with(*names):
     def remember(function):
@@ -56,6 +60,8 @@ def main(name):
         function()
     except (socket.timeout, TimeoutError):
         blocked("no answer")
+    except MemoryError:
+        blocked("no more memory")
     except OSError as error:
         name = errno.errorcode.get(error.errno, str(error.errno))
         if name in REFUSED or name in getattr(function, "refused", ()):
