@@ -29,6 +29,10 @@ async fn fixed(project: &Everyday, registry: &Registry, sandbox: Sandbox) -> (St
     rig.config["command_executor"]["docker"]["resources"]["memory_limit"] = "2g".into();
     rig.config["command_executor"]["docker"]["network"] =
         json!({ "allowed_private": [registry.address()] });
+    if let Some(authorization) = registry.authorization() {
+        rig.config["command_executor"]["docker"]["network"]["registry_credentials"] =
+            json!([{ "host": registry.address(), "authorization": authorization }]);
+    }
     let name = project.full_name();
     rig.config["trackers"]["github"]["repositories"] = json!([name]);
     rig.forge.add_repo(&name, |_| {});
@@ -85,8 +89,10 @@ async fn is_fixed_from(project: &Everyday, registry: &Registry, sandbox: Sandbox
     );
 }
 
+/// From a registry that demands credentials, which the gateway adds.
 async fn in_jail(project: &Everyday) {
-    is_fixed(project, Sandbox::Jail).await;
+    let registry = Registry::start_with_credentials().await;
+    is_fixed_from(project, &registry, Sandbox::Jail).await;
 }
 
 async fn in_docker(project: &Everyday) {

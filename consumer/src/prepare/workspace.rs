@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_gateway::{Gateway, GatewayConfig};
-use agentmine_sandbox::{Backend, Command, CommandResult, Sandbox, SandboxSpec, with_presets};
+use agentmine_sandbox::{
+    Backend, Command, CommandResult, Sandbox, SandboxSpec, trust, with_presets,
+};
 
 use super::traffic::Traffic;
 use crate::error::WorkspaceError;
@@ -246,7 +248,12 @@ async fn gateway(sandbox: &dyn Sandbox, config: GatewayConfig) -> Result<Gateway
     let network = with_presets(sandbox, network)
         .await
         .map_err(WorkspaceError::Start)?;
-    Gateway::new(GatewayConfig { git, network }).map_err(WorkspaceError::Gateway)
+    let gateway = Gateway::new(GatewayConfig { git, network }).map_err(WorkspaceError::Gateway)?;
+    if let Some(authority) = gateway.authority() {
+        let trusted = trust(sandbox, &authority).await;
+        trusted.map_err(WorkspaceError::Start)?;
+    }
+    Ok(gateway)
 }
 
 /// The end of a command's output for an error message: its stderr, or else its stdout.

@@ -64,6 +64,13 @@ impl Gateway {
         self.inner.git.as_ref().map(|git| git.prefix())
     }
 
+    /// The certificate authority of this session as PEM, if its sandbox must trust one: package registries
+    /// are read through it.
+    #[must_use]
+    pub fn authority(&self) -> Option<String> {
+        self.inner.web.authority()
+    }
+
     /// Refuses every push from now on, until [`Self::unseal`]. Waits for a push that is being checked
     /// or sent, so that what upstream holds afterwards stays. A push that is still being read is not
     /// waited for: it is refused once it has been read.

@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::ChildStdin;
 
 use crate::capture::Capture;
+use crate::environment;
 use crate::evidence;
 use crate::process::Leader;
 use crate::reply::{finish, reply};
@@ -96,6 +97,7 @@ fn lengths(output: &Kept) -> OutputDone {
 
 fn spawn(order: &Order, cwd: &Path, state: &State) -> Result<Leader, Box<Outcome>> {
     let mut env = state.env.clone();
+    environment::trust(&mut env, &state.root);
     env.extend(order.env.iter().map(|(k, v)| (k.clone(), v.clone())));
     let program = order.argv.first().map_or("", String::as_str);
     let start = |image: Option<&Path>, env| state.own.spawn(&order.argv, image, cwd, env);

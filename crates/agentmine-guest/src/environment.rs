@@ -77,9 +77,71 @@ pub(crate) fn base(options: &Options, web_port: u16) -> BTreeMap<String, String>
     env
 }
 
+/// The folder with the certificate authority of the session, written by `agentmine-sandbox` (`trust.sh`) where
+/// package registries are read through the gateway.
+const TLS: &str = ".agentmine/tls";
+
+/// Makes a command's programs trust that authority, where there is one.
+pub(crate) fn trust(env: &mut BTreeMap<String, String>, root: &Path) {
+    let folder = home::of(root).join(TLS);
+    let file = |name: &str| {
+        let path = folder.join(name);
+        path.is_file().then(|| path.display().to_string())
+    };
+    if let (Some(bundle), Some(session)) = (file("bundle.pem"), file("session.pem")) {
+        for name in [
+            "SSL_CERT_FILE",
+            "CURL_CA_BUNDLE",
+            "GIT_SSL_CAINFO",
+            "PIP_CERT",
+            "REQUESTS_CA_BUNDLE",
+            "CARGO_HTTP_CAINFO",
+            "YARN_HTTPS_CA_FILE_PATH",
+            // Yarn 1 and npm: instead of Node's own roots.
+            "npm_config_cafile",
+            "BUNDLE_SSL_CA_CERT",
+            "DENO_CERT",
+        ] {
+            env.insert(name.to_owned(), bundle.clone());
+        }
+        // Besides Node's own roots.
+        env.insert("NODE_EXTRA_CA_CERTS".to_owned(), session);
+    }
+    if let Some(store) = file("java.jks") {
+        for name in ["MAVEN_OPTS", "GRADLE_OPTS"] {
+            let options = env.entry(name.to_owned()).or_default();
+            *options = format!("{options} -Djavax.net.ssl.trustStore={store}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_authority_of_the_session_is_trusted_where_there_is_one() {
+        let root = tempfile::tempdir().unwrap();
+        let options = Options {
+            root: root.path().to_owned(),
+            ..Options::default()
+        };
+        let plain = base(&options, 8080);
+        let mut env = plain.clone();
+        trust(&mut env, root.path());
+        assert_eq!(env, plain);
+        let folder = home::of(root.path()).join(TLS);
+        std::fs::create_dir_all(&folder).unwrap();
+        for name in ["bundle.pem", "session.pem", "java.jks"] {
+            std::fs::write(folder.join(name), "x").unwrap();
+        }
+        trust(&mut env, root.path());
+        let path = |name: &str| folder.join(name).display().to_string();
+        assert_eq!(env["SSL_CERT_FILE"], path("bundle.pem"));
+        assert_eq!(env["NODE_EXTRA_CA_CERTS"], path("session.pem"));
+        assert!(env["MAVEN_OPTS"].starts_with("-Duser.home="));
+        assert!(env["MAVEN_OPTS"].ends_with(&path("java.jks")));
+    }
 
     #[test]
     fn the_guests_own_environment_is_not_passed_on_by_default() {

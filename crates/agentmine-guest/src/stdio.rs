@@ -25,6 +25,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::environment;
 use crate::process::Leader;
 use crate::programs::Stderr;
 use crate::reply::{finish, reply};
@@ -68,6 +69,7 @@ pub(crate) async fn run(
 
 fn start(argv: &[String], env: BTreeMap<String, String>, state: &State) -> Result<Leader> {
     let mut whole = state.env.clone();
+    environment::trust(&mut whole, &state.root);
     whole.extend(env);
     let project = state.project();
     let cwd = if project.is_dir() {

@@ -20,6 +20,7 @@ mod role;
 mod sandbox;
 mod sealed;
 mod stale;
+mod trust;
 mod tunnel;
 mod volume;
 mod workspace_path;
@@ -40,6 +41,7 @@ pub use sandbox::{
     TunnelStream,
 };
 pub use stale::remove_stale;
+pub use trust::trust;
 
 /// The backend that the configuration names.
 ///

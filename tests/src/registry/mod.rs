@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use http::{StatusCode, Uri};
+use http::{HeaderMap, StatusCode, Uri, header};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
@@ -27,6 +27,8 @@ pub struct Registry {
 
 struct Files {
     folder: TempDir,
+    /// The header that each request must have.
+    authorization: Option<&'static str>,
     requests: Mutex<Vec<String>>,
 }
 
@@ -37,6 +39,26 @@ impl Registry {
     /// # Panics
     /// If the address is taken, or Python is missing.
     pub async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// The same, for requests with the header [`Self::AUTHORIZATION`] alone.
+    ///
+    /// # Panics
+    /// If the address is taken, or Python is missing.
+    pub async fn start_with_credentials() -> Self {
+        Self::start_with(Some(Self::AUTHORIZATION)).await
+    }
+
+    /// The user `reader` with a password.
+    pub const AUTHORIZATION: &str = "Basic cmVhZGVyOmV2ZXJ5ZGF5LWNhbmFyeQ==";
+
+    /// Whether it demands credentials.
+    pub fn authorization(&self) -> Option<&'static str> {
+        self.files.authorization
+    }
+
+    async fn start_with(authorization: Option<&'static str>) -> Self {
         let listener = TcpListener::bind((own_address(), 0))
             .await
             .expect("a port for the registry");
@@ -45,6 +67,7 @@ impl Registry {
         let sums = build(folder.path(), &format!("http://{address}"));
         let files = Arc::new(Files {
             folder,
+            authorization,
             requests: Mutex::default(),
         });
         let app = axum::Router::new()
@@ -113,7 +136,7 @@ fn build(folder: &Path, url: &str) -> BTreeMap<String, String> {
 }
 
 /// A file, or the index of a folder.
-async fn serve(State(files): State<Arc<Files>>, uri: Uri) -> Response {
+async fn serve(State(files): State<Arc<Files>>, headers: HeaderMap, uri: Uri) -> Response {
     let path = uri.path().to_owned();
     let relative = path.trim_matches('/');
     files
@@ -132,7 +155,12 @@ async fn serve(State(files): State<Arc<Files>>, uri: Uri) -> Response {
     } else {
         std::fs::read(file).ok()
     };
+    let given = headers.get(header::AUTHORIZATION);
+    let given = given.and_then(|value| value.to_str().ok());
     let (status, body) = match found {
+        _ if files.authorization.is_some() && files.authorization != given => {
+            (StatusCode::UNAUTHORIZED, b"no credentials\n".to_vec())
+        }
         Some(bytes) => (StatusCode::OK, bytes),
         None => (StatusCode::NOT_FOUND, b"not found\n".to_vec()),
     };

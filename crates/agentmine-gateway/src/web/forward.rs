@@ -9,13 +9,12 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::host::Host;
 use super::target::Target;
 use super::traffic::{IDLE, bytes_received, bytes_sent};
 use crate::http::{Body, text, watched};
 
 /// Time limit for the head of a response.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Headers that belong to one connection (RFC 9110 §7.6.1), and those for the proxy.
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -75,14 +74,7 @@ fn rewritten(request: Request<Incoming>, target: &Target) -> Option<Request<Body
     let (mut parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let path = if path.is_empty() { "/" } else { path };
-    let host = match &target.host {
-        Host::Address(std::net::IpAddr::V6(address)) => format!("[{address}]"),
-        other => other.to_string(),
-    };
-    let host = match target.port {
-        80 => host,
-        port => format!("{host}:{port}"),
-    };
+    let host = target.authority(80);
     parts.uri = path.parse().ok()?;
     parts.version = http::Version::HTTP_11;
     remove_hop_by_hop(&mut parts.headers);
@@ -97,7 +89,7 @@ fn rewritten(request: Request<Incoming>, target: &Target) -> Option<Request<Body
 }
 
 /// Removes the headers that belong to one connection.
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()

@@ -3,6 +3,9 @@
 //! The name is checked first, then every address it resolves to, and the connection goes to the checked
 //! address. In a tunnel the TLS ClientHello must name the host that was requested. Whether the server at
 //! that address is that host is up to its certificate, which the client in the sandbox verifies or not.
+//!
+//! Package registries are only read, see [`registry`]: their TLS ends here, with a certificate authority of the
+//! session. Other hosts' TLS is not read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +23,21 @@ use crate::http::{self, Body, Ended, full, text};
 use crate::stream::GatewayStream;
 use dial::{DialError, dial};
 use forward::forward;
+use intercept::{Interceptor, Reading, read_plain};
 use policy::{Access, Grant, Policy};
+use registry::{ReadOnly, Registries};
+use rustls::RootCertStore;
 use target::Target;
 use tunnel::{carry, client_hello};
 
 mod address;
+mod authority;
 mod dial;
 mod forward;
 mod host;
+mod intercept;
 mod policy;
+mod registry;
 mod sni;
 mod target;
 mod traffic;
@@ -37,24 +46,55 @@ mod tunnel;
 #[cfg(test)]
 mod attacks;
 #[cfg(test)]
+mod registry_tests;
+#[cfg(test)]
 mod tests;
 
 /// Time limit for the TLS ClientHello after CONNECT.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The web half of one session's gateway.
-#[derive(Debug)]
 pub(crate) struct WebProxy {
     policy: Policy,
+    registries: Registries,
+    /// Only where there are registries.
+    interceptor: Option<Arc<Interceptor>>,
     ledger: Arc<Ledger>,
 }
 
 impl WebProxy {
+    /// Registries are verified as the worker's system is configured (`SSL_CERT_FILE` overrides).
     pub(crate) fn new(network: &Network, ledger: Arc<Ledger>) -> anyhow::Result<Self> {
+        Self::with_roots(network, ledger, || {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            roots
+        })
+    }
+
+    fn with_roots(
+        network: &Network,
+        ledger: Arc<Ledger>,
+        roots: impl FnOnce() -> RootCertStore,
+    ) -> anyhow::Result<Self> {
+        let registries = Registries::new(network)?;
+        let interceptor = match registries.is_empty() {
+            true => None,
+            false => Some(Arc::new(Interceptor::new(roots())?)),
+        };
         Ok(Self {
             policy: Policy::new(network)?,
+            registries,
+            interceptor,
             ledger,
         })
+    }
+
+    /// The certificate of the session's authority as PEM, where registries are read.
+    pub(crate) fn authority(&self) -> Option<String> {
+        self.interceptor
+            .as_ref()
+            .map(|interceptor| interceptor.pem())
     }
 
     /// Serves one connection of the sandbox. Each request on it is decided separately.
@@ -93,6 +133,18 @@ impl WebProxy {
             Ok(grant) => grant,
             Err(reason) => return self.blocked(&target.host.to_string(), target.port, reason),
         };
+        let registry = self.registries.of(&target, access, grant);
+        let reading = match (&registry, access) {
+            (Some(rules), Access::Plain) => match rules.rewritten(&request, &target, 80) {
+                Ok(reading) => Some(reading),
+                Err(refused) => {
+                    let host = target.host.to_string();
+                    self.ledger.web_blocked(&host, target.port, refused.reason);
+                    return refused.response();
+                }
+            },
+            (Some(_), Access::Tunnel) | (None, _) => None,
+        };
         let upstream = match dial(&target.host, target.port, grant).await {
             Ok(upstream) => upstream,
             Err(DialError::Blocked(reason)) => {
@@ -103,13 +155,47 @@ impl WebProxy {
                 return text(StatusCode::BAD_GATEWAY, reason);
             }
         };
-        match access {
-            Access::Tunnel => self.tunnel(request, upstream, target, grant, permit),
-            Access::Plain => {
+        match (access, registry) {
+            (Access::Tunnel, Some(rules)) => {
+                self.read(request, upstream, (target, grant, rules), permit)
+            }
+            (Access::Tunnel, None) => self.tunnel(request, upstream, target, grant, permit),
+            (Access::Plain, _) => {
                 self.allowed(&target);
-                forward(request, upstream, &target).await
+                match reading {
+                    Some(reading) => read_plain(&reading, upstream).await,
+                    None => forward(request, upstream, &target).await,
+                }
             }
         }
+    }
+
+    /// Answers CONNECT to a registry, and judges each request from then on.
+    fn read(
+        &self,
+        request: Request<Incoming>,
+        upstream: TcpStream,
+        (target, grant, rules): (Target, Grant, ReadOnly),
+        permit: Arc<OwnedSemaphorePermit>,
+    ) -> Response<Body> {
+        let Some(interceptor) = &self.interceptor else {
+            return text(StatusCode::BAD_GATEWAY, "registries cannot be read");
+        };
+        let reading = Reading {
+            interceptor: Arc::clone(interceptor),
+            ledger: Arc::clone(&self.ledger),
+            target,
+            grant,
+            rules,
+        };
+        let serve = async move {
+            let _permit = permit;
+            if let Ok(upgraded) = hyper::upgrade::on(request).await {
+                reading.serve(TokioIo::new(upgraded), upstream).await;
+            }
+        };
+        tokio::spawn(serve.in_current_span());
+        Response::new(full(bytes::Bytes::new()))
     }
 
     /// Answers CONNECT and copies bytes from then on.
@@ -156,5 +242,11 @@ impl WebProxy {
     fn blocked(&self, host: &str, port: u16, reason: &str) -> Response<Body> {
         self.ledger.web_blocked(host, port, reason);
         text(StatusCode::FORBIDDEN, &format!("blocked: {reason}"))
+    }
+}
+
+impl std::fmt::Debug for WebProxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WebProxy").finish_non_exhaustive()
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Policy {
 }
 
 #[derive(Debug)]
-enum Pattern {
+pub(super) enum Pattern {
     Exact(Host),
     /// With a leading dot.
     Suffix(String),
@@ -131,7 +131,7 @@ impl Policy {
 }
 
 impl Pattern {
-    fn parse(text: &str) -> anyhow::Result<Self> {
+    pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
         let what = || format!("{text:?} in allowed_domains is neither a host name nor a *.suffix");
         if let Some(suffix) = text.strip_prefix("*.") {
             let host = Host::parse(suffix)
@@ -148,7 +148,7 @@ impl Pattern {
         Ok(Self::Exact(host))
     }
 
-    fn matches(&self, host: &Host) -> bool {
+    pub(super) fn matches(&self, host: &Host) -> bool {
         match (self, host) {
             (Self::Exact(known), _) => known == host,
             (Self::Suffix(suffix), Host::Name(name)) => name.ends_with(suffix.as_str()),

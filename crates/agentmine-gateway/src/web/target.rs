@@ -1,5 +1,7 @@
 //! The host and port that a request asks for.
 
+use std::net::IpAddr;
+
 use http::Uri;
 use http::uri::Authority;
 
@@ -7,7 +9,7 @@ use super::host::Host;
 use super::policy::Access;
 
 /// The host and port that a request asks for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) host: Host,
     pub(super) port: u16,
@@ -36,6 +38,20 @@ impl Target {
             host: Host::parse(authority.host())?,
             port,
         })
+    }
+}
+
+impl Target {
+    /// As in a Host header, without the scheme's own port.
+    pub(super) fn authority(&self, default_port: u16) -> String {
+        let host = match &self.host {
+            Host::Address(IpAddr::V6(address)) => format!("[{address}]"),
+            other => other.to_string(),
+        };
+        match self.port == default_port {
+            true => host,
+            false => format!("{host}:{}", self.port),
+        }
     }
 }
 

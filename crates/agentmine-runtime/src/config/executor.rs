@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::secret::Secret;
 use super::size::ByteSize;
 
 /// A server process: its name and its command.
@@ -199,8 +200,28 @@ pub struct Network {
     /// Private addresses that are allowed nevertheless, as `host:port`: an in-house package mirror, for
     /// example (not in the specification).
     pub allowed_private: Vec<String>,
+    /// Credentials for package registries (not in the specification). Such a host is only read: the gateway
+    /// ends the sandbox's TLS, with a certificate authority of the session, lets GET and HEAD without a body
+    /// pass, removes all headers but those that readers need, and adds the credentials. The sandbox never has
+    /// them. In `whitelist_mode` the hosts of presets in `allowed_domains` are read in this way even without
+    /// credentials; all other hosts have tunnels that the gateway does not read.
+    pub registry_credentials: Vec<RegistryCredential>,
     /// What a push may contain (not in the specification).
     pub push: PushPolicy,
+}
+
+/// Credentials for one package registry: either `authorization` or `token`.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RegistryCredential {
+    /// The registry as `host`, which stands for its port 443, or `host:port`. They are sent to no other host, also
+    /// not after a redirect; over TLS, and without it only to hosts of `allowed_private`.
+    pub host: String,
+    /// The value of the header `Authorization`, such as `Basic …`. `${NAME}` stands for the environment variable
+    /// `NAME`.
+    pub authorization: Option<Secret>,
+    /// A token, sent as `Authorization: Bearer …`. `${NAME}` stands for the environment variable `NAME`.
+    pub token: Option<Secret>,
 }
 
 /// What a push of the task's branch may contain.
@@ -245,6 +266,7 @@ impl Default for Network {
             allowed_domains: Vec::new(),
             presets: BTreeMap::new(),
             allowed_private: Vec::new(),
+            registry_credentials: Vec::new(),
             push: PushPolicy::default(),
         }
     }

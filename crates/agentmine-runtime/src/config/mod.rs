@@ -20,6 +20,7 @@ mod size;
 mod sources;
 pub mod tree;
 mod validate;
+mod variables;
 
 pub use check::{check, nearest};
 pub use executor::*;

@@ -11,9 +11,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use url::Url;
 
-use super::executor::{CommandExecutor, Docker};
+use super::executor::{CommandExecutor, Docker, Network, RegistryCredential};
 use super::schema::{Config, GitHub, ModelConfig, QueueConfig, StoreConfig, Trackers};
 use super::secret::Secret;
 
@@ -147,9 +149,49 @@ impl Found {
             pids_limit: _,
             api_timeout_seconds: _,
             resources: _,
-            network: _,
+            network,
         } = docker;
         host.iter().for_each(|host| self.url(host));
+        self.network(network);
+    }
+
+    fn network(&mut self, network: &Network) {
+        let Network {
+            external_access: _,
+            whitelist_mode: _,
+            allowed_domains: _,
+            presets: _,
+            allowed_private: _,
+            registry_credentials,
+            push: _,
+        } = network;
+        for credential in registry_credentials {
+            let RegistryCredential {
+                host: _,
+                authorization,
+                token,
+            } = credential;
+            token.iter().for_each(|token| self.text(token.expose()));
+            if let Some(value) = authorization {
+                self.header(value.expose());
+                self.basic(value.expose());
+            }
+        }
+    }
+
+    /// The password in `Basic …`.
+    fn basic(&mut self, value: &str) {
+        let encoded = value
+            .trim()
+            .split_once(' ')
+            .map(|(_, encoded)| encoded.trim());
+        let decoded = encoded.and_then(|it| STANDARD.decode(it).ok());
+        let pair = decoded.and_then(|pair| String::from_utf8(pair).ok());
+        if let Some((user, password)) = pair.as_deref().and_then(|pair| pair.split_once(':'))
+            && user != password
+        {
+            self.text(password);
+        }
     }
 
     fn text(&mut self, text: &str) {
@@ -219,7 +261,13 @@ model:
   base_url: https://gateway.example/v1?api-key=base-canary
   api_key: key-canary
   headers: {Authorization: Bearer header-canary, X-Key: plain-canary}
-command_executor: {docker: {host: 'http://user:engine-canary@engine:2376'}}
+command_executor:
+  docker:
+    host: 'http://user:engine-canary@engine:2376'
+    network:
+      registry_credentials:
+        - {host: a.example, authorization: Basic cmVhZGVyOmJhc2ljLWNhbmFyeQ==}
+        - {host: b.example, token: registry-canary}
 ";
 
     #[test]
@@ -231,10 +279,14 @@ command_executor: {docker: {host: 'http://user:engine-canary@engine:2376'}}
         amqps://worker:queue%40canary@broker/%2f
         http://user:engine-canary@engine:2376/
         http://user:engine-canary@engine:2376
+        Basic cmVhZGVyOmJhc2ljLWNhbmFyeQ==
+        cmVhZGVyOmJhc2ljLWNhbmFyeQ==
         Bearer header-canary
+        registry-canary
         queue%40canary
         engine-canary
         header-canary
+        basic-canary
         plain-canary
         query-canary
         queue@canary

@@ -11,6 +11,7 @@ use serde_json::Value as Json;
 use super::check::{self, Kind};
 use super::fault::SettingFault;
 use super::tree::{self, Node, Place, Value};
+use super::variables;
 
 /// Environment variables and the keys that they set. An empty variable counts as not set.
 const ENVIRONMENT: [(&str, &str); 18] = [
@@ -151,6 +152,7 @@ impl Sources {
             tree.set(key, node);
         }
         self.tokens(&mut tree);
+        variables::expand(&mut tree, |name| self.env(name), faults);
         tree
     }
 

@@ -16,7 +16,8 @@ use agentmine_gateway::{Gateway, GatewayConfig, GitAccess};
 use agentmine_mcp::Launcher;
 use agentmine_runtime::config::{self, Config, Sources};
 use agentmine_sandbox::{
-    Backend as _, Command, LocalBackend, Sandbox, SandboxRole, SandboxSpec, local, with_presets,
+    Backend as _, Command, LocalBackend, Sandbox, SandboxRole, SandboxSpec, local, trust,
+    with_presets,
 };
 use anyhow::{Context as _, Result, ensure};
 
@@ -87,6 +88,9 @@ impl Jail {
             git: GitAccess::None,
             network: with_presets(sandbox.as_ref(), network).await?,
         })?;
+        if let Some(authority) = gateway.authority() {
+            trust(sandbox.as_ref(), &authority).await?;
+        }
         let traffic = Traffic::serve(Arc::clone(&sandbox), gateway);
         let jail = Self { sandbox, traffic };
         let filled = jail.fill(archive).await;

@@ -4,6 +4,7 @@ use super::rules::{Rules, scheme_of, scheme_seen, shown};
 use crate::config::executor::{
     CommandExecutor, Docker, McpServer, Network, PRESETS, TextEditorMcp,
 };
+use crate::config::secret::Secret;
 use crate::config::size::ByteSize;
 
 /// Docker refuses less memory, and no workspace fits on less disk.
@@ -173,6 +174,7 @@ impl Rules<'_> {
                 self.expect(&key, fine, || shown(form), expected);
             }
         }
+        self.registry_credentials(network);
         for (at, form) in network.allowed_private.iter().enumerate() {
             let fine = form.rsplit_once(':').is_some_and(|(host, port)| {
                 let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -182,6 +184,40 @@ impl Rules<'_> {
             let key = format!("{KEY}.allowed_private.{at}");
             self.expect(&key, fine, || shown(form), "`host:port`");
         }
+    }
+}
+
+impl Rules<'_> {
+    fn registry_credentials(&mut self, network: &Network) {
+        for (at, entry) in network.registry_credentials.iter().enumerate() {
+            let key = format!("command_executor.docker.network.registry_credentials.{at}");
+            let (host, port) = match entry.host.rsplit_once(':') {
+                Some((host, port)) => (host, port),
+                None => (entry.host.as_str(), "443"),
+            };
+            let fine = is_host(host) && port.parse::<u16>().is_ok_and(|port| port != 0);
+            let expected = "a host such as `registry.example.com`, or `host:port`";
+            self.expect(
+                &format!("{key}.host"),
+                fine,
+                || shown(&entry.host),
+                expected,
+            );
+            let expected = "either `authorization` or `token`";
+            match (&entry.authorization, &entry.token) {
+                (Some(value), None) => self.header_value(&format!("{key}.authorization"), value),
+                (None, Some(value)) => self.header_value(&format!("{key}.token"), value),
+                (Some(_), Some(_)) => drop(self.fault(&key, "both of them", expected)),
+                (None, None) => drop(self.fault(&key, "neither of them", expected)),
+            }
+        }
+    }
+
+    fn header_value(&mut self, key: &str, value: &Secret) {
+        let text = value.expose().trim();
+        let fine = !text.is_empty() && text.chars().all(|c| matches!(c, ' '..='~'));
+        let seen = || "an empty text, or one with a character that a header cannot have".to_owned();
+        self.expect(key, fine, seen, "printable ASCII characters");
     }
 }
 

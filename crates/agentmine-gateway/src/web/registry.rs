@@ -1,0 +1,206 @@
+//! Which hosts are package registries, and what of a request reaches one: it is read, and nothing else.
+//!
+//! In whitelist mode the hosts of the presets in `allowed_domains` are registries; a host with credentials
+//! of the operator is one in every mode. A request to a registry is built anew from its method, path and the
+//! few headers of [`READING`], so that no credential of the sandbox gets through, whatever its name is. What
+//! a path or a query contains is passed on.
+
+use agentmine_runtime::config::Network;
+use anyhow::Context;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, StatusCode};
+use hyper::body::Body as _;
+use hyper::body::Incoming;
+
+use super::host::Host;
+use super::policy::{Access, Grant, Pattern};
+use super::target::Target;
+
+/// The headers of readers. A list of what passes, since credentials have too many names.
+const READING: [HeaderName; 13] = [
+    header::ACCEPT,
+    header::ACCEPT_CHARSET,
+    header::ACCEPT_ENCODING,
+    header::ACCEPT_LANGUAGE,
+    header::CACHE_CONTROL,
+    header::IF_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_NONE_MATCH,
+    header::IF_RANGE,
+    header::IF_UNMODIFIED_SINCE,
+    header::PRAGMA,
+    header::RANGE,
+    header::USER_AGENT,
+];
+
+/// The registries of a session.
+#[derive(Debug)]
+pub(super) struct Registries {
+    hosts: Vec<Pattern>,
+    credentials: Vec<Credential>,
+}
+
+/// What the operator configured for one host and port.
+struct Credential {
+    host: Host,
+    port: u16,
+    authorization: HeaderValue,
+}
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Credential({}:{})", self.host, self.port)
+    }
+}
+
+/// How requests to a registry are rewritten.
+#[derive(Debug, Clone)]
+pub(super) struct ReadOnly {
+    /// Added by the gateway, to this host and port alone.
+    pub(super) authorization: Option<HeaderValue>,
+}
+
+/// Why a request is not passed on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NotReading {
+    pub(super) status: StatusCode,
+    pub(super) reason: &'static str,
+}
+
+impl Registries {
+    pub(super) fn new(network: &Network) -> anyhow::Result<Self> {
+        let presets = network
+            .allowed_domains
+            .iter()
+            .filter_map(|form| form.trim().strip_prefix("preset:"))
+            .filter_map(|preset| network.presets.get(preset));
+        let hosts = match network.whitelist_mode {
+            true => presets
+                .flatten()
+                .map(|host| Pattern::parse(host))
+                .collect::<anyhow::Result<_>>()?,
+            false => Vec::new(),
+        };
+        let credentials = network.registry_credentials.iter().map(|entry| {
+            let what = || format!("{:?} in registry_credentials", entry.host);
+            let (host, port) = host_and_port(&entry.host).with_context(what)?;
+            let value = match (&entry.authorization, &entry.token) {
+                (Some(whole), None) => whole.expose().trim().to_owned(),
+                (None, Some(token)) => format!("Bearer {}", token.expose().trim()),
+                _ => anyhow::bail!("{}: expected either `authorization` or `token`", what()),
+            };
+            // The error would show the value.
+            let mut authorization = HeaderValue::from_str(&value)
+                .map_err(|_| anyhow::anyhow!("{}: the value cannot be a header", what()))?;
+            authorization.set_sensitive(true);
+            Ok(Credential {
+                host,
+                port,
+                authorization,
+            })
+        });
+        Ok(Self {
+            hosts,
+            credentials: credentials.collect::<anyhow::Result<_>>()?,
+        })
+    }
+
+    /// Whether there is any.
+    pub(super) fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.credentials.is_empty()
+    }
+
+    /// How requests to a host are rewritten, if it is a registry. Credentials are for TLS, and for plain
+    /// connections to the operator's own hosts (`allowed_private`).
+    pub(super) fn of(&self, target: &Target, access: Access, grant: Grant) -> Option<ReadOnly> {
+        let may_have = access == Access::Tunnel || grant == Grant::Private;
+        let mut credentials = self.credentials.iter();
+        let own = credentials
+            .find(|it| may_have && it.host == target.host && it.port == target.port)
+            .map(|it| it.authorization.clone());
+        let listed = self.hosts.iter().any(|host| host.matches(&target.host));
+        (listed || own.is_some()).then_some(ReadOnly { authorization: own })
+    }
+}
+
+impl ReadOnly {
+    /// The request as the registry receives it: origin form, without a body.
+    pub(super) fn rewritten(
+        &self,
+        request: &Request<Incoming>,
+        target: &Target,
+        default_port: u16,
+    ) -> Result<Request<()>, NotReading> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(NotReading {
+                status: StatusCode::METHOD_NOT_ALLOWED,
+                reason: "package registries are read only: GET and HEAD are allowed",
+            });
+        }
+        if !request.body().is_end_stream() {
+            return Err(NotReading {
+                status: StatusCode::BAD_REQUEST,
+                reason: "a request to a package registry has a body",
+            });
+        }
+        if !names(request, target) {
+            return Err(NotReading {
+                status: StatusCode::MISDIRECTED_REQUEST,
+                reason: "the request names another host than its tunnel",
+            });
+        }
+        let path = request.uri().path_and_query();
+        let path = path
+            .map(|path| path.as_str())
+            .filter(|it| it.starts_with('/'));
+        let mut headers = HeaderMap::new();
+        for name in &READING {
+            for value in request.headers().get_all(name) {
+                headers.append(name, value.clone());
+            }
+        }
+        let unusable = |_| NotReading {
+            status: StatusCode::BAD_REQUEST,
+            reason: "the URL cannot be forwarded",
+        };
+        let host =
+            HeaderValue::from_str(&target.authority(default_port)).map_err(|_| unusable(()))?;
+        headers.insert(header::HOST, host);
+        if let Some(value) = &self.authorization {
+            headers.insert(header::AUTHORIZATION, value.clone());
+        }
+        let mut rewritten = Request::new(());
+        *rewritten.method_mut() = request.method().clone();
+        *rewritten.uri_mut() = path.unwrap_or("/").parse().map_err(|_| unusable(()))?;
+        *rewritten.headers_mut() = headers;
+        Ok(rewritten)
+    }
+}
+
+/// Whether the request is for this host: its URL or, without one, its one Host header.
+fn names(request: &Request<Incoming>, target: &Target) -> bool {
+    let same = |text: &str| {
+        let uri: Option<http::uri::Authority> = text.parse().ok();
+        uri.is_some_and(|it| {
+            !text.contains('@')
+                && it.port_u16().is_none_or(|port| port == target.port)
+                && Host::parse(it.host()).is_ok_and(|host| host == target.host)
+        })
+    };
+    if let Some(authority) = request.uri().authority() {
+        return same(authority.as_str());
+    }
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    match (hosts.next().map(HeaderValue::to_str), hosts.next()) {
+        (Some(Ok(host)), None) => same(host),
+        _ => false,
+    }
+}
+
+/// `host` stands for its port 443.
+fn host_and_port(text: &str) -> anyhow::Result<(Host, u16)> {
+    let authority: http::uri::Authority = text.trim().parse()?;
+    let port = authority.port_u16().unwrap_or(443);
+    let host = Host::parse(authority.host()).map_err(anyhow::Error::msg)?;
+    Ok((host, port))
+}
