@@ -228,10 +228,11 @@ pub struct RegistryCredential {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PushPolicy {
-    /// Size limit of one push, e.g. `512m`.
+    /// Size limit of one push, e.g. `512m`; at least `64k`.
     pub max_size: ByteSize,
     /// Paths that a push may not change, such as `.github/workflows/**`. `*` stands for any characters of one name
-    /// and `**` for any number of folders; a pattern without a slash applies in every folder. Default: none; what
+    /// and `**` for any number of folders, `?` for one character; a pattern without a slash applies in every folder, and
+    /// one that matches a folder applies to all that is in it. Upper and lower case are the same. Default: none; what
     /// controls more than the program is listed first in the pull request.
     pub refuse_paths: Vec<String>,
     /// What looks like a secret and may be pushed nevertheless.
@@ -254,9 +255,45 @@ impl Default for PushPolicy {
 pub struct AllowedSecret {
     /// The rule, as the refusal of the push names it; `*` stands for every rule.
     pub rule: String,
-    /// Patterns of paths, as in `refuse_paths`.
+    /// Patterns of paths, as in `refuse_paths`, at least one; `**` stands for every path.
     pub paths: Vec<String>,
 }
+
+/// The rules by which pushes are searched for secrets.
+pub const SECRET_RULES: [&str; 32] = [
+    "github-token",
+    "gitlab-token",
+    "slack-token",
+    "slack-webhook",
+    "aws-access-key",
+    "aws-secret-key",
+    "gcp-api-key",
+    "gcp-oauth",
+    "gcp-access-token",
+    "azure-storage-key",
+    "stripe-key",
+    "openai-key",
+    "anthropic-key",
+    "huggingface-token",
+    "npm-token",
+    "pypi-token",
+    "crates-token",
+    "rubygems-token",
+    "docker-token",
+    "sendgrid-key",
+    "digitalocean-token",
+    "atlassian-token",
+    "shopify-token",
+    "linear-key",
+    "vault-token",
+    "terraform-token",
+    "age-key",
+    "private-key",
+    "jwt",
+    "url-password",
+    "assigned-secret",
+    "assigned-variable",
+];
 
 impl Default for Network {
     fn default() -> Self {

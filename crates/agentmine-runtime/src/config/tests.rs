@@ -474,3 +474,36 @@ fn the_specifications_own_text_editor_which_cannot_start_is_refused() {
     assert!(command("[npx, -y, another-editor]").is_empty());
     assert!(command("[mcp-server-text-editor]").is_empty());
 }
+
+#[test]
+fn credentials_of_registries_come_from_the_environment_and_their_faults_show_no_value() {
+    let of = |list: &str| {
+        let text = format!(
+            "command_executor: {{docker: {{network: {{registry_credentials: [{list}]}}}}}}"
+        );
+        load(&yaml(&text).with_env([("READER", "canary"), ("BROKEN", "can\u{e4}ry")]))
+    };
+    let config = of("{host: a.example, token: '${READER}'}").unwrap();
+    let read = &config.command_executor.docker.network.registry_credentials[0];
+    assert_eq!(read.token.as_ref().unwrap().expose(), "canary");
+    for (entry, key, part) in [
+        ("{host: a, token: '${NONE}'}", "0.token", "`${NONE}`"),
+        ("{host: a, token: '${BROKEN}'}", "0.token", "printable"),
+        ("{host: a}", "registry_credentials.0", "neither"),
+        (
+            "{host: a, token: x, authorization: y}",
+            "registry_credentials.0",
+            "both",
+        ),
+        ("{host: 'https://a', token: x}", "0.host", "`https://a`"),
+        ("{host: 'a:0', token: x}", "0.host", "`a:0`"),
+        ("{token: x}", "0.host", "registry.example.com"),
+    ] {
+        let found = of(entry).unwrap_err().to_string();
+        assert!(
+            found.contains(key) && found.contains(part),
+            "{entry}: {found}"
+        );
+        assert!(!found.contains("can\u{e4}ry"), "{found}");
+    }
+}

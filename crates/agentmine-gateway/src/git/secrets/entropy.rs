@@ -6,6 +6,9 @@ use regex::bytes::Regex;
 
 use super::Finding;
 
+/// The rules: of values in quotes, and of those without.
+pub(super) const NAMES: [&str; 2] = ["assigned-secret", "assigned-variable"];
+
 /// Files that are generated, or full of digests.
 const GENERATED: [&str; 14] = [
     ".lock",
@@ -100,10 +103,7 @@ pub(super) fn scan(text: &[u8]) -> Vec<Finding> {
     });
     let mut found = Vec::new();
     let (mut line, mut from) = (1, 0);
-    for (rule, regex) in [
-        ("assigned-secret", &*QUOTED),
-        ("assigned-variable", &*VARIABLE),
-    ] {
+    for (rule, regex) in NAMES.into_iter().zip([&*QUOTED, &*VARIABLE]) {
         for value in regex.captures_iter(text).filter_map(|it| it.get(1)) {
             if value.start() < from {
                 (line, from) = (1, 0);

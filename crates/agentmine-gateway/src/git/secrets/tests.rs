@@ -166,3 +166,13 @@ fn files_of_a_folder() {
     }
     println!("{files} files, {bytes} bytes, {found} findings");
 }
+
+#[test]
+fn the_configuration_knows_each_rule() {
+    let formats = rules::all().iter().map(|rule| rule.name);
+    let all: std::collections::BTreeSet<&str> = formats.chain(entropy::NAMES).collect();
+    let known = agentmine_runtime::config::SECRET_RULES
+        .into_iter()
+        .collect();
+    assert_eq!(all, known);
+}

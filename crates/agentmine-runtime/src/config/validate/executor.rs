@@ -175,6 +175,7 @@ impl Rules<'_> {
             }
         }
         self.registry_credentials(network);
+        self.push(&network.push);
         for (at, form) in network.allowed_private.iter().enumerate() {
             let fine = form.rsplit_once(':').is_some_and(|(host, port)| {
                 let bare = host.trim_start_matches('[').trim_end_matches(']');

@@ -3,6 +3,7 @@
 mod executor;
 mod mcp;
 mod model;
+mod push;
 mod rules;
 mod services;
 mod trackers;
