@@ -18,6 +18,7 @@ mod everyday;
 mod failpoints;
 mod failures;
 mod fleet_mcp;
+mod forged;
 mod gate;
 mod limits;
 mod mcp;

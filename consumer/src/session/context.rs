@@ -150,6 +150,14 @@ impl SessionContext {
         }
     }
 
+    /// Fails if the engine of the sandboxes is away.
+    pub(crate) async fn engine_answers(&self) -> Result<(), SessionError> {
+        match self.deps.backend.check().await {
+            Err(outage @ SandboxError::Unavailable(_)) => Err(SessionError::EngineGone(outage)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     /// Removes all sandboxes of the session.
     pub(crate) async fn remove_sandboxes(&self) {
         for sandbox in self.freezer.take_all().await {

@@ -26,7 +26,7 @@ use futures::FutureExt as _;
 use tracing::Instrument as _;
 
 use crate::claim::claimed::Claimed;
-use crate::error::{Interrupt, SessionError};
+use crate::error::{Interrupt, SessionError, WorkspaceError};
 use crate::prepare::{discussion, prepare};
 use crate::record::live::Progress;
 use crate::report::{Report, report, report_earlier};
@@ -87,12 +87,18 @@ async fn run_in_span(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) 
 
 /// A sandbox also ends when its engine does, which is not the task's fault where it happens once.
 async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
-    if !matches!(error, SessionError::SandboxGone(_)) {
-        return error;
-    }
-    match ctx.deps.backend.check().await {
-        Err(outage @ SandboxError::Unavailable(_)) => SessionError::EngineGone(outage),
-        Ok(()) | Err(_) => error,
+    let of_sandbox = matches!(
+        error,
+        SessionError::SandboxGone(_)
+            | SessionError::Freeze(SandboxError::Gone(_))
+            | SessionError::Workspace(
+                WorkspaceError::Start(SandboxError::Gone(_))
+                    | WorkspaceError::Command(SandboxError::Gone(_))
+            )
+    );
+    match of_sandbox {
+        true => ctx.engine_answers().await.err().unwrap_or(error),
+        false => error,
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! If a check or a set-up command fails there, it is run on the base commit as well, in another fresh sandbox:
 //! a failure that was there before is reported as such.
+//!
+//! A command that ends its sandbox, twice and while the engine answers, counts as failed. The checks after it run in
+//! another fresh sandbox.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_agent::{Check, Standing, WebRequest};
 use agentmine_gateway::{GatewayConfig, GitAccess};
-use agentmine_sandbox::{CommandResult, SandboxRole, SandboxSpec};
+use agentmine_sandbox::{CommandResult, SandboxError, SandboxRole, SandboxSpec};
 use tokio::sync::Mutex;
 
 use super::web::web;
@@ -163,6 +166,48 @@ impl<'a> CheckRunner<'a> {
         commit: CloneOf<'_>,
         lines: &[&str],
     ) -> Result<Checked, SessionError> {
+        let mut checked = Checked::default();
+        let mut suspects = Vec::new();
+        loop {
+            let rest = &lines[checked.checks.len()..];
+            let Some(ended) = self.on_one_clone(commit, rest, &mut checked).await? else {
+                return Ok(checked);
+            };
+            self.ctx.engine_answers().await?;
+            let Ended {
+                command,
+                during,
+                why,
+            } = ended;
+            let note = format!("the sandbox ended while `{command}` ran: {why}");
+            self.ctx.note(&note).await?;
+            // Once may be the engine's doing, which restarted, or that of the connection to it.
+            if !suspects.contains(&(command.clone(), during)) {
+                suspects.push((command, during));
+                continue;
+            }
+            let failed = Check::ended_sandbox(command, &self.ctx.redactor.redact(why));
+            match during {
+                Stage::Check => checked.checks.push(failed),
+                Stage::SetUp => {
+                    checked.setup_failures = vec![failed];
+                    let unreached = rest.iter().map(|line| (*line).to_owned());
+                    checked.checks.extend(unreached.map(Check::not_reached));
+                }
+            }
+            if checked.checks.len() == lines.len() {
+                return Ok(checked);
+            }
+        }
+    }
+
+    /// Runs checks in one fresh sandbox. Returns the command that ended it, if one did.
+    async fn on_one_clone(
+        &self,
+        commit: CloneOf<'_>,
+        lines: &[&str],
+        checked: &mut Checked,
+    ) -> Result<Option<Ended>, SessionError> {
         let ctx = self.ctx;
         let gateway = GatewayConfig {
             git: GitAccess::ReadOnly(self.prepared.upstream.clone()),
@@ -176,36 +221,83 @@ impl<'a> CheckRunner<'a> {
         };
         let fresh = Workspace::start(ctx.deps.backend.as_ref(), &spec, gateway).await?;
         ctx.freezer.add(Arc::clone(&fresh.sandbox)).await;
-        let checked = match clone_commit(ctx, &fresh, &self.prepared.branches, commit).await {
-            Ok(()) => self.run(&fresh, lines).await,
+        let ended = match clone_commit(ctx, &fresh, &self.prepared.branches, commit).await {
+            Ok(()) => self.run(&fresh, lines, checked).await,
             Err(error) => Err(error),
         };
         ctx.discard(fresh.sandbox.name()).await;
-        let mut checked = checked?;
-        checked.web = web(&fresh.gateway);
-        Ok(checked)
+        let ended = ended?;
+        checked.web.extend(web(&fresh.gateway));
+        Ok(ended)
     }
 
-    async fn run(&self, fresh: &Workspace, lines: &[&str]) -> Result<Checked, SessionError> {
-        let mut checked = Checked::default();
+    async fn run(
+        &self,
+        fresh: &Workspace,
+        lines: &[&str],
+        checked: &mut Checked,
+    ) -> Result<Option<Ended>, SessionError> {
         let redactor = &self.ctx.redactor;
         let capture = redactor.capture(CHECK_OUTPUT);
         let begun = Instant::now();
+        checked.setup_failures.clear();
         for line in &self.prepared.project.setup {
             let left = SETUP_TIMEOUT.saturating_sub(begun.elapsed());
-            let done = fresh.shell(line, left, capture).await?;
+            let done = match fresh.shell(line, left, capture).await {
+                Ok(done) => done,
+                Err(error) => return Ended::by(line, Stage::SetUp, error),
+            };
             if done.exit_code != 0 {
                 checked.setup_failures.push(as_check(line, &done, redactor));
             }
         }
-        // As in the agent's own clone, see `prepare::install`.
-        fresh.git(&["checkout", "--quiet", "--", "."]).await?;
+        // As in the agent's own clone, see `prepare::install`. What the set-up left running may end the sandbox now.
+        if let Err(error) = fresh.git(&["checkout", "--quiet", "--", "."]).await {
+            return match self.prepared.project.setup.last() {
+                Some(line) => Ended::by(line, Stage::SetUp, error),
+                None => Err(error.into()),
+            };
+        }
         let limit = Duration::from_secs(self.ctx.deps.config.agent.check_timeout_seconds);
         for line in lines {
-            let done = fresh.check(line, limit, capture).await?;
-            checked.checks.push(as_check(line, &done, redactor));
+            match fresh.check(line, limit, capture).await {
+                Ok(done) => checked.checks.push(as_check(line, &done, redactor)),
+                Err(error) => return Ended::by(line, Stage::Check, error),
+            }
         }
-        Ok(checked)
+        Ok(None)
+    }
+}
+
+/// A command during which the sandbox ended.
+struct Ended {
+    command: String,
+    during: Stage,
+    why: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    SetUp,
+    Check,
+}
+
+impl Ended {
+    fn by(
+        command: &str,
+        during: Stage,
+        error: WorkspaceError,
+    ) -> Result<Option<Self>, SessionError> {
+        match error {
+            WorkspaceError::Command(SandboxError::Gone(why) | SandboxError::Protocol(why)) => {
+                Ok(Some(Self {
+                    command: command.to_owned(),
+                    during,
+                    why,
+                }))
+            }
+            error => Err(error.into()),
+        }
     }
 }
 

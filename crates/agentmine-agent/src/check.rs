@@ -40,7 +40,55 @@ pub enum Standing {
     FailedBefore,
 }
 
+/// The `exit_code` of a command that has none since the sandbox ended while it ran. No process ends with it.
+const ENDED_SANDBOX: i32 = -1;
+/// The `exit_code` of a check that has none since the set-up before it ended the sandbox.
+const NOT_REACHED: i32 = -2;
+
 impl Check {
+    /// A command that ended the sandbox. It counts as failed.
+    #[must_use]
+    pub fn ended_sandbox(command: String, why: &str) -> Self {
+        Self {
+            command,
+            exit_code: ENDED_SANDBOX,
+            output: format!("the command ended the sandbox: {why}"),
+            duration_ms: 0,
+            standing: Standing::Ran,
+        }
+    }
+
+    /// A check that could not be reached since the set-up ended the sandbox. It counts as failed.
+    #[must_use]
+    pub fn not_reached(command: String) -> Self {
+        Self {
+            command,
+            exit_code: NOT_REACHED,
+            output: "not run, since the set-up ended the sandbox".into(),
+            duration_ms: 0,
+            standing: Standing::Ran,
+        }
+    }
+
+    /// Its exit code, or why it has none.
+    #[must_use]
+    pub fn code(&self) -> String {
+        match self.exit_code {
+            ENDED_SANDBOX => "ended the sandbox".into(),
+            NOT_REACHED => "not run, since the set-up ended the sandbox".into(),
+            code => code.to_string(),
+        }
+    }
+
+    /// How it failed: `failed with exit code 1`.
+    pub(crate) fn failure(&self) -> String {
+        match self.exit_code {
+            ENDED_SANDBOX => self.code(),
+            NOT_REACHED => format!("was {}", self.code()),
+            code => format!("failed with exit code {code}"),
+        }
+    }
+
     /// Whether it counts as failed.
     #[must_use]
     pub fn failed(&self) -> bool {
@@ -53,7 +101,10 @@ impl Check {
     /// What it showed, for a person: `exit code 1 in 20 ms, as on the base commit`.
     #[must_use]
     pub fn verdict(&self) -> String {
-        let ran = format!("exit code {} in {} ms", self.exit_code, self.duration_ms);
+        let ran = match self.exit_code {
+            ENDED_SANDBOX | NOT_REACHED => self.code(),
+            code => format!("exit code {code} in {} ms", self.duration_ms),
+        };
         match &self.standing {
             Standing::Ran => ran,
             Standing::NotRun(why) => format!("not run: {why}"),

@@ -124,7 +124,7 @@ fn checks(out: &mut String, facts: &Facts) {
         facts.checks_from
     );
     for check in &facts.checks {
-        let (command, code) = (cell(&check.command), check.exit_code);
+        let (command, code) = (cell(&check.command), check.code());
         let seconds = check.duration_ms as f64 / 1000.0;
         let _ = match &check.standing {
             Standing::Ran => writeln!(out, "| `{command}` | {code} | {seconds:.1} s |"),
@@ -149,7 +149,7 @@ fn checks(out: &mut String, facts: &Facts) {
 /// Ends the table with the set-up commands that failed.
 fn setup_failures(out: &mut String, facts: &Facts) {
     for setup in &facts.setup_failures {
-        let (command, code) = (cell(&setup.command), setup.exit_code);
+        let (command, code) = (cell(&setup.command), setup.code());
         let before = match setup.standing {
             Standing::FailsOnBase => ", as on the base commit",
             Standing::Ran | Standing::NotRun(_) | Standing::FailedBefore => "",

@@ -27,9 +27,9 @@ pub fn missing(facts: &Facts) -> Option<String> {
     let failed: Vec<&Check> = facts.checks.iter().filter(|c| c.failed()).collect();
     for check in &failed {
         missing.push(format!(
-            "- `{}` failed with exit code {} on the pushed commit{}:\n{}",
+            "- `{}` {} on the pushed commit{}:\n{}",
             check.command,
-            check.exit_code,
+            check.failure(),
             match check.standing {
                 Standing::FailsOnBase => {
                     ". It fails in the same way on the base commit; if that is not part of the task, leave it and say why"
@@ -41,9 +41,9 @@ pub fn missing(facts: &Facts) -> Option<String> {
     }
     for setup in facts.setup_failures.iter().filter(|it| counts(it, facts)) {
         missing.push(format!(
-            "- before the checks, the set-up command `{}` failed with exit code {}{}:\n{}",
+            "- before the checks, the set-up command `{}` {}{}:\n{}",
             setup.command,
-            setup.exit_code,
+            setup.failure(),
             match setup.standing {
                 Standing::FailsOnBase => ", as on the base commit",
                 Standing::Ran | Standing::NotRun(_) | Standing::FailedBefore => "",
