@@ -2,6 +2,8 @@
 
 pub(crate) mod advertisement;
 mod capability;
+#[cfg(test)]
+mod hostile;
 pub(crate) mod object_id;
 pub(crate) mod pktline;
 pub(crate) mod push_report;

@@ -3,6 +3,8 @@
 mod answer;
 mod exchange;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
