@@ -154,6 +154,13 @@ pub async fn build_apart(program: &Path, cell: Cell) -> anyhow::Result<()> {
         .tempdir_in("/var/tmp")?;
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
     let mut worker = worker(program, cell, folder.path())?;
+    // It has another home folder than the user whose toolchains are there.
+    if let (false, Some(home)) = (cell.is_unprivileged(), std::env::var_os("HOME")) {
+        let home = Path::new(&home);
+        worker
+            .env("CARGO_HOME", home.join(".cargo"))
+            .env("RUSTUP_HOME", home.join(".rustup"));
+    }
     let status = worker
         .args(["builds-in", &cell.to_string()])
         .status()

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use agentmine_tests::attack::{
     Cell, Family, Report, Selection, all, build_all, build_apart, demonstrate,
-    demonstrate_operator, differential, run_apart, run_here,
+    demonstrate_operator, differential, price, run_apart, run_here,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -55,6 +55,20 @@ enum Command {
         /// How many.
         #[arg(long, default_value_t = 500)]
         requests: usize,
+    },
+    /// Measures the same task with the hardening and without, in turns.
+    Price {
+        /// How often; the medians are printed.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// In which kinds of sandbox.
+        #[arg(
+            long,
+            value_enum,
+            value_delimiter = ',',
+            default_value = "docker,bubblewrap"
+        )]
+        backend: Vec<Kind>,
     },
     /// Runs attacks in this process; `run` starts it.
     #[command(hide = true)]
@@ -132,6 +146,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         Command::List => list(),
         Command::Controls { only } => controls(&only).await,
         Command::Differential { seed, requests } => compare(seed, requests).await,
+        Command::Price { rounds, backend } => price_of(&backend, rounds).await,
         Command::Cell { cell, which } => {
             run_here(cell, &which.into()).await?;
             Ok(ExitCode::SUCCESS)
@@ -202,6 +217,25 @@ async fn controls(names: &[String]) -> anyhow::Result<ExitCode> {
         shown.len()
     )?;
     Ok(ExitCode::from(u8::from(succeeded < shown.len())))
+}
+
+async fn price_of(kinds: &[Kind], rounds: usize) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout();
+    for kind in kinds {
+        // The rights of the worker make no difference to the time.
+        let Some(&cell) = kind.cells().first() else {
+            continue;
+        };
+        writeln!(
+            out,
+            "{cell:<48} {:>12} {:>12} {:>8}",
+            "plain", "hardened", "ratio"
+        )?;
+        for part in Box::pin(price(cell, rounds)).await? {
+            writeln!(out, "{part}")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn builds_in(cell: Cell) -> anyhow::Result<ExitCode> {
