@@ -50,7 +50,7 @@ pub(super) const CHECKS: &[(&str, &str, Check)] = &[
         },
     ),
     (
-        "connect_to_a_unix_socket",
+        "connect_to_a_unix_socket_of_the_fleet",
         "Connects as another user of the machine",
         |seen| {
             let open = seen.sockets.iter().find(|(_, mode)| *mode & 0o002 != 0);
