@@ -72,8 +72,8 @@ async fn a_command_that_a_rule_refuses_is_not_run_and_the_model_learns_why() {
     }
 }
 
-/// The model fills its disk, is told so by the program that did, frees it, and goes on.
-async fn a_full_disk_can_be_mended(mut rig: Rig) {
+/// The model fills its disk, reads the error of the program that did, deletes the file, and continues.
+async fn a_full_disk_can_be_freed(mut rig: Rig) {
     rig.config["command_executor"]["docker"]["resources"] = json!({ "disk_limit": "64m" });
     rig.produce_issue().await;
     let log = rig.consume().await;
@@ -94,13 +94,13 @@ fn fills_its_disk() -> Scenario {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_an_error_that_the_model_can_mend_in_a_container() {
-    a_full_disk_can_be_mended(Rig::new(fills_its_disk()).await).await;
+async fn a_full_disk_is_an_error_that_the_model_can_fix_in_a_container() {
+    a_full_disk_can_be_freed(Rig::new(fills_its_disk()).await).await;
 }
 
 #[tokio::test]
-async fn a_full_disk_is_an_error_that_the_model_can_mend_in_a_jail() {
-    a_full_disk_can_be_mended(Rig::local(fills_its_disk()).await).await;
+async fn a_full_disk_is_an_error_that_the_model_can_fix_in_a_jail() {
+    a_full_disk_can_be_freed(Rig::local(fills_its_disk()).await).await;
 }
 
 /// Ten trees in each of ten trees, and so on: 45 objects, and ten thousand million files.

@@ -7,7 +7,7 @@
 //! On a loopback address, only requests whose `Host` names this machine are answered: a web page in a browser of this
 //! machine reaches nothing by a name that it rebinds.
 
-mod brief;
+mod limited_listener;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use serde::Serialize;
 
-use self::brief::Brief;
+use self::limited_listener::LimitedListener;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 
@@ -158,7 +158,7 @@ pub async fn serve(
             shutdown,
         });
     tokio::spawn(async move {
-        let listener = Brief::new(listener, MAX_CONNECTIONS, CONNECTION_LIMIT);
+        let listener = LimitedListener::new(listener, MAX_CONNECTIONS, CONNECTION_LIMIT);
         let server = axum::serve(listener, app).into_future();
         if let Some(Err(error)) = killed.run_until_cancelled(server).await {
             tracing::error!(error = %error, "the health server stopped");

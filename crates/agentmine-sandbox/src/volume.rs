@@ -38,8 +38,7 @@ pub(crate) struct Volumes {
 impl Volumes {
     /// Volumes whose files are in `folder`, proved by one that is given up again. The error says what is missing.
     pub(crate) async fn find(folder: PathBuf, size: u64) -> Result<Self, String> {
-        // SAFETY: takes nothing and cannot fail.
-        if unsafe { libc::geteuid() } != 0 {
+        if !is_root() {
             return Err("only root can make file systems of a fixed size".into());
         }
         if size == 0 {
@@ -62,8 +61,8 @@ impl Volumes {
     /// Who enforces the limit, for people.
     pub(crate) fn describe(&self) -> String {
         format!(
-            "{} MiB and {} files in /workspace, held by the kernel: a file system of its own, reserved at the start. \
-             Where less is free, the guest watches it every half second instead",
+            "{} MiB and {} files in /workspace, held by the kernel: a file system of its own, whose space is reserved at \
+             the start. If the disk has no room for one, the guest watches the limit every half second instead",
             self.size >> 20,
             self.size / BYTES_FOR_A_FILE
         )
@@ -107,6 +106,12 @@ impl Volumes {
         volume.prepare(owner)?;
         Ok(volume)
     }
+}
+
+/// Whether this process may make file systems, and owns the machine's files.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
 }
 
 /// A file system that lasts as long as this, or as it is mounted.
@@ -156,11 +161,7 @@ impl Volume {
 pub(crate) fn unmount(folder: &Path) {
     let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
     // More than one only if somebody else has mounted there.
-    for _ in 0..TRIES {
-        if rustix::mount::unmount(folder, flags).is_err() {
-            return;
-        }
-    }
+    while rustix::mount::unmount(folder, flags).is_ok() {}
 }
 
 fn mounted(device: &Path) -> io::Result<OwnedFd> {

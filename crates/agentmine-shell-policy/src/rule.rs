@@ -2,7 +2,7 @@
 //!
 //! `git push --force` matches each command whose program is `git` and whose arguments include `push` and
 //! `--force`, in any order. A word such as `-rf` matches wherever both letters are given as options. A
-//! program may end in `*`. Since words match in any order, an exception cannot be told from an evasion: a rule
+//! program may end in `*`. Since words match in any order, an exception cannot be distinguished from an evasion: a rule
 //! that allows is no exception from one that denies.
 
 use crate::value::{Value, base_name, names, short_options};

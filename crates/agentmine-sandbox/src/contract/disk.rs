@@ -1,6 +1,7 @@
 //! The disk limit: held by the kernel where the worker can make file systems, watched by the guest elsewhere.
 
 use super::*;
+use crate::volume::is_root;
 
 /// Ways around a limit that only walks over folders. Each ends with an error where the kernel holds the limit, and
 /// waits for the guest's watch otherwise.
@@ -40,11 +41,6 @@ fn devices_of(size: u64) -> usize {
             && sectors.trim() == (size / 512).to_string()
     })
     .count()
-}
-
-fn is_root() -> bool {
-    // SAFETY: takes nothing and cannot fail.
-    unsafe { libc::geteuid() == 0 }
 }
 
 /// The backend with this limit.
@@ -91,7 +87,7 @@ async fn the_kernel_holds_it(kind: Kind) {
         assert_eq!(text(&result.stdout), "", "{line}: {}", text(&result.stderr));
         assert!(!text(&result.stderr).contains("[killed"), "{line}");
         assert!(began.elapsed() < Duration::from_secs(18), "{line}");
-        // It can be mended, and the next command works.
+        // What was written can be deleted, and the next command works.
         sandbox
             .output("chmod -R u+rwx . 2> /dev/null; rm -rf ../project/* ../tmp/home/left; echo fine > file")
             .await;

@@ -45,7 +45,7 @@ use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
 use crate::sealed::open_tunnel;
 use crate::tunnel::Tunnel;
-use crate::volume::Volumes;
+use crate::volume::{Volumes, is_root};
 
 const WEAK: &str = "this sandbox is weaker than usual: bubblewrap does not work on this machine, so \
      commands are confined by Landlock and seccomp only, without namespaces. They can see the machine's \
@@ -74,11 +74,6 @@ pub(crate) enum Jail {
     Namespaces,
     /// Landlock and seccomp.
     Alone,
-}
-
-fn is_root() -> bool {
-    // SAFETY: takes nothing and cannot fail.
-    unsafe { libc::geteuid() == 0 }
 }
 
 /// `$XDG_STATE_HOME/agentmine/sandboxes`, `~/.local/state/…`, or the temporary folder.

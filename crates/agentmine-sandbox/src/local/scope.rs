@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::limits::{Controller, Limits};
+use crate::volume::is_root;
 
 /// The program that makes scopes.
 const SYSTEMD_RUN: &str = "/usr/bin/systemd-run";
@@ -39,9 +40,7 @@ enum Manager {
 impl Scopes {
     /// Scopes with all limits, if there is a systemd that makes them.
     pub(super) fn find(limits: &Limits) -> Option<Self> {
-        // SAFETY: takes nothing and cannot fail.
-        let is_root = unsafe { libc::geteuid() } == 0;
-        let manager = match is_root && manages_groups() {
+        let manager = match is_root() && manages_groups() {
             true => Manager::System,
             false => Manager::User(variables()?),
         };

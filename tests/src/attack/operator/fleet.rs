@@ -20,7 +20,7 @@ use crate::model::{Scenario, ScriptedModel, call, commit_and_push, edit_replace,
 const LABEL: &str = "coding agent";
 /// How long a task may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Files by which editors and agents are told to start programs.
+/// Files that make editors and agents start programs.
 const STARTERS: &[&str] = &[
     ".mcp.json",
     "mcp.json",

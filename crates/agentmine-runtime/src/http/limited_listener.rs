@@ -1,4 +1,4 @@
-//! A listener whose connections are few and brief.
+//! A listener that limits how many connections are open, and for how long.
 //!
 //! Every user of the machine can connect, and each connection is an open file of the worker. So only some
 //! are open at once, the next ones wait in the kernel's queue, and each ends after its time
@@ -18,13 +18,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
 /// A listener with limits.
-pub(super) struct Brief {
+pub(super) struct LimitedListener {
     listener: TcpListener,
     free: Arc<Semaphore>,
     time: Duration,
 }
 
-impl Brief {
+impl LimitedListener {
     /// At most `most` connections at once, each for at most `time`.
     pub(super) fn new(listener: TcpListener, most: usize, time: Duration) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Brief {
     }
 }
 
-impl Listener for Brief {
+impl Listener for LimitedListener {
     type Io = Connection;
     type Addr = SocketAddr;
 
@@ -114,10 +114,10 @@ mod tests {
     async fn silent_connections_are_few_and_end() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let brief = Brief::new(listener, 2, Duration::from_millis(300));
-        let free = Arc::clone(&brief.free);
+        let listener = LimitedListener::new(listener, 2, Duration::from_millis(300));
+        let free = Arc::clone(&listener.free);
         let app = Router::new().route("/live", get(|| async { "ok" }));
-        tokio::spawn(async move { axum::serve(brief, app).await });
+        tokio::spawn(async move { axum::serve(listener, app).await });
         let mut silent = Vec::new();
         for _ in 0..2 {
             let mut stream = TcpStream::connect(address).await.unwrap();
