@@ -22,10 +22,13 @@ pub(super) fn from_the_living(
             let pid = pid_of(session)?;
             let holder = fleet.programs.iter().find(|it| it.pids.contains(&pid))?;
             let (from, to) = (session.started_at, session.ended_at?);
-            // Absences that follow each other give no more grace, and who was started later saw none.
+            // Absences that follow each other give no more grace, and who was started after one did not see it.
             let before = to - lease * 4;
             let absences = away.iter().filter(|at| (before..to).contains(*at)).count();
-            let is_new = |it: &Program| it.starts_at.iter().any(|at| (before..to).contains(at));
+            let saw_none = |start: &DateTime<Utc>| {
+                (before..to).contains(start) && away.iter().any(|at| at < start)
+            };
+            let is_new = |it: &Program| it.starts_at.iter().any(saw_none);
             let is_excused = absences > 1
                 || fleet.programs.iter().skip(1).any(is_new)
                 || holder.had_trouble(pid, from - lease, to);
