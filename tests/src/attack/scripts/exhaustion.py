@@ -172,9 +172,12 @@ def open_many_files():
 @ruins
 def nest_folders_deeply():
     """Leaves 15,000 nested folders, which whoever removes them must not follow by recursion"""
+    # From the inside out. From the outside in, Landlock would look at all folders above each new one.
+    os.mkdir("d")
     for _ in range(15000):
-        os.mkdir("d")
-        os.chdir("d")
+        os.mkdir("e")
+        os.rename("d", "e/d")
+        os.rename("e", "d")
     blocked("the worker removes them now")
 
 @ruins
