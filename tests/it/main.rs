@@ -28,6 +28,7 @@ mod operator;
 mod outages;
 mod output;
 mod people;
+mod remote_engine;
 mod reviewed;
 mod rig;
 mod secrets;

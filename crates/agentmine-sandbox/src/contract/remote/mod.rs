@@ -2,7 +2,9 @@
 //! sides.
 
 mod ssh;
+mod sshd;
 mod tls;
+mod tls_engine;
 
 use super::*;
 

@@ -1,127 +1,13 @@
-//! Over ssh, with a `sshd` of the test's own.
+//! Over ssh.
 
-use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
-use std::process::{Child, Command as Program, Stdio};
-
+use super::sshd::{Sshd, free_port};
 use super::*;
 
-/// An sshd for the current user, and the client configuration that reaches it.
-struct Sshd {
-    child: Child,
-    port: u16,
-    folder: tempfile::TempDir,
-}
-
-impl Sshd {
-    /// Its commands find programs in `path`.
-    fn start(path: &str) -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("agentmine-sshd-")
-            .tempdir()
-            .unwrap();
-        let root = folder.path().to_owned();
-        let at = |name: &str| root.join(name).display().to_string();
-        for key in ["host", "user", "stranger"] {
-            let made = Program::new("ssh-keygen")
-                .args(["-q", "-t", "ed25519", "-N", "", "-f", &at(key)])
-                .status()
-                .unwrap_or_else(|err| panic!("ssh-keygen: {err}\nrun tests/run"));
-            assert!(made.success());
-        }
-        std::fs::copy(at("user.pub"), at("authorized_keys")).unwrap();
-        // As root it insists on this folder, which the package's own service would make.
-        let _ = std::fs::create_dir_all("/run/sshd");
-        let port = free_port();
-        let far = std::env::var("DOCKER_HOST").map(|host| format!(" DOCKER_HOST={host}"));
-        let config = format!(
-            "ListenAddress 127.0.0.1\nPort {port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\n\
-             StrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n\
-             MaxStartups 100\nSetEnv PATH={path}{}\n",
-            at("host"),
-            at("authorized_keys"),
-            far.unwrap_or_default(),
-        );
-        std::fs::write(at("sshd_config"), config).unwrap();
-        let log = std::fs::File::create(at("log")).unwrap();
-        let child = Program::new("/usr/sbin/sshd")
-            .args(["-D", "-e", "-f", &at("sshd_config")])
-            .stdin(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap_or_else(|err| panic!("sshd: {err}\nrun tests/run"));
-        let sshd = Self {
-            child,
-            port,
-            folder,
-        };
-        let key = std::fs::read_to_string(at("host.pub")).unwrap();
-        std::fs::write(at("known"), format!("[127.0.0.1]:{port} {key}")).unwrap();
-        sshd.client("user", "known");
-        sshd.wait();
-        sshd
-    }
-
-    /// Until it accepts connections.
-    fn wait(&self) {
-        let began = Instant::now();
-        while std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
-            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
-            assert!(began.elapsed() < Duration::from_secs(20), "sshd: {log}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Writes the client's configuration with this key and these known hosts.
-    fn client(&self, key: &str, known: &str) {
-        let at = |name: &str| self.folder.path().join(name).display().to_string();
-        let config = format!(
-            "IdentityFile {}\nIdentitiesOnly yes\nIdentityAgent none\nUserKnownHostsFile {}\n\
-             GlobalKnownHostsFile none\nStrictHostKeyChecking yes\n",
-            at(key),
-            at(known),
-        );
-        std::fs::write(at("config"), config).unwrap();
-    }
-
-    fn engine(&self) -> CommandExecutor {
-        let mut config = docker_config();
-        config.docker.host = Some(format!("ssh://127.0.0.1:{}", self.port));
-        config.docker.ssh_config = Some(self.folder.path().join("config"));
-        config
-    }
-
-    /// The processes of this user's ssh that use this configuration.
-    fn clients(&self) -> Vec<i32> {
-        using(&self.folder.path().join("config"))
-    }
-}
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
-}
-
-/// The live processes that have this path as an argument.
-fn using(path: &Path) -> Vec<i32> {
-    let path = path.display().to_string();
-    let has = |pid: &i32| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0)
-            .any(|word| word == path.as_bytes())
-    };
-    std::fs::read_dir("/proc")
-        .unwrap()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(has)
-        .collect()
+fn engine(sshd: &Sshd) -> CommandExecutor {
+    let mut config = docker_config();
+    config.docker.host = Some(sshd.host());
+    config.docker.ssh_config = Some(sshd.config());
+    config
 }
 
 fn here() -> String {
@@ -131,7 +17,7 @@ fn here() -> String {
 #[tokio::test]
 async fn an_engine_over_ssh_does_all_that_a_task_needs() {
     let sshd = Sshd::start(&here());
-    essentials(&sshd.engine()).await;
+    essentials(&engine(&sshd)).await;
     let began = Instant::now();
     while !sshd.clients().is_empty() {
         assert!(began.elapsed() < Duration::from_secs(10), "ssh is left");
@@ -142,11 +28,13 @@ async fn an_engine_over_ssh_does_all_that_a_task_needs() {
 #[tokio::test]
 async fn a_connection_that_is_cut_ends_the_tunnel_and_not_the_next_call() {
     let sshd = Sshd::start(&here());
-    let backend = DockerBackend::connect(&sshd.engine()).await.unwrap();
+    let backend = DockerBackend::connect(&engine(&sshd)).await.unwrap();
     let sandbox = Running(backend.start(&spec(TaskId::new())).await.unwrap());
     assert_eq!(sandbox.output("echo here").await, "here");
     for pid in sshd.clients() {
-        let killed = Program::new("kill").args(["-9", &pid.to_string()]).status();
+        let killed = std::process::Command::new("kill")
+            .args(["-9", &pid.to_string()])
+            .status();
         assert!(killed.is_ok(), "{killed:?}");
     }
     let gone = tokio::time::timeout(Duration::from_secs(20), sandbox.gone()).await;
@@ -158,7 +46,7 @@ async fn a_connection_that_is_cut_ends_the_tunnel_and_not_the_next_call() {
 #[tokio::test]
 async fn an_error_has_what_ssh_and_the_far_side_printed() {
     let sshd = Sshd::start("/nowhere");
-    let error = refusal(&sshd.engine()).await;
+    let error = refusal(&engine(&sshd)).await;
     assert!(error.contains("ssh said:"), "{error}");
     assert!(
         error.contains("docker: command not found") || error.contains("docker: not found"),
@@ -167,15 +55,15 @@ async fn an_error_has_what_ssh_and_the_far_side_printed() {
     assert!(error.contains("hint: check that `ssh` reaches"), "{error}");
 
     sshd.client("stranger", "known");
-    let error = refusal(&sshd.engine()).await;
+    let error = refusal(&engine(&sshd)).await;
     assert!(error.contains("Permission denied"), "{error}");
 
     std::fs::write(sshd.folder.path().join("none"), "").unwrap();
     sshd.client("user", "none");
-    let error = refusal(&sshd.engine()).await;
+    let error = refusal(&engine(&sshd)).await;
     assert!(error.contains("Host key verification failed"), "{error}");
 
-    let mut config = sshd.engine();
+    let mut config = engine(&sshd);
     config.docker.host = Some(format!("ssh://127.0.0.1:{}", free_port()));
     let error = refusal(&config).await;
     assert!(error.contains("Connection refused"), "{error}");
