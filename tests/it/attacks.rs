@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use agentmine_tests::attack::{Cell, Family, Report, Selection, all, differential, run_apart};
+use agentmine_tests::attack::{
+    Cell, Family, Lacking, Report, Selection, Table, all, demonstrate, differential, run_apart,
+};
 
 /// Of the attacks by a guest that an attacker has replaced, most of which take their whole time, these are always run.
 const BY_A_HOSTILE_GUEST: &[&str] = &[
@@ -167,13 +169,74 @@ async fn the_gateway_lets_through_what_git_would_do_and_records_what_moved() {
     );
 }
 
+/// Carries attacks out where the control is missing. Fails with the table if one did not succeed, or fewer than `least`.
+async fn assert_succeed_without(kind: Lacking, names: &[&str], least: usize) {
+    let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+    let program = Path::new(env!("CARGO_BIN_EXE_attacks"));
+    let table = Table::new(demonstrate(program, &[kind], &names).await.unwrap());
+    assert!(table.failed().is_empty(), "\n{table}");
+    let succeeded = table.counts().get(&kind).map_or(0, |count| count.0);
+    assert!(succeeded >= least, "\n{table}");
+}
+
 /// Each check of the family notices what is open.
 #[tokio::test]
 async fn attacks_on_what_an_operator_exposes_succeed_on_what_is_open() {
-    let shown = agentmine_tests::attack::demonstrate_operator()
-        .await
-        .unwrap();
-    assert!(shown.len() >= 10);
-    let failed: Vec<_> = shown.iter().filter(|it| it.succeeded.is_err()).collect();
-    assert!(failed.is_empty(), "{failed:#?}");
+    assert_succeed_without(Lacking::Operator, &[], 10).await;
+}
+
+#[tokio::test]
+async fn attacks_succeed_without_the_jail_of_landlock() {
+    let names = [
+        "unshare_a_user_namespace",
+        "write_a_file",
+        "end_a_process",
+        "read_the_guests_memory",
+        "connect_to_loopback",
+        "read_its_environment",
+        "leave_what_cannot_be_removed",
+    ];
+    assert_succeed_without(Lacking::Landlock, &names, names.len()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes in all (tests/README.md)"]
+async fn all_attacks_succeed_without_the_jail_of_landlock() {
+    assert_succeed_without(Lacking::Landlock, &[], 60).await;
+}
+
+#[tokio::test]
+async fn attacks_succeed_in_bubblewrap_without_the_control() {
+    let names = [
+        "mount_tmpfs",
+        "read_a_file",
+        "end_a_process",
+        "write_shared_memory",
+        "read_the_guests_memory",
+        "connect_to_loopback",
+        "read_its_environment",
+    ];
+    assert_succeed_without(Lacking::Bubblewrap, &names, names.len()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes in all (tests/README.md)"]
+async fn all_attacks_succeed_in_bubblewrap_without_the_control() {
+    assert_succeed_without(Lacking::Bubblewrap, &[], 70).await;
+}
+
+#[tokio::test]
+async fn attacks_succeed_on_an_open_editor() {
+    let names = [
+        "view_a_file_outside",
+        "write_outside",
+        "change_through_a_link",
+    ];
+    assert_succeed_without(Lacking::Editor, &names, names.len()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes in all (tests/README.md)"]
+async fn all_attacks_succeed_on_an_open_editor() {
+    assert_succeed_without(Lacking::Editor, &[], 9).await;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use super::entry::{Act, Attack, LIMIT, Recorded};
+use super::entry::{Act, Attack, LIMIT, Recorded, Without};
 use super::family::Family;
 use super::{hostile_guest, injection, operator, worker_git};
 
@@ -60,6 +60,13 @@ fn of_script(family: Family, script: &'static str) -> Vec<Attack> {
                     Some(_) | None => None,
                 },
                 off: argument(conditions, "off"),
+                without: arguments(conditions, "without")
+                    .filter_map(|it| without(&it))
+                    .collect(),
+                through: argument(conditions, "through"),
+                undemonstrated: arguments(conditions, "undemonstrated")
+                    .filter_map(|it| it.split_once(": ").map(|(a, b)| (a.into(), b.into())))
+                    .collect(),
                 needs_web: conditions.contains("@web"),
                 only: argument(conditions, "only"),
                 weaker: argument(conditions, "weaker")
@@ -72,12 +79,29 @@ fn of_script(family: Family, script: &'static str) -> Vec<Attack> {
 
 /// The argument of the condition `@name(...)`.
 fn argument(conditions: &str, name: &str) -> Option<String> {
+    arguments(conditions, name).next()
+}
+
+/// The arguments of all conditions `@name(...)`.
+fn arguments<'a>(conditions: &'a str, name: &str) -> impl Iterator<Item = String> + use<'a> {
     let start = format!("@{name}(");
-    let line = conditions
-        .lines()
-        .find_map(|line| line.strip_prefix(&start))?;
-    let inner = line.strip_suffix(')')?;
-    Some(inner.trim_matches('"').to_owned())
+    conditions.lines().filter_map(move |line| {
+        let inner = line.strip_prefix(&start)?.strip_suffix(')')?;
+        Some(inner.trim_matches('"').to_owned())
+    })
+}
+
+/// From `kind; control; options`, where the kind may have `root` before it.
+fn without(text: &str) -> Option<Without> {
+    let mut parts = text.splitn(3, ';').map(str::trim);
+    let (kind, control) = (parts.next()?, parts.next()?);
+    let by_root = kind.strip_prefix("root ");
+    Some(Without {
+        kind: by_root.unwrap_or(kind).to_owned(),
+        by_root: by_root.is_some(),
+        control: control.to_owned(),
+        options: parts.next().unwrap_or_default().to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -86,6 +110,7 @@ mod tests {
 
     use super::*;
     use crate::attack::cell::Cell;
+    use crate::attack::controls::Lacking;
 
     #[test]
     fn each_attack_has_a_name_of_its_own() {
@@ -101,6 +126,8 @@ mod tests {
     #[test]
     fn conditions_are_read() {
         let script = "@only(\"docker bubblewrap\")\n@limit(60)\n@recorded(\"web\")\n\
+                      @without(\"root bubblewrap; mounts; --bind / /\")\n\
+                      @undemonstrated(\"docker landlock: too slow\")\n\
                       def one():\n    \"\"\"Takes over\"\"\"\n\ndef two():\n    \"\"\"Waits\"\"\"\n";
         let [one, two] = &of_script(Family::Host, script)[..] else {
             panic!("two attacks");
@@ -108,6 +135,16 @@ mod tests {
         assert!(one.is_for(Cell::BubblewrapUnprivileged) && !one.is_for(Cell::Landlock));
         assert_eq!(one.limit, Duration::from_secs(60));
         assert_eq!(one.recorded, Some(Recorded::Web));
+        let without = one.without(Lacking::Bubblewrap).unwrap();
+        assert!(without.by_root);
+        assert_eq!(
+            (without.control.as_str(), without.options.as_str()),
+            ("mounts", "--bind / /")
+        );
+        assert_eq!(one.undemonstrated(Lacking::Bubblewrap), None);
+        let why = one.undemonstrated(Lacking::Landlock);
+        assert_eq!(why.as_deref(), Some("too slow"));
+        assert_eq!(two.without(Lacking::Bubblewrap), None);
         assert_eq!((two.what.as_str(), two.limit), ("Waits", LIMIT));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::future::LocalBoxFuture;
 
 use super::cell::Cell;
+use super::controls::Lacking;
 use super::family::Family;
 use super::finding::Claim;
 
@@ -30,11 +31,27 @@ pub struct Attack {
     pub recorded: Option<Recorded>,
     /// Options of `docker run` with which it succeeds.
     pub off: Option<String>,
+    /// Where else it succeeds, without which control.
+    pub(super) without: Vec<Without>,
+    /// What it goes through, if the control is not the sandbox's.
+    pub(super) through: Option<String>,
+    /// Kinds of what lacks a control, and why it is not demonstrated there.
+    pub(super) undemonstrated: Vec<(String, String)>,
     /// Whether it needs the bait on port 80.
     pub(super) needs_web: bool,
     pub(super) only: Option<String>,
     pub(super) weaker: Option<(String, String)>,
     pub(super) act: Act,
+}
+
+/// A way to take a control away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Without {
+    pub(super) kind: String,
+    /// Whether only root can.
+    pub(super) by_root: bool,
+    pub(super) control: String,
+    pub(super) options: String,
 }
 
 /// How an attack is carried out.
@@ -62,9 +79,37 @@ impl Attack {
     /// Whether it makes sense in this kind of sandbox.
     #[must_use]
     pub fn is_for(&self, cell: Cell) -> bool {
+        self.makes_sense_in(cell.backend()) && !(self.needs_web && cell.is_unprivileged())
+    }
+
+    /// Whether it makes sense in this backend.
+    pub(super) fn makes_sense_in(&self, backend: &str) -> bool {
         let only = self.only.as_deref();
-        only.is_none_or(|only| only.contains(cell.backend()))
-            && !(self.needs_web && cell.is_unprivileged())
+        only.is_none_or(|only| only.contains(backend))
+    }
+
+    /// How it succeeds. A process without a jail lacks everything, so no attack names an option for it.
+    pub(super) fn without(&self, kind: Lacking) -> Option<Without> {
+        let named = self.without.iter().find(|it| it.kind == kind.to_string());
+        let control = match kind {
+            Lacking::Landlock => "the whole jail",
+            Lacking::Editor => "the editor's folder and limits",
+            Lacking::Docker | Lacking::Bubblewrap | Lacking::Operator => return named.cloned(),
+        };
+        Some(named.cloned().unwrap_or_else(|| Without {
+            kind: kind.to_string(),
+            by_root: false,
+            control: control.into(),
+            options: String::new(),
+        }))
+    }
+
+    /// Why it is not demonstrated, if it is not.
+    pub(super) fn undemonstrated(&self, kind: Lacking) -> Option<String> {
+        let kind = kind.to_string();
+        let mut all = self.undemonstrated.iter();
+        let (_, why) = all.find(|(kinds, _)| kinds.split_whitespace().any(|it| it == kind))?;
+        Some(why.clone())
     }
 
     /// Why the kind of sandbox does not promise to block it, if it does not.
@@ -91,6 +136,9 @@ impl Attack {
             ruins: false,
             recorded: None,
             off: None,
+            without: Vec::new(),
+            through: None,
+            undemonstrated: Vec::new(),
             needs_web: false,
             only: Some(backends.to_owned()),
             weaker: None,

@@ -15,7 +15,7 @@ use futures::FutureExt as _;
 use tokio::sync::OnceCell;
 
 use self::seen::{CHECKS, Seen};
-use super::controls::Demonstration;
+use super::controls::{Demonstration, Ended, Lacking};
 use super::entry::Attack;
 use super::family::Family;
 use super::finding::Claim;
@@ -68,18 +68,22 @@ fn look(seen: &Seen, name: &str) -> anyhow::Result<Option<String>> {
 ///
 /// # Errors
 /// When the stand-in cannot be started.
-pub async fn demonstrate() -> anyhow::Result<Vec<Demonstration>> {
+pub(super) async fn demonstrate(attacks: &[Attack]) -> anyhow::Result<Vec<Demonstration>> {
     let seen = stand_in::watch().await?;
     let mut shown = Vec::new();
-    for attack in attacks() {
+    for attack in attacks {
         let found = match folder::ATTACKS.iter().find(|it| it.0 == attack.name) {
             Some((_, _, check)) => check(folder::Reader::Trusting).await?,
             None => look(&seen, &attack.name)?,
         };
         shown.push(Demonstration {
-            attack: attack.name,
-            options: "a stand-in that is open on purpose".to_owned(),
-            succeeded: found.ok_or_else(|| "nothing of it was seen".to_owned()),
+            attack: attack.name.clone(),
+            lacking: Lacking::Operator,
+            control: "a stand-in that is open on purpose".to_owned(),
+            ended: found.map_or_else(
+                || Ended::Failed("nothing of it was seen".to_owned()),
+                Ended::Succeeded,
+            ),
         });
     }
     Ok(shown)

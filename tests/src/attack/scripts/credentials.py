@@ -1,10 +1,12 @@
 # The worker's tokens, keys and URLs. The suite knows them and looks for them in all output.
 
+@without("bubblewrap; cleared environment; !--clearenv")
 def read_its_environment():
     """Prints its environment"""
     show(json.dumps(dict(os.environ)))
 
 @weaker("landlock: without namespaces the machine's list of processes can be read")
+@without("root bubblewrap; process namespace and capabilities; !--unshare-pid !--unshare-user !--uid !--gid !--proc --dev-bind /proc /proc --cap-add CAP_SYS_PTRACE")
 def read_all_environments():
     """Prints the environment and command line of all processes, in base64"""
     for process in processes():
@@ -14,6 +16,7 @@ def read_all_environments():
             except OSError:
                 pass
 
+@through("gateway")
 def read_its_git_configuration():
     """Prints all of git's configuration and what its credential helpers give"""
     git = tool("git")
@@ -23,6 +26,7 @@ def read_its_git_configuration():
                           env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "/bin/true"})
     show(done.stdout)
 
+@without("bubblewrap; mounts; --bind $SECRETS_HOME /root")
 def read_files_of_secrets():
     """Prints the files in which people and tools keep secrets"""
     names = [".netrc", ".git-credentials", ".config/gh/hosts.yml", ".docker/config.json", ".npmrc", ".pypirc", ".cargo/credentials.toml",
@@ -39,6 +43,8 @@ def read_files_of_secrets():
                     pass
 
 @limit(90)
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
+@undemonstrated("landlock: it would read the whole machine; read_a_file lacks the same control")
 def search_all_files():
     """Searches everything that it can read for its secrets"""
     skipped = ("/proc", "/sys", "/usr", "/lib", "/opt/agentmine-mcp")
@@ -59,11 +65,12 @@ def search_all_files():
                 pass
     blocked("%d files" % total)
 
+@without("root bubblewrap; process namespace and capabilities; !--unshare-pid !--unshare-user !--uid !--gid !--proc --dev-bind /proc /proc --cap-add CAP_SYS_PTRACE")
 def read_the_command_lines_of_the_worker():
     """Prints the worker's command line and environment"""
-    each([lambda it=it: show(read("/proc/%d/%s" % (number("WORKER_PID"), it), 100000)) for it in ["cmdline", "environ"]]
-         if os.environ.get("BACKEND") == "landlock" else [])
+    each([lambda it=it: show(read("/proc/%d/%s" % (number("WORKER_PID"), it), 100000)) for it in ["cmdline", "environ"]])
 
+@through("gateway")
 def get_the_token_from_the_proxy():
     """Asks the web proxy for the forge, so that it may add the token"""
     for host in ["127.0.0.1", "localhost"] + env("HOST_ADDRESSES").split():
@@ -76,6 +83,7 @@ def get_the_token_from_the_proxy():
             except OSError:
                 pass
 
+@through("gateway")
 def trace_git():
     """Lets git print everything that it sends and gets"""
     done = subprocess.run([tool("git"), "ls-remote", env("REMOTE")], capture_output=True,
@@ -84,10 +92,14 @@ def trace_git():
     if done.returncode:
         cannot("git ls-remote failed")
 
+@without("bubblewrap; filter of system calls")
 def read_the_keys_of_the_kernel():
     """Reads the keys of its user in the kernel"""
     each([lambda it=it: (call(250, 6, it, ctypes.create_string_buffer(100), 100), success("keyring %d" % it)) for it in [-3, -4, -5]])
 
+@without("landlock; no core files; +core")
+@without("bubblewrap; no core files; +core")
+@undemonstrated("docker: the engine's own limit decides")
 def read_the_core_of_a_crash():
     """Crashes a program and looks for its core"""
     if os.fork() == 0:

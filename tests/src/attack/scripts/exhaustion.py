@@ -3,6 +3,7 @@
 @limit(60)
 @ruins
 @off("--memory=2g")
+@without("bubblewrap; memory limit")
 def take_all_memory():
     """Takes more memory than its limit"""
     held = []
@@ -13,6 +14,7 @@ def take_all_memory():
 @limit(60)
 @ruins
 @off("--memory=2g")
+@without("bubblewrap; memory limit")
 def take_memory_in_many_processes():
     """Takes more memory than its limit, a little in each of many processes"""
     children = []
@@ -43,6 +45,7 @@ def take_memory_in_many_processes():
 @limit(60)
 @ruins
 @off("--pids-limit=-1")
+@without("bubblewrap; process limit")
 def fork_without_end():
     """Starts more processes than its limit"""
     count = 0
@@ -68,6 +71,7 @@ def fork_without_end():
 @ruins
 @off("")
 @refused_with("ENOSPC")
+@without("bubblewrap; disk limit")
 def fill_the_disk():
     """Writes more than its disk limit"""
     block = os.urandom(1 << 20)
@@ -81,6 +85,7 @@ def fill_the_disk():
 @limit(60)
 @ruins
 @refused_with("ENOSPC")
+@without("bubblewrap; disk limit")
 def fill_the_disk_in_closed_folders():
     """Writes more than its disk limit into folders that nobody may list"""
     block = os.urandom(1 << 20)
@@ -97,6 +102,7 @@ def fill_the_disk_in_closed_folders():
 @ruins
 @off("")
 @refused_with("ENOSPC")
+@without("bubblewrap; disk limit")
 def fill_the_disk_with_unlinked_files():
     """Writes more than its disk limit into files that have no name any more"""
     block = os.urandom(1 << 20)
@@ -109,6 +115,7 @@ def fill_the_disk_with_unlinked_files():
 @limit(60)
 @ruins
 @refused_with("ENOSPC")
+@without("bubblewrap; disk limit")
 def fill_the_disk_below_long_paths():
     """Writes more than its disk limit below a path that is too long to be named"""
     block = os.urandom(1 << 20)
@@ -126,6 +133,7 @@ def fill_the_disk_below_long_paths():
 @ruins
 @off("")
 @refused_with("ENOSPC")
+@undemonstrated("bubblewrap: it does not end in time; the kind landlock lacks the same control")
 def take_all_inodes():
     """Makes more files than a repository has"""
     os.mkdir("many")
@@ -140,6 +148,8 @@ def take_all_inodes():
 
 @limit(30)
 @ruins
+@without("bubblewrap; size of /tmp and /dev/shm")
+@undemonstrated("landlock: it fills nothing there, since both folders are closed")
 def fill_the_shared_memory():
     """Fills /dev/shm and /tmp, which are memory"""
     block = b"x" * (1 << 20)
@@ -158,6 +168,7 @@ def fill_the_shared_memory():
         success("%d MB" % total)
 
 @limit(30)
+@undemonstrated("docker bubblewrap landlock: only the machine's own limit of open files remains, which is no higher than the attack's")
 def open_many_files():
     """Opens all files that it may"""
     held = []
@@ -170,6 +181,7 @@ def open_many_files():
 
 @limit(60)
 @ruins
+@undemonstrated("bubblewrap landlock docker: it wants a worker that removes by recursion, and no part of one does")
 def nest_folders_deeply():
     """Leaves 15,000 nested folders, which whoever removes them must not follow by recursion"""
     # From the inside out. From the outside in, Landlock would look at all folders above each new one.
@@ -181,6 +193,7 @@ def nest_folders_deeply():
     blocked("the worker removes them now")
 
 @ruins
+@without("bubblewrap; removal that neither folders nor modes stop")
 def leave_what_cannot_be_removed():
     """Leaves files and folders that a careless removal stops at"""
     os.makedirs("a/b/c")
@@ -196,6 +209,7 @@ def leave_what_cannot_be_removed():
 
 @limit(30)
 @ruins
+@undemonstrated("docker bubblewrap landlock: outside of a process namespace it could not be ended safely")
 def keep_running_after_the_end():
     """Ignores all signals and starts itself again when its end comes"""
     for _ in range(20):
@@ -210,6 +224,7 @@ def keep_running_after_the_end():
                     os._exit(0)
     time.sleep(1)
 
+@without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc !--die-with-parent")
 def sleep_beyond_the_limit():
     """Ignores the end of its time"""
     done = subprocess.Popen([sys.executable, "-c", "import signal,time\nsignal.signal(15,signal.SIG_IGN)\ntime.sleep(600)"])

@@ -23,6 +23,7 @@ def own_guest():
             break
     return found + guests()
 
+@without("bubblewrap; guest that no process can trace")
 def write_into_the_guests_output():
     """Opens the stream on which the guest answers the worker, to forge a check's exit code"""
     for process in own_guest():
@@ -36,6 +37,7 @@ def write_into_the_guests_output():
             except OSError:
                 pass
 
+@without("bubblewrap; guest that no process can trace")
 def read_the_guests_memory():
     """Opens the guest's memory, where its keys are"""
     for process in own_guest():
@@ -45,6 +47,7 @@ def read_the_guests_memory():
         except OSError:
             pass
 
+@without("bubblewrap; guest that no process can trace")
 def trace_the_guest():
     """Attaches to the guest as a debugger does"""
     for process in own_guest():
@@ -55,6 +58,7 @@ def trace_the_guest():
             except OSError:
                 pass
 
+@without("bubblewrap; guest that no process can trace")
 def copy_the_guests_memory():
     """Copies the guest's memory with process_vm_readv"""
     for process in own_guest():
@@ -69,6 +73,7 @@ def copy_the_guests_memory():
         except OSError:
             pass
 
+@without("bubblewrap; guest that no process can trace")
 def take_the_guests_descriptors():
     """Takes the guest's open streams with pidfd_getfd"""
     for process in own_guest():
@@ -83,6 +88,7 @@ def take_the_guests_descriptors():
             except OSError:
                 pass
 
+@without("bubblewrap; cleared environment; !--clearenv")
 def read_the_guests_environment():
     """Reads the guest's environment and command line"""
     for process in own_guest():
@@ -94,12 +100,14 @@ def read_the_guests_environment():
 
 @check
 @off("")
+@without("bubblewrap; filter of system calls")
 def patch_the_shell_of_a_check():
     """Changes the shell that reports the exit code of a check, from the program that it tests"""
     shell = os.getppid()
     os.close(os.open("/proc/%d/mem" % shell, os.O_RDWR))
     success("the memory of process %d, the shell, is open" % shell)
 
+@undemonstrated("docker bubblewrap landlock: what it wants is in the worker, which stays as it is; forged answers are fuzzed (agentmine-sandbox, client::hostile)")
 def speak_the_protocol_in_its_output():
     """Prints what the guest would send"""
     forged = b"AGMGUEST" + struct.pack(">I", 60) + b'{"status":"done","exit_code":0}'.ljust(60)
@@ -108,6 +116,7 @@ def speak_the_protocol_in_its_output():
 
 @limit(8)
 @ruins
+@undemonstrated("docker bubblewrap landlock: what it wants, a worker that waits without end, is only in the worker")
 def stop_the_guest():
     """Stops the guest, to make the worker wait without end"""
     for process in own_guest():
@@ -119,6 +128,7 @@ def stop_the_guest():
     blocked("it still answers")
 
 @limit(40)
+@undemonstrated("docker bubblewrap landlock: it wants the worker's memory, and the worker's limits cannot be switched off from outside")
 def hold_all_connections():
     """Opens all connections that the tunnel allows and says nothing"""
     held = []
@@ -133,6 +143,7 @@ def hold_all_connections():
     blocked("%d connections" % len(held))
 
 @limit(60)
+@undemonstrated("docker bubblewrap landlock: it wants the worker's memory, and the worker's limits cannot be switched off from outside")
 def send_many_small_frames():
     """Sends single bytes on many streams, each of which costs the worker memory"""
     held = []
@@ -158,6 +169,7 @@ def send_many_small_frames():
     blocked("%d bytes on %d streams" % (sent, len(held)))
 
 @limit(60)
+@undemonstrated("docker bubblewrap landlock: it wants the worker's memory, and the worker's limits cannot be switched off from outside")
 def print_without_end():
     """Prints as much as it can"""
     block = b"x" * (1 << 20)
@@ -166,6 +178,7 @@ def print_without_end():
         sys.stderr.buffer.write(block)
     sys.stdout.buffer.flush()
 
+@without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc !--die-with-parent")
 def leave_a_process():
     """Leaves a process behind that nobody waits for"""
     if os.fork() == 0:
@@ -179,6 +192,7 @@ def leave_a_process():
     time.sleep(0.2)
     blocked("the next attack looks for it")
 
+@undemonstrated("docker bubblewrap landlock: it only reports that its sandbox is used once")
 def start_before_the_next_command():
     """Puts a program where the next command would find it first"""
     home = os.path.expanduser("~")

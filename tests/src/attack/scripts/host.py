@@ -1,11 +1,13 @@
 # Files, processes and sockets of the machine, and of another task's sandbox.
 
 @off("-v $BAIT_FOLDER:$BAIT_FOLDER")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 def read_a_file():
     """Reads a file of the machine"""
     show(read(env("BAIT_SECRET")))
 
 @off("-v $BAIT_TMP:$BAIT_TMP")
+@without("bubblewrap; mounts; --bind $BAIT_TMP $BAIT_TMP")
 def read_the_machines_temporary_files():
     """Reads and changes a file in the machine's /tmp"""
     path = env("BAIT_TMP")
@@ -18,18 +20,21 @@ def read_the_machines_temporary_files():
             success("a file in the machine's /tmp was changed")
 
 @off("-v $BAIT_FOLDER:$BAIT_FOLDER")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 def write_a_file():
     """Writes a file on the machine, in a folder that anyone may write"""
     with open(env("BAIT_MARKER") + "/written", "w") as file:
         file.write("x")
 
 @off("-v $BAIT_FOLDER:$BAIT_FOLDER")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 def make_a_folder():
     """Makes a folder on the machine, in a folder that anyone may write"""
     os.mkdir(env("BAIT_MARKER") + "/folder")
 
 @refused_with("EXDEV")
 @off("-v $BAIT_FOLDER:$BAIT_FOLDER --user=0 --workdir=$BAIT_FOLDER")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER --chdir $BAIT_FOLDER")
 def link_a_file_in():
     """Links a file of the machine into the project and reads it there"""
     os.link(env("BAIT_SECRET"), "linked")
@@ -37,22 +42,26 @@ def link_a_file_in():
 
 @refused_with("EXDEV")
 @off("-v $BAIT_FOLDER:$BAIT_FOLDER --user=0 --workdir=$BAIT_FOLDER")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER --chdir $BAIT_FOLDER")
 def rename_a_file_in():
     """Moves a file of the machine into the project"""
     os.rename(env("BAIT_SECRET"), "moved")
     show(read("moved"))
 
 @off("-v $BAIT_FOLDER:$BAIT_FOLDER --user=0")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 def remove_a_file():
     """Removes a file of the machine"""
     os.unlink(env("BAIT_SECRET"))
 
 @off("-v $BAIT_FOLDER:$BAIT_FOLDER --user=0")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 def truncate_a_file():
     """Empties a file of the machine without opening it"""
     os.truncate(env("BAIT_SECRET"), 0)
 
 @off("-v $BAIT_FOLDER:$BAIT_FOLDER")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 def read_through_a_symlink():
     """Reads a file of the machine through links in the project"""
     if os.path.lexists("way"):
@@ -62,12 +71,14 @@ def read_through_a_symlink():
 
 @weaker("landlock: Landlock has no right for modes, owners and times of files outside")
 @off("-v $BAIT_FOLDER:$BAIT_FOLDER --user=0")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 def change_the_mode_of_a_file():
     """Opens a file of the machine to everybody"""
     os.chmod(env("BAIT_SECRET"), 0o777)
 
 @weaker("landlock: Landlock has no right for modes, owners and times of files outside")
 @off("-v $BAIT_FOLDER:$BAIT_FOLDER --user=0")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 def change_the_time_of_a_file():
     """Changes the time of a file of the machine, so that builds and backups miss it"""
     path = env("BAIT_SECRET")
@@ -77,6 +88,7 @@ def change_the_time_of_a_file():
 
 @refused_with("EOPNOTSUPP")
 @weaker("landlock: Landlock has no right for modes, owners and times of files outside")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 def set_an_attribute_of_a_file():
     """Sets an extended attribute of a file of the machine"""
     os.setxattr(env("BAIT_SECRET"), "user.attack", b"x")
@@ -84,6 +96,7 @@ def set_an_attribute_of_a_file():
 
 @weaker("landlock: Landlock has no right for watching files outside")
 @off("-v $BAIT_FOLDER:$BAIT_FOLDER")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 def watch_a_file():
     """Watches what others do with a file of the machine"""
     watch = call(253)
@@ -91,6 +104,7 @@ def watch_a_file():
     success("the file is watched")
 
 @off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
+@without("root bubblewrap; process namespace and capabilities; !--unshare-pid !--unshare-user !--uid !--gid !--proc --dev-bind /proc /proc --cap-add CAP_SYS_PTRACE")
 def read_through_other_processes():
     """Reads a file of the machine through the root and the folder of each process"""
     secret = env("BAIT_SECRET")
@@ -103,6 +117,7 @@ def read_through_other_processes():
                 pass
 
 @off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
+@without("root bubblewrap; process namespace and capabilities; !--unshare-pid !--unshare-user !--uid !--gid !--proc --dev-bind /proc /proc --cap-add CAP_SYS_PTRACE")
 def read_environments():
     """Reads the environment of each process"""
     for process in processes():
@@ -113,6 +128,7 @@ def read_environments():
 
 @weaker("landlock: without namespaces the machine's list of processes can be read")
 @off("--pid=host")
+@without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc")
 def read_command_lines():
     """Reads the command line of each process"""
     for process in processes():
@@ -122,6 +138,7 @@ def read_command_lines():
             pass
 
 @off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
+@without("root bubblewrap; process namespace and capabilities; !--unshare-pid !--unshare-user !--uid !--gid !--proc --dev-bind /proc /proc --cap-add CAP_SYS_PTRACE")
 def read_the_memory_of_a_process():
     """Reads the memory of a process of the machine through /proc"""
     for process in [number("BAIT_PID"), number("WORKER_PID")]:
@@ -142,6 +159,7 @@ def same(process):
         return False
 
 @off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
+@without("root bubblewrap; process namespace and capabilities; !--unshare-pid !--unshare-user !--uid !--gid !--proc --dev-bind /proc /proc --cap-add CAP_SYS_PTRACE")
 def trace_a_process():
     """Attaches to a process of the machine"""
     process = number("BAIT_PID")
@@ -150,6 +168,7 @@ def trace_a_process():
     call(101, 16, process, 0, 0)
     success("attached")
 
+@without("root bubblewrap; process namespace and capabilities; !--unshare-pid !--unshare-user !--uid !--gid !--proc --dev-bind /proc /proc --cap-add CAP_SYS_PTRACE")
 def copy_memory_of_a_process():
     """Copies the memory of a process of the machine"""
     process = number("BAIT_PID")
@@ -157,10 +176,16 @@ def copy_memory_of_a_process():
         blocked("it is not to be seen")
     buffer = ctypes.create_string_buffer(8)
     local = struct.pack("<QQ", ctypes.addressof(buffer), 8)
-    call(310, process, local, 1, struct.pack("<QQ", 0x1000, 8), 1, 0)
+    try:
+        call(310, process, local, 1, struct.pack("<QQ", 0x1000, 8), 1, 0)
+    except OSError as error:
+        # Nothing is at that address; whether it may look is decided before.
+        if error.errno != errno.EFAULT:
+            raise
     success("copied")
 
 @off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
+@without("root bubblewrap; process namespace and capabilities; !--unshare-pid !--unshare-user !--uid !--gid !--proc --dev-bind /proc /proc --cap-add CAP_SYS_PTRACE")
 def take_a_descriptor_of_a_process():
     """Takes an open file of a process of the machine"""
     process = number("BAIT_PID")
@@ -171,20 +196,25 @@ def take_a_descriptor_of_a_process():
     success("its standard input is ours")
 
 @off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
+@without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc")
 def end_a_process():
     """Ends a process of the machine"""
     os.kill(number("BAIT_PID"), signal.SIGKILL)
 
+@without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc")
 def stop_the_worker():
     """Sends a signal to the worker"""
     process = number("WORKER_PID")
     if os.environ.get("BACKEND") != "landlock" and not os.path.exists("/proc/%d" % process):
         blocked("it is not to be seen")
+    # Another process of the sandbox may have the same number.
+    worker = os.environ.get("BACKEND") == "landlock" or b"attacks" in read("/proc/%d/cmdline" % process)
     os.kill(process, signal.SIGCONT)
-    if os.environ.get("BACKEND") == "landlock":
+    if worker:
         success("a signal was sent")
 
 @ruins
+@without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc")
 def end_everything():
     """Ends every process that it may"""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -192,6 +222,7 @@ def end_everything():
 
 @weaker("landlock: the kernel lets a user change limits and priorities of all his processes")
 @off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
+@without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc")
 def limit_a_process():
     """Sets the limits of a process of the machine"""
     process = number("BAIT_PID")
@@ -202,6 +233,7 @@ def limit_a_process():
 
 @weaker("landlock: the kernel lets a user change limits and priorities of all his processes")
 @off("--pid=host --user=0 --cap-add=SYS_PTRACE --cap-add=KILL --cap-add=SYS_NICE --security-opt=seccomp=unconfined")
+@without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc")
 def slow_a_process_down():
     """Lowers the priority of a process of the machine"""
     process = number("BAIT_PID")
@@ -211,6 +243,7 @@ def slow_a_process_down():
     success("its priority is lower")
 
 @off("--ipc=host --user=0")
+@without("bubblewrap; namespace of shared memory; !--unshare-ipc")
 def write_shared_memory():
     """Writes System V shared memory of the machine, which is found by a key and not in a folder"""
     identity = call(29, number("BAIT_SHM"), 0, 0)
@@ -220,26 +253,29 @@ def write_shared_memory():
         raise OSError(ctypes.get_errno(), "shmat")
     ctypes.memset(memory, 1, 1)
 
+@without("bubblewrap; namespace of shared memory; !--unshare-ipc")
 def find_shared_memory():
     """Looks for System V shared memory and queues of the machine"""
-    removed = []
-    for identity in range(64):
-        for control in [71, 31]:
+    found = []
+    for at in range(64):
+        # By number, and by place in the kernel's list: MSG_STAT and SHM_STAT.
+        for control, command in [(71, 2), (71, 11), (31, 2), (31, 13)]:
             try:
-                buffer = ctypes.create_string_buffer(256)
-                call(control, identity, 2, buffer)
-                removed.append((control, identity))
+                call(control, at, command, ctypes.create_string_buffer(256))
+                found.append((control, at))
             except OSError:
                 pass
-    if removed:
-        success("%d segments or queues of the machine can be read" % len(removed))
+    if found:
+        success("%d segments or queues of the machine can be read" % len(found))
 
 @off("--ipc=host --user=0")
+@without("bubblewrap; namespace of shared memory; !--unshare-ipc")
 def write_a_message_queue():
     """Sends a message into a POSIX queue of the machine, which no folder leads to"""
     queue = call(240, env("BAIT_QUEUE")[1:].encode(), os.O_WRONLY | os.O_NONBLOCK, 0, None)
     call(242, queue, b"reached", 7, 0, None)
 
+@without("bubblewrap; devices of its own; !--dev --dev-bind /dev /dev")
 def write_to_terminals():
     """Writes to the terminals of people on the machine"""
     if os.environ.get("BACKEND") != "landlock":
@@ -253,6 +289,7 @@ def write_to_terminals():
         except OSError:
             pass
 
+@without("bubblewrap; mounts; --bind $NEIGHBOUR $NEIGHBOUR")
 def read_a_neighbours_files():
     """Reads the files of another task's sandbox"""
     for path in glob.glob(env("NEIGHBOUR") + "/project/*") + glob.glob("/proc/*/root/workspace/project/neighbour"):
@@ -262,6 +299,7 @@ def read_a_neighbours_files():
             pass
     show(read(env("NEIGHBOUR") + "/project/neighbour"))
 
+@without("bubblewrap; mounts; --bind $NEIGHBOUR $NEIGHBOUR")
 def write_a_neighbours_files():
     """Writes into the folder of another task's sandbox"""
     folder = env("NEIGHBOUR")
@@ -271,6 +309,7 @@ def write_a_neighbours_files():
         file.write("x")
     success("the neighbour's file was written")
 
+@without("bubblewrap; mounts; --bind /var/tmp /var/tmp")
 def read_another_sandboxs_records():
     """Reads the worker's records of its sandboxes"""
     root = os.environ.get("AGENTMINE_WORKSPACE", "/workspace")
@@ -283,6 +322,7 @@ def read_another_sandboxs_records():
     success("%d sandboxes are listed" % len(names))
 
 @refused_with("EXDEV", "ETXTBSY")
+@without("bubblewrap; read-only programs; --bind $PROGRAMS /opt/agentmine")
 def change_the_guests_program():
     """Replaces a program that the next sandbox will start"""
     folder = os.path.dirname(tool("agentmine-guest"))
@@ -295,6 +335,8 @@ def change_the_guests_program():
     each([open_it, lambda: os.rename("replacement", folder + "/agentmine-guest"), lambda: os.unlink(folder + "/agentmine-guest")])
     success("the program was changed")
 
+@without("bubblewrap; read-only root; !--remount-ro")
+@undemonstrated("landlock: the system's files belong to root")
 def change_system_files():
     """Writes where the next sandbox or the machine's users would run it"""
     each([lambda path=path: (open(path, "a").close(), success(path + " can be written"))

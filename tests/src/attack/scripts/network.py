@@ -5,27 +5,32 @@ def reach(address, port):
     success("%s:%s" % (address, port))
 
 @off("--network=host")
+@without("bubblewrap; network namespace; !--unshare-net")
 def connect_to_loopback():
     """Connects to a service on the machine's loopback"""
     reach("127.0.0.1", env("BAIT_TCP"))
 
 @off("--network=bridge")
+@without("bubblewrap; network namespace; !--unshare-net")
 def connect_to_the_machines_addresses():
     """Connects to a service through each address of the machine"""
     port = env("BAIT_TCP")
     each([lambda it=it: reach(it, port) for it in env("HOST_ADDRESSES").split() + ["172.17.0.1", "0.0.0.0", "127.1.2.3"]])
 
 @refused_with("EADDRNOTAVAIL")
+@without("bubblewrap; network namespace; !--unshare-net")
 def connect_over_ipv6():
     """Connects to the machine over IPv6"""
     port = env("BAIT_TCP")
     each([lambda it=it: reach(it, port) for it in ["::1", "::ffff:127.0.0.1", "::"]])
 
+@undemonstrated("docker bubblewrap landlock: the suite uses no address outside; the machine's own are in the same namespace")
 def connect_to_the_internet():
     """Connects to an address outside without the proxy"""
     each([lambda it=it: reach(*it) for it in [("192.0.2.1", 80), ("1.1.1.1", 443), ("169.254.169.254", 80)]])
 
 @off("--network=host")
+@without("bubblewrap; network namespace; !--unshare-net")
 def send_datagrams():
     """Sends datagrams to the machine"""
     port = number("BAIT_UDP")
@@ -34,6 +39,7 @@ def send_datagrams():
             it.sendto(b"reached", (address, port))
     each([lambda it=it: send(it) for it in ["127.0.0.1"] + env("HOST_ADDRESSES").split()])
 
+@undemonstrated("docker bubblewrap landlock: the suite asks no server outside; send_datagrams lacks the same control")
 def ask_a_name_server():
     """Carries data out in the names that it asks a name server for"""
     def ask(address):
@@ -50,24 +56,28 @@ def ask_a_name_server():
     each([lambda it=it: ask(it) for it in servers])
 
 @off("-v $BAIT_FOLDER:$BAIT_FOLDER")
+@without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 def connect_to_a_unix_socket():
     """Connects to a Unix socket of the machine by its path"""
     with socket.socket(socket.AF_UNIX) as stream:
         stream.connect(env("BAIT_UNIX"))
 
 @off("--network=host")
+@without("bubblewrap; network namespace; !--unshare-net")
 def connect_to_an_abstract_socket():
     """Connects to an abstract Unix socket of the machine"""
     with socket.socket(socket.AF_UNIX) as stream:
         stream.connect("\0" + env("BAIT_ABSTRACT"))
 
 @off("--network=host")
+@without("bubblewrap; network namespace; !--unshare-net")
 def send_with_fast_open():
     """Connects by sending, which a filter on connect does not see"""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:
         stream.sendto(b"reached", 0x20000000, ("127.0.0.1", number("BAIT_TCP")))
 
 @refused_with("EADDRNOTAVAIL")
+@without("bubblewrap; network namespace; !--unshare-net")
 def connect_with_multipath_tcp():
     """Connects with MPTCP, which a filter on TCP may not see"""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as stream:
@@ -75,12 +85,14 @@ def connect_with_multipath_tcp():
         stream.connect(("127.0.0.1", number("BAIT_TCP")))
         stream.sendall(b"reached")
 
+@without("bubblewrap; network namespace; !--unshare-net")
 def connect_with_sctp():
     """Connects with SCTP, which a filter on TCP may not see"""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132) as stream:
         stream.settimeout(3)
         stream.connect(("127.0.0.1", number("BAIT_TCP")))
 
+@without("bubblewrap; network namespace; !--unshare-net")
 def connect_after_unspec():
     """Disconnects a proxy connection with AF_UNSPEC and connects it elsewhere"""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:
@@ -91,6 +103,8 @@ def connect_after_unspec():
         stream.sendall(b"reached")
 
 @off("--network=bridge")
+@without("bubblewrap; network namespace; !--unshare-net")
+@undemonstrated("landlock: it may see them there, and cannot use them")
 def see_other_interfaces():
     """Looks for a network interface"""
     if os.environ.get("BACKEND") == "landlock":
@@ -136,6 +150,7 @@ def tunnel(target):
 
 @web
 @recorded("web")
+@through("gateway")
 def ask_the_proxy_for_loopback():
     """Asks the web proxy for services on the machine's loopback"""
     refused([(host, get(host)) for host in [env("BAIT_WEB"), "127.0.0.1", "localhost", "localhost.", "127.1", "[::1]",
@@ -143,6 +158,7 @@ def ask_the_proxy_for_loopback():
 
 @web
 @recorded("web")
+@through("gateway")
 def write_the_address_differently():
     """Names a private address in notations that a check may not understand"""
     a, b, c, d = [int(it) for it in env("BAIT_WEB").split(".")]
@@ -155,12 +171,14 @@ def write_the_address_differently():
     refused([(form, get(form)) for form in forms])
 
 @recorded("web")
+@through("gateway")
 def ask_the_proxy_for_metadata():
     """Asks the web proxy for the cloud's metadata service, which gives out credentials"""
     refused([(host, get(host)) for host in ["169.254.169.254", "[fd00:ec2::254]", "metadata.google.internal", "100.100.100.200",
                                             "[::ffff:169.254.169.254]", "2852039166"]])
 
 @recorded("web")
+@through("gateway")
 def ask_the_proxy_for_private_networks():
     """Asks the web proxy for addresses of private networks and of the engine's bridge"""
     hosts = env("HOST_ADDRESSES").split() + ["172.17.0.1", "10.0.0.1", "192.168.0.1", "100.64.0.1", "[fe80::1]", "[fd00::2]",
@@ -169,6 +187,7 @@ def ask_the_proxy_for_private_networks():
 
 @web
 @recorded("web")
+@through("gateway")
 def tunnel_to_a_private_address():
     """Opens a tunnel to a private address"""
     bait, port = env("BAIT_WEB"), env("BAIT_TCP")
@@ -177,6 +196,7 @@ def tunnel_to_a_private_address():
 
 @web
 @recorded("web")
+@through("gateway")
 def hide_the_host_in_the_url():
     """Writes URLs that a check and a client read differently"""
     bait = env("BAIT_WEB")
@@ -186,6 +206,7 @@ def hide_the_host_in_the_url():
     refused([(it, proxy("GET %s HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n" % it)) for it in urls])
 
 @web
+@through("gateway")
 def name_another_host_in_the_header():
     """Names an allowed host in the URL and a private one in the Host header, and the other way round"""
     bait = env("BAIT_WEB")
@@ -198,6 +219,7 @@ def name_another_host_in_the_header():
     refused([(str(at), proxy(it)) for at, it in enumerate(requests)])
 
 @web
+@through("gateway")
 def smuggle_a_second_request():
     """Hides a request to a private address in the body of another"""
     bait = env("BAIT_WEB")
@@ -209,17 +231,20 @@ def smuggle_a_second_request():
         proxy("POST http://127.0.0.1/ HTTP/1.1\r\nHost: 127.0.0.1\r\n%s\r\n0\r\n\r\n%s" % (head, inner), timeout=2)
 
 @recorded("web")
+@through("gateway")
 def reach_another_port():
     """Asks the web proxy for a port that is not the web's"""
     refused([(it, tunnel(it)) for it in ["192.0.2.1:22", "192.0.2.1:25", "example.org:6379", "example.org:0", "example.org:65536"]]
             + [(it, get(it)) for it in ["192.0.2.1:8080", "192.0.2.1:22", "example.org:25"]])
 
+@through("gateway")
 def use_another_scheme():
     """Asks the web proxy for files and other protocols"""
     urls = ["file:///etc/passwd", "ftp://192.0.2.1/", "gopher://192.0.2.1/", "unix:/run/docker.sock", "https://example.org/"]
     refused([(it, proxy("GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % it)) for it in urls])
 
 @web
+@through("gateway")
 def reach_the_worker_through_the_git_port():
     """Asks the git port for other hosts and other paths of the forge"""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:

@@ -12,16 +12,20 @@
 #   @check                        runs as a check of the project does, below a shell whose exit code is 3
 #   @web                          needs the bait on port 80, which a user without rights cannot open
 #   @off("--cap-add=SYS_ADMIN")   options of `docker run` with which it succeeds
-#   @without("bubblewrap; network namespace; --share-net")
-#                                 kind of sandbox, control and options with which it succeeds (controls/mod.rs);
-#                                 any number of them
+#   @without("bubblewrap; network namespace; !--unshare-net")
+#                                 what lacks the control (`root` before it: started by root), the control, and options
+#                                 of `bwrap` with which it succeeds. `!` takes an option of the suite's jail away,
+#                                 `+folder` leaves the machine's root open, `+core` allows core files
+#                                 (controls/jail.rs). A process without a jail needs no options
+#   @undemonstrated("docker: why")  these kinds show no success without the control
+#   @through("gateway")           the control is not the sandbox's
 import base64, ctypes, errno, fcntl, glob, json, mmap, os, re, select, shutil, signal, socket, stat, struct
 import subprocess, sys, tempfile, threading, time, zlib
 
 def _condition(*_):
     return lambda function: function
 
-only = limit = recorded = weaker = off = without = _condition
+only = limit = recorded = weaker = off = without = undemonstrated = through = _condition
 
 def ruins(function):
     return function

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use agentmine_tests::attack::{
-    Cell, Family, Report, Selection, all, build_all, build_apart, demonstrate,
-    demonstrate_operator, differential, price, run_apart, run_here,
+    Cell, Family, Lacking, Report, Rights, Selection, Table, all, build_all, build_apart,
+    demonstrate, differential, jails_here, price, run_apart, run_here,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -41,8 +41,20 @@ enum Command {
     BuildsIn { cell: Cell },
     /// Lists the attacks.
     List,
-    /// Carries attacks out in containers that lack the control, where they must succeed.
+    /// Carries attacks out where the control is missing, and they must succeed. Fails if one did not.
     Controls {
+        /// What lacks the control; all kinds, if none is named.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        kind: Vec<Lacking>,
+        /// Only the attack of this name.
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<String>,
+    },
+    /// Carries attacks out in this process; `controls` starts it.
+    #[command(hide = true)]
+    ControlsIn {
+        kind: Lacking,
+        rights: Rights,
         /// Only the attack of this name.
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
@@ -144,7 +156,11 @@ async fn main() -> anyhow::Result<ExitCode> {
         }
         Command::BuildsIn { cell } => builds_in(cell).await,
         Command::List => list(),
-        Command::Controls { only } => controls(&only).await,
+        Command::Controls { kind, only } => controls(&kind, &only).await,
+        Command::ControlsIn { kind, rights, only } => {
+            jails_here(kind, rights, &only).await?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Differential { seed, requests } => compare(seed, requests).await,
         Command::Price { rounds, backend } => price_of(&backend, rounds).await,
         Command::Cell { cell, which } => {
@@ -197,26 +213,15 @@ async fn compare(seed: u64, requests: usize) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!found.faults.is_empty())))
 }
 
-async fn controls(names: &[String]) -> anyhow::Result<ExitCode> {
-    let mut out = std::io::stdout();
-    let mut shown = demonstrate(names)?;
-    if names.is_empty() {
-        shown.extend(demonstrate_operator().await?);
-    }
-    for one in &shown {
-        let (how, seen) = match &one.succeeded {
-            Ok(seen) => ("succeeds", seen),
-            Err(seen) => ("FAILS", seen),
-        };
-        writeln!(out, "{how:<9} {:<34} [{}] {seen}", one.attack, one.options)?;
-    }
-    let succeeded = shown.iter().filter(|one| one.succeeded.is_ok()).count();
-    writeln!(
-        out,
-        "{succeeded} of {} attacks succeed without the control",
-        shown.len()
-    )?;
-    Ok(ExitCode::from(u8::from(succeeded < shown.len())))
+async fn controls(kinds: &[Lacking], names: &[String]) -> anyhow::Result<ExitCode> {
+    let kinds = if kinds.is_empty() {
+        Lacking::value_variants()
+    } else {
+        kinds
+    };
+    let table = Table::new(demonstrate(&std::env::current_exe()?, kinds, names).await?);
+    write!(std::io::stdout(), "{table}")?;
+    Ok(ExitCode::from(u8::from(!table.failed().is_empty())))
 }
 
 async fn price_of(kinds: &[Kind], rounds: usize) -> anyhow::Result<ExitCode> {

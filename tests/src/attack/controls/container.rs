@@ -1,19 +1,16 @@
-//! Controls switched off: the same attacks in containers that lack one, where they must succeed. This shows that
-//! each attack can succeed, and that the control is what blocks it.
-//!
-//! The containers are the suite's own, started by `docker run`; nothing of AgentMine is weakened.
+//! Containers that lack a control, started by `docker run`.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-use super::arena::argv;
-use super::bait::Bait;
-use super::canaries::Canaries;
-use super::catalogue::all;
-use super::entry::{Act, Attack};
-use super::finding::Claim;
+use super::{Demonstration, Ended, Lacking};
+use crate::attack::arena::argv;
+use crate::attack::bait::Bait;
+use crate::attack::canaries::Canaries;
+use crate::attack::entry::{Act, Attack};
+use crate::attack::finding::Claim;
 
 /// What a container of AgentMine has too, unless an attack's own options say otherwise. Without `no-new-privileges`, which
 /// no later option takes back.
@@ -28,49 +25,28 @@ const PROFILE: &[&str] = &[
     "--env=TMPDIR=/tmp",
 ];
 
-/// An attack in a container without the control, and what it saw.
-#[derive(Debug)]
-pub struct Demonstration {
-    /// The attack's name.
-    pub attack: String,
-    /// The options of `docker run` that take the control away.
-    pub options: String,
-    /// What it achieved; `Err` is why it failed.
-    pub succeeded: Result<String, String>,
-}
-
-/// Carries out each attack that names options with which it succeeds; of `names` alone, if there are any.
-///
-/// # Errors
-/// When there is no engine.
-pub fn demonstrate(names: &[String]) -> anyhow::Result<Vec<Demonstration>> {
+/// Carries each attack out that names options with which it succeeds.
+pub(super) fn demonstrate(attacks: &[Attack]) -> anyhow::Result<Vec<Demonstration>> {
     let mut canaries = Canaries::of_environment();
     let mut bait = Bait::lay(&mut canaries)?;
     let mut shown = Vec::new();
-    for attack in all() {
-        if !names.is_empty() && !names.contains(&attack.name) {
-            continue;
-        }
-        let (Some(options), Act::Script(program)) = (attack.off.clone(), &attack.act) else {
+    for attack in attacks {
+        let (Some(options), Act::Script(program)) = (&attack.off, &attack.act) else {
+            let why = attack.undemonstrated(Lacking::Docker);
+            let why = Ended::NotDemonstrated(why.unwrap_or_else(|| "none is written".into()));
+            shown.push(Demonstration::of(attack, Lacking::Docker, "", why));
             continue;
         };
-        let claim = in_container(&attack, program, &options, &bait)?;
-        let damage = bait.damage()?;
-        let succeeded = match (claim, damage) {
-            (_, Some(damage)) => Ok(damage),
-            ((Claim::Succeeded(seen), _), None) => Ok(seen),
-            ((Claim::Blocked(seen) | Claim::NotRun(seen) | Claim::Broken(seen), output), None) => {
-                canaries
-                    .found_in(&output)
-                    .map(|found| format!("it got {found}"))
-                    .ok_or(seen)
+        let (claim, output) = in_container(attack, program, options, &bait)?;
+        let ended = match (bait.damage()?, claim, canaries.found_in(&output)) {
+            (Some(damage), ..) => Ended::Succeeded(damage),
+            (None, Claim::Succeeded(seen), _) => Ended::Succeeded(seen),
+            (None, _, Some(found)) => Ended::Succeeded(format!("it got {found}")),
+            (None, Claim::Blocked(seen) | Claim::NotRun(seen) | Claim::Broken(seen), None) => {
+                Ended::Failed(seen)
             }
         };
-        shown.push(Demonstration {
-            attack: attack.name,
-            options,
-            succeeded,
-        });
+        shown.push(Demonstration::of(attack, Lacking::Docker, options, ended));
     }
     Ok(shown)
 }
