@@ -213,31 +213,6 @@ async fn the_discussion_so_far_reaches_the_model() {
     assert!(!prompt.contains("hidden"), "{prompt}");
 }
 
-/// The second worker does not read the comments again: the conversation has them.
-#[tokio::test]
-async fn what_was_hidden_in_comments_is_reported_after_a_takeover() {
-    let rig = Rig::local(solves_demo()).await;
-    let (title, text) = ("greet.sh greets nobody", "It should <!-- one --> greet.");
-    let number = rig.forge.add_issue(DEMO, title, text, &[REQUEST]);
-    let comment = "In <!-- two --> English.\u{200b}";
-    rig.forge.add_comment(DEMO, number, "stranger", comment);
-    rig.produce().await;
-    rig.model.hold_at(2);
-    let first = rig.spawn("consumer", &[]);
-    rig.model.wait_for_held(1).await;
-    first.kill_nine();
-    first.end().await;
-    rig.model.release();
-    let second = rig.spawn("consumer", &[]);
-    rig.wait_ended(1).await;
-    second.terminate();
-    assert!(second.end().await.0.success());
-    assert_done_at_attempt(&rig.task().await, 2);
-    let pull = &rig.forge.pulls(DEMO)[0].body;
-    assert!(pull.contains("2 pieces of markup"), "{pull}");
-    assert!(pull.contains("1 invisible characters"), "{pull}");
-}
-
 #[tokio::test]
 async fn reviews_of_a_labelled_pull_request_reach_the_model_newest_first() {
     let rig = Rig::local(solves_demo()).await;

@@ -9,17 +9,15 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag};
-use serde::{Deserialize, Serialize};
 
 use crate::discussion::Discussion;
 
-/// How much of a text a reader does not see, and what was therefore left out of it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hidden {
+/// How much of a text a reader does not see.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Hidden {
     /// Comments, attributes, unused definitions.
-    pub markup: u64,
-    /// Invisible characters.
-    pub characters: u64,
+    markup: usize,
+    characters: usize,
 }
 
 impl std::ops::AddAssign for Hidden {
@@ -30,9 +28,8 @@ impl std::ops::AddAssign for Hidden {
 }
 
 impl Hidden {
-    /// What was left out, as a sentence for people; `None` if nothing was.
-    #[must_use]
-    pub fn note(self) -> Option<String> {
+    /// What was left out, as a sentence; `None` if nothing was.
+    pub(crate) fn note(self) -> Option<String> {
         let Self { markup, characters } = self;
         (markup + characters > 0).then(|| {
             format!(
@@ -43,15 +40,15 @@ impl Hidden {
     }
 }
 
-/// What is left out of an item's text and of its discussion.
+/// What was left out of an item's text and of its discussion, as a sentence for people; `None` if nothing was.
 #[must_use]
-pub fn hidden_text(title: &str, body: &str, discussion: &Discussion) -> Hidden {
+pub fn hidden_text(title: &str, body: &str, discussion: &Discussion) -> Option<String> {
     let mut hidden = plain(title).1;
     hidden += markdown(body).1;
     for remark in &discussion.remarks {
         hidden += markdown(&remark.text).1;
     }
-    hidden
+    hidden.note()
 }
 
 /// A text that is no Markdown, without characters that are not shown.
@@ -60,7 +57,7 @@ pub(crate) fn plain(text: &str) -> (String, Hidden) {
     let characters = text.chars().count() - shown.chars().count();
     let hidden = Hidden {
         markup: 0,
-        characters: characters as u64,
+        characters,
     };
     (shown, hidden)
 }
@@ -69,7 +66,7 @@ pub(crate) fn plain(text: &str) -> (String, Hidden) {
 pub(crate) fn markdown(text: &str) -> (String, Hidden) {
     let (shown, markup) = without_markup(text);
     let (shown, mut hidden) = plain(&shown);
-    hidden.markup = markup as u64;
+    hidden.markup = markup;
     (shown, hidden)
 }
 
@@ -301,7 +298,7 @@ mod tests {
         markdown(text).0
     }
 
-    fn hidden(text: &str) -> (u64, u64) {
+    fn hidden(text: &str) -> (usize, usize) {
         let Hidden { markup, characters } = markdown(text).1;
         (markup, characters)
     }
@@ -380,9 +377,8 @@ mod tests {
     #[test]
     fn a_sentence_tells_how_much_was_hidden() {
         let none = Discussion::none();
-        assert_eq!(hidden_text("t", "b", &none).note(), None);
-        let note = hidden_text("t\u{200b}", "b <!-- x -->", &none);
-        let note = note.note().unwrap();
+        assert_eq!(hidden_text("t", "b", &none), None);
+        let note = hidden_text("t\u{200b}", "b <!-- x -->", &none).unwrap();
         assert!(note.contains("1 pieces of markup"), "{note}");
         assert!(note.contains("1 invisible characters"), "{note}");
     }
