@@ -33,8 +33,8 @@ pub(super) fn demonstrate(attacks: &[Attack]) -> anyhow::Result<Vec<Demonstratio
     for attack in attacks {
         let (Some(options), Act::Script(program)) = (&attack.off, &attack.act) else {
             let why = attack.undemonstrated(Lacking::Docker);
-            let why = Ended::NotDemonstrated(why.unwrap_or_else(|| "none is written".into()));
-            shown.push(Demonstration::of(attack, Lacking::Docker, "", why));
+            let ended = why.map_or_else(Ended::unwritten, Ended::NotDemonstrated);
+            shown.push(Demonstration::of(attack, Lacking::Docker, "", ended));
             continue;
         };
         let (claim, output) = in_container(attack, program, options, &bait)?;

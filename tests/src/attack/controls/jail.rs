@@ -101,8 +101,7 @@ pub(super) async fn demonstrate(
                 Ended::NotDemonstrated(why),
             )),
             (None, None) => {
-                let why = Ended::NotDemonstrated("none is written".into());
-                shown.push(Demonstration::of(attack, kind, "", why));
+                shown.push(Demonstration::of(attack, kind, "", Ended::unwritten()));
             }
             (None, Some(it)) if it.by_root && !root => {
                 let why = Ended::NotDemonstrated("only root can take the control away".into());

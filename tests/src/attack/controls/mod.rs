@@ -86,6 +86,13 @@ pub enum Ended {
     NotDemonstrated(String),
 }
 
+impl Ended {
+    /// Nobody has written down how to take the control away.
+    fn unwritten() -> Self {
+        Self::NotDemonstrated("no way to take the control away is written for it yet".into())
+    }
+}
+
 impl Demonstration {
     fn of(attack: &Attack, lacking: Lacking, control: &str, ended: Ended) -> Self {
         Self {
