@@ -32,6 +32,36 @@ const QUIET: &[&str] = &[
     "protocol.file.allow=always",
 ];
 
+/// Where HEAD is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// `None` before the first commit.
+    pub(crate) commit: Option<String>,
+    /// With `refs/heads/`. Empty if HEAD is detached.
+    pub(crate) branch: String,
+}
+
+impl Head {
+    /// The git folder and its HEAD, from the three lines that [`Git::open_at_head`] asks for.
+    fn of(lines: &str) -> Option<(PathBuf, Self)> {
+        let lines: Vec<&str> = lines.lines().collect();
+        let [folder, commit, branch] = lines[..] else {
+            return None;
+        };
+        let is_hash = commit.len() >= 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let branch = match branch {
+            "HEAD" => "",
+            branch if branch.starts_with("refs/") => branch,
+            _ => return None,
+        };
+        let head = Self {
+            commit: Some(commit.into()),
+            branch: branch.into(),
+        };
+        (is_hash && folder.starts_with('/')).then(|| (folder.into(), head))
+    }
+}
+
 /// Git in the project.
 #[derive(Debug)]
 pub(crate) struct Git {
@@ -44,6 +74,40 @@ pub(crate) struct Git {
 
 impl Git {
     pub(crate) async fn open(state: &State) -> Result<Self> {
+        let mut git = Self::without_folder(state);
+        let folder = git.run(["rev-parse", "--absolute-git-dir"]).await;
+        git.folder = folder.context("no repository in the project")?.into();
+        Ok(git)
+    }
+
+    /// The same, and where HEAD is: one process in the ordinary case.
+    pub(crate) async fn open_at_head(state: &State) -> Result<(Self, Head)> {
+        let mut git = Self::without_folder(state);
+        let args = [
+            "rev-parse",
+            "--absolute-git-dir",
+            "HEAD^{commit}",
+            "--symbolic-full-name",
+            "HEAD",
+        ];
+        let (code, lines, _) = git.attempt(args).await?;
+        if code == Some(0)
+            && let Some((folder, head)) = Head::of(&lines)
+        {
+            git.folder = folder;
+            return Ok((git, head));
+        }
+        // There is no commit yet, or a branch is named HEAD, or there is no repository.
+        let git = Self::open(state).await?;
+        let branch = git.run(["symbolic-ref", "--quiet", "HEAD"]).await;
+        let head = Head {
+            commit: git.commit("HEAD").await?,
+            branch: branch.unwrap_or_default(),
+        };
+        Ok((git, head))
+    }
+
+    fn without_folder(state: &State) -> Self {
         let mut env = state.env.clone();
         for (key, value) in [
             ("GIT_AUTHOR_NAME", "AgentMine"),
@@ -55,15 +119,12 @@ impl Git {
         ] {
             env.insert(key.into(), value.into());
         }
-        let mut git = Self {
+        Self {
             project: state.project(),
             env,
             own: state.own.clone(),
             folder: PathBuf::new(),
-        };
-        let folder = git.run(["rev-parse", "--absolute-git-dir"]).await;
-        git.folder = folder.context("no repository in the project")?.into();
-        Ok(git)
+        }
     }
 
     /// The same with a separate index.
@@ -141,5 +202,35 @@ impl Git {
         ];
         let (code, stdout, _) = self.attempt(args).await?;
         Ok((code == Some(0)).then_some(stdout))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn head_is_read_from_three_lines_and_from_nothing_else() {
+        let hash = "0123456789012345678901234567890123456789";
+        let head = |branch: &str| Head {
+            commit: Some(hash.into()),
+            branch: branch.into(),
+        };
+        let of = |lines: &[&str]| Head::of(&lines.join("\n"));
+        let folder = PathBuf::from("/p/.git");
+        assert_eq!(
+            of(&["/p/.git", hash, "refs/heads/main"]),
+            Some((folder.clone(), head("refs/heads/main")))
+        );
+        assert_eq!(of(&["/p/.git", hash, "HEAD"]), Some((folder, head(""))));
+        for other in [
+            &["/p/.git", hash][..],
+            &["/p/.git", "HEAD^{commit}", "refs/heads/main"],
+            &["/p/new", "line/.git", hash, "refs/heads/main"],
+            &["p/.git", hash, "HEAD"],
+            &["/p/.git", hash, "main"],
+        ] {
+            assert_eq!(of(other), None, "{other:?}");
+        }
     }
 }

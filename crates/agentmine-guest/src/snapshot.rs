@@ -14,9 +14,9 @@ use agentmine_guest::protocol::{MAX_LEFT_OUT, SnapshotDone};
 use anyhow::{Context as _, Result, ensure};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::git::{Git, SNAPSHOT_REF};
+use crate::git::{Git, Head, SNAPSHOT_REF};
 use crate::reply::{finish, reply};
-use crate::state::{SnapshotIndex, State};
+use crate::state::{LastSnapshot, SnapshotMemory, State};
 
 /// How many files are excluded by name; each takes a part of a command line.
 const MAX_EXCLUDED: usize = 1000;
@@ -55,71 +55,109 @@ async fn take(
     since: Option<String>,
     max_bundle: u64,
     state: &State,
-    memory: &mut SnapshotIndex,
+    memory: &mut SnapshotMemory,
 ) -> Result<(String, Option<Vec<u8>>, Vec<String>)> {
-    let git = Git::open(state).await?;
-    let head = git.commit("HEAD").await?;
-    let (tree, left_out) = write_tree(&git, head.as_deref(), memory, max_bundle).await?;
-    let branch = git
-        .run(["symbolic-ref", "--quiet", "HEAD"])
-        .await
-        .unwrap_or_default();
-    let since = match since {
-        Some(since) => git.commit(&since).await?,
-        None => None,
-    };
-    let message = message(head.as_deref(), &branch);
-    if let Some(since) = &since {
-        let same_tree = git.run(["rev-parse", &format!("{since}^{{tree}}")]).await? == tree;
-        if same_tree && git.run(["log", "-1", "--format=%B", since]).await? == message.trim_end() {
-            return Ok((since.clone(), None, left_out));
-        }
+    let (git, head) = Git::open_at_head(state).await?;
+    // Whatever fails below, it is not known any more what the index describes.
+    let known = memory.last.take();
+    let index = prepare_index(&git, head.commit.as_deref(), memory).await?;
+    let with_ours = git.with_index(&index.path);
+    let changed = changed_files(&with_ours).await?;
+    let too_large = larger_than(max_bundle, &git.project, &changed);
+    let left_out = too_large.iter().take(MAX_LEFT_OUT);
+    let left_out = left_out.map(|path| path.chars().take(MAX_NAME).collect());
+    let left_out: Vec<String> = left_out.collect();
+    let message = message(&head);
+    let is_known = |last: &LastSnapshot| index.is_kept && Some(&last.commit) == since.as_ref();
+    let known = known.filter(is_known);
+    let is_clean = too_large.len() <= MAX_EXCLUDED
+        && changed
+            .split_terminator('\0')
+            .all(|path| too_large.contains(&path));
+    if is_clean && let Some(last) = known.as_ref().filter(|last| last.message == message) {
+        memory.last.clone_from(&known);
+        return Ok((last.commit.clone(), None, left_out));
     }
-    let mut args = vec!["commit-tree".to_owned(), tree, "-m".into(), message];
-    for parent in since.iter().chain(&head) {
-        args.extend(["-p".to_owned(), parent.clone()]);
+    let tree = write_tree(&with_ours, &changed, &too_large).await?;
+    let last = match (known, since) {
+        (Some(known), _) => Some(known),
+        (None, Some(since)) => recall(&git, &since).await?,
+        (None, None) => None,
+    };
+    let same = last
+        .as_ref()
+        .filter(|last| last.tree == tree && last.message == message);
+    if let Some(same) = same {
+        let commit = same.commit.clone();
+        memory.last = last;
+        return Ok((commit, None, left_out));
+    }
+    let since = last.map(|last| last.commit);
+    let mut args = vec!["commit-tree", &tree, "-m", &message];
+    for parent in since.iter().chain(&head.commit) {
+        args.extend(["-p", parent]);
     }
     let commit = git.run(args).await?;
     git.run(["update-ref", SNAPSHOT_REF, &commit]).await?;
     let bundle = bundle(&git, since.as_deref(), max_bundle).await?;
+    memory.last = Some(LastSnapshot {
+        commit: commit.clone(),
+        tree,
+        message,
+    });
     Ok((commit, Some(bundle), left_out))
 }
 
-/// All files of the project as a tree, and the names of those that are too large for it.
-async fn write_tree(
+/// The guest's own index.
+struct Index {
+    path: PathBuf,
+    /// It is the one of the snapshot before, and not a new copy.
+    is_kept: bool,
+}
+
+async fn prepare_index(
     git: &Git,
     head: Option<&str>,
-    memory: &mut SnapshotIndex,
-    max_file: u64,
-) -> Result<(String, Vec<String>)> {
+    memory: &mut SnapshotMemory,
+) -> Result<Index> {
     let ours = git.folder.join("agentmine-index");
-    let with_ours = git.with_index(&ours);
     let theirs = git.folder.join("index");
     let seen = std::fs::metadata(&theirs).ok();
     let seen = seen.and_then(|seen| Some((seen.modified().ok()?, seen.len())));
     // A fresh copy includes ignored files that the agent has staged. If the agent's index has not changed,
     // ours is better: it has the hashes of what is not staged.
-    if memory.0 != seen || !ours.exists() {
+    let is_kept = memory.index == seen && ours.exists();
+    if !is_kept {
         let _ = std::fs::remove_file(&ours);
         if seen.is_some() {
             std::fs::copy(&theirs, &ours).context("copying the index")?;
         } else if let Some(head) = head {
-            with_ours.run(["read-tree", head]).await?;
+            git.with_index(&ours).run(["read-tree", head]).await?;
         }
-        memory.0 = seen;
+        memory.index = seen;
     }
-    let changed = with_ours
-        .run([
-            "ls-files",
-            "-z",
-            "--others",
-            "--modified",
-            "--deleted",
-            "--exclude-standard",
-        ])
-        .await?;
+    Ok(Index {
+        path: ours,
+        is_kept,
+    })
+}
+
+/// The paths of files that differ from the index, each followed by NUL.
+async fn changed_files(with_ours: &Git) -> Result<String> {
+    let args = [
+        "ls-files",
+        "-z",
+        "--others",
+        "--modified",
+        "--deleted",
+        "--exclude-standard",
+    ];
+    with_ours.run(args).await
+}
+
+/// All files of the project as a tree, without those that are too large for it.
+async fn write_tree(with_ours: &Git, changed: &str, too_large: &[&str]) -> Result<String> {
     let mut complaint = String::new();
-    let too_large = larger_than(max_file, &git.project, &changed);
     if !changed.is_empty() {
         // If a file cannot be read or vanishes meanwhile, git fails, but only after it has added the others.
         let mut add: Vec<String> = ["add", "--all", "--ignore-errors", "--", "."]
@@ -130,9 +168,29 @@ async fn write_tree(
         (_, _, complaint) = with_ours.attempt(add).await?;
     }
     let tree = with_ours.run(["write-tree"]).await;
-    let left_out = too_large.iter().take(MAX_LEFT_OUT);
-    let left_out = left_out.map(|path| path.chars().take(MAX_NAME).collect());
-    Ok((tree.with_context(|| complaint)?, left_out.collect()))
+    tree.with_context(|| complaint)
+}
+
+/// A snapshot that was not taken by this guest, if the repository has it.
+async fn recall(git: &Git, commit: &str) -> Result<Option<LastSnapshot>> {
+    let args = [
+        "log",
+        "-1",
+        "--no-show-signature",
+        "--format=%H%n%T%n%B",
+        "--end-of-options",
+        commit,
+    ];
+    let (code, shown, _) = git.attempt(args).await?;
+    let mut parts = shown.splitn(3, '\n');
+    let (Some(0), Some(commit), Some(tree)) = (code, parts.next(), parts.next()) else {
+        return Ok(None);
+    };
+    Ok(Some(LastSnapshot {
+        commit: commit.into(),
+        tree: tree.into(),
+        message: parts.next().unwrap_or_default().into(),
+    }))
 }
 
 /// The changed files (each followed by NUL) whose size exceeds `limit`, holes included.
@@ -166,11 +224,14 @@ async fn bundle(git: &Git, since: Option<&str>, max: u64) -> Result<Vec<u8>> {
     Ok(std::fs::read(&file.0)?)
 }
 
-fn message(head: Option<&str>, branch: &str) -> String {
-    format!(
-        "agentmine snapshot\n\nhead {}\nbranch {branch}\n",
-        head.unwrap_or("none")
-    )
+/// Without the newline at the end that git adds.
+fn message(head: &Head) -> String {
+    let commit = head.commit.as_deref().unwrap_or("none");
+    let message = format!(
+        "agentmine snapshot\n\nhead {commit}\nbranch {}",
+        head.branch
+    );
+    message.trim_end().into()
 }
 
 #[derive(Debug)]

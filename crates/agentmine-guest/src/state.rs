@@ -20,7 +20,7 @@ pub(crate) struct State {
     pub(crate) programs: Arc<Programs>,
     pub(crate) evidence: Evidence,
     /// One snapshot or restore at a time.
-    pub(crate) snapshots: tokio::sync::Mutex<SnapshotIndex>,
+    pub(crate) snapshots: tokio::sync::Mutex<SnapshotMemory>,
 }
 
 impl State {
@@ -37,6 +37,19 @@ impl State {
     }
 }
 
-/// The modification time and size of the agent's index when the guest last copied it.
+/// What the guest knows since its last snapshot. A restore forgets it.
 #[derive(Debug, Default)]
-pub(crate) struct SnapshotIndex(pub(crate) Option<(SystemTime, u64)>);
+pub(crate) struct SnapshotMemory {
+    /// The modification time and size of the agent's index when the guest last copied it.
+    pub(crate) index: Option<(SystemTime, u64)>,
+    /// The last snapshot, while the guest's copy of the index still describes it.
+    pub(crate) last: Option<LastSnapshot>,
+}
+
+/// A snapshot as it was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LastSnapshot {
+    pub(crate) commit: String,
+    pub(crate) tree: String,
+    pub(crate) message: String,
+}

@@ -5,6 +5,7 @@ use super::*;
 contract![
     files_are_read_under_the_workspace_only,
     a_snapshot_restores_files_and_commits_elsewhere,
+    a_snapshot_starts_few_processes,
     a_file_of_any_size_does_not_delay_a_snapshot,
 ];
 
@@ -112,6 +113,57 @@ async fn a_snapshot_restores_files_and_commits_elsewhere(bench: Bench) {
         .unwrap_err();
     assert!(matches!(garbage, SandboxError::Failed(_)), "{garbage}");
     second.remove().await.unwrap();
+}
+
+/// Each process costs a call some milliseconds.
+async fn a_snapshot_starts_few_processes(bench: Bench) {
+    let sandbox = bench.start().await;
+    sandbox.output(REPOSITORY).await;
+    let first = sandbox.snapshot(None, 1 << 20).await.unwrap();
+    // Git's own trace: a line for each process that starts.
+    sandbox
+        .output("git config --global trace2.eventTarget \"$HOME/trace\"")
+        .await;
+    let started = async |since: &str| {
+        sandbox.output("rm -f ~/trace").await;
+        let taken = sandbox.snapshot(Some(since), 1 << 20).await.unwrap();
+        let count = "grep -c '\"event\":\"start\"' ~/trace";
+        let count: u32 = sandbox.output(count).await.parse().unwrap();
+        (taken, count)
+    };
+    let (same, count) = started(&first.commit).await;
+    assert_eq!((&same.commit, same.bundle), (&first.commit, None));
+    assert_eq!(count, 2, "nothing has changed");
+    sandbox
+        .output("echo three > kept && truncate -s 8G huge")
+        .await;
+    let (changed, count) = started(&first.commit).await;
+    assert_ne!(changed.commit, first.commit);
+    assert!(count <= 9, "{count} for a file that has changed");
+    let (same, count) = started(&changed.commit).await;
+    assert_eq!(
+        (&same.commit, same.left_out),
+        (&changed.commit, vec!["huge".to_owned()])
+    );
+    assert_eq!(count, 2, "only the file that is left out differs");
+    // A commit of its own changes HEAD and no file.
+    sandbox.output("git commit -qam mine").await;
+    let (moved, _) = started(&changed.commit).await;
+    assert_ne!(moved.commit, changed.commit);
+    // A result that was lost is asked for again, with the snapshot before it.
+    let (again, _) = started(&changed.commit).await;
+    assert!(again.bundle.is_some());
+    // The repository is replaced: nothing of the old one is known.
+    sandbox
+        .output("rm -rf .git huge && git init -q -b other . && git add . && git -c user.name=a -c user.email=b commit -qm new")
+        .await;
+    let (replaced, _) = started(&again.commit).await;
+    let parents = format!("git log -1 --format=%P {}", replaced.commit);
+    assert_eq!(
+        sandbox.output(&parents).await,
+        sandbox.output("git rev-parse HEAD").await
+    );
+    sandbox.remove().await.unwrap();
 }
 
 /// A snapshot that read it would take minutes.
