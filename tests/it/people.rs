@@ -123,6 +123,43 @@ async fn a_paused_item_that_is_labelled_again_is_queued_again() {
     assert!(consumer.end().await.0.success());
 }
 
+/// Also after the label was put on once more, before any scan: a closed item is not scanned.
+#[tokio::test]
+async fn a_paused_task_ends_when_its_item_is_closed() {
+    let rig = Rig::local(solves_demo()).await;
+    let number = issue(&rig, "greet.sh greets nobody");
+    let other = issue(&rig, "greet.sh is silent");
+    rig.produce().await;
+    for task in rig.tasks().await {
+        rig.store.request_pause(task.id, "lunch").await.unwrap();
+    }
+    let consumer = rig.spawn("consumer", &[]);
+    rig.forge
+        .wait_until("the labels say so", PATIENCE, |forge| {
+            [number, other].map(|it| forge.labels(DEMO, it)) == [["coding agent paused"]; 2]
+        })
+        .await;
+    rig.forge.add_label(DEMO, number, REQUEST);
+    rig.forge.close(DEMO, number);
+    rig.produce().await;
+    rig.forge
+        .wait_until("the label says so", PATIENCE, |forge| {
+            forge
+                .labels(DEMO, number)
+                .contains(&"coding agent stopped".to_owned())
+        })
+        .await;
+    let tasks = rig.tasks().await;
+    let of = |number| tasks.iter().find(|task| task.item.number == number);
+    assert_eq!(of(number).unwrap().state, STOPPED);
+    assert_eq!(of(other).unwrap().state, TaskState::Paused);
+    let comments = rig.forge.comments(DEMO, number);
+    let reason = "the item was closed";
+    assert!(comments[0].body.contains(reason), "{}", comments[0].body);
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+}
+
 #[tokio::test]
 async fn a_stopped_item_that_is_labelled_again_is_a_new_task() {
     let rig = Rig::local(solves_demo()).await;
@@ -213,6 +250,31 @@ async fn the_discussion_so_far_reaches_the_model() {
     assert!(!prompt.contains("hidden"), "{prompt}");
 }
 
+/// The second worker does not read the comments again: the conversation has them.
+#[tokio::test]
+async fn what_was_hidden_in_comments_is_reported_after_a_takeover() {
+    let rig = Rig::local(solves_demo()).await;
+    let (title, text) = ("greet.sh greets nobody", "It should <!-- one --> greet.");
+    let number = rig.forge.add_issue(DEMO, title, text, &[REQUEST]);
+    let comment = "In <!-- two --> English.\u{200b}";
+    rig.forge.add_comment(DEMO, number, "stranger", comment);
+    rig.produce().await;
+    rig.model.hold_at(2);
+    let first = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    first.kill_nine();
+    first.end().await;
+    rig.model.release();
+    let second = rig.spawn("consumer", &[]);
+    rig.wait_ended(1).await;
+    second.terminate();
+    assert!(second.end().await.0.success());
+    assert_done_at_attempt(&rig.task().await, 2);
+    let pull = &rig.forge.pulls(DEMO)[0].body;
+    assert!(pull.contains("2 pieces of markup"), "{pull}");
+    assert!(pull.contains("1 invisible characters"), "{pull}");
+}
+
 #[tokio::test]
 async fn reviews_of_a_labelled_pull_request_reach_the_model_newest_first() {
     let rig = Rig::local(solves_demo()).await;
@@ -223,8 +285,10 @@ async fn reviews_of_a_labelled_pull_request_reach_the_model_newest_first() {
         .forge
         .add_pull(DEMO, "feature", "main", "Add more", &[REQUEST]);
     rig.forge.add_comment(DEMO, number, HUMAN, "Nice.");
+    rig.forge.let_a_second_pass(DEMO, number);
     rig.forge
         .add_line_comment(DEMO, number, ("more.txt", 1), "Say less.");
+    rig.forge.let_a_second_pass(DEMO, number);
     rig.forge
         .add_review(DEMO, number, "CHANGES_REQUESTED", "Greet, too.");
     rig.forge.add_review(DEMO, number, "COMMENTED", "");

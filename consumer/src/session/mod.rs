@@ -15,7 +15,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use agentmine_agent::journal::{decode_all, newest_start};
+use agentmine_agent::journal::{decode_all, hidden_in_prompt, newest_start};
 use agentmine_agent::{Discussion, History, hidden_text};
 use agentmine_domain::{Phase, TaskLabel, TrackerKind};
 use agentmine_effects::work_comment;
@@ -139,11 +139,13 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
     let entries = decode_all(&steps)?;
     let (history, usage) = History::replay(&entries);
     let start = newest_start(&entries).cloned();
-    let discussion = match history.messages().is_empty() {
-        true => heartbeat.unless_interrupted(discussion(ctx)).await?,
-        // A conversation that has begun contains it.
-        false => Discussion::none(),
+    let discussion = match history.has_task() {
+        // The conversation contains it.
+        true => Discussion::none(),
+        false => heartbeat.unless_interrupted(discussion(ctx)).await?,
     };
+    let hidden = hidden_in_prompt(&entries)
+        .unwrap_or_else(|| hidden_text(&item.title, &item.body, &discussion));
     let recorder = Arc::new(ctx.recorder(usage));
     let checkpoints = heartbeat
         .patiently(|| store.checkpoints(ctx.task.id))
@@ -155,7 +157,7 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         ctx,
         prepared: &prepared,
         title: &item.title,
-        hidden: hidden_text(&item.title, &item.body, &discussion),
+        hidden: hidden.note(),
         checks: CheckRunner::new(ctx, &prepared),
     };
     let work = agent::Work {

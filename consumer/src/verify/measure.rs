@@ -21,7 +21,7 @@ pub(crate) struct Measurer<'a> {
     pub(crate) ctx: &'a SessionContext,
     pub(crate) prepared: &'a Prepared,
     pub(crate) title: &'a str,
-    /// What was left out of the item's text, as a sentence.
+    /// What was left out of the text that people wrote, as a sentence.
     pub(crate) hidden: Option<String>,
     pub(crate) checks: CheckRunner<'a>,
 }

@@ -82,6 +82,13 @@ impl History {
         }
     }
 
+    /// Whether the task was described to the model.
+    #[must_use]
+    pub fn has_task(&self) -> bool {
+        let is_task = |message: &Message| matches!(message, Message::User { .. });
+        self.messages.iter().any(is_task)
+    }
+
     /// Whether the model has replied yet.
     #[must_use]
     pub fn has_reply(&self) -> bool {

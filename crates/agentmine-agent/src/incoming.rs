@@ -9,15 +9,17 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag};
+use serde::{Deserialize, Serialize};
 
 use crate::discussion::Discussion;
 
-/// How much of a text a reader does not see.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Hidden {
+/// How much of a text a reader does not see, and what was therefore left out of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hidden {
     /// Comments, attributes, unused definitions.
-    markup: usize,
-    characters: usize,
+    pub markup: u64,
+    /// Invisible characters.
+    pub characters: u64,
 }
 
 impl std::ops::AddAssign for Hidden {
@@ -28,8 +30,9 @@ impl std::ops::AddAssign for Hidden {
 }
 
 impl Hidden {
-    /// What was left out, as a sentence; `None` if nothing was.
-    pub(crate) fn note(self) -> Option<String> {
+    /// What was left out, as a sentence for people; `None` if nothing was.
+    #[must_use]
+    pub fn note(self) -> Option<String> {
         let Self { markup, characters } = self;
         (markup + characters > 0).then(|| {
             format!(
@@ -40,15 +43,15 @@ impl Hidden {
     }
 }
 
-/// What was left out of an item's text and of its discussion, as a sentence for people; `None` if nothing was.
+/// What is left out of an item's text and of its discussion.
 #[must_use]
-pub fn hidden_text(title: &str, body: &str, discussion: &Discussion) -> Option<String> {
+pub fn hidden_text(title: &str, body: &str, discussion: &Discussion) -> Hidden {
     let mut hidden = plain(title).1;
     hidden += markdown(body).1;
     for remark in &discussion.remarks {
         hidden += markdown(&remark.text).1;
     }
-    hidden.note()
+    hidden
 }
 
 /// A text that is no Markdown, without characters that are not shown.
@@ -57,7 +60,7 @@ pub(crate) fn plain(text: &str) -> (String, Hidden) {
     let characters = text.chars().count() - shown.chars().count();
     let hidden = Hidden {
         markup: 0,
-        characters,
+        characters: characters as u64,
     };
     (shown, hidden)
 }
@@ -66,7 +69,7 @@ pub(crate) fn plain(text: &str) -> (String, Hidden) {
 pub(crate) fn markdown(text: &str) -> (String, Hidden) {
     let (shown, markup) = without_markup(text);
     let (shown, mut hidden) = plain(&shown);
-    hidden.markup = markup;
+    hidden.markup = markup as u64;
     (shown, hidden)
 }
 
@@ -298,7 +301,7 @@ mod tests {
         markdown(text).0
     }
 
-    fn hidden(text: &str) -> (usize, usize) {
+    fn hidden(text: &str) -> (u64, u64) {
         let Hidden { markup, characters } = markdown(text).1;
         (markup, characters)
     }
@@ -377,8 +380,9 @@ mod tests {
     #[test]
     fn a_sentence_tells_how_much_was_hidden() {
         let none = Discussion::none();
-        assert_eq!(hidden_text("t", "b", &none), None);
-        let note = hidden_text("t\u{200b}", "b <!-- x -->", &none).unwrap();
+        assert_eq!(hidden_text("t", "b", &none).note(), None);
+        let note = hidden_text("t\u{200b}", "b <!-- x -->", &none);
+        let note = note.note().unwrap();
         assert!(note.contains("1 pieces of markup"), "{note}");
         assert!(note.contains("1 invisible characters"), "{note}");
     }

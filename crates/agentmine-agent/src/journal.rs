@@ -10,6 +10,7 @@ use agentmine_llm::{Message, ModelReply};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::Facts;
+use crate::incoming::Hidden;
 use crate::start::Start;
 
 /// The version of the encoding that this program writes. Version 0, without tag and version, can still
@@ -36,6 +37,10 @@ pub enum Entry {
         role: PromptRole,
         /// The text.
         text: String,
+        /// What was left out of what people wrote, if the text has anything of theirs. Earlier versions did not
+        /// record it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hidden: Option<Hidden>,
     },
     /// The model's reply.
     ModelReply {
@@ -167,7 +172,7 @@ impl Entry {
     #[must_use]
     pub fn message(&self) -> Option<Message> {
         match self {
-            Self::Prompt { role, text } => {
+            Self::Prompt { role, text, .. } => {
                 let text = text.clone();
                 Some(match role {
                     PromptRole::System => Message::System { text },
@@ -214,9 +219,10 @@ impl Entry {
             Self::Start { start } => Self::Start {
                 start: start.redacted(redact),
             },
-            Self::Prompt { role, text } => Self::Prompt {
+            Self::Prompt { role, text, hidden } => Self::Prompt {
                 role,
                 text: redact(text),
+                hidden,
             },
             Self::ModelReply { reply, usage } => Self::ModelReply {
                 reply: reply.redacted(redact),
@@ -303,6 +309,22 @@ pub fn newest_start(entries: &[Entry]) -> Option<&Start> {
     })
 }
 
+/// What was left out of the text that people wrote, as recorded with the prompt that has that text; `None` if there is
+/// no such prompt yet, or an earlier version recorded it.
+#[must_use]
+pub fn hidden_in_prompt(entries: &[Entry]) -> Option<Hidden> {
+    entries.iter().find_map(|entry| match entry {
+        Entry::Prompt { hidden, .. } => *hidden,
+        Entry::Phase { .. }
+        | Entry::Start { .. }
+        | Entry::ModelReply { .. }
+        | Entry::ToolResult { .. }
+        | Entry::Facts { .. }
+        | Entry::ModelUse { .. }
+        | Entry::Note { .. } => None,
+    })
+}
+
 fn decode(step: &Step) -> Result<Entry, Problem> {
     #[derive(Deserialize)]
     struct Version {
@@ -373,7 +395,11 @@ fn prompt(message: Message) -> Result<Entry, Problem> {
         }
         Message::Assistant(_) => return Err(Problem::NoUsage),
     };
-    Ok(Entry::Prompt { role, text })
+    Ok(Entry::Prompt {
+        role,
+        text,
+        hidden: None,
+    })
 }
 
 #[cfg(test)]

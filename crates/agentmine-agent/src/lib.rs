@@ -27,7 +27,7 @@ pub use discussion::{Discussion, Remark, RemarkOrder};
 pub use execute::{Finished, RunLimits};
 pub use facts::{ChangedFile, Facts, WebRequest};
 pub use history::History;
-pub use incoming::hidden_text;
+pub use incoming::{Hidden, hidden_text};
 pub use prompt::{Brief, Prompt, TextEditor, correction, system_prompt, task_prompt};
 pub use report::{PullRequestText, pull_request, pull_request_comment};
 pub use resumed::Resumed;

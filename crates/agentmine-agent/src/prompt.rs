@@ -1,7 +1,7 @@
 //! The prompts, rendered from the templates in `prompts/`.
 
 use crate::discussion::{Discussion, on_one_line};
-use crate::incoming::{self, hidden_text};
+use crate::incoming::{self, Hidden, hidden_text};
 use crate::journal::{Entry, PromptRole};
 
 /// A message from the worker to the model.
@@ -11,21 +11,24 @@ pub struct Prompt {
     pub role: PromptRole,
     /// The text.
     pub text: String,
+    /// What was left out of what people wrote; `None` if the text has nothing of theirs.
+    pub hidden: Option<Hidden>,
 }
 
 impl Prompt {
-    /// A user message: the task, a correction, or a notice.
+    /// A user message: a correction or a notice.
     pub fn user(text: impl Into<String>) -> Self {
         Self {
             role: PromptRole::User,
             text: text.into(),
+            hidden: None,
         }
     }
 }
 
 impl From<Prompt> for Entry {
-    fn from(Prompt { role, text }: Prompt) -> Self {
-        Self::Prompt { role, text }
+    fn from(Prompt { role, text, hidden }: Prompt) -> Self {
+        Self::Prompt { role, text, hidden }
     }
 }
 
@@ -107,6 +110,7 @@ pub fn system_prompt(brief: &Brief) -> Prompt {
     Prompt {
         role: PromptRole::System,
         text: relocate(&text, &brief.workspace),
+        hidden: None,
     }
 }
 
@@ -127,6 +131,7 @@ fn refused(brief: &Brief) -> String {
 /// The prompt that describes the task.
 #[must_use]
 pub fn task_prompt(brief: &Brief) -> Prompt {
+    let hidden = hidden_text(&brief.title, &brief.body, &brief.discussion);
     // One pass over the template, so that a placeholder in the text stays text.
     let mut text = String::new();
     let mut rest = include_str!("../prompts/task.txt");
@@ -143,13 +148,16 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
             "author" => text.push_str(&on_one_line(&brief.author, MAX_TITLE)),
             "discussion" => text.push_str(&brief.discussion.section()),
             "publish" => text.push_str(&publish(brief)),
-            "body" => text.push_str(&body(brief)),
+            "body" => text.push_str(&body(brief, hidden)),
             other => text.push_str(other),
         }
         rest = &rest[end + 1..];
     }
     text.push_str(rest);
-    Prompt::user(text)
+    Prompt {
+        hidden: Some(hidden),
+        ..Prompt::user(text)
+    }
 }
 
 /// The prompt after a round whose result was not sufficient.
@@ -175,10 +183,10 @@ fn publish(brief: &Brief) -> String {
 }
 
 /// The item's text as the tracker's page shows it; it cannot end its own section.
-fn body(brief: &Brief) -> String {
+fn body(brief: &Brief, hidden: Hidden) -> String {
     let (body, _) = incoming::markdown(cap(&brief.body, MAX_BODY));
     let mut body = body.replace("</task", "&lt;/task");
-    if let Some(note) = hidden_text(&brief.title, &brief.body, &brief.discussion) {
+    if let Some(note) = hidden.note() {
         body.push_str(&format!("\n\n({note})"));
     }
     body
@@ -203,6 +211,8 @@ pub(crate) fn cap(text: &str, max: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discussion::Remark;
+    use crate::journal::hidden_in_prompt;
 
     fn brief() -> Brief {
         Brief {
@@ -220,6 +230,26 @@ mod tests {
             allowed_commands: Vec::new(),
             text_editor: TextEditor::Offered,
         }
+    }
+
+    #[test]
+    fn what_was_left_out_of_item_and_comments_is_recorded_with_the_task() {
+        let mut brief = brief();
+        brief.body = "a <!-- x -->".into();
+        brief.discussion.remarks.push(Remark {
+            author: "mona".into(),
+            at: chrono::Utc::now(),
+            about: None,
+            text: "b <!-- y -->\u{200b}".into(),
+        });
+        let prompts = [system_prompt(&brief), task_prompt(&brief), correction("c")];
+        let entries = prompts.map(Entry::from);
+        let left_out = Hidden {
+            markup: 2,
+            characters: 1,
+        };
+        assert_eq!(hidden_in_prompt(&entries), Some(left_out));
+        assert_eq!(hidden_in_prompt(&entries[..1]), None);
     }
 
     #[test]

@@ -663,7 +663,10 @@ async fn a_session_killed_between_the_opening_prompts_still_sends_the_task() {
     let first = Run::of(vec![says("done")]);
     first.go().await.unwrap();
     let second = Run::of(vec![says("done")]);
-    second.resume(&first.journal.steps()[..1]).await.unwrap();
+    let steps = first.journal.steps();
+    let has_task = |steps| History::replay(&decode_all(steps).unwrap()).0.has_task();
+    assert!(!has_task(&steps[..1]) && has_task(&steps[..2]));
+    second.resume(&steps[..1]).await.unwrap();
     assert_eq!(second.model.asked()[0], first.model.asked()[0]);
 }
 

@@ -39,10 +39,15 @@ fn every_entry() -> Vec<Entry> {
         Entry::Prompt {
             role: PromptRole::System,
             text: "who".into(),
+            hidden: None,
         },
         Entry::Prompt {
             role: PromptRole::User,
             text: "what".into(),
+            hidden: Some(Hidden {
+                markup: 1,
+                characters: 2,
+            }),
         },
         Entry::ModelReply {
             reply: ModelReply {
@@ -144,6 +149,14 @@ fn every_variant_survives_encoding_and_decoding() {
         let payload: Value = entry.encode().unwrap().decode().unwrap();
         assert_eq!(Entry::decode(&step(entry.kind(), &payload)).unwrap(), entry);
     }
+}
+
+#[test]
+fn a_prompt_without_what_was_hidden_is_still_read() {
+    let old = json!({ "v": 1, "type": "prompt", "role": "user", "text": "do it" });
+    let entry = Entry::decode(&step(StepKind::Prompt, &old)).unwrap();
+    assert_eq!(entry, Entry::from(crate::Prompt::user("do it")));
+    assert_eq!(hidden_in_prompt(&[entry]), None);
 }
 
 #[test]
