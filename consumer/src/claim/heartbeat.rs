@@ -296,7 +296,8 @@ async fn send_heartbeats(
                     .send_if_modified(|s| std::mem::replace(s, now) != now);
             }
             Err(StoreError::Fenced(_)) => {
-                tracing::warn!(task.id = %lease.task, epoch = %lease.epoch, "the lease is lost");
+                // The session may just have closed it itself; one that lost it warns.
+                tracing::debug!(task.id = %lease.task, epoch = %lease.epoch, "the lease is no longer held");
                 signals.status.send_replace(Status::Lost);
                 return;
             }

@@ -2,7 +2,8 @@
 //!
 //! Walking the whole root is too expensive to do all the time, so the guest polls the file system's free
 //! space, which shrinks by at least as much as the root grows. It walks the root when the free space has
-//! shrunk by a good part of what is left under the limit, and every [`WALK_AT_LEAST`] in any case. Where a part of
+//! shrunk by a good part of what is left under the limit. Others that delete files on the same file system hide the
+//! growth from this, so it also walks regularly: the cheaper the last walk was, the sooner. Where a part of
 //! the sandbox cannot be counted ([`usage`](crate::usage)), all that the file system has lost since everything
 //! could be counted is taken to be the sandbox's. Independently of the limit, a sandbox that still grows when the
 //! file system is nearly full is stopped.
@@ -21,7 +22,10 @@ use crate::programs::Programs;
 use crate::usage::{self, Free, Usage};
 
 const POLL: Duration = Duration::from_millis(500);
-const WALK_AT_LEAST: Duration = Duration::from_secs(30);
+/// The time between two walks, as a multiple of what the last one took, and its bounds.
+const WALK_AFTER: u32 = 100;
+const WALK_SOONEST: Duration = Duration::from_secs(2);
+const WALK_LATEST: Duration = Duration::from_secs(30);
 /// How long killed processes may take to end.
 const DYING: Duration = Duration::from_millis(200);
 
@@ -133,6 +137,12 @@ impl Look {
     }
 }
 
+/// How long after a walk the next one begins, whatever the free space says.
+fn until_next_walk(took: Duration) -> Duration {
+    took.saturating_mul(WALK_AFTER)
+        .clamp(WALK_SOONEST, WALK_LATEST)
+}
+
 impl Disk {
     /// A `limit` of 0 means that the kernel holds it, or that there is none.
     pub(crate) fn new(root: PathBuf, limit: u64) -> Self {
@@ -182,11 +192,12 @@ impl Disk {
             visible: (free.bytes, used.bytes),
         };
         let mut walked = Instant::now();
+        let mut pause = WALK_SOONEST;
         loop {
             tokio::time::sleep(POLL).await;
             let free = Free::of(&self.root);
             let is_outdated = last.is_outdated(self.limit, &free);
-            if !is_outdated && walked.elapsed() < WALK_AT_LEAST {
+            if !is_outdated && walked.elapsed() < pause {
                 continue;
             }
             // What nobody runs cannot grow.
@@ -195,6 +206,7 @@ impl Disk {
             }
             let began = Instant::now();
             let mut look = last.next(free, self.measure().await);
+            pause = until_next_walk(began.elapsed());
             if let Some(why) = look.fault(self.limit, &last) {
                 self.kill_commands(&why, &programs);
                 // What they wrote until they ended must not be blamed on the next command.
@@ -242,6 +254,14 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cheap_walk_is_repeated_soon_and_a_slow_one_seldom() {
+        let after = |millis| until_next_walk(Duration::from_millis(millis));
+        assert_eq!(after(1), Duration::from_secs(2));
+        assert_eq!(after(100), Duration::from_secs(10));
+        assert_eq!(after(5_000), Duration::from_secs(30));
+    }
 
     const LIMIT: u64 = 1 << 30;
 

@@ -1,7 +1,7 @@
 //! The limits of memory and processes, for jails without a cgroup that holds them.
 //!
 //! The guest adds up what all processes use that it started. Accepted race: a command can exceed a limit by
-//! what it takes between two looks.
+//! what it takes between two looks. The less memory is left, the sooner the next look follows.
 
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -12,7 +12,12 @@ use agentmine_process::{Process, descendants};
 use crate::disk::Disk;
 use crate::programs::Programs;
 
+/// The time between two looks where much is left.
 const LOOK: Duration = Duration::from_millis(500);
+/// The time between two looks where nothing is left.
+const SOON: Duration = Duration::from_millis(25);
+/// What processes are expected to take at most, in bytes per millisecond: a core fills one to two GB in a second.
+const FASTEST: u64 = 4 << 20;
 
 /// The limits; 0 means no limit.
 #[derive(Debug, Clone, Copy)]
@@ -28,16 +33,28 @@ impl Load {
         if self.memory == 0 && self.processes == 0 {
             return;
         }
+        let mut used = 0;
         loop {
-            tokio::time::sleep(LOOK).await;
-            if let Some(why) = self.exceeded(&descendants(std::process::id().cast_signed())) {
+            tokio::time::sleep(self.pause(used)).await;
+            let running = descendants(std::process::id().cast_signed());
+            used = running.iter().map(|process| memory(*process)).sum();
+            if let Some(why) = self.exceeded(&running, used) {
                 disk.kill_commands(&why, &programs);
             }
         }
     }
 
+    /// The time until the next look, with this much memory in use.
+    fn pause(self, used: u64) -> Duration {
+        if self.memory == 0 {
+            return LOOK;
+        }
+        let left = self.memory.saturating_sub(used);
+        Duration::from_millis(left / FASTEST).clamp(SOON, LOOK)
+    }
+
     /// Which limit is exceeded, and by what.
-    fn exceeded(self, running: &[Process]) -> Option<String> {
+    fn exceeded(self, running: &[Process], used: u64) -> Option<String> {
         let count = running.len() as u64;
         if self.processes > 0 && count > self.processes {
             let limit = self.processes;
@@ -45,12 +62,8 @@ impl Load {
                 "{count} processes run in the sandbox and the limit is {limit}"
             ));
         }
-        if self.memory == 0 {
-            return None;
-        }
-        let used: u64 = running.iter().map(|process| memory(*process)).sum();
         let limit = self.memory;
-        (used > limit).then(|| {
+        (limit > 0 && used > limit).then(|| {
             format!("the sandbox's processes use {used} bytes of memory and the limit is {limit}")
         })
     }
@@ -82,7 +95,8 @@ mod tests {
     fn each_limit_is_reported_with_what_is_used() {
         let own = Process::of(std::process::id().cast_signed()).unwrap();
         let held = vec![1_u8; 50 << 20];
-        let load = |memory, processes| Load { memory, processes }.exceeded(&[own, own]);
+        let used = 2 * memory(own);
+        let load = |memory, processes| Load { memory, processes }.exceeded(&[own, own], used);
         assert_eq!(load(1 << 40, 2), None);
         assert_eq!(load(0, 0), None);
         let many = load(0, 1).unwrap();
@@ -93,5 +107,19 @@ mod tests {
             "{much}"
         );
         assert_eq!(held.len(), 50 << 20);
+    }
+
+    #[test]
+    fn the_less_memory_is_left_the_sooner_is_the_next_look() {
+        let load = |memory| Load {
+            memory,
+            processes: 9,
+        };
+        assert_eq!(load(0).pause(7 << 30), LOOK);
+        assert_eq!(load(8 << 30).pause(1 << 30), LOOK);
+        let half = load(1 << 30).pause(512 << 20);
+        assert!(SOON < half && half < LOOK, "{half:?}");
+        assert_eq!(load(1 << 30).pause(1 << 30), SOON);
+        assert_eq!(load(1 << 30).pause(2 << 30), SOON);
     }
 }

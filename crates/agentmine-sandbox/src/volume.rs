@@ -21,9 +21,11 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, U
 pub(crate) const MOUNT_OPTIONS: &str = "nosuid,nodev,noatime,noinit_itable";
 const MAKE: &str = "mkfs.ext4";
 const MAKE_LIMIT: Duration = Duration::from_secs(60);
-/// What must stay free beside a volume: this part of the disk, and so many bytes at least.
+/// What must stay free beside a volume: this part of the disk, within these bounds in bytes. A tenth of a large disk
+/// would be more than the machine needs.
 const SPARE_PART: u64 = 10;
-const SPARE: u64 = 2 << 30;
+const SPARE_LEAST: u64 = 2 << 30;
+const SPARE_MOST: u64 = 10 << 30;
 /// How often a free loop device is looked for: others look too.
 const TRIES: u32 = 64;
 
@@ -196,7 +198,7 @@ fn reserved(folder: &Path, size: u64) -> io::Result<File> {
     }
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let total = stat.f_blocks.saturating_mul(stat.f_frsize);
-    let spare = (total / SPARE_PART).max(SPARE);
+    let spare = spare(total);
     if free < size.saturating_add(spare) {
         return Err(io::Error::other(format!(
             "{} MiB are free, and {} MiB and a reserve of {} MiB are needed",
@@ -207,6 +209,11 @@ fn reserved(folder: &Path, size: u64) -> io::Result<File> {
     }
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size)?;
     Ok(file)
+}
+
+/// What must stay free on a disk of `total` bytes, in bytes.
+fn spare(total: u64) -> u64 {
+    (total / SPARE_PART).clamp(SPARE_LEAST, SPARE_MOST)
 }
 
 /// A device for the file; it ends with its last user (loop(4)).
@@ -305,5 +312,17 @@ impl Default for LoopInfo {
             encrypt_key: [0; 32],
             init: [0; 2],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_disk_need_not_keep_a_tenth_free() {
+        assert_eq!(spare(5 << 30), 2 << 30);
+        assert_eq!(spare(40 << 30), 4 << 30);
+        assert_eq!(spare(4 << 40), 10 << 30);
     }
 }

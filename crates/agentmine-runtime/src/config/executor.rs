@@ -164,8 +164,8 @@ pub struct Resources {
     /// Memory including swap, e.g. `512m`, `4g` or `0.5g`. `EXECUTOR_MEMORY_LIMIT` overrides.
     pub memory_limit: ByteSize,
     /// Size of `/workspace`, e.g. `10g`. A worker that is root on the engine's machine reserves the space on its disk
-    /// for each sandbox, as a file system of its own, as long as a tenth of the disk stays free; otherwise the guest
-    /// watches the limit. The start says which.
+    /// for each sandbox, as a file system of its own, as long as a tenth of the disk, at least 2 GiB and at most
+    /// 10 GiB, stays free; otherwise the guest watches the limit. The start says which.
     pub disk_limit: ByteSize,
 }
 
