@@ -1,5 +1,6 @@
 //! The producer: scans trackers, records a task for each item that requests work, announces it on the
-//! queue, puts items right that say that they are worked on although no task is, and removes stale sandboxes.
+//! queue, puts items right that say that they are worked on although no task is, ends paused tasks whose
+//! item was closed, and removes stale sandboxes.
 //!
 //! Any number of producers may run. The row and its outbox entry are written in one transaction, and
 //! the announcement is confirmed before the item's label changes. A producer that is killed anywhere
@@ -8,6 +9,7 @@
 mod cleanup;
 mod deps;
 mod orphans;
+mod paused;
 mod scan;
 mod wiring;
 
@@ -30,8 +32,8 @@ pub enum ProducerMode {
     Continuous,
 }
 
-/// Removes stale sandboxes and scans; in [`ProducerMode::Continuous`] repeats both at their intervals.
-/// Returns the totals of the scans.
+/// Removes stale sandboxes, ends paused tasks whose item was closed, and scans; in
+/// [`ProducerMode::Continuous`] repeats all of it at its intervals. Returns the totals of the scans.
 ///
 /// # Errors
 /// In [`ProducerMode::Once`], returns the first error of a tracker, the store or the queue.
@@ -41,7 +43,9 @@ pub async fn run(
     stop: Shutdown,
 ) -> anyhow::Result<Scan> {
     cleanup::remove_stale_sandboxes(&deps).await;
+    let mut paused = paused::Paused::default();
     if mode == ProducerMode::Once {
+        paused.end_closed(&deps).await;
         return scan(&deps).await;
     }
     let mut total = Scan::default();
@@ -66,6 +70,7 @@ pub async fn run(
                 Err(error) => tracing::error!(error = format!("{error:#}"), "the scan failed; the next scan tries again"),
                 }
                 orphans.reconcile(&deps).await;
+                paused.end_closed(&deps).await;
             },
         }
     }

@@ -180,9 +180,10 @@ impl Own {
         }
         // Of an engine that was killed.
         let _ = std::fs::remove_file(path("docker.pid"));
-        let mut command = Command::new("dockerd");
+        // An engine without a bridge removes that of another engine of the machine, unless it cannot see it.
+        let mut command = Command::new("unshare");
         command
-            .arg("--config-file")
+            .args(["--net", "dockerd", "--config-file"])
             .arg(path("daemon.json"))
             .arg("--host")
             .arg(format!("unix://{}", self.socket().display()))

@@ -326,6 +326,26 @@ impl Forge {
         self.review(repo, number, place, body);
     }
 
+    /// Moves all comments and reviews of an issue back by a second: times are shown in whole seconds, so what is
+    /// said next would look as if it were said at the same time.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn let_a_second_pass(&self, repo: &str, number: u64) {
+        let second = chrono::TimeDelta::seconds(1);
+        self.with_repo_mut(repo, |repo| {
+            let Some(issue) = repo.issue_mut(number) else {
+                return;
+            };
+            for comment in &mut issue.comments {
+                comment.created_at -= second;
+                comment.updated_at -= second;
+            }
+            let reviews = issue.pull.iter_mut().flat_map(|pull| &mut pull.reviews);
+            reviews.for_each(|review| review.at -= second);
+        });
+    }
+
     fn review(&self, repo: &str, number: u64, of: ReviewOf, body: &str) {
         let id = self.inner.lock().id();
         self.with_repo_mut(repo, |repo| {

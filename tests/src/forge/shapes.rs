@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use super::Inner;
 use super::state::{CommentView, Issue, LabelEvent, Repo};
 
+/// In whole seconds, as GitHub shows times: two changes may look like one.
 pub(super) fn time(at: DateTime<Utc>) -> String {
-    at.to_rfc3339_opts(SecondsFormat::Micros, true)
+    at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 pub(super) fn user(login: &str) -> Value {

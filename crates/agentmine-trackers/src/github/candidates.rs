@@ -20,6 +20,9 @@ use crate::tracker::{Candidate, LabelRequest};
 
 /// Items without any `labeled` event (imported ones) wait this long for one.
 const EVENT_LAG: TimeDelta = TimeDelta::minutes(10);
+/// The trigger of an item that changed so recently is not remembered. GitHub shows whole seconds, so the item may
+/// be labelled again without a visible change, and the events may lag behind the list of items.
+const SETTLED: TimeDelta = TimeDelta::minutes(5);
 /// Triggers that are remembered. Past it, all are forgotten and asked for again.
 const MAX_TRIGGERS: usize = 10_000;
 
@@ -353,7 +356,9 @@ impl Scan {
             },
             Some(_) | None => return Ok(None),
         };
-        self.triggers.put(issue, label, &trigger);
+        if Utc::now() - issue.updated_at > SETTLED {
+            self.triggers.put(issue, label, &trigger);
+        }
         Ok(Some(trigger))
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config::{GitHub, Secret};
 use agentmine_runtime::permit::{BootInstant, Permit};
-use chrono::{TimeDelta, Utc};
+use chrono::{SecondsFormat, TimeDelta, Utc};
 use serde_json::{Value, json};
 use url::Url;
 use wiremock::matchers::{header, header_exists, method, path, query_param};
@@ -315,6 +315,27 @@ async fn an_unchanged_list_is_not_read_again_and_asks_for_no_events() {
         ),
         (2, 1)
     );
+}
+
+/// GitHub shows whole seconds, and events may lag behind the list of items.
+#[tokio::test]
+async fn a_label_set_again_within_the_same_second_is_another_trigger() {
+    let server = with_repo().await;
+    let now = Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true);
+    let issues = ok(json!([issue(&server, 1, &now)]));
+    on(&server, "GET", "/repos/octo/demo/issues", issues).await;
+    let tracker = tracker(&server);
+    for trigger in ["3", "9"] {
+        let labelled = json!([{ "id": trigger.parse::<u64>().unwrap(), "event": "labeled", "label": { "name": LABEL } }]);
+        let at = "/repos/octo/demo/issues/1/events";
+        let events = Mock::given(method("GET")).and(path(at));
+        let _served = events
+            .respond_with(ok(labelled))
+            .mount_as_scoped(&server)
+            .await;
+        let found = tracker.candidates(LABEL).await.unwrap();
+        assert_eq!(found[0].trigger, trigger);
+    }
 }
 
 #[tokio::test]

@@ -75,6 +75,21 @@ impl fmt::Display for Finding {
     }
 }
 
+/// Who added and removed the labels of an issue, in order: for the report of a fleet that is stuck.
+fn label_history(fleet: &Fleet, issue: u64) -> String {
+    let events = fleet.forge.label_events(DEMO, issue);
+    let lines = events.iter().map(|event| {
+        format!(
+            "\n    {} {} {:?} by {}",
+            event.at.format("%H:%M:%S%.3f"),
+            event.event,
+            event.label,
+            event.actor
+        )
+    });
+    lines.collect()
+}
+
 /// What people did.
 pub(super) struct Expected<'a> {
     pub(super) issues: &'a [u64],
@@ -88,8 +103,9 @@ pub(super) async fn unsettled(fleet: &Fleet, issues: &[u64]) -> anyhow::Result<O
     let tasks = fleet.store.tasks(&TaskFilter::default()).await?;
     for task in &tasks {
         if !matches!(task.state, TaskState::Ended(_)) {
+            let labels = label_history(fleet, task.item.number);
             return Ok(Some(format!(
-                "task {} of issue {} is {:?} in epoch {}",
+                "task {} of issue {} is {:?} in epoch {}{labels}",
                 task.number, task.item.number, task.state, task.epoch
             )));
         }
@@ -101,7 +117,10 @@ pub(super) async fn unsettled(fleet: &Fleet, issues: &[u64]) -> anyhow::Result<O
             .iter()
             .any(|it| it == REQUEST);
         if is_requested && fleet.forge.is_open(DEMO, issue) {
-            return Ok(Some(format!("issue {issue} still has the request label")));
+            let labels = label_history(fleet, issue);
+            return Ok(Some(format!(
+                "issue {issue} still has the request label{labels}"
+            )));
         }
     }
     if let Some(task) = fleet
