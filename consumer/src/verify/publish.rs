@@ -105,9 +105,10 @@ tr '\0' '\n' < "$large" | sed -n 's/^:(top,exclude,literal)//p'"#
     )
 }
 
-/// Says which files were left out.
+/// Says which files were left out, in the order of their names, since that of a folder is the file system's.
 fn left_out<'a>(files: impl Iterator<Item = &'a str>, limit: u64) -> Option<String> {
-    let files: Vec<String> = files.map(|file| line(file, 100)).collect();
+    let mut files: Vec<String> = files.map(|file| line(file, 100)).collect();
+    files.sort_unstable();
     if files.is_empty() {
         return None;
     }
