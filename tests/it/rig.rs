@@ -275,18 +275,59 @@ impl Rig {
     }
 }
 
-/// Databases and queues outlive a test's processes, so they are removed with the rig.
+/// Databases, queues and sandboxes outlive a test's processes, so they are removed with the rig.
 impl Drop for Rig {
     fn drop(&mut self) {
         let prefix = self.prefix.clone();
+        let database = self.database.clone();
         let cleaning = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();
-            runtime.map(|runtime| runtime.block_on(clean(&prefix)))
+            runtime.map(|runtime| {
+                runtime.block_on(async {
+                    remove_sandboxes(&database).await;
+                    clean(&prefix).await;
+                });
+            })
         });
-        // A leftover does no harm.
+        // A failed test is reported as such, whatever is left.
         let _ = cleaning.join();
+    }
+}
+
+/// Removes what killed workers left: each jail may hold the whole disk space that its limit reserves.
+async fn remove_sandboxes(database: &str) {
+    let Ok(pool) = sqlx::PgPool::connect(database).await else {
+        return;
+    };
+    let tasks = sqlx::query_scalar::<_, String>("SELECT id::text FROM tasks");
+    let Ok(tasks) = tasks.fetch_all(&pool).await else {
+        return;
+    };
+    let of_ours = |name: &str| tasks.iter().any(|task| name.contains(task));
+    let folders = std::fs::read_dir(agentmine_sandbox::local::default_state_dir());
+    for folder in folders.into_iter().flatten().flatten() {
+        if of_ours(&folder.file_name().to_string_lossy()) {
+            let workspace = folder.path().join("workspace");
+            let _ = Command::new("umount")
+                .arg("-l")
+                .arg(workspace)
+                .output()
+                .await;
+            let _ = std::fs::remove_dir_all(folder.path());
+        }
+    }
+    let names = all_containers().await.map(|out| out.stdout);
+    let names = names.unwrap_or_default();
+    let names = String::from_utf8_lossy(&names);
+    let left: Vec<&str> = names.lines().filter(|name| of_ours(name)).collect();
+    if !left.is_empty() {
+        let _ = Command::new("docker")
+            .args(["rm", "-f"])
+            .args(left)
+            .output()
+            .await;
     }
 }
 
@@ -317,13 +358,16 @@ async fn clean(prefix: &str) {
     }
 }
 
+/// The name of each container on the engine, a line each.
+async fn all_containers() -> std::io::Result<std::process::Output> {
+    let mut docker = Command::new("docker");
+    docker.args(["ps", "-a", "--format", "{{.Names}}"]);
+    docker.output().await
+}
+
 /// Names of the containers that belong to these tasks.
 pub(crate) async fn containers(tasks: &[Task]) -> Vec<String> {
-    let out = Command::new("docker")
-        .args(["ps", "-a", "--format", "{{.Names}}"])
-        .output()
-        .await
-        .unwrap();
+    let out = all_containers().await.unwrap();
     assert!(
         out.status.success(),
         "no Docker engine: {}; run tests/run",
