@@ -226,6 +226,27 @@ async fn all_attacks_succeed_in_bubblewrap_without_the_control() {
 }
 
 #[tokio::test]
+async fn attacks_succeed_in_a_container_without_the_control() {
+    let names = [
+        "unshare_a_user_namespace",
+        "become_root",
+        "read_a_file",
+        "read_a_neighbours_files",
+        "change_system_files",
+        "read_the_guests_memory",
+        "connect_to_loopback",
+        "read_its_environment",
+    ];
+    assert_succeed_without(Lacking::Docker, &names, names.len()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes in all (tests/README.md)"]
+async fn all_attacks_succeed_in_a_container_without_the_control() {
+    assert_succeed_without(Lacking::Docker, &[], 85).await;
+}
+
+#[tokio::test]
 async fn attacks_succeed_on_an_open_editor() {
     let names = [
         "view_a_file_outside",
@@ -239,4 +260,26 @@ async fn attacks_succeed_on_an_open_editor() {
 #[ignore = "takes minutes in all (tests/README.md)"]
 async fn all_attacks_succeed_on_an_open_editor() {
     assert_succeed_without(Lacking::Editor, &[], 9).await;
+}
+
+/// None of these needs the bait on port 80, which only root can open.
+#[tokio::test]
+async fn attacks_succeed_through_an_open_gateway() {
+    let names = [
+        "ask_the_proxy_for_metadata",
+        "reach_another_port",
+        "read_its_git_configuration",
+        "push_to_the_default_branch",
+        "push_to_a_hidden_place",
+        "reach_another_repository",
+        "push_a_secret",
+    ];
+    assert_succeed_without(Lacking::Gateway, &names, names.len()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes in all (tests/README.md)"]
+async fn all_attacks_succeed_through_an_open_gateway() {
+    // Seven more by root, who can open port 80.
+    assert_succeed_without(Lacking::Gateway, &[], 27).await;
 }

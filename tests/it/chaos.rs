@@ -86,10 +86,25 @@ async fn processes_that_share_one_sqlite_file_lose_and_double_nothing() {
     assert_kept(&setup, " --store sqlite", &[3]).await;
 }
 
+/// The bridges of the machine, which other engines use.
+fn bridges() -> Vec<String> {
+    let interfaces = std::fs::read_dir("/sys/class/net").unwrap();
+    let interfaces = interfaces.map(|it| it.unwrap());
+    let bridges = interfaces.filter(|it| it.path().join("bridge").exists());
+    let mut names: Vec<_> = bridges
+        .map(|it| it.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Nor does the engine of the suite change anything for another one of the machine.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_with_containers_loses_and_doubles_nothing() {
     let setup = setup(StoreKind::Postgres, SandboxKind::Docker);
+    let before = bridges();
     let faults = assert_kept(&setup, " --sandbox docker", &[5]).await;
+    assert_eq!(bridges(), before);
     assert!(faults.contains_key("partition engine"), "{faults:?}");
     // Only root can start an engine that may be killed.
     // SAFETY: `geteuid` has no preconditions.

@@ -21,24 +21,25 @@ start_docker() {
     mkdir -p "$STATE/docker"
     if as_root test -S $DEFAULT_SOCKET && as_root docker info >/dev/null 2>&1; then
         # There is an engine that this user may not access. Start a second one, which must not touch the
-        # bridge and the firewall rules of the first.
+        # bridge and the firewall rules of the first: without a network of its own it would remove the bridge.
         say "you may not use this machine's Docker engine: starting one for the tests"
         export DOCKER_HOST=unix://$socket
-        try_dockerd "${options[@]}" --host "$DOCKER_HOST" --data-root "$STATE/docker/data" \
+        try_dockerd unshare --net dockerd "${options[@]}" --host "$DOCKER_HOST" --data-root "$STATE/docker/data" \
             --exec-root "$STATE/docker/exec" --iptables=false --bridge=none && return 0
     else
-        try_dockerd "${options[@]}" && return 0
-        try_dockerd "${options[@]}" --iptables=false --bridge=none && return 0
+        try_dockerd dockerd "${options[@]}" && return 0
+        try_dockerd dockerd "${options[@]}" --iptables=false --bridge=none && return 0
     fi
     tail -n 20 "$STATE/docker/log" >&2
     die "the Docker engine did not start: see $STATE/docker/log"
 }
 
-# Started by a root shell in the background, so that sudo itself can ask for a password on this terminal.
+# Its arguments are the command. Started by a root shell in the background, so that sudo itself can ask for a
+# password on this terminal.
 try_dockerd() {
     local pid tries=150
     # shellcheck disable=SC2016 # for the inner shell
-    pid=$(as_root bash -c 'setsid nohup dockerd "$@" </dev/null >"$0" 2>&1 9>&- & echo $!' \
+    pid=$(as_root bash -c 'setsid nohup "$@" </dev/null >"$0" 2>&1 9>&- & echo $!' \
         "$STATE/docker/log" "$@")
     until docker info >/dev/null 2>&1; do
         tries=$((tries - 1))

@@ -12,10 +12,13 @@ use agentmine_sandbox::{
     Backend, Command, DockerBackend, LocalBackend, Sandbox, SandboxRole, SandboxSpec,
 };
 use anyhow::{Context as _, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 use super::bait::{Bait, scratch};
 use super::canaries::Canaries;
 use super::cell::Cell;
+use super::controls::{OpenGateway, OpenTraffic};
 use super::entry::{Attack, Recorded};
 use super::fence::Held;
 use super::finding::Claim;
@@ -24,6 +27,7 @@ use crate::forge::{DEMO, Forge, write_demo};
 
 /// The one branch that may be pushed to.
 const BRANCH: &str = "work";
+const OWN: &str = "refs/heads/work";
 const PYTHON: &str = "/usr/bin/python3";
 /// What the shell of a check ends with.
 const SHELL_EXIT: i32 = 3;
@@ -39,14 +43,38 @@ pub(super) struct Arena {
     canaries: Canaries,
     neighbour: Box<dyn Sandbox>,
     running: Option<Running>,
+    way: Way,
+}
+
+/// What is between a sandbox and everything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The gateway.
+    Gateway,
+    /// One that forwards everything.
+    Open,
+    /// The same, where the sandbox has the token instead of it.
+    OpenWithTokenInside,
 }
 
 /// A sandbox whose connections are served.
 struct Running {
     sandbox: Arc<dyn Sandbox>,
-    gateway: Gateway,
-    _traffic: Traffic,
+    /// None where everything is forwarded.
+    gateway: Option<Gateway>,
+    remote: String,
+    _traffic: Served,
 }
+
+/// Closes the connections when it is dropped.
+#[expect(dead_code, reason = "they are only held")]
+enum Served {
+    ByGateway(Traffic),
+    ByOpenGateway(OpenTraffic),
+}
+
+/// A repository's name, a reference in it, and the commit.
+type Reference = (&'static str, String, String);
 
 impl Arena {
     pub(super) async fn open(cell: Cell) -> anyhow::Result<Self> {
@@ -77,7 +105,22 @@ impl Arena {
             canaries,
             neighbour,
             running: None,
+            way: Way::Gateway,
         })
+    }
+
+    /// Puts something else between the sandboxes and everything else.
+    pub(super) async fn go(&mut self, way: Way) -> anyhow::Result<()> {
+        if way == self.way {
+            return Ok(());
+        }
+        self.way = way;
+        // Its own git refuses this for the branch that `HEAD` names; a forge may not.
+        self.git(DEMO, &["config", "receive.denyDeleteCurrent", "ignore"])?;
+        match self.running.take() {
+            Some(running) => Ok(running.sandbox.remove().await?),
+            None => Ok(()),
+        }
     }
 
     /// Carries an attack out.
@@ -90,8 +133,8 @@ impl Arena {
             Some(running) => running,
             None => self.start().await?,
         };
-        let before = self.references();
-        let (blocked, refused) = counts(&running.gateway);
+        let before = self.references()?;
+        let (blocked, refused) = counts(running.gateway.as_ref());
         let memory = Memory::watch();
         let command = self.command(attack, program, &running);
         let (sandbox, within) = (&running.sandbox, attack.limit + PATIENCE);
@@ -128,8 +171,9 @@ impl Arena {
         if done.as_ref().is_ok_and(|done| done.timed_out) {
             claim = Claim::Broken("it did not end in its time limit".into());
         }
-        let now = counts(&running.gateway);
+        let now = counts(running.gateway.as_ref());
         let missing = match attack.recorded {
+            _ if running.gateway.is_none() => false,
             Some(Recorded::Web) => now.0 == blocked,
             Some(Recorded::Push) => now.1 == refused,
             None => false,
@@ -144,11 +188,14 @@ impl Arena {
         if let Some(found) = found {
             claim = Claim::Succeeded(format!("it got {found}"));
         }
-        if let Some(difference) = self.unrecorded(&running.gateway) {
+        if let Some(difference) = self.unrecorded(running.gateway.as_ref()) {
             claim = Claim::Succeeded(difference);
         }
         if let Some(damage) = self.damage(&before, &memory)? {
             claim = Claim::Succeeded(damage);
+        }
+        if self.way != Way::Gateway {
+            self.restore(&before)?;
         }
         self.after(attack, running).await?;
         Ok(claim)
@@ -173,29 +220,24 @@ impl Arena {
 
     async fn start(&self) -> anyhow::Result<Running> {
         let sandbox: Arc<dyn Sandbox> = Arc::from(self.backend.start(&spec()).await?);
-        let gateway = Gateway::new(GatewayConfig {
-            git: GitAccess::ReadWrite {
-                upstream: Upstream::Http {
-                    url: self.forge.git_url(DEMO),
-                    user: "x-access-token".into(),
-                    password: Some(Secret::new(self.forge.token())),
-                },
-                branch: BRANCH.into(),
-                max_push_bytes: 32 << 20,
-                fence: Arc::new(Held),
-            },
-            network: executor(self.cell, Limits::Small).docker.network,
-        })?;
-        let traffic = Traffic::serve(Arc::clone(&sandbox), gateway.clone());
+        let served = self.serve(&sandbox);
+        let (gateway, remote, traffic) = match served {
+            Ok(it) => it,
+            Err(error) => {
+                sandbox.remove().await?;
+                return Err(error);
+            }
+        };
         let running = Running {
             sandbox,
             gateway,
+            remote,
             _traffic: traffic,
         };
         let clone = format!(
             "git clone -q {} project && cd project && git checkout -q -b {BRANCH} && \
              git config user.name a && git config user.email a@example.org",
-            remote(&running)
+            running.remote
         );
         let cloned = running
             .sandbox
@@ -210,6 +252,57 @@ impl Arena {
         }
     }
 
+    /// Serves the connections of a sandbox. Gives the gateway, if it is one, and the repository's URL in the sandbox.
+    fn serve(
+        &self,
+        sandbox: &Arc<dyn Sandbox>,
+    ) -> anyhow::Result<(Option<Gateway>, String, Served)> {
+        let own = format!("127.0.0.1:{}", sandbox.ports().git);
+        if self.way != Way::Gateway {
+            return self.serve_openly(sandbox, &own);
+        }
+        let gateway = Gateway::new(GatewayConfig {
+            git: GitAccess::ReadWrite {
+                upstream: Upstream::Http {
+                    url: self.forge.git_url(DEMO),
+                    user: "x-access-token".into(),
+                    password: Some(Secret::new(self.forge.token())),
+                },
+                branch: BRANCH.into(),
+                max_push_bytes: 32 << 20,
+                fence: Arc::new(Held),
+            },
+            network: executor(self.cell, Limits::Small).docker.network,
+        })?;
+        let path = gateway.remote_path().unwrap_or_default();
+        let remote = format!("http://{own}{path}");
+        let traffic = Traffic::serve(Arc::clone(sandbox), gateway.clone());
+        Ok((Some(gateway), remote, Served::ByGateway(traffic)))
+    }
+
+    fn serve_openly(
+        &self,
+        sandbox: &Arc<dyn Sandbox>,
+        own: &str,
+    ) -> anyhow::Result<(Option<Gateway>, String, Served)> {
+        let url = self.forge.git_url(DEMO);
+        let (user, token) = ("x-access-token", self.forge.token());
+        let inside = self.way == Way::OpenWithTokenInside;
+        let before = if inside {
+            format!("{user}:{token}@")
+        } else {
+            String::new()
+        };
+        let authorization = format!("Basic {}", STANDARD.encode(format!("{user}:{token}")));
+        let open = OpenGateway {
+            forge: url.socket_addrs(|| None)?[0].to_string(),
+            authorization: (!inside).then_some(authorization),
+            bait: self.bait.listeners(),
+        };
+        let remote = format!("http://{before}{own}{}", url.path());
+        let traffic = OpenTraffic::serve(Arc::clone(sandbox), open);
+        Ok((None, remote, Served::ByOpenGateway(traffic)))
+    }
     fn command(&self, attack: &Attack, program: &str, running: &Running) -> Command {
         let ports = running.sandbox.ports();
         let mut env: BTreeMap<String, String> = self
@@ -221,7 +314,7 @@ impl Arena {
         for (name, value) in [
             ("GIT_PORT", ports.git.to_string()),
             ("WEB_PORT", ports.web.to_string()),
-            ("REMOTE", remote(running)),
+            ("REMOTE", running.remote.clone()),
             ("BRANCH", BRANCH.to_owned()),
             ("BACKEND", self.cell.backend().to_owned()),
             ("NEIGHBOUR", self.neighbour.workspace_root().to_owned()),
@@ -239,27 +332,46 @@ impl Arena {
     }
 
     /// Every reference of every repository but the one branch that is the attacker's.
-    fn references(&self) -> Vec<(String, Option<String>)> {
+    fn references(&self) -> anyhow::Result<Vec<Reference>> {
         let mut all = Vec::new();
         for repository in [DEMO, "octo/other"] {
-            for branch in self.forge.branches(repository) {
-                if repository != DEMO || branch != BRANCH {
-                    let commit = self.forge.branch_sha(repository, &branch);
-                    all.push((format!("{repository} {branch}"), commit));
-                }
-            }
-            let tags = self.forge.git_dir(repository).join("refs/tags");
-            for tag in std::fs::read_dir(tags).into_iter().flatten().flatten() {
-                all.push((format!("{repository} tag {:?}", tag.file_name()), None));
-            }
+            let format = "--format=%(refname) %(objectname)";
+            let listing = self.git(repository, &["for-each-ref", format])?;
+            let pairs = listing.lines().filter_map(|line| line.split_once(' '));
+            let pairs = pairs.filter(|it| repository != DEMO || it.0 != OWN);
+            all.extend(pairs.map(|(name, commit)| (repository, name.into(), commit.into())));
         }
-        all.sort();
-        all
+        Ok(all)
+    }
+
+    /// Puts the references back, so that no attack depends on another.
+    fn restore(&self, before: &[Reference]) -> anyhow::Result<()> {
+        for it in self.references()?.iter().filter(|it| !before.contains(it)) {
+            self.git(it.0, &["update-ref", "-d", &it.1])?;
+        }
+        for (repository, name, commit) in before {
+            self.git(repository, &["update-ref", name, commit])?;
+        }
+        self.git(DEMO, &["update-ref", "-d", OWN])?;
+        Ok(())
+    }
+
+    /// Git's output in a repository of the forge.
+    fn git(&self, repository: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        let done = std::process::Command::new("git")
+            .args(arguments)
+            .current_dir(self.forge.git_dir(repository))
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .output()?;
+        let errors = String::from_utf8_lossy(&done.stderr);
+        anyhow::ensure!(done.status.success(), "git {arguments:?}: {errors}");
+        Ok(String::from_utf8_lossy(&done.stdout).into_owned())
     }
 
     /// Whether the newest push that the gateway recorded differs from what its branch is at.
-    fn unrecorded(&self, gateway: &Gateway) -> Option<String> {
-        let events = gateway.events().into_iter().rev();
+    fn unrecorded(&self, gateway: Option<&Gateway>) -> Option<String> {
+        let events = gateway?.events().into_iter().rev();
         let recorded = events.into_iter().find_map(|event| match event {
             TrafficEvent::Pushed { new, .. } => Some(new),
             _ => None,
@@ -270,17 +382,13 @@ impl Arena {
             .then(|| format!("recorded is {recorded:?}, but the branch is at {at:?}"))
     }
 
-    fn damage(
-        &mut self,
-        before: &[(String, Option<String>)],
-        memory: &Memory,
-    ) -> anyhow::Result<Option<String>> {
-        let now = self.references();
-        if let Some((name, _)) = now.iter().find(|it| !before.contains(it)) {
-            return Ok(Some(format!("{name} was written")));
+    fn damage(&mut self, before: &[Reference], memory: &Memory) -> anyhow::Result<Option<String>> {
+        let now = self.references()?;
+        if let Some((repository, name, _)) = now.iter().find(|it| !before.contains(it)) {
+            return Ok(Some(format!("{repository} {name} was written")));
         }
-        if let Some((name, _)) = before.iter().find(|it| !now.contains(it)) {
-            return Ok(Some(format!("{name} was removed")));
+        if let Some((repository, name, _)) = before.iter().find(|it| !now.contains(it)) {
+            return Ok(Some(format!("{repository} {name} was removed")));
         }
         if let Some(grown) = memory.too_much() {
             return Ok(Some(grown));
@@ -298,8 +406,8 @@ impl Arena {
 }
 
 /// The refused requests and the refused pushes that the gateway recorded.
-fn counts(gateway: &Gateway) -> (usize, usize) {
-    let events = gateway.events();
+fn counts(gateway: Option<&Gateway>) -> (usize, usize) {
+    let events = gateway.map(Gateway::events).unwrap_or_default();
     let web = |event: &&TrafficEvent| matches!(event, TrafficEvent::WebBlocked { .. });
     let push = |event: &&TrafficEvent| matches!(event, TrafficEvent::PushRefused { .. });
     (
@@ -315,11 +423,6 @@ pub(super) fn argv(attack: &Attack) -> Vec<String> {
         return vec!["/bin/sh".into(), "-c".into(), line];
     }
     vec![PYTHON.into(), "-".into()]
-}
-
-fn remote(running: &Running) -> String {
-    let path = running.gateway.remote_path().unwrap_or_default();
-    format!("http://127.0.0.1:{}{path}", running.sandbox.ports().git)
 }
 
 pub(super) fn shell(line: &str, timeout: Duration) -> Command {

@@ -126,6 +126,15 @@ impl Bait {
         ]
     }
 
+    /// Where it listens on TCP.
+    pub(super) fn listeners(&self) -> Vec<SocketAddr> {
+        let addresses = own_addresses().into_iter();
+        let addresses = addresses.chain(["127.0.0.1".into()]);
+        let addresses = addresses.filter_map(|it| it.parse::<std::net::IpAddr>().ok());
+        let on_all = addresses.map(|it| SocketAddr::from((it, self.tcp.port())));
+        on_all.chain(self.web).collect()
+    }
+
     /// What an attack did since the last call, if it did anything.
     pub(super) fn damage(&mut self) -> anyhow::Result<Option<String>> {
         // A connection that was just accepted is noted by another thread.

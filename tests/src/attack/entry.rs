@@ -94,6 +94,8 @@ impl Attack {
         let control = match kind {
             Lacking::Landlock => "the whole jail",
             Lacking::Editor => "the editor's folder and limits",
+            Lacking::Gateway if self.family == Family::GitProxy => "the git proxy's checks",
+            Lacking::Gateway => "the web proxy's checks",
             Lacking::Docker | Lacking::Bubblewrap | Lacking::Operator => return named.cloned(),
         };
         Some(named.cloned().unwrap_or_else(|| Without {

@@ -31,7 +31,7 @@ pub use builds::{Built, build_all};
 pub use canaries::Canaries;
 pub use catalogue::all;
 pub use cell::Cell;
-pub use controls::{Demonstration, Ended, Lacking, Rights, Table, demonstrate, jails_here};
+pub use controls::{Demonstration, Ended, Lacking, Rights, Table, demonstrate, demonstrate_here};
 pub use differential::{Difference, differential};
 pub use entry::{Attack, Recorded};
 pub use family::Family;

@@ -1,14 +1,13 @@
 //! Containers that lack a control, started by `docker run`.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-use super::{Demonstration, Ended, Lacking};
-use crate::attack::arena::argv;
-use crate::attack::bait::Bait;
-use crate::attack::canaries::Canaries;
+use super::place::Place;
+use super::{Demonstration, Ended, Lacking, concerned, jail};
 use crate::attack::entry::{Act, Attack};
 use crate::attack::finding::Claim;
 
@@ -25,30 +24,51 @@ const PROFILE: &[&str] = &[
     "--env=TMPDIR=/tmp",
 ];
 
-/// Carries each attack out that names options with which it succeeds.
-pub(super) fn demonstrate(attacks: &[Attack]) -> anyhow::Result<Vec<Demonstration>> {
-    let mut canaries = Canaries::of_environment();
-    let mut bait = Bait::lay(&mut canaries)?;
-    let mut shown = Vec::new();
-    for attack in attacks {
+/// Carries attacks out in containers that a process of its own starts, which plays the worker.
+pub(super) async fn demonstrate(
+    program: &Path,
+    attacks: &[Attack],
+) -> anyhow::Result<Vec<Demonstration>> {
+    let kind = Lacking::Docker;
+    let (written, unwritten): (Vec<_>, Vec<_>) = attacks.iter().partition(|it| it.off.is_some());
+    let unwritten = unwritten.into_iter();
+    let mut shown: Vec<_> = unwritten
+        .map(|it| Demonstration::of(it, kind, "", Ended::unwritten()))
+        .collect();
+    let names: Vec<_> = written.iter().map(|it| it.name.clone()).collect();
+    // The files of the bait are root's, as the user of such a container is.
+    shown.extend(jail::apart(program, kind, jail::Rights::Root, &names).await?);
+    Ok(shown)
+}
+
+/// Carries the attacks out from this process and prints each demonstration as a line of JSON.
+pub(super) fn here(names: &[String]) -> anyhow::Result<()> {
+    let mut place = Place::lay()?;
+    let token = format!("canary{}", uuid::Uuid::new_v4().simple());
+    place.canaries.add("a token in its environment", &token);
+    for attack in concerned(Lacking::Docker, names) {
         let (Some(options), Act::Script(program)) = (&attack.off, &attack.act) else {
-            let why = attack.undemonstrated(Lacking::Docker);
-            let ended = why.map_or_else(Ended::unwritten, Ended::NotDemonstrated);
-            shown.push(Demonstration::of(attack, Lacking::Docker, "", ended));
             continue;
         };
-        let (claim, output) = in_container(attack, program, options, &bait)?;
-        let ended = match (bait.damage()?, claim, canaries.found_in(&output)) {
-            (Some(damage), ..) => Ended::Succeeded(damage),
-            (None, Claim::Succeeded(seen), _) => Ended::Succeeded(seen),
-            (None, _, Some(found)) => Ended::Succeeded(format!("it got {found}")),
-            (None, Claim::Blocked(seen) | Claim::NotRun(seen) | Claim::Broken(seen), None) => {
-                Ended::Failed(seen)
-            }
+        let ended = match in_container(&attack, program, options, &place, &token) {
+            Ok((claim, output)) => ended(&mut place, claim, &output)?,
+            Err(error) => Ended::Failed(format!("{error:#}")),
         };
-        shown.push(Demonstration::of(attack, Lacking::Docker, options, ended));
+        let shown = Demonstration::of(&attack, Lacking::Docker, options, ended);
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(&shown)?)?;
     }
-    Ok(shown)
+    Ok(())
+}
+
+fn ended(place: &mut Place, claim: Claim, output: &[u8]) -> anyhow::Result<Ended> {
+    let damage = place.bait.damage()?;
+    Ok(match (damage, claim, place.canaries.found_in(output)) {
+        (Some(damage), ..) => Ended::Succeeded(damage),
+        (None, Claim::Succeeded(seen), _) => Ended::Succeeded(seen),
+        (None, _, Some(found)) => Ended::Succeeded(format!("it got {found}")),
+        (None, Claim::NotRun(why), None) => Ended::NotDemonstrated(why),
+        (None, Claim::Blocked(seen) | Claim::Broken(seen), None) => Ended::Failed(seen),
+    })
 }
 
 /// What the attack says, and all that it printed.
@@ -56,30 +76,36 @@ fn in_container(
     attack: &Attack,
     program: &str,
     options: &str,
-    bait: &Bait,
+    place: &Place,
+    token: &str,
 ) -> anyhow::Result<(Claim, Vec<u8>)> {
     let image = std::env::var("AGENTMINE_TEST_IMAGE");
     let image = image.unwrap_or_else(|_| "coding-agent-executor:latest".into());
-    let mut options = options.to_owned();
     // The engine takes some options only once.
     let named = |option: &str| option.split('=').next().unwrap_or(option).to_owned();
     let given: Vec<String> = options.split_whitespace().map(named).collect();
     let profile = PROFILE
         .iter()
-        .filter(|it| !given.contains(&named(it)) || it.starts_with("--cap"));
+        .filter(|it| !given.contains(&named(it)) || repeats(it));
     let mut command = Command::new("timeout");
     command.arg((attack.limit.as_secs() + 20).to_string());
     command
         .args(["docker", "run", "--rm", "-i", "--init"])
         .args(profile);
-    for (name, value) in bait.variables() {
-        options = options.replace(&format!("${name}"), &value);
+    let variables = place.variables(&place.workspace()?)?;
+    for (name, value) in &variables {
         command.arg(format!("--env={name}={value}"));
     }
-    command.args(options.split_whitespace());
+    for option in options.split_whitespace() {
+        let mut option = option.replace("$TOKEN", token);
+        for (name, value) in &variables {
+            option = option.replace(&format!("${name}"), value);
+        }
+        command.arg(option);
+    }
     let mut child = command
         .arg(&image)
-        .args(argv(attack))
+        .args(jail::line(attack))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -97,4 +123,11 @@ fn in_container(
         &String::from_utf8_lossy(&output.stderr),
     );
     Ok((claim, [output.stdout, output.stderr].concat()))
+}
+
+/// Whether the engine takes an option several times.
+fn repeats(option: &str) -> bool {
+    ["--cap-drop", "--env"]
+        .iter()
+        .any(|it| option.starts_with(it))
 }

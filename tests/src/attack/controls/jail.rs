@@ -77,7 +77,7 @@ const FIRST_USER: u32 = 0x4000_0000;
 pub enum Rights {
     /// A user of its own.
     None,
-    /// The machine's root.
+    /// Whoever runs the suite, as a rule the machine's root.
     Root,
 }
 
@@ -92,44 +92,38 @@ pub(super) async fn demonstrate(
     let mut shown = Vec::new();
     let (mut of_nobody, mut of_root) = (Vec::new(), Vec::new());
     for attack in attacks {
-        let why = attack.undemonstrated(kind);
-        match (why, attack.without(kind)) {
-            (Some(why), _) => shown.push(Demonstration::of(
-                attack,
-                kind,
-                "",
-                Ended::NotDemonstrated(why),
-            )),
-            (None, None) => {
+        match attack.without(kind) {
+            None => {
                 shown.push(Demonstration::of(attack, kind, "", Ended::unwritten()));
             }
-            (None, Some(it)) if it.by_root && !root => {
+            Some(it) if it.by_root && !root => {
                 let why = Ended::NotDemonstrated("only root can take the control away".into());
                 shown.push(Demonstration::of(attack, kind, &it.control, why));
             }
-            (None, Some(it)) if it.by_root => of_root.push(attack.name.clone()),
-            (None, Some(_)) if attack.name == "end_everything" && !root => {
+            Some(it) if it.by_root => of_root.push(attack.name.clone()),
+            Some(it) if it.options.contains("+own-user") && !root => {
                 let why = Ended::NotDemonstrated("it would end the processes of a person".into());
                 shown.push(Demonstration::of(attack, kind, "", why));
             }
-            (None, Some(_)) => of_nobody.push(attack.name.clone()),
+            Some(_) => of_nobody.push(attack.name.clone()),
         }
     }
     for (rights, names) in [(Rights::None, of_nobody), (Rights::Root, of_root)] {
-        if !names.is_empty() {
-            shown.extend(apart(program, kind, rights, &names).await?);
-        }
+        shown.extend(apart(program, kind, rights, &names).await?);
     }
     Ok(shown)
 }
 
-/// Starts a process of the suite that carries the attacks out.
-async fn apart(
+/// Starts a process of the suite that carries the attacks out, if there are any.
+pub(super) async fn apart(
     program: &Path,
     kind: Lacking,
     rights: Rights,
     names: &[String],
 ) -> anyhow::Result<Vec<Demonstration>> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
     let folder = tempfile::Builder::new()
         .prefix("agentmine-attacks-")
         .tempdir_in("/var/tmp")?;
@@ -176,10 +170,7 @@ async fn apart(
 }
 
 /// Carries the attacks out in this process and prints each demonstration as a line of JSON.
-///
-/// # Errors
-/// When there is nothing to attack.
-pub async fn jails_here(kind: Lacking, rights: Rights, names: &[String]) -> anyhow::Result<()> {
+pub(super) async fn here(kind: Lacking, rights: Rights, names: &[String]) -> anyhow::Result<()> {
     use std::io::Write as _;
     // An attack on all processes of the user reaches this one too. A handler, unlike an ignored signal, is not inherited.
     let mut ended = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
@@ -217,15 +208,18 @@ async fn one(
         anyhow::bail!("it is no script");
     };
     let mut options = Vec::new();
-    let (mut inherits, mut core) = (None, 0);
+    let (mut inherits, mut core, mut outlives) = (None, 0, false);
     for word in without.options.split_whitespace() {
         match word {
             "+core" => core = libc::RLIM_INFINITY,
             "+folder" => inherits = Some(place.root.as_raw_fd()),
+            "+outlives" => outlives = true,
+            "+own-user" => {}
             _ => options.push(word.to_owned()),
         }
     }
-    let mut command = command(place, kind, attack, &options, &workspace)?;
+    let ends_with_it = attack.family == Family::Exhaustion && !outlives;
+    let mut command = command(place, kind, attack, (&options, ends_with_it), &workspace)?;
     // SAFETY: the calls are safe after a fork, and the descriptor is open as long as the place.
     unsafe {
         command.pre_exec(move || {
@@ -275,7 +269,7 @@ fn command(
     place: &Place,
     kind: Lacking,
     attack: &Attack,
-    options: &[String],
+    (options, ends_with_it): (&[String], bool),
     workspace: &Path,
 ) -> anyhow::Result<Command> {
     let variables = place.variables(workspace)?;
@@ -320,7 +314,7 @@ fn command(
         own.push(("HOME", "/workspace/tmp".to_owned()));
         "/workspace"
     } else {
-        if attack.family == Family::Exhaustion && attack.name != "sleep_beyond_the_limit" {
+        if ends_with_it {
             command.args(ENDS_WITH_IT);
         }
         command.current_dir(workspace.join("project"));
@@ -332,7 +326,9 @@ fn command(
     own.push(("AGENTMINE_WORKSPACE", root.to_owned()));
     let backend = match kind {
         Lacking::Docker | Lacking::Bubblewrap => Lacking::Bubblewrap,
-        Lacking::Landlock | Lacking::Editor | Lacking::Operator => Lacking::Landlock,
+        Lacking::Landlock | Lacking::Editor | Lacking::Operator | Lacking::Gateway => {
+            Lacking::Landlock
+        }
     };
     own.push(("BACKEND", backend.to_string()));
     let own = own
@@ -352,13 +348,18 @@ fn command(
             .chain(own)
             .map(|(name, value)| format!("{name}={value}")),
     );
+    command.args(line(attack));
+    Ok(command)
+}
+
+/// What is started there.
+pub(super) fn line(attack: &Attack) -> Vec<String> {
     if attack.family == Family::Guest && !attack.check {
         // The shell is in the place of the guest.
-        command.args(["/bin/sh", "-c", "/usr/bin/python3 -; exit 0"]);
-    } else {
-        command.args(argv(attack));
+        let line = ["/bin/sh", "-c", "/usr/bin/python3 -; exit 0"];
+        return line.map(str::to_owned).into();
     }
-    Ok(command)
+    argv(attack)
 }
 
 /// What it printed, without waiting for what it left behind.

@@ -1,12 +1,14 @@
 //! Controls switched off: the same attacks where one is missing, and they must succeed. This shows that each attack
 //! can succeed, and that the control is what blocks it.
 //!
-//! Containers, jails, proxies and editors without the control are the suite's own; nothing of AgentMine is weakened.
+//! Containers, jails, gateways and editors without the control are the suite's own; nothing of AgentMine is weakened.
 //! What would harm the machine runs within limits of its own, or is listed as not demonstrated. A process without a
 //! jail lacks all controls of the jail at once: it shows that the attack works, not which part of the jail blocks it.
 
 mod container;
+mod gateway;
 mod jail;
+mod open_gateway;
 mod place;
 mod table;
 
@@ -17,7 +19,8 @@ use super::catalogue::all;
 use super::entry::{Act, Attack};
 use super::family::Family;
 
-pub use jail::{Rights, jails_here};
+pub use jail::Rights;
+pub(super) use open_gateway::{OpenGateway, OpenTraffic};
 pub use table::Table;
 
 /// What lacks the control.
@@ -36,6 +39,8 @@ pub enum Lacking {
     Editor,
     /// What operators expose.
     Operator,
+    /// A gateway that forwards everything.
+    Gateway,
 }
 
 impl Lacking {
@@ -50,6 +55,10 @@ impl Lacking {
             }
             Self::Editor => attack.family == Family::FileTools,
             Self::Operator => attack.family == Family::Operator,
+            Self::Gateway => {
+                (attack.through.as_deref() == Some("gateway") || attack.family == Family::GitProxy)
+                    && attack.makes_sense_in("bubblewrap")
+            }
         }
     }
 }
@@ -115,16 +124,44 @@ pub async fn demonstrate(
 ) -> anyhow::Result<Vec<Demonstration>> {
     let mut shown = Vec::new();
     for &kind in kinds {
-        let attacks = concerned(kind, names);
+        let mut attacks = Vec::new();
+        for attack in concerned(kind, names) {
+            match attack.undemonstrated(kind) {
+                Some(why) => {
+                    let ended = Ended::NotDemonstrated(why);
+                    shown.push(Demonstration::of(&attack, kind, "", ended));
+                }
+                None => attacks.push(attack),
+            }
+        }
         shown.extend(match kind {
-            Lacking::Docker => container::demonstrate(&attacks)?,
+            Lacking::Docker => container::demonstrate(program, &attacks).await?,
             Lacking::Bubblewrap | Lacking::Landlock | Lacking::Editor => {
                 jail::demonstrate(program, kind, &attacks).await?
             }
             Lacking::Operator => super::operator::demonstrate(&attacks).await?,
+            Lacking::Gateway => gateway::demonstrate(program, &attacks).await?,
         });
     }
     Ok(shown)
+}
+
+/// Carries the attacks out in this process and prints each demonstration as a line of JSON.
+///
+/// # Errors
+/// When there is nothing to attack.
+pub async fn demonstrate_here(
+    kind: Lacking,
+    rights: Rights,
+    names: &[String],
+) -> anyhow::Result<()> {
+    match kind {
+        Lacking::Docker => container::here(names),
+        Lacking::Gateway => gateway::here(names).await,
+        Lacking::Bubblewrap | Lacking::Landlock | Lacking::Editor | Lacking::Operator => {
+            jail::here(kind, rights, names).await
+        }
+    }
 }
 
 fn concerned(kind: Lacking, names: &[String]) -> Vec<Attack> {

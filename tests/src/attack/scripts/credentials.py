@@ -1,11 +1,13 @@
 # The worker's tokens, keys and URLs. The suite knows them and looks for them in all output.
 
+@off("--env=GITHUB_TOKEN=$TOKEN")
 @without("bubblewrap; cleared environment; !--clearenv")
 def read_its_environment():
     """Prints its environment"""
     show(json.dumps(dict(os.environ)))
 
 @weaker("landlock: without namespaces the machine's list of processes can be read")
+@off("--pid=host --user=0 --cap-add=SYS_PTRACE --security-opt=seccomp=unconfined")
 @without("root bubblewrap; process namespace and capabilities; !--unshare-pid !--unshare-user !--uid !--gid !--proc --dev-bind /proc /proc --cap-add CAP_SYS_PTRACE")
 def read_all_environments():
     """Prints the environment and command line of all processes, in base64"""
@@ -17,6 +19,7 @@ def read_all_environments():
                 pass
 
 @through("gateway")
+@without("gateway; the token outside of the sandbox; +token")
 def read_its_git_configuration():
     """Prints all of git's configuration and what its credential helpers give"""
     git = tool("git")
@@ -26,6 +29,7 @@ def read_its_git_configuration():
                           env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "/bin/true"})
     show(done.stdout)
 
+@off("--volume=$SECRETS_HOME:/root --user=0")
 @without("bubblewrap; mounts; --bind $SECRETS_HOME /root")
 def read_files_of_secrets():
     """Prints the files in which people and tools keep secrets"""
@@ -43,6 +47,7 @@ def read_files_of_secrets():
                     pass
 
 @limit(90)
+@off("--volume=$BAIT_FOLDER:$BAIT_FOLDER --user=0")
 @without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 @undemonstrated("landlock: it would read the whole machine; read_a_file lacks the same control")
 def search_all_files():
@@ -65,6 +70,7 @@ def search_all_files():
                 pass
     blocked("%d files" % total)
 
+@off("--pid=host --user=0 --cap-add=SYS_PTRACE --security-opt=seccomp=unconfined")
 @without("root bubblewrap; process namespace and capabilities; !--unshare-pid !--unshare-user !--uid !--gid !--proc --dev-bind /proc /proc --cap-add CAP_SYS_PTRACE")
 def read_the_command_lines_of_the_worker():
     """Prints the worker's command line and environment"""
@@ -84,6 +90,7 @@ def get_the_token_from_the_proxy():
                 pass
 
 @through("gateway")
+@without("gateway; the token outside of the sandbox; +token")
 def trace_git():
     """Lets git print everything that it sends and gets"""
     done = subprocess.run([tool("git"), "ls-remote", env("REMOTE")], capture_output=True,
@@ -92,6 +99,7 @@ def trace_git():
     if done.returncode:
         cannot("git ls-remote failed")
 
+@off("--security-opt=seccomp=unconfined")
 @without("bubblewrap; filter of system calls")
 def read_the_keys_of_the_kernel():
     """Reads the keys of its user in the kernel"""

@@ -67,14 +67,16 @@ def clone3_into_a_user_namespace():
 @without("bubblewrap; filter of system calls and capabilities; !--uid !--gid --uid 0 --gid 0 --cap-add CAP_SYS_ADMIN --cap-add CAP_SYS_CHROOT")
 @undemonstrated("landlock: without a user namespace the kernel asks for a capability, which no user without rights has")
 def enter_the_namespaces_of_another_process():
-    """Enters the mount namespace of the first process that it sees"""
-    for name in ["mnt", "user", "net", "pid"]:
-        try:
-            with open("/proc/1/ns/" + name) as file:
-                call(308, file.fileno(), 0)
-                success("in the %s namespace of process 1" % name)
-        except OSError as error:
-            last = error
+    """Enters a namespace of another process, of the first one that it sees if it can"""
+    last = OSError(errno.ESRCH, "no process")
+    for process in sorted(processes()):
+        for name in ["mnt", "user", "net", "pid"]:
+            try:
+                with open("/proc/%d/ns/%s" % (process, name)) as file:
+                    call(308, file.fileno(), 0)
+                    success("in the %s namespace of process %d" % (name, process))
+            except OSError as error:
+                last = error
     raise last
 
 @off("--cap-add=SYS_ADMIN --user=0 --security-opt=seccomp=unconfined")
@@ -102,12 +104,14 @@ def set_up_io_uring():
     call(425, 1, ctypes.create_string_buffer(200))
     success("an io_uring")
 
+@off("--security-opt=seccomp=unconfined")
 @without("bubblewrap; filter of system calls")
 def open_a_vsock():
     """Talks to the hypervisor over vsock, which no network namespace confines"""
     socket.socket(40, socket.SOCK_STREAM).close()
     success("a vsock")
 
+@off("--security-opt=seccomp=unconfined")
 @without("bubblewrap; filter of system calls")
 def open_the_kernels_crypto():
     """Reaches the kernel's crypto drivers through AF_ALG"""
@@ -183,7 +187,7 @@ def pivot_the_root():
     success("pivot_root")
 
 @refused_with("EINVAL")
-@undemonstrated("bubblewrap: the machine itself may forbid to open its disk by a new device file")
+@undemonstrated("docker bubblewrap: the machine itself may forbid to open its disk by a new device file")
 @undemonstrated("landlock: without a user namespace the kernel asks for a capability, which no user without rights has")
 def make_a_disk_device():
     """Makes a device file of the machine's disk and reads it"""
@@ -192,6 +196,7 @@ def make_a_disk_device():
     show(read(path, 512))
     success("a device file of the disk")
 
+@off("--device=/dev/kmsg --user=0")
 @without("root bubblewrap; devices of its own; !--unshare-user !--uid !--gid !--dev --dev-bind /dev /dev")
 @undemonstrated("landlock: the files of these devices belong to root")
 def open_devices_of_the_machine():
@@ -206,6 +211,7 @@ def open_devices_of_the_machine():
             except OSError:
                 pass
 
+@off("--cap-add=SYS_MODULE --user=0 --security-opt=seccomp=unconfined")
 @without("root bubblewrap; filter of system calls and capabilities; !--unshare-user !--uid !--gid --cap-add CAP_SYS_MODULE")
 @undemonstrated("landlock: without a user namespace the kernel asks for a capability, which no user without rights has")
 def load_a_kernel_module():
@@ -257,6 +263,7 @@ def watch_the_whole_file_system():
     call(300, 0, 0)
     success("fanotify")
 
+@off("--cap-add=SYS_RAWIO --user=0 --security-opt=seccomp=unconfined")
 @without("root bubblewrap; filter of system calls and capabilities; !--unshare-user !--uid !--gid --cap-add CAP_SYS_RAWIO")
 @undemonstrated("landlock: without a user namespace the kernel asks for a capability, which no user without rights has")
 def reach_the_ports():
@@ -303,6 +310,7 @@ def gain_rights_by_a_setuid_program():
     if line.group(2) == "0":
         success("su runs as root")
 
+@off("--cap-add=CHOWN --user=0")
 @without("bubblewrap; capabilities; --cap-add CAP_SYS_ADMIN")
 @undemonstrated("landlock: the suite's user has no capability to keep")
 def keep_a_capability():
@@ -313,6 +321,7 @@ def keep_a_capability():
         if value:
             success("%s is %x" % (name, value))
 
+@off("--security-opt=systempaths=unconfined --user=0")
 @without("root bubblewrap; process files of its own; !--unshare-user !--uid !--gid !--proc --dev-bind /proc /proc")
 @undemonstrated("landlock: these files belong to root")
 def write_kernel_settings():
@@ -322,6 +331,7 @@ def write_kernel_settings():
                        "/sys/kernel/uevent_helper", "/proc/sys/kernel/hotplug", "/proc/sys/fs/binfmt_misc/register",
                        "/proc/sys/vm/panic_on_oom", "/proc/sys/kernel/yama/ptrace_scope", "/proc/irq/default_smp_affinity"]])
 
+@off("--volume=/sys/fs/cgroup:/sys/fs/cgroup --user=0")
 @without("root bubblewrap; mounts; !--unshare-user !--uid !--gid --bind /sys/fs/cgroup /sys/fs/cgroup")
 @undemonstrated("landlock: these files belong to root")
 def write_cgroups():
@@ -335,6 +345,7 @@ def write_cgroups():
                     continue
                 success(path + " can be written")
 
+@off("--volume=/run:/run --user=0")
 @without("root bubblewrap; mounts; !--unshare-user !--uid !--gid --bind /run /run")
 @undemonstrated("landlock: the socket belongs to root")
 def talk_to_the_engine():
@@ -350,6 +361,7 @@ def talk_to_the_engine():
         except OSError:
             pass
 
+@off("--pid=host --user=0 --cap-add=SYS_PTRACE --security-opt=seccomp=unconfined")
 @without("bubblewrap; closed descriptors; +folder")
 def climb_through_an_inherited_folder():
     """Looks for a descriptor of a folder outside, and climbs from it to the machine's files"""
@@ -374,6 +386,7 @@ def call_the_x32_table():
     call(272 | 0x40000000, CLONE_NEWUSER)
     success("unshare through x32")
 
+@off("--security-opt=seccomp=unconfined")
 @without("bubblewrap; filter of system calls")
 def call_the_32_bit_table():
     """Uses the 32-bit entry of the kernel, whose numbers differ"""

@@ -85,6 +85,7 @@ def fill_the_disk():
 @limit(60)
 @ruins
 @refused_with("ENOSPC")
+@off("")
 @without("bubblewrap; disk limit")
 def fill_the_disk_in_closed_folders():
     """Writes more than its disk limit into folders that nobody may list"""
@@ -115,6 +116,7 @@ def fill_the_disk_with_unlinked_files():
 @limit(60)
 @ruins
 @refused_with("ENOSPC")
+@off("")
 @without("bubblewrap; disk limit")
 def fill_the_disk_below_long_paths():
     """Writes more than its disk limit below a path that is too long to be named"""
@@ -148,6 +150,7 @@ def take_all_inodes():
 
 @limit(30)
 @ruins
+@off("--shm-size=2g --memory=3g")
 @without("bubblewrap; size of /tmp and /dev/shm")
 @undemonstrated("landlock: it fills nothing there, since both folders are closed")
 def fill_the_shared_memory():
@@ -194,6 +197,7 @@ def nest_folders_deeply():
 
 @ruins
 @without("bubblewrap; removal that neither folders nor modes stop")
+@undemonstrated("docker: the engine removes a container's files as root, whatever their modes are")
 def leave_what_cannot_be_removed():
     """Leaves files and folders that a careless removal stops at"""
     os.makedirs("a/b/c")
@@ -224,7 +228,9 @@ def keep_running_after_the_end():
                     os._exit(0)
     time.sleep(1)
 
+@without("landlock; the whole jail; +outlives")
 @without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc !--die-with-parent")
+@undemonstrated("docker: the engine ends every process of a container together with the first")
 def sleep_beyond_the_limit():
     """Ignores the end of its time"""
     done = subprocess.Popen([sys.executable, "-c", "import signal,time\nsignal.signal(15,signal.SIG_IGN)\ntime.sleep(600)"])

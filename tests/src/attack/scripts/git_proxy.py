@@ -112,6 +112,7 @@ def write_the_name_differently():
                  "refs/heads/@{-1}", "refs/heads/main^{}", "../../refs/heads/main", "refs/heads/%s~1" % own]:
         push_one(name)
 
+@undemonstrated("gateway: git receive-pack carries out none of them either")
 def send_commands_after_the_end():
     """Adds commands after the flush packet, before and after the pack"""
     new = commit()
@@ -144,6 +145,7 @@ def push_without_a_report():
     new = commit()
     push([(base(), new, "refs/heads/main")], pack(new, without=base()), capabilities="side-band-64k")
 
+@undemonstrated("gateway: nothing is recorded there, so every push is unnoticed")
 def push_unnoticed():
     """Pushes to its own branch so that the gateway does not record it"""
     honest()
@@ -266,10 +268,12 @@ def blob_bomb(size):
 
 @limit(60)
 @recorded("push")
+@undemonstrated("gateway: it costs the forge, and a worker that does not look into packs nothing")
 def push_a_large_object():
     """Pushes an object of zeros that is small in the pack and large on the worker"""
     push([(ZERO, "1" * 40, "refs/heads/" + env("BRANCH"))], blob_bomb(400 << 20))
 
+@undemonstrated("gateway: git receive-pack refuses it too")
 @recorded("push")
 def push_a_commit_that_is_not_there():
     """Pushes a reference to a commit that upstream does not have"""

@@ -23,6 +23,7 @@ def own_guest():
             break
     return found + guests()
 
+@off("--security-opt=seccomp=unconfined")
 @without("bubblewrap; guest that no process can trace")
 def write_into_the_guests_output():
     """Opens the stream on which the guest answers the worker, to forge a check's exit code"""
@@ -37,6 +38,7 @@ def write_into_the_guests_output():
             except OSError:
                 pass
 
+@off("--security-opt=seccomp=unconfined")
 @without("bubblewrap; guest that no process can trace")
 def read_the_guests_memory():
     """Opens the guest's memory, where its keys are"""
@@ -47,6 +49,7 @@ def read_the_guests_memory():
         except OSError:
             pass
 
+@off("--security-opt=seccomp=unconfined")
 @without("bubblewrap; guest that no process can trace")
 def trace_the_guest():
     """Attaches to the guest as a debugger does"""
@@ -58,6 +61,7 @@ def trace_the_guest():
             except OSError:
                 pass
 
+@off("--security-opt=seccomp=unconfined")
 @without("bubblewrap; guest that no process can trace")
 def copy_the_guests_memory():
     """Copies the guest's memory with process_vm_readv"""
@@ -73,6 +77,7 @@ def copy_the_guests_memory():
         except OSError:
             pass
 
+@off("--security-opt=seccomp=unconfined")
 @without("bubblewrap; guest that no process can trace")
 def take_the_guests_descriptors():
     """Takes the guest's open streams with pidfd_getfd"""
@@ -88,6 +93,7 @@ def take_the_guests_descriptors():
             except OSError:
                 pass
 
+@off("--env=GITHUB_TOKEN=$TOKEN")
 @without("bubblewrap; cleared environment; !--clearenv")
 def read_the_guests_environment():
     """Reads the guest's environment and command line"""
@@ -179,6 +185,7 @@ def print_without_end():
     sys.stdout.buffer.flush()
 
 @without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc !--die-with-parent")
+@undemonstrated("docker: the engine ends every process of a container together with the first")
 def leave_a_process():
     """Leaves a process behind that nobody waits for"""
     if os.fork() == 0:

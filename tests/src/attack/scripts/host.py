@@ -88,6 +88,7 @@ def change_the_time_of_a_file():
 
 @refused_with("EOPNOTSUPP")
 @weaker("landlock: Landlock has no right for modes, owners and times of files outside")
+@off("--volume=$BAIT_FOLDER:$BAIT_FOLDER --user=0")
 @without("bubblewrap; mounts; --bind $BAIT_FOLDER $BAIT_FOLDER")
 def set_an_attribute_of_a_file():
     """Sets an extended attribute of a file of the machine"""
@@ -168,6 +169,7 @@ def trace_a_process():
     call(101, 16, process, 0, 0)
     success("attached")
 
+@off("--pid=host --user=0 --cap-add=SYS_PTRACE --security-opt=seccomp=unconfined")
 @without("root bubblewrap; process namespace and capabilities; !--unshare-pid !--unshare-user !--uid !--gid !--proc --dev-bind /proc /proc --cap-add CAP_SYS_PTRACE")
 def copy_memory_of_a_process():
     """Copies the memory of a process of the machine"""
@@ -201,6 +203,7 @@ def end_a_process():
     """Ends a process of the machine"""
     os.kill(number("BAIT_PID"), signal.SIGKILL)
 
+@off("--pid=host --user=0")
 @without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc")
 def stop_the_worker():
     """Sends a signal to the worker"""
@@ -214,7 +217,9 @@ def stop_the_worker():
         success("a signal was sent")
 
 @ruins
-@without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc")
+@without("bubblewrap; process namespace; !--unshare-pid !--proc --dev-bind /proc /proc +own-user")
+@without("landlock; the whole jail; +own-user")
+@undemonstrated("docker: it would end every process of the machine")
 def end_everything():
     """Ends every process that it may"""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -253,6 +258,7 @@ def write_shared_memory():
         raise OSError(ctypes.get_errno(), "shmat")
     ctypes.memset(memory, 1, 1)
 
+@off("--ipc=host --user=0")
 @without("bubblewrap; namespace of shared memory; !--unshare-ipc")
 def find_shared_memory():
     """Looks for System V shared memory and queues of the machine"""
@@ -275,6 +281,7 @@ def write_a_message_queue():
     queue = call(240, env("BAIT_QUEUE")[1:].encode(), os.O_WRONLY | os.O_NONBLOCK, 0, None)
     call(242, queue, b"reached", 7, 0, None)
 
+@off("--volume=/dev/pts:/dev/pts")
 @without("bubblewrap; devices of its own; !--dev --dev-bind /dev /dev")
 def write_to_terminals():
     """Writes to the terminals of people on the machine"""
@@ -289,6 +296,7 @@ def write_to_terminals():
         except OSError:
             pass
 
+@off("--volume=$NEIGHBOUR:$NEIGHBOUR --user=0")
 @without("bubblewrap; mounts; --bind $NEIGHBOUR $NEIGHBOUR")
 def read_a_neighbours_files():
     """Reads the files of another task's sandbox"""
@@ -299,6 +307,7 @@ def read_a_neighbours_files():
             pass
     show(read(env("NEIGHBOUR") + "/project/neighbour"))
 
+@off("--volume=$NEIGHBOUR:$NEIGHBOUR --user=0")
 @without("bubblewrap; mounts; --bind $NEIGHBOUR $NEIGHBOUR")
 def write_a_neighbours_files():
     """Writes into the folder of another task's sandbox"""
@@ -309,6 +318,7 @@ def write_a_neighbours_files():
         file.write("x")
     success("the neighbour's file was written")
 
+@off("--volume=/var/tmp:/var/tmp")
 @without("bubblewrap; mounts; --bind /var/tmp /var/tmp")
 def read_another_sandboxs_records():
     """Reads the worker's records of its sandboxes"""
@@ -322,6 +332,7 @@ def read_another_sandboxs_records():
     success("%d sandboxes are listed" % len(names))
 
 @refused_with("EXDEV", "ETXTBSY")
+@off("--volume=$PROGRAMS:/opt/agentmine --env=PATH=/opt/agentmine:/usr/bin:/bin --user=0")
 @without("bubblewrap; read-only programs; --bind $PROGRAMS /opt/agentmine")
 def change_the_guests_program():
     """Replaces a program that the next sandbox will start"""
@@ -335,6 +346,7 @@ def change_the_guests_program():
     each([open_it, lambda: os.rename("replacement", folder + "/agentmine-guest"), lambda: os.unlink(folder + "/agentmine-guest")])
     success("the program was changed")
 
+@off("--user=0")
 @without("bubblewrap; read-only root; !--remount-ro")
 @undemonstrated("landlock: the system's files belong to root")
 def change_system_files():

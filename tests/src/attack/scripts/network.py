@@ -18,6 +18,7 @@ def connect_to_the_machines_addresses():
     each([lambda it=it: reach(it, port) for it in env("HOST_ADDRESSES").split() + ["172.17.0.1", "0.0.0.0", "127.1.2.3"]])
 
 @refused_with("EADDRNOTAVAIL")
+@off("--network=host")
 @without("bubblewrap; network namespace; !--unshare-net")
 def connect_over_ipv6():
     """Connects to the machine over IPv6"""
@@ -77,6 +78,7 @@ def send_with_fast_open():
         stream.sendto(b"reached", 0x20000000, ("127.0.0.1", number("BAIT_TCP")))
 
 @refused_with("EADDRNOTAVAIL")
+@off("--network=host")
 @without("bubblewrap; network namespace; !--unshare-net")
 def connect_with_multipath_tcp():
     """Connects with MPTCP, which a filter on TCP may not see"""
@@ -85,6 +87,7 @@ def connect_with_multipath_tcp():
         stream.connect(("127.0.0.1", number("BAIT_TCP")))
         stream.sendall(b"reached")
 
+@off("--network=host")
 @without("bubblewrap; network namespace; !--unshare-net")
 def connect_with_sctp():
     """Connects with SCTP, which a filter on TCP may not see"""
@@ -92,6 +95,7 @@ def connect_with_sctp():
         stream.settimeout(3)
         stream.connect(("127.0.0.1", number("BAIT_TCP")))
 
+@off("--network=host")
 @without("bubblewrap; network namespace; !--unshare-net")
 def connect_after_unspec():
     """Disconnects a proxy connection with AF_UNSPEC and connects it elsewhere"""

@@ -11,14 +11,16 @@
 #   @weaker("landlock: why")      these backends do not promise to block it
 #   @check                        runs as a check of the project does, below a shell whose exit code is 3
 #   @web                          needs the bait on port 80, which a user without rights cannot open
-#   @off("--cap-add=SYS_ADMIN")   options of `docker run` with which it succeeds
+#   @off("--cap-add=SYS_ADMIN")   options of `docker run` with which it succeeds; `$TOKEN` is a secret
 #   @without("bubblewrap; network namespace; !--unshare-net")
 #                                 what lacks the control (`root` before it: started by root), the control, and options
 #                                 of `bwrap` with which it succeeds. `!` takes an option of the suite's jail away,
-#                                 `+folder` leaves the machine's root open, `+core` allows core files
-#                                 (controls/jail.rs). A process without a jail needs no options
+#                                 `+folder` leaves the machine's root open, `+core` allows core files,
+#                                 `+outlives` does not end what it leaves, `+own-user` asks for a user whom nobody
+#                                 else is (controls/jail.rs), `+token` puts the forge's token into the sandbox
+#                                 (controls/gateway.rs). A process without a jail needs no options
 #   @undemonstrated("docker: why")  these kinds show no success without the control
-#   @through("gateway")           the control is not the sandbox's
+#   @through("gateway")           the control is the gateway's, not the sandbox's
 import base64, ctypes, errno, fcntl, glob, json, mmap, os, re, select, shutil, signal, socket, stat, struct
 import subprocess, sys, tempfile, threading, time, zlib
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use agentmine_tests::attack::{
     Cell, Family, Lacking, Report, Rights, Selection, Table, all, build_all, build_apart,
-    demonstrate, differential, jails_here, price, run_apart, run_here,
+    demonstrate, demonstrate_here, differential, price, run_apart, run_here,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -158,7 +158,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         Command::List => list(),
         Command::Controls { kind, only } => controls(&kind, &only).await,
         Command::ControlsIn { kind, rights, only } => {
-            jails_here(kind, rights, &only).await?;
+            demonstrate_here(kind, rights, &only).await?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Differential { seed, requests } => compare(seed, requests).await,
