@@ -56,6 +56,16 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
             ],
         ),
         (
+            "agentmine-control",
+            &[
+                "agentmine-domain",
+                "agentmine-runtime",
+                "agentmine-queue",
+                "agentmine-store",
+                "agentmine-git",
+            ],
+        ),
+        (
             "agentmine-producer",
             &[
                 "agentmine-domain",
@@ -94,7 +104,10 @@ const FENCED: [(&str, &[&str]); 7] = [
     ("lapin", &["agentmine-queue"]),
     ("sqlx", &["agentmine-store"]),
     ("bollard", &["agentmine-sandbox"]),
-    ("rmcp", &["agentmine-mcp", "agentmine-tools"]),
+    (
+        "rmcp",
+        &["agentmine-mcp", "agentmine-tools", "agentmine-control"],
+    ),
     ("jsonschema", &["agentmine-mcp"]),
     ("rable", &["agentmine-shell-policy"]),
     (

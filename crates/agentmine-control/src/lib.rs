@@ -1,0 +1,9 @@
+//! What people, editors and orchestrators can do with tasks, sessions, agents and memory.
+//!
+//! Each operation is a plain function over the store, with one type of error ([`ControlError`]). The command line and the MCP
+//! server only translate: arguments into a call, the answer into a table or JSON, the error into an exit code or an
+//! MCP code. So no operation can exist in one of them and be missing in the other.
+
+mod error;
+
+pub use error::ControlError;
