@@ -7,6 +7,7 @@ use agentmine_domain::{Task, TaskState};
 use agentmine_store::TaskFilter;
 use chrono::{DateTime, Utc};
 use lapin::options::BasicPublishOptions;
+use tokio::time::timeout;
 
 use super::engine::{self, Engine};
 use super::fault::{Act, Fault, ForgeFault, ModelFault, Schedule, Timed};
@@ -23,6 +24,9 @@ use crate::model::Fault as Reply;
 
 /// How often the fleet is looked after.
 const TICK: Duration = Duration::from_millis(50);
+
+/// How long the suite tries to send a message: the broker may be killed meanwhile.
+const SEND_LIMIT: Duration = Duration::from_secs(30);
 
 /// A pause of this length instead shows a machine that is too busy.
 const STALL: Duration = Duration::from_millis(700);
@@ -373,11 +377,15 @@ impl<'a> Run<'a> {
 
     /// A message in a queue of the fleet that is not a wake-up.
     pub(super) async fn foreign_message(&self) -> anyhow::Result<()> {
+        timeout(SEND_LIMIT, self.send_foreign_message()).await?
+    }
+
+    async fn send_foreign_message(&self) -> anyhow::Result<()> {
         let Some(broker) = &self.services.broker else {
             return Ok(());
         };
         let url = super::services::RabbitMq::url(broker.address().port());
-        let connection = lapin::Connection::connect(&url, Default::default()).await?;
+        let connection = super::services::connect_broker(&url).await?;
         let channel = connection.create_channel().await?;
         let queue = format!("{}.tasks.medium", self.fleet.name);
         channel

@@ -17,6 +17,10 @@ use super::clock::Clock;
 /// How long a service may take to answer.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(300);
 
+/// How long a broker may take to answer one call of the suite: one that is killed while a connection begins leaves the
+/// client waiting for ever.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+
 /// A port that nothing uses, below those that the kernel gives to connections: while a server is away, its port
 /// must not become the local end of one.
 pub(crate) fn free_port() -> anyhow::Result<u16> {
@@ -293,6 +297,13 @@ pub(crate) struct RabbitMq {
     running: Option<Running>,
 }
 
+/// A connection of the suite to a broker.
+pub(super) async fn connect_broker(url: &str) -> anyhow::Result<lapin::Connection> {
+    let options = lapin::ConnectionProperties::default();
+    let connecting = lapin::Connection::connect(url, options);
+    Ok(tokio::time::timeout(ANSWER_LIMIT, connecting).await??)
+}
+
 impl RabbitMq {
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
         let guest = User {
@@ -373,11 +384,7 @@ impl RabbitMq {
         self.running = Some(Running::start(&mut command, &home.join("log"))?);
         let begun = Instant::now();
         loop {
-            let options = lapin::ConnectionProperties::default();
-            if lapin::Connection::connect(&self.own_url(), options)
-                .await
-                .is_ok()
-            {
+            if connect_broker(&self.own_url()).await.is_ok() {
                 return Ok(());
             }
             let ended = self.running.as_mut().map(|running| running.0.try_wait());

@@ -1,9 +1,9 @@
 //! What is left in the broker's queues.
 
 use lapin::options::QueueDeclareOptions;
-use lapin::{Connection, ConnectionProperties};
 
 use crate::chaos::fleet::Fleet;
+use crate::chaos::services::connect_broker;
 
 /// The queues of a fleet, without its prefix: one for each priority, that of takeovers, the retry ladder, and what
 /// could not be handled, which every consumer looks through.
@@ -23,7 +23,7 @@ pub(super) async fn left(fleet: &Fleet) -> anyhow::Result<Option<String>> {
     let Some(url) = &fleet.queue_url else {
         return Ok(None);
     };
-    let connection = Connection::connect(url, ConnectionProperties::default()).await?;
+    let connection = connect_broker(url).await?;
     let passive = QueueDeclareOptions {
         passive: true,
         durable: true,
