@@ -258,15 +258,18 @@ async fn prepare_index(
 ) -> Result<Index> {
     let ours = git.folder.join(INDEX);
     let theirs = git.folder.join("index");
-    let seen = std::fs::metadata(&theirs).ok();
-    let seen = seen.and_then(|seen| Some((seen.modified().ok()?, seen.len())));
+    let theirs = ordinary_file(&theirs);
+    let seen = theirs
+        .as_ref()
+        .and_then(|(_, seen)| Some((seen.modified().ok()?, seen.len())));
     // A fresh copy includes ignored files that the agent has staged. If the agent's index has not changed,
     // ours is better: it has the hashes of what is not staged.
     let is_kept = memory.index == seen && ours.exists();
     if !is_kept {
         let _ = std::fs::remove_file(&ours);
-        if seen.is_some() {
-            std::fs::copy(&theirs, &ours).context("copying the index")?;
+        if let Some((mut theirs, _)) = theirs {
+            let mut ours = std::fs::File::create(&ours)?;
+            io::copy(&mut theirs, &mut ours).context("copying the index")?;
         } else if let Some(head) = head {
             git.with_index(&ours).run(["read-tree", head]).await?;
         }
@@ -276,6 +279,16 @@ async fn prepare_index(
         path: ours,
         is_kept,
     })
+}
+
+/// A file that is open, unless it is a pipe or a device, whose end may never come.
+fn ordinary_file(path: &Path) -> Option<(std::fs::File, std::fs::Metadata)> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK);
+    let file = options.open(path).ok()?;
+    let metadata = file.metadata().ok()?;
+    metadata.is_file().then_some((file, metadata))
 }
 
 /// The paths of files that differ from the index, each followed by NUL.

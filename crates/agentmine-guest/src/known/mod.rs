@@ -25,6 +25,8 @@ mod objects;
 mod pattern;
 mod repository;
 mod rules;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod unsure;
 mod watch;
