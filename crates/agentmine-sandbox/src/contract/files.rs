@@ -9,6 +9,7 @@ contract![
     a_file_of_any_size_does_not_delay_a_snapshot,
     a_change_is_in_the_next_snapshot_however_it_was_made,
     a_process_that_outlives_its_command_changes_files,
+    each_small_change_is_restored_elsewhere,
     a_hundred_thousand_files_appear,
 ];
 
@@ -311,25 +312,63 @@ async fn a_process_that_outlives_its_command_changes_files(bench: Bench) {
     sandbox.remove().await.unwrap();
 }
 
+async fn each_small_change_is_restored_elsewhere(bench: Bench) {
+    // Enough files for a tree of which only the difference is sent.
+    const MANY: &str = "mkdir -p d/many; for n in $(seq 300); do echo $n > d/many/$n; done; \
+         GIT_COMMITTER_DATE=@1700000000+0000 GIT_AUTHOR_DATE=@1700000000+0000 sh -c 'git add . && git commit -q -m many' \
+         && git update-ref refs/remotes/origin/main HEAD";
+    let first = bench.start().await;
+    first.output(REPOSITORY).await;
+    first.output(MANY).await;
+    let mut last = first.snapshot(None, 1 << 20).await.unwrap();
+    let mut bundles: Vec<Vec<u8>> = last.bundle.take().into_iter().collect();
+    for change in [
+        "echo changed > d/many/77",
+        "echo new > d/many/new; rm d/many/5",
+        "true",
+        "mkdir -p e/f; mv d/many/1 e/f; chmod +x e/f/1; ln -s f e/link",
+        "rm -r d/many; echo changed > kept",
+    ] {
+        first.output(change).await;
+        last = first.snapshot(Some(&last.commit), 1 << 20).await.unwrap();
+        bundles.extend(last.bundle.take());
+    }
+    assert_eq!(bundles.len(), 5);
+    let state = "git rev-parse HEAD; git status --porcelain; \
+         find . -path ./.git -prune -o -type f -print0 | sort -z | xargs -0 sha256sum; readlink e/link; stat -c %a e/f/1";
+    let wanted = first.output(state).await;
+    first.remove().await.unwrap();
+
+    let second = bench.start().await;
+    second.output(REPOSITORY).await;
+    second.output(MANY).await;
+    second.restore(bundles, &last.commit).await.unwrap();
+    assert_eq!(second.output(state).await, wanted);
+    second.output("git fsck --strict --no-dangling").await;
+    let again = second.snapshot(Some(&last.commit), 1 << 20).await.unwrap();
+    assert_eq!((again.commit, again.bundle), (last.commit, None));
+    second.remove().await.unwrap();
+}
+
 async fn a_hundred_thousand_files_appear(bench: Bench) {
     let sandbox = bench.start().await;
     sandbox.output(REPOSITORY).await;
     let mut last = sandbox.snapshot(None, 64 << 20).await.unwrap().commit;
-    for (change, is_new) in [
-        ("true", false),
-        (
-            "mkdir many && cd many && seq 100000 | split -a 4 -l 1",
-            true,
-        ),
-        ("true", false),
-        ("echo one > many/xaaa", true),
-        ("rm -r many", true),
+    let many = "mkdir many && cd many && seq 100000 | split -a 4 -l 1";
+    for (change, files) in [
+        ("true", 4),
+        (many, 100_004),
+        ("echo one > many/aaaa; rm many/xaab", 100_004),
+        ("rm -r many", 4),
     ] {
-        sandbox.output(change).await;
+        let mut command = shell(change);
+        command.timeout = Duration::from_secs(200);
+        assert_eq!(sandbox.run(command).await.unwrap().exit_code, 0);
         let taken = sandbox.snapshot(Some(&last), 64 << 20).await.unwrap();
-        assert_eq!(taken.bundle.is_some(), is_new, "{change}");
+        assert_eq!(taken.bundle.is_some(), change != "true", "{change}");
         last = taken.commit;
-        assert_complete(&sandbox, &last, change).await;
+        let count = format!("git ls-tree -r --name-only {last} | wc -l");
+        assert_eq!(sandbox.output(&count).await, files.to_string(), "{change}");
     }
     sandbox.remove().await.unwrap();
 }
