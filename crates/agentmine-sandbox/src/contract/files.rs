@@ -358,7 +358,7 @@ async fn a_hundred_thousand_files_appear(bench: Bench) {
     for (change, files) in [
         ("true", 4),
         (many, 100_004),
-        ("echo one > many/aaaa; rm many/xaab", 100_004),
+        ("echo one > many/new; rm many/xaaab", 100_004),
         ("rm -r many", 4),
     ] {
         let mut command = shell(change);
