@@ -33,7 +33,7 @@ const QUIET: &[&str] = &[
 ];
 
 /// Where HEAD is.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
     /// `None` before the first commit.
     pub(crate) commit: Option<String>,

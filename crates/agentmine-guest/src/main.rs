@@ -14,6 +14,7 @@ mod files;
 mod git;
 mod home;
 mod jail;
+mod known;
 mod load;
 mod modes;
 mod outbound;

@@ -15,9 +15,16 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::git::{Git, Head, SNAPSHOT_REF};
+use crate::home;
+use crate::known::{self, Repository, Settings};
 use crate::reply::{finish, reply};
 use crate::state::{LastSnapshot, SnapshotMemory, State};
 
+#[cfg(test)]
+mod tests;
+
+/// The guest's own index, in the git folder.
+const INDEX: &str = "agentmine-index";
 /// How many files are excluded by name; each takes a part of a command line.
 const MAX_EXCLUDED: usize = 1000;
 /// Maximum length of a name of a file that was left out, in characters.
@@ -29,44 +36,171 @@ pub(crate) async fn run(
     max_bundle: u64,
     state: &State,
 ) -> io::Result<()> {
-    let taken = {
-        let mut memory = state.snapshots.lock().await;
-        take(since, max_bundle, state, &mut memory).await
-    };
-    let (commit, bundle, left_out) = match taken {
+    let mut memory = state.snapshots.lock().await;
+    let (taken, lesson) = match take(since, max_bundle, state, &mut memory).await {
         Ok(taken) => taken,
         Err(err) => {
             reply::<SnapshotDone>(&mut stream, Err(err)).await?;
             return finish(&mut stream).await;
         }
     };
-    let bundle_len = bundle.as_ref().map(|bundle| bundle.len() as u64);
+    let bundle_len = taken.bundle.as_ref().map(|bundle| bundle.len() as u64);
     let done = SnapshotDone {
-        commit,
+        commit: taken.commit,
         bundle_len,
-        left_out,
+        left_out: taken.left_out,
     };
-    reply(&mut stream, Ok(done)).await?;
-    stream.write_all(&bundle.unwrap_or_default()).await?;
-    finish(&mut stream).await
+    let sent = async {
+        reply(&mut stream, Ok(done)).await?;
+        stream.write_all(&taken.bundle.unwrap_or_default()).await?;
+        finish(&mut stream).await
+    };
+    let sent = sent.await;
+    // The worker does not wait for this, but the next snapshot does.
+    if let Some(lesson) = lesson {
+        learn(lesson, max_bundle, state, &mut memory).await;
+    }
+    sent
 }
 
+/// A snapshot as it is sent.
+struct Taken {
+    commit: String,
+    bundle: Option<Vec<u8>>,
+    left_out: Vec<String>,
+}
+
+impl Taken {
+    fn new(
+        commit: &str,
+        bundle: Option<Vec<u8>>,
+        left_out: impl Iterator<Item = impl AsRef<str>>,
+    ) -> Self {
+        let name = |path: &str| path.chars().take(MAX_NAME).collect();
+        let left_out = left_out.take(MAX_LEFT_OUT);
+        Self {
+            commit: commit.to_owned(),
+            bundle,
+            left_out: left_out.map(|path| name(path.as_ref())).collect(),
+        }
+    }
+}
+
+/// A snapshot, and what is to be learned after it.
 async fn take(
     since: Option<String>,
     max_bundle: u64,
     state: &State,
     memory: &mut SnapshotMemory,
-) -> Result<(String, Option<Vec<u8>>, Vec<String>)> {
+) -> Result<(Taken, Option<Lesson>)> {
+    if let Some(taken) = quickly(since.as_ref(), max_bundle, memory).await {
+        return Ok((taken, None));
+    }
+    let (taken, lesson) = with_git(since, max_bundle, state, memory).await?;
+    Ok((taken, Some(lesson)))
+}
+
+/// A snapshot without git, if the guest is certain of what has changed since the last one.
+async fn quickly(
+    since: Option<&String>,
+    max_bundle: u64,
+    memory: &mut SnapshotMemory,
+) -> Option<Taken> {
+    let mut known = memory.known.take()?;
+    let settings = memory.settings.as_ref()?;
+    if since.map(String::as_str) != Some(known.commit()) || !settings.are_unchanged() {
+        return None;
+    }
+    let (known, taken) = match known.is_small() {
+        true => {
+            let taken = known.advance(max_bundle);
+            (known, taken)
+        }
+        false => {
+            let advance = move || {
+                let taken = known.advance(max_bundle);
+                (known, taken)
+            };
+            tokio::task::spawn_blocking(advance).await.ok()?
+        }
+    };
+    let taken = taken.ok()?;
+    memory.known = Some(known);
+    if taken.bundle.is_some() {
+        // The guest's copy of the index does not describe this one.
+        memory.last = None;
+    }
+    Some(Taken::new(
+        &taken.commit,
+        taken.bundle,
+        taken.left_out.iter(),
+    ))
+}
+
+/// What is learned from after a snapshot of git's.
+struct Lesson {
+    git: Git,
+    repository: Option<Repository>,
+    began: (i64, i64),
+}
+
+/// Learns the project, so that the next snapshot needs no git. If that fails, the next one needs it.
+async fn learn(lesson: Lesson, max_bundle: u64, state: &State, memory: &mut SnapshotMemory) {
+    let Lesson {
+        git,
+        repository,
+        began,
+    } = lesson;
+    let home = home::of(&state.root);
+    if !memory
+        .settings
+        .as_ref()
+        .is_some_and(Settings::are_unchanged)
+    {
+        memory.settings = Settings::read(&git, &home).await.ok();
+    }
+    let (Some(settings), Some(repository), Some(last)) =
+        (&memory.settings, repository, memory.last.clone())
+    else {
+        return;
+    };
+    let Ok(rules) = settings.rules(&git.folder, &home) else {
+        return;
+    };
+    let lesson = known::Lesson {
+        project: git.project,
+        repository,
+        rules,
+        index: INDEX,
+        last,
+        max_bundle,
+        began,
+    };
+    let learned = tokio::task::spawn_blocking(move || lesson.learn()).await;
+    memory.known = learned.ok().and_then(Result::ok);
+}
+
+/// A snapshot that git takes.
+async fn with_git(
+    since: Option<String>,
+    max_bundle: u64,
+    state: &State,
+    memory: &mut SnapshotMemory,
+) -> Result<(Taken, Lesson)> {
+    let began = known::now();
     let (git, head) = Git::open_at_head(state).await?;
+    let lesson = |git: Git, repository| Lesson {
+        git,
+        repository,
+        began,
+    };
+    let repository = Repository::open(&git, &head).ok();
     // Whatever fails below, it is not known any more what the index describes.
     let known = memory.last.take();
     let index = prepare_index(&git, head.commit.as_deref(), memory).await?;
     let with_ours = git.with_index(&index.path);
     let changed = changed_files(&with_ours).await?;
     let too_large = larger_than(max_bundle, &git.project, &changed);
-    let left_out = too_large.iter().take(MAX_LEFT_OUT);
-    let left_out = left_out.map(|path| path.chars().take(MAX_NAME).collect());
-    let left_out: Vec<String> = left_out.collect();
     let message = message(&head);
     let is_known = |last: &LastSnapshot| index.is_kept && Some(&last.commit) == since.as_ref();
     let known = known.filter(is_known);
@@ -76,7 +210,8 @@ async fn take(
             .all(|path| too_large.contains(&path));
     if is_clean && let Some(last) = known.as_ref().filter(|last| last.message == message) {
         memory.last.clone_from(&known);
-        return Ok((last.commit.clone(), None, left_out));
+        let taken = Taken::new(&last.commit, None, too_large.iter());
+        return Ok((taken, lesson(git, repository)));
     }
     let tree = write_tree(&with_ours, &changed, &too_large).await?;
     let last = match (known, since) {
@@ -88,9 +223,9 @@ async fn take(
         .as_ref()
         .filter(|last| last.tree == tree && last.message == message);
     if let Some(same) = same {
-        let commit = same.commit.clone();
+        let taken = Taken::new(&same.commit, None, too_large.iter());
         memory.last = last;
-        return Ok((commit, None, left_out));
+        return Ok((taken, lesson(git, repository)));
     }
     let since = last.map(|last| last.commit);
     let mut args = vec!["commit-tree", &tree, "-m", &message];
@@ -100,12 +235,13 @@ async fn take(
     let commit = git.run(args).await?;
     git.run(["update-ref", SNAPSHOT_REF, &commit]).await?;
     let bundle = bundle(&git, since.as_deref(), max_bundle).await?;
+    let taken = Taken::new(&commit, Some(bundle), too_large.iter());
     memory.last = Some(LastSnapshot {
-        commit: commit.clone(),
+        commit,
         tree,
         message,
     });
-    Ok((commit, Some(bundle), left_out))
+    Ok((taken, lesson(git, repository)))
 }
 
 /// The guest's own index.
@@ -120,17 +256,20 @@ async fn prepare_index(
     head: Option<&str>,
     memory: &mut SnapshotMemory,
 ) -> Result<Index> {
-    let ours = git.folder.join("agentmine-index");
+    let ours = git.folder.join(INDEX);
     let theirs = git.folder.join("index");
-    let seen = std::fs::metadata(&theirs).ok();
-    let seen = seen.and_then(|seen| Some((seen.modified().ok()?, seen.len())));
+    let theirs = ordinary_file(&theirs);
+    let seen = theirs
+        .as_ref()
+        .and_then(|(_, seen)| Some((seen.modified().ok()?, seen.len())));
     // A fresh copy includes ignored files that the agent has staged. If the agent's index has not changed,
     // ours is better: it has the hashes of what is not staged.
     let is_kept = memory.index == seen && ours.exists();
     if !is_kept {
         let _ = std::fs::remove_file(&ours);
-        if seen.is_some() {
-            std::fs::copy(&theirs, &ours).context("copying the index")?;
+        if let Some((mut theirs, _)) = theirs {
+            let mut ours = std::fs::File::create(&ours)?;
+            io::copy(&mut theirs, &mut ours).context("copying the index")?;
         } else if let Some(head) = head {
             git.with_index(&ours).run(["read-tree", head]).await?;
         }
@@ -140,6 +279,16 @@ async fn prepare_index(
         path: ours,
         is_kept,
     })
+}
+
+/// A file that is open, unless it is a pipe or a device, whose end may never come.
+fn ordinary_file(path: &Path) -> Option<(std::fs::File, std::fs::Metadata)> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK);
+    let file = options.open(path).ok()?;
+    let metadata = file.metadata().ok()?;
+    metadata.is_file().then_some((file, metadata))
 }
 
 /// The paths of files that differ from the index, each followed by NUL.

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use crate::disk::Disk;
 use crate::evidence::Evidence;
+use crate::known::{Project, Settings};
 use crate::process::OwnChildren;
 use crate::programs::Programs;
 
@@ -44,6 +45,10 @@ pub(crate) struct SnapshotMemory {
     pub(crate) index: Option<(SystemTime, u64)>,
     /// The last snapshot, while the guest's copy of the index still describes it.
     pub(crate) last: Option<LastSnapshot>,
+    /// The settings of git at that time.
+    pub(crate) settings: Option<Settings>,
+    /// The project at the last snapshot, if the guest is certain of it.
+    pub(crate) known: Option<Project>,
 }
 
 /// A snapshot as it was taken.

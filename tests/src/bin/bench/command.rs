@@ -70,7 +70,7 @@ async fn measure(
     Ok((alone, guest))
 }
 
-async fn batch_alone(sandbox: &dyn Sandbox, argv: &[&str]) -> anyhow::Result<Duration> {
+pub(crate) async fn batch_alone(sandbox: &dyn Sandbox, argv: &[&str]) -> anyhow::Result<Duration> {
     let rounds = BATCH.to_string();
     let shell = ["/bin/sh", "-c", FLOOR, "sh", &rounds];
     let done = sandbox.run(command(&[&shell[..], argv].concat())).await?;
@@ -87,7 +87,7 @@ async fn batch_through(sandbox: Arc<dyn Sandbox>, command: Command) -> anyhow::R
     Ok(began.elapsed() / BATCH)
 }
 
-fn command(argv: &[&str]) -> Command {
+pub(crate) fn command(argv: &[&str]) -> Command {
     Command {
         argv: argv.iter().map(|&part| part.to_owned()).collect(),
         cwd: "/workspace".into(),

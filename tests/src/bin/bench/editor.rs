@@ -68,7 +68,7 @@ async fn start(
     Ok(program.stream)
 }
 
-async fn echo(sandbox: &dyn Sandbox, rounds: u32) -> anyhow::Result<Samples> {
+pub(crate) async fn echo(sandbox: &dyn Sandbox, rounds: u32) -> anyhow::Result<Samples> {
     let mut stream = start(sandbox, "cat").await?;
     let mut line = vec![b'x'; LINE];
     line[LINE - 1] = b'\n';

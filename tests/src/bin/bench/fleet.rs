@@ -2,6 +2,7 @@
 //! consumer on top of them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,9 +35,17 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// With the store at `url`, or SQLite in a temporary folder.
     pub(crate) async fn new(url: Option<&str>) -> anyhow::Result<Self> {
+        Self::with(url, write_demo).await
+    }
+
+    /// The same with another repository.
+    pub(crate) async fn with(
+        url: Option<&str>,
+        seed: impl FnOnce(&Path) + Send + 'static,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let forge = Forge::start().await;
-        forge.add_repo(DEMO, write_demo);
+        forge.add_repo(DEMO, seed);
         let sqlite = format!("sqlite:{}", folder.path().join("bench.db").display());
         let mut config = Config::default();
         config.store.url = Secret::new(url.unwrap_or(&sqlite));

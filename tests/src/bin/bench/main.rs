@@ -10,6 +10,7 @@ mod mcp;
 mod memory;
 mod plain;
 mod start;
+mod step;
 mod steps;
 mod still;
 mod table;
@@ -36,6 +37,20 @@ enum Bench {
         /// Also measure this Postgres server; a database is created on it and dropped afterwards
         #[arg(long, env = "AGENTMINE_TEST_POSTGRES_URL", hide_env_values = true)]
         postgres: Option<String>,
+    },
+    /// One step through the real tools, with checkpoints: a no-op command, a new file, an edit, a view
+    Step {
+        #[command(flatten)]
+        on: On,
+        /// Numbers of files in the project, one measurement each
+        #[arg(long, value_delimiter = ',', default_value = "100,10000,100000")]
+        files: Vec<u32>,
+        /// Measured steps
+        #[arg(long, default_value_t = 200)]
+        steps: u32,
+        /// Fail if a step takes more than this many times its floor
+        #[arg(long)]
+        most: Option<f64>,
     },
     /// A command through the guest, compared with fork, exec and wait in the same sandbox
     Command {
@@ -106,6 +121,12 @@ async fn main() -> anyhow::Result<()> {
     tls::install_default_provider();
     match Args::parse().bench {
         Bench::Loop { steps, postgres } => steps::run(steps, postgres.as_deref()).await,
+        Bench::Step {
+            on,
+            files,
+            steps,
+            most,
+        } => step::run(on.backend, &files, steps, most).await,
         Bench::Command { on, rounds } => command::run(on.backend, rounds).await,
         Bench::Start { on, rounds } => start::run(on.backend, rounds).await,
         Bench::Editor { on, rounds } => editor::run(on.backend, rounds).await,

@@ -104,7 +104,7 @@ async fn over_store(
 }
 
 /// The writes of a step: the reply, its cost, the result.
-async fn store_alone(fleet: &Fleet, steps: u32) -> anyhow::Result<Samples> {
+pub(crate) async fn store_alone(fleet: &Fleet, steps: u32) -> anyhow::Result<Samples> {
     let task = fleet.enqueue().await?;
     let worker = WorkerId("bench".into());
     let claim = fleet

@@ -1,0 +1,411 @@
+//! Snapshots with and without git, compared with git alone.
+
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::process::Command;
+use std::sync::Arc;
+
+use super::*;
+use crate::args::Options;
+use crate::disk::Disk;
+use crate::environment;
+use crate::process::OwnChildren;
+
+const ROOM: u64 = 1 << 20;
+
+struct Bench {
+    state: State,
+    /// The commit of the last snapshot.
+    last: Option<String>,
+    /// How many snapshots took git.
+    with_git: u32,
+    _folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("tmp/home")).unwrap();
+        std::fs::create_dir(root.join("project")).unwrap();
+        let options = Options {
+            root: root.clone(),
+            ..Options::default()
+        };
+        let mut env = environment::base(&options, 1);
+        env.insert("PATH".into(), std::env::var("PATH").unwrap());
+        let bench = Self {
+            state: State {
+                disk: Disk::new(root.clone(), 0),
+                root: root.clone(),
+                env,
+                own: OwnChildren::default(),
+                programs: Arc::default(),
+                evidence: crate::evidence::Evidence::default(),
+                snapshots: tokio::sync::Mutex::default(),
+            },
+            last: None,
+            with_git: 0,
+            _folder: folder,
+        };
+        bench.shell(
+            "git init -q -b main . && git config user.name a && git config user.email a@b \
+             && printf '*.log\\n/build/\\n' > .gitignore && echo one > kept && echo two > removed \
+             && mkdir -p d/e && echo x > d/f && echo y > d/e/g && git add . && git commit -qm base \
+             && git init -q --bare ../other && git push -q ../other main",
+        );
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.state.project().join(name)
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        std::fs::write(self.path(name), content).unwrap();
+    }
+
+    #[track_caller]
+    fn shell(&self, line: &str) -> String {
+        let output = Command::new("/bin/sh")
+            .args(["-c", line])
+            .current_dir(self.state.project())
+            .env_clear()
+            .envs(&self.state.env)
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {stderr}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Takes a snapshot, and compares it with what git alone makes of the files.
+    async fn snapshot(&mut self) -> Taken {
+        let mut memory = self.state.snapshots.lock().await;
+        let (taken, lesson) = take(self.last.clone(), ROOM, &self.state, &mut memory)
+            .await
+            .unwrap();
+        if let Some(lesson) = lesson {
+            self.with_git += 1;
+            learn(lesson, ROOM, &self.state, &mut memory).await;
+        }
+        drop(memory);
+        if let Some(bundle) = &taken.bundle {
+            std::fs::write(self.state.root.join("bundle"), bundle).unwrap();
+            self.shell(&format!(
+                "git -C ../other -c transfer.fsckObjects=true fetch -q ../bundle +{SNAPSHOT_REF}:{SNAPSHOT_REF}"
+            ));
+        }
+        self.last = Some(taken.commit.clone());
+        let exclude: String = taken
+            .left_out
+            .iter()
+            .map(|path| format!(" ':(top,exclude,literal){path}'"))
+            .collect();
+        // In a repository that gets each bundle, as the next sandbox does.
+        let alone = format!(
+            "rm -f ../index; cp .git/index ../index; export GIT_INDEX_FILE=../index; \
+             git add -A .{exclude} && git write-tree"
+        );
+        let of = format!("git -C ../other rev-parse {}^{{tree}}", taken.commit);
+        if self.shell(&alone) != self.shell(&of) {
+            let difference = format!("git diff --raw {} $({alone})", taken.commit);
+            panic!("not what git makes of it: {}", self.shell(&difference));
+        }
+        taken
+    }
+
+    /// The same, which must do without git.
+    #[track_caller]
+    fn quick(&mut self) -> impl Future<Output = Taken> {
+        let place = std::panic::Location::caller();
+        async move {
+            let before = self.with_git;
+            let taken = self.snapshot().await;
+            assert_eq!(self.with_git, before, "git was needed at {place}");
+            taken
+        }
+    }
+
+    /// A repository whose settings and rules are not new, and its first snapshot.
+    async fn learned() -> Self {
+        let mut bench = Self::new();
+        bench.settle();
+        bench.snapshot().await;
+        assert_eq!(bench.with_git, 1);
+        bench
+    }
+
+    /// Waits until the clock has moved on from the last changes: nothing tells of that.
+    fn settle(&self) {
+        std::thread::sleep(std::time::Duration::from_millis(30));
+    }
+}
+
+#[tokio::test]
+async fn what_has_not_changed_takes_no_process_and_no_bundle() {
+    let mut bench = Bench::learned().await;
+    for _ in 0..3 {
+        assert!(bench.quick().await.bundle.is_none());
+    }
+    bench.shell("git status; git log; touch build; rm build; echo x > x.log; mkdir build && echo y > build/y");
+    assert!(bench.quick().await.bundle.is_none());
+}
+
+#[tokio::test]
+async fn ordinary_changes_take_no_process() {
+    let mut bench = Bench::learned().await;
+    let changes: [&str; 18] = [
+        "echo changed > kept",
+        "echo new > 'un tracked'",
+        "rm removed",
+        "chmod +x d/f",
+        "ln -s kept link",
+        "ln -sfn d/f link",
+        "mkdir -p n/m && echo 1 > n/m/a && echo 2 > n/b",
+        "mv n d/n",
+        "mv d/n/m/a d/n/m/z && rm -r d/e",
+        "rm kept && mkdir kept && echo in > kept/in",
+        "rm -r kept && echo file > kept",
+        "printf 'a\\000b' > binary; seq 100000 > much",
+        "echo 1 > a; ln a b; echo 2 > b",
+        "mkdir empty build; echo 1 > build/1; mkfifo pipe; echo 3 > a",
+        "git add -A; git status; echo 4 > a",
+        "for n in $(seq 200); do echo $n > f$n; done",
+        "echo more >> f77",
+        "touch .git/index.lock && echo locked > kept",
+    ];
+    for change in changes {
+        bench.shell(change);
+        assert!(bench.quick().await.bundle.is_some(), "{change}");
+        assert!(bench.quick().await.bundle.is_none(), "{change}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_leaves_size_and_times_as_they_were_is_found() {
+    let mut bench = Bench::learned().await;
+    bench.write("kept", "1");
+    bench.quick().await;
+    for n in 2..60 {
+        // Within one tick of the clock.
+        bench.write("kept", &(n % 10).to_string());
+        let before = bench.last.clone();
+        assert_ne!(Some(bench.quick().await.commit), before, "{n}");
+    }
+    bench.shell("touch -d 2001-01-01 kept");
+    bench.quick().await;
+    bench.settle();
+    bench.shell("printf x > kept; touch -d 2001-01-01 kept");
+    assert!(bench.quick().await.bundle.is_some());
+    bench.shell("printf y > ../y && touch -d 2001-01-01 ../y && mv ../y kept");
+    assert!(bench.quick().await.bundle.is_some());
+    bench.shell("ln kept ../outside");
+    bench.quick().await;
+    bench.settle();
+    bench.shell("printf z > ../outside; touch -d 2001-01-01 ../outside; rm ../outside");
+    assert!(bench.quick().await.bundle.is_some());
+    bench.shell("mkdir -p ../moved/in && echo 1 > ../moved/in/a && mv ../moved .");
+    assert!(bench.quick().await.bundle.is_some());
+}
+
+#[tokio::test]
+async fn what_only_git_knows_is_left_to_git() {
+    let mut bench = Bench::learned().await;
+    bench.shell("echo 1 > x.log; git config core.autocrlf false");
+    bench.snapshot().await;
+    let mut count = bench.with_git;
+    let changes: [(&str, &str); 11] = [
+        ("other rules", "echo '*.tmp' > .gitignore"),
+        ("attributes", "echo '*.txt text' > .gitattributes"),
+        ("ends of lines", "printf 'a\\r\\nb\\r\\n' > a.txt"),
+        (
+            "a filter",
+            "git config filter.up.clean 'tr a-z A-Z'; echo '*.up filter=up' >> .gitattributes",
+        ),
+        ("a filtered file", "echo abc > a.up"),
+        (
+            "an ignored file that is staged",
+            "echo 1 > y.tmp; git add -f y.tmp",
+        ),
+        (
+            "one that is not staged any more",
+            "git rm -q --cached y.tmp",
+        ),
+        ("a commit", "git add -A && git commit -qm mine"),
+        ("another branch", "git checkout -qb other"),
+        (
+            "a repository in it",
+            "git init -q sub && git -C sub -c user.name=a -c user.email=b commit -q --allow-empty -m x",
+        ),
+        (
+            "many files",
+            "rm -rf sub; mkdir many; for n in $(seq 1500); do echo $n > many/$n; done",
+        ),
+    ];
+    for (what, change) in changes {
+        bench.settle();
+        bench.shell(change);
+        bench.snapshot().await;
+        assert!(bench.with_git > count, "{what} was not left to git");
+        bench.settle();
+        bench.snapshot().await;
+        count = bench.with_git;
+    }
+    let attributes = bench.shell("git check-attr filter a.up; git show HEAD:a.up");
+    assert!(
+        attributes.contains("filter: up") && attributes.contains("ABC"),
+        "{attributes}"
+    );
+    bench.write("kept", "again without git");
+    bench.quick().await;
+}
+
+#[tokio::test]
+async fn another_repository_is_noticed() {
+    let mut bench = Bench::learned().await;
+    bench.write("kept", "changed");
+    let known = bench.quick().await.commit;
+    bench.shell("rm -rf .git && git init -q -b other . && git add . && git -c user.name=a -c user.email=b commit -qm new");
+    let mut memory = bench.state.snapshots.lock().await;
+    let (taken, lesson) = take(Some(known), ROOM, &bench.state, &mut memory)
+        .await
+        .unwrap();
+    assert!(lesson.is_some() && taken.bundle.is_some());
+    drop(memory);
+    let parents = bench.shell(&format!("git log -1 --format=%P {}", taken.commit));
+    assert_eq!(parents, bench.shell("git rev-parse HEAD"));
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_given_again() {
+    let mut bench = Bench::learned().await;
+    let before = bench.last.clone();
+    bench.write("kept", "changed");
+    let lost = bench.quick().await;
+    bench.last = before;
+    let again = bench.snapshot().await;
+    assert!(again.bundle.is_some());
+    let tree = |commit: &str| bench.shell(&format!("git rev-parse {commit}^{{tree}}"));
+    assert_eq!(tree(&again.commit), tree(&lost.commit));
+}
+
+#[tokio::test]
+async fn a_large_file_is_left_out_and_named_each_time() {
+    let mut bench = Bench::learned().await;
+    bench.shell("truncate -s 8G huge && echo small > small");
+    let taken = bench.quick().await;
+    assert_eq!(taken.left_out, ["huge"]);
+    let again = bench.quick().await;
+    assert!(again.bundle.is_none());
+    assert_eq!(again.left_out, ["huge"]);
+    bench.shell("echo short > huge");
+    let fits = bench.quick().await;
+    assert!(fits.left_out.is_empty() && fits.bundle.is_some());
+}
+
+/// A pseudo-random number below `n`.
+fn below(state: &mut u64, n: u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state % n
+}
+
+fn any_change(bench: &Bench, random: &mut u64) {
+    let folders = ["", "d/", "d/e/", "n/", "n/m/", "build/", "d.x/"];
+    let names = [
+        "a", "b", "kept", "x.log", "d", "n", "link", "a.txt", "a-b", "é",
+    ];
+    let path = |random: &mut u64| {
+        let folder = folders[below(random, folders.len() as u64) as usize];
+        bench.path(&format!(
+            "{folder}{}",
+            names[below(random, names.len() as u64) as usize]
+        ))
+    };
+    let (one, other) = (path(random), path(random));
+    // Most of them fail at one time or another.
+    let _ = match below(random, 9) {
+        0..3 => one
+            .parent()
+            .map_or(Ok(()), std::fs::create_dir_all)
+            .and_then(|()| std::fs::write(&one, below(random, 100).to_string())),
+        3 => std::fs::remove_file(&one),
+        4 => std::fs::remove_dir_all(&one),
+        5 => std::fs::rename(&one, &other),
+        6 => symlink("kept", &one),
+        7 => std::fs::hard_link(&one, &other),
+        _ => std::fs::set_permissions(&one, std::fs::Permissions::from_mode(0o755)),
+    };
+}
+
+async fn random_changes(large: bool) {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut bench = Bench::learned().await;
+    for round in 0..150 {
+        if large && let Some(known) = &mut bench.state.snapshots.lock().await.known {
+            known.pretend_to_be_large();
+        }
+        for _ in 0..=below(&mut random, 6) {
+            any_change(&bench, &mut random);
+        }
+        bench.snapshot().await;
+        if round % 50 == 49 {
+            bench.settle();
+        }
+    }
+    assert!(bench.with_git < 20, "{} of 150 with git", bench.with_git);
+}
+
+#[tokio::test]
+async fn random_changes_are_stored_as_git_stores_them() {
+    random_changes(false).await;
+}
+
+#[tokio::test]
+async fn random_changes_in_a_large_tree_are_stored_as_git_stores_them() {
+    random_changes(true).await;
+}
+
+#[tokio::test]
+async fn more_events_than_the_kernel_keeps_are_no_loss() {
+    let mut bench = Bench::learned().await;
+    if let Some(known) = &mut bench.state.snapshots.lock().await.known {
+        known.pretend_to_be_large();
+    }
+    bench.shell(
+        "for n in $(seq 12000); do : > kept; : > d/f; done; echo 1 > d/e/last; echo 2 > kept",
+    );
+    assert!(bench.quick().await.bundle.is_some());
+}
+
+#[tokio::test]
+async fn a_file_that_a_process_has_mapped_is_looked_at() {
+    let mut bench = Bench::learned().await;
+    bench.shell("head -c 5000 /dev/zero > mapped");
+    bench.snapshot().await;
+    bench.settle();
+    bench.snapshot().await;
+    let script = "import mmap,sys,time\nf=open('mapped','r+b');m=mmap.mmap(f.fileno(),0);f.close()\n\
+                  print(1,flush=True);sys.stdin.readline()\nm[0:3]=b'new'\nprint(2,flush=True);sys.stdin.readline()";
+    let mut writer = Command::new("python3")
+        .args(["-c", script])
+        .current_dir(bench.state.project())
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(writer.stdout.take().unwrap()));
+    lines.next().unwrap().unwrap();
+    bench.quick().await;
+    if let Some(known) = &mut bench.state.snapshots.lock().await.known {
+        known.pretend_to_be_large();
+    }
+    bench.settle();
+    std::io::Write::write_all(writer.stdin.as_mut().unwrap(), b"\n").unwrap();
+    lines.next().unwrap().unwrap();
+    let taken = bench.quick().await;
+    drop(writer.stdin.take());
+    writer.wait().unwrap();
+    assert!(taken.bundle.is_some());
+}

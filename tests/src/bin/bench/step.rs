@@ -1,0 +1,381 @@
+//! One step through the real tools, the real worker code and a real sandbox, with checkpoints and journal: a
+//! command that does nothing, a new file of 2 KB, an edit of it, a view of it.
+//!
+//! The model answers at once, so a step lasts from an answer to the next request. The floor is what a step cannot
+//! do without: the command alone and the write alone, by a shell in a sandbox of the same kind; bytes to a program
+//! in the sandbox and back; and the journal's writes. CPU time is that of this process (worker, store and forge),
+//! and of all processes of the sandbox.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use agentmine_domain::{TaskId, Usage};
+use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall};
+use agentmine_process::descendants;
+use agentmine_sandbox::{Sandbox, from_config};
+use anyhow::{Context as _, ensure};
+use async_trait::async_trait;
+use bollard::Docker;
+use bollard::query_parameters::StatsOptionsBuilder;
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::Backend;
+use crate::command::{batch_alone, command};
+use crate::editor::echo;
+use crate::fleet::{Fleet, executor, sandbox, work};
+use crate::steps::store_alone;
+use crate::table::{Samples, Table};
+
+/// What each call of the cycle is.
+const KINDS: [&str; 4] = ["no-op command", "create 2 KB", "edit", "view"];
+/// Rounds of the cycle before measuring. The first call makes the bulk.
+const WARM_UP: usize = 5;
+const EDITOR: &str = "text_editor";
+const COMMAND: &str = "command-executor_execute_command";
+/// Files that a project of any size may have beside it, for the first call.
+const BULK: &str = "fallocate -l 1G untracked.bin; mkdir node_modules; \
+     for a in $(seq 50); do mkdir node_modules/$a; for b in $(seq 100); do : > node_modules/$a/$b; done; done";
+/// Writes 2 KB as often as the first argument says, and prints how many nanoseconds that took.
+const WRITES: &str = r#"
+rounds=$1; text=$(head -c 2000 /dev/zero | tr '\0' x)
+a=$(date +%s%N); b=$(date +%s%N); i=0
+while [ $i -lt $rounds ]; do printf '%s\n' "$text" > /workspace/tmp/floor.$i; i=$((i + 1)); done
+c=$(date +%s%N); echo $((c - b - (b - a)))
+"#;
+
+/// Fails if a step takes more than `most` times its floor.
+pub(crate) async fn run(
+    backend: Backend,
+    files: &[u32],
+    steps: u32,
+    most: Option<f64>,
+) -> anyhow::Result<()> {
+    writeln!(std::io::stdout(), "{}\n", machine())?;
+    let mut exceeded = Vec::new();
+    for &files in files {
+        let ratio = one(backend, files, steps).await?;
+        if most.is_some_and(|most| ratio > most) {
+            exceeded.push(format!("{ratio:.2}x with {files} files"));
+        }
+    }
+    ensure!(
+        exceeded.is_empty(),
+        "a step takes too long: {}",
+        exceeded.join(", ")
+    );
+    Ok(())
+}
+
+/// Returns how often a step takes its floor.
+async fn one(backend: Backend, files: u32, steps: u32) -> anyhow::Result<f64> {
+    let mut fleet = Fleet::with(None, move |folder| write_files(folder, files)).await?;
+    fleet.config.command_executor = executor(backend);
+    let task = fleet.enqueue().await?;
+    let model = Arc::new(Cycle::new(backend, task, steps as usize));
+    let sandboxes = from_config(&fleet.config.command_executor).await?;
+    let deps = fleet.deps(sandboxes, model.clone(), None).await?;
+    let sessions = work(deps).await;
+    ensure!(sessions == 1, "{sessions} sessions ran");
+    let floor = floor(&fleet, backend, steps).await?;
+    fleet.store.close().await;
+    print(&model, &floor, backend, files)
+}
+
+struct Floor {
+    exec: Samples,
+    write: Samples,
+    echo: Samples,
+    journal: Samples,
+}
+
+impl Floor {
+    fn of(&self, kind: usize) -> &Samples {
+        [&self.exec, &self.write, &self.write, &self.echo][kind]
+    }
+}
+
+async fn floor(fleet: &Fleet, backend: Backend, steps: u32) -> anyhow::Result<Floor> {
+    let sandbox = sandbox(backend).await?;
+    let inside = tokio::spawn(in_sandbox(Arc::clone(&sandbox), steps)).await;
+    sandbox.remove().await?;
+    let (exec, write, echo) = inside??;
+    store_alone(fleet, steps / 5).await?;
+    Ok(Floor {
+        exec,
+        write,
+        echo,
+        journal: store_alone(fleet, steps).await?,
+    })
+}
+
+async fn in_sandbox(
+    sandbox: Arc<dyn Sandbox>,
+    steps: u32,
+) -> anyhow::Result<(Samples, Samples, Samples)> {
+    let sandbox = sandbox.as_ref();
+    let (mut exec, mut write) = (Samples::default(), Samples::default());
+    for batch in 0..=(steps / 20).max(5) {
+        let one = batch_alone(sandbox, &["/bin/sh", "-c", ":"]).await?;
+        let other = writes(sandbox).await?;
+        // The first one warms the caches.
+        if batch > 0 {
+            exec.push(one);
+            write.push(other);
+        }
+    }
+    Ok((exec, write, echo(sandbox, steps).await?))
+}
+
+async fn writes(sandbox: &dyn Sandbox) -> anyhow::Result<Duration> {
+    const BATCH: u32 = 20;
+    let rounds = BATCH.to_string();
+    let done = sandbox
+        .run(command(&["/bin/sh", "-c", WRITES, "sh", &rounds]))
+        .await?;
+    let nanos: Result<u64, _> = String::from_utf8_lossy(&done.stdout).trim().parse();
+    let nanos = nanos.with_context(|| format!("unexpected output of the floor: {done:?}"))?;
+    Ok(Duration::from_nanos(nanos) / BATCH)
+}
+
+fn print(model: &Cycle, floor: &Floor, backend: Backend, files: u32) -> anyhow::Result<f64> {
+    let place = match backend {
+        Backend::Docker => "Docker",
+        Backend::Local => "the jail",
+    };
+    let taken = model.taken();
+    ensure!(
+        taken.len() == model.steps,
+        "the session ended after {} steps",
+        taken.len()
+    );
+    let mut table = Table::new(&format!("a step in {place}, {files} files"));
+    table.row("floor: fork, exec and wait of `sh -c :`", &floor.exec);
+    table.row("floor: a shell writes 2 KB", &floor.write);
+    table.row("floor: `cat` through the tunnel", &floor.echo);
+    table.row("floor: the journal's writes, in SQLite", &floor.journal);
+    let all: Samples = taken.iter().map(|(_, took)| *took).collect();
+    let mean = (0..4).map(|kind| floor.of(kind).median()).sum::<Duration>() / 4;
+    let least: Samples = [mean + floor.journal.median()].into_iter().collect();
+    for (kind, name) in KINDS.iter().enumerate() {
+        let own = taken.iter().filter(|(of, _)| *of == kind);
+        let own: Samples = own.map(|(_, took)| *took).collect();
+        let least = floor.of(kind).median() + floor.journal.median();
+        table.against(name, &own, &[least].into_iter().collect());
+    }
+    table.against("a step of the cycle", &all, &least);
+    table.print("median and CPU under 5 ms, the same for all sizes")?;
+    let cpu = model.cpu().context("no CPU time was read")?;
+    let each = |time: Duration| time.as_secs_f64() * 1e3 / taken.len() as f64;
+    let (worker, inside) = (each(cpu.worker), each(cpu.sandbox));
+    let sum = worker + inside;
+    writeln!(
+        std::io::stdout(),
+        "CPU a step: {sum:.2} ms (worker, store and forge {worker:.2} ms, sandbox {inside:.2} ms); {}\n",
+        machine()
+    )?;
+    Ok(all.median().as_secs_f64() / least.median().as_secs_f64())
+}
+
+/// The machine, and how busy it is.
+fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpus = read("/proc/cpuinfo");
+    let model = cpus
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
+    let model = model
+        .unwrap_or_default()
+        .trim_start_matches(['\t', ' ', ':']);
+    let count = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let load = read("/proc/loadavg");
+    let load = load.split(' ').next().unwrap_or_default();
+    format!("{count} x {model}, Linux {}, load {load}", kernel.trim())
+}
+
+/// A project of so many files, a hundred in a folder.
+fn write_files(folder: &Path, files: u32) {
+    let write = |path: String, text: String| {
+        let path = folder.join(path);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).expect("a folder of the project");
+        }
+        std::fs::write(path, text).expect("a file of the project");
+    };
+    write(".gitignore".into(), "node_modules/\n*.log\n".into());
+    for n in 0..files {
+        let (group, part) = (n / 10_000, n / 100);
+        write(
+            format!("src/{group}/{part}/file_{n}.txt"),
+            format!("file {n}\n").repeat(20),
+        );
+    }
+}
+
+/// CPU time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cpu {
+    worker: Duration,
+    sandbox: Duration,
+}
+
+/// A model that requests the calls of the cycle, one after another.
+struct Cycle {
+    backend: Backend,
+    task: TaskId,
+    steps: usize,
+    measured: Mutex<Measured>,
+}
+
+#[derive(Default)]
+struct Measured {
+    /// When each request came, and when it was answered.
+    requests: Vec<(Instant, Instant)>,
+    /// At the first measured step and after the last.
+    cpu: Vec<Cpu>,
+}
+
+impl Cycle {
+    fn new(backend: Backend, task: TaskId, steps: usize) -> Self {
+        Self {
+            backend,
+            task,
+            steps,
+            measured: Mutex::default(),
+        }
+    }
+
+    fn measured(&self) -> std::sync::MutexGuard<'_, Measured> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The measured steps: which kind, and how long.
+    fn taken(&self) -> Vec<(usize, Duration)> {
+        let measured = self.measured();
+        let pairs = measured.requests.windows(2).enumerate();
+        pairs
+            .map(|(n, pair)| (n % 4, pair[1].0 - pair[0].1))
+            .skip(4 * WARM_UP)
+            .take(self.steps)
+            .collect()
+    }
+
+    fn cpu(&self) -> Option<Cpu> {
+        match self.measured().cpu.as_slice() {
+            [first, last] => Some(Cpu {
+                worker: last.worker - first.worker,
+                sandbox: last.sandbox.saturating_sub(first.sandbox),
+            }),
+            _ => None,
+        }
+    }
+
+    async fn read_cpu(&self) -> anyhow::Result<Cpu> {
+        let own = agentmine_process::Process::of(std::process::id().cast_signed());
+        let worker = own.map_or(Duration::ZERO, |own| time_of(own.pid(), false));
+        let sandbox = match self.backend {
+            Backend::Docker => container_time(self.task).await?,
+            Backend::Local => descendants(std::process::id().cast_signed())
+                .into_iter()
+                .map(|process| time_of(process.pid(), true))
+                .sum(),
+        };
+        Ok(Cpu { worker, sandbox })
+    }
+}
+
+/// The CPU time of a process, and of those of its children that it has waited for.
+fn time_of(pid: i32, with_children: bool) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // After the name: the state, which is field 3; the times are fields 14 to 17.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let times = fields.split_whitespace().skip(11);
+    let times = times.take(if with_children { 4 } else { 2 });
+    let ticks: u64 = times.filter_map(|time| time.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+async fn container_time(task: TaskId) -> anyhow::Result<Duration> {
+    let engine = Docker::connect_with_defaults()?;
+    let name = format!("coding-agent-exec-{}", task.0);
+    let options = StatsOptionsBuilder::new()
+        .stream(false)
+        .one_shot(true)
+        .build();
+    let stats = engine.stats(&name, Some(options)).next().await;
+    let stats = stats.context("the engine knows no such container")??;
+    let usage = stats.cpu_stats.and_then(|cpu| cpu.cpu_usage?.total_usage);
+    Ok(Duration::from_nanos(usage.context("no CPU time")?))
+}
+
+#[async_trait]
+impl Model for Cycle {
+    fn name(&self) -> &str {
+        "bench"
+    }
+
+    async fn reply(
+        &self,
+        _request: ModelRequest<'_>,
+        _watch: Option<&UnboundedSender<Delta>>,
+    ) -> Result<(ModelReply, Usage), LlmError> {
+        let asked = Instant::now();
+        let n = self.measured().requests.len();
+        let end = 4 * WARM_UP + self.steps;
+        if n == 4 * WARM_UP || n == end {
+            let cpu = self.read_cpu().await.map_err(|error| LlmError::Refused {
+                status: 400,
+                body: format!("{error:#}"),
+            })?;
+            self.measured().cpu.push(cpu);
+        }
+        let reply = match n < end {
+            true => request(n),
+            false => ModelReply {
+                text: "Done.".into(),
+                ..ModelReply::default()
+            },
+        };
+        self.measured().requests.push((asked, Instant::now()));
+        Ok((reply, Usage::default()))
+    }
+}
+
+fn request(n: usize) -> ModelReply {
+    let path = format!("/workspace/project/new_{}.txt", n / 4);
+    let edit = |command: &str, more: Value| {
+        let mut arguments = json!({ "command": command, "path": path });
+        if let (Some(all), Value::Object(more)) = (arguments.as_object_mut(), more) {
+            all.extend(more);
+        }
+        (EDITOR, arguments)
+    };
+    let (name, arguments) = match n % 4 {
+        0 if n == 0 => (COMMAND, json!({ "command": BULK })),
+        0 => (COMMAND, json!({ "command": format!(": {n}") })),
+        1 => {
+            let lines: String = (0..50)
+                .map(|line| format!("line {line} of the new file no. {n}\n"))
+                .collect();
+            edit("create", json!({ "file_text": lines }))
+        }
+        2 => edit(
+            "str_replace",
+            json!({ "old_str": "line 25 of", "new_str": format!("line {n} was") }),
+        ),
+        _ => edit("view", json!({})),
+    };
+    ModelReply {
+        text: String::new(),
+        calls: vec![ToolCall {
+            id: format!("call_{n}"),
+            name: name.into(),
+            arguments: arguments.to_string(),
+        }],
+        stop: Stop::ToolCalls,
+    }
+}
