@@ -16,7 +16,7 @@ use super::cell::Cell;
 use super::entry::{Act, Attack};
 use super::family::Family;
 use super::finding::{Claim, Finding, Verdict};
-use super::known_open;
+use super::{known_open, registry};
 
 /// Which attacks to run.
 #[derive(Debug, Clone, Default)]
@@ -188,7 +188,8 @@ fn worker(program: &Path, cell: Cell, folder: &Path) -> anyhow::Result<Command> 
     command
         .env("HOME", &state)
         .env("AGENTMINE_ATTACKS_STATE", &state)
-        .envs(fresh_environment());
+        .envs(fresh_environment())
+        .envs(registry::certify(folder)?);
     if cell.backend() == "landlock" {
         let programs = without_bubblewrap(folder)?;
         let path = std::env::var_os("PATH").unwrap_or_default();

@@ -44,6 +44,53 @@ def take_memory_in_many_processes():
 
 @limit(60)
 @ruins
+@off("--memory=2g")
+@without("bubblewrap; memory limit")
+def take_memory_that_is_shared():
+    """Takes more memory than its limit as pages that processes share, which no process has alone"""
+    held = mmap.mmap(-1, 900 << 20)
+    for _ in range(2):
+        os.fork()
+    block = b"x" * (1 << 20)
+    for _ in range(900):
+        held.write(block)
+    time.sleep(3)
+    success("900 MB in one shared mapping")
+
+@limit(60)
+@ruins
+@off("--memory=2g")
+@without("bubblewrap; memory limit")
+def take_memory_in_nameless_files():
+    """Takes more memory than its limit in files that are memory, and maps none of it"""
+    block = b"x" * (1 << 20)
+    with open(os.memfd_create("fill"), "wb", buffering=0) as file:
+        for _ in range(900):
+            file.write(block)
+        time.sleep(3)
+        success("900 MB in a file that is memory")
+
+@limit(60)
+@ruins
+@off("--memory=2g --shm-size=2g")
+@without("bubblewrap; memory limit")
+def take_memory_by_key():
+    """Takes more memory than its limit in System V segments that no process has attached"""
+    total = 0
+    for _ in range(9):
+        segment = call(29, 0, 100 << 20, 0o1600)
+        _libc.shmat.restype = ctypes.c_void_p
+        address = _libc.shmat(segment, None, 0)
+        if address == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), "shmat")
+        ctypes.memset(address, 1, 100 << 20)
+        _libc.shmdt(ctypes.c_void_p(address))
+        total += 100
+    time.sleep(3)
+    success("%d MB in segments" % total)
+
+@limit(60)
+@ruins
 @off("--pids-limit=-1")
 @without("bubblewrap; process limit")
 def fork_without_end():
