@@ -36,6 +36,23 @@ fn read(bytes: &[u8]) -> (Vec<&[u8]>, Option<usize>) {
     }
 }
 
+/// Whether bytes are lines and markers alone, the last of them complete.
+fn is_whole(mut bytes: &[u8]) -> bool {
+    while let Some(digits) = bytes.get(..4) {
+        let digits = std::str::from_utf8(digits).unwrap_or_default();
+        let length = match usize::from_str_radix(digits, 16) {
+            Ok(0..=2) => 4,
+            Ok(length @ 4..) => length,
+            Ok(3) | Err(_) => return false,
+        };
+        match bytes.get(length..) {
+            Some(rest) => bytes = rest,
+            None => return false,
+        }
+    }
+    bytes.is_empty()
+}
+
 fn is_id(text: &str) -> bool {
     let is_hex = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     matches!(text.len(), 40 | 64) && text.bytes().all(is_hex)
@@ -111,16 +128,16 @@ fn offer() -> Vec<Vec<u8>> {
     ])
 }
 
-/// What a forge reports.
-fn reports() -> [Vec<Vec<u8>>; 2] {
+/// What a forge reports, the last of them as an error.
+fn reports() -> [Vec<Vec<u8>>; 3] {
     let refused = [format!("ok {REF}-2\n"), format!("ng {REF} no\n")];
     let accepted = [format!("ok {REF}\n"), format!("ng {REF}-2 no\n")];
-    [refused, accepted].map(|lines| {
-        let lines = ["unpack ok\n".to_owned()].into_iter().chain(lines);
-        let report = with_end(&lines.collect::<Vec<_>>()).concat();
+    [(1, &refused), (1, &accepted), (3, &accepted)].map(|(channel, lines)| {
+        let lines = [&["unpack ok\n".to_owned()], &lines[..]].concat();
+        let report = with_end(&lines).concat();
         let mut banded = [Vec::new(), Vec::new()];
         pktline::band(&mut banded[0], 2, b"a message");
-        pktline::band(&mut banded[1], 1, &report);
+        pktline::band(&mut banded[1], channel, &report);
         let [messages, report] = banded;
         vec![messages, report, b"0000".to_vec()]
     })
@@ -159,6 +176,7 @@ fn what_is_offered_to_a_client_is_known() {
         let Ok(seen) = Advertisement::parse(&bytes) else {
             continue;
         };
+        assert!(is_whole(&bytes), "case {case}");
         let again = Advertisement::parse(&seen.rewritten()).unwrap();
         assert!(again.ids().eq(seen.ids()), "case {case}");
         assert!(again.ids().all(is_id), "case {case}");
