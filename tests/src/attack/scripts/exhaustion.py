@@ -91,6 +91,49 @@ def take_memory_by_key():
 
 @limit(60)
 @ruins
+@off("--memory=2g")
+@without("bubblewrap; memory limit")
+@weaker("bubblewrap-unprivileged landlock-unprivileged: only a cgroup counts what the kernel holds for a process")
+def take_memory_in_sockets():
+    """Takes more memory than its limit as data that waits in sockets"""
+    held, total, block = [], 0, b"x" * 65536
+    while total < 900 << 20:
+        pair = socket.socketpair()
+        held.append(pair)
+        for one in pair:
+            one.setblocking(False)
+            try:
+                while True:
+                    total += one.send(block)
+            except BlockingIOError:
+                pass
+    time.sleep(3)
+    success("%d MB in %d sockets" % (total >> 20, len(held) * 2))
+
+@limit(20)
+@ruins
+@off("--memory=2g")
+@undemonstrated("bubblewrap landlock: there is no guest to stop")
+@weaker("landlock-unprivileged: a command can stop its guest, which alone watches the memory there")
+def take_memory_while_the_guest_stands_still():
+    """Stops the guest, which may watch the memory, and takes more than the limit meanwhile"""
+    guest = os.getppid()
+    os.kill(guest, signal.SIGSTOP)
+    time.sleep(0.5)
+    # For the first process of a namespace the signal has no effect.
+    if open("/proc/%d/stat" % guest).read().rsplit(")", 1)[1].split()[0] != "T":
+        blocked("the guest goes on")
+    try:
+        held = [bytearray(b"x" * (1 << 20)) for _ in range(900)]
+        sys.stdout.write("\nATTACK success %d MB while the guest stood still\n" % len(held))
+        sys.stdout.flush()
+    finally:
+        os.kill(guest, signal.SIGCONT)
+    time.sleep(1)
+    success("%d MB while the guest stood still" % len(held))
+
+@limit(60)
+@ruins
 @off("--pids-limit=-1")
 @without("bubblewrap; process limit")
 def fork_without_end():
