@@ -48,7 +48,7 @@ fn change(pieces: &mut Vec<Vec<u8>>, random: &mut Random) {
         return;
     }
     let (at, other) = (random.below(pieces.len()), random.below(pieces.len()));
-    let kind = random.below(10);
+    let kind = random.below(13);
     let piece = &mut pieces[at];
     match kind {
         0..=2 if !piece.is_empty() => {
@@ -93,9 +93,66 @@ fn change(pieces: &mut Vec<Vec<u8>>, random: &mut Random) {
                 pieces.insert(at, copy.clone());
             }
         }
+        9 => digits(piece, random),
+        10 | 11 => resize(piece, random),
         _ => {
             pieces.remove(at);
         }
+    }
+}
+
+/// Other digits in one of the numbers of a text, which stays as long as it was.
+fn digits(piece: &mut [u8], random: &mut Random) {
+    let is_digit = |at: usize, piece: &[u8]| piece.get(at).is_some_and(u8::is_ascii_digit);
+    let starts = 0..piece.len();
+    let starts = starts.filter(|&at| is_digit(at, piece) && (at == 0 || !is_digit(at - 1, piece)));
+    let starts: Vec<usize> = starts.collect();
+    if starts.is_empty() {
+        return;
+    }
+    let mut at = starts[random.below(starts.len())];
+    while is_digit(at, piece) {
+        piece[at] = b'0' + random.below(10) as u8;
+        at += 1;
+    }
+}
+
+/// Adds or removes a few bytes, and corrects the length in front of them, where there is one.
+fn resize(piece: &mut Vec<u8>, random: &mut Random) {
+    let before = piece.len();
+    let number = |at: usize| {
+        let bytes = piece.get(at..at + 4)?.try_into().ok()?;
+        Some(u32::from_be_bytes(bytes) as usize)
+    };
+    // What follows a length is counted, but for a few bytes of its own.
+    let counts = |at: usize, n: usize| n > 0 && n + at + 4 <= before && n + 32 >= before;
+    let binary = [0, 8]
+        .into_iter()
+        .find(|&at| number(at).is_some_and(|n| counts(at, n)));
+    let hex = piece
+        .get(..4)
+        .and_then(|text| std::str::from_utf8(text).ok());
+    let is_hex = hex.is_some_and(|text| usize::from_str_radix(text, 16) == Ok(before));
+    let head = binary.map_or(if is_hex { 4 } else { 0 }, |at| at + 4);
+    let length = binary.and_then(number);
+    let from = head + random.below(before - head + 1);
+    if random.below(2) == 0 {
+        let until = from + random.below(9).min(before - from);
+        piece.drain(from..until);
+    } else {
+        let more = vec![random.below(256) as u8; random.below(9)];
+        piece.splice(from..from, more);
+    }
+    match (binary, length) {
+        (Some(at), Some(n)) => {
+            let now = (n + piece.len()).saturating_sub(before) as u32;
+            piece[at..at + 4].copy_from_slice(&now.to_be_bytes());
+        }
+        _ if is_hex => {
+            let now = format!("{:04x}", piece.len());
+            piece[..4].copy_from_slice(now.as_bytes());
+        }
+        _ => {}
     }
 }
 

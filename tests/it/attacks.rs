@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use agentmine_tests::attack::{
-    Cell, Family, Lacking, Report, Selection, Table, all, demonstrate, differential, run_apart,
+    Cell, Family, Lacking, Report, Selection, Table, all, build_apart, demonstrate, differential,
+    run_apart,
 };
 
 /// Of the attacks by a guest that an attacker has replaced, most of which take their whole time, these are always run.
@@ -139,6 +140,32 @@ mod landlock_unprivileged {
         what_fills_up_is_the_sandbox = Exhaustion,
         text_stays_text = Injection,
     ];
+}
+
+/// Where no cgroup holds the limit, memory of every kind counts that processes can take without the kernel's help.
+#[tokio::test]
+async fn memory_of_every_kind_is_limited_without_a_cgroup() {
+    let names = [
+        "take_all_memory",
+        "take_memory_in_many_processes",
+        "take_memory_that_is_shared",
+        "take_memory_in_nameless_files",
+        "take_memory_by_key",
+    ];
+    let names = names.map(str::to_owned).into();
+    assert_all_blocked(Cell::BubblewrapUnprivileged, names).await;
+}
+
+#[tokio::test]
+async fn sanitizers_work_for_a_worker_without_rights() {
+    let names = ["C++ with ASan and UBSan", "ThreadSanitizer"].map(str::to_owned);
+    let program = Path::new(env!("CARGO_BIN_EXE_attacks"));
+    let built = build_apart(program, Cell::BubblewrapUnprivileged, &names).await;
+    let built = built.unwrap();
+    assert_eq!(built.len(), names.len());
+    for it in built {
+        assert!(it.result.is_ok(), "{it:?}");
+    }
 }
 
 #[tokio::test]

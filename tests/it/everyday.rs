@@ -44,7 +44,16 @@ async fn fixed(project: &Everyday, registry: &Registry, sandbox: Sandbox) -> (St
         &[REQUEST],
     );
     rig.produce().await;
-    rig.consume().await;
+    match registry.authority() {
+        // As an operator makes a worker trust a registry of their own.
+        Some(authority) => {
+            let authority = authority.to_str().unwrap();
+            rig.consume_with(("SSL_CERT_FILE", authority)).await;
+        }
+        None => {
+            rig.consume().await;
+        }
+    }
     let task = rig.task().await;
     let transcript = rig.transcript(&task).await;
     assert_eq!(
@@ -93,6 +102,17 @@ async fn is_fixed_from(project: &Everyday, registry: &Registry, sandbox: Sandbox
 async fn in_jail(project: &Everyday) {
     let registry = Registry::start_with_credentials().await;
     is_fixed_from(project, &registry, Sandbox::Jail).await;
+}
+
+/// The same over TLS, which ends in the gateway: what the sandbox trusts is the session's own authority.
+async fn over_tls_in_jail(project: &Everyday) {
+    let registry = Registry::start_over_tls().await;
+    is_fixed_from(project, &registry, Sandbox::Jail).await;
+}
+
+async fn over_tls_in_docker(project: &Everyday) {
+    let registry = Registry::start_over_tls().await;
+    is_fixed_from(project, &registry, Sandbox::Docker(image())).await;
 }
 
 async fn in_docker(project: &Everyday) {
@@ -176,6 +196,10 @@ everyday! {
     ruby_with_bundler_in_docker: in_docker(projects::BUNDLER),
     java_with_maven_in_docker: in_docker(projects::MAVEN),
     java_with_maven_in_the_jail: in_jail(projects::MAVEN),
+    java_with_maven_over_tls_in_docker: over_tls_in_docker(projects::MAVEN),
+    java_with_maven_over_tls_in_the_jail: over_tls_in_jail(projects::MAVEN),
+    node_with_npm_over_tls_in_docker: over_tls_in_docker(projects::NPM),
+    python_with_requirements_over_tls_in_docker: over_tls_in_docker(projects::PIP),
     java_with_gradle_in_the_jail: in_jail(projects::GRADLE),
     c_with_make_in_docker: in_docker(projects::MAKE),
     c_with_make_in_the_jail: in_jail(projects::MAKE),

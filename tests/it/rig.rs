@@ -205,6 +205,22 @@ impl Rig {
         log
     }
 
+    /// The same with a variable in the consumer's environment.
+    pub(crate) async fn consume_with(&self, variable: (&str, &str)) -> String {
+        let (name, value) = variable;
+        let consumer = Process::spawn(
+            Command::new(binary("consumer"))
+                .arg("--config")
+                .arg(self.config_file())
+                .arg("--once")
+                .env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token())
+                .env(name, value),
+        );
+        let (status, log) = consumer.end().await;
+        assert!(status.success(), "consumer: {status}\n{log}");
+        log
+    }
+
     pub(crate) async fn tasks(&self) -> Vec<Task> {
         self.store.tasks(&TaskFilter::default()).await.unwrap()
     }

@@ -87,17 +87,12 @@ const TOO_OLD: &str = "this kernel cannot isolate a sandbox without namespaces: 
      ABI 6 (Linux 6.12). hint: make bubblewrap work, or use Docker";
 
 /// Allows no core files and at most [`MAX_FILES`] open files. Where the kernel counts the sandbox's processes
-/// separately, allows at most the configured number. Where no cgroup limits the memory, no process may have
-/// more than all together. A lower limit stays.
+/// separately, allows at most the configured number. A lower limit stays.
 pub(crate) fn limit_resources(options: &Options) {
     let mut limits = vec![(libc::RLIMIT_CORE, 0), (libc::RLIMIT_NOFILE, MAX_FILES)];
     if options.confinement == Confinement::Namespaces && options.max_processes > 0 {
         // The kernel counts per user namespace, but not for a namespace that root created.
         limits.push((libc::RLIMIT_NPROC, options.max_processes));
-    }
-    if options.watched_memory > 0 {
-        // What a process has reserved but cannot write to does not count.
-        limits.push((libc::RLIMIT_DATA, options.watched_memory));
     }
     for (resource, most) in limits {
         // SAFETY: the struct is a local that getrlimit fills; lowering a limit is always allowed.
@@ -137,7 +132,7 @@ pub(crate) fn enter(options: &Options, ports: (u16, u16)) -> Result<JailReport> 
         Confinement::Namespaces => confine_in_namespaces(options)?.ruleset,
         Confinement::Alone => confine_alone(options, ports).context("Landlock")?.ruleset,
     };
-    syscalls::install(options.confinement).context("seccomp")?;
+    syscalls::install(options).context("seccomp")?;
     let landlock = match landlock {
         RulesetStatus::FullyEnforced => "full",
         RulesetStatus::PartiallyEnforced => "partial",

@@ -1,14 +1,19 @@
 //! The limits of memory and processes, for jails without a cgroup that holds them.
 //!
-//! The guest adds up what all processes use that it started. Accepted race: a command can exceed a limit by
-//! what it takes between two looks. The less memory is left, the sooner the next look follows.
+//! The guest adds up what all processes use that it started, in memory and in swap; what they share counts once. The
+//! kernel's own limit of each process (`RLIMIT_DATA`) is not set: it counts what is mapped, and programs with
+//! sanitizers map terabytes that they never touch. Accepted race: a command can exceed a limit by what it takes
+//! between two looks. The less memory is left, the sooner the next look follows. Not counted is what the kernel
+//! holds for the processes, such as the buffers of sockets: when the machine's memory runs out, the kernel ends
+//! these processes first.
 
 use std::sync::Arc;
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentmine_process::{Process, descendants};
 
+use crate::args::Confinement;
 use crate::disk::Disk;
 use crate::programs::Programs;
 
@@ -16,8 +21,10 @@ use crate::programs::Programs;
 const LOOK: Duration = Duration::from_millis(500);
 /// The time between two looks where nothing is left.
 const SOON: Duration = Duration::from_millis(25);
-/// What processes are expected to take at most, in bytes per millisecond: a core fills one to two GB in a second.
-const FASTEST: u64 = 4 << 20;
+/// What a core takes at most, in bytes per millisecond: one to two GB in a second.
+const FASTEST: u64 = 2 << 20;
+/// The time between two looks, as a multiple of what the last one took, so that looking takes little of a core.
+const LOOKS: u32 = 4;
 
 /// The limits; 0 means no limit.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +32,8 @@ pub(crate) struct Load {
     /// Bytes of memory of all processes together.
     pub(crate) memory: u64,
     pub(crate) processes: u64,
+    /// Decides which shared memory is the sandbox's own.
+    pub(crate) confinement: Confinement,
 }
 
 impl Load {
@@ -33,24 +42,54 @@ impl Load {
         if self.memory == 0 && self.processes == 0 {
             return;
         }
-        let mut used = 0;
+        let (mut used, mut took) = (0, Duration::ZERO);
         loop {
-            tokio::time::sleep(self.pause(used)).await;
+            tokio::time::sleep(self.pause(used).max(took * LOOKS)).await;
+            let began = Instant::now();
             let running = descendants(std::process::id().cast_signed());
-            used = running.iter().map(|process| memory(*process)).sum();
+            used = self.used(&running);
             if let Some(why) = self.exceeded(&running, used) {
                 disk.kill_commands(&why, &programs);
             }
+            took = began.elapsed();
         }
     }
 
     /// The time until the next look, with this much memory in use.
     fn pause(self, used: u64) -> Duration {
+        static CORES: LazyLock<u64> = LazyLock::new(|| {
+            let cores = std::thread::available_parallelism();
+            cores.map_or(1, |cores| cores.get() as u64)
+        });
         if self.memory == 0 {
             return LOOK;
         }
         let left = self.memory.saturating_sub(used);
-        Duration::from_millis(left / FASTEST).clamp(SOON, LOOK)
+        Duration::from_millis(left / (FASTEST * *CORES)).clamp(SOON, LOOK)
+    }
+
+    /// Bytes of memory of these processes together: no more than the limit, if that is so; else exactly.
+    fn used(self, running: &[Process]) -> u64 {
+        let by_key = match self.confinement {
+            Confinement::Namespaces => segments(&read("/proc/sysvipc/shm")),
+            // No command can make one; those that are listed are the machine's.
+            Confinement::Alone | Confinement::Container => 0,
+        };
+        let whole = running.iter().map(|process| Memory::of(*process));
+        let whole: Vec<Memory> = whole.collect();
+        // What is shared counts for each process here.
+        let most = by_key
+            + whole
+                .iter()
+                .map(|memory| memory.own + memory.shared)
+                .sum::<u64>();
+        if most <= self.memory {
+            return most;
+        }
+        let exactly = running.iter().zip(&whole).map(|(process, memory)| {
+            memory.share(&read(&format!("/proc/{}/smaps_rollup", process.pid())))
+        });
+        by_key + exactly.sum::<u64>()
     }
 
     /// Which limit is exceeded, and by what.
@@ -69,22 +108,64 @@ impl Load {
     }
 }
 
-/// Bytes of memory that only this process uses.
-fn memory(process: Process) -> u64 {
-    static PAGE: LazyLock<u64> = LazyLock::new(|| {
-        // SAFETY: takes a plain integer.
-        u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
-    });
-    let pages = std::fs::read_to_string(format!("/proc/{}/statm", process.pid()));
-    let pages: Vec<u64> = pages
-        .unwrap_or_default()
-        .split_whitespace()
-        .filter_map(|field| field.parse().ok())
-        .collect();
-    match pages.as_slice() {
-        [_, resident, shared, ..] => resident.saturating_sub(*shared) * *PAGE,
-        _ => 0,
+/// What a process has in memory and in swap, in bytes, apart from files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Memory {
+    own: u64,
+    /// Other processes may have it too.
+    shared: u64,
+}
+
+impl Memory {
+    fn of(process: Process) -> Self {
+        Self::parse(&read(&format!("/proc/{}/status", process.pid())))
     }
+
+    fn parse(status: &str) -> Self {
+        let size = |name| field(status, name).unwrap_or(0);
+        Self {
+            own: size("RssAnon:") + size("VmSwap:"),
+            shared: size("RssShmem:"),
+        }
+    }
+
+    /// Its share of what several processes have, if the process lets that be seen.
+    fn share(self, smaps: &str) -> u64 {
+        let fields = ["Pss_Anon:", "Pss_Shmem:", "SwapPss:"].map(|name| field(smaps, name));
+        match fields {
+            [Some(own), Some(shared), Some(swapped)] => own + shared + swapped,
+            _ => self.own + self.shared,
+        }
+    }
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// A line such as `VmSwap:  12 kB`, in bytes.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kilobytes: u64 = rest.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes << 10)
+}
+
+/// The bytes of all segments in a list of `/proc/sysvipc/shm`, in memory and in swap. One that is mapped counts with
+/// its process too.
+fn segments(list: &str) -> u64 {
+    let mut lines = list
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let names = lines.next().unwrap_or_default();
+    let at = |name| names.iter().position(|it| *it == name);
+    let columns: Vec<usize> = ["rss", "swap"].into_iter().filter_map(at).collect();
+    let sizes = lines.flat_map(|line| {
+        let sizes = columns
+            .iter()
+            .filter_map(|&at| line.get(at)?.parse::<u64>().ok());
+        sizes.collect::<Vec<_>>()
+    });
+    sizes.sum()
 }
 
 #[cfg(test)]
@@ -95,8 +176,14 @@ mod tests {
     fn each_limit_is_reported_with_what_is_used() {
         let own = Process::of(std::process::id().cast_signed()).unwrap();
         let held = vec![1_u8; 50 << 20];
-        let used = 2 * memory(own);
-        let load = |memory, processes| Load { memory, processes }.exceeded(&[own, own], used);
+        let load = |memory, processes| {
+            let load = Load {
+                memory,
+                processes,
+                confinement: Confinement::Namespaces,
+            };
+            load.exceeded(&[own, own], load.used(&[own, own]))
+        };
         assert_eq!(load(1 << 40, 2), None);
         assert_eq!(load(0, 0), None);
         let many = load(0, 1).unwrap();
@@ -114,6 +201,7 @@ mod tests {
         let load = |memory| Load {
             memory,
             processes: 9,
+            confinement: Confinement::Alone,
         };
         assert_eq!(load(0).pause(7 << 30), LOOK);
         assert_eq!(load(8 << 30).pause(1 << 30), LOOK);
@@ -121,5 +209,25 @@ mod tests {
         assert!(SOON < half && half < LOOK, "{half:?}");
         assert_eq!(load(1 << 30).pause(1 << 30), SOON);
         assert_eq!(load(1 << 30).pause(2 << 30), SOON);
+    }
+
+    #[test]
+    fn what_processes_share_counts_once() {
+        let status = "Name:\tx\nRssAnon:\t     100 kB\nRssFile:\t  900 kB\nRssShmem:\t  40 kB\nVmSwap:\t 5 kB\n";
+        let memory = Memory::parse(status);
+        let expected = Memory {
+            own: 105 << 10,
+            shared: 40 << 10,
+        };
+        assert_eq!(memory, expected);
+        let smaps =
+            "Rss: 1040 kB\nPss_Anon: 50 kB\nPss_File: 9 kB\nPss_Shmem: 10 kB\nSwapPss: 1 kB\n";
+        assert_eq!(memory.share(smaps), 61 << 10);
+        // A process that hides.
+        assert_eq!(memory.share(""), 145 << 10);
+        let list = "key shmid perms size cpid lpid nattch uid gid cuid cgid atime dtime ctime rss swap\n\
+                    0 1 1600 4096 1 1 0 0 0 0 0 0 0 0 8192 4096\n1 2 600 9 1 1 1 0 0 0 0 0 0 0 4096 0\n";
+        assert_eq!(segments(list), 16384);
+        assert_eq!(segments(""), 0);
     }
 }

@@ -4,14 +4,18 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::args::Confinement;
+use crate::args::{Confinement, Options};
 use crate::{jail, syscalls};
 
 /// A container's first process: reaps orphans, and exits at once on SIGTERM or SIGINT. It is confined like the
 /// guest, so that no process of the container is without the filter.
 pub(crate) fn idle() -> Result<()> {
     jail::hide().context("hiding from other processes")?;
-    syscalls::install(Confinement::Container).context("seccomp")?;
+    syscalls::install(&Options {
+        confinement: Confinement::Container,
+        ..Options::default()
+    })
+    .context("seccomp")?;
     // SAFETY: a zeroed set is a valid argument of sigemptyset, which initialises it; the other calls
     // take that set and a pointer to a local integer.
     unsafe {

@@ -113,6 +113,7 @@ async fn serve(
     let programs = Arc::<Programs>::default();
     let load = Load {
         memory: options.watched_memory,
+        confinement: options.confinement,
         processes: options.watched_processes,
     };
     let state = Arc::new(State {

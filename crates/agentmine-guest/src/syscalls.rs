@@ -15,7 +15,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
-use crate::args::Confinement;
+use crate::args::{Confinement, Options};
 
 /// Builds and tests do not need these, and each is a way to attack the kernel or another process.
 const REFUSED: &[libc::c_long] = &[
@@ -101,7 +101,8 @@ const NAMESPACES: &[libc::c_int] = &[
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Installs the filters on the calling thread and all that it will start.
-pub(crate) fn install(confinement: Confinement) -> Result<()> {
+pub(crate) fn install(options: &Options) -> Result<()> {
+    let confinement = options.confinement;
     let mut refused: Rules = REFUSED.iter().map(|&call| (call, Vec::new())).collect();
     refused.insert(libc::SYS_clone, namespaces()?);
     refused.insert(libc::SYS_ioctl, terminal_injection()?);
@@ -123,10 +124,12 @@ pub(crate) fn install(confinement: Confinement) -> Result<()> {
     }
     apply(refused, libc::EPERM)?;
     // Its flags are in memory, which a filter cannot read. Callers fall back to clone.
-    apply(
-        BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
-        libc::ENOSYS,
-    )?;
+    let mut missing = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    if options.watched_memory > 0 {
+        // Files in memory that no process maps, where only what is mapped counts. Callers fall back to files.
+        missing.insert(libc::SYS_memfd_create, Vec::new());
+    }
+    apply(missing, libc::ENOSYS)?;
     #[cfg(target_arch = "x86_64")]
     refuse_x32()?;
     Ok(())

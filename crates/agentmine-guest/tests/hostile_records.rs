@@ -45,6 +45,9 @@ async fn read(bytes: &[u8]) -> Vec<u8> {
 async fn whatever_is_changed_only_what_the_guest_said_is_read() {
     let (said, records) = conversation();
     assert_eq!(read(&records.concat()).await, said);
+    // What an attacker would like to be read, somewhere among them.
+    let unsealed = [MAGIC.as_slice(), b"\0\0\0\x02{}"].concat();
+    let records = [&records[..], &[unsealed]].concat();
     for case in mutations::cases() {
         let bytes = mutations::mutated(&records, case).concat();
         let got = read(&bytes).await;

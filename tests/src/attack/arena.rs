@@ -23,6 +23,7 @@ use super::entry::{Attack, Recorded};
 use super::fence::Held;
 use super::finding::Claim;
 use super::memory::Memory;
+use super::registry::Registry;
 use crate::forge::{DEMO, Forge, write_demo};
 
 /// The one branch that may be pushed to.
@@ -40,6 +41,7 @@ pub(super) struct Arena {
     backend: Arc<dyn Backend>,
     forge: Forge,
     bait: Bait,
+    registry: Registry,
     canaries: Canaries,
     neighbour: Box<dyn Sandbox>,
     running: Option<Running>,
@@ -84,6 +86,7 @@ impl Arena {
         forge.add_repo("octo/other", write_demo);
         canaries.add("the tracker's token", forge.token());
         let bait = Bait::lay(&mut canaries)?;
+        let registry = Registry::start(&mut canaries, bait.web()).await?;
         let backend = backend(cell, Limits::Small).await?;
         let neighbour = backend
             .start(&spec())
@@ -102,6 +105,7 @@ impl Arena {
             backend,
             forge,
             bait,
+            registry,
             canaries,
             neighbour,
             running: None,
@@ -261,6 +265,8 @@ impl Arena {
         if self.way != Way::Gateway {
             return self.serve_openly(sandbox, &own);
         }
+        let mut network = executor(self.cell, Limits::Small).docker.network;
+        self.registry.allow(&mut network);
         let gateway = Gateway::new(GatewayConfig {
             git: GitAccess::ReadWrite {
                 upstream: Upstream::Http {
@@ -272,7 +278,7 @@ impl Arena {
                 max_push_bytes: 32 << 20,
                 fence: Arc::new(Held),
             },
-            network: executor(self.cell, Limits::Small).docker.network,
+            network,
         })?;
         let path = gateway.remote_path().unwrap_or_default();
         let remote = format!("http://{own}{path}");
@@ -297,7 +303,7 @@ impl Arena {
         let open = OpenGateway {
             forge: url.socket_addrs(|| None)?[0].to_string(),
             authorization: (!inside).then_some(authorization),
-            bait: self.bait.listeners(),
+            bait: [self.bait.listeners(), self.registry.listeners().into()].concat(),
         };
         let remote = format!("http://{before}{own}{}", url.path());
         let traffic = OpenTraffic::serve(Arc::clone(sandbox), open);
@@ -309,6 +315,7 @@ impl Arena {
             .bait
             .variables()
             .into_iter()
+            .chain(self.registry.variables())
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
         for (name, value) in [
@@ -393,7 +400,8 @@ impl Arena {
         if let Some(grown) = memory.too_much() {
             return Ok(Some(grown));
         }
-        self.bait.damage()
+        let damage = self.bait.damage()?;
+        Ok(damage.or_else(|| self.registry.damage()))
     }
 
     /// Removes all sandboxes.

@@ -126,6 +126,11 @@ impl Bait {
         ]
     }
 
+    /// Where it listens on a port that the web proxy allows.
+    pub(super) fn web(&self) -> Option<SocketAddr> {
+        self.web
+    }
+
     /// Where it listens on TCP.
     pub(super) fn listeners(&self) -> Vec<SocketAddr> {
         let addresses = own_addresses().into_iter();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use agentmine_sandbox::{Command, Sandbox};
+use serde::{Deserialize, Serialize};
 
 use super::arena::{Limits, backend, spec};
 use super::cell::Cell;
@@ -105,25 +106,28 @@ printf 'import unittest,subprocess,tempfile,multiprocessing\nfrom add import add
 ];
 
 /// How a project went in a kind of sandbox.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Built {
     /// The project.
-    pub project: &'static str,
+    pub project: String,
     /// Where.
     pub cell: Cell,
     /// `Ok` if its tests passed; `Err(None)` if its tools are missing, else the end of its output.
     pub result: Result<Duration, Option<String>>,
 }
 
-/// Builds and tests each project in a kind of sandbox.
+/// Builds and tests projects in a kind of sandbox: those of `only`, or all, if it names none.
 ///
 /// # Errors
 /// When no sandbox can be started.
-pub async fn build_all(cell: Cell) -> anyhow::Result<Vec<Built>> {
+pub async fn build_all(cell: Cell, only: &[String]) -> anyhow::Result<Vec<Built>> {
     let backend = backend(cell, Limits::Default).await?;
     let sandbox = backend.start(&spec()).await?;
     let mut built = Vec::new();
     for (at, &(project, program, script, [right, wrong])) in PROJECTS.iter().enumerate() {
+        if !only.is_empty() && !only.iter().any(|it| it == project) {
+            continue;
+        }
         let began = Instant::now();
         let mut result = run(sandbox.as_ref(), &line(&format!("p{at}"), program, script)).await?;
         let time = began.elapsed();
@@ -137,7 +141,7 @@ pub async fn build_all(cell: Cell) -> anyhow::Result<Vec<Built>> {
             }
         }
         built.push(Built {
-            project,
+            project: project.to_owned(),
             cell,
             result: result.map(|()| time),
         });

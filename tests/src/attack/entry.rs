@@ -118,8 +118,11 @@ impl Attack {
     #[must_use]
     pub fn weakness(&self, cell: Cell) -> Option<&str> {
         let (backends, why) = self.weaker.as_ref()?;
-        let mut backends = backends.split_whitespace();
-        backends.any(|it| it == cell.backend()).then_some(why)
+        let mut named = backends.split_whitespace();
+        let whole = cell.to_string();
+        named
+            .any(|it| it == cell.backend() || it == whole)
+            .then_some(why)
     }
 
     /// An attack on the worker itself, in the backends where it makes a difference.

@@ -23,6 +23,7 @@ mod known_open;
 mod memory;
 mod operator;
 mod price;
+mod registry;
 mod report;
 mod run;
 mod worker_git;

@@ -10,13 +10,14 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::arena::Arena;
+use super::builds::Built;
 use super::canaries::fresh_environment;
 use super::catalogue::all;
 use super::cell::Cell;
 use super::entry::{Act, Attack};
 use super::family::Family;
 use super::finding::{Claim, Finding, Verdict};
-use super::known_open;
+use super::{known_open, registry};
 
 /// Which attacks to run.
 #[derive(Debug, Clone, Default)]
@@ -144,11 +145,15 @@ pub async fn run_apart(
     Ok(findings)
 }
 
-/// Builds the projects in a kind of sandbox, in a process of its own, which prints what it found.
+/// Builds projects in a kind of sandbox, in a process of its own; those of `only`, or all, if it names none.
 ///
 /// # Errors
-/// When the process cannot be started.
-pub async fn build_apart(program: &Path, cell: Cell) -> anyhow::Result<()> {
+/// When the process cannot be started, or does not end well.
+pub async fn build_apart(
+    program: &Path,
+    cell: Cell,
+    only: &[String],
+) -> anyhow::Result<Vec<Built>> {
     let folder = tempfile::Builder::new()
         .prefix("agentmine-attacks-")
         .tempdir_in("/var/tmp")?;
@@ -161,12 +166,21 @@ pub async fn build_apart(program: &Path, cell: Cell) -> anyhow::Result<()> {
             .env("CARGO_HOME", home.join(".cargo"))
             .env("RUSTUP_HOME", home.join(".rustup"));
     }
-    let status = worker
-        .args(["builds-in", &cell.to_string()])
-        .status()
+    let done = worker
+        .arg("builds-in")
+        .arg(cell.to_string())
+        .args(only)
+        .stderr(Stdio::inherit())
+        .output()
         .await?;
-    anyhow::ensure!(status.success(), "the builds in {cell}: {status}");
-    Ok(())
+    anyhow::ensure!(
+        done.status.success(),
+        "the builds in {cell}: {}",
+        done.status
+    );
+    let printed = String::from_utf8(done.stdout)?;
+    let built = printed.lines().map(serde_json::from_str);
+    Ok(built.collect::<Result<_, _>>()?)
 }
 
 /// The program as the worker of a kind of sandbox, with secrets in its environment.
@@ -188,7 +202,8 @@ fn worker(program: &Path, cell: Cell, folder: &Path) -> anyhow::Result<Command> 
     command
         .env("HOME", &state)
         .env("AGENTMINE_ATTACKS_STATE", &state)
-        .envs(fresh_environment());
+        .envs(fresh_environment())
+        .envs(registry::certify(folder)?);
     if cell.backend() == "landlock" {
         let programs = without_bubblewrap(folder)?;
         let path = std::env::var_os("PATH").unwrap_or_default();

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
@@ -18,11 +18,23 @@ use http::{HeaderMap, StatusCode, Uri, header};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
+use self::tls::Secured;
+
+mod tls;
+
 /// A running registry.
 pub struct Registry {
     address: SocketAddr,
     sums: BTreeMap<String, String>,
     files: Arc<Files>,
+    authority: Option<PathBuf>,
+}
+
+/// How it is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Plain,
+    Tls,
 }
 
 struct Files {
@@ -39,7 +51,7 @@ impl Registry {
     /// # Panics
     /// If the address is taken, or Python is missing.
     pub async fn start() -> Self {
-        Self::start_with(None).await
+        Self::start_with(None, Transport::Plain).await
     }
 
     /// The same, for requests with the header [`Self::AUTHORIZATION`] alone.
@@ -47,7 +59,20 @@ impl Registry {
     /// # Panics
     /// If the address is taken, or Python is missing.
     pub async fn start_with_credentials() -> Self {
-        Self::start_with(Some(Self::AUTHORIZATION)).await
+        Self::start_with(Some(Self::AUTHORIZATION), Transport::Plain).await
+    }
+
+    /// The same over TLS, with a certificate of [`Self::authority`].
+    ///
+    /// # Panics
+    /// If the address is taken, or Python is missing.
+    pub async fn start_over_tls() -> Self {
+        Self::start_with(Some(Self::AUTHORIZATION), Transport::Tls).await
+    }
+
+    /// The file of the only authority that knows it, if it is reached over TLS.
+    pub fn authority(&self) -> Option<&Path> {
+        self.authority.as_deref()
     }
 
     /// The user `reader` with a password.
@@ -58,13 +83,25 @@ impl Registry {
         self.files.authorization
     }
 
-    async fn start_with(authorization: Option<&'static str>) -> Self {
+    async fn start_with(authorization: Option<&'static str>, transport: Transport) -> Self {
         let listener = TcpListener::bind((own_address(), 0))
             .await
             .expect("a port for the registry");
         let address = listener.local_addr().expect("the registry's address");
         let folder = tempfile::tempdir().expect("a folder for the registry");
-        let sums = build(folder.path(), &format!("http://{address}"));
+        let scheme = match transport {
+            Transport::Plain => "http",
+            Transport::Tls => "https",
+        };
+        let sums = build(folder.path(), &format!("{scheme}://{address}"));
+        let (secured, authority) = match transport {
+            Transport::Plain => (None, None),
+            Transport::Tls => {
+                let authority = folder.path().with_extension("pem");
+                let acceptor = tls::acceptor(address.ip(), &authority);
+                (Some(acceptor), Some(authority))
+            }
+        };
         let files = Arc::new(Files {
             folder,
             authorization,
@@ -73,11 +110,17 @@ impl Registry {
         let app = axum::Router::new()
             .fallback(serve)
             .with_state(Arc::clone(&files));
-        tokio::spawn(async move { axum::serve(listener, app).await });
+        tokio::spawn(async move {
+            match secured {
+                Some(acceptor) => axum::serve(Secured::new(listener, acceptor), app).await,
+                None => axum::serve(listener, app).await,
+            }
+        });
         Self {
             address,
             sums,
             files,
+            authority,
         }
     }
 
@@ -101,6 +144,15 @@ impl Registry {
     /// If a request handler panicked.
     pub fn requests(&self) -> Vec<String> {
         self.files.requests.lock().expect("the requests").clone()
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        if let Some(authority) = &self.authority {
+            // In a temporary folder anyway.
+            let _ = std::fs::remove_file(authority);
+        }
     }
 }
 

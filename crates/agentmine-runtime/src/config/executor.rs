@@ -318,8 +318,8 @@ pub struct LocalJail {
     pub read_only: Vec<PathBuf>,
     /// Refuse to run if bubblewrap does not work, instead of using the weaker jail.
     pub require_namespaces: bool,
-    /// Let a worker that runs as root start jails whose memory and processes no cgroup limits. The kernel then
-    /// limits the memory of each process only, and a check every half second looks at the rest. Also lets it use
+    /// Let a worker that runs as root start jails whose memory and processes no cgroup limits. A check
+    /// every 0.025 to 0.5 seconds then looks at what they use. Also lets it use
     /// the jail without bubblewrap, in which commands can change the modes, times and attributes of the machine's
     /// files.
     pub accept_weaker_limits: bool,

@@ -102,6 +102,9 @@ fn is_root_with_cgroups() -> bool {
 }
 
 const EAT: &str = "python3 -c 'x = bytearray(400 << 20); print(len(x))'; echo exit $?";
+const FILL: &str =
+    "python3 -c 'import time; x = b\"x\" * (400 << 20); time.sleep(20)'; echo not reached";
+const SHARE: &str = "python3 -c 'import mmap, time\nx = mmap.mmap(-1, 400 << 20)\nfor _ in range(400): x.write(b\"x\" * (1 << 20))\ntime.sleep(20)'; echo not reached";
 const FORK: &str = "python3 -c 'import os, time\nrunning = []\ntry:\n    for _ in range(100):\n        pid = os.fork()\n        if pid == 0: time.sleep(20)\n        running.append(pid)\nexcept OSError: pass\nprint(len(running))\nfor pid in running: os.kill(pid, 9)'";
 /// Half a second of CPU time, and how long that takes.
 const SPIN: &str = "python3 -c 'import time; b, c = time.time(), time.process_time()\nwhile time.process_time() - c < 0.5: pass\nprint(time.time() - b)'";
@@ -143,24 +146,35 @@ async fn without_a_cgroup_the_guest_watches_and_the_start_names_the_limits() {
         let sandbox = Running(backend.start(&spec(TaskId::new())).await.unwrap());
         let warnings = sandbox.warnings().join("\n");
         for part in [
-            "memory: 200 MiB for each process",
+            "memory: 200 MiB, by a check",
             "processes: 40, by a check",
             "CPU: no limit",
         ] {
             assert!(warnings.contains(part), "{warnings}");
         }
-        // One process, which the kernel refuses the memory.
-        let eaten = text(&sandbox.shell(EAT).await.stdout);
-        assert_eq!(eaten.trim(), "exit 1");
+        let exceeded = "bytes of memory and the limit is 209715200";
+        // One process; one whose memory is shared; one that a program cannot map, which the kernel refuses.
+        for line in [FILL, SHARE] {
+            let filled = sandbox.shell(line).await;
+            let (out, err) = (text(&filled.stdout), text(&filled.stderr));
+            assert!(
+                err.contains(exceeded) && !out.contains("not reached"),
+                "{filled:?}"
+            );
+        }
+        let nameless = sandbox
+            .shell("python3 -c 'import os; os.memfd_create(\"x\")'")
+            .await;
+        assert!(
+            text(&nameless.stderr).contains("Function not implemented"),
+            "{nameless:?}"
+        );
         // Three processes, each below the limit.
         let each = "python3 -c 'import time; x = bytearray(120 << 20); time.sleep(20)' &";
         let together = sandbox
             .shell(&format!("{each} {each} {each} wait; echo not reached"))
             .await;
-        assert!(
-            text(&together.stderr).contains("bytes of memory and the limit is 209715200"),
-            "{together:?}"
-        );
+        assert!(text(&together.stderr).contains(exceeded), "{together:?}");
         let forked = sandbox
             .shell("for i in $(seq 60); do sleep 20 & done; wait; echo not reached")
             .await;
@@ -170,6 +184,29 @@ async fn without_a_cgroup_the_guest_watches_and_the_start_names_the_limits() {
             || err.contains("fork");
         assert!(refused && !out.contains("not reached"), "{forked:?}");
         assert_eq!(sandbox.output("echo alive").await, "alive");
+        sandbox.remove().await.unwrap();
+    }
+}
+
+/// Their shadow is terabytes of memory that is mapped and never touched.
+#[tokio::test]
+async fn sanitizers_work_where_memory_is_watched() {
+    const RACE: &str = "#include <pthread.h>\nstatic int x;\nstatic void *f(void *a) { x = 1; return a; }\n\
+        int main(int n, char **a) { pthread_t t; pthread_create(&t, 0, f, 0); if (n > 1) x = 2; \
+        pthread_join(t, 0); return 0; }";
+    for jail in [Jail::Namespaces, Jail::Alone] {
+        let state = tempfile::tempdir_in(scratch()).unwrap();
+        let backend = limited(state.path()).with_jail(jail).without_cgroups();
+        let sandbox = Running(backend.start(&spec(TaskId::new())).await.unwrap());
+        sandbox.write("race.c", RACE).await;
+        for sanitizer in ["address", "thread"] {
+            let build = format!("gcc -g -fsanitize={sanitizer} race.c -o {sanitizer} -pthread");
+            sandbox.output(&build).await;
+            sandbox.output(&format!("./{sanitizer}")).await;
+        }
+        let race = sandbox.shell("./thread 1").await;
+        let found = text(&race.stderr).contains("WARNING: ThreadSanitizer: data race");
+        assert!(found && race.exit_code == 66, "{race:?}");
         sandbox.remove().await.unwrap();
     }
 }

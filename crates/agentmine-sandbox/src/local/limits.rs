@@ -1,8 +1,7 @@
 //! The limits of a jail, and who holds each of them.
 //!
-//! A cgroup holds them exactly. Where none can be had, the guest watches memory and processes, and the kernel
-//! limits the memory of each process; then CPU time has no limit, and a command can exceed the others for as
-//! long as the watch takes to notice.
+//! A cgroup holds them exactly. Where none can be had, the guest watches memory and processes; then CPU time has no
+//! limit, and a command can exceed the others for as long as the watch takes to notice.
 
 use agentmine_runtime::config::CommandExecutor;
 
@@ -70,7 +69,7 @@ impl Limits {
             part(
                 Controller::Memory,
                 format!("memory: {mib} MiB"),
-                " for each process, and for all together by a check every 0.5 s",
+                ", by a check every 0.025 to 0.5 s",
             ),
             part(
                 Controller::Processes,
@@ -105,7 +104,7 @@ mod tests {
         let none = limits.warning(&[], "permission denied").unwrap();
         for part in [
             "(permission denied)",
-            "memory: 512 MiB for each process",
+            "memory: 512 MiB, by a check",
             "processes: 100, by a check",
             "CPU: no limit",
         ] {

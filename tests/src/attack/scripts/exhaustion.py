@@ -44,6 +44,96 @@ def take_memory_in_many_processes():
 
 @limit(60)
 @ruins
+@off("--memory=2g")
+@without("bubblewrap; memory limit")
+def take_memory_that_is_shared():
+    """Takes more memory than its limit as pages that processes share, which no process has alone"""
+    held = mmap.mmap(-1, 900 << 20)
+    for _ in range(2):
+        os.fork()
+    block = b"x" * (1 << 20)
+    for _ in range(900):
+        held.write(block)
+    time.sleep(3)
+    success("900 MB in one shared mapping")
+
+@limit(60)
+@ruins
+@off("--memory=2g")
+@without("bubblewrap; memory limit")
+def take_memory_in_nameless_files():
+    """Takes more memory than its limit in files that are memory, and maps none of it"""
+    block = b"x" * (1 << 20)
+    with open(os.memfd_create("fill"), "wb", buffering=0) as file:
+        for _ in range(900):
+            file.write(block)
+        time.sleep(3)
+        success("900 MB in a file that is memory")
+
+@limit(60)
+@ruins
+@off("--memory=2g --shm-size=2g")
+@without("bubblewrap; memory limit")
+def take_memory_by_key():
+    """Takes more memory than its limit in System V segments that no process has attached"""
+    total = 0
+    for _ in range(9):
+        segment = call(29, 0, 100 << 20, 0o1600)
+        _libc.shmat.restype = ctypes.c_void_p
+        address = _libc.shmat(segment, None, 0)
+        if address == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), "shmat")
+        ctypes.memset(address, 1, 100 << 20)
+        _libc.shmdt(ctypes.c_void_p(address))
+        total += 100
+    time.sleep(3)
+    success("%d MB in segments" % total)
+
+@limit(60)
+@ruins
+@off("--memory=2g")
+@without("bubblewrap; memory limit")
+@weaker("bubblewrap-unprivileged landlock-unprivileged: only a cgroup counts what the kernel holds for a process")
+def take_memory_in_sockets():
+    """Takes more memory than its limit as data that waits in sockets"""
+    held, total, block = [], 0, b"x" * 65536
+    while total < 900 << 20:
+        pair = socket.socketpair()
+        held.append(pair)
+        for one in pair:
+            one.setblocking(False)
+            try:
+                while True:
+                    total += one.send(block)
+            except BlockingIOError:
+                pass
+    time.sleep(3)
+    success("%d MB in %d sockets" % (total >> 20, len(held) * 2))
+
+@limit(20)
+@ruins
+@off("--memory=2g")
+@undemonstrated("bubblewrap landlock: there is no guest to stop")
+@weaker("landlock-unprivileged: a command can stop its guest, which alone watches the memory there")
+def take_memory_while_the_guest_stands_still():
+    """Stops the guest, which may watch the memory, and takes more than the limit meanwhile"""
+    guest = os.getppid()
+    os.kill(guest, signal.SIGSTOP)
+    time.sleep(0.5)
+    # For the first process of a namespace the signal has no effect.
+    if open("/proc/%d/stat" % guest).read().rsplit(")", 1)[1].split()[0] != "T":
+        blocked("the guest goes on")
+    try:
+        held = [bytearray(b"x" * (1 << 20)) for _ in range(900)]
+        sys.stdout.write("\nATTACK success %d MB while the guest stood still\n" % len(held))
+        sys.stdout.flush()
+    finally:
+        os.kill(guest, signal.SIGCONT)
+    time.sleep(1)
+    success("%d MB while the guest stood still" % len(held))
+
+@limit(60)
+@ruins
 @off("--pids-limit=-1")
 @without("bubblewrap; process limit")
 def fork_without_end():

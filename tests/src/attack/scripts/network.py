@@ -1,4 +1,5 @@
 # Addresses that the sandbox must not reach, with and without the web proxy.
+import ssl
 
 def reach(address, port):
     connect((address, int(port)))
@@ -256,3 +257,136 @@ def reach_the_worker_through_the_git_port():
         stream.connect(("127.0.0.1", number("GIT_PORT")))
         stream.sendall(("CONNECT %s:80 HTTP/1.1\r\nHost: x\r\n\r\n" % env("BAIT_WEB")).encode())
         refused([("connect", stream.recv(4096))])
+
+# Through the path to package registries. What is marked as stolen must not arrive.
+
+def to_registry(target="", name="localhost"):
+    """A connection with TLS through the web proxy, whose other end may have any certificate."""
+    target = target or env("REGISTRY")
+    stream = socket.create_connection(("127.0.0.1", number("WEB_PORT")), 8)
+    stream.sendall(("CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (target, target)).encode("latin-1"))
+    answer = stream.recv(4096)
+    if b" 200" not in answer[:16]:
+        raise PermissionError(errno.EACCES, answer.split(b"\r\n")[0].decode("latin-1"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        return context.wrap_socket(stream, server_hostname=name)
+    except ssl.SSLError as error:
+        raise ConnectionResetError(errno.ECONNRESET, str(error))
+
+def answered(stream, request):
+    """The first bytes of the answer."""
+    stream.sendall(request.encode("latin-1"))
+    try:
+        return stream.recv(65536)
+    except OSError:
+        return b""
+
+def to_read(path, more="", host=""):
+    return "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n" % (path, host or env("REGISTRY"), more)
+
+@through("gateway")
+def send_own_credentials_to_a_registry():
+    """Reads a registry as somebody else, with credentials in headers of many names"""
+    names = ["Authorization", "authorization", "Cookie", "X-Api-Key", "Private-Token", "X-JFrog-Art-Api", "Job-Token", "X-Auth-Token",
+             "Proxy-Authorization", "Authorization\t", "X-Forwarded-User", "Npm-Otp", "Accept-Authorization", "Www-Authenticate"]
+    with to_registry() as stream:
+        for name in names:
+            answered(stream, to_read("/", "%s: Bearer stolen\r\n" % name))
+    with to_registry() as stream:
+        answer = answered(stream, to_read("/", "Connection: Authorization, keep-alive\r\nAuthorization: stolen\r\n"))
+    show(answer)
+
+@recorded("web")
+@through("gateway")
+def change_a_registry():
+    """Publishes a package, by every method and by headers that replace the method"""
+    for method in ["POST", "PUT", "DELETE", "PATCH", "get", "MKCOL", "PURGE", "OPTIONS", "TRACE", "GET\tx", "GETS"]:
+        with to_registry() as stream:
+            answered(stream, "%s /package HTTP/1.1\r\nHost: %s\r\nContent-Length: 0\r\n\r\n" % (method, env("REGISTRY")))
+    for name in ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"]:
+        with to_registry() as stream:
+            answered(stream, to_read("/package", "%s: PUT stolen\r\n" % name))
+    answered(to_registry(), to_read("/package", "Content-Length: 6\r\n") + "stolen")
+    proxy("PUT http://%s/package HTTP/1.1\r\nHost: %s\r\nContent-Length: 0\r\n\r\n" % (env("REGISTRY"), env("REGISTRY")), timeout=2)
+
+@web
+@recorded("web")
+@through("gateway")
+def follow_a_registrys_redirect_inwards():
+    """Follows a registry's redirect to a private address"""
+    with to_registry() as stream:
+        answer = answered(stream, to_read("/inside")).decode("latin-1")
+    found = re.search("(?i)location: http://([^/]+)/", answer)
+    if not found:
+        success("the gateway follows redirects: " + answer[:100])
+    refused([("redirect", get(found.group(1))), ("tunnel", tunnel(found.group(1) + ":443"))])
+
+@undemonstrated("gateway: an open gateway has no credentials of registries to send")
+@through("gateway")
+def lead_a_registrys_credentials_away():
+    """Gets the credentials of one host sent to another, by redirects, headers, URLs and ports"""
+    other = env("OTHER")
+    with to_registry() as stream:
+        answered(stream, to_read("/other"))
+        answered(stream, to_read("/other"))
+    with to_registry(other) as stream:
+        for host in [other, env("REGISTRY"), "localhost"]:
+            show(answered(stream, to_read("/", host=host)))
+    for target in [other, env("REGISTRY")]:
+        for host in [other, env("REGISTRY")]:
+            proxy("GET http://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % (target, host), timeout=2)
+    for url in ["https://%s/" % other, "//%s/" % other, "http://%s@%s/" % (env("REGISTRY"), other), "\\\\%s/" % other]:
+        with to_registry() as stream:
+            show(answered(stream, to_read(url)))
+    with to_registry() as stream:
+        show(answered(stream, to_read("/", "X-Forwarded-Host: %s\r\nForwarded: host=%s\r\n" % (other, other))))
+
+@recorded("web")
+@through("gateway")
+def ask_for_a_host_like_a_registry():
+    """Reaches servers inside by names and addresses that look like the registry's"""
+    port = env("REGISTRY").split(":")[1]
+    names = ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f000001", "127.1", "localhost.localdomain", "ip6-localhost",
+             "localhost.example.org", "xlocalhost", "localhost%2eexample.org", "localhost%00.example.org", "loc\xe0lhost",
+             "localhost@127.0.0.1", "127.0.0.1#localhost", "localhost:443@127.0.0.1", "localhos", "*.localhost", "a.localhost"]
+    for name in names:
+        proxy("GET http://%s:%s/stolen HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % (name, port, name), timeout=2)
+        try:
+            with to_registry("%s:%s" % (name, port)) as stream:
+                answered(stream, to_read("/stolen"))
+        except OSError:
+            pass
+
+@recorded("web")
+@through("gateway")
+def greet_a_registry_as_another_host():
+    """Names another host in TLS than in the tunnel, or none"""
+    for name in ["registry.example.org", "localhost.example.org", "127.0.0.1", None, "x" * 60 + ".example.org"]:
+        try:
+            with to_registry(name=name) as stream:
+                answered(stream, to_read("/stolen"))
+        except OSError:
+            pass
+
+@recorded("web")
+@through("gateway")
+def smuggle_a_request_to_a_registry():
+    """Hides a request that writes in the body or the headers of one that reads"""
+    inner = "PUT /stolen HTTP/1.1\r\nHost: %s\r\nContent-Length: 0\r\n\r\n" % env("REGISTRY")
+    size = len(inner)
+    heads = ["Content-Length: %d\r\n" % size, "Transfer-Encoding: chunked\r\n", "Content-Length: 0\r\nContent-Length: %d\r\n" % size,
+             "Content-Length: %d\r\nTransfer-Encoding: chunked\r\n" % size, "Transfer-Encoding: identity\r\nContent-Length: %d\r\n" % size,
+             "Transfer-Encoding : chunked\r\n", "X: y\r\n Transfer-Encoding: chunked\r\n", "Content-Length: +%d\r\n" % size,
+             "Upgrade: h2c\r\nConnection: upgrade\r\n", "Expect: 100-continue\r\nContent-Length: %d\r\n" % size]
+    for head in heads:
+        for body in [inner, "%x\r\n%s\r\n0\r\n\r\n" % (size, inner)]:
+            if head.startswith("Upgrade"):
+                body = ""
+            with to_registry() as stream:
+                answered(stream, to_read("/", head) + body)
+    for path in ["/a HTTP/1.1\r\nX-A: stolen\r\n\r\n", "/a\r\n\r\n" + inner, "/\nX: stolen", "/?a=b HTTP/1.1\nPUT /stolen"]:
+        with to_registry() as stream:
+            answered(stream, to_read(path))

@@ -8,7 +8,7 @@
 #   @limit(60)                    time limit in seconds
 #   @ruins                        the sandbox is of no use afterwards
 #   @recorded("web")              the gateway must have recorded a refused request ("web") or push ("push")
-#   @weaker("landlock: why")      these backends do not promise to block it
+#   @weaker("landlock: why")      these backends, or kinds of sandbox, do not promise to block it
 #   @check                        runs as a check of the project does, below a shell whose exit code is 3
 #   @web                          needs the bait on port 80, which a user without rights cannot open
 #   @off("--cap-add=SYS_ADMIN")   options of `docker run` with which it succeeds; `$TOKEN` is a secret

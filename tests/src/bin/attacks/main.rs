@@ -35,10 +35,13 @@ enum Command {
         /// In which kinds of sandbox.
         #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
         backend: Vec<Kind>,
+        /// Only the project of this name.
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<String>,
     },
     /// Builds in this process; `builds` starts it.
     #[command(hide = true)]
-    BuildsIn { cell: Cell },
+    BuildsIn { cell: Cell, only: Vec<String> },
     /// Lists the attacks.
     List,
     /// Carries attacks out where the control is missing, and they must succeed. Fails if one did not.
@@ -147,14 +150,13 @@ async fn main() -> anyhow::Result<ExitCode> {
             backend,
             json,
         } => run(&which.into(), &backend, json).await,
-        Command::Builds { backend } => {
-            let program = std::env::current_exe()?;
-            for &cell in backend.iter().flat_map(|kind| kind.cells()) {
-                build_apart(&program, cell).await?;
+        Command::Builds { backend, only } => builds(&backend, &only).await,
+        Command::BuildsIn { cell, only } => {
+            for built in build_all(cell, &only).await? {
+                writeln!(std::io::stdout(), "{}", serde_json::to_string(&built)?)?;
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::BuildsIn { cell } => builds_in(cell).await,
         Command::List => list(),
         Command::Controls { kind, only } => controls(&kind, &only).await,
         Command::ControlsIn { kind, rights, only } => {
@@ -243,15 +245,18 @@ async fn price_of(kinds: &[Kind], rounds: usize) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn builds_in(cell: Cell) -> anyhow::Result<ExitCode> {
+async fn builds(kinds: &[Kind], only: &[String]) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout();
-    for built in build_all(cell).await? {
-        let result = match built.result {
-            Ok(time) => format!("passed in {:.1} s", time.as_secs_f32()),
-            Err(None) => "no tools".to_owned(),
-            Err(Some(why)) => format!("FAILED: {why}"),
-        };
-        writeln!(out, "{cell:<23} {:<27} {result}", built.project)?;
+    let program = std::env::current_exe()?;
+    for &cell in kinds.iter().flat_map(|kind| kind.cells()) {
+        for built in build_apart(&program, cell, only).await? {
+            let result = match built.result {
+                Ok(time) => format!("passed in {:.1} s", time.as_secs_f32()),
+                Err(None) => "no tools".to_owned(),
+                Err(Some(why)) => format!("FAILED: {why}"),
+            };
+            writeln!(out, "{cell:<23} {:<27} {result}", built.project)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
