@@ -10,9 +10,7 @@ use serde_json::Value;
 use super::api::{Api, invalid, split_path};
 use super::wire::{Event, Issue, Repo, SearchPage, same_label};
 use crate::error::TrackerError;
-use crate::forge::{
-    Change, Dated, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
-};
+use crate::forge::{Change, Dated, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one};
 use crate::tracker::{Candidate, LabelRequest};
 
 /// The repositories to scan.

@@ -17,9 +17,7 @@ use serde_json::Value;
 use super::api::{Api, invalid};
 use super::wire::{Item, LabelEvent};
 use crate::error::TrackerError;
-use crate::forge::{
-    Change, Dated, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
-};
+use crate::forge::{Change, Dated, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one};
 use crate::tracker::{Candidate, LabelRequest};
 
 /// How long the id of a configured path is used again. A rename changes no id.
@@ -151,7 +149,9 @@ impl Scan {
                 all.push(self.list(api, listing, kind, label).await);
             }
             if all.iter().all(Result::is_ok) {
-                return all.into_iter().try_for_each(|one| found.add(namespace, one));
+                return all
+                    .into_iter()
+                    .try_for_each(|one| found.add(namespace, one));
             }
             for error in all.into_iter().filter_map(Result::err) {
                 if !concerns_one(&error) {
@@ -234,7 +234,10 @@ impl Scan {
             return Ok(None);
         }
         let Some(item) = api.identity(kind, &found) else {
-            tracing::warn!(number = found.iid, "an item is skipped: it names no project");
+            tracing::warn!(
+                number = found.iid,
+                "an item is skipped: it names no project"
+            );
             return Ok(None);
         };
         let trigger = match self.trigger(api, &item, &found, label).await {

@@ -133,8 +133,10 @@ impl Api {
             Sent::Reply(reply) => reply,
             Sent::Unknown(fault) => return Ok(Opened::Look(fault)),
         };
-        if reply.status == StatusCode::CONFLICT {
-            return Ok(Opened::Look(Fault::new(reply.message())));
+        // Other conflicts are final: source and target are the same branch.
+        let said = reply.message();
+        if reply.status == StatusCode::CONFLICT && said.contains("already exists") {
+            return Ok(Opened::Look(Fault::new(said)));
         }
         let reply = reply.ok(&format!("project {}", item.repo_path))?;
         Ok(match reply.json::<MergeRequest>() {
