@@ -20,6 +20,7 @@ mod failures;
 mod fleet_mcp;
 mod forged;
 mod gate;
+mod gitlab;
 mod limits;
 mod mcp;
 mod messages;

@@ -86,6 +86,20 @@ impl Rig {
     /// A forge with the sample repository, a model with `script`, an empty database.
     pub(crate) async fn new(script: impl Into<Script>) -> Self {
         let forge = Forge::start().await;
+        let github = json!({ "api_url": forge.api_url(), "repositories": [DEMO] });
+        Self::on(forge, json!({ "github": github }), script).await
+    }
+
+    /// The same with the sample project on GitLab, over TLS under an authority of its own.
+    pub(crate) async fn on_gitlab(script: impl Into<Script>) -> Self {
+        let forge = Forge::start_tls().await;
+        let gitlab = json!({
+            "api_url": forge.gitlab_url(), "ca_file": forge.authority(), "projects": [DEMO]
+        });
+        Self::on(forge, json!({ "gitlab": gitlab }), script).await
+    }
+
+    async fn on(forge: Forge, trackers: Value, script: impl Into<Script>) -> Self {
         forge.add_repo(DEMO, agentmine_tests::forge::write_demo);
         let model = ScriptedModel::start(script).await;
         let name = format!("t{}", Uuid::new_v4().simple());
@@ -97,7 +111,7 @@ impl Rig {
         .await
         .unwrap_or_else(|e| panic!("no Postgres: {e}; run tests/run"));
         let config = json!({
-            "trackers": { "github": { "api_url": forge.api_url(), "repositories": [DEMO] } },
+            "trackers": trackers,
             "queue": { "url": amqp_url(), "prefix": name, "retry_seconds": [1] },
             "store": { "url": database, "max_connections": 6 },
             "model": { "base_url": model.base_url(), "name": "scripted", "max_tries": 3, "retry_seconds": 0 },
@@ -141,7 +155,8 @@ impl Rig {
                 .arg("--config")
                 .arg(self.config_file())
                 .args(args)
-                .env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token()),
+                .env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token())
+                .env("GITLAB_PERSONAL_ACCESS_TOKEN", self.forge.token()),
         )
     }
 
@@ -162,6 +177,7 @@ impl Rig {
                 .arg("--config")
                 .arg(self.config_file())
                 .env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token())
+                .env("GITLAB_PERSONAL_ACCESS_TOKEN", self.forge.token())
                 .env(variable, value),
         )
     }

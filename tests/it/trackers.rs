@@ -1,5 +1,5 @@
-//! One contract for both trackers: GitHub, against the fake forge, and the local folder. Below it, the
-//! faults that only a server can cause.
+//! One contract for all trackers: GitHub and GitLab, against the fake forge, and the local folder. Below it, the
+//! faults that only a server can cause. What is peculiar to GitLab is in `gitlab.rs`.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail it")]
 
 use std::path::{Path, PathBuf};
@@ -11,27 +11,27 @@ use agentmine_runtime::config::{self, Secret};
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_tests::forge::{BOT, Fault, Forge, HUMAN};
 use agentmine_trackers::{
-    GitHubTracker, GitSource, LocalTracker, NewPullRequest, Tracker, TrackerError,
+    GitHubTracker, GitLabTracker, GitSource, LocalTracker, NewPullRequest, Tracker, TrackerError,
 };
 use tempfile::TempDir;
 
-const LABEL: &str = "coding agent";
-const DONE: &str = "coding agent done";
+pub(crate) const LABEL: &str = "coding agent";
+pub(crate) const DONE: &str = "coding agent done";
 const REPO: &str = "octo/demo";
 
 /// A permit that lasts for the whole test.
-fn permit() -> Permit {
+pub(crate) fn permit() -> Permit {
     Permit::of(BootInstant::now(), Duration::from_secs(600))
 }
 
-fn seed(dir: &Path) {
+pub(crate) fn seed(dir: &Path) {
     std::fs::create_dir_all(dir.join("src")).unwrap();
     std::fs::write(dir.join("README.md"), "# demo\n").unwrap();
     std::fs::write(dir.join("src/a.txt"), "größe\n".repeat(40)).unwrap();
 }
 
 /// A tracker and its server or folder, with the actions of a person.
-trait World {
+pub(crate) trait World {
     fn tracker(&self) -> &dyn Tracker;
     fn add_issue(&self, title: &str, labels: &[&str]) -> u64;
     fn add_label(&self, number: u64, label: &str);
@@ -88,6 +88,61 @@ impl World for OnForge {
 
     fn branch(&self, name: &str) {
         self.forge.commit(REPO, name, "main", |dir| {
+            std::fs::write(dir.join("new.txt"), "new\n").unwrap();
+        });
+    }
+}
+
+/// The same forge by GitLab's API, over TLS, with a project in a subgroup.
+pub(crate) struct OnGitLab {
+    pub(crate) forge: Forge,
+    pub(crate) tracker: GitLabTracker,
+}
+
+/// The project of [`OnGitLab`].
+pub(crate) const PROJECT: &str = "octo/tools/demo";
+
+impl OnGitLab {
+    pub(crate) async fn new() -> Self {
+        let forge = Forge::start_tls().await;
+        forge.add_repo(PROJECT, seed);
+        let tracker = GitLabTracker::new(&forge.gitlab_config(&[PROJECT])).unwrap();
+        Self { forge, tracker }
+    }
+
+    pub(crate) async fn issue(&self) -> ItemRef {
+        self.add_issue("title", &[LABEL]);
+        self.tracker.candidates(LABEL).await.unwrap().remove(0).item
+    }
+}
+
+impl World for OnGitLab {
+    fn tracker(&self) -> &dyn Tracker {
+        &self.tracker
+    }
+
+    fn add_issue(&self, title: &str, labels: &[&str]) -> u64 {
+        self.forge.add_issue(PROJECT, title, "text", labels)
+    }
+
+    fn add_label(&self, number: u64, label: &str) {
+        self.forge.add_label(PROJECT, number, label);
+    }
+
+    fn add_comment(&self, number: u64, body: &str) {
+        self.forge.add_comment(PROJECT, number, HUMAN, body);
+    }
+
+    fn close(&self, number: u64) {
+        self.forge.close(PROJECT, number);
+    }
+
+    fn close_pull(&self, number: u64) {
+        self.forge.close(PROJECT, number);
+    }
+
+    fn branch(&self, name: &str) {
+        self.forge.commit(PROJECT, name, "main", |dir| {
             std::fs::write(dir.join("new.txt"), "new\n").unwrap();
         });
     }
@@ -173,7 +228,7 @@ impl World for InFolder {
     }
 }
 
-fn git_output(dir: &Path, args: &[&str]) -> Output {
+pub(crate) fn git_output(dir: &Path, args: &[&str]) -> Output {
     Command::new("git")
         .arg("-C")
         .arg(dir)
@@ -185,7 +240,7 @@ fn git_output(dir: &Path, args: &[&str]) -> Output {
         .unwrap()
 }
 
-fn git(dir: &Path, args: &[&str]) {
+pub(crate) fn git(dir: &Path, args: &[&str]) {
     let done = git_output(dir, args);
     assert!(
         done.status.success(),
@@ -194,7 +249,7 @@ fn git(dir: &Path, args: &[&str]) {
     );
 }
 
-fn new_pull(head: &str) -> NewPullRequest {
+pub(crate) fn new_pull(head: &str) -> NewPullRequest {
     NewPullRequest {
         head: head.to_owned(),
         base: "main".to_owned(),
@@ -392,6 +447,12 @@ macro_rules! contract {
             $(#[tokio::test]
             async fn $fact() {
                 super::$fact(&super::OnForge::new().await).await;
+            })*
+        }
+        mod gitlab {
+            $(#[tokio::test]
+            async fn $fact() {
+                super::$fact(&super::OnGitLab::new().await).await;
             })*
         }
         mod local {
@@ -684,9 +745,12 @@ async fn an_app_token_recognizes_its_own_comments() {
 
 /// `http.extraHeader` with basic authentication, as the gateway would add it.
 fn authorization(token: &str) -> String {
+    basic("x-access-token", token)
+}
+
+pub(crate) fn basic(user: &str, token: &str) -> String {
     use base64::Engine;
-    let packed =
-        base64::engine::general_purpose::STANDARD.encode(format!("x-access-token:{token}"));
+    let packed = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{token}"));
     format!("http.extraHeader=Authorization: Basic {packed}")
 }
 
@@ -698,6 +762,7 @@ async fn the_forge_serves_git_with_authorization_and_follows_pushes() {
         url,
         user,
         password,
+        authority: None,
     } = world.tracker.repository(&item).await.unwrap().source
     else {
         panic!("not over HTTP");

@@ -158,10 +158,12 @@ fn upstream(source: GitSource) -> Upstream {
             url,
             user,
             password,
+            authority,
         } => Upstream::Http {
             url,
             user,
             password,
+            authority,
         },
         GitSource::Path(path) => Upstream::Path(path),
     }

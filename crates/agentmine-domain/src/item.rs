@@ -118,7 +118,12 @@ impl ItemRef {
 
 impl fmt::Display for ItemRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}#{}", self.repo_path, self.number)
+        // On GitLab issues and merge requests are numbered apart.
+        let mark = match (self.tracker, self.kind) {
+            (TrackerKind::GitLab, ItemKind::PullRequest) => '!',
+            (TrackerKind::GitHub | TrackerKind::GitLab | TrackerKind::Local, _) => '#',
+        };
+        write!(f, "{}{mark}{}", self.repo_path, self.number)
     }
 }
 
@@ -157,7 +162,7 @@ mod tests {
 
     #[test]
     fn an_item_is_displayed_as_path_and_number() {
-        let item = ItemRef {
+        let mut item = ItemRef {
             tracker: TrackerKind::GitLab,
             host: "gitlab.example".into(),
             repo_id: "1".into(),
@@ -166,5 +171,7 @@ mod tests {
             number: 7,
         };
         assert_eq!(item.to_string(), "group/name#7");
+        item.kind = ItemKind::PullRequest;
+        assert_eq!(item.to_string(), "group/name!7");
     }
 }

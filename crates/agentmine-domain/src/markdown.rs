@@ -63,6 +63,22 @@ fn neutral_line(line: &str) -> String {
     restore_heading(&out)
 }
 
+/// A Markdown text in which no line is a forge's quick action, whichever blocks it stands in. Forges differ in what
+/// they take for a block: an action inside a code block of ours with four backticks may run.
+#[must_use]
+pub fn without_quick_actions(text: &str) -> String {
+    // A forge takes carriage returns out before it looks for actions.
+    let text = text.replace('\r', "");
+    let line = |line: &str| match line.trim_start().strip_prefix('/') {
+        Some(rest) if is_quick_action(rest) => {
+            let start = line.len() - rest.len();
+            format!("{}{PARTING}{rest}", &line[..start])
+        }
+        Some(_) | None => line.to_owned(),
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// A zero-width space.
 const PARTING: char = '\u{200b}';
 
@@ -228,6 +244,18 @@ mod tests {
         for path in ["/usr/bin/env", "/a.txt", "see /close", "/ x", "/"] {
             assert_eq!(neutralized(path), path);
         }
+    }
+
+    #[test]
+    fn no_block_hides_a_quick_action() {
+        let text = "a\n/cl\rose\n````text\n```\n  /merge\n````\n/usr/bin x\n";
+        let parted = without_quick_actions(text).replace(PARTING, "~");
+        assert_eq!(
+            parted,
+            "a\n/~close\n````text\n```\n  /~merge\n````\n/usr/bin x\n"
+        );
+        let again = without_quick_actions(&without_quick_actions(text));
+        assert_eq!(again.replace(PARTING, "~"), parted);
     }
 
     #[test]

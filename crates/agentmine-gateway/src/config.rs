@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentmine_runtime::config::{Network, Secret};
+use agentmine_runtime::tls::Authority;
 use async_trait::async_trait;
 use url::Url;
 
@@ -45,6 +46,8 @@ pub enum Upstream {
         user: String,
         /// The token. Without one, no credentials are sent.
         password: Option<Secret>,
+        /// A certificate authority that is trusted in addition to the system's.
+        authority: Option<Authority>,
     },
     /// A repository on the worker's own disk. Its hooks do not run.
     Path(PathBuf),

@@ -1,4 +1,4 @@
-//! Where issues and pull requests live: GitHub or a local folder. GitLab comes next.
+//! Where issues and pull requests live: GitHub, GitLab or a local folder.
 //!
 //! [`Tracker`] speaks of items, labels, comments and pull requests; a GitLab merge request is a pull
 //! request here, and its `iid` the number. Guaranteed: every write is idempotent or can be looked up
@@ -9,6 +9,7 @@
 mod error;
 mod forge;
 pub mod github;
+pub mod gitlab;
 pub mod local;
 mod marker;
 mod tracker;
@@ -19,6 +20,7 @@ use agentmine_runtime::config::Trackers;
 
 pub use error::TrackerError;
 pub use github::GitHubTracker;
+pub use gitlab::GitLabTracker;
 pub use local::LocalTracker;
 pub use tracker::{
     Branches, Candidate, Comment, CommentKind, FLEET_MARKER, GitSource, Item, LabelRequest,
@@ -33,6 +35,9 @@ pub fn from_config(config: &Trackers) -> Result<Vec<Arc<dyn Tracker>>, TrackerEr
     let mut trackers: Vec<Arc<dyn Tracker>> = Vec::new();
     if let Some(github) = &config.github {
         trackers.push(Arc::new(GitHubTracker::new(github)?));
+    }
+    if let Some(gitlab) = &config.gitlab {
+        trackers.push(Arc::new(GitLabTracker::new(gitlab)?));
     }
     if let Some(local) = &config.local {
         trackers.push(Arc::new(LocalTracker::new(local)?));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use agentmine_domain::{ItemRef, TrackerKind};
 use agentmine_runtime::config::Secret;
 use agentmine_runtime::permit::Permit;
+use agentmine_runtime::tls::Authority;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use url::Url;
@@ -132,6 +133,8 @@ pub enum GitSource {
         user: String,
         /// Password or token.
         password: Option<Secret>,
+        /// A certificate authority that is trusted in addition to the system's.
+        authority: Option<Authority>,
     },
     /// A repository on the worker's own disk.
     Path(PathBuf),

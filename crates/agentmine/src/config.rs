@@ -33,16 +33,7 @@ fn check(file: Option<PathBuf>) -> Result<Exit> {
         let at = config::place_of(&sources, key);
         faults.extend(fault.map(|fault| format!("{at}: {key}: {fault}")));
     };
-    let Trackers { github, local } = &config.trackers;
-    let github = Trackers {
-        github: github.clone(),
-        local: None,
-    };
-    let local = Trackers {
-        github: None,
-        local: local.clone(),
-    };
-    for (key, section) in [("trackers.github", github), ("trackers.local", local)] {
+    for (key, section) in one_by_one(&config.trackers) {
         let fault = agentmine_trackers::from_config(&section).err();
         opened(key, fault.map(|error| error.to_string()));
     }
@@ -58,6 +49,32 @@ fn check(file: Option<PathBuf>) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     Err(Failure::new(Exit::Config, faults.join("\n")).into())
+}
+
+/// The sections of the trackers, each by itself.
+fn one_by_one(trackers: &Trackers) -> [(&'static str, Trackers); 3] {
+    let Trackers {
+        github,
+        gitlab,
+        local,
+    } = trackers.clone();
+    let github = Trackers {
+        github,
+        ..Trackers::default()
+    };
+    let gitlab = Trackers {
+        gitlab,
+        ..Trackers::default()
+    };
+    let local = Trackers {
+        local,
+        ..Trackers::default()
+    };
+    [
+        ("trackers.github", github),
+        ("trackers.gitlab", gitlab),
+        ("trackers.local", local),
+    ]
 }
 
 /// The faults of the operator's MCP file, which name file and line. A missing file

@@ -273,6 +273,7 @@ impl Arena {
                     url: self.forge.git_url(DEMO),
                     user: "x-access-token".into(),
                     password: Some(Secret::new(self.forge.token())),
+                    authority: None,
                 },
                 branch: BRANCH.into(),
                 max_push_bytes: 32 << 20,

@@ -113,6 +113,25 @@ pub(super) fn commit(git_dir: &Path, branch: &str, from: &str, change: impl FnOn
     must(tree.path(), &["push", "-q", "origin", &spec]);
 }
 
+/// Merges a branch into another one, as the forge's button does; `false` if they conflict.
+pub(super) fn merge(git_dir: &Path, head: &str, base: &str) -> bool {
+    let tree = tempfile::tempdir().expect("a temporary folder");
+    let source = git_dir.to_string_lossy();
+    must(
+        tree.path(),
+        &["clone", "-q", "--branch", base, source.as_ref(), "."],
+    );
+    let from = format!("origin/{head}");
+    let message = format!("Merge branch '{head}'");
+    let merged = ["merge", "-q", "--no-ff", "-m", &message, &from];
+    if try_out(tree.path(), &merged).is_none() {
+        return false;
+    }
+    let spec = format!("HEAD:refs/heads/{base}");
+    must(tree.path(), &["push", "-q", "origin", &spec]);
+    true
+}
+
 pub(super) fn branch_sha(git_dir: &Path, branch: &str) -> Option<String> {
     if branch.contains("..") {
         return None;

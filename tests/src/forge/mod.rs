@@ -1,7 +1,7 @@
-//! A stateful server that speaks GitHub's REST API, with a real git backend behind it.
+//! A stateful server that speaks the REST APIs of GitHub and GitLab, with a real git backend behind both.
 //!
 //! It records every write, faults can be injected, and a person can look at it with a browser. It
-//! implements the part of GitHub that the trackers use, with GitHub's own error messages, and answers
+//! implements the part of each that the trackers use, with their own error messages, and answers
 //! everything else with 404. Only the git repositories outlive the process.
 #![expect(
     clippy::expect_used,
@@ -10,6 +10,8 @@
 
 mod fault;
 mod git;
+mod gitlab;
+mod listen;
 mod page;
 mod pulls;
 mod rest;
@@ -24,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agentmine_runtime::config::{GitHub, Secret};
+use agentmine_runtime::config::{GitHub, GitLab, Secret};
 use chrono::Utc;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -36,6 +38,7 @@ pub use fault::Fault;
 pub use seed::{DEMO, DEMO_BODY, DEMO_TITLE, write_demo};
 pub use state::{Account, CommentView, LabelEvent, Partition, PullView, Push, Seen, Write};
 
+use listen::{Listening, TlsListener};
 use state::{Issue, Pull, Repo, ReviewOf, ReviewView, State};
 
 /// The login of [`Forge::token`].
@@ -76,7 +79,9 @@ pub struct Forge {
     human_token: String,
     reader_token: String,
     server: AbortHandle,
-    _folder: Option<TempDir>,
+    folder: Option<TempDir>,
+    /// The certificate of its authority, if it speaks TLS alone.
+    authority: Option<PathBuf>,
 }
 
 impl Drop for Forge {
@@ -96,7 +101,29 @@ impl Forge {
         let unique = uuid::Uuid::new_v4().simple();
         let token = format!("ghp_canary{unique}");
         let mut forge = Self::serve(listener, folder.path(), &token);
-        forge._folder = Some(folder);
+        forge.folder = Some(folder);
+        forge
+    }
+
+    /// The same, over TLS under an authority of its own.
+    ///
+    /// # Panics
+    /// If it cannot listen or write.
+    pub async fn start_tls() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let (acceptor, authority) = listen::certified().expect("certificates can be made");
+        let file = folder.path().join("authority.pem");
+        std::fs::write(&file, authority).expect("the forge's folder can be written");
+        let unique = uuid::Uuid::new_v4().simple();
+        let token = format!("glpat-canary{unique}");
+        let listener = Listening::Tls(TlsListener {
+            tcp: listener,
+            acceptor,
+        });
+        let mut forge = Self::serve_on(listener, folder.path(), &token);
+        forge.folder = Some(folder);
+        forge.authority = Some(file);
         forge
     }
 
@@ -105,8 +132,12 @@ impl Forge {
     /// # Panics
     /// If the listener has no address.
     pub fn serve(listener: TcpListener, folder: &Path, token: &str) -> Self {
-        let address: SocketAddr = listener.local_addr().expect("a bound listener");
-        let base = format!("http://{address}/api/v3/");
+        Self::serve_on(Listening::Plain(listener), folder, token)
+    }
+
+    fn serve_on(listener: Listening, folder: &Path, token: &str) -> Self {
+        let address: SocketAddr = listener.address().expect("a bound listener");
+        let base = format!("{}://{address}/api/v3/", listener.scheme());
         let inner = Arc::new(Inner {
             state: Mutex::default(),
             changed: Notify::new(),
@@ -119,7 +150,10 @@ impl Forge {
             .fallback(move |request| server::handle(handler.clone(), request))
             .layer(axum::extract::DefaultBodyLimit::disable());
         let task = tokio::spawn(async move {
-            let _ = axum::serve(listener, app).await;
+            match listener {
+                Listening::Plain(listener) => axum::serve(listener, app).await,
+                Listening::Tls(listener) => axum::serve(listener, app).await,
+            }
         });
         let other = |kind: &str| format!("ghp_{kind}{}", uuid::Uuid::new_v4().simple());
         let forge = Self {
@@ -128,7 +162,8 @@ impl Forge {
             human_token: other("human"),
             reader_token: other("reader"),
             server: task.abort_handle(),
-            _folder: None,
+            folder: None,
+            authority: None,
         };
         forge.add_account(token, BOT, true);
         forge.add_account(&forge.human_token, HUMAN, true);
@@ -204,6 +239,65 @@ impl Forge {
             repositories: repositories.iter().map(|&name| name.to_owned()).collect(),
             query: None,
         }
+    }
+
+    /// Base of GitLab's REST API, for `trackers.gitlab.api_url`.
+    pub fn gitlab_url(&self) -> Url {
+        let mut url = self.api_url();
+        url.set_path("/api/v4/");
+        url
+    }
+
+    /// The value of `trackers.gitlab` for these projects.
+    pub fn gitlab_config(&self, projects: &[&str]) -> GitLab {
+        GitLab {
+            api_url: self.gitlab_url(),
+            token: Some(Secret::new(self.token.clone())),
+            ca_file: self.authority.clone(),
+            projects: projects.iter().map(|&name| name.to_owned()).collect(),
+            groups: Vec::new(),
+        }
+    }
+
+    /// The certificate of its authority, PEM, if it speaks TLS alone.
+    pub fn authority(&self) -> Option<&Path> {
+        self.authority.as_deref()
+    }
+
+    /// GitLab's quick actions that ran, as `LOGIN /close`. Those of [`BOT`] are leaks.
+    pub fn quick_actions(&self) -> Vec<String> {
+        self.inner.lock().quick_actions.clone()
+    }
+
+    /// Makes a namespace that of a user, which GitLab does not list as a group.
+    pub fn make_user_namespace(&self, name: &str) {
+        self.inner.lock().users.insert(name.to_owned());
+    }
+
+    /// A person makes an issue confidential.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn make_confidential(&self, repo: &str, number: u64) {
+        self.with_repo_mut(repo, |repo| {
+            if let Some(issue) = repo.issue_mut(number) {
+                issue.confidential = true;
+                issue.updated_at = Utc::now();
+            }
+        });
+    }
+
+    /// A person writes an internal note.
+    ///
+    /// # Panics
+    /// If there is no such issue.
+    pub fn add_internal_note(&self, repo: &str, number: u64, body: &str) {
+        self.add_comment(repo, number, HUMAN, body);
+        self.with_repo_mut(repo, |repo| {
+            let issue = repo.issue_mut(number).expect("the issue exists");
+            let note = issue.comments.last_mut().expect("it was added");
+            note.internal = true;
+        });
     }
 
     /// The address of the web page; git is served below it as `OWNER/NAME.git`.
@@ -284,6 +378,7 @@ impl Forge {
             head: head.to_owned(),
             base: base.to_owned(),
             draft: false,
+            merged: false,
             reviews: Vec::new(),
         };
         let mut state = self.inner.lock();

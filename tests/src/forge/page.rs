@@ -17,12 +17,17 @@ pub(super) fn render(inner: &Inner, path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let body = match parts.as_slice() {
         [] => state.repos.iter().map(repo_list).collect(),
-        [owner, name] => repo_list(state.repo(&format!("{owner}/{name}"))?),
-        [owner, name, number] => {
-            let repo = state.repo(&format!("{owner}/{name}"))?;
-            one(repo, repo.issue(number.parse().ok()?)?)
-        }
-        _ => return None,
+        parts => match state.repo(&parts.join("/")) {
+            Some(repo) => repo_list(repo),
+            None => {
+                let (number, place) = parts.split_last()?;
+                // GitLab has `/-/issues/` between the two.
+                let own = place.iter().take_while(|part| **part != "-");
+                let own: Vec<&str> = own.copied().collect();
+                let repo = state.repo(&own.join("/"))?;
+                one(repo, repo.issue(number.parse().ok()?)?)
+            }
+        },
     };
     Some(format!(
         "<!doctype html><meta charset=utf-8><title>fake forge</title><style>{STYLE}</style>\

@@ -149,6 +149,7 @@ fn check(repo: &Repo, ask: &Ask, title: &str, draft: bool) -> Result<Pull, Box<A
         head: head.to_owned(),
         base: base.to_owned(),
         draft,
+        merged: false,
         reviews: Vec::new(),
     })
 }

@@ -9,9 +9,35 @@ use super::shapes::{comment_json, event_json, issue_json, labels_json, repo_json
 use super::state::{Account, Issue, Repo, State};
 use super::{Inner, git, pulls, search};
 
+/// Which forge's API a request speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Api {
+    GitHub,
+    GitLab,
+}
+
+impl Api {
+    /// The path of its base, without a slash at its end.
+    pub(super) fn base(self) -> &'static str {
+        match self {
+            Self::GitHub => "/api/v3",
+            Self::GitLab => "/api/v4",
+        }
+    }
+
+    /// Items of a page that asks for no number.
+    fn per_page(self) -> usize {
+        match self {
+            Self::GitHub => 30,
+            Self::GitLab => 20,
+        }
+    }
+}
+
 /// A parsed request.
 #[derive(Debug)]
 pub(super) struct Ask {
+    pub(super) api: Api,
     pub(super) method: Method,
     /// Below the API's base, unescaped.
     pub(super) segments: Vec<String>,
@@ -45,6 +71,8 @@ pub(super) struct Answer {
     pub(super) body: Value,
     pub(super) link: Option<String>,
     pub(super) location: Option<String>,
+    /// Others.
+    pub(super) headers: Vec<(&'static str, String)>,
 }
 
 impl Answer {
@@ -74,8 +102,20 @@ impl Answer {
         let total = all.len();
         let (items, link) = cut(inner, ask, all);
         debug_assert!(items.len() <= total);
+        let headers = match ask.api {
+            Api::GitHub => Vec::new(),
+            Api::GitLab => vec![
+                ("x-total", total.to_string()),
+                ("x-page", ask.number("page", 1).to_string()),
+                (
+                    "x-per-page",
+                    ask.number("per_page", ask.api.per_page()).to_string(),
+                ),
+            ],
+        };
         Self {
             link,
+            headers,
             ..Self::ok(Value::Array(items))
         }
     }
@@ -83,7 +123,7 @@ impl Answer {
 
 /// The requested page of a list, and its `Link` header.
 pub(super) fn cut(inner: &Inner, ask: &Ask, all: Vec<Value>) -> (Vec<Value>, Option<String>) {
-    let per_page = ask.number("per_page", 30).clamp(1, 100);
+    let per_page = ask.number("per_page", ask.api.per_page()).clamp(1, 100);
     let page = ask.number("page", 1).max(1);
     let last = all.len().div_ceil(per_page).max(1);
     let items = all
@@ -93,7 +133,7 @@ pub(super) fn cut(inner: &Inner, ask: &Ask, all: Vec<Value>) -> (Vec<Value>, Opt
         .collect();
     let address = |to: usize| {
         let mut url = inner.api_url.clone();
-        url.set_path(&format!("/api/v3{}", ask.path));
+        url.set_path(&format!("{}{}", ask.api.base(), ask.path));
         url.query_pairs_mut()
             .extend_pairs(ask.query.iter().filter(|(key, _)| key != "page"))
             .append_pair("page", &to.to_string());

@@ -11,9 +11,9 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::fault::{self, Kind};
-use super::rest::{self, Answer, Ask};
+use super::rest::{self, Answer, Api, Ask};
 use super::state::{Account, Partition, Seen, Write};
-use super::{Inner, git, page};
+use super::{Inner, git, gitlab, page};
 
 const MAX_JSON: usize = 4 << 20;
 
@@ -121,11 +121,13 @@ fn plain(status: u16, body: &str) -> Response {
 
 async fn route(inner: &Arc<Inner>, request: Request<Body>) -> Response {
     let path = request.uri().path().to_owned();
-    if let Some(rest) = path.strip_prefix("/api/v3") {
-        return api(inner, rest.to_owned(), request).await;
+    for speaks in [Api::GitHub, Api::GitLab] {
+        if let Some(rest) = path.strip_prefix(speaks.base()) {
+            return api(inner, speaks, rest.to_owned(), request).await;
+        }
     }
     if path == "/api/graphql" {
-        return api(inner, "/graphql".to_owned(), request).await;
+        return api(inner, Api::GitHub, "/graphql".to_owned(), request).await;
     }
     if let Some((repo, rest)) = path.trim_start_matches('/').split_once(".git/") {
         return git_http(inner, repo, rest, request).await;
@@ -173,8 +175,11 @@ async fn git_http(inner: &Arc<Inner>, repo: &str, rest: &str, request: Request<B
     }
 }
 
-/// Whose token it is: `Bearer`, `token`, or the password (or user name) of basic authentication.
+/// Whose token it is: GitLab's own header, `Bearer`, `token`, or the password (or user name) of basic authentication.
 fn account(inner: &Inner, headers: &HeaderMap) -> Option<Account> {
+    if let Some(token) = headers.get("private-token") {
+        return inner.lock().accounts.get(token.to_str().ok()?).cloned();
+    }
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, rest) = value.split_once(' ')?;
     let candidates = match scheme.to_ascii_lowercase().as_str() {
@@ -195,9 +200,15 @@ fn account(inner: &Inner, headers: &HeaderMap) -> Option<Account> {
         .find_map(|token| state.accounts.get(token).cloned())
 }
 
-async fn api(inner: &Arc<Inner>, path: String, request: Request<Body>) -> Response {
+async fn api(inner: &Arc<Inner>, speaks: Api, path: String, request: Request<Body>) -> Response {
     let Some(account) = account(inner, request.headers()) else {
-        return plain(401, "{\"message\":\"Bad credentials\",\"status\":\"401\"}");
+        return plain(
+            401,
+            match speaks {
+                Api::GitHub => "{\"message\":\"Bad credentials\",\"status\":\"401\"}",
+                Api::GitLab => "{\"message\":\"401 Unauthorized\"}",
+            },
+        );
     };
     let (parts, body) = request.into_parts();
     let body = match to_bytes(body, MAX_JSON).await {
@@ -210,6 +221,7 @@ async fn api(inner: &Arc<Inner>, path: String, request: Request<Body>) -> Respon
     };
     let reads = matches!(parts.method, Method::GET | Method::HEAD) || path == "/graphql";
     let ask = Ask {
+        api: speaks,
         method: parts.method.clone(),
         segments: path
             .split('/')
@@ -232,7 +244,7 @@ async fn api(inner: &Arc<Inner>, path: String, request: Request<Body>) -> Respon
             json!({ "message": format!("the forge is broken: {error}") }),
         )
     });
-    respond(inner, &parts.headers, answer)
+    respond(inner, speaks, &parts.headers, answer)
 }
 
 fn answer(inner: &Inner, ask: &Ask, reads: bool) -> Answer {
@@ -241,18 +253,33 @@ fn answer(inner: &Inner, ask: &Ask, reads: bool) -> Answer {
         .rate
         .is_some_and(|(left, reset)| left == 0 && reset > Utc::now())
     {
-        return Answer::new(
-            403,
-            json!({ "message": "API rate limit exceeded for user" }),
-        );
+        return match ask.api {
+            Api::GitHub => Answer::new(
+                403,
+                json!({ "message": "API rate limit exceeded for user" }),
+            ),
+            // Plain text.
+            Api::GitLab => Answer::new(429, Value::from("Retry later\n")),
+        };
     }
     if !reads && !ask.account.may_write {
         return Answer::new(
             403,
-            json!({ "message": "Resource not accessible by personal access token" }),
+            match ask.api {
+                Api::GitHub => {
+                    json!({ "message": "Resource not accessible by personal access token" })
+                }
+                Api::GitLab => json!({
+                    "error": "insufficient_scope", "scope": "api",
+                    "error_description": "The request requires higher privileges than provided by the access token.",
+                }),
+            },
         );
     }
-    let answer = rest::dispatch(inner, &mut state, ask);
+    let answer = match ask.api {
+        Api::GitHub => rest::dispatch(inner, &mut state, ask),
+        Api::GitLab => gitlab::dispatch(inner, &mut state, ask),
+    };
     if !reads {
         state.writes.push(Write {
             at: Utc::now(),
@@ -267,9 +294,10 @@ fn answer(inner: &Inner, ask: &Ask, reads: bool) -> Answer {
     answer
 }
 
-fn respond(inner: &Inner, asked: &HeaderMap, answer: Answer) -> Response {
+fn respond(inner: &Inner, speaks: Api, asked: &HeaderMap, answer: Answer) -> Response {
     let body = match &answer.body {
         Value::Null => Vec::new(),
+        Value::String(text) => text.clone().into_bytes(),
         body => serde_json::to_vec(body).unwrap_or_default(),
     };
     let mut hasher = DefaultHasher::new();
@@ -279,17 +307,28 @@ fn respond(inner: &Inner, asked: &HeaderMap, answer: Answer) -> Response {
         .get(header::IF_NONE_MATCH)
         .is_some_and(|value| value == etag.as_str());
     let unchanged = known && answer.status == 200;
-    let (left, reset) = count(inner, unchanged);
+    // On GitLab an unchanged answer counts.
+    let free = unchanged && speaks == Api::GitHub;
+    let (left, reset) = count(inner, free);
+    let (prefix, kind) = match (speaks, &answer.body) {
+        (Api::GitHub, _) => ("x-ratelimit", "application/json; charset=utf-8"),
+        (Api::GitLab, Value::String(_)) => ("ratelimit", "text/plain"),
+        (Api::GitLab, _) => ("ratelimit", "application/json"),
+    };
     let mut builder = Response::builder()
         .status(if unchanged {
             StatusCode::NOT_MODIFIED.as_u16()
         } else {
             answer.status
         })
-        .header(header::CONTENT_TYPE, "application/json; charset=utf-8")
-        .header("x-ratelimit-limit", 5000)
-        .header("x-ratelimit-remaining", left)
-        .header("x-ratelimit-reset", reset);
+        .header(header::CONTENT_TYPE, kind)
+        .header(format!("{prefix}-limit"), 5000)
+        .header(format!("{prefix}-remaining"), left)
+        .header(format!("{prefix}-reset"), reset);
+    if answer.status == 429 {
+        let wait = (reset - Utc::now().timestamp()).max(0);
+        builder = builder.header(header::RETRY_AFTER, wait);
+    }
     if answer.status == 200 {
         builder = builder.header(header::ETAG, &etag);
     }
@@ -298,6 +337,9 @@ fn respond(inner: &Inner, asked: &HeaderMap, answer: Answer) -> Response {
     }
     if let Some(location) = &answer.location {
         builder = builder.header(header::LOCATION, location);
+    }
+    for (name, value) in &answer.headers {
+        builder = builder.header(*name, value);
     }
     let body = if unchanged { Vec::new() } else { body };
     builder.body(Body::from(body)).unwrap_or_default()

@@ -1,6 +1,6 @@
 //! The forge's state.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
@@ -108,6 +108,8 @@ pub struct CommentView {
     pub created_at: DateTime<Utc>,
     /// When it was last edited.
     pub updated_at: DateTime<Utc>,
+    /// Whether members of the project alone see it: GitLab's internal notes.
+    pub internal: bool,
 }
 
 /// A pull request as it is now.
@@ -157,6 +159,7 @@ pub(super) struct Pull {
     pub(super) head: String,
     pub(super) base: String,
     pub(super) draft: bool,
+    pub(super) merged: bool,
     pub(super) reviews: Vec<ReviewView>,
 }
 
@@ -175,6 +178,8 @@ pub(super) struct Issue {
     pub(super) created_at: DateTime<Utc>,
     pub(super) updated_at: DateTime<Utc>,
     pub(super) pull: Option<Pull>,
+    /// GitLab's: members of the project alone see it.
+    pub(super) confidential: bool,
 }
 
 #[derive(Debug)]
@@ -219,6 +224,12 @@ pub(super) struct State {
     pub(super) partitions: HashMap<String, Partition>,
     /// Requests left until the limit, and when it is reset; `None` means unlimited.
     pub(super) rate: Option<(u64, DateTime<Utc>)>,
+    /// GitLab's quick actions that ran: `LOGIN /close`.
+    pub(super) quick_actions: Vec<String>,
+    /// The first note of the discussion that a note belongs to.
+    pub(super) threads: HashMap<u64, u64>,
+    /// Namespaces that belong to users, and are no groups.
+    pub(super) users: HashSet<String>,
     next_id: u64,
 }
 
@@ -287,6 +298,7 @@ impl State {
             created_at: now,
             updated_at: now,
             pull,
+            confidential: false,
         });
         for label in labels {
             self.label(repo, number, label, author, true);
@@ -344,6 +356,7 @@ impl State {
             edits: 0,
             created_at: now,
             updated_at: now,
+            internal: false,
         };
         issue.updated_at = now;
         issue.comments.push(comment.clone());

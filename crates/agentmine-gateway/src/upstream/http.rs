@@ -7,10 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agentmine_runtime::config::Secret;
+use agentmine_runtime::tls::Authority;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Method, StatusCode, header};
-use reqwest::{Client, RequestBuilder, Response};
+use reqwest::{Certificate, Client, RequestBuilder, Response};
 use tokio_util::io::ReaderStream;
 use url::Url;
 
@@ -40,6 +41,7 @@ impl HttpUpstream {
         mut url: Url,
         user: String,
         password: Option<Secret>,
+        authority: Option<Authority>,
     ) -> anyhow::Result<Self> {
         anyhow::ensure!(
             matches!(url.scheme(), "http" | "https") && url.host().is_some(),
@@ -53,7 +55,9 @@ impl HttpUpstream {
         let path = url.path().trim_end_matches('/').to_owned();
         url.set_path(&path);
         agentmine_runtime::tls::install_default_provider();
+        let extra = authority.map(|authority| Certificate::from_pem_bundle(authority.pem()));
         let client = Client::builder()
+            .tls_certs_merge(extra.transpose()?.unwrap_or_default())
             .user_agent(USER_AGENT)
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)

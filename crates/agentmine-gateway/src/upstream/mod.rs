@@ -41,7 +41,8 @@ impl Remote {
                 url,
                 user,
                 password,
-            } => Self::Http(HttpUpstream::new(url, user, password)?),
+                authority,
+            } => Self::Http(HttpUpstream::new(url, user, password, authority)?),
             Upstream::Path(path) => Self::Path(PathUpstream::new(&path)?),
         })
     }

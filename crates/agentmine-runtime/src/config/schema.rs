@@ -78,6 +78,8 @@ impl Config {
 pub struct Trackers {
     /// GitHub or GitHub Enterprise.
     pub github: Option<GitHub>,
+    /// GitLab, the vendor's or a self-managed one from 16.7.
+    pub gitlab: Option<GitLab>,
     /// A folder of Markdown issues beside a git repository.
     pub local: Option<LocalTrackerConfig>,
 }
@@ -88,13 +90,17 @@ impl Trackers {
     /// # Errors
     /// Returns [`Exit::Config`] with a hint if there is none.
     pub fn require_one(&self) -> Result<(), Failure> {
-        let Self { github, local } = self;
-        if github.is_some() || local.is_some() {
+        let Self {
+            github,
+            gitlab,
+            local,
+        } = self;
+        if github.is_some() || gitlab.is_some() || local.is_some() {
             return Ok(());
         }
         Err(Failure::new(
             Exit::Config,
-            "no tracker is configured; expected trackers.github or trackers.local",
+            "no tracker is configured; expected trackers.github, trackers.gitlab or trackers.local",
         )
         .hint("add `trackers: {github: {repositories: [owner/name]}}` to config.yaml"))
     }
@@ -122,6 +128,36 @@ impl Default for GitHub {
             token: None,
             repositories: Vec::new(),
             query: None,
+        }
+    }
+}
+
+/// GitLab through its REST API.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GitLab {
+    /// Base of the REST API; `https://HOST/api/v4/` for a self-managed server.
+    pub api_url: Url,
+    /// Personal, group or project access token; usually set by `GITLAB_PERSONAL_ACCESS_TOKEN`.
+    pub token: Option<Secret>,
+    /// A PEM file with the certificate authority of the server, for the API and for git. It is trusted in addition
+    /// to the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Projects to scan, as `group/project` or `group/subgroup/project`.
+    pub projects: Vec<String>,
+    /// Groups to scan, with all of their subgroups, as `group` or `group/subgroup`.
+    pub groups: Vec<String>,
+}
+
+impl Default for GitLab {
+    fn default() -> Self {
+        Self {
+            #[expect(clippy::expect_used, reason = "a literal URL parses")]
+            api_url: Url::parse("https://gitlab.com/api/v4/").expect("a literal URL"),
+            token: None,
+            ca_file: None,
+            projects: Vec::new(),
+            groups: Vec::new(),
         }
     }
 }

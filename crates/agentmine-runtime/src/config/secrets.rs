@@ -16,7 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use url::Url;
 
 use super::executor::{CommandExecutor, Docker, Network, RegistryCredential};
-use super::schema::{Config, GitHub, ModelConfig, QueueConfig, StoreConfig, Trackers};
+use super::schema::{Config, GitHub, GitLab, ModelConfig, QueueConfig, StoreConfig, Trackers};
 use super::secret::Secret;
 
 /// Query parameters of a URL whose value is a credential.
@@ -85,7 +85,11 @@ impl Found {
     }
 
     fn trackers(&mut self, trackers: &Trackers) {
-        let Trackers { github, local: _ } = trackers;
+        let Trackers {
+            github,
+            gitlab,
+            local: _,
+        } = trackers;
         if let Some(github) = github {
             let GitHub {
                 api_url,
@@ -93,6 +97,17 @@ impl Found {
                 repositories: _,
                 query: _,
             } = github;
+            self.url(api_url.as_str());
+            token.iter().for_each(|token| self.text(token.expose()));
+        }
+        if let Some(gitlab) = gitlab {
+            let GitLab {
+                api_url,
+                token,
+                ca_file: _,
+                projects: _,
+                groups: _,
+            } = gitlab;
             self.url(api_url.as_str());
             token.iter().for_each(|token| self.text(token.expose()));
         }
@@ -254,7 +269,9 @@ mod tests {
     }
 
     const FULL: &str = "
-trackers: {github: {token: ' token-canary ', repositories: [a/b]}}
+trackers:
+  github: {token: ' token-canary ', repositories: [a/b]}
+  gitlab: {token: second-token-canary, projects: [a/b/c]}
 queue: {url: 'amqps://worker:queue%40canary@broker/%2f'}
 store: {url: 'postgres://agent:store-canary@db/agentmine?password=query-canary&sslmode=require'}
 model:
@@ -282,6 +299,7 @@ command_executor:
         Basic cmVhZGVyOmJhc2ljLWNhbmFyeQ==
         cmVhZGVyOmJhc2ljLWNhbmFyeQ==
         Bearer header-canary
+        second-token-canary
         registry-canary
         queue%40canary
         engine-canary

@@ -45,9 +45,11 @@ const ENVIRONMENT: [(&str, &str); 18] = [
 ];
 
 /// Tokens of trackers, and their sections. A token alone does not create a section: a person with a token
-/// in the environment has not asked for a forge to be scanned. `GITLAB_PERSONAL_ACCESS_TOKEN` will be
-/// read when there is a section for GitLab.
-const TOKENS: [(&str, &str); 1] = [("GITHUB_PERSONAL_ACCESS_TOKEN", "trackers.github")];
+/// in the environment has not asked for a forge to be scanned.
+const TOKENS: [(&str, &str); 2] = [
+    ("GITHUB_PERSONAL_ACCESS_TOKEN", "trackers.github"),
+    ("GITLAB_PERSONAL_ACCESS_TOKEN", "trackers.gitlab"),
+];
 
 /// The largest file that is read. A configuration has a few kilobytes.
 const LARGEST_FILE: u64 = 1 << 20;

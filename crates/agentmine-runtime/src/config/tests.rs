@@ -262,6 +262,73 @@ fn a_token_in_the_environment_does_not_ask_for_a_tracker() {
 }
 
 #[test]
+fn the_faults_of_a_gitlab_section_name_their_places() {
+    let text = "trackers:
+  gitlab:
+    api_url: https://gitlab.example
+    ca_file: /nowhere/ca.pem
+    projects: [plain, a/b/c, a/b c, /a, a/]
+    groups: ['', a/b, -a]
+labels: {request: 'a,b'}";
+    assert_snapshot!(faults(&yaml(text)), @r"
+    the configuration has 9 faults
+    config.yaml:3:14: trackers.gitlab.api_url: no path, expected a path that ends with `/api/v4`
+      hint: write `https://HOST/api/v4/`
+    config.yaml:4:14: trackers.gitlab.ca_file: a file that cannot be read (No such file or directory (os error 2)), expected a PEM file with at least one certificate
+    config.yaml:5:16: trackers.gitlab.projects.0: `plain`, expected `group/project` or `group/subgroup/project`
+    config.yaml:5:30: trackers.gitlab.projects.2: `a/b c`, expected `group/project` or `group/subgroup/project`
+    config.yaml:5:37: trackers.gitlab.projects.3: `/a`, expected `group/project` or `group/subgroup/project`
+    config.yaml:5:41: trackers.gitlab.projects.4: `a/`, expected `group/project` or `group/subgroup/project`
+    config.yaml:6:14: trackers.gitlab.groups.0: ``, expected `group` or `group/subgroup`
+    config.yaml:6:23: trackers.gitlab.groups.2: `-a`, expected `group` or `group/subgroup`
+    config.yaml:7:19: labels.request: `a,b`, expected a name without a comma, which GitLab refuses in a label
+    ");
+    assert_snapshot!(faults(&yaml("trackers: {gitlab: {}}")), @r"
+    the configuration is invalid
+    config.yaml:1:20: trackers.gitlab: no project, expected something to scan
+      hint: set `projects: [group/project]`, or `groups: [group]`
+    ");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let section = |pem: &str| {
+        std::fs::write(file.path(), pem).unwrap();
+        let file = file.path().display();
+        yaml(&format!(
+            "trackers: {{gitlab: {{groups: [a], ca_file: {file}}}}}"
+        ))
+    };
+    assert_snapshot!(
+        faults(&section("no certificate")),
+        @r"
+    the configuration is invalid
+    config.yaml:1:43: trackers.gitlab.ca_file: a file without a certificate, expected a PEM file with at least one certificate
+    "
+    );
+    let damaged = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    assert_snapshot!(
+        faults(&section(damaged)),
+        @r"
+    the configuration is invalid
+    config.yaml:1:43: trackers.gitlab.ca_file: a file with a damaged certificate, expected a PEM file with at least one certificate
+    "
+    );
+}
+
+#[test]
+fn gitlabs_token_comes_from_its_variable() {
+    let env = [("GITLAB_PERSONAL_ACCESS_TOKEN", "canary")];
+    assert!(
+        load(&yaml("").with_env(env))
+            .unwrap()
+            .trackers
+            .gitlab
+            .is_none()
+    );
+    let file = "trackers: {gitlab: {projects: [a/b/c], token: old}}";
+    let gitlab = load(&yaml(file).with_env(env)).unwrap().trackers.gitlab;
+    assert_eq!(gitlab.unwrap().token.unwrap().expose(), "canary");
+}
+
+#[test]
 fn no_secret_is_shown_by_debug_or_by_a_fault() {
     let text = "
 trackers: {github: {token: canary, repositories: [a/b]}}

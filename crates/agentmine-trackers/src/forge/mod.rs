@@ -1,6 +1,6 @@
 //! What every forge's REST API needs below its own endpoints: requests, retries, rate limits, the
-//! reply cache and pages. An adapter (`github`, later `gitlab`) adds a [`Dialect`], its wire types and
-//! its endpoints, and nothing else.
+//! reply cache and pages, triggers, and the comment with a marker. An adapter (`github`, `gitlab`) adds a
+//! [`Dialect`], its wire types and its endpoints, and nothing else.
 //!
 //! From the bottom up: [`reply`] reads one reply, [`rate_limit`] says when requests may be sent,
 //! [`cache`] keeps replies with their `ETag`, [`transport`] exchanges one request for one reply,
@@ -9,14 +9,22 @@
 mod attempts;
 mod cache;
 mod client;
+mod clone_url;
+mod marked;
 mod rate_limit;
 mod reply;
+mod scan;
 mod transport;
 
 pub(crate) use attempts::{Attempts, Fault, RequestLimits};
 pub(crate) use client::{Client, Sent};
+pub(crate) use clone_url::clone_url;
+pub(crate) use marked::{Budget, CommentThread, Written, upsert};
 pub(crate) use rate_limit::LimitRules;
 pub(crate) use reply::Reply;
+pub(crate) use scan::{
+    Change, Dated, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
+};
 pub(crate) use transport::{Call, Dialect};
 
 #[cfg(test)]

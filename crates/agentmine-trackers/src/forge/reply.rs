@@ -93,6 +93,10 @@ fn error_text(body: &[u8], redactor: &Redactor) -> String {
     for key in ["message", "error", "error_description", "errors"] {
         collect(&value[key], &mut parts);
     }
+    // GitLab: what an `insufficient_scope` needs.
+    if let Some(scope) = value["scope"].as_str() {
+        parts.push(format!("needs the scope {scope}"));
+    }
     match parts.is_empty() {
         true => "no message".to_owned(),
         false => cut(&redactor.redact(parts.join("; "))),
@@ -162,6 +166,10 @@ mod tests {
             (
                 r#"{"error":"invalid_token","error_description":"Token was revoked."}"#,
                 "invalid_token; Token was revoked.",
+            ),
+            (
+                r#"{"error":"insufficient_scope","error_description":"The request requires higher privileges.","scope":"api read_api"}"#,
+                "insufficient_scope; The request requires higher privileges.; needs the scope api read_api",
             ),
             ("Retry later\n", "Retry later "),
             ("{}", "no message"),

@@ -28,6 +28,7 @@ fn client(server: &MockServer, max_wait: Duration) -> Client {
             phrases: &[],
         },
         own_buckets: &[],
+        authority: None,
     };
     let limits = RequestLimits {
         tries: 3,

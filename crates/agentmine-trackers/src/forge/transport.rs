@@ -10,6 +10,7 @@ use agentmine_domain::TrackerKind;
 use agentmine_runtime::config::Secret;
 use agentmine_runtime::permit::Permit;
 use agentmine_runtime::redact::Redactor;
+use agentmine_runtime::tls::Authority;
 use chrono::Utc;
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::Value;
@@ -35,6 +36,8 @@ pub(crate) struct Dialect {
     pub(crate) limits: LimitRules,
     /// Path prefixes below the base that have a rate limit of their own.
     pub(crate) own_buckets: &'static [&'static str],
+    /// A certificate authority that is trusted in addition to the system's.
+    pub(crate) authority: Option<Authority>,
 }
 
 /// One call of an API.
@@ -131,7 +134,14 @@ impl Transport {
         limits: RequestLimits,
     ) -> Result<Self, TrackerError> {
         agentmine_runtime::tls::install_default_provider();
+        let broken = |error| {
+            let detail = format!("cannot create an HTTP client: {error}");
+            TrackerError::unavailable(dialect.tracker, detail)
+        };
+        let extra = dialect.authority.as_ref();
+        let extra = extra.map(|authority| reqwest::Certificate::from_pem_bundle(authority.pem()));
         let http = reqwest::Client::builder()
+            .tls_certs_merge(extra.transpose().map_err(broken)?.unwrap_or_default())
             .user_agent(concat!("agentmine/", env!("CARGO_PKG_VERSION")))
             .default_headers(dialect.headers.clone())
             .redirect(reqwest::redirect::Policy::none())
@@ -139,10 +149,7 @@ impl Transport {
             .connect_timeout(Duration::from_secs(10).min(limits.timeout))
             .timeout(limits.timeout)
             .build()
-            .map_err(|error| {
-                let detail = format!("cannot create an HTTP client: {error}");
-                TrackerError::unavailable(dialect.tracker, detail)
-            })?;
+            .map_err(broken)?;
         let mut base = base.clone();
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));

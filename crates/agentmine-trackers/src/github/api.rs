@@ -57,6 +57,7 @@ impl Api {
             credentials_hint: CREDENTIALS_HINT,
             limits: LIMITS,
             own_buckets: &["search/"],
+            authority: None,
         };
         Ok(Self {
             host: host_of(&config.api_url)?,

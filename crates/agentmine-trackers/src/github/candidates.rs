@@ -1,30 +1,17 @@
 //! The scan: which open items carry the label, and which event added it.
 //!
 //! Configured repositories are listed one by one with conditional requests. The search index lags by up
-//! to minutes, so it is used for `query` alone. The trigger of a task is the id of the newest `labeled`
-//! event. Accepted race: the list may show a label before the events do. Such an item is left for the
-//! next scan, since a second trigger for the same label would be a second task.
-
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+//! to minutes, so it is used for `query` alone.
 
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config::GitHub;
-use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
 use super::api::{Api, invalid, split_path};
 use super::wire::{Event, Issue, Repo, SearchPage, same_label};
 use crate::error::TrackerError;
+use crate::forge::{Change, Dated, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one};
 use crate::tracker::{Candidate, LabelRequest};
-
-/// Items without any `labeled` event (imported ones) wait this long for one.
-const EVENT_LAG: TimeDelta = TimeDelta::minutes(10);
-/// The trigger of an item that changed so recently is not remembered. GitHub shows whole seconds, so the item may
-/// be labelled again without a visible change, and the events may lag behind the list of items.
-const SETTLED: TimeDelta = TimeDelta::minutes(5);
-/// Triggers that are remembered. Past it, all are forgotten and asked for again.
-const MAX_TRIGGERS: usize = 10_000;
 
 /// The repositories to scan.
 #[derive(Debug)]
@@ -32,112 +19,6 @@ pub(super) struct Scan {
     repositories: Vec<String>,
     query: Option<String>,
     triggers: Triggers,
-}
-
-/// The newest trigger of each item, as long as the item does not change.
-#[derive(Debug, Default)]
-struct Triggers(Mutex<HashMap<(u64, String), Known>>);
-
-/// A trigger, and when the item had last changed when it was asked for.
-#[derive(Debug)]
-struct Known {
-    updated_at: DateTime<Utc>,
-    trigger: Trigger,
-}
-
-/// What put the label on an item.
-#[derive(Debug, Clone)]
-struct Trigger {
-    id: String,
-    since: Option<DateTime<Utc>>,
-}
-
-impl Triggers {
-    fn get(&self, issue: &Issue, label: &str) -> Option<Trigger> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = known.get(&(issue.id, label.to_owned()))?;
-        (entry.updated_at == issue.updated_at).then(|| entry.trigger.clone())
-    }
-
-    fn put(&self, issue: &Issue, label: &str, trigger: &Trigger) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MAX_TRIGGERS {
-            known.clear();
-        }
-        let entry = Known {
-            updated_at: issue.updated_at,
-            trigger: trigger.to_owned(),
-        };
-        known.insert((issue.id, label.to_owned()), entry);
-    }
-}
-
-/// A candidate, and when its item was opened.
-struct Dated {
-    created_at: DateTime<Utc>,
-    candidate: Candidate,
-}
-
-/// What a scan found. What concerns one repository, or the search, skips that and nothing else.
-#[derive(Default)]
-struct Found {
-    candidates: Vec<Dated>,
-    /// Whether anything could be read.
-    read: bool,
-    first_error: Option<TrackerError>,
-}
-
-impl Found {
-    fn add(
-        &mut self,
-        what: &str,
-        found: Result<Vec<Dated>, TrackerError>,
-    ) -> Result<(), TrackerError> {
-        match found {
-            Ok(more) => {
-                self.read = true;
-                for dated in more {
-                    let key = dated.candidate.item.key();
-                    let is_known = |known: &Dated| known.candidate.item.key() == key;
-                    if !self.candidates.iter().any(is_known) {
-                        self.candidates.push(dated);
-                    }
-                }
-            }
-            // The token or the server itself: nothing else can be read either.
-            Err(error) if !concerns_one(&error) => return Err(error),
-            Err(error) => {
-                tracing::warn!(what, %error, "skipped in this scan");
-                self.first_error.get_or_insert(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// The candidates; an error only if nothing could be read.
-    fn oldest_first(mut self) -> Result<Vec<Candidate>, TrackerError> {
-        match self.first_error {
-            Some(error) if !self.read => return Err(error),
-            Some(_) | None => {}
-        }
-        self.candidates.sort_by_key(|dated| dated.created_at);
-        let candidates = self.candidates.into_iter();
-        Ok(candidates.map(|dated| dated.candidate).collect())
-    }
-}
-
-/// Whether an error concerns what was asked for and nothing else.
-fn concerns_one(error: &TrackerError) -> bool {
-    match error {
-        TrackerError::NotFound { .. }
-        | TrackerError::Forbidden { .. }
-        | TrackerError::Refused { .. }
-        | TrackerError::Invalid { .. } => true,
-        TrackerError::Unauthorized { .. }
-        | TrackerError::RateLimited { .. }
-        | TrackerError::Unavailable { .. }
-        | TrackerError::NotPermitted { .. } => false,
-    }
 }
 
 impl Scan {
@@ -186,10 +67,7 @@ impl Scan {
             return Ok(LabelRequest::Absent);
         }
         let trigger = self.trigger(api, &item, &issue, label).await?;
-        Ok(match trigger {
-            Some(Trigger { id, since }) => LabelRequest::By { trigger: id, since },
-            None => LabelRequest::Unknown,
-        })
+        Ok(Trigger::request(trigger))
     }
 
     async fn scan_repository(
@@ -328,37 +206,34 @@ impl Scan {
         issue: &Issue,
         label: &str,
     ) -> Result<Option<Trigger>, TrackerError> {
-        if let Some(known) = self.triggers.get(issue, label) {
+        let seen = Labelled {
+            item,
+            id: issue.id,
+            label,
+            created_at: issue.created_at,
+            updated_at: issue.updated_at,
+        };
+        if let Some(known) = self.triggers.known(&seen) {
             return Ok(Some(known));
         }
         let mut url = api.item_url(item, &["events"])?;
         url.query_pairs_mut().append_pair("per_page", "100");
         let events = api.client.list::<Value>(url, &item.to_string()).await?;
         let events: Vec<Event> = api.client.fitting(events, &item.to_string());
-        let newest = events
-            .iter()
-            .filter(|event| matches!(event.event.as_str(), "labeled" | "unlabeled"))
-            .filter(|event| {
-                event
-                    .label
-                    .as_ref()
-                    .is_some_and(|own| same_label(own.name(), label))
+        let changes = events.iter().filter_map(|event| {
+            let own = event.label.as_ref()?;
+            let change = match event.event.as_str() {
+                "labeled" => Change::Added,
+                "unlabeled" => Change::Removed,
+                _ => return None,
+            };
+            same_label(own.name(), label).then_some(LabelChange {
+                id: event.id,
+                change,
+                at: event.created_at,
             })
-            .max_by_key(|event| event.id);
-        let trigger = match newest {
-            Some(event) if event.event == "labeled" => Trigger {
-                id: event.id.to_string(),
-                since: event.created_at,
-            },
-            None if Utc::now() - issue.updated_at > EVENT_LAG => Trigger {
-                id: format!("item-{}", issue.id),
-                since: issue.created_at,
-            },
-            Some(_) | None => return Ok(None),
-        };
-        if Utc::now() - issue.updated_at > SETTLED {
-            self.triggers.put(issue, label, &trigger);
-        }
-        Ok(Some(trigger))
+        });
+        let newest = changes.max_by_key(|change| change.id);
+        Ok(self.triggers.decide(&seen, newest))
     }
 }

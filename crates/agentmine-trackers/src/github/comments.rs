@@ -1,30 +1,23 @@
 //! Comments, and the one comment of ours that carries a marker.
 
 use agentmine_domain::{ItemKind, ItemRef};
-use agentmine_runtime::failpoint::{Guard, around};
+use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
+use async_trait::async_trait;
 use http::{Method, StatusCode};
 use serde_json::json;
 
 use super::api::{Api, MAX_TEXT};
 use super::wire;
 use crate::error::TrackerError;
-use crate::forge::{Attempts, Call, Fault, Sent};
+use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
 use crate::marker::{self, Marker};
 use crate::tracker::{Comment, CommentKind};
 
-/// What became of a write.
-enum Written {
-    /// The comment's id.
-    Yes(String),
-    /// Unknown, or the comment is gone: look again.
-    Look(Fault),
-}
-
-/// What one operation may use: tries and time, and the permit to write.
-struct Budget<'a> {
-    attempts: Attempts,
-    permit: &'a Permit,
+/// The comments of one item, which has its repository's current path.
+struct Thread<'a> {
+    api: &'a Api,
+    item: &'a ItemRef,
 }
 
 impl Api {
@@ -53,67 +46,8 @@ impl Api {
             attempts: self.client.attempts(),
             permit,
         };
-        let attempts = &budget.attempts;
-        let mut created = None;
-        loop {
-            let mut mine = self.marked(item, marker, attempts).await?;
-            let twins = mine.split_off(mine.len().min(1));
-            for twin in twins {
-                self.delete(item, &twin.id, &budget).await?;
-            }
-            let written = match (mine.pop(), created.take()) {
-                (Some(comment), _) if comment.body == text => return Ok(comment.id),
-                (Some(comment), _) => self.edit(item, comment.id, &text, &budget).await?,
-                // It is not shown yet.
-                (None, Some(id)) => return Ok(id),
-                (None, None) => match self.create(item, &text, &budget).await? {
-                    // Another writer may have created one meanwhile, or an earlier request did so after all.
-                    Written::Yes(id) => {
-                        created = Some(id);
-                        continue;
-                    }
-                    look @ Written::Look(_) => look,
-                },
-            };
-            match written {
-                Written::Yes(id) => return Ok(id),
-                Written::Look(fault) => attempts.again(fault).await?,
-            }
-        }
-    }
-
-    /// The comments of ours with the marker, the first one first.
-    async fn marked(
-        &self,
-        item: &ItemRef,
-        marker: &Marker,
-        attempts: &Attempts,
-    ) -> Result<Vec<Comment>, TrackerError> {
-        let mut mine = self.comments_within(item, attempts).await?;
-        mine.retain(|comment| comment.ours && marker.is_in(&comment.body));
-        if Guard::LookUp.is_off() {
-            mine.clear();
-        }
-        // The ids of comments rise. All writers must keep the same one.
-        mine.sort_by_key(|comment| (comment.id.len(), comment.id.clone()));
-        Ok(mine)
-    }
-
-    /// Removes a comment. One that is gone already is no error.
-    async fn delete(
-        &self,
-        item: &ItemRef,
-        id: &str,
-        budget: &Budget<'_>,
-    ) -> Result<(), TrackerError> {
-        let url = self.repo_url(&item.repo_path, &["issues", "comments", id])?;
-        let call = Call::write(Method::DELETE, url, budget.permit);
-        let sent = self.client.send_within(&call, &budget.attempts);
-        let reply = around("tracker.comment_delete", sent).await?;
-        match reply.status {
-            StatusCode::NOT_FOUND => Ok(()),
-            _ => reply.ok(&format!("comment {id}")).map(drop),
-        }
+        let thread = Thread { api: self, item };
+        upsert(&thread, marker, &text, &budget).await
     }
 
     async fn comments_within(
@@ -143,18 +77,42 @@ impl Api {
             })
             .collect())
     }
+}
+
+#[async_trait]
+impl CommentThread for Thread<'_> {
+    async fn all(&self, attempts: &Attempts) -> Result<Vec<Comment>, TrackerError> {
+        self.api.comments_within(self.item, attempts).await
+    }
+
+    async fn create(&self, text: &str, budget: &Budget<'_>) -> Result<Written, TrackerError> {
+        let client = &self.api.client;
+        let url = self.api.item_url(self.item, &["comments"])?;
+        let body = json!({ "body": text });
+        let call = Call::write(Method::POST, url, budget.permit).json(&body);
+        let sent = client.send_once(&call, &budget.attempts);
+        let reply = match around("tracker.comment_create", sent).await? {
+            Sent::Reply(reply) => reply.ok(&self.item.to_string())?,
+            Sent::Unknown(fault) => return Ok(Written::Look(fault)),
+        };
+        // It is written, whatever the body says: an unreadable one is looked up, not sent again.
+        Ok(match reply.json::<wire::Comment>() {
+            Ok(comment) => Written::Yes(comment.id.to_string()),
+            Err(error) => Written::Look(Fault::new(error.to_string())),
+        })
+    }
 
     async fn edit(
         &self,
-        item: &ItemRef,
         id: String,
         text: &str,
         budget: &Budget<'_>,
     ) -> Result<Written, TrackerError> {
-        let url = self.repo_url(&item.repo_path, &["issues", "comments", &id])?;
+        let (api, item) = (self.api, self.item);
+        let url = api.repo_url(&item.repo_path, &["issues", "comments", &id])?;
         let body = json!({ "body": text });
         let call = Call::write(Method::PATCH, url, budget.permit).json(&body);
-        let sent = self.client.send_within(&call, &budget.attempts);
+        let sent = api.client.send_within(&call, &budget.attempts);
         let reply = around("tracker.comment_edit", sent).await?;
         if reply.status == StatusCode::NOT_FOUND {
             let detail = format!("comment {id} on {item} was deleted while it was edited");
@@ -164,24 +122,15 @@ impl Api {
         Ok(Written::Yes(id))
     }
 
-    async fn create(
-        &self,
-        item: &ItemRef,
-        text: &str,
-        budget: &Budget<'_>,
-    ) -> Result<Written, TrackerError> {
-        let url = self.item_url(item, &["comments"])?;
-        let body = json!({ "body": text });
-        let call = Call::write(Method::POST, url, budget.permit).json(&body);
-        let sent = self.client.send_once(&call, &budget.attempts);
-        let reply = match around("tracker.comment_create", sent).await? {
-            Sent::Reply(reply) => reply.ok(&item.to_string())?,
-            Sent::Unknown(fault) => return Ok(Written::Look(fault)),
-        };
-        // It is written, whatever the body says: an unreadable one is looked up, not sent again.
-        Ok(match reply.json::<wire::Comment>() {
-            Ok(comment) => Written::Yes(comment.id.to_string()),
-            Err(error) => Written::Look(Fault::new(error.to_string())),
-        })
+    async fn delete(&self, id: &str, budget: &Budget<'_>) -> Result<(), TrackerError> {
+        let path = &self.item.repo_path;
+        let url = self.api.repo_url(path, &["issues", "comments", id])?;
+        let call = Call::write(Method::DELETE, url, budget.permit);
+        let sent = self.api.client.send_within(&call, &budget.attempts);
+        let reply = around("tracker.comment_delete", sent).await?;
+        match reply.status {
+            StatusCode::NOT_FOUND => Ok(()),
+            _ => reply.ok(&format!("comment {id}")).map(drop),
+        }
     }
 }

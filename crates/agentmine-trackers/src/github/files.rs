@@ -1,14 +1,14 @@
 //! A repository's address for git, and single files of it.
 
-use agentmine_domain::ItemRef;
+use agentmine_domain::{ItemRef, TrackerKind};
 use base64::Engine;
 use http::StatusCode;
 use serde_json::Value;
-use url::Url;
 
 use super::api::{Api, invalid, refused, unavailable};
 use super::wire::Content;
 use crate::error::TrackerError;
+use crate::forge::clone_url;
 use crate::tracker::{GitSource, Repository};
 
 /// The largest file that is read.
@@ -19,9 +19,10 @@ impl Api {
         let repo = self.repo_of(item).await?;
         Ok(Repository {
             source: GitSource::Http {
-                url: clone_url(&repo.clone_url, self.client.base())?,
+                url: clone_url(TrackerKind::GitHub, &repo.clone_url, self.client.base())?,
                 user: "x-access-token".to_owned(),
                 password: Some(self.client.token().clone()),
+                authority: None,
             },
             default_branch: repo.default_branch,
         })
@@ -69,16 +70,4 @@ fn text_of(path: &str, content: Content) -> Result<Option<String>, TrackerError>
         .map_err(|error| unavailable(format!("{path}: bad base64: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|_| refused(format!("{path} is not UTF-8")))?;
     Ok(Some(text))
-}
-
-/// The address to clone from; the token is sent there, so it must be as safe as the API's own.
-pub(super) fn clone_url(text: &str, api: &Url) -> Result<Url, TrackerError> {
-    let url = Url::parse(text)
-        .map_err(|error| unavailable(format!("its clone URL is not a URL: {error}")))?;
-    let safe = url.scheme() == "https" || (url.scheme() == "http" && api.scheme() == "http");
-    if safe && url.username().is_empty() && url.password().is_none() {
-        Ok(url)
-    } else {
-        Err(unavailable("its clone URL is not plain https"))
-    }
 }

@@ -14,8 +14,7 @@ use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
 use super::GitHubTracker;
 use super::api::{host_of, split_path};
-use super::files::clone_url;
-use crate::forge::RequestLimits;
+use crate::forge::{RequestLimits, clone_url};
 use crate::{NewPullRequest, Tracker, TrackerError};
 
 const TOKEN: &str = "ghp_secretsecretsecret";
@@ -624,14 +623,15 @@ fn hosts_and_clone_addresses_are_checked() {
     );
     assert!(host_of(&url("ftp://ghe.test/")).is_err());
     let api = url("https://ghe.test/api/v3/");
-    assert!(clone_url("https://ghe.test/a/b.git", &api).is_ok());
+    let clone_url = |text: &str| clone_url(TrackerKind::GitHub, text, &api);
+    assert!(clone_url("https://ghe.test/a/b.git").is_ok());
     for bad in [
         "http://ghe.test/a/b.git",
         "https://u:p@ghe.test/a/b.git",
         "ssh://git@ghe.test/a",
         "x",
     ] {
-        assert!(clone_url(bad, &api).is_err(), "{bad}");
+        assert!(clone_url(bad).is_err(), "{bad}");
     }
 }
 

@@ -57,6 +57,7 @@ impl Place {
                     url: forge.git_url(repository),
                     user: "x-access-token".into(),
                     password: Some(Secret::new(forge.token())),
+                    authority: None,
                 },
                 branch: BRANCH.into(),
                 max_push_bytes: 32 << 20,

@@ -720,6 +720,7 @@ async fn kinds_of_failure_are_distinguished() {
         mut url,
         user,
         password,
+        authority,
     } = world.target.clone()
     else {
         panic!("not HTTP")
@@ -729,6 +730,7 @@ async fn kinds_of_failure_are_distinguished() {
         url: url.clone(),
         user: user.clone(),
         password: password.clone(),
+        authority: authority.clone(),
     };
     let error = BareRepo::new(target)
         .unwrap()
@@ -745,6 +747,7 @@ async fn kinds_of_failure_are_distinguished() {
         url,
         user,
         password,
+        authority,
     };
     let error = BareRepo::new(target)
         .unwrap()

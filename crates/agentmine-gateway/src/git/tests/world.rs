@@ -441,6 +441,7 @@ async fn target(kind: Kind, root: &Path, path: &Path) -> (Upstream, Option<Arc<F
         url: format!("{origin}/{name}").parse().unwrap(),
         user: "bot".into(),
         password: Some(Secret::new(password)),
+        authority: None,
     };
     (target, Some(forge))
 }

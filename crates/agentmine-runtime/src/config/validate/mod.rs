@@ -22,6 +22,10 @@ pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<SettingFau
     if let Some(github) = &config.trackers.github {
         rules.github(github);
     }
+    if let Some(gitlab) = &config.trackers.gitlab {
+        rules.gitlab(gitlab);
+        rules.labels_without_commas(&config.labels);
+    }
     rules.labels(&config.labels);
     rules.at_least(
         "producer.interval_seconds",

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::rules::{Rules, shown};
-use crate::config::schema::{GitHub, Labels};
+use crate::config::schema::{GitHub, GitLab, Labels};
+use crate::tls::Authority;
 
 impl Rules<'_> {
     pub(super) fn github(&mut self, github: &GitHub) {
@@ -32,6 +33,57 @@ impl Rules<'_> {
         }
     }
 
+    pub(super) fn gitlab(&mut self, gitlab: &GitLab) {
+        let GitLab {
+            api_url,
+            token: _,
+            ca_file,
+            projects,
+            groups,
+        } = gitlab;
+        let key = "trackers.gitlab.api_url";
+        self.http_url(key, api_url, "put the token into trackers.gitlab.token");
+        let path = api_url.path().trim_end_matches('/');
+        if !path.ends_with("/api/v4") {
+            let fault = self.fault(
+                key,
+                format!("the path {}", shown(path)),
+                "a path that ends with `/api/v4`",
+            );
+            fault.hint = Some("write `https://HOST/api/v4/`".into());
+        }
+        if let Some(file) = ca_file
+            && let Err(error) = Authority::read(file)
+        {
+            let expected = "a PEM file with at least one certificate";
+            self.fault("trackers.gitlab.ca_file", error.to_string(), expected);
+        }
+        for (at, name) in projects.iter().enumerate() {
+            let fine = name.contains('/') && is_gitlab_path(name);
+            let key = format!("trackers.gitlab.projects.{at}");
+            let expected = "`group/project` or `group/subgroup/project`";
+            self.expect(&key, fine, || shown(name), expected);
+        }
+        for (at, name) in groups.iter().enumerate() {
+            let key = format!("trackers.gitlab.groups.{at}");
+            let expected = "`group` or `group/subgroup`";
+            self.expect(&key, is_gitlab_path(name), || shown(name), expected);
+        }
+        if projects.is_empty() && groups.is_empty() {
+            self.fault("trackers.gitlab", "no project", "something to scan")
+                .hint = Some("set `projects: [group/project]`, or `groups: [group]`".into());
+        }
+    }
+
+    /// GitLab's labels have no commas in their names, and its API takes lists of labels that commas separate.
+    pub(super) fn labels_without_commas(&mut self, labels: &Labels) {
+        for (key, name) in labels.entries() {
+            let expected = "a name without a comma, which GitLab refuses in a label";
+            let key = format!("labels.{key}");
+            self.expect(&key, !name.contains(','), || shown(name), expected);
+        }
+    }
+
     pub(super) fn labels(&mut self, labels: &Labels) {
         // Trackers compare label names without regard to case.
         let mut first: BTreeMap<String, &str> = BTreeMap::new();
@@ -44,4 +96,14 @@ impl Rules<'_> {
             }
         }
     }
+}
+
+/// Whether this is the path of a project or group: names separated by slashes.
+fn is_gitlab_path(path: &str) -> bool {
+    path.split('/').all(|part| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    })
 }

@@ -1,0 +1,94 @@
+//! The one comment of ours that carries a marker, on any forge.
+//!
+//! Guaranteed: it is created once and then edited. A create whose outcome is unknown is looked up before it is
+//! sent again, and of several comments with the same marker the first one stays.
+
+use agentmine_runtime::failpoint::Guard;
+use agentmine_runtime::permit::Permit;
+use async_trait::async_trait;
+
+use super::attempts::{Attempts, Fault};
+use crate::error::TrackerError;
+use crate::marker::Marker;
+use crate::tracker::Comment;
+
+/// What became of a write.
+pub(crate) enum Written {
+    /// The comment's id.
+    Yes(String),
+    /// Unknown, or the comment is gone: look again.
+    Look(Fault),
+}
+
+/// What one operation may use: tries and time, and the permit to write.
+pub(crate) struct Budget<'a> {
+    pub(crate) attempts: Attempts,
+    pub(crate) permit: &'a Permit,
+}
+
+/// The comments of one item.
+#[async_trait]
+pub(crate) trait CommentThread: Sync {
+    /// All of them.
+    async fn all(&self, attempts: &Attempts) -> Result<Vec<Comment>, TrackerError>;
+    async fn create(&self, text: &str, budget: &Budget<'_>) -> Result<Written, TrackerError>;
+    async fn edit(
+        &self,
+        id: String,
+        text: &str,
+        budget: &Budget<'_>,
+    ) -> Result<Written, TrackerError>;
+    /// Removes a comment. One that is gone already is no error.
+    async fn delete(&self, id: &str, budget: &Budget<'_>) -> Result<(), TrackerError>;
+}
+
+/// Edits the comment with the marker, or creates it. `text` carries the marker.
+pub(crate) async fn upsert(
+    thread: &impl CommentThread,
+    marker: &Marker,
+    text: &str,
+    budget: &Budget<'_>,
+) -> Result<String, TrackerError> {
+    let mut created = None;
+    loop {
+        let mut mine = marked(thread, marker, &budget.attempts).await?;
+        let twins = mine.split_off(mine.len().min(1));
+        for twin in twins {
+            thread.delete(&twin.id, budget).await?;
+        }
+        let written = match (mine.pop(), created.take()) {
+            (Some(comment), _) if comment.body == text => return Ok(comment.id),
+            (Some(comment), _) => thread.edit(comment.id, text, budget).await?,
+            // It is not shown yet.
+            (None, Some(id)) => return Ok(id),
+            (None, None) => match thread.create(text, budget).await? {
+                // Another writer may have created one meanwhile, or an earlier request did so after all.
+                Written::Yes(id) => {
+                    created = Some(id);
+                    continue;
+                }
+                look @ Written::Look(_) => look,
+            },
+        };
+        match written {
+            Written::Yes(id) => return Ok(id),
+            Written::Look(fault) => budget.attempts.again(fault).await?,
+        }
+    }
+}
+
+/// The comments of ours with the marker, the first one first.
+async fn marked(
+    thread: &impl CommentThread,
+    marker: &Marker,
+    attempts: &Attempts,
+) -> Result<Vec<Comment>, TrackerError> {
+    let mut mine = thread.all(attempts).await?;
+    mine.retain(|comment| comment.ours && marker.is_in(&comment.body));
+    if Guard::LookUp.is_off() {
+        mine.clear();
+    }
+    // The ids of comments rise. All writers must keep the same one.
+    mine.sort_by_key(|comment| (comment.id.len(), comment.id.clone()));
+    Ok(mine)
+}

@@ -1,0 +1,198 @@
+//! What the scans of all forges share: triggers, and what a fault of one repository means for the others.
+//!
+//! The trigger of a task is the id of the newest event that added the label. Accepted race: a list may show a
+//! label before the events do. Such an item is left for the next scan, since a second trigger for the same
+//! label would be a second task.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use agentmine_domain::ItemRef;
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::error::TrackerError;
+use crate::tracker::{Candidate, LabelRequest};
+
+/// Items without any event for the label (imported ones) wait this long for one.
+const EVENT_LAG: TimeDelta = TimeDelta::minutes(10);
+/// The trigger of an item that changed so recently is not remembered. A forge may show whole seconds, so the item
+/// may be labelled again without a visible change, and the events may lag behind the list of items.
+const SETTLED: TimeDelta = TimeDelta::minutes(5);
+/// Triggers that are remembered. Past it, all are forgotten and asked for again.
+const MAX_TRIGGERS: usize = 10_000;
+
+/// What put the label on an item.
+#[derive(Debug, Clone)]
+pub(crate) struct Trigger {
+    pub(crate) id: String,
+    pub(crate) since: Option<DateTime<Utc>>,
+}
+
+impl Trigger {
+    /// The request of an item that carries the label.
+    pub(crate) fn request(found: Option<Self>) -> LabelRequest {
+        match found {
+            Some(Self { id, since }) => LabelRequest::By { trigger: id, since },
+            None => LabelRequest::Unknown,
+        }
+    }
+}
+
+/// An item of a list that carries the label.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Labelled<'a> {
+    pub(crate) item: &'a ItemRef,
+    /// The forge's own id, of all repositories.
+    pub(crate) id: u64,
+    pub(crate) label: &'a str,
+    pub(crate) created_at: Option<DateTime<Utc>>,
+    pub(crate) updated_at: DateTime<Utc>,
+}
+
+/// An event that changed the label of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LabelChange {
+    pub(crate) id: u64,
+    pub(crate) change: Change,
+    pub(crate) at: Option<DateTime<Utc>>,
+}
+
+/// What became of the label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Added,
+    Removed,
+}
+
+/// The newest trigger of each item, as long as the item does not change.
+#[derive(Debug, Default)]
+pub(crate) struct Triggers(Mutex<HashMap<(String, String), Known>>);
+
+/// A trigger, and when the item had last changed when it was asked for.
+#[derive(Debug)]
+struct Known {
+    updated_at: DateTime<Utc>,
+    trigger: Trigger,
+}
+
+impl Triggers {
+    /// The trigger of an item that has not changed since it was asked for.
+    pub(crate) fn known(&self, seen: &Labelled<'_>) -> Option<Trigger> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = known.get(&key(seen))?;
+        (entry.updated_at == seen.updated_at).then(|| entry.trigger.clone())
+    }
+
+    /// The trigger by the newest event of this label; `None` if the events lag behind.
+    pub(crate) fn decide(
+        &self,
+        seen: &Labelled<'_>,
+        newest: Option<LabelChange>,
+    ) -> Option<Trigger> {
+        let age = Utc::now() - seen.updated_at;
+        let trigger = match newest {
+            Some(event) if event.change == Change::Added => Trigger {
+                id: event.id.to_string(),
+                since: event.at,
+            },
+            None if age > EVENT_LAG => Trigger {
+                id: format!("item-{}", seen.id),
+                since: seen.created_at,
+            },
+            Some(_) | None => return None,
+        };
+        if age > SETTLED {
+            self.remember(seen, &trigger);
+        }
+        Some(trigger)
+    }
+
+    fn remember(&self, seen: &Labelled<'_>, trigger: &Trigger) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MAX_TRIGGERS {
+            known.clear();
+        }
+        let entry = Known {
+            updated_at: seen.updated_at,
+            trigger: trigger.to_owned(),
+        };
+        known.insert(key(seen), entry);
+    }
+}
+
+fn key(seen: &Labelled<'_>) -> (String, String) {
+    (seen.item.key(), seen.label.to_owned())
+}
+
+/// A candidate, and when its item was opened.
+#[derive(Debug)]
+pub(crate) struct Dated {
+    pub(crate) created_at: DateTime<Utc>,
+    pub(crate) candidate: Candidate,
+}
+
+/// What a scan found. What concerns one repository, or the search, skips that and nothing else.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    candidates: Vec<Dated>,
+    /// Whether anything could be read.
+    read: bool,
+    first_error: Option<TrackerError>,
+}
+
+impl Found {
+    /// Adds what `what` came to.
+    ///
+    /// # Errors
+    /// The error, if it concerns more than `what`.
+    pub(crate) fn add(
+        &mut self,
+        what: &str,
+        found: Result<Vec<Dated>, TrackerError>,
+    ) -> Result<(), TrackerError> {
+        match found {
+            Ok(more) => {
+                self.read = true;
+                for dated in more {
+                    let key = dated.candidate.item.key();
+                    let is_known = |known: &Dated| known.candidate.item.key() == key;
+                    if !self.candidates.iter().any(is_known) {
+                        self.candidates.push(dated);
+                    }
+                }
+            }
+            // The token or the server itself: nothing else can be read either.
+            Err(error) if !concerns_one(&error) => return Err(error),
+            Err(error) => {
+                tracing::warn!(what, %error, "skipped in this scan");
+                self.first_error.get_or_insert(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The candidates; an error only if nothing could be read.
+    pub(crate) fn oldest_first(mut self) -> Result<Vec<Candidate>, TrackerError> {
+        match self.first_error {
+            Some(error) if !self.read => return Err(error),
+            Some(_) | None => {}
+        }
+        self.candidates.sort_by_key(|dated| dated.created_at);
+        let candidates = self.candidates.into_iter();
+        Ok(candidates.map(|dated| dated.candidate).collect())
+    }
+}
+
+/// Whether an error concerns what was asked for and nothing else.
+pub(crate) fn concerns_one(error: &TrackerError) -> bool {
+    match error {
+        TrackerError::NotFound { .. }
+        | TrackerError::Forbidden { .. }
+        | TrackerError::Refused { .. }
+        | TrackerError::Invalid { .. } => true,
+        TrackerError::Unauthorized { .. }
+        | TrackerError::RateLimited { .. }
+        | TrackerError::Unavailable { .. }
+        | TrackerError::NotPermitted { .. } => false,
+    }
+}

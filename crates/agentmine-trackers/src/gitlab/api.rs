@@ -1,0 +1,168 @@
+//! GitLab's REST API: the client, addresses, projects, and who we are.
+//!
+//! Guaranteed: items are addressed by the numeric id of their project, so a rename or a transfer of the project
+//! changes nothing, and a new project under an old path is not taken for the old one.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
+use agentmine_runtime::config::{GitLab, Secret};
+use agentmine_runtime::tls::Authority;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+use url::Url;
+
+use super::wire::{Project, User};
+use crate::error::TrackerError;
+use crate::forge::{Call, Client, Dialect, LimitRules, RequestLimits};
+
+/// GitLab takes up to a million characters; nobody reads that many.
+pub(super) const MAX_TEXT: usize = 200_000;
+/// How long an answer about a project is used again.
+const PROJECT_TTL: Duration = Duration::from_secs(60);
+const CREDENTIALS_HINT: &str = "set GITLAB_PERSONAL_ACCESS_TOKEN to a personal, group or project access token with the \
+    scopes `api` and `write_repository`, whose user is a Developer of the project at least";
+/// GitLab's "User and IP rate limits". Limits of an application are in no header.
+const LIMITS: LimitRules = LimitRules {
+    header_prefix: "ratelimit-",
+    phrases: &[],
+};
+
+/// The API with one token.
+#[derive(Debug)]
+pub(super) struct Api {
+    pub(super) client: Client,
+    pub(super) host: String,
+    pub(super) authority: Option<Authority>,
+    user: OnceCell<User>,
+    projects: Mutex<HashMap<String, (Instant, Project)>>,
+}
+
+impl Api {
+    pub(super) fn new(config: &GitLab, limits: RequestLimits) -> Result<Self, TrackerError> {
+        let token = config
+            .token
+            .as_ref()
+            .map_or("", |token| token.expose().trim());
+        if token.is_empty() {
+            return Err(TrackerError::Unauthorized {
+                tracker: TrackerKind::GitLab,
+                detail: "no token is configured".to_owned(),
+                hint: CREDENTIALS_HINT.to_owned(),
+            });
+        }
+        let authority = config.ca_file.as_deref().map(Authority::read).transpose();
+        let authority =
+            authority.map_err(|error| invalid(format!("trackers.gitlab.ca_file is {error}")))?;
+        let dialect = Dialect {
+            tracker: TrackerKind::GitLab,
+            headers: headers(token)?,
+            credentials_hint: CREDENTIALS_HINT,
+            limits: LIMITS,
+            own_buckets: &[],
+            authority: authority.clone(),
+        };
+        Ok(Self {
+            host: host_of(&config.api_url)?,
+            client: Client::new(dialect, &config.api_url, Secret::new(token), limits)?,
+            authority,
+            user: OnceCell::new(),
+            projects: Mutex::default(),
+        })
+    }
+
+    /// An address of a project, by its id or path.
+    pub(super) fn project_url(&self, project: &str, rest: &[&str]) -> Url {
+        let segments = ["projects", project].into_iter();
+        self.client.url(segments.chain(rest.iter().copied()))
+    }
+
+    pub(super) fn item_url(&self, item: &ItemRef, rest: &[&str]) -> Url {
+        let number = item.number.to_string();
+        let list = match item.kind {
+            ItemKind::Issue => "issues",
+            ItemKind::PullRequest => "merge_requests",
+        };
+        let mut segments = vec![list, number.as_str()];
+        segments.extend(rest);
+        self.project_url(&item.repo_id, &segments)
+    }
+
+    /// The project of an item.
+    pub(super) async fn project_of(&self, item: &ItemRef) -> Result<Project, TrackerError> {
+        self.project(&item.repo_id, PROJECT_TTL).await
+    }
+
+    /// A project by its id or path, not asked for again for `ttl`. A renamed or transferred one is followed.
+    pub(super) async fn project(
+        &self,
+        project: &str,
+        ttl: Duration,
+    ) -> Result<Project, TrackerError> {
+        let known = {
+            let projects = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
+            projects.get(project).cloned()
+        };
+        if let Some((at, known)) = known
+            && at.elapsed() < ttl
+        {
+            return Ok(known);
+        }
+        let reply = self.client.get(self.project_url(project, &[])).await?;
+        let found: Project = reply.ok(&format!("project {project}"))?.json()?;
+        let mut projects = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
+        projects.insert(project.to_owned(), (Instant::now(), found.clone()));
+        Ok(found)
+    }
+
+    /// Who the token belongs to.
+    pub(super) async fn me(&self) -> Result<&User, TrackerError> {
+        self.user.get_or_try_init(|| self.ask_user()).await
+    }
+
+    pub(super) async fn ask_user(&self) -> Result<User, TrackerError> {
+        let call = Call::get(self.client.url(["user"]));
+        let reply = self.client.send(&call).await?;
+        reply.ok("the token's user")?.json()
+    }
+}
+
+fn headers(token: &str) -> Result<HeaderMap, TrackerError> {
+    // All kinds of tokens may be sent so, those of OAuth too.
+    let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
+        invalid("trackers.gitlab.token has characters that no HTTP header may have")
+    })?;
+    bearer.set_sensitive(true);
+    let mut headers = HeaderMap::new();
+    headers.insert(AUTHORIZATION, bearer);
+    Ok(headers)
+}
+
+/// The host in an item's identity.
+pub(super) fn host_of(api: &Url) -> Result<String, TrackerError> {
+    if !matches!(api.scheme(), "http" | "https") || !api.username().is_empty() {
+        return Err(invalid(
+            "trackers.gitlab.api_url must be an http(s) URL without a user name",
+        ));
+    }
+    let host = api.host_str().unwrap_or_default();
+    Ok(match api.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    })
+}
+
+pub(super) fn refused(detail: impl Into<String>) -> TrackerError {
+    TrackerError::refused(TrackerKind::GitLab, detail)
+}
+
+pub(super) fn invalid(detail: impl Into<String>) -> TrackerError {
+    TrackerError::invalid(TrackerKind::GitLab, detail)
+}
+
+pub(super) fn unavailable(detail: impl Into<String>) -> TrackerError {
+    TrackerError::unavailable(TrackerKind::GitLab, detail)
+}

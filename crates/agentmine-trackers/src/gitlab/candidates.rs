@@ -1,0 +1,305 @@
+//! The scan: which open items carry the label, and which event added it.
+//!
+//! A group is listed with two requests, one for issues and one for merge requests, whatever the number of its
+//! projects. Configured projects of one namespace are listed together in the same way, as far as the token may
+//! see the group, and otherwise one by one. A list of all items that the token may see is never asked for: on a
+//! public server strangers could fill it. Events of labels exist per item only, and are asked for once for each
+//! change of an item.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use agentmine_domain::{ItemKind, ItemRef};
+use agentmine_runtime::config::GitLab;
+use serde_json::Value;
+
+use super::api::{Api, invalid};
+use super::wire::{Item, LabelEvent};
+use crate::error::TrackerError;
+use crate::forge::{Change, Dated, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one};
+use crate::tracker::{Candidate, LabelRequest};
+
+/// How long the id of a configured path is used again. A rename changes no id.
+const ID_TTL: Duration = Duration::from_secs(3600);
+
+/// What to scan.
+#[derive(Debug)]
+pub(super) struct Scan {
+    projects: Vec<String>,
+    groups: Vec<String>,
+    /// Namespaces that cannot be listed as groups: those of users, and what the token may not see.
+    no_groups: Mutex<HashSet<String>>,
+    triggers: Triggers,
+}
+
+/// A list of items, and which of them count.
+#[derive(Debug, Clone, Copy)]
+struct Listing<'a> {
+    /// `projects` or `groups`.
+    of: &'static str,
+    /// Its id or path.
+    id: &'a str,
+    projects: Projects<'a>,
+}
+
+/// The projects whose items count.
+#[derive(Debug, Clone, Copy)]
+enum Projects<'a> {
+    All,
+    Only(&'a BTreeSet<u64>),
+}
+
+impl Projects<'_> {
+    fn contain(self, id: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(ids) => ids.contains(&id),
+        }
+    }
+}
+
+impl Scan {
+    pub(super) fn new(config: &GitLab) -> Result<Self, TrackerError> {
+        if config.projects.is_empty() && config.groups.is_empty() {
+            return Err(invalid(
+                "trackers.gitlab names nothing to scan. hint: set projects or groups",
+            ));
+        }
+        Ok(Self {
+            projects: config.projects.clone(),
+            groups: config.groups.clone(),
+            no_groups: Mutex::default(),
+            triggers: Triggers::default(),
+        })
+    }
+
+    /// Open items with the label, in all configured projects and groups.
+    pub(super) async fn run(&self, api: &Api, label: &str) -> Result<Vec<Candidate>, TrackerError> {
+        let mut found = Found::default();
+        for group in &self.groups {
+            let listing = Listing {
+                of: "groups",
+                id: group,
+                projects: Projects::All,
+            };
+            self.list_both(api, listing, label, &mut found).await?;
+        }
+        for (namespace, ids) in self.namespaces(api, &mut found).await? {
+            self.namespace(api, &namespace, &ids, label, &mut found)
+                .await?;
+        }
+        found.oldest_first()
+    }
+
+    /// Whether an item carries the label now, and since which event.
+    pub(super) async fn label_request(
+        &self,
+        api: &Api,
+        item: &ItemRef,
+        label: &str,
+    ) -> Result<LabelRequest, TrackerError> {
+        let found = api.wire_item(item).await?;
+        if !found.labels.iter().any(|own| own == label) {
+            return Ok(LabelRequest::Absent);
+        }
+        let trigger = self.trigger(api, item, &found, label).await?;
+        Ok(Trigger::request(trigger))
+    }
+
+    /// The ids of the configured projects by their namespaces.
+    async fn namespaces(
+        &self,
+        api: &Api,
+        found: &mut Found,
+    ) -> Result<BTreeMap<String, BTreeSet<u64>>, TrackerError> {
+        let mut namespaces: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+        for path in &self.projects {
+            match api.project(path, ID_TTL).await {
+                Ok(project) => {
+                    let path = &project.path_with_namespace;
+                    let namespace = path.rsplit_once('/').map_or("", |(namespace, _)| namespace);
+                    let ids = namespaces.entry(namespace.to_owned()).or_default();
+                    ids.insert(project.id);
+                }
+                Err(error) => found.add(path, Err(error))?,
+            }
+        }
+        Ok(namespaces)
+    }
+
+    /// The projects of one namespace, together if possible.
+    async fn namespace(
+        &self,
+        api: &Api,
+        namespace: &str,
+        ids: &BTreeSet<u64>,
+        label: &str,
+        found: &mut Found,
+    ) -> Result<(), TrackerError> {
+        if ids.len() > 1 && !self.no_groups().contains(namespace) {
+            let listing = Listing {
+                of: "groups",
+                id: namespace,
+                projects: Projects::Only(ids),
+            };
+            let lists = [ItemKind::Issue, ItemKind::PullRequest];
+            let mut all = Vec::new();
+            for kind in lists {
+                all.push(self.list(api, listing, kind, label).await);
+            }
+            if all.iter().all(Result::is_ok) {
+                return all
+                    .into_iter()
+                    .try_for_each(|one| found.add(namespace, one));
+            }
+            for error in all.into_iter().filter_map(Result::err) {
+                if !concerns_one(&error) {
+                    return Err(error);
+                }
+                tracing::debug!(namespace, %error, "its projects are listed one by one");
+            }
+            self.no_groups().insert(namespace.to_owned());
+        }
+        for id in ids {
+            let listing = Listing {
+                of: "projects",
+                id: &id.to_string(),
+                projects: Projects::All,
+            };
+            self.list_both(api, listing, label, found).await?;
+        }
+        Ok(())
+    }
+
+    fn no_groups(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        self.no_groups
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Issues and merge requests; a project may have either of them switched off.
+    async fn list_both(
+        &self,
+        api: &Api,
+        listing: Listing<'_>,
+        label: &str,
+        found: &mut Found,
+    ) -> Result<(), TrackerError> {
+        for kind in [ItemKind::Issue, ItemKind::PullRequest] {
+            let listed = self.list(api, listing, kind, label).await;
+            found.add(&format!("{} {}", listing.of, listing.id), listed)?;
+        }
+        Ok(())
+    }
+
+    async fn list(
+        &self,
+        api: &Api,
+        listing: Listing<'_>,
+        kind: ItemKind,
+        label: &str,
+    ) -> Result<Vec<Dated>, TrackerError> {
+        let list = match kind {
+            ItemKind::Issue => "issues",
+            ItemKind::PullRequest => "merge_requests",
+        };
+        let mut url = api.client.url([listing.of, listing.id, list]);
+        url.query_pairs_mut()
+            .append_pair("state", "opened")
+            .append_pair("scope", "all")
+            .append_pair("labels", label)
+            .append_pair("order_by", "created_at")
+            .append_pair("sort", "asc")
+            .append_pair("per_page", "100");
+        let what = format!("{list} of {} {}", listing.of, listing.id);
+        let items = api.client.list::<Value>(url, &what).await?;
+        let mut found = Vec::new();
+        for item in api.client.fitting::<Item>(items, &what) {
+            if listing.projects.contain(item.project_id) {
+                found.extend(self.candidate(api, kind, item, label).await?);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn candidate(
+        &self,
+        api: &Api,
+        kind: ItemKind,
+        found: Item,
+        label: &str,
+    ) -> Result<Option<Dated>, TrackerError> {
+        if !found.is_open() || !found.labels.iter().any(|own| own == label) {
+            return Ok(None);
+        }
+        let Some(item) = api.identity(kind, &found) else {
+            tracing::warn!(
+                number = found.iid,
+                "an item is skipped: it names no project"
+            );
+            return Ok(None);
+        };
+        let trigger = match self.trigger(api, &item, &found, label).await {
+            Ok(Some(trigger)) => trigger.id,
+            Ok(None) => return Ok(None),
+            // Deleted or moved since it was listed.
+            Err(error) if concerns_one(&error) => {
+                tracing::warn!(%item, %error, "an item is skipped");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Some(Dated {
+            created_at: found.created_at,
+            candidate: Candidate {
+                item,
+                trigger,
+                // The title of a confidential issue stays on GitLab.
+                title: match found.confidential {
+                    true => "(confidential)".to_owned(),
+                    false => found.title,
+                },
+                url: found.web_url,
+            },
+        }))
+    }
+
+    async fn trigger(
+        &self,
+        api: &Api,
+        item: &ItemRef,
+        found: &Item,
+        label: &str,
+    ) -> Result<Option<Trigger>, TrackerError> {
+        let seen = Labelled {
+            item,
+            id: found.id,
+            label,
+            created_at: Some(found.created_at),
+            updated_at: found.updated_at,
+        };
+        if let Some(known) = self.triggers.known(&seen) {
+            return Ok(Some(known));
+        }
+        let mut url = api.item_url(item, &["resource_label_events"]);
+        url.query_pairs_mut().append_pair("per_page", "100");
+        let events = api.client.list::<Value>(url, &item.to_string()).await?;
+        let events: Vec<LabelEvent> = api.client.fitting(events, &item.to_string());
+        let changes = events.iter().filter_map(|event| {
+            let change = match event.action.as_str() {
+                "add" => Change::Added,
+                "remove" => Change::Removed,
+                _ => return None,
+            };
+            let own = event.label.as_ref()?;
+            (own.name == label).then_some(LabelChange {
+                id: event.id,
+                change,
+                at: event.created_at,
+            })
+        });
+        let newest = changes.max_by_key(|change| change.id);
+        Ok(self.triggers.decide(&seen, newest))
+    }
+}

@@ -1,0 +1,121 @@
+//! Issues and merge requests as they are now, and their labels.
+
+use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
+use agentmine_runtime::failpoint::around;
+use agentmine_runtime::permit::Permit;
+use http::Method;
+use serde_json::{Map, Value};
+
+use super::api::{Api, invalid, refused};
+use super::wire::{self, Sides, name_of};
+use crate::error::TrackerError;
+use crate::forge::Call;
+use crate::tracker::{Branches, Item};
+
+impl Api {
+    /// One item. A confidential issue is refused: its merge request would show the text to everybody who sees the
+    /// project.
+    pub(super) async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
+        let (found, branches) = match item.kind {
+            ItemKind::Issue => (self.wire_item(item).await?, None),
+            ItemKind::PullRequest => {
+                let found = self.wire_item(item).await?;
+                (found, Some(self.branches(item).await?))
+            }
+        };
+        if found.confidential {
+            return Err(refused(format!(
+                "{item} is confidential, and its merge request would publish what it says; expected an issue \
+                 that everybody who sees the project may read. hint: describe the work in an issue that is not \
+                 confidential"
+            )));
+        }
+        let item = self.current(item, &found);
+        Ok(Item {
+            title: found.title,
+            body: found.description.unwrap_or_default(),
+            author: name_of(found.author),
+            open: wire::is_open(&found.state),
+            labels: found.labels,
+            assignees: found
+                .assignees
+                .into_iter()
+                .map(|user| user.username)
+                .collect(),
+            url: found.web_url,
+            branches,
+            item,
+        })
+    }
+
+    /// The item as GitLab shows it.
+    pub(super) async fn wire_item(&self, item: &ItemRef) -> Result<wire::Item, TrackerError> {
+        let reply = self.client.get(self.item_url(item, &[])).await?;
+        reply.ok(&item.to_string())?.json()
+    }
+
+    /// The identity of an item that GitLab returned, with its project's current path.
+    pub(super) fn current(&self, item: &ItemRef, found: &wire::Item) -> ItemRef {
+        let path = found.project_path().unwrap_or(&item.repo_path);
+        ItemRef {
+            repo_path: path.to_owned(),
+            ..item.clone()
+        }
+    }
+
+    /// The identity of an item of a list; `None` if it names no project.
+    pub(super) fn identity(&self, kind: ItemKind, found: &wire::Item) -> Option<ItemRef> {
+        Some(ItemRef {
+            tracker: TrackerKind::GitLab,
+            host: self.host.clone(),
+            repo_id: found.project_id.to_string(),
+            repo_path: found.project_path()?.to_owned(),
+            kind,
+            number: found.iid,
+        })
+    }
+
+    /// One request, so that nobody sees an item without either label.
+    pub(super) async fn set_labels(
+        &self,
+        item: &ItemRef,
+        add: &[String],
+        remove: &[String],
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        let mut body = Map::new();
+        for (key, labels) in [("add_labels", add), ("remove_labels", remove)] {
+            if let Some(label) = labels.iter().find(|label| label.contains(',')) {
+                return Err(invalid(format!(
+                    "{label:?} is not a label: it contains a comma"
+                )));
+            }
+            if !labels.is_empty() {
+                body.insert(key.to_owned(), Value::from(labels.join(",")));
+            }
+        }
+        if body.is_empty() {
+            return Ok(());
+        }
+        let body = Value::Object(body);
+        let call = Call::write(Method::PUT, self.item_url(item, &[]), permit).json(&body);
+        let reply = around("tracker.label_add", self.client.send(&call)).await?;
+        reply.ok(&item.to_string()).map(drop)
+    }
+
+    async fn branches(&self, item: &ItemRef) -> Result<Branches, TrackerError> {
+        let reply = self.client.get(self.item_url(item, &[])).await?;
+        let sides: Sides = reply.ok(&item.to_string())?.json()?;
+        let home = sides.source_project_id.map(|id| id.to_string());
+        if home.as_deref() != Some(item.repo_id.as_str()) {
+            return Err(refused(format!(
+                "{item} comes from a fork, and its branch cannot be pushed to; expected a merge request \
+                 between branches of the project itself"
+            )));
+        }
+        Ok(Branches {
+            source: sides.source_branch,
+            target: sides.target_branch,
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! GitLab over REST, from 16.7 and without paid features: wire types and endpoints over `crate::forge`.
+//!
+//! Guaranteed: a write is either idempotent or looked up before it is sent again, and is sent only while its
+//! permit holds; no text of ours runs as a quick action; confidential issues and internal notes are not read, since
+//! a merge request is more public than they are.
+
+mod api;
+mod candidates;
+mod files;
+mod items;
+mod merge_requests;
+mod notes;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use agentmine_domain::{ItemRef, TrackerKind};
+use agentmine_runtime::config::GitLab;
+use agentmine_runtime::permit::Permit;
+use async_trait::async_trait;
+
+use crate::error::TrackerError;
+use crate::forge::RequestLimits;
+use crate::marker::Marker;
+use crate::tracker::{
+    Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository, Tracker,
+};
+use api::Api;
+use candidates::Scan;
+
+/// GitLab with one token.
+#[derive(Debug)]
+pub struct GitLabTracker {
+    api: Api,
+    scan: Scan,
+}
+
+impl GitLabTracker {
+    /// Checks the configuration; sends no request yet.
+    ///
+    /// # Errors
+    /// [`TrackerError::Unauthorized`] without a token, [`TrackerError::Invalid`] if the configuration
+    /// names nothing to scan or an authority file without a certificate.
+    pub fn new(config: &GitLab) -> Result<Self, TrackerError> {
+        Self::with_limits(config, RequestLimits::default())
+    }
+
+    fn with_limits(config: &GitLab, limits: RequestLimits) -> Result<Self, TrackerError> {
+        Ok(Self {
+            api: Api::new(config, limits)?,
+            scan: Scan::new(config)?,
+        })
+    }
+}
+
+#[async_trait]
+impl Tracker for GitLabTracker {
+    fn kind(&self) -> TrackerKind {
+        TrackerKind::GitLab
+    }
+
+    fn host(&self) -> &str {
+        &self.api.host
+    }
+
+    async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
+        self.scan.run(&self.api, label).await
+    }
+
+    async fn label_request(
+        &self,
+        item: &ItemRef,
+        label: &str,
+    ) -> Result<LabelRequest, TrackerError> {
+        self.scan.label_request(&self.api, item, label).await
+    }
+
+    async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
+        self.api.item(item).await
+    }
+
+    async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
+        self.api.comments(item).await
+    }
+
+    async fn set_labels(
+        &self,
+        item: &ItemRef,
+        add: &[String],
+        remove: &[String],
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        self.api.set_labels(item, add, remove, permit).await
+    }
+
+    async fn upsert_comment(
+        &self,
+        item: &ItemRef,
+        marker: &str,
+        body: &str,
+        permit: &Permit,
+    ) -> Result<String, TrackerError> {
+        let marker = Marker::new(TrackerKind::GitLab, marker)?;
+        self.api.upsert_comment(item, &marker, body, permit).await
+    }
+
+    async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError> {
+        self.api.repository(item).await
+    }
+
+    async fn file(
+        &self,
+        item: &ItemRef,
+        branch: &str,
+        path: &str,
+    ) -> Result<Option<String>, TrackerError> {
+        self.api.file(item, branch, path).await
+    }
+
+    async fn find_pull_request(
+        &self,
+        item: &ItemRef,
+        head: &str,
+    ) -> Result<Option<PullRequest>, TrackerError> {
+        let attempts = self.api.client.attempts();
+        self.api.find_merge_request(item, head, &attempts).await
+    }
+
+    async fn create_pull_request(
+        &self,
+        item: &ItemRef,
+        new: &NewPullRequest,
+        permit: &Permit,
+    ) -> Result<PullRequest, TrackerError> {
+        self.api.create_merge_request(item, new, permit).await
+    }
+
+    async fn update_pull_request(
+        &self,
+        item: &ItemRef,
+        number: u64,
+        new: &NewPullRequest,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        self.api
+            .update_merge_request(item, number, new, permit)
+            .await
+    }
+
+    async fn login(&self) -> Result<String, TrackerError> {
+        // Asked anew each time: a token that was revoked since is noticed.
+        Ok(self.api.ask_user().await?.username)
+    }
+}

@@ -1,0 +1,148 @@
+//! Comments, and the one comment of ours that carries a marker.
+//!
+//! Guaranteed: internal notes are never read, since what we write about them is more public than they are; no
+//! text of ours runs as a quick action.
+
+use agentmine_domain::ItemRef;
+use agentmine_domain::markdown::without_quick_actions;
+use agentmine_runtime::failpoint::around;
+use agentmine_runtime::permit::Permit;
+use async_trait::async_trait;
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use super::api::{Api, MAX_TEXT};
+use super::wire::{self, Note, Position, name_of};
+use crate::error::TrackerError;
+use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
+use crate::marker::{self, Marker};
+use crate::tracker::{Comment, CommentKind};
+
+/// The comments of one item.
+struct Thread<'a> {
+    api: &'a Api,
+    item: &'a ItemRef,
+}
+
+impl Api {
+    pub(super) async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
+        let mut all = self.comments_within(item, &self.client.attempts()).await?;
+        all.sort_by_key(|comment| comment.created_at);
+        Ok(all)
+    }
+
+    /// Edits the comment with the marker, or creates it.
+    pub(super) async fn upsert_comment(
+        &self,
+        item: &ItemRef,
+        marker: &Marker,
+        body: &str,
+        permit: &Permit,
+    ) -> Result<String, TrackerError> {
+        let body = without_quick_actions(&marker::cut(body, MAX_TEXT));
+        let budget = Budget {
+            attempts: self.client.attempts(),
+            permit,
+        };
+        let thread = Thread { api: self, item };
+        upsert(&thread, marker, &marker.append(&body), &budget).await
+    }
+
+    async fn comments_within(
+        &self,
+        item: &ItemRef,
+        attempts: &Attempts,
+    ) -> Result<Vec<Comment>, TrackerError> {
+        let me = self.me().await?.id;
+        let mut url = self.item_url(item, &["notes"]);
+        url.query_pairs_mut()
+            .append_pair("activity_filter", "only_comments")
+            .append_pair("order_by", "created_at")
+            .append_pair("sort", "asc")
+            .append_pair("per_page", "100");
+        let notes = self
+            .client
+            .list_within::<Note>(url, &item.to_string(), attempts)
+            .await?;
+        let people = notes
+            .into_iter()
+            .filter(|note| !note.system && note.is_public());
+        Ok(people.map(|note| comment(note, me)).collect())
+    }
+}
+
+fn comment(note: Note, me: u64) -> Comment {
+    Comment {
+        id: note.id.to_string(),
+        // By id: a name can be changed, and taken by somebody else.
+        ours: note.author.as_ref().is_some_and(|author| author.id == me),
+        author: name_of(note.author),
+        kind: note.position.map_or(CommentKind::Plain, kind),
+        body: note.body,
+        created_at: note.created_at,
+    }
+}
+
+fn kind(position: Position) -> CommentKind {
+    match position.new_path.or(position.old_path) {
+        Some(path) => CommentKind::OnLine {
+            path,
+            line: position.new_line,
+        },
+        None => CommentKind::Plain,
+    }
+}
+
+#[async_trait]
+impl CommentThread for Thread<'_> {
+    async fn all(&self, attempts: &Attempts) -> Result<Vec<Comment>, TrackerError> {
+        self.api.comments_within(self.item, attempts).await
+    }
+
+    async fn create(&self, text: &str, budget: &Budget<'_>) -> Result<Written, TrackerError> {
+        let url = self.api.item_url(self.item, &["notes"]);
+        let body = json!({ "body": text });
+        let call = Call::write(Method::POST, url, budget.permit).json(&body);
+        let sent = self.api.client.send_once(&call, &budget.attempts);
+        let reply = match around("tracker.comment_create", sent).await? {
+            Sent::Reply(reply) => reply.ok(&self.item.to_string())?,
+            Sent::Unknown(fault) => return Ok(Written::Look(fault)),
+        };
+        // It is written, whatever the body says: an unreadable one is looked up, not sent again.
+        Ok(match reply.json::<wire::Note>() {
+            Ok(note) => Written::Yes(note.id.to_string()),
+            Err(error) => Written::Look(Fault::new(error.to_string())),
+        })
+    }
+
+    async fn edit(
+        &self,
+        id: String,
+        text: &str,
+        budget: &Budget<'_>,
+    ) -> Result<Written, TrackerError> {
+        let url = self.api.item_url(self.item, &["notes", &id]);
+        let body = json!({ "body": text });
+        let call = Call::write(Method::PUT, url, budget.permit).json(&body);
+        let sent = self.api.client.send_within(&call, &budget.attempts);
+        let reply = around("tracker.comment_edit", sent).await?;
+        if reply.status == StatusCode::NOT_FOUND {
+            let item = self.item;
+            let detail = format!("note {id} on {item} was deleted while it was edited");
+            return Ok(Written::Look(Fault::new(detail)));
+        }
+        reply.ok(&format!("note {id}"))?;
+        Ok(Written::Yes(id))
+    }
+
+    async fn delete(&self, id: &str, budget: &Budget<'_>) -> Result<(), TrackerError> {
+        let url = self.api.item_url(self.item, &["notes", id]);
+        let call = Call::write(Method::DELETE, url, budget.permit);
+        let sent = self.api.client.send_within(&call, &budget.attempts);
+        let reply = around("tracker.comment_delete", sent).await?;
+        match reply.status {
+            StatusCode::NOT_FOUND => Ok(()),
+            _ => reply.ok(&format!("note {id}")).map(drop),
+        }
+    }
+}

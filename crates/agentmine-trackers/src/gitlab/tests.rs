@@ -1,0 +1,306 @@
+//! What GitLab may do to a client, played by wiremock. The contract suite and `tests/it/gitlab.rs` cover the
+//! ordinary paths over the fake forge.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
+use agentmine_runtime::config::{GitLab, Secret};
+use agentmine_runtime::permit::{BootInstant, Permit};
+use chrono::Utc;
+use serde_json::{Value, json};
+use url::Url;
+use wiremock::matchers::{header, method, path, query_param};
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use super::GitLabTracker;
+use super::api::host_of;
+use crate::forge::RequestLimits;
+use crate::{LabelRequest, NewPullRequest, Tracker, TrackerError};
+
+const TOKEN: &str = "glpat-secretsecretsecret";
+const LABEL: &str = "coding agent";
+
+/// A permit that lasts for the whole test.
+static PERMIT: LazyLock<Permit> =
+    LazyLock::new(|| Permit::of(BootInstant::now(), Duration::from_secs(600)));
+
+fn tracker(server: &MockServer) -> GitLabTracker {
+    let config = GitLab {
+        api_url: Url::parse(&format!("{}/api/v4/", server.uri())).unwrap(),
+        token: Some(Secret::new(TOKEN)),
+        projects: vec!["group/sub/demo".to_owned()],
+        ..GitLab::default()
+    };
+    let limits = RequestLimits {
+        tries: 3,
+        pause: Duration::from_millis(2),
+        max_wait: Duration::from_secs(3),
+        timeout: Duration::from_secs(2),
+        max_body: 1 << 20,
+    };
+    GitLabTracker::with_limits(&config, limits).unwrap()
+}
+
+fn item(server: &MockServer) -> ItemRef {
+    ItemRef {
+        tracker: TrackerKind::GitLab,
+        host: host_of(&Url::parse(&server.uri()).unwrap()).unwrap(),
+        repo_id: "42".into(),
+        repo_path: "group/sub/demo".into(),
+        kind: ItemKind::Issue,
+        number: 7,
+    }
+}
+
+fn issue(iid: u64, updated_at: &str) -> Value {
+    json!({
+        "id": 100 + iid, "iid": iid, "project_id": 42, "title": "t", "description": null, "state": "opened",
+        "web_url": "http://forge.test/7", "references": { "full": format!("group/sub/demo#{iid}") },
+        "author": null, "labels": [LABEL], "assignees": [], "created_at": "2026-01-01T00:00:00.000Z",
+        "updated_at": updated_at, "confidential": false,
+    })
+}
+
+fn note(id: u64, author: u64, body: &str) -> Value {
+    json!({
+        "id": id, "author": { "id": author, "username": "bot" }, "body": body, "system": false,
+        "created_at": "2026-01-01T00:00:00.000Z", "internal": false, "confidential": null,
+    })
+}
+
+fn ok(body: Value) -> ResponseTemplate {
+    ResponseTemplate::new(200).set_body_json(body)
+}
+
+async fn on(server: &MockServer, verb: &str, at: &str, answer: ResponseTemplate) {
+    Mock::given(method(verb))
+        .and(path(format!("/api/v4{at}")))
+        .respond_with(answer)
+        .mount(server)
+        .await;
+}
+
+async fn count(server: &MockServer, verb: &str, at: &str) -> usize {
+    let all = server.received_requests().await.unwrap();
+    let same = all.iter().filter(|request| {
+        request.method.as_str() == verb && request.url.path() == format!("/api/v4{at}")
+    });
+    same.count()
+}
+
+async fn with_me() -> MockServer {
+    let server = MockServer::start().await;
+    let me = ok(json!({ "id": 5, "username": "bot" }));
+    on(&server, "GET", "/user", me).await;
+    server
+}
+
+const NOTES: &str = "/projects/42/issues/7/notes";
+
+/// Notes that the token may not read are taken out of a page after it was cut.
+#[tokio::test]
+async fn a_short_or_empty_page_of_notes_is_not_the_last_one() {
+    let server = with_me().await;
+    for (page, body) in [
+        ("3", json!([note(9, 6, "last")])),
+        ("2", json!([])),
+        ("1", json!([note(1, 5, "first")])),
+    ] {
+        let mut answer = ok(body);
+        let next: u32 = page.parse::<u32>().unwrap() + 1;
+        if next < 4 {
+            let link = format!("<{}/api/v4{NOTES}?page={next}>; rel=\"next\"", server.uri());
+            answer = answer.insert_header("link", link.as_str());
+        }
+        let mock = Mock::given(path(format!("/api/v4{NOTES}")));
+        match page {
+            "1" => mock.respond_with(answer).mount(&server).await,
+            page => {
+                let mock = mock.and(query_param("page", page));
+                mock.respond_with(answer)
+                    .with_priority(1)
+                    .mount(&server)
+                    .await;
+            }
+        }
+    }
+    let comments = tracker(&server).comments(&item(&server)).await.unwrap();
+    let seen: Vec<_> = comments
+        .iter()
+        .map(|it| (it.body.as_str(), it.ours))
+        .collect();
+    // A namesake is not us: only the id counts.
+    assert_eq!(seen, [("first", true), ("last", false)]);
+}
+
+#[tokio::test]
+async fn a_namesakes_marker_is_not_ours() {
+    let server = with_me().await;
+    let theirs = ok(json!([note(1, 6, "text\n\n<!-- m -->")]));
+    on(&server, "GET", NOTES, theirs).await;
+    let created = ResponseTemplate::new(201).set_body_json(note(2, 5, "text"));
+    on(&server, "POST", NOTES, created).await;
+    let (tracker, item) = (tracker(&server), item(&server));
+    let id = tracker.upsert_comment(&item, "m", "text", &PERMIT);
+    assert_eq!(id.await.unwrap(), "2");
+    assert_eq!(count(&server, "POST", NOTES).await, 1);
+}
+
+/// The label itself may be deleted, and events may lag behind the item.
+#[tokio::test]
+async fn the_newest_event_of_the_label_decides() {
+    let server = MockServer::start().await;
+    let now = Utc::now().to_rfc3339();
+    let event = |id: u64, action: &str, label: Value| json!({ "id": id, "action": action, "label": label, "created_at": "2026-01-02T00:00:00.000Z" });
+    let named = |name: &str| json!({ "name": name });
+    let cases = [
+        (
+            "2026-01-03T00:00:00.000Z",
+            json!([
+                event(3, "add", named(LABEL)),
+                event(4, "remove", named(LABEL)),
+                event(9, "add", named(LABEL)),
+                event(11, "add", Value::Null),
+                event(12, "add", named("Coding agent")),
+            ]),
+            Some("9"),
+        ),
+        (
+            now.as_str(),
+            json!([
+                event(3, "add", named(LABEL)),
+                event(4, "remove", named(LABEL))
+            ]),
+            None,
+        ),
+        (now.as_str(), json!([]), None),
+        ("2026-01-03T00:00:00.000Z", json!([]), Some("item-107")),
+    ];
+    for (updated_at, events, expected) in cases {
+        let at = "/api/v4/projects/42/issues/7";
+        let issue = Mock::given(path(at)).respond_with(ok(issue(7, updated_at)));
+        let _issue = issue.mount_as_scoped(&server).await;
+        let events_at = format!("{at}/resource_label_events");
+        let events = Mock::given(path(events_at)).respond_with(ok(events));
+        let _events = events.mount_as_scoped(&server).await;
+        let request = tracker(&server).label_request(&item(&server), LABEL).await;
+        let found = match request.unwrap() {
+            LabelRequest::By { trigger, .. } => Some(trigger),
+            LabelRequest::Unknown => None,
+            LabelRequest::Absent => panic!("it carries the label"),
+        };
+        assert_eq!(found.as_deref(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_conflict_whose_merge_request_is_not_shown_yet_is_looked_up_again() {
+    let server = MockServer::start().await;
+    let list = "/projects/42/merge_requests";
+    let said = json!({ "message": ["Another open merge request already exists for this source branch: !3"] });
+    let conflict = ResponseTemplate::new(409).set_body_json(said);
+    on(&server, "POST", list, conflict).await;
+    let found = json!([{
+        "iid": 3, "web_url": "u", "state": "opened", "draft": false, "source_branch": "x", "source_project_id": 42,
+    }, {
+        "iid": 4, "web_url": "u", "state": "opened", "draft": false, "source_branch": "x", "source_project_id": 43,
+    }]);
+    let at = format!("/api/v4{list}");
+    let empty = Mock::given(method("GET"))
+        .and(path(at))
+        .and(query_param("state", "all"));
+    let empty = empty.respond_with(ok(json!([]))).up_to_n_times(1);
+    empty.with_priority(1).mount(&server).await;
+    on(&server, "GET", list, ok(found)).await;
+    let new = NewPullRequest {
+        head: "x".into(),
+        base: "main".into(),
+        title: "t".into(),
+        body: String::new(),
+        draft: false,
+    };
+    let (tracker, item) = (tracker(&server), item(&server));
+    let pull = tracker.create_pull_request(&item, &new, &PERMIT);
+    // That of the fork is not ours.
+    assert_eq!(pull.await.unwrap().number, 3);
+}
+
+#[tokio::test]
+async fn an_item_of_a_list_that_cannot_be_read_skips_itself() {
+    let server = MockServer::start().await;
+    let project = json!({
+        "id": 42, "path_with_namespace": "group/sub/demo", "default_branch": "main", "http_url_to_repo": "u",
+    });
+    let mut odd = issue(1, "2026-01-03T00:00:00.000Z");
+    odd["title"] = Value::Null;
+    let mut homeless = issue(2, "2026-01-03T00:00:00.000Z");
+    homeless["references"]["full"] = "nowhere".into();
+    let list = json!([odd, homeless, issue(3, "2026-01-03T00:00:00.000Z")]);
+    for (at, body) in [
+        ("/projects/group%2Fsub%2Fdemo", project),
+        ("/projects/42/issues", list),
+        ("/projects/42/merge_requests", json!([])),
+        ("/projects/42/issues/3/resource_label_events", json!([])),
+    ] {
+        on(&server, "GET", at, ok(body)).await;
+    }
+    let found = tracker(&server).candidates(LABEL).await.unwrap();
+    let numbers: Vec<u64> = found.iter().map(|it| it.item.number).collect();
+    assert_eq!(numbers, [3]);
+}
+
+#[tokio::test]
+async fn a_project_without_a_branch_or_with_an_unsafe_address_is_refused() {
+    for (branch, url, part) in [
+        (Value::Null, "https://forge.test/g/d.git", "has no branch"),
+        (
+            "main".into(),
+            "https://u:p@forge.test/g/d.git",
+            "not plain https",
+        ),
+        ("main".into(), "ssh://git@forge.test/g/d", "not plain https"),
+    ] {
+        let server = MockServer::start().await;
+        let project = json!({
+            "id": 42, "path_with_namespace": "g/d", "default_branch": branch, "http_url_to_repo": url,
+        });
+        on(&server, "GET", "/projects/42", ok(project)).await;
+        let error = tracker(&server)
+            .repository(&item(&server))
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn every_request_carries_the_token_and_no_error_does() {
+    let server = MockServer::start().await;
+    let echo = json!({ "message": format!("401 Unauthorized: {TOKEN}") });
+    Mock::given(header("authorization", format!("Bearer {TOKEN}").as_str()))
+        .respond_with(ResponseTemplate::new(401).set_body_json(echo))
+        .mount(&server)
+        .await;
+    let error = tracker(&server).login().await.unwrap_err();
+    assert!(
+        matches!(error, TrackerError::Unauthorized { .. }),
+        "{error}"
+    );
+    assert!(!format!("{error} {error:?}").contains(TOKEN), "{error}");
+}
+
+#[test]
+fn a_configuration_without_token_or_projects_is_refused() {
+    let mut config = GitLab::default();
+    let error = GitLabTracker::new(&config).unwrap_err();
+    assert!(
+        matches!(error, TrackerError::Unauthorized { .. }),
+        "{error}"
+    );
+    config.token = Some(Secret::new(TOKEN));
+    let error = GitLabTracker::new(&config).unwrap_err();
+    assert!(matches!(error, TrackerError::Invalid { .. }), "{error}");
+    config.groups = vec!["group".into()];
+    assert!(GitLabTracker::new(&config).is_ok());
+}

@@ -1,0 +1,150 @@
+//! The part of GitLab's JSON that is used. Unknown fields are ignored: GitLab often adds some.
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct User {
+    pub(super) id: u64,
+    pub(super) username: String,
+}
+
+/// A user's name; deleted users are shown as GitLab shows them.
+pub(super) fn name_of(user: Option<User>) -> String {
+    user.map_or_else(|| "ghost".to_owned(), |user| user.username)
+}
+
+/// A project.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Project {
+    pub(super) id: u64,
+    pub(super) path_with_namespace: String,
+    /// Absent while the repository is empty.
+    pub(super) default_branch: Option<String>,
+    pub(super) http_url_to_repo: String,
+}
+
+/// An issue or a merge request.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Item {
+    pub(super) id: u64,
+    pub(super) iid: u64,
+    /// Of a merge request: the target's.
+    pub(super) project_id: u64,
+    pub(super) title: String,
+    pub(super) description: Option<String>,
+    /// `opened`, `closed`, `merged`, or `locked` while it is being merged.
+    pub(super) state: String,
+    pub(super) web_url: String,
+    pub(super) references: References,
+    pub(super) author: Option<User>,
+    #[serde(default)]
+    pub(super) labels: Vec<String>,
+    #[serde(default)]
+    pub(super) assignees: Vec<User>,
+    pub(super) created_at: DateTime<Utc>,
+    pub(super) updated_at: DateTime<Utc>,
+    /// Of an issue.
+    #[serde(default)]
+    pub(super) confidential: bool,
+}
+
+impl Item {
+    pub(super) fn is_open(&self) -> bool {
+        is_open(&self.state)
+    }
+
+    /// The project's current path.
+    pub(super) fn project_path(&self) -> Option<&str> {
+        let (path, _) = self.references.full.rsplit_once(['#', '!'])?;
+        Some(path)
+    }
+}
+
+/// How an item is referred to.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct References {
+    /// `group/project#1` or `group/project!1`.
+    pub(super) full: String,
+}
+
+/// The branches of a merge request.
+#[derive(Debug, Deserialize)]
+pub(super) struct Sides {
+    pub(super) source_branch: String,
+    pub(super) target_branch: String,
+    /// Gone when a fork was deleted.
+    pub(super) source_project_id: Option<u64>,
+}
+
+/// A merge request that was looked up or opened.
+#[derive(Debug, Deserialize)]
+pub(super) struct MergeRequest {
+    pub(super) iid: u64,
+    pub(super) web_url: String,
+    pub(super) state: String,
+    pub(super) source_branch: String,
+    pub(super) source_project_id: Option<u64>,
+    pub(super) draft: bool,
+}
+
+pub(super) fn is_open(state: &str) -> bool {
+    matches!(state, "opened" | "locked")
+}
+
+/// A label that was added or removed.
+#[derive(Debug, Deserialize)]
+pub(super) struct LabelEvent {
+    pub(super) id: u64,
+    /// `add` or `remove`.
+    pub(super) action: String,
+    /// Absent once the label itself was deleted.
+    pub(super) label: Option<Label>,
+    pub(super) created_at: Option<DateTime<Utc>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Label {
+    pub(super) name: String,
+}
+
+/// A comment, or what GitLab itself notes.
+#[derive(Debug, Deserialize)]
+pub(super) struct Note {
+    pub(super) id: u64,
+    pub(super) author: Option<User>,
+    pub(super) body: String,
+    pub(super) created_at: DateTime<Utc>,
+    pub(super) system: bool,
+    /// Visible to members of the project only.
+    #[serde(default)]
+    pub(super) internal: bool,
+    /// The older name of `internal`.
+    #[serde(default)]
+    pub(super) confidential: Option<bool>,
+    /// Of a comment on a line of a merge request's diff.
+    pub(super) position: Option<Position>,
+}
+
+impl Note {
+    /// Whether everybody who sees the item sees it.
+    pub(super) fn is_public(&self) -> bool {
+        !self.internal && self.confidential != Some(true)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Position {
+    pub(super) new_path: Option<String>,
+    pub(super) old_path: Option<String>,
+    /// Absent for a removed line.
+    pub(super) new_line: Option<u64>,
+}
+
+/// A file at a branch.
+#[derive(Debug, Deserialize)]
+pub(super) struct Content {
+    pub(super) size: u64,
+    pub(super) encoding: String,
+    pub(super) content: String,
+}

@@ -1,0 +1,121 @@
+//! Issues and merge requests: lists, new issues, edits.
+
+use chrono::Utc;
+use serde_json::{Value, json};
+
+use super::super::Inner;
+use super::super::rest::{Answer, Ask, has};
+use super::super::state::{Issue, Repo, State};
+use super::{Kind, Place, actions, missing, names, shapes};
+
+/// The items of a repository that a list asks for.
+pub(super) fn of<'r>(repo: &'r Repo, ask: &Ask, kind: Kind) -> Vec<(&'r Repo, &'r Issue)> {
+    let wanted = ask.param("state").unwrap_or("all");
+    let labels = names(&Value::from(ask.param("labels").unwrap_or_default()));
+    let fits = |issue: &&Issue| {
+        let state = match wanted {
+            "opened" => issue.open,
+            "closed" => !issue.open && issue.pull.as_ref().is_none_or(|pull| !pull.merged),
+            "merged" => issue.pull.as_ref().is_some_and(|pull| pull.merged),
+            _ => true,
+        };
+        let branch = |key: &str, of: fn(&super::super::state::Pull) -> &str| {
+            let own = issue.pull.as_ref().map(of);
+            ask.param(key).is_none_or(|branch| own == Some(branch))
+        };
+        state
+            && kind.holds(issue)
+            && labels.iter().all(|label| has(issue, label))
+            && branch("source_branch", |pull| &pull.head)
+            && branch("target_branch", |pull| &pull.base)
+    };
+    let found = repo.issues.iter().filter(fits);
+    found.map(|issue| (repo, issue)).collect()
+}
+
+/// A page of them: by default the newest is first.
+pub(super) fn page(inner: &Inner, ask: &Ask, mut found: Vec<(&Repo, &Issue)>) -> Answer {
+    found.sort_by_key(|(_, issue)| (issue.created_at, issue.id));
+    if ask.param("sort") != Some("asc") {
+        found.reverse();
+    }
+    let all = found.into_iter();
+    let all = all.map(|(repo, issue)| shapes::item(inner, repo, issue));
+    Answer::page(inner, ask, all.collect())
+}
+
+pub(super) fn create(inner: &Inner, state: &mut State, ask: &Ask, name: &str) -> Answer {
+    let Some(title) = ask.text("title").filter(|title| !title.is_empty()) else {
+        return Answer::new(400, json!({ "error": "title is missing" }));
+    };
+    let (body, commands) = actions::extract(ask.text("description").unwrap_or_default());
+    let labels = names(&ask.body["labels"]);
+    let login = &ask.account.login;
+    let Some(number) = state.add_issue(name, login, (title, &body), &labels, None) else {
+        return missing("Project");
+    };
+    let place = Place {
+        repo: name,
+        kind: Kind::Issue,
+        number,
+    };
+    if let Some(issue) = state.repo_mut(name).and_then(|repo| repo.issue_mut(number)) {
+        issue.confidential = ask.body["confidential"].as_bool().unwrap_or(false);
+    }
+    actions::run(state, place, login, &commands);
+    place.answer(inner, state, 201)
+}
+
+pub(super) fn edit(inner: &Inner, state: &mut State, ask: &Ask, place: Place<'_>) -> Answer {
+    let login = ask.account.login.clone();
+    let mut commands = Vec::new();
+    let repo = state.repo_mut(place.repo);
+    let Some(issue) = repo.and_then(|repo| repo.issue_mut(place.number)) else {
+        return missing("");
+    };
+    if let Some(title) = ask.text("title") {
+        retitle(issue, title);
+    }
+    if let Some(text) = ask.text("description") {
+        (issue.body, commands) = actions::extract(text);
+    }
+    match ask.text("state_event") {
+        Some("close") => issue.open = false,
+        Some("reopen") => issue.open = true,
+        _ => {}
+    }
+    if let Some(confidential) = ask.body["confidential"].as_bool() {
+        issue.confidential = confidential;
+    }
+    issue.updated_at = Utc::now();
+    let (current, wanted) = (issue.labels.clone(), &ask.body["labels"]);
+    let mut add = names(&ask.body["add_labels"]);
+    let mut remove = names(&ask.body["remove_labels"]);
+    if !wanted.is_null() {
+        let wanted = names(wanted);
+        remove.extend(current.into_iter().filter(|label| !wanted.contains(label)));
+        add.extend(wanted);
+    }
+    for (labels, on) in [(remove, false), (add, true)] {
+        for label in labels {
+            state.label(place.repo, place.number, &label, &login, on);
+        }
+    }
+    actions::run(state, place, &login, &commands);
+    place.answer(inner, state, 200)
+}
+
+/// The beginning of a merge request's title makes it a draft.
+pub(super) fn retitle(issue: &mut Issue, title: &str) {
+    title.clone_into(&mut issue.title);
+    if let Some(pull) = &mut issue.pull {
+        pull.draft = is_draft(title);
+    }
+}
+
+pub(super) fn is_draft(title: &str) -> bool {
+    let title = title.to_lowercase();
+    ["draft:", "[draft]", "(draft)"]
+        .iter()
+        .any(|begin| title.starts_with(begin))
+}

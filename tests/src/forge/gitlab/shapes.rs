@@ -1,0 +1,159 @@
+//! JSON representations in GitLab's answers.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::{Value, json};
+
+use super::super::Inner;
+use super::super::state::{CommentView, Issue, LabelEvent, Repo, ReviewOf, ReviewView};
+
+/// In milliseconds, as GitLab shows times.
+fn time(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+/// The id of a user, which GitLab's clients compare.
+pub(in super::super) fn user_id(login: &str) -> u64 {
+    let mix = |id: u64, byte: u8| (id * 31 + u64::from(byte)) % 1_000_003;
+    login.bytes().fold(7, mix)
+}
+
+pub(super) fn user(login: &str) -> Value {
+    json!({
+        "id": user_id(login), "username": login, "name": login, "state": "active", "locked": false,
+        "avatar_url": null,
+    })
+}
+
+pub(super) fn project(inner: &Inner, repo: &Repo) -> Value {
+    let (namespace, name) = repo.full_name.rsplit_once('/').unwrap_or_default();
+    json!({
+        "id": repo.id, "name": name, "path": name, "path_with_namespace": repo.full_name,
+        "default_branch": repo.default_branch, "visibility": "private", "archived": false,
+        "namespace": { "id": 1, "full_path": namespace, "kind": "group" },
+        "web_url": inner.html(&repo.full_name),
+        "http_url_to_repo": inner.html(&format!("{}.git", repo.full_name)),
+        "ssh_url_to_repo": format!("git@forge.invalid:{}.git", repo.full_name),
+        "issues_enabled": true, "merge_requests_enabled": true,
+    })
+}
+
+pub(super) fn labels(repo: &Repo) -> Vec<Value> {
+    let mut names: Vec<&String> = repo.issues.iter().flat_map(|issue| &issue.labels).collect();
+    names.sort();
+    names.dedup();
+    let label = |(at, name)| json!({ "id": at, "name": name, "color": "#ededed" });
+    names.into_iter().enumerate().map(label).collect()
+}
+
+fn state_of(issue: &Issue) -> &'static str {
+    match (issue.open, &issue.pull) {
+        (true, _) => "opened",
+        (false, Some(pull)) if pull.merged => "merged",
+        (false, _) => "closed",
+    }
+}
+
+/// An issue or a merge request.
+pub(super) fn item(inner: &Inner, repo: &Repo, issue: &Issue) -> Value {
+    let (mark, list) = match issue.pull {
+        Some(_) => ('!', "merge_requests"),
+        None => ('#', "issues"),
+    };
+    let users = |logins: &[String]| logins.iter().map(|login| user(login)).collect::<Vec<_>>();
+    let short = format!("{mark}{}", issue.number);
+    let mut value = json!({
+        "id": issue.id, "iid": issue.number, "project_id": repo.id, "title": issue.title,
+        "description": issue.body, "state": state_of(issue), "labels": issue.labels,
+        "author": user(&issue.author), "assignees": users(&issue.assignees),
+        "assignee": issue.assignees.first().map(|login| user(login)),
+        "created_at": time(issue.created_at), "updated_at": time(issue.updated_at),
+        "user_notes_count": issue.comments.len(), "discussion_locked": null, "milestone": null,
+        "web_url": inner.html(&format!("{}/-/{list}/{}", repo.full_name, issue.number)),
+        "references": { "short": short, "relative": short, "full": format!("{}{short}", repo.full_name) },
+    });
+    match &issue.pull {
+        None => {
+            value["type"] = "ISSUE".into();
+            value["confidential"] = issue.confidential.into();
+        }
+        Some(pull) => {
+            let sides = json!({
+                "source_branch": pull.head, "target_branch": pull.base,
+                "source_project_id": repo.id, "target_project_id": repo.id,
+                "draft": pull.draft, "work_in_progress": pull.draft, "sha": repo.sha(&pull.head),
+                "merge_status": "can_be_merged", "detailed_merge_status": "mergeable",
+                "reviewers": [], "has_conflicts": false,
+            });
+            let more = sides.as_object().cloned().unwrap_or_default();
+            value
+                .as_object_mut()
+                .into_iter()
+                .for_each(|value| value.extend(more.clone()));
+        }
+    }
+    value
+}
+
+pub(super) fn label_event(issue: &Issue, event: &LabelEvent) -> Value {
+    json!({
+        "id": event.id, "user": user(&event.actor), "created_at": time(event.at),
+        "resource_type": if issue.pull.is_some() { "MergeRequest" } else { "Issue" },
+        "resource_id": issue.id,
+        "label": { "id": 1, "name": event.label, "color": "#ededed", "description": null },
+        "action": if event.event == "labeled" { "add" } else { "remove" },
+    })
+}
+
+pub(super) fn note(issue: &Issue, comment: &CommentView) -> Value {
+    json!({
+        "id": comment.id, "type": null, "body": comment.body, "author": user(&comment.author),
+        "created_at": time(comment.created_at), "updated_at": time(comment.updated_at),
+        "system": false, "internal": comment.internal, "confidential": comment.internal,
+        "noteable_id": issue.id, "noteable_iid": issue.number,
+        "noteable_type": if issue.pull.is_some() { "MergeRequest" } else { "Issue" },
+        "resolvable": false, "commands_changes": {},
+    })
+}
+
+/// What GitLab itself notes about a label.
+pub(super) fn system_note(issue: &Issue, event: &LabelEvent) -> Value {
+    let verb = if event.event == "labeled" {
+        "added"
+    } else {
+        "removed"
+    };
+    let comment = CommentView {
+        id: event.id,
+        author: event.actor.clone(),
+        body: format!("{verb} ~\"{}\" label", event.label),
+        edits: 0,
+        created_at: event.at,
+        updated_at: event.at,
+        internal: false,
+    };
+    let mut value = note(issue, &comment);
+    value["system"] = true.into();
+    value
+}
+
+/// A review, or a comment on a line of the diff.
+pub(super) fn review(issue: &Issue, review: &ReviewView) -> Value {
+    let comment = CommentView {
+        id: review.id,
+        author: review.author.clone(),
+        body: review.body.clone(),
+        edits: 0,
+        created_at: review.at,
+        updated_at: review.at,
+        internal: false,
+    };
+    let mut value = note(issue, &comment);
+    if let ReviewOf::Line(path, line) = &review.of {
+        value["type"] = "DiffNote".into();
+        value["resolvable"] = true.into();
+        value["position"] = json!({
+            "position_type": "text", "old_path": path, "new_path": path, "old_line": null, "new_line": line,
+        });
+    }
+    value
+}
