@@ -122,6 +122,15 @@ impl View {
         &self.layout.top
     }
 
+    /// With the objects, refs and configuration of the repository, shared by its work trees.
+    pub(crate) fn common_dir(&self) -> &Path {
+        &self.layout.common_dir
+    }
+
+    pub(crate) fn refs_are_files(&self) -> bool {
+        self.format.refs == "files"
+    }
+
     /// `sha1` or `sha256`.
     #[must_use]
     pub fn object_format(&self) -> &'static str {

@@ -13,6 +13,7 @@ mod error;
 mod metrics;
 mod migrations;
 mod model;
+mod people;
 mod sql;
 mod store;
 
@@ -22,6 +23,11 @@ pub use model::{
     Attempt, Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish,
     ScanTime, StepToken, SweepPolicy, SweepReport, TaskFilter,
 };
+pub use people::{
+    Begun, Dependency, Edited, ExternalEnd, Finished, NewExternal, NewPersonTask, ScopeConflict,
+    TaskEdit,
+};
 pub use store::{
-    EffectStore, EnqueueStore, JournalStore, LeaseStore, ReportStore, Store, SweepStore, TaskStore,
+    EffectStore, EnqueueStore, ExternalStore, JournalStore, LeaseStore, PeopleStore, ReportStore,
+    Store, SweepStore, TaskStore,
 };

@@ -35,7 +35,13 @@ async fn list(
 ) -> Result<Exit> {
     let status = status.as_deref().map(parse_status).transpose()?;
     let store = open_store(file).await?;
-    let tasks = store.tasks(&TaskFilter { status, limit }).await?;
+    let tasks = store
+        .tasks(&TaskFilter {
+            status,
+            limit,
+            ..TaskFilter::default()
+        })
+        .await?;
     if as_json {
         let tasks: Vec<Value> = tasks.iter().map(json_of).collect::<Result<_>>()?;
         line(serde_json::to_string_pretty(&tasks)?);

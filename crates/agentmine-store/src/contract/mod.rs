@@ -46,6 +46,7 @@ mod journal;
 mod lease;
 mod migrations;
 mod outage;
+mod people;
 mod reports;
 mod sweep;
 mod tasks;

@@ -116,6 +116,7 @@ async fn life(world: &World) {
     let filter = TaskFilter {
         status: Some(PublicStatus::Open),
         limit: 9,
+        ..TaskFilter::default()
     };
     store.tasks(&filter).await.unwrap();
     store.task_by_number(TaskNumber(1)).await.unwrap();

@@ -93,6 +93,12 @@ impl From<Option<TaskId>> for Arg<'_> {
     }
 }
 
+impl From<Option<i64>> for Arg<'_> {
+    fn from(number: Option<i64>) -> Self {
+        Self::Int(number)
+    }
+}
+
 impl From<Option<Epoch>> for Arg<'_> {
     fn from(epoch: Option<Epoch>) -> Self {
         Self::Int(epoch.map(|epoch| epoch.0))
