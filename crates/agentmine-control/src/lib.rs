@@ -5,5 +5,14 @@
 //! MCP code. So no operation can exist in one of them and be missing in the other.
 
 mod error;
+mod input;
+pub mod mcp;
+pub mod sessions;
+pub mod tasks;
+#[cfg(test)]
+mod tests;
+pub mod view;
+pub mod worker;
 
 pub use error::ControlError;
+pub use input::find_task;

@@ -200,7 +200,12 @@ impl SessionView {
         Self {
             id: session.id.0,
             task_id: session.task_number.0,
-            status: if session.end.is_some() { "ended" } else { "running" }.to_owned(),
+            status: if session.end.is_some() {
+                "ended"
+            } else {
+                "running"
+            }
+            .to_owned(),
             end: session.end.map(|end| end.to_string()),
             reason: session.reason.clone(),
             client: external.map_or_else(|| "agentmine".to_owned(), |it| it.client.clone()),
@@ -210,7 +215,9 @@ impl SessionView {
             worktree: external.and_then(|it| it.worktree.clone()),
             exit_code: external.and_then(|it| it.exit_code),
             signal: external.and_then(|it| it.signal.clone()),
-            dod_result: external.and_then(|it| it.dod_result).map(|it| it.to_string()),
+            dod_result: external
+                .and_then(|it| it.dod_result)
+                .map(|it| it.to_string()),
             artifacts: external.map(|it| it.artifacts.clone()).unwrap_or_default(),
             error: external.and_then(|it| it.error.clone()),
             started_at: time(session.started_at),

@@ -6,6 +6,9 @@ use agentmine_runtime::config::BackendKind;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::mcp::McpArgs;
+use crate::session::SessionCommand;
+use crate::task::TaskCommand;
+use crate::worker::WorkerCommand;
 
 /// A self-hosted fleet of coding agents.
 #[derive(Debug, Parser)]
@@ -24,12 +27,15 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Work on the issues of a local git repository, without any services
     Run(RunArgs),
-    /// List, show, stop, pause and resume tasks
+    /// Make, list, show and change tasks
     #[command(subcommand)]
     Task(TaskCommand),
-    /// List sessions and show their transcripts
+    /// List sessions, show their transcripts, and begin and end those of other clients
     #[command(subcommand)]
     Session(SessionCommand),
+    /// Start work on tasks, and manage the work trees of other clients
+    #[command(subcommand)]
+    Worker(WorkerCommand),
     /// Inspect and call MCP servers, and serve AgentMine's own tools
     Mcp(McpArgs),
     /// Check the configuration, or print its schema
@@ -80,69 +86,6 @@ impl From<SandboxArg> for BackendKind {
             SandboxArg::Docker => Self::Docker,
         }
     }
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TaskCommand {
-    /// List tasks, newest first
-    List {
-        /// Only tasks with this status: open, in_progress, done, failed or cancelled
-        #[arg(long)]
-        status: Option<String>,
-        /// Maximum number of tasks; 0 lists all
-        #[arg(long, value_name = "N", default_value_t = 20)]
-        limit: u32,
-        /// Print a JSON array
-        #[arg(long)]
-        json: bool,
-    },
-    /// Show one task with its sessions
-    Show {
-        /// The task's number or UUID
-        task: String,
-        /// Print a JSON object
-        #[arg(long)]
-        json: bool,
-    },
-    /// Stop a task permanently
-    Stop {
-        /// The task's number or UUID
-        task: String,
-    },
-    /// Pause a task until it is resumed
-    Pause {
-        /// The task's number or UUID
-        task: String,
-    },
-    /// Queue a paused task again
-    Resume {
-        /// The task's number or UUID
-        task: String,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum SessionCommand {
-    /// List sessions, newest first
-    List {
-        /// Maximum number of sessions; 0 lists all
-        #[arg(long, value_name = "N", default_value_t = 20)]
-        limit: u32,
-        /// Print a JSON array
-        #[arg(long)]
-        json: bool,
-    },
-    /// Show the transcript of a session
-    Show {
-        /// The session's number
-        session: String,
-        /// Print a JSON object with every step as recorded
-        #[arg(long)]
-        json: bool,
-        /// Do not truncate long texts
-        #[arg(long)]
-        full: bool,
-    },
 }
 
 #[derive(Debug, Subcommand)]

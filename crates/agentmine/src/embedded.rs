@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agentmine_consumer as consumer;
 use agentmine_consumer::Progress;
+use agentmine_control::worker::Place;
 use agentmine_llm::Model;
 use agentmine_producer as producer;
 use agentmine_runtime::config::{self, BackendKind, Config, Log, Secret, Sources, StoreConfig};
@@ -18,7 +19,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use crate::again;
-use crate::paths::database_url;
+use crate::paths::{database_url, state_dir};
 use crate::print;
 
 /// How much a run did.
@@ -61,6 +62,14 @@ pub(crate) async fn open_store(file: Option<PathBuf>) -> Result<Arc<dyn Store>> 
     let mut config = config::load(&Sources::from_process(file))?;
     default_store(&mut config)?;
     Ok(agentmine_store::connect(&config.store).await?)
+}
+
+/// Where work trees are made: of the repository that the current folder is in.
+pub(crate) fn place(project: PathBuf) -> Result<Place> {
+    Ok(Place {
+        project,
+        worktrees: state_dir()?.join("worktrees"),
+    })
 }
 
 /// The live view shows what happens, so logs are off unless a level is configured.

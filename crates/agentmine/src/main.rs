@@ -16,6 +16,7 @@ mod summary;
 mod takeover;
 mod task;
 mod transcript;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,7 @@ async fn dispatch(args: Args) -> anyhow::Result<Exit> {
         Command::Run(run) => run::run(config, run).await,
         Command::Task(task) => task::run(config, task).await,
         Command::Session(session) => session::run(config, session).await,
+        Command::Worker(worker) => worker::run(config, worker).await,
         // Boxed: it contains the start of every server, which the other commands do not need.
         Command::Mcp(mcp) => Box::pin(mcp::run(config, mcp)).await,
         Command::Config(command) => config::run(config, &command),

@@ -106,7 +106,11 @@ impl TaskUpdate {
         let edit = TaskEdit {
             version: self.version,
             title: self.title.as_deref().map(input::title).transpose()?,
-            description: self.description.as_deref().map(input::description).transpose()?,
+            description: self
+                .description
+                .as_deref()
+                .map(input::description)
+                .transpose()?,
             priority: input::named("priority", self.priority.as_deref(), PRIORITIES)?,
             kind: input::named("type", self.kind.as_deref(), TYPES)?,
             assignee: self
@@ -115,7 +119,11 @@ impl TaskUpdate {
                 .map(|name| input::name("assignee", name))
                 .transpose()?,
             assignee_type: input::named("assigneeType", self.assignee_type.as_deref(), ASSIGNEES)?,
-            depends_on: self.depends_on.as_deref().map(input::dependencies).transpose()?,
+            depends_on: self
+                .depends_on
+                .as_deref()
+                .map(input::dependencies)
+                .transpose()?,
             write_scope: self.write_scope.clone().map(input::scope).transpose()?,
             status: status.map(|status| (status, why(status))),
         };
@@ -124,8 +132,10 @@ impl TaskUpdate {
             ..TaskEdit::default()
         };
         match edit == nothing {
-            true => Err(ControlError::Validation("nothing to change is named".into())
-                .hint("name a field and its new value")),
+            true => Err(
+                ControlError::Validation("nothing to change is named".into())
+                    .hint("name a field and its new value"),
+            ),
             false => Ok(edit),
         }
     }
@@ -165,11 +175,7 @@ fn foreign_field(task: &Task, edit: &TaskEdit) -> Option<&'static str> {
     }
 }
 
-pub(super) fn edited(
-    outcome: Edited,
-    name: &str,
-    seen: Option<i64>,
-) -> Result<Task, ControlError> {
+pub(super) fn edited(outcome: Edited, name: &str, seen: Option<i64>) -> Result<Task, ControlError> {
     let number = || name.trim_start_matches("task ").to_owned();
     Err(match outcome {
         Edited::Done(task) => return Ok(task),

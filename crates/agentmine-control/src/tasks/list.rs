@@ -5,9 +5,9 @@ use agentmine_store::{Store, TaskFilter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ControlError;
 use crate::input;
 use crate::view::{DependencyView, SessionView, TaskDetails, TaskView};
-use crate::ControlError;
 
 /// Tasks in one answer, unless the caller names another number.
 pub(crate) const LIMIT: u32 = 20;

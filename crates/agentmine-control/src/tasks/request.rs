@@ -96,9 +96,10 @@ pub async fn retry(store: &dyn Store, args: &TaskRequest) -> Result<TaskDetails,
         (TaskState::Queued, TaskOrigin::Tracker) if store.skip_delay(task.id).await? => {
             now(store, &task).await
         }
-        (TaskState::Queued | TaskState::Leased(_) | TaskState::Paused, _) => {
-            Err(wrong(&task, "expected one that is over, or waits for a time"))
-        }
+        (TaskState::Queued | TaskState::Leased(_) | TaskState::Paused, _) => Err(wrong(
+            &task,
+            "expected one that is over, or waits for a time",
+        )),
     }
 }
 
@@ -118,7 +119,10 @@ async fn again(store: &dyn Store, task: &Task) -> Result<TaskDetails, ControlErr
             other.number,
             other.state.public()
         ))
-        .hint(format!("task_get {0} (`agentmine task show {0}`) shows it", other.number))),
+        .hint(format!(
+            "task_get {0} (`agentmine task show {0}`) shows it",
+            other.number
+        ))),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Why a task is or is not being worked on.
 
-use agentmine_domain::{AssigneeType, EndState, PublicStatus, Session, Task, TaskOrigin, TaskState};
+use agentmine_domain::{
+    AssigneeType, EndState, PublicStatus, Session, Task, TaskOrigin, TaskState,
+};
 use agentmine_store::{Store, TaskFilter};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -84,13 +86,20 @@ fn working(task: &Task, running: Option<&Session>) -> Reason {
     let worker = task.owner.as_ref().map_or("a worker", |owner| &owner.0);
     let phase = detail(task).unwrap_or_default();
     let session = running.map_or_else(String::new, |session| {
-        format!(" in session {}, since {}", session.id, time(session.started_at))
+        format!(
+            " in session {}, since {}",
+            session.id,
+            time(session.started_at)
+        )
     });
     Reason::new("working", format!("{worker} is {phase}{session}."))
 }
 
 fn external(session: &Session) -> Reason {
-    let client = session.external.as_ref().map_or("a client", |it| &it.client);
+    let client = session
+        .external
+        .as_ref()
+        .map_or("a client", |it| &it.client);
     Reason::new(
         "external_session",
         format!(
@@ -103,7 +112,10 @@ fn external(session: &Session) -> Reason {
 
 fn over(task: &Task, end: EndState) -> Reason {
     let code = task.state.public();
-    let why = task.reason.as_deref().map_or_else(String::new, |why| format!(": {why}"));
+    let why = task
+        .reason
+        .as_deref()
+        .map_or_else(String::new, |why| format!(": {why}"));
     let what = match end {
         EndState::Done if task.missing().is_some() => "It ended with a partial result",
         EndState::Done => "It is done",
@@ -121,11 +133,17 @@ async fn waiting(
     let of_tracker = task.card.origin == TaskOrigin::Tracker;
     if of_tracker && task.state == TaskState::Paused {
         let why = task.reason.as_deref().unwrap_or("no reason is recorded");
-        reasons.push(Reason::new("paused", format!("It is paused until somebody resumes it: {why}.")));
+        reasons.push(Reason::new(
+            "paused",
+            format!("It is paused until somebody resumes it: {why}."),
+        ));
     }
     if task.card.assignee_type == AssigneeType::Human {
         let who = task.card.assignee.as_deref().unwrap_or("a person");
-        reasons.push(Reason::new("human_task", format!("It is for {who}; no worker takes it.")));
+        reasons.push(Reason::new(
+            "human_task",
+            format!("It is for {who}; no worker takes it."),
+        ));
     }
     for on in store.dependencies(task.id).await? {
         let status = on.state.public();
@@ -142,7 +160,10 @@ async fn waiting(
         reasons.push(Reason::new("conflict", message));
     }
     if of_tracker && let Some(due) = store.due_at(task.id).await? {
-        let message = format!("Its last attempt gave it back; it waits until {}.", time(due));
+        let message = format!(
+            "Its last attempt gave it back; it waits until {}.",
+            time(due)
+        );
         reasons.push(Reason::new("back_off", message));
     }
     if !reasons.is_empty() {
@@ -170,12 +191,23 @@ async fn no_free_worker(store: &dyn Store) -> Result<Reason, ControlError> {
             ..TaskFilter::default()
         };
         let found = store.tasks(&filter).await?;
-        let of_tracker = found.iter().filter(|task| task.card.origin == TaskOrigin::Tracker);
-        Ok::<_, ControlError>(of_tracker.filter(|task| task.state != TaskState::Paused).count())
+        let of_tracker = found
+            .iter()
+            .filter(|task| task.card.origin == TaskOrigin::Tracker);
+        Ok::<_, ControlError>(
+            of_tracker
+                .filter(|task| task.state != TaskState::Paused)
+                .count(),
+        )
     };
-    let (open, leased) = (of(PublicStatus::Open).await?, of(PublicStatus::InProgress).await?);
+    let (open, leased) = (
+        of(PublicStatus::Open).await?,
+        of(PublicStatus::InProgress).await?,
+    );
     Ok(Reason::new(
         "no_free_worker",
-        format!("It waits for a free worker: {open} tasks are queued, {leased} are being worked on."),
+        format!(
+            "It waits for a free worker: {open} tasks are queued, {leased} are being worked on."
+        ),
     ))
 }
