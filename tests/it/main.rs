@@ -11,6 +11,7 @@ mod architecture;
 mod attacks;
 mod canaries;
 mod chaos;
+mod control;
 mod embedded;
 mod endpoint;
 mod ends;

@@ -110,6 +110,7 @@ pub(crate) async fn begin(
     number: i64,
     new: &NewExternal,
 ) -> Result<Session, ControlError> {
+    known_agent(&new.agent)?;
     let task = input::task(store, number).await?;
     let refused = |what: String| ControlError::InvalidStatus(format!("task {number} {what}"));
     Err(match store.begin_external(task.id, new).await? {
@@ -139,6 +140,14 @@ pub(crate) async fn begin(
         ))
         .hint("wait for its end"),
     })
+}
+
+/// Refuses an agent that is not defined.
+fn known_agent(name: &str) -> Result<(), ControlError> {
+    match name {
+        DEFAULT_AGENT => Ok(()),
+        other => Err(ControlError::AgentNotFound(other.to_owned())),
+    }
 }
 
 /// How a client's session ended.

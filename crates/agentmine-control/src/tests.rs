@@ -486,6 +486,12 @@ async fn a_client_gets_a_work_tree_and_a_session() {
     let session = started.session_id.unwrap();
     let shown = sessions::get(store, session).await.unwrap();
     assert_eq!(shown.worktree, started.worktree);
+    let nobody = WorkerStart {
+        agent: Some("nobody".into()),
+        ..start("codex")
+    };
+    let nobody = worker::start(store, &place, &nobody).await;
+    refused(nobody, "AgentNotFound", "nobody");
     let twice = worker::start(store, &place, &start("claude-code")).await;
     refused(twice, "SessionAlreadyRunning", "running session");
     let remove = |force| WorkerRemove {

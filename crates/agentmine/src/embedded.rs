@@ -59,7 +59,11 @@ fn default_store(config: &mut Config) -> Result<()> {
 
 /// The store that the configuration names, or that of the embedded mode.
 pub(crate) async fn open_store(file: Option<PathBuf>) -> Result<Arc<dyn Store>> {
-    let mut config = config::load(&Sources::from_process(file))?;
+    store_of(config::load(&Sources::from_process(file))?).await
+}
+
+/// The store of a configuration that is loaded already.
+pub(crate) async fn store_of(mut config: Config) -> Result<Arc<dyn Store>> {
     default_store(&mut config)?;
     Ok(agentmine_store::connect(&config.store).await?)
 }

@@ -88,7 +88,7 @@ impl ToolDef {
         &self.definition.name
     }
 
-    pub(super) fn definition(&self) -> Tool {
+    pub(crate) fn definition(&self) -> Tool {
         self.definition.clone()
     }
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use super::args::With;
 use super::setup::folder;
-use crate::embedded::{open_store, place};
+use crate::embedded::{place, store_of};
 
 /// Serves until stdin ends.
 pub(super) async fn run(with: With, verbose: bool) -> Result<Exit> {
@@ -16,7 +16,8 @@ pub(super) async fn run(with: With, verbose: bool) -> Result<Exit> {
         config: file,
         which,
     } = with;
-    let config = config::load(&Sources::from_process(file.clone()))?;
+    // An editor starts this in the project's folder, whose `config.yaml` may be a repository's own.
+    let config = config::load(&Sources::from_process(file).without_working_folder())?;
     let log = match verbose {
         true => Log {
             format: config.log.format,
@@ -30,10 +31,9 @@ pub(super) async fn run(with: With, verbose: bool) -> Result<Exit> {
         None => std::env::current_dir().context("the current folder cannot be found")?,
     };
     let context = Context {
-        store: open_store(file).await?,
+        store: store_of(config).await?,
         place: place(project)?,
     };
-    tracing::debug!(store = context.store.address(), "serving");
     // On a thread of its own, with its own runtime: a read of stdin that is blocked must not keep the program.
     let serving = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()
