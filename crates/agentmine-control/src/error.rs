@@ -1,5 +1,6 @@
 //! Why an operation was refused, with the codes of both skins.
 
+use agentmine_runtime::exit::Exit;
 use agentmine_store::StoreError;
 
 /// Why an operation failed. Nothing was changed, except where the message says so.
@@ -14,6 +15,21 @@ pub enum ControlError {
     /// There is no session with this number.
     #[error("there is no session {0}")]
     SessionNotFound(String),
+    /// The project has no record with this id.
+    #[error("there is no record {0:?} in the memory of this project")]
+    MemoryNotFound(String),
+    /// The record was changed since the version that a change was made from.
+    #[error(
+        "the record {id:?} has version {found}, but the change was made from version {expected}"
+    )]
+    MemoryConflict {
+        /// The record.
+        id: String,
+        /// The version that the change was made from.
+        expected: i64,
+        /// The version that it has.
+        found: i64,
+    },
     /// The state of the task or session does not allow it.
     #[error("{0}")]
     InvalidStatus(String),
@@ -46,12 +62,31 @@ impl ControlError {
             Self::TaskNotFound(_) => Some(-32001),
             Self::AgentNotFound(_) => Some(-32002),
             Self::SessionNotFound(_) => Some(-32003),
-            Self::InvalidStatus(_) => Some(-32004),
+            Self::MemoryNotFound(_) => Some(-32007),
+            Self::InvalidStatus(_) | Self::MemoryConflict { .. } => Some(-32004),
             Self::SessionAlreadyRunning { .. } => Some(-32005),
             Self::Config(_) => Some(-32006),
             Self::Validation(_) => Some(-32007),
             Self::Git(_) => Some(-32008),
             Self::Store(_) => None,
+        }
+    }
+
+    /// The exit code of the command line (spec 003, "MCP error codes").
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::TaskNotFound(_)
+            | Self::AgentNotFound(_)
+            | Self::SessionNotFound(_)
+            | Self::MemoryNotFound(_)
+            | Self::Git(_) => Exit::NotFound,
+            Self::InvalidStatus(_)
+            | Self::MemoryConflict { .. }
+            | Self::SessionAlreadyRunning { .. } => Exit::WrongState,
+            Self::Config(_) => Exit::Config,
+            Self::Validation(_) => Exit::Validation,
+            Self::Store(_) => Exit::Other,
         }
     }
 }

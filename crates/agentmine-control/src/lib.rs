@@ -4,6 +4,11 @@
 //! server only translate: arguments into a call, the answer into a table or JSON, the error into an exit code or an
 //! MCP code. So no operation can exist in one of them and be missing in the other.
 
+pub mod agents;
 mod error;
+mod folder;
+pub mod memory;
+mod project;
 
 pub use error::ControlError;
+pub use project::{Project, project};

@@ -9,7 +9,9 @@ mod effect;
 mod ids;
 mod item;
 pub mod markdown;
+pub mod memory;
 mod names;
+mod project;
 mod sandbox_fate;
 mod session;
 mod step;
@@ -20,7 +22,11 @@ pub use budget::{Budget, Usage};
 pub use effect::{EffectKey, EffectKind, TaskLabel};
 pub use ids::{Epoch, ParseIdError, Seq, SessionId, TaskId, TaskNumber, WorkerId};
 pub use item::{ItemKind, ItemRef, TrackerKind};
+pub use memory::{
+    Confidence, MemoryEntry, MemoryFault, MemoryId, MemoryRecord, MemorySource, MemoryStatus,
+};
 pub use names::UnknownName;
+pub use project::ProjectName;
 pub use sandbox_fate::SandboxFate;
 pub use session::{Session, SessionEnd};
 pub use step::{Step, StepKind, StepPayload};

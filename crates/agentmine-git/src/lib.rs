@@ -14,4 +14,4 @@ mod view;
 pub use home::GitHome;
 pub use limits::{Errand, Limits};
 pub use temporary::remove_abandoned_folders;
-pub use view::{View, ViewError};
+pub use view::{Origin, View, ViewError, origin};

@@ -11,14 +11,21 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish, RelayError,
-    ScanTime, StoreError, SweepPolicy, SweepReport, TaskFilter,
+    Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, MemoryStore, NewStep,
+    Publish, RelayError, ScanTime, StoreError, SweepPolicy, SweepReport, TaskFilter,
 };
 
 /// The database. Object-safe.
 #[async_trait]
 pub trait Store:
-    EnqueueStore + LeaseStore + JournalStore + EffectStore + ReportStore + SweepStore + TaskStore
+    EnqueueStore
+    + LeaseStore
+    + JournalStore
+    + EffectStore
+    + ReportStore
+    + SweepStore
+    + TaskStore
+    + MemoryStore
 {
     /// Whether the database answers and its schema is the one this version needs; for `/ready`.
     async fn healthy(&self) -> Result<(), StoreError>;

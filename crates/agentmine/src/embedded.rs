@@ -58,8 +58,12 @@ fn default_store(config: &mut Config) -> Result<()> {
 
 /// The store that the configuration names, or that of the embedded mode.
 pub(crate) async fn open_store(file: Option<PathBuf>) -> Result<Arc<dyn Store>> {
-    let mut config = config::load(&Sources::from_process(file))?;
-    default_store(&mut config)?;
+    open_configured(&mut config::load(&Sources::from_process(file))?).await
+}
+
+/// The same for a configuration that is loaded.
+pub(crate) async fn open_configured(config: &mut Config) -> Result<Arc<dyn Store>> {
+    default_store(config)?;
     Ok(agentmine_store::connect(&config.store).await?)
 }
 

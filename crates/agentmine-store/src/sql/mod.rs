@@ -18,6 +18,7 @@ mod intents;
 mod journal;
 mod lease;
 mod lease_end;
+mod memory;
 mod postgres;
 mod read_only;
 mod reports;
