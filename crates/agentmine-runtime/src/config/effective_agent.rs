@@ -103,7 +103,7 @@ impl EffectiveAgent {
             self.refuse("model", &model);
         }
         match image {
-            Some(image) if allowed_images.contains(&image) => self.image = Some(image),
+            Some(image) if is_allowed_image(allowed_images, &image) => self.image = Some(image),
             Some(image) if Some(&image) != self.image.as_ref() => {
                 self.refuse("environment.image", &image);
             }
@@ -138,6 +138,18 @@ impl EffectiveAgent {
     }
 }
 
+/// Whether a repository may choose this image: one of `command_executor.docker.allowed_images`, whose `*` at the end
+/// stands for anything.
+#[must_use]
+pub fn is_allowed_image(allowed: &[String], image: &str) -> bool {
+    allowed
+        .iter()
+        .any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => image.starts_with(prefix),
+            None => pattern == image,
+        })
+}
+
 /// The lower of each limit.
 fn lower(a: AgentLimits, b: AgentLimits) -> AgentLimits {
     AgentLimits {
@@ -166,7 +178,7 @@ mod tests {
     }
 
     fn narrowed(operator: &str, repository: &str) -> EffectiveAgent {
-        let allowed = ["rust:1".to_owned()];
+        let allowed = ["rust:1".to_owned(), "registry.example/ok/*".to_owned()];
         EffectiveAgent::of_operator("fix", &read(operator)).narrowed_by(&read(repository), &allowed)
     }
 
@@ -240,6 +252,12 @@ mod tests {
     #[test]
     fn client_model_image_and_prompt_stay_the_operators() {
         for (operator, repository, image, notes) in [
+            (
+                "",
+                "environment: {image: registry.example/ok/go}",
+                Some("registry.example/ok/go"),
+                0,
+            ),
             ("", "client: codex", None, 1),
             ("client: codex", "client: codex", None, 0),
             ("", "model: dear", None, 1),

@@ -31,7 +31,7 @@ pub use agent_file::{
 };
 pub use check::{check, nearest};
 pub use document::{Document, document};
-pub use effective_agent::{BUILT_IN, EffectiveAgent};
+pub use effective_agent::{BUILT_IN, EffectiveAgent, is_allowed_image};
 pub use executor::*;
 pub use exposed::warn_of_open_file;
 pub use fault::{ConfigErrors, SettingFault};
