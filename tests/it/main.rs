@@ -23,6 +23,7 @@ mod forged;
 mod gate;
 mod limits;
 mod mcp;
+mod memory;
 mod messages;
 mod model_servers;
 mod operator;

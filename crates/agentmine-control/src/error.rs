@@ -15,6 +15,21 @@ pub enum ControlError {
     /// There is no session with this number.
     #[error("there is no session {0}")]
     SessionNotFound(String),
+    /// The project has no record with this id.
+    #[error("there is no record {0:?} in the memory of this project")]
+    MemoryNotFound(String),
+    /// The record was changed since the version that a change was made from.
+    #[error(
+        "the record {id:?} has version {found}, but the change was made from version {expected}"
+    )]
+    MemoryConflict {
+        /// The record.
+        id: String,
+        /// The version that the change was made from.
+        expected: i64,
+        /// The version that it has.
+        found: i64,
+    },
     /// The state of the task or session does not allow it.
     #[error("{0}")]
     InvalidStatus(String),
@@ -71,6 +86,12 @@ impl ControlError {
             Self::SessionNotFound(_) => {
                 Some("session_list (`agentmine session list`) lists the sessions".into())
             }
+            Self::MemoryNotFound(_) => {
+                Some("memory_list (`agentmine memory list`) lists the records".into())
+            }
+            Self::MemoryConflict { id, found, .. } => Some(format!(
+                "read it again (`agentmine memory show {id}`), and repeat the change with version {found}"
+            )),
             Self::SessionAlreadyRunning { session, .. } => Some(format!(
                 "end it first: session_end with sessionId {session} (`agentmine session end {session} --exit-code N`)"
             )),
@@ -88,7 +109,8 @@ impl ControlError {
             Self::TaskNotFound(_) => Some(-32001),
             Self::AgentNotFound(_) => Some(-32002),
             Self::SessionNotFound(_) => Some(-32003),
-            Self::InvalidStatus(_) => Some(-32004),
+            Self::MemoryNotFound(_) => Some(-32007),
+            Self::InvalidStatus(_) | Self::MemoryConflict { .. } => Some(-32004),
             Self::SessionAlreadyRunning { .. } => Some(-32005),
             Self::Config(_) => Some(-32006),
             Self::Validation(_) => Some(-32007),
@@ -104,6 +126,8 @@ impl ControlError {
             Self::TaskNotFound(_) => "TaskNotFound",
             Self::AgentNotFound(_) => "AgentNotFound",
             Self::SessionNotFound(_) => "SessionNotFound",
+            Self::MemoryNotFound(_) => "ValidationError",
+            Self::MemoryConflict { .. } => "InvalidStatus",
             Self::InvalidStatus(_) => "InvalidStatus",
             Self::SessionAlreadyRunning { .. } => "SessionAlreadyRunning",
             Self::Config(_) => "ConfigError",
@@ -120,8 +144,11 @@ impl ControlError {
             Self::TaskNotFound(_)
             | Self::AgentNotFound(_)
             | Self::SessionNotFound(_)
+            | Self::MemoryNotFound(_)
             | Self::Git(_) => Exit::NotFound,
-            Self::InvalidStatus(_) | Self::SessionAlreadyRunning { .. } => Exit::WrongState,
+            Self::InvalidStatus(_)
+            | Self::MemoryConflict { .. }
+            | Self::SessionAlreadyRunning { .. } => Exit::WrongState,
             Self::Config(_) => Exit::Config,
             Self::Validation(_) => Exit::Validation,
             Self::Store(_) => Exit::Other,

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::view::{SessionView, TaskView, time};
-use crate::{ControlError, input};
+use crate::worker::Place;
+use crate::{ControlError, agents, input};
 
 /// The agent that a session has where none is named.
 pub const DEFAULT_AGENT: &str = "default";
@@ -91,7 +92,11 @@ pub struct SessionStart {
 /// # Errors
 /// [`ControlError::SessionAlreadyRunning`]; [`ControlError::InvalidStatus`] for a task that is over, that is the
 /// fleet's or a person's, or that waits for another one.
-pub async fn start(store: &dyn Store, args: &SessionStart) -> Result<SessionView, ControlError> {
+pub async fn start(
+    store: &dyn Store,
+    place: &Place,
+    args: &SessionStart,
+) -> Result<SessionView, ControlError> {
     let name = |what, given: &Option<String>, otherwise: &str| {
         let given = given.as_deref().unwrap_or_default();
         Ok::<_, ControlError>(input::name(what, given)?.unwrap_or_else(|| otherwise.to_owned()))
@@ -101,16 +106,21 @@ pub async fn start(store: &dyn Store, args: &SessionStart) -> Result<SessionView
         agent: name("agent", &args.agent, DEFAULT_AGENT)?,
         worktree: None,
     };
-    let session = begin(store, args.task_id, &new).await?;
+    let session = begin(store, place, args.task_id, &new).await?;
     Ok(SessionView::of(&session))
 }
 
 pub(crate) async fn begin(
     store: &dyn Store,
+    place: &Place,
     number: i64,
     new: &NewExternal,
 ) -> Result<Session, ControlError> {
-    known_agent(&new.agent)?;
+    let agent = new.agent.clone();
+    // Refuses one that is not defined, or whose definition has faults.
+    place
+        .with_agents(move |all| agents::get(all, &agent))
+        .await?;
     let task = input::task(store, number).await?;
     let refused = |what: String| ControlError::InvalidStatus(format!("task {number} {what}"));
     Err(match store.begin_external(task.id, new).await? {
@@ -140,14 +150,6 @@ pub(crate) async fn begin(
         ))
         .hint("wait for its end"),
     })
-}
-
-/// Refuses an agent that is not defined.
-fn known_agent(name: &str) -> Result<(), ControlError> {
-    match name {
-        DEFAULT_AGENT => Ok(()),
-        other => Err(ControlError::AgentNotFound(other.to_owned())),
-    }
 }
 
 /// How a client's session ended.

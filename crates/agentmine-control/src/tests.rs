@@ -93,6 +93,7 @@ impl World {
         Place {
             project,
             worktrees: self.folder.path().join("trees"),
+            ..Place::default()
         }
     }
 }
@@ -361,25 +362,26 @@ async fn a_task_that_is_over_is_begun_once_more() {
 async fn a_clients_session_has_the_codes_of_the_specification() {
     let world = World::new().await;
     let store = world.store();
+    let place = world.place();
     let task = world.add("Fix").await.task.id;
     let start = |task_id| SessionStart {
         task_id,
         ..SessionStart::default()
     };
-    let session = sessions::start(store, &start(task)).await.unwrap();
+    let session = sessions::start(store, &place, &start(task)).await.unwrap();
     assert_eq!(
         (session.client.as_str(), session.status.as_str()),
         ("external", "running")
     );
     assert_eq!(world.codes(task).await, ["external_session"]);
-    let twice = sessions::start(store, &start(task)).await;
+    let twice = sessions::start(store, &place, &start(task)).await;
     refused(
         twice,
         "SessionAlreadyRunning",
         &format!("session, {}", session.id),
     );
     refused(
-        sessions::start(store, &start(99)).await,
+        sessions::start(store, &place, &start(99)).await,
         "TaskNotFound",
         "99",
     );
@@ -425,14 +427,14 @@ async fn a_clients_session_has_the_codes_of_the_specification() {
     );
     refused(sessions::end(store, end(99)).await, "SessionNotFound", "99");
     refused(
-        sessions::start(store, &start(task)).await,
+        sessions::start(store, &place, &start(task)).await,
         "InvalidStatus",
         "is failed",
     );
 
     let (id, issue) = world.issue(1).await;
     refused(
-        sessions::start(store, &start(issue)).await,
+        sessions::start(store, &place, &start(issue)).await,
         "InvalidStatus",
         "acme/shop#1",
     );

@@ -10,7 +10,9 @@ mod effect;
 mod ids;
 mod item;
 pub mod markdown;
+pub mod memory;
 mod names;
+mod project;
 mod sandbox_fate;
 mod scope;
 mod session;
@@ -23,7 +25,11 @@ pub use card::{AssigneeType, TaskCard, TaskOrigin, TaskType};
 pub use effect::{EffectKey, EffectKind, TaskLabel};
 pub use ids::{Epoch, ParseIdError, Seq, SessionId, TaskId, TaskNumber, WorkerId};
 pub use item::{ItemKind, ItemRef, TrackerKind};
+pub use memory::{
+    Confidence, MemoryEntry, MemoryFault, MemoryId, MemoryRecord, MemorySource, MemoryStatus,
+};
 pub use names::UnknownName;
+pub use project::ProjectName;
 pub use sandbox_fate::SandboxFate;
 pub use scope::{ScopeError, WriteScope};
 pub use session::{DodResult, External, Session, SessionEnd};

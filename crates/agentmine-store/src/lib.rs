@@ -10,6 +10,7 @@ mod connect;
 #[cfg(test)]
 mod contract;
 mod error;
+mod memory;
 mod metrics;
 mod migrations;
 mod model;
@@ -19,6 +20,7 @@ mod store;
 
 pub use connect::{check, connect, connect_heartbeat};
 pub use error::{RelayError, StoreError};
+pub use memory::{MemoryAdded, MemoryFilter, MemoryStore, MemoryUpdated};
 pub use model::{
     Attempt, Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish,
     ScanTime, StepToken, SweepPolicy, SweepReport, TaskFilter,

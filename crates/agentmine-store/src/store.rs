@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use crate::{
     Begun, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued, ExternalEnd, Finished,
-    LeaseEnd, LeaseRequest, NewExternal, NewPersonTask, NewStep, Publish, RelayError, ScanTime,
-    ScopeConflict, StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter,
+    LeaseEnd, LeaseRequest, MemoryStore, NewExternal, NewPersonTask, NewStep, Publish, RelayError,
+    ScanTime, ScopeConflict, StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter,
 };
 
 /// The database. Object-safe.
@@ -29,6 +29,7 @@ pub trait Store:
     + TaskStore
     + PeopleStore
     + ExternalStore
+    + MemoryStore
 {
     /// Whether the database answers and its schema is the one this version needs; for `/ready`.
     async fn healthy(&self) -> Result<(), StoreError>;

@@ -6,6 +6,7 @@ use agentmine_runtime::config::BackendKind;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::mcp::McpArgs;
+use crate::memory::MemoryArgs;
 use crate::session::SessionCommand;
 use crate::task::TaskCommand;
 use crate::worker::WorkerCommand;
@@ -36,6 +37,11 @@ pub(crate) enum Command {
     /// Start work on tasks, and manage the work trees of other clients
     #[command(subcommand)]
     Worker(WorkerCommand),
+    /// List, show and validate the agents of a project
+    #[command(subcommand)]
+    Agent(AgentCommand),
+    /// Record what a project's people decided, and show what agents are given of it
+    Memory(MemoryArgs),
     /// Inspect and call MCP servers, and serve AgentMine's own tools
     Mcp(McpArgs),
     /// Check the configuration, or print its schema
@@ -86,6 +92,30 @@ impl From<SandboxArg> for BackendKind {
             SandboxArg::Docker => Self::Docker,
         }
     }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// List the agents of the project in this folder
+    List {
+        /// Print a JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one agent as it runs
+    Show {
+        /// The agent's name
+        name: String,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check the files of all agents and report every fault
+    Validate {
+        /// Print a JSON array
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -14,12 +14,12 @@ use agentmine_runtime::config::{self, BackendKind, Config, Log, Secret, Sources,
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::Store;
 use agentmine_trackers::Tracker;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use crate::again;
-use crate::paths::{database_url, state_dir};
+use crate::paths::{agents_dir, database_url, state_dir};
 use crate::print;
 
 /// How much a run did.
@@ -59,21 +59,31 @@ fn default_store(config: &mut Config) -> Result<()> {
 
 /// The store that the configuration names, or that of the embedded mode.
 pub(crate) async fn open_store(file: Option<PathBuf>) -> Result<Arc<dyn Store>> {
-    store_of(config::load(&Sources::from_process(file))?).await
+    open_configured(&mut config::load(&Sources::from_process(file))?).await
 }
 
-/// The store of a configuration that is loaded already.
-pub(crate) async fn store_of(mut config: Config) -> Result<Arc<dyn Store>> {
-    default_store(&mut config)?;
+/// The same for a configuration that is loaded.
+pub(crate) async fn open_configured(config: &mut Config) -> Result<Arc<dyn Store>> {
+    default_store(config)?;
     Ok(agentmine_store::connect(&config.store).await?)
 }
 
-/// Where work trees are made: of the repository that the current folder is in.
-pub(crate) fn place(project: PathBuf) -> Result<Place> {
+/// The project that a folder is in, with what the operator defines of it.
+pub(crate) fn place(project: PathBuf, config: &Config) -> Result<Place> {
     Ok(Place {
         project,
         worktrees: state_dir()?.join("worktrees"),
+        operator_agents: agents_dir(),
+        allowed_images: config.command_executor.docker.allowed_images.clone(),
     })
+}
+
+/// The store, and the project that the current folder is in.
+pub(crate) async fn open_here(file: Option<PathBuf>) -> Result<(Arc<dyn Store>, Place)> {
+    let mut config = config::load(&Sources::from_process(file))?;
+    let store = open_configured(&mut config).await?;
+    let here = std::env::current_dir().context("the current folder cannot be found")?;
+    Ok((store, place(here, &config)?))
 }
 
 /// The live view shows what happens, so logs are off unless a level is configured.

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::embedded::open_store;
+use crate::embedded::open_here;
 use crate::live::count;
 use crate::print::{Json, cell, line, one_line, program, table, trimmed};
 use crate::task::{failed, number};
@@ -100,7 +100,7 @@ pub(crate) enum SessionCommand {
 
 /// Runs one of the commands.
 pub(crate) async fn run(file: Option<PathBuf>, command: SessionCommand) -> Result<Exit> {
-    let store = open_store(file).await?;
+    let (store, place) = open_here(file).await?;
     let store = store.as_ref();
     match command {
         SessionCommand::List { task, limit, json } => {
@@ -123,7 +123,9 @@ pub(crate) async fn run(file: Option<PathBuf>, command: SessionCommand) -> Resul
                 agent,
                 client,
             };
-            let begun = sessions::start(store, &args).await.map_err(failed)?;
+            let begun = sessions::start(store, &place, &args)
+                .await
+                .map_err(failed)?;
             json.print(&begun, |begun| {
                 line(format!(
                     "session {} of task #{} is running",

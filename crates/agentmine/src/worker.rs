@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use agentmine_control::worker::{self, WorkerPage, WorkerRemove, WorkerStart};
 use agentmine_runtime::exit::Exit;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Subcommand;
 
-use crate::embedded::{open_store, place};
+use crate::embedded::open_here;
 use crate::print::{Json, cell, clean, line, note, one_line, program, table, trimmed};
 use crate::task::{failed, number};
 
@@ -52,10 +52,8 @@ pub(crate) enum WorkerCommand {
 
 /// Runs one of the commands.
 pub(crate) async fn run(file: Option<PathBuf>, command: WorkerCommand) -> Result<Exit> {
-    let store = open_store(file).await?;
+    let (store, place) = open_here(file).await?;
     let store = store.as_ref();
-    let here = std::env::current_dir().context("the current folder cannot be found")?;
-    let place = place(here)?;
     match command {
         WorkerCommand::Run {
             task,

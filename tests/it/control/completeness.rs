@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::World;
 
 /// The command of each tool.
-const COMMANDS: [(&str, &str); 17] = [
+const COMMANDS: [(&str, &str); 24] = [
     ("task_list", "task list"),
     ("task_get", "task show"),
     ("task_create", "task add"),
@@ -23,7 +23,17 @@ const COMMANDS: [(&str, &str); 17] = [
     ("session_list", "session list"),
     ("session_get", "session show"),
     ("session_logs", "session logs"),
+    ("agent_list", "agent list"),
+    ("agent_get", "agent show"),
+    ("memory_list", "memory list"),
+    ("memory_get", "memory show"),
+    ("memory_add", "memory add"),
+    ("memory_update", "memory update"),
+    ("memory_preview", "memory preview"),
 ];
+
+/// Commands on files of this machine, for people alone.
+const FILES: [&str; 3] = ["agent validate", "memory export", "memory import"];
 
 #[test]
 fn each_tool_has_its_command_and_each_command_its_tool() {
@@ -38,7 +48,7 @@ fn each_tool_has_its_command_and_each_command_its_tool() {
     assert_eq!(tools, named);
     let world = World::new();
     let mut commands = BTreeSet::new();
-    for group in ["task", "session", "worker"] {
+    for group in ["task", "session", "worker", "agent", "memory"] {
         let help = world.shown(&[group, "--help"], 0);
         let (_, list) = help.split_once("Commands:\n").unwrap();
         let names = list.lines().take_while(|line| !line.is_empty());
@@ -51,6 +61,7 @@ fn each_tool_has_its_command_and_each_command_its_tool() {
                 .map(|it| format!("{group} {it}")),
         );
     }
-    let named: BTreeSet<String> = COMMANDS.iter().map(|(_, it)| (*it).to_owned()).collect();
+    let named = COMMANDS.iter().map(|(_, command)| *command);
+    let named: BTreeSet<String> = named.chain(FILES).map(ToOwned::to_owned).collect();
     assert_eq!(commands, named);
 }

@@ -217,9 +217,41 @@ async fn every_tool(served: &Served) {
         (&logs["running"], &logs["steps"]),
         (&json!(true), &json!([]))
     );
+    agents_and_memory(served).await;
     let cancelled = served.call("task_cancel", json!({"taskId": id})).await;
     assert_eq!(cancelled["status"], "cancelled");
     assert_eq!(cancelled["sessions"][0]["end"], "stopped");
+}
+
+async fn agents_and_memory(served: &Served) {
+    let agents = served.call("agent_list", json!({})).await;
+    assert_eq!(agents["agents"][0]["name"], "default", "{agents}");
+    let agent = served.call("agent_get", json!({"name": "default"})).await;
+    assert!(agent["limits"].is_object(), "{agent}");
+    let record = json!({"id": "linter", "category": "tooling", "title": "Use clippy", "content": "With denied warnings."});
+    let added = served.call("memory_add", record).await;
+    assert_eq!(
+        (&added["status"], &added["version"]),
+        (&json!("active"), &json!(1))
+    );
+    let update = json!({"id": "linter", "version": 1, "summary": "clippy"});
+    assert_eq!(served.call("memory_update", update).await["version"], 2);
+    assert_eq!(
+        served.call("memory_get", json!({"id": "linter"})).await["summary"],
+        "clippy"
+    );
+    let page = served
+        .call("memory_list", json!({"category": "tooling"}))
+        .await;
+    assert_eq!(page["records"][0]["id"], "linter");
+    let preview = served.call("memory_preview", json!({})).await;
+    assert!(
+        preview["text"]
+            .as_str()
+            .unwrap()
+            .contains("With denied warnings."),
+        "{preview}"
+    );
 }
 
 async fn every_code(served: &Served) {
@@ -260,6 +292,35 @@ async fn every_code(served: &Served) {
             "{tool} {arguments}"
         );
     }
+    let agents = served.world.project().join(".agentmine/agents");
+    std::fs::create_dir_all(&agents).unwrap();
+    std::fs::write(agents.join("broken.yaml"), "description: [\n").unwrap();
+    for (code, tool, arguments) in [
+        (-32006, "agent_get", json!({"name": "broken"})),
+        (-32002, "agent_get", json!({"name": "nobody"})),
+        (-32007, "memory_get", json!({"id": "nothing"})),
+        (
+            -32004,
+            "memory_add",
+            json!({"id": "linter", "category": "tooling", "title": "Again"}),
+        ),
+        (
+            -32004,
+            "memory_update",
+            json!({"id": "linter", "version": 1, "title": "Late"}),
+        ),
+        (
+            -32007,
+            "memory_add",
+            json!({"id": "Not a slug", "category": "x", "title": "y"}),
+        ),
+    ] {
+        assert_eq!(
+            served.code(tool, arguments.clone()).await,
+            code,
+            "{tool} {arguments}"
+        );
+    }
     let task = served.call("task_create", json!({"title": "x"})).await["id"].clone();
     served.call("session_start", json!({"taskId": task})).await;
     for tool in ["session_start", "worker_command"] {
@@ -291,7 +352,17 @@ async fn resources(served: &Served) {
     );
     let read = served.manager.read(NAME, "task://1").await.unwrap();
     assert!(read.text.contains("Fix the login"), "{}", read.text);
-    for uri in ["task://99", "task://one", "nothing://1"] {
+    let memory = served.manager.read(NAME, "project://memory").await.unwrap();
+    assert!(memory.text.contains("Use clippy"), "{}", memory.text);
+    let agent = served.manager.read(NAME, "agent://default").await.unwrap();
+    assert!(agent.text.contains("name: "), "{}", agent.text);
+    for uri in [
+        "task://99",
+        "task://one",
+        "nothing://1",
+        "agent://nobody",
+        "project://memory/x",
+    ] {
         assert!(served.manager.read(NAME, uri).await.is_err(), "{uri}");
     }
 }

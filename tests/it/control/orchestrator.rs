@@ -41,6 +41,22 @@ fn three_clients_work_side_by_side_and_their_sessions_end() {
             0,
         );
     }
+    // What one decides, the next one is given.
+    let add = [
+        "memory",
+        "add",
+        "linter",
+        "--category",
+        "tooling",
+        "--title",
+        "Use clippy",
+    ];
+    world.shown(&add, 0);
+    assert!(
+        world
+            .shown(&["memory", "preview"], 0)
+            .contains("Use clippy")
+    );
     let bin = world.home.path().join("bin");
     let meeting = world.home.path().join("meeting");
     std::fs::create_dir_all(&meeting).unwrap();

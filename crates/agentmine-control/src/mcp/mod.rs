@@ -5,6 +5,8 @@
 //!
 //! The tables in [`tools`] and [`resources`] are all that a new operation needs.
 
+mod agents;
+mod memory;
 mod resources;
 mod server;
 mod sessions;
@@ -14,6 +16,7 @@ mod workers;
 
 use std::sync::Arc;
 
+use agentmine_runtime::redact::Redactor;
 use agentmine_store::Store;
 
 use crate::worker::Place;
@@ -26,8 +29,12 @@ pub use tool::ToolDef;
 pub struct Context {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// The project that the client works on, and where work trees are made.
+    /// The project that the client works on.
     pub place: Place,
+    /// What must not get into its memory.
+    pub secrets: Arc<Redactor>,
+    /// The tokens of memory that an agent is given, unless a call names another number.
+    pub memory_tokens: u64,
 }
 
 /// All tools, in the order in which they are listed.
@@ -37,10 +44,12 @@ pub fn tools() -> Vec<ToolDef> {
     tools.extend(tasks::tools());
     tools.extend(workers::tools());
     tools.extend(sessions::tools());
+    tools.extend(agents::tools());
+    tools.extend(memory::tools());
     tools
 }
 
 /// All kinds of resources.
 fn resources() -> Vec<ResourceKind> {
-    vec![tasks::resource()]
+    vec![tasks::resource(), agents::resource(), memory::resource()]
 }

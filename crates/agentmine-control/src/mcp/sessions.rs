@@ -12,7 +12,7 @@ pub(super) fn tools() -> Vec<ToolDef> {
              tree. A task has one running session.",
             Effect::Adds,
             |it, args: SessionStart| {
-                Box::pin(async move { sessions::start(it.store.as_ref(), &args).await })
+                Box::pin(async move { sessions::start(it.store.as_ref(), &it.place, &args).await })
             },
         ),
         ToolDef::new(

@@ -101,7 +101,7 @@ impl ToolDef {
     }
 }
 
-fn to_value(result: &impl Serialize) -> Result<Value, ControlError> {
+pub(super) fn to_value(result: &impl Serialize) -> Result<Value, ControlError> {
     serde_json::to_value(result)
         .map_err(|error| ControlError::Store(agentmine_store::StoreError::Fault(error.to_string())))
 }

@@ -10,7 +10,7 @@ use super::Place;
 use super::client::{Approval, Client, command_line};
 use super::trees::{blocking, git_error, path_of, tree_name};
 use crate::sessions::{self, DEFAULT_AGENT};
-use crate::{ControlError, input};
+use crate::{ControlError, agents, input};
 
 /// Which task to start work on, and with what.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -74,10 +74,11 @@ pub async fn start(
     let agent = args.agent.as_deref().unwrap_or_default();
     let agent = input::name("agent", agent)?.unwrap_or_else(|| DEFAULT_AGENT.to_owned());
     let task = input::task(store, args.task_id).await?;
-    let client = client.unwrap_or(match task.card.origin {
-        TaskOrigin::Tracker => Client::AgentMine,
-        TaskOrigin::Person => Client::ClaudeCode,
-    });
+    let client = match (client, task.card.origin) {
+        (Some(client), _) => client,
+        (None, TaskOrigin::Tracker) => Client::AgentMine,
+        (None, TaskOrigin::Person) => preferred(place, &agent).await?,
+    };
     let approval = match args.auto.unwrap_or(false) {
         true => Approval::Automatic,
         false => Approval::Asked,
@@ -88,6 +89,19 @@ pub async fn start(
             external(store, place, &task, client, approval, agent).await
         }
     }
+}
+
+/// The external client that an agent names, else Claude Code.
+async fn preferred(place: &Place, agent: &str) -> Result<Client, ControlError> {
+    let agent = agent.to_owned();
+    let found = place
+        .with_agents(move |all| agents::get(all, &agent))
+        .await?;
+    let named = found.agent.client.as_str().parse();
+    Ok(named
+        .ok()
+        .filter(|it| *it != Client::AgentMine)
+        .unwrap_or(Client::ClaudeCode))
 }
 
 async fn external(
@@ -105,7 +119,7 @@ async fn external(
         agent,
         worktree: None,
     };
-    let session = sessions::begin(store, task.number.0, &new).await?;
+    let session = sessions::begin(store, place, task.number.0, &new).await?;
     match in_tree(store, place, view, task, &session).await {
         Ok(path) => {
             let command = command_line(client, approval, &path, &prompt(task));

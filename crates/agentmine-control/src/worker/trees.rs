@@ -199,7 +199,7 @@ pub(super) fn git_error(error: impl Into<anyhow::Error>) -> ControlError {
     }
 }
 
-pub(super) async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
 ) -> Result<T, ControlError> {
     let done = tokio::task::spawn_blocking(work).await;

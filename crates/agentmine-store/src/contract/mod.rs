@@ -44,6 +44,7 @@ mod effects;
 mod enqueue;
 mod journal;
 mod lease;
+mod memory;
 mod migrations;
 mod outage;
 mod people;

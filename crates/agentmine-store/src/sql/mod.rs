@@ -19,6 +19,7 @@ mod intents;
 mod journal;
 mod lease;
 mod lease_end;
+mod memory;
 mod people;
 mod postgres;
 mod read_only;

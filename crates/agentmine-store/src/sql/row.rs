@@ -1,8 +1,9 @@
 //! Rows, and how they become domain types. A column is named once, here.
 
 use agentmine_domain::{
-    EndState, Epoch, External, ItemRef, Phase, Priority, ScopeError, Seq, Session, SessionId, Step,
-    Task, TaskCard, TaskId, TaskNumber, TaskState, Urgency, Usage, WakeUp, WorkerId, WriteScope,
+    EndState, Epoch, External, ItemRef, MemoryEntry, MemoryFault, MemoryRecord, Phase, Priority,
+    ScopeError, Seq, Session, SessionId, Step, Task, TaskCard, TaskId, TaskNumber, TaskState,
+    Urgency, Usage, WakeUp, WorkerId, WriteScope,
 };
 use chrono::{DateTime, SubsecRound as _, TimeZone as _, Utc};
 use sqlx::error::BoxDynError;
@@ -235,6 +236,53 @@ impl TryFrom<CheckpointRow> for Checkpoint {
             seq: Seq(row.seq),
             commit: row.commit_hash,
             bundle: row.bundle,
+        })
+    }
+}
+
+row!(MemoryRow {
+    id: String,
+    category: String,
+    title: String,
+    summary: String,
+    content: String,
+    status: String,
+    tags: String,
+    source: String,
+    confidence: String,
+    expires_at: Option<i64>,
+    version: i64,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+});
+
+impl TryFrom<MemoryRow> for MemoryRecord {
+    type Error = Failure;
+
+    fn try_from(row: MemoryRow) -> Result<Self, Failure> {
+        let id = row.id.parse().map_err(|fault: MemoryFault| {
+            Failure::Fault(format!("a record of the memory has a wrong {fault}"))
+        })?;
+        let expires_at = row.expires_at.map(|millis| {
+            let time = Utc.timestamp_millis_opt(millis).single();
+            time.ok_or_else(|| Failure::Fault(format!("{millis} is no time")))
+        });
+        Ok(Self {
+            entry: MemoryEntry {
+                id,
+                category: row.category,
+                title: row.title,
+                summary: row.summary,
+                content: row.content,
+                status: row.status.parse()?,
+                tags: serde_json::from_str(&row.tags)?,
+                source: row.source.parse()?,
+                confidence: row.confidence.parse()?,
+                expires_at: expires_at.transpose()?,
+            },
+            version: row.version,
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
         })
     }
 }

@@ -179,7 +179,7 @@ fn row_states(status: Option<PublicStatus>) -> (Option<&'static str>, Option<&'s
 }
 
 /// 0 is no limit.
-fn row_limit(limit: u32) -> i64 {
+pub(super) fn row_limit(limit: u32) -> i64 {
     match limit {
         0 => i64::MAX,
         n => i64::from(n),

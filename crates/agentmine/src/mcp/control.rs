@@ -1,5 +1,7 @@
 //! `agentmine mcp serve`: tasks, sessions and workers for any MCP client. Only the protocol is written to stdout.
 
+use std::sync::Arc;
+
 use agentmine_control::mcp::{Context, serve_stdio};
 use agentmine_runtime::config::{self, Log, Sources};
 use agentmine_runtime::exit::Exit;
@@ -8,7 +10,8 @@ use anyhow::{Context as _, Result};
 
 use super::args::With;
 use super::setup::folder;
-use crate::embedded::{place, store_of};
+use crate::control::redactor;
+use crate::embedded::{open_configured, place};
 
 /// Serves until stdin ends.
 pub(super) async fn run(with: With, verbose: bool) -> Result<Exit> {
@@ -17,7 +20,7 @@ pub(super) async fn run(with: With, verbose: bool) -> Result<Exit> {
         which,
     } = with;
     // An editor starts this in the project's folder, whose `config.yaml` may be a repository's own.
-    let config = config::load(&Sources::from_process(file).without_working_folder())?;
+    let mut config = config::load(&Sources::from_process(file).without_working_folder())?;
     let log = match verbose {
         true => Log {
             format: config.log.format,
@@ -31,8 +34,10 @@ pub(super) async fn run(with: With, verbose: bool) -> Result<Exit> {
         None => std::env::current_dir().context("the current folder cannot be found")?,
     };
     let context = Context {
-        store: store_of(config).await?,
-        place: place(project)?,
+        store: open_configured(&mut config).await?,
+        place: place(project, &config)?,
+        secrets: Arc::new(redactor(&config)),
+        memory_tokens: config.memory.limit(),
     };
     // On a thread of its own, with its own runtime: a read of stdin that is blocked must not keep the program.
     let serving = tokio::task::spawn_blocking(move || {
