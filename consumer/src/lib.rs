@@ -23,10 +23,10 @@ use std::sync::Arc;
 use agentmine_runtime::config::{Config, warn_of_open_file};
 use agentmine_runtime::redact;
 use agentmine_runtime::shutdown::Shutdown;
-use record::secret::operator_secrets;
 
 pub use prepare::traffic::Traffic;
 pub use record::live::Progress;
+pub use record::secret::operator_secrets;
 pub use run::servers::launcher::SandboxLauncher;
 pub use session::deps::ConsumerDeps;
 pub use wiring::{ConsumerArgs, connect, main};

@@ -31,7 +31,7 @@ impl Paused {
         self.last_look = Some(BootInstant::now());
         let in_progress = TaskFilter {
             status: Some(PublicStatus::InProgress),
-            limit: 0,
+            ..TaskFilter::default()
         };
         let mut tasks = match deps.store.tasks(&in_progress).await {
             Ok(tasks) => tasks,

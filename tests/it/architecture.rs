@@ -58,6 +58,8 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         (
             "agentmine-control",
             &[
+                // What an agent is given of a project's memory is decided there.
+                "agentmine-agent",
                 "agentmine-domain",
                 "agentmine-runtime",
                 "agentmine-queue",

@@ -1,5 +1,7 @@
 //! The sandbox image that a repository requests.
 
+use agentmine_runtime::config::is_allowed_image;
+
 use super::project::{PROJECT_FILE, ProjectFile};
 use crate::error::SessionError;
 use crate::session::context::SessionContext;
@@ -21,12 +23,6 @@ pub(super) async fn chosen_image(
     else {
         return Ok(None);
     };
-    let fits = allowed
-        .iter()
-        .any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => image.starts_with(prefix),
-            None => *pattern == image,
-        });
     // `project::inspect` reports an image that does not fit.
-    Ok(fits.then_some(image))
+    Ok(is_allowed_image(allowed, &image).then_some(image))
 }

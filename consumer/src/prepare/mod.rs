@@ -5,6 +5,7 @@ pub(crate) mod clone;
 mod discussion;
 mod image;
 mod install;
+mod memory;
 mod project;
 mod servers_file;
 pub(crate) mod traffic;
@@ -32,6 +33,7 @@ use clone::clone;
 pub(crate) use discussion::discussion;
 use image::chosen_image;
 use install::install;
+pub(crate) use memory::memory;
 use servers_file::{Base, repository_file};
 use workspace::Workspace;
 

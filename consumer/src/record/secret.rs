@@ -35,7 +35,8 @@ const MIN_LOOKS: usize = 16;
 const RUN: usize = 12;
 
 /// The secrets of the operator's MCP servers.
-pub(crate) fn operator_secrets(config: &Config) -> Vec<Secret> {
+#[must_use]
+pub fn operator_secrets(config: &Config) -> Vec<Secret> {
     if !config.mcp.enabled {
         return Vec::new();
     }

@@ -36,6 +36,8 @@ pub(crate) struct Work<'a> {
     pub(crate) measurer: &'a Measurer<'a>,
     /// What people wrote about the item.
     pub(crate) discussion: Discussion,
+    /// What people recorded about the project.
+    pub(crate) memory: String,
     pub(crate) recorder: Arc<Recorder>,
 }
 
@@ -148,6 +150,7 @@ impl Work<'_> {
             repository: self.item.item.repo_path.clone(),
             author: self.item.author.clone(),
             discussion: self.discussion.clone(),
+            memory: self.memory.clone(),
             branch: self.prepared.branches.work.clone(),
             workspace: self.prepared.workspace.sandbox.workspace_root().to_owned(),
             command_timeout: executor

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agentmine_agent::journal::{decode_all, hidden_in_prompt, newest_start};
-use agentmine_agent::{Discussion, History, hidden_text};
+use agentmine_agent::{Discussion, GivenMemory, History, hidden_text};
 use agentmine_domain::{Phase, TaskLabel, TrackerKind};
 use agentmine_effects::work_comment;
 use agentmine_runtime::shutdown::Shutdown;
@@ -27,7 +27,7 @@ use tracing::Instrument as _;
 
 use crate::claim::claimed::Claimed;
 use crate::error::{Interrupt, SessionError, WorkspaceError};
-use crate::prepare::{discussion, prepare};
+use crate::prepare::{discussion, memory, prepare};
 use crate::record::live::Progress;
 use crate::report::{Report, report, report_earlier};
 use crate::run::agent;
@@ -139,10 +139,13 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
     let entries = decode_all(&steps)?;
     let (history, usage) = History::replay(&entries);
     let start = newest_start(&entries).cloned();
-    let discussion = match history.has_task() {
-        // The conversation contains it.
-        true => Discussion::none(),
-        false => heartbeat.unless_interrupted(discussion(ctx)).await?,
+    let (discussion, memory) = match history.has_task() {
+        // The conversation contains both.
+        true => (Discussion::none(), GivenMemory::default()),
+        false => (
+            heartbeat.unless_interrupted(discussion(ctx)).await?,
+            heartbeat.unless_interrupted(memory(ctx)).await?,
+        ),
     };
     let hidden = hidden_in_prompt(&entries)
         .unwrap_or_else(|| hidden_text(&item.title, &item.body, &discussion));
@@ -166,6 +169,7 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         prepared: &prepared,
         measurer: &measurer,
         discussion,
+        memory: memory.text,
         recorder,
     };
     let outcome = work.run(history, usage).await?;

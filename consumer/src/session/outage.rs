@@ -140,6 +140,7 @@ mod tests {
             end,
             reason: end.map(|_| outage_reason("h")),
             usage: Usage::default(),
+            external: None,
         }
     }
 

@@ -129,7 +129,7 @@ fn quoted(remark: &Remark) -> String {
 }
 
 /// Lines, by every character that any reader takes for the end of one.
-fn lines(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let ends = |c| {
         matches!(
             c,
@@ -139,7 +139,7 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.split(ends).map(|line| line.trim_end_matches('\r'))
 }
 
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| match c {
             '\t' => c,

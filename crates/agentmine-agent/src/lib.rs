@@ -13,6 +13,7 @@ mod facts;
 mod history;
 mod incoming;
 pub mod journal;
+mod memory;
 mod prompt;
 mod repeats;
 mod report;
@@ -28,6 +29,9 @@ pub use execute::{Finished, RunLimits};
 pub use facts::{ChangedFile, Facts, WebRequest};
 pub use history::History;
 pub use incoming::{Hidden, hidden_text};
+pub use memory::{
+    GivenMemory, MemoryChoice, MemoryReason, MemoryShare, estimated_tokens, given_memory,
+};
 pub use prompt::{Brief, Prompt, TextEditor, correction, system_prompt, task_prompt};
 pub use report::{PullRequestText, pull_request, pull_request_comment};
 pub use resumed::Resumed;

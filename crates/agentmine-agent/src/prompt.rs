@@ -58,6 +58,8 @@ pub struct Brief {
     pub author: String,
     /// What people wrote about it so far.
     pub discussion: Discussion,
+    /// What people recorded about the project: [`GivenMemory::text`](crate::GivenMemory); empty if nothing is given.
+    pub memory: String,
     /// The branch to work on.
     pub branch: String,
     /// The path of `/workspace` as the model sees it; differs only in the jail without namespaces.
@@ -146,6 +148,7 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
             "number" => text.push_str(&brief.number.to_string()),
             "repository" => text.push_str(&brief.repository),
             "author" => text.push_str(&on_one_line(&brief.author, MAX_TITLE)),
+            "memory" => text.push_str(&brief.memory),
             "discussion" => text.push_str(&brief.discussion.section()),
             "publish" => text.push_str(&publish(brief)),
             "body" => text.push_str(&body(brief, hidden)),
@@ -223,6 +226,7 @@ mod tests {
             repository: "octo/demo".into(),
             author: "maintainer".into(),
             discussion: Discussion::none(),
+            memory: String::new(),
             branch: "agentmine/issue-7-0a1b2c3d".into(),
             workspace: "/workspace".into(),
             command_timeout: Some(1800),
@@ -323,6 +327,18 @@ mod tests {
                 .text
                 .contains("Work on the branch `agentmine/issue-7-0a1b2c3d`.")
         );
+    }
+
+    #[test]
+    fn memory_follows_the_discussion_and_without_it_nothing_changes() {
+        let mut brief = brief();
+        let without = task_prompt(&brief).text;
+        brief.memory = "\nMEMORY {branch}\n".into();
+        let with = task_prompt(&brief).text;
+        assert_eq!(with.replace("\nMEMORY {branch}\n", ""), without);
+        let publish = with.find("Work on the branch").unwrap();
+        assert!(with.find("</task>").unwrap() < with.find("MEMORY").unwrap());
+        assert!(with.find("MEMORY").unwrap() < publish, "{with}");
     }
 
     #[test]

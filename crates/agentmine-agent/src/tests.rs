@@ -260,6 +260,7 @@ impl Run {
             repository: "o/r".into(),
             author: "a".into(),
             discussion: crate::Discussion::none(),
+            memory: String::new(),
             branch: "b".into(),
             workspace: "/workspace".into(),
             command_timeout: Some(10),

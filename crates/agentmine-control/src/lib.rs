@@ -4,6 +4,20 @@
 //! server only translate: arguments into a call, the answer into a table or JSON, the error into an exit code or an
 //! MCP code. So no operation can exist in one of them and be missing in the other.
 
+pub mod agents;
 mod error;
+mod folder;
+mod input;
+pub mod mcp;
+pub mod memory;
+mod project;
+pub mod sessions;
+pub mod tasks;
+#[cfg(test)]
+mod tests;
+pub mod view;
+pub mod worker;
 
 pub use error::ControlError;
+pub use input::find_task;
+pub use project::{Project, project};

@@ -5,24 +5,34 @@
 
 mod blame;
 mod budget;
+mod card;
 mod effect;
 mod ids;
 mod item;
 pub mod markdown;
+pub mod memory;
 mod names;
+mod project;
 mod sandbox_fate;
+mod scope;
 mod session;
 mod step;
 mod task;
 
 pub use blame::Blame;
 pub use budget::{Budget, Usage};
+pub use card::{AssigneeType, TaskCard, TaskOrigin, TaskType};
 pub use effect::{EffectKey, EffectKind, TaskLabel};
 pub use ids::{Epoch, ParseIdError, Seq, SessionId, TaskId, TaskNumber, WorkerId};
 pub use item::{ItemKind, ItemRef, TrackerKind};
+pub use memory::{
+    Confidence, MemoryEntry, MemoryFault, MemoryId, MemoryRecord, MemorySource, MemoryStatus,
+};
 pub use names::UnknownName;
+pub use project::ProjectName;
 pub use sandbox_fate::SandboxFate;
-pub use session::{Session, SessionEnd};
+pub use scope::{ScopeError, WriteScope};
+pub use session::{DodResult, External, Session, SessionEnd};
 pub use step::{Step, StepKind, StepPayload};
 pub use task::{
     EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, Urgency, WakeUp,

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::budget::Usage;
 use crate::ids::{Epoch, SessionId, TaskId, TaskNumber, WorkerId};
@@ -26,6 +27,41 @@ named!(
         Expired = "expired",
     }
 );
+
+named!(
+    /// What became of the definition of done, as the client of an external session reports it (spec 003, `session_end`).
+    DodResult, "dodResult" {
+        /// Not decided yet.
+        Pending = "pending",
+        /// The work was merged.
+        Merged = "merged",
+        /// A check took too long.
+        Timeout = "timeout",
+        /// A check failed.
+        Error = "error",
+    }
+);
+
+/// What is known of a session that a client outside of the fleet runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct External {
+    /// The client: `claude-code`, `codex`, `gemini-cli`, or another name.
+    pub client: String,
+    /// The agent's name.
+    pub agent: String,
+    /// The folder of its git work tree, if one was made for it.
+    pub worktree: Option<String>,
+    /// The client's exit code, once it has ended.
+    pub exit_code: Option<i64>,
+    /// The signal that ended it.
+    pub signal: Option<String>,
+    /// What became of the definition of done.
+    pub dod_result: Option<DodResult>,
+    /// What the client names as its results.
+    pub artifacts: Vec<Value>,
+    /// What the client reports as its error.
+    pub error: Option<Value>,
+}
 
 /// One worker's run of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -52,4 +88,6 @@ pub struct Session {
     pub reason: Option<String>,
     /// Its own usage, without that of the task's other sessions.
     pub usage: Usage,
+    /// What is known of it if a client outside of the fleet runs it.
+    pub external: Option<External>,
 }

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::card::{TaskCard, TaskOrigin};
 use crate::ids::{Epoch, SessionId, TaskId, TaskNumber, WorkerId};
 use crate::item::{ItemKind, ItemRef};
 use crate::names::{UnknownName, named};
@@ -185,15 +186,18 @@ pub struct Task {
     pub created_at: DateTime<Utc>,
     /// When its row last changed.
     pub updated_at: DateTime<Utc>,
+    /// What people know and say of it.
+    pub card: TaskCard,
 }
 
 impl Task {
     /// The only branch that this task may push to. It is the same for every attempt.
     #[must_use]
     pub fn branch(&self) -> String {
-        let kind = match self.item.kind {
-            ItemKind::Issue => "issue",
-            ItemKind::PullRequest => "pr",
+        let kind = match (self.card.origin, self.item.kind) {
+            (TaskOrigin::Person, _) => "task",
+            (TaskOrigin::Tracker, ItemKind::Issue) => "issue",
+            (TaskOrigin::Tracker, ItemKind::PullRequest) => "pr",
         };
         format!("agentmine/{kind}-{}-{}", self.item.number, self.id.short())
     }
@@ -320,6 +324,7 @@ mod tests {
             pull_request_url: None,
             created_at: now,
             updated_at: now,
+            card: TaskCard::default(),
         }
     }
 
@@ -335,6 +340,9 @@ mod tests {
             task(ItemKind::PullRequest).branch(),
             "agentmine/pr-7-deadbeef"
         );
+        let mut of_a_person = task(ItemKind::Issue);
+        of_a_person.card.origin = TaskOrigin::Person;
+        assert_eq!(of_a_person.branch(), "agentmine/task-7-deadbeef");
     }
 
     #[test]

@@ -10,8 +10,10 @@ mod layout;
 mod limits;
 mod temporary;
 mod view;
+mod worktree;
 
 pub use home::GitHome;
 pub use limits::{Errand, Limits};
 pub use temporary::remove_abandoned_folders;
-pub use view::{View, ViewError};
+pub use view::{Origin, View, ViewError, origin};
+pub use worktree::{Force, Worktree, WorktreeError};

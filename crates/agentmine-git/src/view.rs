@@ -122,6 +122,15 @@ impl View {
         &self.layout.top
     }
 
+    /// With the objects, refs and configuration of the repository, shared by its work trees.
+    pub(crate) fn common_dir(&self) -> &Path {
+        &self.layout.common_dir
+    }
+
+    pub(crate) fn refs_are_files(&self) -> bool {
+        self.format.refs == "files"
+    }
+
     /// `sha1` or `sha256`.
     #[must_use]
     pub fn object_format(&self) -> &'static str {
@@ -213,8 +222,8 @@ impl Format {
             shared: None,
             file_mode: true,
         };
-        for (key, value) in values(home, layout)? {
-            match (key.as_str(), value.as_str()) {
+        for (key, value) in entries(home, layout)? {
+            match (key.as_str(), value.to_ascii_lowercase().as_str()) {
                 ("extensions.objectformat", "sha256") => format.objects = "sha256",
                 ("extensions.refstorage", "reftable") => format.refs = "reftable",
                 ("core.filemode", "false") => format.file_mode = false,
@@ -254,7 +263,7 @@ impl Format {
 
 /// The repository's own configuration as data: no file that it includes is read, and git reads it as none of
 /// its own.
-fn values(home: &GitHome, layout: &Layout) -> Result<Vec<(String, String)>, ViewError> {
+fn entries(home: &GitHome, layout: &Layout) -> Result<Vec<(String, String)>, ViewError> {
     let file = layout.common_dir.join("config");
     let wrong = |why: String| ViewError::Configuration {
         folder: layout.top.clone(),
@@ -281,9 +290,43 @@ fn values(home: &GitHome, layout: &Layout) -> Result<Vec<(String, String)>, View
     let listed = String::from_utf8_lossy(&listed.stdout);
     let pair = |entry: &str| {
         let (key, value) = entry.split_once('\n').unwrap_or((entry, "true"));
-        (key.to_owned(), value.to_ascii_lowercase())
+        (key.to_owned(), value.to_owned())
     };
     Ok(listed.split('\0').map(pair).collect())
+}
+
+/// The repository that `folder` is in: where its work trees and its memory belong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The top of the main work tree, or the repository itself if it is bare. The same for every work tree of it.
+    pub main: PathBuf,
+    /// The top of the work tree that `folder` is in.
+    pub top: PathBuf,
+    /// The URL of the remote `origin`, if it has one. It may hold credentials.
+    pub remote: Option<String>,
+}
+
+/// Finds the repository that `folder` is in, and reads its remote as data.
+///
+/// # Errors
+/// [`ViewError`].
+pub fn origin(folder: &Path) -> Result<Origin, ViewError> {
+    let here = folder.canonicalize()?;
+    let layout = Layout::find(&here)?;
+    let layout = layout.ok_or_else(|| ViewError::NoRepository(folder.to_owned()))?;
+    let home = GitHome::new()?;
+    let mut remotes = entries(&home, &layout)?.into_iter();
+    let remote = remotes.find(|(key, _)| key == "remote.origin.url");
+    let common = &layout.common_dir;
+    let main = match common.file_name() {
+        Some(name) if name == ".git" => common.parent().unwrap_or(common),
+        Some(_) | None => common,
+    };
+    Ok(Origin {
+        main: main.to_owned(),
+        top: layout.top,
+        remote: remote.map(|(_, url)| url),
+    })
 }
 
 /// `umask`, `group`, `all` and their like, or octal permissions.

@@ -10,18 +10,26 @@ mod connect;
 #[cfg(test)]
 mod contract;
 mod error;
+mod memory;
 mod metrics;
 mod migrations;
 mod model;
+mod people;
 mod sql;
 mod store;
 
 pub use connect::{check, connect, connect_heartbeat};
 pub use error::{RelayError, StoreError};
+pub use memory::{MemoryAdded, MemoryFilter, MemoryStore, MemoryUpdated};
 pub use model::{
     Attempt, Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish,
     ScanTime, StepToken, SweepPolicy, SweepReport, TaskFilter,
 };
+pub use people::{
+    Begun, Dependency, Edited, ExternalEnd, Finished, NewExternal, NewPersonTask, ScopeConflict,
+    TaskEdit,
+};
 pub use store::{
-    EffectStore, EnqueueStore, JournalStore, LeaseStore, ReportStore, Store, SweepStore, TaskStore,
+    EffectStore, EnqueueStore, ExternalStore, JournalStore, LeaseStore, PeopleStore, ReportStore,
+    Store, SweepStore, TaskStore,
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentmine_domain::{
-    EndState, Lease, PublicStatus, Seq, StepKind, StepPayload, Task, TaskId, WakeUp,
+    EndState, Lease, PublicStatus, Seq, StepKind, StepPayload, Task, TaskId, TaskNumber, WakeUp,
 };
 use async_trait::async_trait;
 use serde_json::Value;
@@ -174,6 +174,10 @@ pub struct SweepReport {
 pub struct TaskFilter {
     /// Only tasks of this status.
     pub status: Option<PublicStatus>,
+    /// Only tasks that are assigned to this name.
+    pub assignee: Option<String>,
+    /// Only tasks with a number below this one.
+    pub before: Option<TaskNumber>,
     /// How many at most, newest first; 0 is all.
     pub limit: u32,
 }

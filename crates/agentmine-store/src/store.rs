@@ -7,18 +7,29 @@ use agentmine_domain::{
     Task, TaskId, TaskNumber, Usage, WorkerId,
 };
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish, RelayError,
-    ScanTime, StoreError, SweepPolicy, SweepReport, TaskFilter,
+    Begun, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued, ExternalEnd, Finished,
+    LeaseEnd, LeaseRequest, MemoryStore, NewExternal, NewPersonTask, NewStep, Publish, RelayError,
+    ScanTime, ScopeConflict, StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter,
 };
 
 /// The database. Object-safe.
 #[async_trait]
 pub trait Store:
-    EnqueueStore + LeaseStore + JournalStore + EffectStore + ReportStore + SweepStore + TaskStore
+    EnqueueStore
+    + LeaseStore
+    + JournalStore
+    + EffectStore
+    + ReportStore
+    + SweepStore
+    + TaskStore
+    + PeopleStore
+    + ExternalStore
+    + MemoryStore
 {
     /// Whether the database answers and its schema is the one this version needs; for `/ready`.
     async fn healthy(&self) -> Result<(), StoreError>;
@@ -227,6 +238,46 @@ pub trait SweepStore: Send + Sync + 'static {
     /// Fails a queued row because its wake-ups were dead-lettered. `false`: it was not queued, or its pull
     /// request was begun and may have to be reported.
     async fn fail_queued(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
+}
+
+/// Tasks that people make and change.
+#[async_trait]
+pub trait PeopleStore: Send + Sync + 'static {
+    /// Records a task of a person. No worker of the fleet claims it.
+    async fn create_task(&self, new: &NewPersonTask) -> Result<Edited, StoreError>;
+
+    /// Changes a task, if it has the version that the person saw. A status that the edit names is given to a task of
+    /// a person alone. A cancelled task's running session of an external client is ended.
+    async fn edit_task(&self, task: TaskId, edit: &TaskEdit) -> Result<Edited, StoreError>;
+
+    /// The tasks that this one depends on, by their numbers.
+    async fn dependencies(&self, task: TaskId) -> Result<Vec<Dependency>, StoreError>;
+
+    /// A running task of the same repository that may change the same files.
+    async fn scope_conflict(&self, task: &Task) -> Result<Option<ScopeConflict>, StoreError>;
+
+    /// Until when a queued task waits; `None`: it does not wait for a time.
+    async fn due_at(&self, task: TaskId) -> Result<Option<DateTime<Utc>>, StoreError>;
+}
+
+/// Sessions of clients outside of the fleet, on tasks of people.
+#[async_trait]
+pub trait ExternalStore: Send + Sync + 'static {
+    /// Begins a session. A task has at most one that is running.
+    async fn begin_external(&self, task: TaskId, new: &NewExternal) -> Result<Begun, StoreError>;
+
+    /// Ends a session, and gives its task the status that follows unless it is over already.
+    async fn end_external(
+        &self,
+        session: SessionId,
+        end: &ExternalEnd,
+    ) -> Result<Finished, StoreError>;
+
+    /// Records the folder of the session's work tree.
+    async fn set_worktree(&self, session: SessionId, worktree: &str) -> Result<(), StoreError>;
+
+    /// Ends a session whose client was never started, and opens its task again.
+    async fn discard_external(&self, session: SessionId) -> Result<(), StoreError>;
 }
 
 /// What people ask of tasks, and what they see of them.

@@ -18,7 +18,7 @@ const SHOWN: usize = 5;
 pub(crate) async fn skip_delays(store: &dyn Store, tracker: &dyn Tracker) -> Result<()> {
     let filter = TaskFilter {
         status: Some(PublicStatus::Open),
-        limit: 0,
+        ..TaskFilter::default()
     };
     for task in store.tasks(&filter).await? {
         if tracker.serves(&task.item) && store.skip_delay(task.id).await? {

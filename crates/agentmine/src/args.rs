@@ -6,6 +6,10 @@ use agentmine_runtime::config::BackendKind;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::mcp::McpArgs;
+use crate::memory::MemoryArgs;
+use crate::session::SessionCommand;
+use crate::task::TaskCommand;
+use crate::worker::WorkerCommand;
 
 /// A self-hosted fleet of coding agents.
 #[derive(Debug, Parser)]
@@ -24,12 +28,20 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Work on the issues of a local git repository, without any services
     Run(RunArgs),
-    /// List, show, stop, pause and resume tasks
+    /// Make, list, show and change tasks
     #[command(subcommand)]
     Task(TaskCommand),
-    /// List sessions and show their transcripts
+    /// List sessions, show their transcripts, and begin and end those of other clients
     #[command(subcommand)]
     Session(SessionCommand),
+    /// Start work on tasks, and manage the work trees of other clients
+    #[command(subcommand)]
+    Worker(WorkerCommand),
+    /// List, show and validate the agents of a project
+    #[command(subcommand)]
+    Agent(AgentCommand),
+    /// Record what a project's people decided, and show what agents are given of it
+    Memory(MemoryArgs),
     /// Inspect and call MCP servers, and serve AgentMine's own tools
     Mcp(McpArgs),
     /// Check the configuration, or print its schema
@@ -83,65 +95,26 @@ impl From<SandboxArg> for BackendKind {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum TaskCommand {
-    /// List tasks, newest first
+pub(crate) enum AgentCommand {
+    /// List the agents of the project in this folder
     List {
-        /// Only tasks with this status: open, in_progress, done, failed or cancelled
-        #[arg(long)]
-        status: Option<String>,
-        /// Maximum number of tasks; 0 lists all
-        #[arg(long, value_name = "N", default_value_t = 20)]
-        limit: u32,
         /// Print a JSON array
         #[arg(long)]
         json: bool,
     },
-    /// Show one task with its sessions
+    /// Show one agent as it runs
     Show {
-        /// The task's number or UUID
-        task: String,
+        /// The agent's name
+        name: String,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Stop a task permanently
-    Stop {
-        /// The task's number or UUID
-        task: String,
-    },
-    /// Pause a task until it is resumed
-    Pause {
-        /// The task's number or UUID
-        task: String,
-    },
-    /// Queue a paused task again
-    Resume {
-        /// The task's number or UUID
-        task: String,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum SessionCommand {
-    /// List sessions, newest first
-    List {
-        /// Maximum number of sessions; 0 lists all
-        #[arg(long, value_name = "N", default_value_t = 20)]
-        limit: u32,
+    /// Check the files of all agents and report every fault
+    Validate {
         /// Print a JSON array
         #[arg(long)]
         json: bool,
-    },
-    /// Show the transcript of a session
-    Show {
-        /// The session's number
-        session: String,
-        /// Print a JSON object with every step as recorded
-        #[arg(long)]
-        json: bool,
-        /// Do not truncate long texts
-        #[arg(long)]
-        full: bool,
     },
 }
 

@@ -7,18 +7,19 @@ use std::time::Duration;
 
 use agentmine_consumer as consumer;
 use agentmine_consumer::Progress;
+use agentmine_control::worker::Place;
 use agentmine_llm::Model;
 use agentmine_producer as producer;
 use agentmine_runtime::config::{self, BackendKind, Config, Log, Secret, Sources, StoreConfig};
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::Store;
 use agentmine_trackers::Tracker;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use crate::again;
-use crate::paths::database_url;
+use crate::paths::{agents_dir, database_url, state_dir};
 use crate::print;
 
 /// How much a run did.
@@ -58,9 +59,31 @@ fn default_store(config: &mut Config) -> Result<()> {
 
 /// The store that the configuration names, or that of the embedded mode.
 pub(crate) async fn open_store(file: Option<PathBuf>) -> Result<Arc<dyn Store>> {
-    let mut config = config::load(&Sources::from_process(file))?;
-    default_store(&mut config)?;
+    open_configured(&mut config::load(&Sources::from_process(file))?).await
+}
+
+/// The same for a configuration that is loaded.
+pub(crate) async fn open_configured(config: &mut Config) -> Result<Arc<dyn Store>> {
+    default_store(config)?;
     Ok(agentmine_store::connect(&config.store).await?)
+}
+
+/// The project that a folder is in, with what the operator defines of it.
+pub(crate) fn place(project: PathBuf, config: &Config) -> Result<Place> {
+    Ok(Place {
+        project,
+        worktrees: state_dir()?.join("worktrees"),
+        operator_agents: agents_dir(),
+        allowed_images: config.command_executor.docker.allowed_images.clone(),
+    })
+}
+
+/// The store, and the project that the current folder is in.
+pub(crate) async fn open_here(file: Option<PathBuf>) -> Result<(Arc<dyn Store>, Place)> {
+    let mut config = config::load(&Sources::from_process(file))?;
+    let store = open_configured(&mut config).await?;
+    let here = std::env::current_dir().context("the current folder cannot be found")?;
+    Ok((store, place(here, &config)?))
 }
 
 /// The live view shows what happens, so logs are off unless a level is configured.

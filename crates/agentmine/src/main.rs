@@ -1,13 +1,16 @@
 //! The command line: runs the fleet in one process, and shows what it did.
 
 mod again;
+mod agents;
 mod args;
 mod config;
+mod control;
 mod demo;
 mod embedded;
 mod git;
 mod live;
 mod mcp;
+mod memory;
 mod paths;
 mod print;
 mod run;
@@ -16,6 +19,7 @@ mod summary;
 mod takeover;
 mod task;
 mod transcript;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -40,6 +44,9 @@ async fn dispatch(args: Args) -> anyhow::Result<Exit> {
         Command::Run(run) => run::run(config, run).await,
         Command::Task(task) => task::run(config, task).await,
         Command::Session(session) => session::run(config, session).await,
+        Command::Agent(agent) => agents::run(config, agent).await,
+        Command::Memory(memory) => memory::run(config, memory).await,
+        Command::Worker(worker) => worker::run(config, worker).await,
         // Boxed: it contains the start of every server, which the other commands do not need.
         Command::Mcp(mcp) => Box::pin(mcp::run(config, mcp)).await,
         Command::Config(command) => config::run(config, &command),

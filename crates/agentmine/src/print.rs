@@ -1,8 +1,11 @@
 //! Text for a terminal. Text from a model, a repository or a sandbox may contain escape sequences; none of
 //! them reaches the terminal.
 
+use agentmine_runtime::exit::Exit;
+use anyhow::Result;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
+use serde::Serialize;
 
 /// Replaces control characters except newline and tab. Unicode's direction marks are removed: they can make
 /// a line look like another.
@@ -35,6 +38,30 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
 pub(crate) fn line(text: impl AsRef<str>) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
+}
+
+/// How an answer is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
+pub(crate) struct Json {
+    /// Print JSON (docs/command-line.md)
+    #[arg(long)]
+    json: bool,
+}
+
+impl Json {
+    /// Prints the answer as JSON, or as `people` prints it.
+    pub(crate) fn print<T: Serialize>(self, answer: &T, people: impl FnOnce(&T)) -> Result<Exit> {
+        match self.json {
+            true => line(serde_json::to_string_pretty(answer)?),
+            false => people(answer),
+        }
+        Ok(Exit::Done)
+    }
+
+    /// Whether the answer is JSON.
+    pub(crate) fn is_wanted(self) -> bool {
+        self.json
+    }
 }
 
 /// Prints a line to stderr: everything but the result itself.

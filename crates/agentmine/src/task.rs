@@ -1,207 +1,465 @@
-//! `agentmine task`: lists, one task, and the requests that a person may make.
+//! `agentmine task`: makes, lists, shows and changes tasks.
 
+use std::io::Read as _;
 use std::path::PathBuf;
 
-use agentmine_domain::{EndState, PublicStatus, Task, TaskId, TaskNumber, TaskState, UnknownName};
-use agentmine_runtime::exit::{Exit, Failure};
-use agentmine_store::{Store, TaskFilter};
-use anyhow::Result;
-use serde_json::{Value, json};
+use agentmine_control::tasks::{self, TaskCreate, TaskList, TaskRequest, TaskUpdate, Why};
+use agentmine_control::view::{SessionView, TaskDetails, TaskView};
+use agentmine_control::{ControlError, find_task};
+use agentmine_runtime::exit::Exit;
+use agentmine_store::Store;
+use anyhow::{Context as _, Result};
+use clap::Subcommand;
 
-use crate::args::TaskCommand;
 use crate::embedded::open_store;
-use crate::print::{cell, clean, line, one_line, program, table, trimmed};
+use crate::print::{Json, cell, clean, line, one_line, table, trimmed, wrapped};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskCommand {
+    /// List tasks, newest first
+    List {
+        /// Only tasks with this status: open, in_progress, done, failed or cancelled
+        #[arg(long)]
+        status: Option<String>,
+        /// Only tasks that are assigned to this name
+        #[arg(long, value_name = "NAME")]
+        assignee: Option<String>,
+        /// Maximum number of tasks; 0 lists all
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: u32,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Show one task with its sessions
+    Show {
+        /// The task's number or UUID
+        task: String,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Make a task that a client (`worker run`) or a person works on
+    Add {
+        /// The title
+        title: String,
+        #[command(flatten)]
+        fields: Fields,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Change a task
+    Update {
+        /// The task's number or UUID
+        task: String,
+        /// The title
+        #[arg(long)]
+        title: Option<String>,
+        /// The status of a task that a person made: open, in_progress, done, failed or cancelled
+        #[arg(long)]
+        status: Option<String>,
+        /// The version that you saw: nothing is changed if somebody else has changed the task since
+        #[arg(long, value_name = "N")]
+        version: Option<i64>,
+        #[command(flatten)]
+        fields: Fields,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// End a task for good
+    #[command(visible_alias = "stop")]
+    Cancel(Request),
+    /// Pause a task until it is resumed
+    Pause(Request),
+    /// Queue a paused task again
+    Resume(Request),
+    /// Begin a task that is over once more, or one that waits for a time now
+    Retry(Request),
+    /// Show why a task is or is not being worked on
+    Why {
+        /// The task's number or UUID
+        task: String,
+        #[command(flatten)]
+        json: Json,
+    },
+}
+
+/// What a person can say of a task.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Fields {
+    /// What is to be done, in Markdown (`-`: from stdin)
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// low, medium, high or critical
+    #[arg(long)]
+    priority: Option<String>,
+    /// task, feature, bug or refactor
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// Who is to work on it, by name
+    #[arg(long, value_name = "NAME")]
+    assignee: Option<String>,
+    /// ai, or human: then no worker takes it
+    #[arg(long, value_name = "TYPE")]
+    assignee_type: Option<String>,
+    /// A task that has to be done before; can be repeated, `none` removes all
+    #[arg(long, value_name = "TASK")]
+    depends_on: Vec<String>,
+    /// A pattern of files that it may change, e.g. `src/store` or `docs/**/*.md`; can be repeated, `none` removes all
+    #[arg(long, value_name = "PATTERN")]
+    write_scope: Vec<String>,
+}
+
+/// A request about a task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Request {
+    /// The task's number or UUID
+    task: String,
+    /// Why, for people
+    #[arg(long)]
+    reason: Option<String>,
+    #[command(flatten)]
+    json: Json,
+}
 
 /// Runs one of the commands.
 pub(crate) async fn run(file: Option<PathBuf>, command: TaskCommand) -> Result<Exit> {
+    let store = open_store(file).await?;
+    let store = store.as_ref();
     match command {
         TaskCommand::List {
             status,
+            assignee,
             limit,
             json,
-        } => list(file, status, limit, json).await,
-        TaskCommand::Show { task, json } => show(file, &task, json).await,
-        TaskCommand::Stop { task } => stop(file, &task).await,
-        TaskCommand::Pause { task } => pause(file, &task).await,
-        TaskCommand::Resume { task } => resume(file, &task).await,
+        } => {
+            let tasks = list(store, status, assignee, limit).await?;
+            json.print(&tasks, |tasks| print_list(tasks))
+        }
+        TaskCommand::Show { task, json } => {
+            let number = number(store, &task).await?;
+            let details = tasks::get(store, number).await.map_err(failed)?;
+            json.print(&details, print_details)
+        }
+        TaskCommand::Add {
+            title,
+            fields,
+            json,
+        } => {
+            let made = tasks::create(store, fields.create(store, title).await?);
+            let made = made.await.map_err(failed)?;
+            json.print(&made, |made| {
+                line(format!("task #{} is open", made.task.id));
+                next_step(&made.task);
+            })
+        }
+        TaskCommand::Update {
+            task,
+            title,
+            status,
+            version,
+            fields,
+            json,
+        } => {
+            let number = number(store, &task).await?;
+            let mut update = fields.update(store, number).await?;
+            update.title = title;
+            update.status = status;
+            update.version = version;
+            let after = tasks::update(store, &update).await.map_err(failed)?;
+            json.print(&after, |after| {
+                let TaskView { id, version, .. } = &after.task;
+                line(format!("task #{id} is changed; its version is {version}"));
+            })
+        }
+        TaskCommand::Cancel(request) => {
+            let (args, json) = request.args(store).await?;
+            let after = tasks::cancel(store, &args).await.map_err(failed)?;
+            json.print(&after, |after| requested(after, "will be stopped"))
+        }
+        TaskCommand::Pause(request) => {
+            let (args, json) = request.args(store).await?;
+            let after = tasks::pause(store, &args).await.map_err(failed)?;
+            json.print(&after, |after| requested(after, "will be paused"))
+        }
+        TaskCommand::Resume(request) => {
+            let (args, json) = request.args(store).await?;
+            let after = tasks::resume(store, &args).await.map_err(failed)?;
+            json.print(&after, |after| requested(after, "is queued again"))
+        }
+        TaskCommand::Retry(request) => {
+            let (args, json) = request.args(store).await?;
+            let after = tasks::retry(store, &args).await.map_err(failed)?;
+            json.print(&after, |after| match after.task.id == args.task_id {
+                true => requested(after, "is open again"),
+                false => line(format!(
+                    "task #{} is the new attempt at {}",
+                    after.task.id,
+                    one_line(after.task.item.as_deref().unwrap_or_default(), 120)
+                )),
+            })
+        }
+        TaskCommand::Why { task, json } => {
+            let number = number(store, &task).await?;
+            let why = tasks::why(store, number).await.map_err(failed)?;
+            json.print(&why, print_why)
+        }
     }
 }
 
-async fn list(
-    file: Option<PathBuf>,
-    status: Option<String>,
-    limit: u32,
-    as_json: bool,
-) -> Result<Exit> {
-    let status = status.as_deref().map(parse_status).transpose()?;
-    let store = open_store(file).await?;
-    let tasks = store.tasks(&TaskFilter { status, limit }).await?;
-    if as_json {
-        let tasks: Vec<Value> = tasks.iter().map(json_of).collect::<Result<_>>()?;
-        line(serde_json::to_string_pretty(&tasks)?);
-        return Ok(Exit::Done);
+impl Request {
+    async fn args(self, store: &dyn Store) -> Result<(TaskRequest, Json)> {
+        let task_id = number(store, &self.task).await?;
+        let request = TaskRequest {
+            task_id,
+            reason: self.reason,
+        };
+        Ok((request, self.json))
     }
+}
+
+impl Fields {
+    async fn create(self, store: &dyn Store, title: String) -> Result<TaskCreate> {
+        let update = self.update(store, 0).await?;
+        Ok(TaskCreate {
+            title,
+            description: update.description,
+            priority: update.priority,
+            kind: update.kind,
+            assignee: update.assignee,
+            assignee_type: update.assignee_type,
+            depends_on: update.depends_on,
+            write_scope: update.write_scope,
+        })
+    }
+
+    async fn update(self, store: &dyn Store, task_id: i64) -> Result<TaskUpdate> {
+        let mut depends_on = Vec::new();
+        for task in named(self.depends_on).into_iter().flatten() {
+            depends_on.push(task);
+        }
+        let depends_on = match depends_on.as_slice() {
+            [] => None,
+            [Named::None] => Some(Vec::new()),
+            some => {
+                let mut numbers = Vec::new();
+                for task in some {
+                    if let Named::Some(text) = task {
+                        numbers.push(number(store, text).await?);
+                    }
+                }
+                Some(numbers)
+            }
+        };
+        let write_scope = named(self.write_scope).map(|some| {
+            let pattern = |it| match it {
+                Named::None => None,
+                Named::Some(text) => Some(text),
+            };
+            some.into_iter().filter_map(pattern).collect()
+        });
+        Ok(TaskUpdate {
+            task_id,
+            version: None,
+            title: None,
+            description: self.description.map(description).transpose()?,
+            status: None,
+            priority: self.priority,
+            kind: self.kind,
+            assignee: self.assignee,
+            assignee_type: self.assignee_type,
+            depends_on,
+            write_scope,
+        })
+    }
+}
+
+/// A value of an option that can be repeated.
+enum Named {
+    None,
+    Some(String),
+}
+
+/// The values of an option that can be repeated; `None`: it is not given.
+fn named(values: Vec<String>) -> Option<Vec<Named>> {
+    if values.is_empty() {
+        return None;
+    }
+    let value = |text: String| match text.as_str() {
+        "none" => Named::None,
+        _ => Named::Some(text),
+    };
+    Some(values.into_iter().map(value).collect())
+}
+
+fn description(text: String) -> Result<String> {
+    if text != "-" {
+        return Ok(text);
+    }
+    let mut read = String::new();
+    std::io::stdin()
+        .read_to_string(&mut read)
+        .context("the description cannot be read from stdin")?;
+    Ok(read)
+}
+
+/// The number of a task that a person named.
+pub(crate) async fn number(store: &dyn Store, text: &str) -> Result<i64> {
+    let task = find_task(store, text).await.map_err(failed)?;
+    Ok(task.number.0)
+}
+
+/// The error of the command line; that of the store keeps its own form.
+pub(crate) fn failed(error: ControlError) -> anyhow::Error {
+    match error {
+        ControlError::Store(error) => error.into(),
+        error => error.failure().into(),
+    }
+}
+
+/// 0 is no limit.
+async fn list(
+    store: &dyn Store,
+    status: Option<String>,
+    assignee: Option<String>,
+    limit: u32,
+) -> Result<Vec<TaskView>> {
+    const PAGE: u32 = 500;
+    let mut all = Vec::new();
+    let mut args = TaskList {
+        status,
+        assignee,
+        limit: Some(if limit == 0 { PAGE } else { limit.min(PAGE) }),
+        cursor: None,
+    };
+    loop {
+        let page = tasks::list(store, &args).await.map_err(failed)?;
+        all.extend(page.tasks);
+        let enough = limit != 0 && all.len() >= limit as usize;
+        match page.next_cursor {
+            Some(cursor) if !enough => args.cursor = Some(cursor),
+            _ => break,
+        }
+    }
+    if limit != 0 {
+        all.truncate(limit as usize);
+    }
+    Ok(all)
+}
+
+fn print_list(tasks: &[TaskView]) {
     if tasks.is_empty() {
-        line("no tasks");
-        return Ok(Exit::Done);
+        return line("no tasks");
     }
     let mut table = table(&[
-        "TASK", "STATUS", "DETAIL", "ITEM", "TITLE", "ATTEMPT", "UPDATED", "RESULT",
+        "TASK", "STATUS", "DETAIL", "ITEM", "TITLE", "ASSIGNEE", "ATTEMPT", "UPDATED", "RESULT",
     ]);
     for task in tasks {
         let result = task.pull_request_url.as_deref().or(task.reason.as_deref());
         table.add_row(vec![
-            task.number.to_string(),
-            task.state.public().to_string(),
-            detail(&task).unwrap_or_default().to_owned(),
-            cell(&task.item.to_string()),
+            task.id.to_string(),
+            task.status.clone(),
+            task.detail.clone().unwrap_or_default(),
+            cell(task.item.as_deref().unwrap_or_default()),
             cell(&task.title),
+            cell(&assignee(task)),
             task.attempt.to_string(),
-            task.updated_at.format("%Y-%m-%d %H:%M").to_string(),
+            task.updated_at
+                .get(..16)
+                .unwrap_or_default()
+                .replace('T', " "),
             cell(result.unwrap_or_default()),
         ]);
     }
     line(trimmed(&table));
-    Ok(Exit::Done)
 }
 
-/// What the status leaves open: what the worker does, `paused`, or `partial` for a partial result.
-fn detail(task: &Task) -> Option<&'static str> {
-    match task.state {
-        TaskState::Leased(phase) => Some(phase.as_str()),
-        TaskState::Paused => Some("paused"),
-        TaskState::Ended(EndState::Done) if task.missing().is_some() => Some("partial"),
-        TaskState::Queued
-        | TaskState::Ended(EndState::Done | EndState::Failed | EndState::Stopped) => None,
+fn assignee(task: &TaskView) -> String {
+    match (task.assignee.as_deref(), task.assignee_type.as_str()) {
+        (Some(name), "human") => format!("{name} (human)"),
+        (Some(name), _) => name.to_owned(),
+        (None, "human") => "human".to_owned(),
+        (None, _) => String::new(),
     }
 }
 
-/// The status, with its detail: `in_progress (running)`.
-fn status(task: &Task) -> String {
-    let status = task.state.public();
-    detail(task).map_or_else(
-        || status.to_string(),
-        |detail| format!("{status} ({detail})"),
-    )
-}
-
-/// A task as JSON, with the words of the table and of `--status`.
-fn json_of(task: &Task) -> Result<Value> {
-    let mut value = serde_json::to_value(task)?;
-    if let Some(fields) = value.as_object_mut() {
-        fields.remove("state");
-        fields.insert("status".into(), task.state.public().as_str().into());
-        fields.insert("detail".into(), detail(task).into());
+fn print_details(details: &TaskDetails) {
+    let task = &details.task;
+    let fact = |name: &str, value: String| line(format!("{name:<9} {value}"));
+    line(format!("task #{}  {}", task.id, one_line(&task.title, 120)));
+    if let (Some(item), Some(url)) = (&task.item, &task.url) {
+        fact(
+            "item",
+            format!("{} ({})", one_line(item, 120), one_line(url, 200)),
+        );
     }
-    Ok(value)
-}
-
-fn parse_status(text: &str) -> Result<PublicStatus> {
-    text.parse().map_err(|error: UnknownName| {
-        Failure::new(Exit::Validation, error.to_string())
-            .hint("expected open, in_progress, done, failed or cancelled")
-            .into()
-    })
-}
-
-async fn show(file: Option<PathBuf>, name: &str, as_json: bool) -> Result<Exit> {
-    let store = open_store(file).await?;
-    let task = find(store.as_ref(), name).await?;
-    let sessions = store.sessions(Some(task.id), 0).await?;
-    if as_json {
-        line(serde_json::to_string_pretty(
-            &json!({ "task": json_of(&task)?, "branch": task.branch(), "sessions": sessions }),
-        )?);
-        return Ok(Exit::Done);
-    }
-    line(format!(
-        "task #{}  {}",
-        task.number,
-        one_line(&task.title, 120)
-    ));
-    line(format!(
-        "item      {} ({})",
-        one_line(&task.item.to_string(), 120),
-        one_line(&task.url, 200)
-    ));
-    line(format!("status    {}", status(&task)));
+    let detail = task
+        .detail
+        .as_ref()
+        .map_or_else(String::new, |it| format!(" ({it})"));
+    fact("status", format!("{}{detail}", task.status));
     if let Some(reason) = &task.reason {
-        line(format!("reason    {}", clean(reason)));
+        fact("reason", clean(reason));
     }
-    line(format!("branch    {}", task.branch()));
+    fact("kind", format!("{}, priority {}", task.kind, task.priority));
+    let assignee = assignee(task);
+    if !assignee.is_empty() {
+        fact("assignee", one_line(&assignee, 120));
+    }
+    let on: Vec<String> = details
+        .depends_on
+        .iter()
+        .map(|on| format!("#{} ({})", on.id, on.status))
+        .collect();
+    if !on.is_empty() {
+        fact("after", on.join(", "));
+    }
+    if !task.write_scope.is_empty() {
+        fact("changes", one_line(&task.write_scope.join(" "), 400));
+    }
+    fact("branch", task.branch.clone());
     if let Some(url) = &task.pull_request_url {
-        line(format!("result    {}", one_line(url, 200)));
+        fact("result", one_line(url, 200));
     }
-    line(format!("uuid      {}", task.id));
-    for session in sessions {
-        let end = session.end.map_or("running", |e| e.as_str());
-        let reason = session
-            .reason
-            .as_deref()
-            .map(|r| format!(": {}", one_line(r, 100)))
-            .unwrap_or_default();
+    fact("uuid", task.uuid.clone());
+    fact("version", task.version.to_string());
+    for session in &details.sessions {
+        print_session(session);
+    }
+    if !task.description.trim().is_empty() {
+        line("");
+        line(clean(task.description.trim_end()));
+    }
+}
+
+fn print_session(session: &SessionView) {
+    let end = session.end.as_deref().unwrap_or("running");
+    let reason = session.reason.as_deref();
+    let reason = reason.map_or_else(String::new, |why| format!(": {}", one_line(why, 100)));
+    line(format!(
+        "session   {} ({}) {end}{reason}",
+        session.id,
+        one_line(&session.client, 40)
+    ));
+}
+
+fn print_why(why: &Why) {
+    line(format!("task #{} is {}", why.id, why.status));
+    for reason in &why.reasons {
+        let indent = reason.code.len() + 4;
+        let message = wrapped(&reason.message, indent);
+        line(format!("  {}: {message}", reason.code));
+    }
+}
+
+fn requested(after: &TaskDetails, what: &str) {
+    line(format!("task #{} {what}", after.task.id));
+}
+
+fn next_step(task: &TaskView) {
+    if task.assignee_type == "ai" {
+        let program = crate::print::program();
         line(format!(
-            "session   {} (epoch {}) {end}{reason}",
-            session.id, session.epoch
+            "hint: {program} worker run {} --client claude-code",
+            task.id
         ));
     }
-    Ok(Exit::Done)
-}
-
-async fn stop(file: Option<PathBuf>, name: &str) -> Result<Exit> {
-    let store = open_store(file).await?;
-    let task = find(store.as_ref(), name).await?;
-    let reason = "stopped on the command line";
-    let accepted = store.request_stop(task.id, reason).await?;
-    requested(accepted, &task, "will be stopped")
-}
-
-async fn pause(file: Option<PathBuf>, name: &str) -> Result<Exit> {
-    let store = open_store(file).await?;
-    let task = find(store.as_ref(), name).await?;
-    let reason = "paused on the command line";
-    let accepted = store.request_pause(task.id, reason).await?;
-    requested(accepted, &task, "will be paused")
-}
-
-async fn resume(file: Option<PathBuf>, name: &str) -> Result<Exit> {
-    let store = open_store(file).await?;
-    let task = find(store.as_ref(), name).await?;
-    let accepted = store.resume(task.id).await?;
-    requested(accepted, &task, "is queued again")
-}
-
-fn requested(accepted: bool, task: &Task, what: &str) -> Result<Exit> {
-    if accepted {
-        line(format!("task #{} {what}", task.number));
-        return Ok(Exit::Done);
-    }
-    Err(Failure::new(
-        Exit::WrongState,
-        format!("task #{} is {}", task.number, status(task)),
-    )
-    .hint(format!(
-        "`{} task show {}` shows why",
-        program(),
-        task.number
-    ))
-    .into())
-}
-
-/// A task by number or UUID.
-async fn find(store: &dyn Store, text: &str) -> Result<Task> {
-    let found = match (text.parse::<TaskNumber>(), text.parse::<TaskId>()) {
-        (Ok(number), _) => store.task_by_number(number).await?,
-        (_, Ok(id)) => store.task(id).await?,
-        (Err(error), Err(_)) => {
-            return Err(Failure::new(Exit::Validation, error.to_string())
-                .hint("use the task's number or its UUID")
-                .into());
-        }
-    };
-    found.ok_or_else(|| {
-        Failure::new(Exit::NotFound, format!("there is no task {text}"))
-            .hint("`agentmine task list` lists the tasks")
-            .into()
-    })
 }

@@ -43,15 +43,8 @@ pub(crate) fn print(
         line(format!("task     {}, in all of its sessions", used(&usage)));
     }
     takeover.iter().for_each(|about| line(about.clone()));
-    for step in steps {
-        line("");
-        let time = step.at.format("%H:%M:%S%.3f");
-        line(format!(
-            "{} {}",
-            style(format!("── {} {time} {} ms", step.seq, step.duration_ms)).dim(),
-            style(step.kind).cyan().bold()
-        ));
-        body(&Entry::decode(step)?, full);
+    for one in steps {
+        step(one, full)?;
     }
     if !full {
         line("");
@@ -61,6 +54,22 @@ pub(crate) fn print(
                 .to_string(),
         );
     }
+    Ok(())
+}
+
+/// Prints one step.
+///
+/// # Errors
+/// If it cannot be decoded.
+pub(crate) fn step(step: &Step, full: bool) -> Result<(), JournalError> {
+    line("");
+    let time = step.at.format("%H:%M:%S%.3f");
+    line(format!(
+        "{} {}",
+        style(format!("── {} {time} {} ms", step.seq, step.duration_ms)).dim(),
+        style(step.kind).cyan().bold()
+    ));
+    body(&Entry::decode(step)?, full);
     Ok(())
 }
 

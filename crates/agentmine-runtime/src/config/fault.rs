@@ -22,7 +22,9 @@ pub struct SettingFault {
 }
 
 impl SettingFault {
-    pub(super) fn new(
+    /// A fault without a hint.
+    #[must_use]
+    pub fn new(
         place: &Place,
         key: &str,
         seen: impl Into<String>,
@@ -53,7 +55,9 @@ impl SettingFault {
         }
     }
 
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+    /// Adds a hint: the next action.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }

@@ -7,7 +7,10 @@
 //! is checked against the JSON Schema of [`Config`] (unknown keys, types), and wrong values are left out.
 //! The rest becomes a [`Config`], whose values are then validated.
 
+mod agent_file;
 mod check;
+mod document;
+mod effective_agent;
 mod executor;
 mod exposed;
 mod fault;
@@ -22,7 +25,13 @@ pub mod tree;
 mod validate;
 mod variables;
 
+pub use agent_file::{
+    AgentClient, AgentDefinition, AgentEnvironment, AgentLimits, AgentTools, NamedCheck,
+    is_agent_name, read_agent,
+};
 pub use check::{check, nearest};
+pub use document::{Document, document};
+pub use effective_agent::{BUILT_IN, EffectiveAgent, is_allowed_image};
 pub use executor::*;
 pub use exposed::warn_of_open_file;
 pub use fault::{ConfigErrors, SettingFault};

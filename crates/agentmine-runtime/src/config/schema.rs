@@ -35,6 +35,8 @@ pub struct Config {
     pub model: ModelConfig,
     /// The agent's limits and checks.
     pub agent: Agent,
+    /// What agents are given of a project's memory.
+    pub memory: Memory,
     /// The sandbox and the command tool (spec 001 §10).
     pub command_executor: CommandExecutor,
     /// The text editor (spec 000 §8).
@@ -451,6 +453,36 @@ impl Default for Agent {
             check_timeout_seconds: 900,
             git_user_name: "AgentMine".into(),
             git_user_email: "agentmine@localhost".into(),
+        }
+    }
+}
+
+/// What agents are given of a project's memory.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Memory {
+    /// Give agents the active records of the project's memory.
+    pub enabled: bool,
+    /// Limit of what they are given, in estimated tokens.
+    pub max_tokens: u64,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            max_tokens: 2000,
+        }
+    }
+}
+
+impl Memory {
+    /// The limit that applies; 0 if agents are given nothing.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        match self.enabled {
+            true => self.max_tokens,
+            false => 0,
         }
     }
 }

@@ -56,6 +56,7 @@ impl Config {
                 },
             model,
             agent: _,
+            memory: _,
             command_executor,
             text_editor_mcp: _,
             // The servers' own secrets are in `mcp_config.json`, which this section only names.

@@ -128,7 +128,11 @@ async fn lists_are_newest_first_and_filtered(world: World) {
     }
     let lease = world.leased(4).await;
     let numbers = async |status, limit| -> Vec<i64> {
-        let filter = TaskFilter { status, limit };
+        let filter = TaskFilter {
+            status,
+            limit,
+            ..TaskFilter::default()
+        };
         let tasks = store.tasks(&filter).await.unwrap();
         tasks.iter().map(|t| t.number.0).collect()
     };

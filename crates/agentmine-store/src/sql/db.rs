@@ -54,6 +54,10 @@ pub(crate) trait Dialect: Database {
     /// Keeps other processes from numbering a task until the transaction ends.
     fn lock_numbers(tx: &mut Db<Self>) -> impl Future<Output = Result<(), Failure>> + Send;
 
+    /// Keeps other processes from changing dependencies, and from beginning tasks whose files are named, until the
+    /// transaction ends.
+    fn lock_plans(tx: &mut Db<Self>) -> impl Future<Output = Result<(), Failure>> + Send;
+
     /// Keeps other processes from sweeping until the transaction ends. `false` if one of them is at it.
     fn lock_sweep(tx: &mut Db<Self>) -> impl Future<Output = Result<bool, Failure>> + Send;
 
@@ -248,6 +252,13 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
         (
             "{one more}",
             "(SELECT count(*) FROM effects e WHERE e.task = tasks.id AND e.kind = 'pull_request')",
+        ),
+        // What a worker of the fleet may claim: a task of a tracker, not for a person, with nothing open before it.
+        (
+            "{workable}",
+            "tasks.origin = 'tracker' AND tasks.assignee_type = 'ai'
+             AND NOT EXISTS (SELECT 1 FROM task_dependencies d JOIN tasks before ON before.id = d.depends_on
+                             WHERE d.task = tasks.id AND before.state <> 'done')",
         ),
         ("{now}", D::NOW),
         ("{clock}", D::CLOCK),

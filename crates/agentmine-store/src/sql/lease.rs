@@ -12,6 +12,7 @@ use super::db::{Db, Dialect};
 use super::enqueue::wake;
 use super::failure::Failure;
 use super::lease_end::Ending;
+use super::people::{conflict, wake_waiting};
 use super::row::{RequestRow, TaskRow, lease_request};
 use super::store::SqlStore;
 use super::sweep::{expire_sessions, settle};
@@ -41,13 +42,21 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
                      WHERE id = $1 AND request IS NULL AND attempt < $5 + {one more}
                        AND (state = 'queued'
                             OR (state = 'leased' AND $6 > 0 AND lease_until <= {clock} AND nonce <> $3))
+                       AND {workable}
                      RETURNING {columns}",
                     args![task, &worker.0, nonce, lease, max_attempts, expired],
                 )
                 .await?;
             self.absence.written();
             let claim = match taken {
-                Some(row) => Some(begin_session(&mut tx, row.try_into()?, worker, nonce).await?),
+                Some(row) => {
+                    let task = row.try_into()?;
+                    if is_held_up(&mut tx, &task).await? {
+                        // The row stays as it was. It is woken when the other task ends.
+                        return Ok(None);
+                    }
+                    Some(begin_session(&mut tx, task, worker, nonce).await?)
+                }
                 None => match own_claim(&mut tx, task, worker, nonce).await? {
                     Some(own) => Some(own),
                     None => {
@@ -73,11 +82,12 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
         // A wake-up that is in the outbox and not due yet belongs to a release that waits.
         self.select::<TaskRow, _>(
             "claimable",
-            "SELECT {columns} FROM tasks t
+            "SELECT {columns} FROM tasks
              WHERE ((state = 'queued' AND (takeover OR updated_at <= {now} - $1{ms}))
                     OR (state = 'leased' AND lease_until <= {now}))
+               AND {workable}
                AND NOT EXISTS (SELECT 1 FROM outbox o
-                               WHERE o.task = t.id AND o.sent_at IS NULL AND o.due_at > {now})
+                               WHERE o.task = tasks.id AND o.sent_at IS NULL AND o.due_at > {now})
              ORDER BY (takeover OR state = 'leased') DESC, priority DESC, created_at, number
              LIMIT $2 OFFSET $3",
             args![older_than, limit, skip],
@@ -149,6 +159,15 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
         })
         .await
     }
+}
+
+/// Whether a running task may change the same files. Two claims at once: the lock lets the second one see the first.
+async fn is_held_up<D: Dialect>(tx: &mut Db<D>, task: &Task) -> Result<bool, Failure> {
+    if task.card.write_scope.is_unknown() {
+        return Ok(false);
+    }
+    D::lock_plans(tx).await?;
+    Ok(conflict(tx, task).await?.is_some())
 }
 
 async fn begin_session<D: Dialect>(
@@ -271,6 +290,7 @@ async fn write_ending<D: Dialect>(
         tx.execute("DELETE FROM checkpoints WHERE task = $1", args![lease.task])
             .await?;
     }
+    wake_waiting(tx, lease.task).await?;
     match ending.wake_after {
         Some(delay) => wake(tx, lease.task, delay).await,
         None => Ok(()),

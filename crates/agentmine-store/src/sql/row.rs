@@ -1,8 +1,9 @@
 //! Rows, and how they become domain types. A column is named once, here.
 
 use agentmine_domain::{
-    EndState, Epoch, ItemRef, Phase, Priority, Seq, Session, SessionId, Step, Task, TaskId,
-    TaskNumber, TaskState, Urgency, Usage, WakeUp, WorkerId,
+    EndState, Epoch, External, ItemRef, MemoryEntry, MemoryFault, MemoryRecord, Phase, Priority,
+    ScopeError, Seq, Session, SessionId, Step, Task, TaskCard, TaskId, TaskNumber, TaskState,
+    Urgency, Usage, WakeUp, WorkerId, WriteScope,
 };
 use chrono::{DateTime, SubsecRound as _, TimeZone as _, Utc};
 use sqlx::error::BoxDynError;
@@ -12,7 +13,7 @@ use uuid::fmt::Hyphenated;
 
 use super::db::AnyRow;
 use super::failure::Failure;
-use crate::{Checkpoint, LeaseRequest};
+use crate::{Checkpoint, Dependency, LeaseRequest};
 
 /// Declares a row, and the columns that fill it. sqlx has a derive for this, but its macro crate compiles
 /// SQLite and most of sqlx a second time.
@@ -67,6 +68,13 @@ row!(TaskRow {
     pull_request_url: Option<String>,
     created_at: Timestamp,
     updated_at: Timestamp,
+    origin: String,
+    task_type: String,
+    description: String,
+    assignee: Option<String>,
+    assignee_type: String,
+    write_scope: String,
+    version: i64,
 });
 
 impl TryFrom<TaskRow> for Task {
@@ -98,6 +106,15 @@ impl TryFrom<TaskRow> for Task {
             pull_request_url: row.pull_request_url,
             created_at: row.created_at.0,
             updated_at: row.updated_at.0,
+            card: TaskCard {
+                origin: row.origin.parse()?,
+                kind: row.task_type.parse()?,
+                description: row.description,
+                assignee: row.assignee,
+                assignee_type: row.assignee_type.parse()?,
+                write_scope: scope(&row.write_scope)?,
+                version: row.version,
+            },
         })
     }
 }
@@ -119,13 +136,46 @@ row!(SessionRow {
     cached_tokens: i64,
     output_tokens: i64,
     cost_micros: i64,
+    client: Option<String>,
+    agent: Option<String>,
+    worktree: Option<String>,
+    exit_code: Option<i64>,
+    signal: Option<String>,
+    dod_result: Option<String>,
+    artifacts: Option<String>,
+    error: Option<String>,
 });
+
+impl SessionRow {
+    fn external(&self) -> Result<Option<External>, Failure> {
+        let Some(client) = &self.client else {
+            return Ok(None);
+        };
+        let artifacts = self.artifacts.as_deref().map(serde_json::from_str);
+        Ok(Some(External {
+            client: client.clone(),
+            agent: self.agent.clone().unwrap_or_default(),
+            worktree: self.worktree.clone(),
+            exit_code: self.exit_code,
+            signal: self.signal.clone(),
+            dod_result: self.dod_result.as_deref().map(str::parse).transpose()?,
+            artifacts: artifacts.transpose()?.unwrap_or_default(),
+            error: self
+                .error
+                .as_deref()
+                .map(serde_json::from_str)
+                .transpose()?,
+        }))
+    }
+}
 
 impl TryFrom<SessionRow> for Session {
     type Error = Failure;
 
     fn try_from(row: SessionRow) -> Result<Self, Failure> {
+        let external = row.external()?;
         Ok(Self {
+            external,
             id: SessionId(row.id),
             task: row.task.into(),
             task_number: TaskNumber(row.task_number),
@@ -190,6 +240,53 @@ impl TryFrom<CheckpointRow> for Checkpoint {
     }
 }
 
+row!(MemoryRow {
+    id: String,
+    category: String,
+    title: String,
+    summary: String,
+    content: String,
+    status: String,
+    tags: String,
+    source: String,
+    confidence: String,
+    expires_at: Option<i64>,
+    version: i64,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+});
+
+impl TryFrom<MemoryRow> for MemoryRecord {
+    type Error = Failure;
+
+    fn try_from(row: MemoryRow) -> Result<Self, Failure> {
+        let id = row.id.parse().map_err(|fault: MemoryFault| {
+            Failure::Fault(format!("a record of the memory has a wrong {fault}"))
+        })?;
+        let expires_at = row.expires_at.map(|millis| {
+            let time = Utc.timestamp_millis_opt(millis).single();
+            time.ok_or_else(|| Failure::Fault(format!("{millis} is no time")))
+        });
+        Ok(Self {
+            entry: MemoryEntry {
+                id,
+                category: row.category,
+                title: row.title,
+                summary: row.summary,
+                content: row.content,
+                status: row.status.parse()?,
+                tags: serde_json::from_str(&row.tags)?,
+                source: row.source.parse()?,
+                confidence: row.confidence.parse()?,
+                expires_at: expires_at.transpose()?,
+            },
+            version: row.version,
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
+        })
+    }
+}
+
 row!(
     /// What a person asked of a leased row.
     RequestRow {
@@ -217,6 +314,34 @@ impl TryFrom<IdRow> for TaskId {
         Ok(row.id.into())
     }
 }
+
+row!(
+    /// A task that another one depends on.
+    DependencyRow {
+        number: i64,
+        state: String,
+        phase: Option<String>,
+    }
+);
+
+impl TryFrom<DependencyRow> for Dependency {
+    type Error = Failure;
+
+    fn try_from(row: DependencyRow) -> Result<Self, Failure> {
+        Ok(Self {
+            number: TaskNumber(row.number),
+            state: state(&row.state, row.phase.as_deref())?,
+        })
+    }
+}
+
+row!(
+    /// A running task and what it may change.
+    ScopeRow {
+        number: i64,
+        write_scope: String,
+    }
+);
 
 row!(CountRow {
     state: String,
@@ -291,6 +416,12 @@ pub(super) fn priority(number: i16) -> Result<Priority, Failure> {
     let of_number = |p: &&Priority| priority_number(**p) == i64::from(number);
     let found = Priority::ALL.iter().find(of_number).copied();
     found.ok_or_else(|| Failure::Fault(format!("a row has the priority {number}")))
+}
+
+pub(super) fn scope(lines: &str) -> Result<WriteScope, Failure> {
+    lines
+        .parse()
+        .map_err(|error: ScopeError| Failure::Fault(format!("a row has a {error}")))
 }
 
 fn state(state: &str, phase: Option<&str>) -> Result<TaskState, Failure> {

@@ -159,10 +159,10 @@ async fn rewake<D: Dialect>(tx: &mut Db<D>, wakeup_after: Duration) -> Result<u6
     }
     tx.execute(
         "INSERT INTO outbox (task, due_at)
-         SELECT id, {now} FROM tasks t
-         WHERE state = 'queued' AND updated_at <= {now} - $1{ms}
+         SELECT id, {now} FROM tasks
+         WHERE state = 'queued' AND updated_at <= {now} - $1{ms} AND {workable}
            AND NOT EXISTS (
-               SELECT 1 FROM outbox o WHERE o.task = t.id
+               SELECT 1 FROM outbox o WHERE o.task = tasks.id
                  AND (o.sent_at IS NULL OR o.sent_at > {now} - $1{ms}))",
         args![wakeup_after],
     )

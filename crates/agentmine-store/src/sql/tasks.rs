@@ -95,9 +95,17 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
         let (one, other) = row_states(filter.status);
         self.select::<TaskRow, _>(
             "tasks",
-            "SELECT {columns} FROM tasks WHERE $1 IS NULL OR state IN ($1, $2)
+            "SELECT {columns} FROM tasks
+             WHERE ($1 IS NULL OR state IN ($1, $2)) AND ($4 IS NULL OR assignee = $4)
+               AND ($5 IS NULL OR number < $5)
              ORDER BY number DESC LIMIT $3",
-            args![one, other, row_limit(filter.limit)],
+            args![
+                one,
+                other,
+                row_limit(filter.limit),
+                filter.assignee.as_deref(),
+                filter.before.map(|number| number.0),
+            ],
         )
         .await
     }
@@ -142,7 +150,7 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
 
     async fn counts(&self) -> Result<Vec<(&'static str, u64)>, StoreError> {
         self.run("counts", || async {
-            let by_state = "SELECT state, count(*) AS count FROM tasks GROUP BY state";
+            let by_state = "SELECT state, count(*) AS count FROM tasks WHERE origin = 'tracker' GROUP BY state";
             let found: Vec<CountRow> = self.connection().await?.rows(by_state, &[]).await?;
             let count_of = |state| found.iter().find(|row| row.state == state);
             // A state without tasks is counted too: a gauge must return to zero.
@@ -171,7 +179,7 @@ fn row_states(status: Option<PublicStatus>) -> (Option<&'static str>, Option<&'s
 }
 
 /// 0 is no limit.
-fn row_limit(limit: u32) -> i64 {
+pub(super) fn row_limit(limit: u32) -> i64 {
     match limit {
         0 => i64::MAX,
         n => i64::from(n),

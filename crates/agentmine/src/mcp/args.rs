@@ -94,6 +94,12 @@ pub(crate) enum McpCommand {
         /// Only this server
         server: Option<String>,
     },
+    /// Serve tasks, sessions and workers to any MCP client over stdin and stdout
+    Serve {
+        /// Log what is done to stderr
+        #[arg(long)]
+        verbose: bool,
+    },
     /// Serve one of our own tools to any MCP client over stdin and stdout
     #[command(subcommand)]
     ServeTools(ServeTools),

@@ -7,6 +7,7 @@
 mod args;
 mod ask;
 mod call;
+mod control;
 mod doctor;
 mod files;
 mod jail;
@@ -47,6 +48,7 @@ pub(crate) async fn run(config: Option<PathBuf>, args: McpArgs) -> Result<Exit> 
             arguments,
         } => call::prompt(with, &server, &name, &arguments).await,
         McpCommand::Doctor { server } => doctor::run(with, server).await,
+        McpCommand::Serve { verbose } => control::run(with, verbose).await,
         McpCommand::ServeTools(what) => serve::run(what).await,
     }
 }

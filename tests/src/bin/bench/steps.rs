@@ -276,6 +276,7 @@ fn brief() -> Brief {
         repository: "octo/demo".into(),
         author: "mona".into(),
         discussion: agentmine_agent::Discussion::none(),
+        memory: String::new(),
         branch: "agentmine/issue-1".into(),
         workspace: "/workspace".into(),
         command_timeout: Some(1800),

@@ -16,6 +16,7 @@ pub(crate) use open::{check, open};
 /// Keeps numbers free of gaps. Held for milliseconds, and only to record a new item.
 const NUMBER_LOCK: i64 = 0x6167_656e_746d_0001;
 const SWEEP_LOCK: i64 = 0x6167_656e_746d_0002;
+const PLAN_LOCK: i64 = 0x6167_656e_746d_0003;
 
 impl Dialect for Postgres {
     const MIGRATIONS: &'static [Embedded] = migrations::POSTGRES;
@@ -33,6 +34,12 @@ impl Dialect for Postgres {
 
     async fn lock_numbers(tx: &mut Db<Self>) -> Result<(), Failure> {
         tx.execute("SELECT pg_advisory_xact_lock($1)", args![NUMBER_LOCK])
+            .await?;
+        Ok(())
+    }
+
+    async fn lock_plans(tx: &mut Db<Self>) -> Result<(), Failure> {
+        tx.execute("SELECT pg_advisory_xact_lock($1)", args![PLAN_LOCK])
             .await?;
         Ok(())
     }

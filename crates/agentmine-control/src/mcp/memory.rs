@@ -1,0 +1,319 @@
+//! The tools and the resource of a project's memory.
+
+use std::sync::Arc;
+
+use agentmine_domain::MemoryRecord;
+use rmcp::model::Resource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::Context;
+use super::resources::ResourceKind;
+use super::tool::{Effect, ToolDef, to_value};
+use crate::memory::{self, Memory, MemoryChange, MemoryFields, MemoryQuery, NewMemory};
+use crate::worker::blocking;
+use crate::{ControlError, Project};
+
+const URI: &str = "project://memory";
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct MemoryListArgs {
+    /// Only records of this status
+    #[schemars(extend("enum" = ["draft", "active", "archived"]))]
+    status: Option<String>,
+    /// Only records of this category
+    category: Option<String>,
+    /// Only records with this tag
+    tag: Option<String>,
+    /// How many records at most, in the order of their ids
+    #[schemars(extend("default" = 20, "minimum" = 1, "maximum" = 500))]
+    limit: Option<u32>,
+    /// Only records after this id: the nextCursor of the answer before
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct MemoryPage {
+    /// The project.
+    project: String,
+    /// The records.
+    records: Vec<RecordView>,
+    /// The cursor of the next part; null: there are no more.
+    next_cursor: Option<String>,
+}
+
+/// A record.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct RecordView {
+    /// Its id.
+    id: String,
+    /// What it is about.
+    category: String,
+    /// One line.
+    title: String,
+    /// What agents are given where the content does not fit.
+    summary: String,
+    /// Markdown.
+    content: String,
+    /// draft, active or archived. Agents are given active ones.
+    status: String,
+    /// For filters.
+    tags: Vec<String>,
+    /// human or session.
+    source: String,
+    /// low, medium or high.
+    confidence: String,
+    /// From then on agents are not given it.
+    expires_at: Option<String>,
+    /// Counts its changes. Give it to memory_update to overwrite nobody's change.
+    version: i64,
+    /// When it was added.
+    created_at: String,
+    /// When it was last changed.
+    updated_at: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct MemoryAddArgs {
+    /// The id: a slug, e.g. error-handling
+    id: String,
+    /// What it is about, e.g. tooling
+    category: String,
+    /// One line
+    title: String,
+    /// What agents are given where the content does not fit
+    summary: Option<String>,
+    /// Whether agents are given it: only active ones are
+    #[schemars(extend("enum" = ["draft", "active", "archived"]))]
+    status: Option<String>,
+    /// Markdown
+    content: Option<String>,
+    /// For filters
+    tags: Option<Vec<String>>,
+    /// Who records it: what a session proposes is a draft, which a person activates
+    #[schemars(extend("enum" = ["human", "session"], "default" = "human"))]
+    source: Option<String>,
+    /// How sure it is
+    #[schemars(extend("enum" = ["low", "medium", "high"]))]
+    confidence: Option<String>,
+    /// A date or a time, from which on agents are not given it; never for none
+    expires: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct MemoryUpdateArgs {
+    /// The record's id
+    id: String,
+    /// The version that you saw. If somebody else has changed the record since, nothing is changed
+    version: Option<i64>,
+    /// What it is about
+    category: Option<String>,
+    /// One line
+    title: Option<String>,
+    /// What agents are given where the content does not fit
+    summary: Option<String>,
+    /// Whether agents are given it: only active ones are
+    #[schemars(extend("enum" = ["draft", "active", "archived"]))]
+    status: Option<String>,
+    /// Markdown
+    content: Option<String>,
+    /// For filters
+    tags: Option<Vec<String>>,
+    /// How sure it is
+    #[schemars(extend("enum" = ["low", "medium", "high"]))]
+    confidence: Option<String>,
+    /// A date or a time, from which on agents are not given it; never for none
+    expires: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct MemoryGetArgs {
+    /// The record's id
+    id: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct MemoryPreviewArgs {
+    /// The limit of the text, in estimated tokens; without it that of the configuration
+    max_tokens: Option<u64>,
+}
+
+/// What an agent would be given now.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct PreviewView {
+    /// The project.
+    project: String,
+    /// The limit of the text, in estimated tokens.
+    max_tokens: u64,
+    /// Estimated tokens of the text.
+    tokens: u64,
+    /// The section of the prompt; empty if no record is given.
+    text: String,
+    /// What became of each record, and why.
+    records: Vec<Map<String, Value>>,
+}
+
+pub(super) fn tools() -> Vec<ToolDef> {
+    vec![
+        ToolDef::new(
+            "memory_list",
+            "List the memory",
+            "Lists what was decided in this project, in the order of the records' ids.",
+            Effect::Reads,
+            |it, args: MemoryListArgs| Box::pin(list(it, args)),
+        ),
+        ToolDef::new(
+            "memory_get",
+            "Show a record",
+            "Shows one record of the project's memory.",
+            Effect::Reads,
+            |it, args: MemoryGetArgs| {
+                Box::pin(async move {
+                    let project = project(&it).await?;
+                    record(&memory::get(of(&it, &project), &args.id).await?)
+                })
+            },
+        ),
+        ToolDef::new(
+            "memory_add",
+            "Add to the memory",
+            "Records a decision of this project, which agents are given from then on.",
+            Effect::Adds,
+            |it, args: MemoryAddArgs| Box::pin(add(it, args)),
+        ),
+        ToolDef::new(
+            "memory_update",
+            "Change a record",
+            "Changes the named fields of a record. Give the version that you saw, so that no change of others is lost.",
+            Effect::Sets,
+            |it, args: MemoryUpdateArgs| Box::pin(update(it, args)),
+        ),
+        ToolDef::new(
+            "memory_preview",
+            "Preview the memory",
+            "Shows exactly what an agent that begins a task now is given of the memory, and why.",
+            Effect::Reads,
+            |it, args: MemoryPreviewArgs| {
+                Box::pin(async move {
+                    let project = project(&it).await?;
+                    let tokens = args.max_tokens.unwrap_or(it.memory_tokens);
+                    let preview = memory::preview(of(&it, &project), tokens).await?;
+                    converted(&preview)
+                })
+            },
+        ),
+    ]
+}
+
+/// `project://memory`.
+pub(super) fn resource() -> ResourceKind {
+    ResourceKind {
+        prefix: URI,
+        template: None,
+        mime: "text/markdown",
+        list: |_| {
+            let memory = Resource::new(URI, "Memory Bank")
+                .with_description("The active records of this project's memory")
+                .with_mime_type("text/markdown");
+            Box::pin(std::future::ready(Ok(vec![memory])))
+        },
+        read: |it, rest| {
+            Box::pin(async move {
+                if !rest.is_empty() {
+                    let uri = crate::input::shown(&format!("{URI}{rest}"));
+                    return Err(ControlError::Validation(format!(
+                        "unknown resource {uri:?}"
+                    )));
+                }
+                let project = project(&it).await?;
+                memory::markdown(of(&it, &project)).await
+            })
+        },
+    }
+}
+
+async fn list(it: Arc<Context>, args: MemoryListArgs) -> Result<MemoryPage, ControlError> {
+    let project = project(&it).await?;
+    let query = MemoryQuery {
+        status: args.status,
+        category: args.category,
+        tag: args.tag,
+        cursor: args.cursor,
+        limit: crate::tasks::limit_of(args.limit)?,
+    };
+    let page = memory::list(of(&it, &project), &query).await?;
+    Ok(MemoryPage {
+        project: page.project.to_string(),
+        records: page.records.iter().map(record).collect::<Result<_, _>>()?,
+        next_cursor: page.next_cursor.map(|id| id.to_string()),
+    })
+}
+
+async fn add(it: Arc<Context>, args: MemoryAddArgs) -> Result<RecordView, ControlError> {
+    let project = project(&it).await?;
+    let new = NewMemory {
+        id: args.id,
+        category: args.category,
+        title: args.title,
+        fields: MemoryFields {
+            summary: args.summary,
+            content: args.content,
+            status: args.status,
+            tags: args.tags,
+            confidence: args.confidence,
+            expires: args.expires,
+        },
+        source: args.source,
+    };
+    record(&memory::add(of(&it, &project), new).await?)
+}
+
+async fn update(it: Arc<Context>, args: MemoryUpdateArgs) -> Result<RecordView, ControlError> {
+    let project = project(&it).await?;
+    let change = MemoryChange {
+        category: args.category,
+        title: args.title,
+        fields: MemoryFields {
+            summary: args.summary,
+            content: args.content,
+            status: args.status,
+            tags: args.tags,
+            confidence: args.confidence,
+            expires: args.expires,
+        },
+        version: args.version,
+    };
+    record(&memory::update(of(&it, &project), &args.id, change).await?)
+}
+
+async fn project(it: &Context) -> Result<Project, ControlError> {
+    let folder = it.place.project.clone();
+    blocking(move || crate::project(&folder)).await
+}
+
+fn of<'a>(it: &'a Context, project: &'a Project) -> Memory<'a> {
+    Memory {
+        store: it.store.as_ref(),
+        project: &project.name,
+        secrets: &it.secrets,
+    }
+}
+
+fn record(record: &MemoryRecord) -> Result<RecordView, ControlError> {
+    converted(record)
+}
+
+fn converted<T: serde::de::DeserializeOwned>(answer: &impl Serialize) -> Result<T, ControlError> {
+    let value = to_value(answer)?;
+    serde_json::from_value(value)
+        .map_err(|error| ControlError::Store(agentmine_store::StoreError::Fault(error.to_string())))
+}

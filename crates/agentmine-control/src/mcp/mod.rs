@@ -1,0 +1,55 @@
+//! The operations as an MCP server (spec 003).
+//!
+//! A failed call is reported in its result, with `isError` and the code in `structuredContent.error`; only an unknown
+//! tool or resource, and a store that is away, are errors of the protocol. Nothing but the protocol is written to stdout.
+//!
+//! The tables in [`tools`] and [`resources`] are all that a new operation needs.
+
+mod agents;
+mod memory;
+mod resources;
+mod server;
+mod sessions;
+mod tasks;
+mod tool;
+mod workers;
+
+use std::sync::Arc;
+
+use agentmine_runtime::redact::Redactor;
+use agentmine_store::Store;
+
+use crate::worker::Place;
+use resources::ResourceKind;
+pub use server::{ControlServer, serve_stdio};
+pub use tool::ToolDef;
+
+/// What the operations work with.
+#[derive(Clone)]
+pub struct Context {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The project that the client works on.
+    pub place: Place,
+    /// What must not get into its memory.
+    pub secrets: Arc<Redactor>,
+    /// The tokens of memory that an agent is given, unless a call names another number.
+    pub memory_tokens: u64,
+}
+
+/// All tools, in the order in which they are listed.
+#[must_use]
+pub fn tools() -> Vec<ToolDef> {
+    let mut tools = Vec::new();
+    tools.extend(tasks::tools());
+    tools.extend(workers::tools());
+    tools.extend(sessions::tools());
+    tools.extend(agents::tools());
+    tools.extend(memory::tools());
+    tools
+}
+
+/// All kinds of resources.
+fn resources() -> Vec<ResourceKind> {
+    vec![tasks::resource(), agents::resource(), memory::resource()]
+}

@@ -1,0 +1,214 @@
+//! The protocol around the tables of tools and resources.
+
+use std::sync::Arc;
+
+use agentmine_store::StoreError;
+use rmcp::ErrorData;
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
+    CompleteRequestParams, CompleteResult, ContentBlock, Implementation, ListPromptsRequestMethod,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
+    ResourceContents, ServerCapabilities, ServerConfig,
+};
+use rmcp::service::{RequestContext, RoleServer, ServiceExt};
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::io::stdio_pipes;
+use serde_json::{Value, json};
+
+use super::Context;
+use super::resources::ResourceKind;
+use super::tool::ToolDef;
+use crate::{ControlError, input};
+
+/// Maximum length of a message, in bytes.
+const MAX_LINE: usize = 4 * 1024 * 1024;
+
+/// Serves until stdin ends.
+///
+/// # Errors
+/// When the client does not speak the protocol.
+pub async fn serve_stdio(context: Context) -> anyhow::Result<()> {
+    let (stdin, stdout) = stdio_pipes();
+    let transport = AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(MAX_LINE);
+    ControlServer::new(context)
+        .serve(transport)
+        .await?
+        .waiting()
+        .await?;
+    Ok(())
+}
+
+/// Offers the operations as tools, and what they return as resources.
+#[derive(Clone)]
+pub struct ControlServer {
+    context: Arc<Context>,
+    tools: Arc<Vec<ToolDef>>,
+    resources: Arc<Vec<ResourceKind>>,
+}
+
+impl ControlServer {
+    /// A server over these.
+    #[must_use]
+    pub fn new(context: Context) -> Self {
+        Self {
+            context: Arc::new(context),
+            tools: Arc::new(super::tools()),
+            resources: Arc::new(super::resources()),
+        }
+    }
+}
+
+impl ServerHandler for ControlServer {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("agentmine", env!("CARGO_PKG_VERSION")))
+            .with_instructions(
+                "Tasks, sessions and workers of AgentMine. Make a task with task_create, start work on it with \
+                 worker_command, run the returned command in a shell, and end its session with session_end.",
+            )
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools = self.tools.iter().map(ToolDef::definition).collect();
+        Ok(ListToolsResult::with_all_items(tools))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let tool = self.tools.iter().find(|tool| tool.name() == request.name);
+        let Some(tool) = tool else {
+            let name = input::shown(&request.name);
+            let error = ControlError::Validation(format!("unknown tool {name:?}"))
+                .hint("tools/list lists the tools");
+            return Err(ErrorData::invalid_params(
+                error.to_string(),
+                Some(described(&error)),
+            ));
+        };
+        let arguments = request.arguments.unwrap_or_default();
+        let outcome = tool.call(Arc::clone(&self.context), arguments).await;
+        let (mut result, content) = match outcome {
+            Ok(content) => (CallToolResult::success(text_of(&content)), content),
+            Err(ControlError::Store(error)) => return Err(internal(&error)),
+            Err(error) => {
+                let content = json!({ "error": described(&error) });
+                (
+                    CallToolResult::error(vec![ContentBlock::text(sentence(&error))]),
+                    content,
+                )
+            }
+        };
+        result.structured_content = Some(content);
+        Ok(result.into())
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let mut all = Vec::new();
+        for kind in self.resources.iter() {
+            let listed = kind.list(Arc::clone(&self.context)).await;
+            all.extend(listed.map_err(|error| protocol_error(&error))?);
+        }
+        Ok(ListResourcesResult::with_all_items(all))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let templates = self.resources.iter().filter_map(ResourceKind::template);
+        Ok(ListResourceTemplatesResult::with_all_items(
+            templates.collect(),
+        ))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let uri = request.uri;
+        for kind in self.resources.iter() {
+            if let Some(rest) = uri.strip_prefix(kind.prefix()) {
+                let read = kind.read(Arc::clone(&self.context), rest.to_owned()).await;
+                let text = read.map_err(|error| protocol_error(&error))?;
+                let content = ResourceContents::text(text, uri.clone()).with_mime_type(kind.mime());
+                return Ok(ReadResourceResult::new(vec![content]).into());
+            }
+        }
+        let error = ControlError::Validation(format!("unknown resource {:?}", input::shown(&uri)))
+            .hint("resources/list and resources/templates/list list the resources");
+        Err(protocol_error(&error))
+    }
+
+    // By default the library returns empty lists of these.
+
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn complete(
+        &self,
+        _request: CompleteRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+}
+
+/// For clients that show text alone.
+fn text_of(content: &Value) -> Vec<ContentBlock> {
+    let text = serde_json::to_string_pretty(content).unwrap_or_else(|_| content.to_string());
+    vec![ContentBlock::text(text)]
+}
+
+fn sentence(error: &ControlError) -> String {
+    let hint = error
+        .next_action()
+        .map_or_else(String::new, |hint| format!("\nhint: {hint}"));
+    format!("{}: {error}{hint}", error.name())
+}
+
+/// The error with its code (spec 003).
+fn described(error: &ControlError) -> Value {
+    json!({
+        "code": error.mcp_code(),
+        "name": error.name(),
+        "message": error.to_string(),
+        "hint": error.next_action(),
+    })
+}
+
+/// An error where the protocol wants one: what is not known is a wrong parameter in its current revision.
+fn protocol_error(error: &ControlError) -> ErrorData {
+    match error {
+        ControlError::Store(error) => internal(error),
+        error => ErrorData::invalid_params(error.to_string(), Some(described(error))),
+    }
+}
+
+fn internal(error: &StoreError) -> ErrorData {
+    tracing::error!(%error, "a call failed");
+    ErrorData::internal_error(error.to_string(), None)
+}

@@ -1,0 +1,135 @@
+//! The tools and the resource of tasks.
+
+use agentmine_domain::TaskNumber;
+use rmcp::model::Resource;
+
+use super::resources::ResourceKind;
+use super::tool::{Effect, ToolDef};
+use crate::ControlError;
+use crate::tasks::{self, TaskCreate, TaskGet, TaskList, TaskRequest, TaskUpdate};
+use crate::view::TaskDetails;
+
+pub(super) fn tools() -> Vec<ToolDef> {
+    vec![
+        ToolDef::new(
+            "task_list",
+            "List tasks",
+            "Lists tasks, newest first. status open are those that wait, in_progress those that a worker, a client or a \
+             person works on, or that are paused.",
+            Effect::Reads,
+            |it, args: TaskList| {
+                Box::pin(async move { tasks::list(it.store.as_ref(), &args).await })
+            },
+        ),
+        ToolDef::new(
+            "task_get",
+            "Show a task",
+            "Shows one task with its dependencies and its sessions.",
+            Effect::Reads,
+            |it, args: TaskGet| {
+                Box::pin(async move { tasks::get(it.store.as_ref(), args.task_id).await })
+            },
+        ),
+        ToolDef::new(
+            "task_create",
+            "Make a task",
+            "Makes a task that a client (worker_command) or a person works on. Returns it with its number.",
+            Effect::Adds,
+            |it, args: TaskCreate| {
+                Box::pin(async move { tasks::create(it.store.as_ref(), args).await })
+            },
+        ),
+        ToolDef::new(
+            "task_update",
+            "Change a task",
+            "Changes the named fields of a task. Give the version that you saw, so that no change of others is lost.",
+            Effect::Sets,
+            |it, args: TaskUpdate| {
+                Box::pin(async move { tasks::update(it.store.as_ref(), &args).await })
+            },
+        ),
+        ToolDef::new(
+            "task_why",
+            "Explain a task's state",
+            "Says why a task is or is not being worked on: reasons as codes and sentences.",
+            Effect::Reads,
+            |it, args: TaskGet| {
+                Box::pin(async move { tasks::why(it.store.as_ref(), args.task_id).await })
+            },
+        ),
+        ToolDef::new(
+            "task_cancel",
+            "Cancel a task",
+            "Ends a task for good. A worker at work stops as soon as it notices; a client's session is ended.",
+            Effect::Ends,
+            |it, args: TaskRequest| {
+                Box::pin(async move { tasks::cancel(it.store.as_ref(), &args).await })
+            },
+        ),
+        ToolDef::new(
+            "task_pause",
+            "Pause a task",
+            "Pauses a task of the fleet until task_resume.",
+            Effect::Sets,
+            |it, args: TaskRequest| {
+                Box::pin(async move { tasks::pause(it.store.as_ref(), &args).await })
+            },
+        ),
+        ToolDef::new(
+            "task_resume",
+            "Resume a task",
+            "Queues a paused task again.",
+            Effect::Sets,
+            |it, args: TaskRequest| {
+                Box::pin(async move { tasks::resume(it.store.as_ref(), &args).await })
+            },
+        ),
+        ToolDef::new(
+            "task_retry",
+            "Retry a task",
+            "Begins a task that is over once more. A task of a tracker gets a new number, which is returned; one that a \
+             person made is opened again; one that waits for a time is made due now.",
+            Effect::Adds,
+            |it, args: TaskRequest| {
+                Box::pin(async move { tasks::retry(it.store.as_ref(), &args).await })
+            },
+        ),
+    ]
+}
+
+/// `task://{id}`.
+pub(super) fn resource() -> ResourceKind {
+    ResourceKind {
+        prefix: "task://",
+        template: Some((
+            "task://{id}",
+            "Task #{id}",
+            "A task by its number, with its dependencies and its sessions",
+        )),
+        mime: "application/json",
+        list: |it| {
+            Box::pin(async move {
+                let page = tasks::list(it.store.as_ref(), &TaskList::default()).await?;
+                let resource = |id: i64, title: &str| {
+                    Resource::new(format!("task://{id}"), format!("Task #{id}"))
+                        .with_title(title)
+                        .with_description("A task")
+                        .with_mime_type("application/json")
+                };
+                Ok(page
+                    .tasks
+                    .iter()
+                    .map(|task| resource(task.id, &task.title))
+                    .collect())
+            })
+        },
+        read: |it, id| {
+            Box::pin(async move {
+                let not_found = || ControlError::TaskNotFound(crate::input::shown(&id));
+                let number: TaskNumber = id.parse().map_err(|_| not_found())?;
+                let task: TaskDetails = tasks::get(it.store.as_ref(), number.0).await?;
+                serde_json::to_string_pretty(&task).map_err(|_| not_found())
+            })
+        },
+    }
+}

@@ -1,0 +1,155 @@
+//! A tool: its definition, and the call of its operation.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::Context;
+use crate::ControlError;
+
+/// What a tool does to the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Nothing.
+    Reads,
+    /// It adds something.
+    Adds,
+    /// It changes something, and the same call again changes no more.
+    Sets,
+    /// It ends or removes something.
+    Ends,
+}
+
+type Call =
+    dyn Fn(Arc<Context>, Value) -> BoxFuture<'static, Result<Value, ControlError>> + Send + Sync;
+
+/// A tool.
+pub struct ToolDef {
+    definition: Tool,
+    call: Box<Call>,
+}
+
+impl ToolDef {
+    /// The tool over this operation.
+    pub(super) fn new<A, R>(
+        name: &'static str,
+        title: &str,
+        description: &'static str,
+        effect: Effect,
+        operation: fn(Arc<Context>, A) -> BoxFuture<'static, Result<R, ControlError>>,
+    ) -> Self
+    where
+        A: DeserializeOwned + JsonSchema + 'static,
+        R: Serialize + JsonSchema + 'static,
+    {
+        let annotations = ToolAnnotations::with_title(title)
+            .read_only(effect == Effect::Reads)
+            .destructive(effect == Effect::Ends)
+            .idempotent(matches!(effect, Effect::Reads | Effect::Sets))
+            .open_world(false);
+        let mut input = schema::<A>(Side::Input);
+        input
+            .entry("properties")
+            .or_insert_with(|| Value::Object(JsonObject::new()));
+        let definition = Tool::new(name, Cow::Borrowed(description), Arc::new(input))
+            .with_title(title)
+            .with_raw_output_schema(Arc::new(schema::<R>(Side::Output)))
+            .with_annotations(annotations);
+        let call = move |context, arguments| -> BoxFuture<'static, Result<Value, ControlError>> {
+            let arguments: Result<A, _> = serde_json::from_value(arguments);
+            match arguments {
+                Ok(arguments) => {
+                    let result = operation(context, arguments);
+                    Box::pin(async move { to_value(&result.await?) })
+                }
+                Err(error) => {
+                    let hint = "the tool's input schema lists its parameters";
+                    let error = ControlError::Validation(error.to_string()).hint(hint);
+                    Box::pin(std::future::ready(Err(error)))
+                }
+            }
+        };
+        Self {
+            definition,
+            call: Box::new(call),
+        }
+    }
+
+    /// The tool's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.definition.name
+    }
+
+    pub(crate) fn definition(&self) -> Tool {
+        self.definition.clone()
+    }
+
+    pub(super) fn call(
+        &self,
+        context: Arc<Context>,
+        arguments: JsonObject,
+    ) -> BoxFuture<'static, Result<Value, ControlError>> {
+        (self.call)(context, Value::Object(arguments))
+    }
+}
+
+pub(super) fn to_value(result: &impl Serialize) -> Result<Value, ControlError> {
+    serde_json::to_value(result)
+        .map_err(|error| ControlError::Store(agentmine_store::StoreError::Fault(error.to_string())))
+}
+
+/// Whether a schema describes what goes in or what comes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Input,
+    Output,
+}
+
+fn schema<T: JsonSchema>(side: Side) -> JsonObject {
+    let settings = SchemaSettings::draft2020_12().with(|it| it.inline_subschemas = true);
+    let generator = match side {
+        Side::Input => SchemaGenerator::new(settings.for_deserialize()),
+        Side::Output => SchemaGenerator::new(settings.for_serialize()),
+    };
+    let mut schema = generator.into_root_schema_for::<T>().to_value();
+    if let Some(root) = schema.as_object_mut() {
+        for key in ["$schema", "title", "description"] {
+            root.remove(key);
+        }
+        root.entry("type").or_insert_with(|| "object".into());
+        if side == Side::Input {
+            simplify(root);
+        }
+    }
+    match schema {
+        Value::Object(schema) => schema,
+        _ => JsonObject::new(),
+    }
+}
+
+/// A parameter that is not given is left out: clients need not know that `null` is accepted too, and many models do
+/// badly with unions.
+fn simplify(root: &mut JsonObject) {
+    let properties = root.get_mut("properties").and_then(Value::as_object_mut);
+    for property in properties.into_iter().flat_map(JsonObject::values_mut) {
+        let Some(property) = property.as_object_mut() else {
+            continue;
+        };
+        property.remove("format");
+        if let Some(Value::Array(types)) = property.get_mut("type") {
+            types.retain(|it| it != "null");
+            if let [only] = types.as_slice() {
+                let only = only.clone();
+                property.insert("type".into(), only);
+            }
+        }
+    }
+}

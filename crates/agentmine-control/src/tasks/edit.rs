@@ -1,0 +1,202 @@
+//! Making and changing tasks.
+
+use agentmine_domain::{AssigneeType, Priority, PublicStatus, Task, TaskOrigin, TaskType};
+use agentmine_store::{Edited, NewPersonTask, Store, TaskEdit};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::list::details;
+use crate::view::TaskDetails;
+use crate::{ControlError, input};
+
+const PRIORITIES: &str = "low, medium, high or critical";
+const TYPES: &str = "task, feature, bug or refactor";
+const ASSIGNEES: &str = "ai or human";
+const STATUSES: &str = "open, in_progress, done, failed or cancelled";
+
+/// A new task.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TaskCreate {
+    /// The title, on one line
+    pub title: String,
+    /// What is to be done, in Markdown
+    pub description: Option<String>,
+    /// How urgent it is
+    #[schemars(extend("enum" = ["low", "medium", "high", "critical"], "default" = "medium"))]
+    pub priority: Option<String>,
+    /// What kind of work it is
+    #[serde(rename = "type")]
+    #[schemars(extend("enum" = ["task", "feature", "bug", "refactor"], "default" = "task"))]
+    pub kind: Option<String>,
+    /// Who is to work on it, by name
+    pub assignee: Option<String>,
+    /// Whether a client (ai) or a person (human) works on it; no worker takes a task of a person
+    #[schemars(extend("enum" = ["ai", "human"], "default" = "ai"))]
+    pub assignee_type: Option<String>,
+    /// Numbers of the tasks that have to be done before
+    pub depends_on: Option<Vec<i64>>,
+    /// Patterns of the files that it may change, from the top of the repository: `*` within a folder, `**` for any folders. A task waits while one with a common file is running
+    pub write_scope: Option<Vec<String>>,
+}
+
+/// Makes a task.
+///
+/// # Errors
+/// [`ControlError::Validation`].
+pub async fn create(store: &dyn Store, args: TaskCreate) -> Result<TaskDetails, ControlError> {
+    let assignee = args.assignee.as_deref().unwrap_or_default();
+    let new = NewPersonTask {
+        title: input::title(&args.title)?,
+        description: input::description(args.description.as_deref().unwrap_or_default())?,
+        priority: input::named("priority", args.priority.as_deref(), PRIORITIES)?
+            .unwrap_or(Priority::Medium),
+        kind: input::named("type", args.kind.as_deref(), TYPES)?.unwrap_or(TaskType::Task),
+        assignee: input::name("assignee", assignee)?,
+        assignee_type: input::named("assigneeType", args.assignee_type.as_deref(), ASSIGNEES)?
+            .unwrap_or(AssigneeType::Ai),
+        depends_on: input::dependencies(&args.depends_on.unwrap_or_default())?,
+        write_scope: input::scope(args.write_scope.unwrap_or_default())?,
+    };
+    let made = edited(store.create_task(&new).await?, "the new task", None)?;
+    details(store, &made).await
+}
+
+/// A change of a task. What is not named stays as it is.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TaskUpdate {
+    /// The task's number
+    #[serde(alias = "id")]
+    pub task_id: i64,
+    /// The version that you saw. If somebody else has changed the task since, nothing is changed
+    pub version: Option<i64>,
+    /// The title; of a task that you or another person made
+    pub title: Option<String>,
+    /// What is to be done, in Markdown; of a task that you or another person made
+    pub description: Option<String>,
+    /// The status; of a task that you or another person made
+    #[schemars(extend("enum" = ["open", "in_progress", "done", "failed", "cancelled"]))]
+    pub status: Option<String>,
+    /// How urgent it is
+    #[schemars(extend("enum" = ["low", "medium", "high", "critical"]))]
+    pub priority: Option<String>,
+    /// What kind of work it is
+    #[serde(rename = "type")]
+    #[schemars(extend("enum" = ["task", "feature", "bug", "refactor"]))]
+    pub kind: Option<String>,
+    /// Who is to work on it, by name; empty: nobody in particular
+    pub assignee: Option<String>,
+    /// Whether a client (ai) or a person (human) works on it; no worker takes a task of a person
+    #[schemars(extend("enum" = ["ai", "human"]))]
+    pub assignee_type: Option<String>,
+    /// Numbers of all the tasks that have to be done before
+    pub depends_on: Option<Vec<i64>>,
+    /// Patterns of all the files that it may change
+    pub write_scope: Option<Vec<String>>,
+}
+
+impl TaskUpdate {
+    fn edit(&self) -> Result<TaskEdit, ControlError> {
+        let status = input::named::<PublicStatus>("status", self.status.as_deref(), STATUSES)?;
+        let why = |status| match status {
+            PublicStatus::Failed | PublicStatus::Cancelled => Some(BY_A_PERSON.to_owned()),
+            PublicStatus::Open | PublicStatus::InProgress | PublicStatus::Done => None,
+        };
+        let edit = TaskEdit {
+            version: self.version,
+            title: self.title.as_deref().map(input::title).transpose()?,
+            description: self
+                .description
+                .as_deref()
+                .map(input::description)
+                .transpose()?,
+            priority: input::named("priority", self.priority.as_deref(), PRIORITIES)?,
+            kind: input::named("type", self.kind.as_deref(), TYPES)?,
+            assignee: self
+                .assignee
+                .as_deref()
+                .map(|name| input::name("assignee", name))
+                .transpose()?,
+            assignee_type: input::named("assigneeType", self.assignee_type.as_deref(), ASSIGNEES)?,
+            depends_on: self
+                .depends_on
+                .as_deref()
+                .map(input::dependencies)
+                .transpose()?,
+            write_scope: self.write_scope.clone().map(input::scope).transpose()?,
+            status: status.map(|status| (status, why(status))),
+        };
+        let nothing = TaskEdit {
+            version: self.version,
+            ..TaskEdit::default()
+        };
+        match edit == nothing {
+            true => Err(
+                ControlError::Validation("nothing to change is named".into())
+                    .hint("name a field and its new value"),
+            ),
+            false => Ok(edit),
+        }
+    }
+}
+
+const BY_A_PERSON: &str = "set by hand";
+
+/// Changes a task.
+///
+/// # Errors
+/// [`ControlError::Validation`]; [`ControlError::InvalidStatus`] if somebody else has changed it since, or if the
+/// field is the tracker's; [`ControlError::SessionAlreadyRunning`] for a status while a client works on it.
+pub async fn update(store: &dyn Store, args: &TaskUpdate) -> Result<TaskDetails, ControlError> {
+    let edit = args.edit()?;
+    let task = input::task(store, args.task_id).await?;
+    if let Some(field) = foreign_field(&task, &edit) {
+        return Err(ControlError::InvalidStatus(format!(
+            "the {field} of task {} is that of {} on its tracker",
+            task.number, task.item
+        ))
+        .hint("change it there; task_cancel, task_pause, task_resume and task_retry change what the fleet does"));
+    }
+    let name = format!("task {}", task.number);
+    let outcome = store.edit_task(task.id, &edit).await?;
+    let after = edited(outcome, &name, args.version)?;
+    details(store, &after).await
+}
+
+/// A field of the edit that the tracker decides.
+fn foreign_field(task: &Task, edit: &TaskEdit) -> Option<&'static str> {
+    match task.card.origin {
+        TaskOrigin::Person => None,
+        TaskOrigin::Tracker if edit.title.is_some() => Some("title"),
+        TaskOrigin::Tracker if edit.description.is_some() => Some("description"),
+        TaskOrigin::Tracker if edit.status.is_some() => Some("status"),
+        TaskOrigin::Tracker => None,
+    }
+}
+
+pub(super) fn edited(outcome: Edited, name: &str, seen: Option<i64>) -> Result<Task, ControlError> {
+    let number = || name.trim_start_matches("task ").to_owned();
+    Err(match outcome {
+        Edited::Done(task) => return Ok(task),
+        Edited::Missing => ControlError::TaskNotFound(number()),
+        Edited::Outdated(version) => ControlError::InvalidStatus(format!(
+            "{name} was changed by somebody else: it has version {version}, expected {}",
+            seen.unwrap_or(version)
+        ))
+        .hint("read it again, and repeat the change with its new version"),
+        Edited::NoDependency(on) => {
+            ControlError::Validation(format!("dependsOn names task {on}, which does not exist"))
+        }
+        Edited::Cycle(on) => ControlError::Validation(format!(
+            "dependsOn names task {on}, which itself waits for {name}"
+        ))
+        .hint("remove one of the dependencies of that circle"),
+        Edited::Leased => ControlError::InvalidStatus(format!("a worker is at work on {name}"))
+            .hint("pause it first, then give it to a person"),
+        Edited::Running(session) => ControlError::SessionAlreadyRunning {
+            task: number(),
+            session: session.to_string(),
+        },
+    })
+}

@@ -1,0 +1,12 @@
+//! What people do with tasks.
+
+mod edit;
+mod list;
+mod request;
+mod why;
+
+pub use edit::{TaskCreate, TaskUpdate, create, update};
+pub(crate) use list::limit_of;
+pub use list::{TaskGet, TaskList, TaskPage, get, list};
+pub use request::{TaskRequest, cancel, pause, resume, retry};
+pub use why::{Reason, Why, why};

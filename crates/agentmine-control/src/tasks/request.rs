@@ -1,0 +1,174 @@
+//! Requests to the fleet, and the same for tasks of people.
+
+use agentmine_domain::{NewTask, PublicStatus, Task, TaskOrigin, TaskState};
+use agentmine_store::{Enqueued, Store, TaskEdit};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::edit::edited;
+use super::list::details;
+use crate::view::TaskDetails;
+use crate::{ControlError, input};
+
+/// A request about a task.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TaskRequest {
+    /// The task's number
+    #[serde(alias = "id")]
+    pub task_id: i64,
+    /// Why, for people
+    pub reason: Option<String>,
+}
+
+impl TaskRequest {
+    fn reason(&self, otherwise: &str) -> Result<String, ControlError> {
+        let named = self.reason.as_deref().map(input::title).transpose()?;
+        Ok(named.unwrap_or_else(|| otherwise.to_owned()))
+    }
+}
+
+/// Ends a task for good: at once if nobody works on it, else as soon as its worker notices. A running session of a
+/// client is ended.
+///
+/// # Errors
+/// [`ControlError::InvalidStatus`] if it is over already.
+pub async fn cancel(store: &dyn Store, args: &TaskRequest) -> Result<TaskDetails, ControlError> {
+    let task = input::task(store, args.task_id).await?;
+    let reason = args.reason("cancelled by hand")?;
+    if let TaskState::Ended(_) = task.state {
+        return Err(wrong(&task, "expected one that is not over"));
+    }
+    match task.card.origin {
+        TaskOrigin::Person => {
+            set_status(store, &task, PublicStatus::Cancelled, Some(reason)).await?;
+        }
+        TaskOrigin::Tracker => {
+            if !store.request_stop(task.id, &reason).await? {
+                return Err(wrong(&task, "and has ended meanwhile"));
+            }
+        }
+    }
+    now(store, &task).await
+}
+
+/// Pauses a task of the fleet until it is resumed.
+///
+/// # Errors
+/// [`ControlError::InvalidStatus`] if it is over, or a task of a person.
+pub async fn pause(store: &dyn Store, args: &TaskRequest) -> Result<TaskDetails, ControlError> {
+    let task = input::task(store, args.task_id).await?;
+    let reason = args.reason("paused by hand")?;
+    of_the_fleet(&task)?;
+    match store.request_pause(task.id, &reason).await? {
+        true => now(store, &task).await,
+        false => Err(wrong(&task, "expected one that is not over")),
+    }
+}
+
+/// Queues a paused task again.
+///
+/// # Errors
+/// [`ControlError::InvalidStatus`] if it is not paused, or a task of a person.
+pub async fn resume(store: &dyn Store, args: &TaskRequest) -> Result<TaskDetails, ControlError> {
+    let task = input::task(store, args.task_id).await?;
+    of_the_fleet(&task)?;
+    match store.resume(task.id).await? {
+        true => now(store, &task).await,
+        false => Err(wrong(&task, "expected a paused one")),
+    }
+}
+
+/// Begins a task that is over once more. The end of a task of the fleet is final, so its item gets a new task, which
+/// is returned; a task of a person is opened again. A task that waits for the end of a delay is made due.
+///
+/// # Errors
+/// [`ControlError::InvalidStatus`] if it is not over and does not wait for a time, or if its item has another task
+/// that is not over.
+pub async fn retry(store: &dyn Store, args: &TaskRequest) -> Result<TaskDetails, ControlError> {
+    let task = input::task(store, args.task_id).await?;
+    match (task.state, task.card.origin) {
+        (TaskState::Ended(_), TaskOrigin::Person) => {
+            set_status(store, &task, PublicStatus::Open, None).await?;
+            now(store, &task).await
+        }
+        (TaskState::Ended(_), TaskOrigin::Tracker) => again(store, &task).await,
+        (TaskState::Queued, TaskOrigin::Tracker) if store.skip_delay(task.id).await? => {
+            now(store, &task).await
+        }
+        (TaskState::Queued | TaskState::Leased(_) | TaskState::Paused, _) => Err(wrong(
+            &task,
+            "expected one that is over, or waits for a time",
+        )),
+    }
+}
+
+async fn again(store: &dyn Store, task: &Task) -> Result<TaskDetails, ControlError> {
+    let new = NewTask {
+        item: task.item.clone(),
+        trigger: format!("retry|{}", task.id),
+        title: task.title.clone(),
+        url: task.url.clone(),
+        priority: task.priority,
+    };
+    match store.enqueue(&new).await? {
+        Enqueued::Created(next) => details(store, &next).await,
+        Enqueued::Known(other) => Err(ControlError::InvalidStatus(format!(
+            "{} has task {} already, which is {}",
+            other.item,
+            other.number,
+            other.state.public()
+        ))
+        .hint(format!(
+            "task_get {0} (`agentmine task show {0}`) shows it",
+            other.number
+        ))),
+    }
+}
+
+async fn set_status(
+    store: &dyn Store,
+    task: &Task,
+    status: PublicStatus,
+    reason: Option<String>,
+) -> Result<(), ControlError> {
+    let edit = TaskEdit {
+        status: Some((status, reason)),
+        ..TaskEdit::default()
+    };
+    let outcome = store.edit_task(task.id, &edit).await?;
+    edited(outcome, &format!("task {}", task.number), None).map(drop)
+}
+
+async fn now(store: &dyn Store, task: &Task) -> Result<TaskDetails, ControlError> {
+    let task = input::task(store, task.number.0).await?;
+    details(store, &task).await
+}
+
+fn of_the_fleet(task: &Task) -> Result<(), ControlError> {
+    match task.card.origin {
+        TaskOrigin::Tracker => Ok(()),
+        TaskOrigin::Person => Err(ControlError::InvalidStatus(format!(
+            "task {} was made by a person, and no worker of the fleet works on it",
+            task.number
+        ))
+        .hint("change its status with task_update (`agentmine task update`)")),
+    }
+}
+
+fn wrong(task: &Task, expected: &str) -> ControlError {
+    let status = task.state.public();
+    let detail = match task.state {
+        TaskState::Leased(phase) => format!(" ({phase})"),
+        TaskState::Paused if task.card.origin == TaskOrigin::Tracker => " (paused)".to_owned(),
+        TaskState::Queued | TaskState::Paused | TaskState::Ended(_) => String::new(),
+    };
+    ControlError::InvalidStatus(format!(
+        "task {} is {status}{detail}, {expected}",
+        task.number
+    ))
+    .hint(format!(
+        "task_why {0} (`agentmine task why {0}`) shows why",
+        task.number
+    ))
+}

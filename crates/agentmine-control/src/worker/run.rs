@@ -1,0 +1,228 @@
+//! Starting a worker on a task.
+
+use agentmine_domain::{Session, Task, TaskOrigin, TaskState};
+use agentmine_git::View;
+use agentmine_store::{NewExternal, Store};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Place;
+use super::client::{Approval, Client, command_line};
+use super::trees::{blocking, git_error, path_of, tree_name};
+use crate::sessions::{self, DEFAULT_AGENT};
+use crate::{ControlError, agents, input};
+
+/// Which task to start work on, and with what.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WorkerStart {
+    /// The task's number
+    pub task_id: i64,
+    /// The agent's name
+    #[schemars(extend("default" = "default"))]
+    pub agent: Option<String>,
+    /// The client. agentmine, the default of a task of a tracker, queues it for the fleet's workers; claude-code is the default of a task that a person made
+    #[schemars(extend("enum" = ["agentmine", "claude-code", "codex", "gemini-cli"]))]
+    pub client: Option<String>,
+    /// Whether the client's flag that approves everything is added, so that it runs without a terminal
+    #[schemars(extend("default" = false))]
+    pub auto: Option<bool>,
+}
+
+/// How to start the work, or how to follow it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkerCommand {
+    /// A line for a POSIX shell that starts the client in its work tree; with the client agentmine, one that shows how far the fleet is.
+    pub command: String,
+    /// The client.
+    pub client: String,
+    /// The folder of the task's git work tree; null with the client agentmine.
+    pub worktree: Option<String>,
+    /// The session's number, for session_end; null with the client agentmine, whose worker begins one.
+    pub session_id: Option<i64>,
+    /// The agent's name.
+    pub agent: String,
+    /// The task.
+    pub task: TaskRef,
+}
+
+/// A task in the answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct TaskRef {
+    /// The task's number.
+    pub id: i64,
+    /// The title.
+    pub title: String,
+    /// The branch for its result.
+    pub branch: String,
+}
+
+/// Starts work on a task. For an external client it makes a git work tree on the task's branch and begins a session;
+/// the caller runs the command and ends the session. For the fleet it makes the task due now.
+///
+/// # Errors
+/// [`ControlError::Git`] if there is no repository or no commit in it; then no session is begun. Else as
+/// [`sessions::start`].
+pub async fn start(
+    store: &dyn Store,
+    place: &Place,
+    args: &WorkerStart,
+) -> Result<WorkerCommand, ControlError> {
+    let expected = "agentmine, claude-code, codex or gemini-cli";
+    let client = input::named::<Client>("client", args.client.as_deref(), expected)?;
+    let agent = args.agent.as_deref().unwrap_or_default();
+    let agent = input::name("agent", agent)?.unwrap_or_else(|| DEFAULT_AGENT.to_owned());
+    let task = input::task(store, args.task_id).await?;
+    let client = match (client, task.card.origin) {
+        (Some(client), _) => client,
+        (None, TaskOrigin::Tracker) => Client::AgentMine,
+        (None, TaskOrigin::Person) => preferred(place, &agent).await?,
+    };
+    let approval = match args.auto.unwrap_or(false) {
+        true => Approval::Automatic,
+        false => Approval::Asked,
+    };
+    match client {
+        Client::AgentMine => queue(store, &task, agent).await,
+        Client::ClaudeCode | Client::Codex | Client::GeminiCli => {
+            external(store, place, &task, client, approval, agent).await
+        }
+    }
+}
+
+/// The external client that an agent names, else Claude Code.
+async fn preferred(place: &Place, agent: &str) -> Result<Client, ControlError> {
+    let agent = agent.to_owned();
+    let found = place
+        .with_agents(move |all| agents::get(all, &agent))
+        .await?;
+    let named = found.agent.client.as_str().parse();
+    Ok(named
+        .ok()
+        .filter(|it| *it != Client::AgentMine)
+        .unwrap_or(Client::ClaudeCode))
+}
+
+async fn external(
+    store: &dyn Store,
+    place: &Place,
+    task: &Task,
+    client: Client,
+    approval: Approval,
+    agent: String,
+) -> Result<WorkerCommand, ControlError> {
+    let project = place.project.clone();
+    let view = blocking(move || View::open(&project).map_err(git_error)).await?;
+    let new = NewExternal {
+        client: client.to_string(),
+        agent,
+        worktree: None,
+    };
+    let session = sessions::begin(store, place, task.number.0, &new).await?;
+    match in_tree(store, place, view, task, &session).await {
+        Ok(path) => {
+            let command = command_line(client, approval, &path, &prompt(task));
+            Ok(WorkerCommand {
+                command: command.unwrap_or_default(),
+                client: new.client,
+                worktree: Some(path.display().to_string()),
+                session_id: Some(session.id.0),
+                agent: new.agent,
+                task: reference(task),
+            })
+        }
+        Err(error) => {
+            store.discard_external(session.id).await?;
+            Err(error)
+        }
+    }
+}
+
+async fn in_tree(
+    store: &dyn Store,
+    place: &Place,
+    view: View,
+    task: &Task,
+    session: &Session,
+) -> Result<std::path::PathBuf, ControlError> {
+    let path = path_of(place, &view, task)?;
+    let (name, branch, target) = (tree_name(task), task.branch(), path.clone());
+    blocking(move || {
+        view.add_worktree(&name, &target, &branch)
+            .map_err(git_error)
+    })
+    .await?;
+    store
+        .set_worktree(session.id, &path.display().to_string())
+        .await?;
+    Ok(path)
+}
+
+/// Makes a task of the fleet due.
+async fn queue(
+    store: &dyn Store,
+    task: &Task,
+    agent: String,
+) -> Result<WorkerCommand, ControlError> {
+    let number = task.number;
+    if task.card.origin == TaskOrigin::Person {
+        return Err(ControlError::InvalidStatus(format!(
+            "task {number} was made by a person, and no worker of the fleet works on it"
+        ))
+        .hint("name the client claude-code, codex or gemini-cli"));
+    }
+    match task.state {
+        TaskState::Queued => drop(store.skip_delay(task.id).await?),
+        TaskState::Paused => drop(store.resume(task.id).await?),
+        TaskState::Leased(_) => {
+            let running = store.sessions(Some(task.id), 1).await?.pop();
+            let session = running.map_or_else(String::new, |session| session.id.to_string());
+            return Err(ControlError::SessionAlreadyRunning {
+                task: number.to_string(),
+                session,
+            }
+            .hint(format!(
+                "session_logs (`agentmine session logs`) follows it; task_pause {number} pauses it"
+            )));
+        }
+        TaskState::Ended(_) => {
+            return Err(ControlError::InvalidStatus(format!(
+                "task {number} is {}, expected one that is not over",
+                task.state.public()
+            ))
+            .hint(format!(
+                "task_retry {number} (`agentmine task retry {number}`) makes a new one"
+            )));
+        }
+    }
+    Ok(WorkerCommand {
+        command: format!("agentmine task why {number}"),
+        client: Client::AgentMine.to_string(),
+        worktree: None,
+        session_id: None,
+        agent,
+        task: reference(task),
+    })
+}
+
+fn reference(task: &Task) -> TaskRef {
+    TaskRef {
+        id: task.number.0,
+        title: task.title.clone(),
+        branch: task.branch(),
+    }
+}
+
+/// What the client is asked to do.
+fn prompt(task: &Task) -> String {
+    let description = task.card.description.trim();
+    let gap = if description.is_empty() { "" } else { "\n\n" };
+    format!(
+        "Task {}: {}\n\n{description}{gap}Work in the current folder, a git work tree on the branch {}, and commit the \
+         result there.",
+        task.number,
+        task.title,
+        task.branch()
+    )
+}

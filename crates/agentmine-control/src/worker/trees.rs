@@ -1,0 +1,207 @@
+//! The work trees of external clients: one for each task.
+
+use std::path::PathBuf;
+
+use agentmine_domain::{Task, TaskId};
+use agentmine_git::{Force, View, Worktree};
+use agentmine_runtime::own_folder;
+use agentmine_store::Store;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::Place;
+use crate::{ControlError, input};
+
+/// With this begin the names of our work trees in a repository.
+const PREFIX: &str = "agentmine-";
+
+/// Which workers to list.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerList {}
+
+/// The workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct WorkerPage {
+    /// Whoever works on a task now, and the work trees of this repository.
+    pub workers: Vec<WorkerView>,
+}
+
+/// A worker, or the work tree that one left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkerView {
+    /// The task's number.
+    pub task_id: i64,
+    /// agentmine, or the external client.
+    pub client: String,
+    /// The session's number.
+    pub session_id: Option<i64>,
+    /// Whether the session is running.
+    pub running: bool,
+    /// The folder of the work tree, if it is one of this repository.
+    pub worktree: Option<String>,
+    /// The branch.
+    pub branch: String,
+}
+
+/// Lists who works on a task now, and the work trees of the repository.
+///
+/// # Errors
+/// Those of the store. Outside of a repository there are no work trees.
+pub async fn list(store: &dyn Store, place: &Place) -> Result<WorkerPage, ControlError> {
+    const NEWEST: u32 = 500;
+    let project = place.project.clone();
+    let trees = blocking(move || {
+        let view = View::open(&project).map_err(git_error)?;
+        view.worktrees(PREFIX).map_err(git_error)
+    })
+    .await
+    .unwrap_or_default();
+    let mut workers = Vec::new();
+    for tree in &trees {
+        if let Some(task) = task_of(store, tree).await? {
+            let session = store.sessions(Some(task.id), 1).await?.pop();
+            let external = session.as_ref().and_then(|it| it.external.as_ref());
+            workers.push(WorkerView {
+                task_id: task.number.0,
+                client: external.map_or_else(|| "agentmine".to_owned(), |it| it.client.clone()),
+                session_id: session.as_ref().map(|it| it.id.0),
+                running: session.as_ref().is_some_and(|it| it.end.is_none()),
+                worktree: Some(tree.path.display().to_string()),
+                branch: task.branch(),
+            });
+        }
+    }
+    for session in store.sessions(None, NEWEST).await? {
+        let number = session.task_number.0;
+        if session.end.is_some() || workers.iter().any(|it| it.task_id == number) {
+            continue;
+        }
+        let task = input::task(store, number).await?;
+        let external = session.external.as_ref();
+        workers.push(WorkerView {
+            task_id: number,
+            client: external.map_or_else(|| "agentmine".to_owned(), |it| it.client.clone()),
+            session_id: Some(session.id.0),
+            running: true,
+            worktree: None,
+            branch: task.branch(),
+        });
+    }
+    workers.sort_by_key(|it| it.task_id);
+    Ok(WorkerPage { workers })
+}
+
+/// Which work tree to remove.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WorkerRemove {
+    /// The task's number
+    pub task_id: i64,
+    /// Whether it is removed although it has changes that are not committed, which are lost
+    #[schemars(extend("default" = false))]
+    pub force: Option<bool>,
+}
+
+/// Removes the work tree of a task. Its branch stays.
+///
+/// # Errors
+/// [`ControlError::SessionAlreadyRunning`] while its client runs; [`ControlError::InvalidStatus`] if it has changes
+/// that are not committed, unless it is forced; [`ControlError::Git`] if there is none.
+pub async fn remove(
+    store: &dyn Store,
+    place: &Place,
+    args: &WorkerRemove,
+) -> Result<WorkerView, ControlError> {
+    let task = input::task(store, args.task_id).await?;
+    let session = store.sessions(Some(task.id), 1).await?.pop();
+    if let Some(running) = session.as_ref().filter(|it| it.end.is_none()) {
+        return Err(ControlError::SessionAlreadyRunning {
+            task: task.number.to_string(),
+            session: running.id.to_string(),
+        });
+    }
+    let force = match args.force.unwrap_or(false) {
+        true => Force::Yes,
+        false => Force::No,
+    };
+    let (project, name) = (place.project.clone(), tree_name(&task));
+    let removed = blocking(move || {
+        let view = View::open(&project).map_err(git_error)?;
+        view.remove_worktree(&name, force).map_err(git_error)
+    })
+    .await?;
+    let external = session.as_ref().and_then(|it| it.external.as_ref());
+    Ok(WorkerView {
+        task_id: task.number.0,
+        client: external.map(|it| it.client.clone()).unwrap_or_default(),
+        session_id: session.as_ref().map(|it| it.id.0),
+        running: false,
+        worktree: Some(removed.path.display().to_string()),
+        branch: task.branch(),
+    })
+}
+
+/// The task that a work tree was made for. Its name has the UUID, since several stores may count the same numbers.
+async fn task_of(store: &dyn Store, tree: &Worktree) -> Result<Option<Task>, ControlError> {
+    let id = tree
+        .name
+        .strip_prefix(PREFIX)
+        .and_then(|id| id.parse::<TaskId>().ok());
+    match id {
+        Some(id) => Ok(store.task(id).await?),
+        None => Ok(None),
+    }
+}
+
+/// The name of a task's work tree in the repository.
+pub(super) fn tree_name(task: &Task) -> String {
+    format!("{PREFIX}{}", task.id)
+}
+
+/// The folder of a task's work tree. Two repositories of one name have different ones.
+pub(super) fn path_of(place: &Place, view: &View, task: &Task) -> Result<PathBuf, ControlError> {
+    let top = view.top();
+    let name = top.file_name().map(|it| it.to_string_lossy().into_owned());
+    let digest = Sha256::digest(top.as_os_str().as_encoded_bytes());
+    let digest: String = digest
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let folder = place
+        .worktrees
+        .join(format!("{}-{digest}", name.unwrap_or_default()));
+    own_folder::create(&folder).map_err(|error| {
+        ControlError::Git(format!("{} cannot be made: {error}", folder.display()))
+    })?;
+    Ok(folder.join(format!("task-{}-{}", task.number, task.id.short())))
+}
+
+pub(super) fn git_error(error: impl Into<anyhow::Error>) -> ControlError {
+    use agentmine_git::WorktreeError;
+    let error: anyhow::Error = error.into();
+    match error.downcast_ref::<WorktreeError>() {
+        Some(WorktreeError::Uncommitted { .. }) => ControlError::InvalidStatus(error.to_string())
+            .hint("commit them, or remove it with force (`--force`): they are lost then"),
+        Some(WorktreeError::Missing(_)) => {
+            ControlError::Git("there is no work tree of this task in this repository".into())
+                .hint("worker_list (`agentmine worker list`) lists the work trees")
+        }
+        Some(WorktreeError::NoCommit(_)) => {
+            ControlError::Git(error.to_string()).hint("commit something first")
+        }
+        Some(_) => ControlError::Git(error.to_string()),
+        None => ControlError::Git(error.to_string())
+            .hint("start it in a folder of the task's git repository"),
+    }
+}
+
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
+) -> Result<T, ControlError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(ControlError::Git(format!("git did not end: {error}"))))
+}

@@ -1,0 +1,78 @@
+//! What people know and say of a task, beside what its tracker item says.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::{UnknownName, named};
+use crate::scope::WriteScope;
+
+named!(
+    /// Who made a task.
+    TaskOrigin, "task origin" {
+        /// A producer, from an item of a tracker. The fleet's workers work on it.
+        Tracker = "tracker",
+        /// A person or an orchestrator. No worker of the fleet claims it: a person or an external client works on it.
+        Person = "person",
+    }
+);
+
+named!(
+    /// What kind of work a task is.
+    TaskType, "type" {
+        /// Anything else.
+        Task = "task",
+        /// Something new.
+        Feature = "feature",
+        /// A defect.
+        Bug = "bug",
+        /// A change of structure alone.
+        Refactor = "refactor",
+    }
+);
+
+named!(
+    /// Who is to work on a task.
+    AssigneeType, "assignee type" {
+        /// A worker of the fleet, or an external client.
+        Ai = "ai",
+        /// A person. The task is tracked, and no worker claims it.
+        Human = "human",
+    }
+);
+
+/// What people know and say of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TaskCard {
+    /// Who made the task.
+    pub origin: TaskOrigin,
+    /// What kind of work it is.
+    #[serde(rename = "type")]
+    pub kind: TaskType,
+    /// What is to be done. Empty for a task of a tracker, whose item says it.
+    pub description: String,
+    /// Who is to work on it, by name.
+    pub assignee: Option<String>,
+    /// Whether that is a person.
+    pub assignee_type: AssigneeType,
+    /// The files that it may change. Empty: not known.
+    pub write_scope: WriteScope,
+    /// Counts the changes that people made; from 1.
+    pub version: i64,
+}
+
+impl Default for TaskCard {
+    /// That of a task which a producer records.
+    fn default() -> Self {
+        Self {
+            origin: TaskOrigin::Tracker,
+            kind: TaskType::Task,
+            description: String::new(),
+            assignee: None,
+            assignee_type: AssigneeType::Ai,
+            write_scope: WriteScope::default(),
+            version: 1,
+        }
+    }
+}

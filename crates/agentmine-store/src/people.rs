@@ -1,0 +1,199 @@
+//! What goes into the operations on tasks of people and on sessions of external clients, and what comes out.
+
+use agentmine_domain::{
+    AssigneeType, DodResult, Priority, PublicStatus, Session, SessionId, Task, TaskNumber,
+    TaskState, TaskType, WriteScope,
+};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// A task that a person makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewPersonTask {
+    /// The title.
+    pub title: String,
+    /// What is to be done.
+    pub description: String,
+    /// The priority.
+    pub priority: Priority,
+    /// What kind of work it is.
+    pub kind: TaskType,
+    /// Who is to work on it, by name.
+    pub assignee: Option<String>,
+    /// Whether that is a person.
+    pub assignee_type: AssigneeType,
+    /// The tasks that have to be done before.
+    pub depends_on: Vec<TaskNumber>,
+    /// The files that it may change.
+    pub write_scope: WriteScope,
+}
+
+/// A change of a task by a person. `None` leaves a field as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaskEdit {
+    /// The version that the person saw; `None`: whatever it is.
+    pub version: Option<i64>,
+    /// The title.
+    pub title: Option<String>,
+    /// What is to be done.
+    pub description: Option<String>,
+    /// The priority.
+    pub priority: Option<Priority>,
+    /// What kind of work it is.
+    pub kind: Option<TaskType>,
+    /// Who is to work on it; `Some(None)`: nobody in particular.
+    pub assignee: Option<Option<String>>,
+    /// Whether that is a person.
+    pub assignee_type: Option<AssigneeType>,
+    /// The tasks that have to be done before, all of them.
+    pub depends_on: Option<Vec<TaskNumber>>,
+    /// The files that it may change.
+    pub write_scope: Option<WriteScope>,
+    /// The status of a task of a person, and why it gets it.
+    pub status: Option<(PublicStatus, Option<String>)>,
+}
+
+/// What became of a change, or of a new task. Only [`Edited::Done`] changed anything.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Edited {
+    /// The task as it is now.
+    Done(Task),
+    /// There is no such task.
+    Missing,
+    /// Somebody else changed it: this is its version now.
+    Outdated(i64),
+    /// It would depend on a task that does not exist.
+    NoDependency(TaskNumber),
+    /// It would depend on itself, by way of this task.
+    Cycle(TaskNumber),
+    /// A worker of the fleet holds it, so it cannot be given to a person.
+    Leased,
+    /// This session of an external client is running.
+    Running(SessionId),
+}
+
+/// A task that another one depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dependency {
+    /// Its number.
+    pub number: TaskNumber,
+    /// Its state. The other task waits until it is done.
+    pub state: TaskState,
+}
+
+/// A running task that may change the same files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScopeConflict {
+    /// Its number.
+    pub number: TaskNumber,
+    /// A pattern of the task that waits.
+    pub own: String,
+    /// The pattern of the running one that it meets.
+    pub their: String,
+}
+
+/// A session of a client outside of the fleet that begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewExternal {
+    /// The client.
+    pub client: String,
+    /// The agent's name.
+    pub agent: String,
+    /// The folder of its git work tree.
+    pub worktree: Option<String>,
+}
+
+/// What became of the start of an external session. Only [`Begun::Done`] changed anything.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Begun {
+    /// The session.
+    Done(Session),
+    /// There is no such task.
+    Missing,
+    /// A session of it is running.
+    Running(SessionId),
+    /// The task is over.
+    Over(TaskState),
+    /// The task is the fleet's.
+    OfTheFleet,
+    /// The task is for a person.
+    Human,
+    /// These have to be done before.
+    Waits(Vec<Dependency>),
+    /// A running task may change the same files.
+    Conflict(ScopeConflict),
+}
+
+/// How an external session ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExternalEnd {
+    /// The client's exit code.
+    pub exit_code: i64,
+    /// The signal that ended it.
+    pub signal: Option<String>,
+    /// What became of the definition of done.
+    pub dod_result: DodResult,
+    /// What the client names as its results.
+    pub artifacts: Vec<Value>,
+    /// What the client reports as its error.
+    pub error: Option<Value>,
+}
+
+impl ExternalEnd {
+    /// Whether the client did its work.
+    #[must_use]
+    pub fn succeeded(&self) -> bool {
+        self.exit_code == 0
+            && self.signal.is_none()
+            && match self.dod_result {
+                DodResult::Pending | DodResult::Merged => true,
+                DodResult::Timeout | DodResult::Error => false,
+            }
+    }
+
+    /// The status that the task gets: done once the work is merged, failed if the client or its checks failed, and
+    /// else still in progress.
+    #[must_use]
+    pub fn task_status(&self) -> PublicStatus {
+        match (self.dod_result, self.succeeded()) {
+            (DodResult::Merged, _) => PublicStatus::Done,
+            (_, true) => PublicStatus::InProgress,
+            (_, false) => PublicStatus::Failed,
+        }
+    }
+
+    /// Why it failed, in words; `None` if it did not.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        if self.task_status() != PublicStatus::Failed {
+            return None;
+        }
+        let ended = match (&self.signal, self.exit_code) {
+            (Some(signal), _) => format!("the client was ended by {signal}"),
+            (None, code) => format!("the client ended with exit code {code}"),
+        };
+        Some(match self.dod_result {
+            DodResult::Pending | DodResult::Merged => ended,
+            DodResult::Timeout => format!("a check took too long; {ended}"),
+            DodResult::Error => format!("a check failed; {ended}"),
+        })
+    }
+}
+
+/// What became of the end of an external session. Only [`Finished::Done`] changed anything.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Finished {
+    /// The session and its task, as they are now.
+    Done(Box<Session>, Box<Task>),
+    /// There is no such session.
+    Missing,
+    /// It has ended before.
+    Over(Box<Session>),
+    /// A worker of the fleet runs it.
+    OfTheFleet,
+}
+
+/// The identity of one call, so that the store can repeat it after a commit whose outcome is unknown.
+pub(crate) fn token() -> Uuid {
+    Uuid::new_v4()
+}

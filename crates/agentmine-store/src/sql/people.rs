@@ -1,0 +1,404 @@
+//! Tasks that people make and change.
+//!
+//! A task of a person has an item of a host that no tracker serves, and the number of the item is the task's own. Its
+//! row is `queued` while it is open, and `paused` while somebody works on it; no worker claims it in either state.
+
+use std::time::Duration;
+
+use agentmine_domain::{
+    AssigneeType, EndState, PublicStatus, SessionId, Task, TaskId, TaskNumber, TaskOrigin,
+    TaskState,
+};
+use async_trait::async_trait;
+use chrono::{DateTime, TimeZone as _, Utc};
+use uuid::Uuid;
+
+use super::arg::args;
+use super::db::{Db, Dialect};
+use super::enqueue::wake;
+use super::failure::Failure;
+use super::row::{DependencyRow, IdRow, ScopeRow, TaskRow, priority_number, scope};
+use super::store::SqlStore;
+use crate::people::token;
+use crate::{Dependency, Edited, NewPersonTask, PeopleStore, ScopeConflict, StoreError, TaskEdit};
+
+#[async_trait]
+impl<D: Dialect> PeopleStore for SqlStore<D> {
+    async fn create_task(&self, new: &NewPersonTask) -> Result<Edited, StoreError> {
+        let id = TaskId::new();
+        self.run("create_task", || async {
+            let mut tx = self.transaction().await?;
+            // An earlier attempt may have been committed after all.
+            if let Some(made) = locked(&mut tx, id).await? {
+                return Ok(Edited::Done(made));
+            }
+            D::lock_numbers(&mut tx).await?;
+            let task = insert(&mut tx, id, new).await?;
+            if let Some(refused) = depend(&mut tx, id, &new.depends_on).await? {
+                return Ok(refused);
+            }
+            tx.commit().await?;
+            metrics::counter!("agentmine_person_tasks_total").increment(1);
+            Ok(Edited::Done(task))
+        })
+        .await
+    }
+
+    async fn edit_task(&self, task: TaskId, edit: &TaskEdit) -> Result<Edited, StoreError> {
+        let token = token();
+        self.run("edit_task", || async {
+            let mut tx = self.transaction().await?;
+            let Some(before) = locked(&mut tx, task).await? else {
+                return Ok(Edited::Missing);
+            };
+            if let Some(done) = edited_by(&mut tx, task, token).await? {
+                return Ok(Edited::Done(done));
+            }
+            if let Some(refused) = refusal(&mut tx, &before, edit).await? {
+                return Ok(refused);
+            }
+            if let Some(numbers) = &edit.depends_on
+                && let Some(refused) = depend(&mut tx, task, numbers).await?
+            {
+                return Ok(refused);
+            }
+            let after = write(&mut tx, &before, edit, token).await?;
+            follow(&mut tx, &before, &after).await?;
+            tx.commit().await?;
+            Ok(Edited::Done(after))
+        })
+        .await
+    }
+
+    async fn dependencies(&self, task: TaskId) -> Result<Vec<Dependency>, StoreError> {
+        self.run("dependencies", || async {
+            dependencies(&mut self.connection().await?, task).await
+        })
+        .await
+    }
+
+    async fn scope_conflict(&self, task: &Task) -> Result<Option<ScopeConflict>, StoreError> {
+        self.run("scope_conflict", || async {
+            conflict(&mut self.connection().await?, task).await
+        })
+        .await
+    }
+
+    async fn due_at(&self, task: TaskId) -> Result<Option<DateTime<Utc>>, StoreError> {
+        self.run("due_at", || async {
+            let due: Option<Option<i64>> = self
+                .connection()
+                .await?
+                .scalar(
+                    "SELECT {millis(}min(due_at) - {epoch}{)millis} FROM outbox
+                     WHERE task = $1 AND sent_at IS NULL AND due_at > {now}",
+                    args![task],
+                )
+                .await?;
+            Ok(due
+                .flatten()
+                .and_then(|millis| Utc.timestamp_millis_opt(millis).single()))
+        })
+        .await
+    }
+}
+
+/// The row, locked.
+pub(super) async fn locked<D: Dialect>(
+    tx: &mut Db<D>,
+    task: TaskId,
+) -> Result<Option<Task>, Failure> {
+    let by_id = "SELECT {columns} FROM tasks WHERE id = $1{lock}";
+    let row: Option<TaskRow> = tx.row(by_id, args![task]).await?;
+    row.map(Task::try_from).transpose()
+}
+
+/// The number of the session of an external client that is running.
+pub(super) async fn running<D: Dialect>(
+    tx: &mut Db<D>,
+    task: TaskId,
+) -> Result<Option<SessionId>, Failure> {
+    let open =
+        "SELECT id FROM sessions WHERE task = $1 AND ended_at IS NULL AND client IS NOT NULL";
+    Ok(tx.scalar(open, args![task]).await?.map(SessionId))
+}
+
+pub(super) async fn dependencies<D: Dialect>(
+    db: &mut Db<D>,
+    task: TaskId,
+) -> Result<Vec<Dependency>, Failure> {
+    let rows: Vec<DependencyRow> = db
+        .rows(
+            "SELECT {columns} FROM tasks
+             WHERE id IN (SELECT depends_on FROM task_dependencies WHERE task = $1) ORDER BY number",
+            args![task],
+        )
+        .await?;
+    rows.into_iter().map(Dependency::try_from).collect()
+}
+
+/// A running task of the same repository that may change the same files.
+pub(super) async fn conflict<D: Dialect>(
+    db: &mut Db<D>,
+    task: &Task,
+) -> Result<Option<ScopeConflict>, Failure> {
+    if task.card.write_scope.is_unknown() {
+        return Ok(None);
+    }
+    let running: Vec<ScopeRow> = db
+        .rows(
+            "SELECT {columns} FROM tasks
+             WHERE id <> $1 AND write_scope <> '' AND tracker = $2 AND host = $3 AND repo_id = $4
+               AND (state = 'leased'
+                    OR (state = 'paused' AND origin = 'person'
+                        AND EXISTS (SELECT 1 FROM sessions s
+                                    WHERE s.task = tasks.id AND s.ended_at IS NULL)))
+             ORDER BY number",
+            args![
+                task.id,
+                task.item.tracker.as_str(),
+                &task.item.host,
+                &task.item.repo_id
+            ],
+        )
+        .await?;
+    for row in running {
+        let theirs = scope(&row.write_scope)?;
+        if let Some((own, their)) = task.card.write_scope.conflict(&theirs) {
+            return Ok(Some(ScopeConflict {
+                number: TaskNumber(row.number),
+                own: own.to_owned(),
+                their: their.to_owned(),
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// The ends of a task concern others: those that depend on it, and those whose files it held.
+pub(super) async fn wake_waiting<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<(), Failure> {
+    tx.execute(
+        "INSERT INTO outbox (task, due_at)
+         SELECT id, {now} FROM tasks
+         WHERE state = 'queued' AND origin = 'tracker' AND id <> $1
+           AND (id IN (SELECT d.task FROM task_dependencies d WHERE d.depends_on = $1)
+                OR (write_scope <> ''
+                    AND repo_id = (SELECT ended.repo_id FROM tasks ended
+                                   WHERE ended.id = $1 AND ended.write_scope <> '')))
+           AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.task = tasks.id AND o.sent_at IS NULL)",
+        args![task],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn insert<D: Dialect>(
+    tx: &mut Db<D>,
+    id: TaskId,
+    new: &NewPersonTask,
+) -> Result<Task, Failure> {
+    let NewPersonTask {
+        title,
+        description,
+        priority,
+        kind,
+        assignee,
+        assignee_type,
+        depends_on: _,
+        write_scope,
+    } = new;
+    let row: Option<TaskRow> = tx
+        .row(
+            "INSERT INTO tasks (id, number, tracker, host, repo_id, repo_path, item_kind,
+                 item_number, item_key, trigger_event, dedup_key, title, url, priority, created_at,
+                 updated_at, end_reported, origin, task_type, description, assignee, assignee_type,
+                 write_scope)
+             SELECT $1, n, 'local', 'agentmine', 'people', 'people', 'issue', n,
+                 'local|agentmine|people|issue|' || n, 'created',
+                 'local|agentmine|people|issue|' || n || '|created', $2, 'task://' || n, $3, {now}, {now},
+                 true, 'person', $4, $5, $6, $7, $8
+             FROM (SELECT COALESCE(max(number), 0) + 1 AS n FROM tasks) AS next
+             RETURNING {columns}",
+            args![
+                id,
+                title,
+                priority_number(*priority),
+                kind.as_str(),
+                description,
+                assignee.as_deref(),
+                assignee_type.as_str(),
+                &write_scope.to_string(),
+            ],
+        )
+        .await?;
+    let row = row.ok_or_else(|| Failure::Fault("a new task vanished".into()))?;
+    Task::try_from(row)
+}
+
+/// Replaces the dependencies of a task, or returns why that is not possible.
+async fn depend<D: Dialect>(
+    tx: &mut Db<D>,
+    task: TaskId,
+    numbers: &[TaskNumber],
+) -> Result<Option<Edited>, Failure> {
+    // Two changes at once could each close one half of a circle.
+    D::lock_plans(tx).await?;
+    tx.execute("DELETE FROM task_dependencies WHERE task = $1", args![task])
+        .await?;
+    for number in numbers {
+        let by_number = "SELECT {columns} FROM tasks WHERE number = $1";
+        let Some(found) = tx.row::<IdRow>(by_number, args![number.0]).await? else {
+            return Ok(Some(Edited::NoDependency(*number)));
+        };
+        let on = TaskId::try_from(found)?;
+        let reached: Option<i32> = tx
+            .scalar(
+                "WITH RECURSIVE reached(id) AS (
+                     SELECT id FROM tasks WHERE id = $1
+                     UNION SELECT d.depends_on FROM task_dependencies d JOIN reached ON d.task = reached.id)
+                 SELECT 1 FROM reached WHERE id = $2",
+                args![on, task],
+            )
+            .await?;
+        if reached.is_some() {
+            return Ok(Some(Edited::Cycle(*number)));
+        }
+        tx.execute(
+            "INSERT INTO task_dependencies (task, depends_on) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+            args![task, on],
+        )
+        .await?;
+    }
+    Ok(None)
+}
+
+/// The row, if this call has changed it already.
+async fn edited_by<D: Dialect>(
+    tx: &mut Db<D>,
+    task: TaskId,
+    token: Uuid,
+) -> Result<Option<Task>, Failure> {
+    let by_token = "SELECT {columns} FROM tasks WHERE id = $1 AND edit_token = $2";
+    let row: Option<TaskRow> = tx.row(by_token, args![task, token]).await?;
+    row.map(Task::try_from).transpose()
+}
+
+async fn refusal<D: Dialect>(
+    tx: &mut Db<D>,
+    before: &Task,
+    edit: &TaskEdit,
+) -> Result<Option<Edited>, Failure> {
+    if edit.version.is_some_and(|seen| seen != before.card.version) {
+        return Ok(Some(Edited::Outdated(before.card.version)));
+    }
+    let to_a_person = edit.assignee_type == Some(AssigneeType::Human);
+    if to_a_person && matches!(before.state, TaskState::Leased(_)) {
+        return Ok(Some(Edited::Leased));
+    }
+    let changes_status = edit
+        .status
+        .as_ref()
+        .is_some_and(|(status, _)| *status != PublicStatus::Cancelled);
+    if (changes_status || to_a_person)
+        && let Some(session) = running(tx, before.id).await?
+    {
+        return Ok(Some(Edited::Running(session)));
+    }
+    Ok(None)
+}
+
+async fn write<D: Dialect>(
+    tx: &mut Db<D>,
+    before: &Task,
+    edit: &TaskEdit,
+    token: Uuid,
+) -> Result<Task, Failure> {
+    let TaskEdit {
+        version: _,
+        title,
+        description,
+        priority,
+        kind,
+        assignee,
+        assignee_type,
+        depends_on: _,
+        write_scope,
+        status,
+    } = edit;
+    let card = &before.card;
+    let assignee = assignee.as_ref().unwrap_or(&card.assignee);
+    let scope = write_scope.as_ref().unwrap_or(&card.write_scope);
+    let (state, reason) = match (status, card.origin) {
+        (Some((status, why)), TaskOrigin::Person) => (row_state(*status), why.as_deref()),
+        (Some(_), TaskOrigin::Tracker) | (None, _) => {
+            (before.state.as_str(), before.reason.as_deref())
+        }
+    };
+    let row: Option<TaskRow> = tx
+        .row(
+            "UPDATE tasks SET title = $2, description = $3, priority = $4, task_type = $5, assignee = $6,
+                 assignee_type = $7, write_scope = $8, state = $9, reason = $10, edit_token = $11,
+                 version = version + 1, updated_at = {now}
+             WHERE id = $1 RETURNING {columns}",
+            args![
+                before.id,
+                title.as_ref().unwrap_or(&before.title),
+                description.as_ref().unwrap_or(&card.description),
+                priority_number(priority.unwrap_or(before.priority)),
+                kind.unwrap_or(card.kind).as_str(),
+                assignee.as_deref(),
+                assignee_type.unwrap_or(card.assignee_type).as_str(),
+                &scope.to_string(),
+                state,
+                reason,
+                token,
+            ],
+        )
+        .await?;
+    let row = row.ok_or_else(|| Failure::Fault("a locked task vanished".into()))?;
+    Task::try_from(row)
+}
+
+/// What follows from a change: a waiting task may be ready now, and so may those that waited for it.
+async fn follow<D: Dialect>(tx: &mut Db<D>, before: &Task, after: &Task) -> Result<(), Failure> {
+    match (after.card.origin, after.state) {
+        (TaskOrigin::Tracker, TaskState::Queued) => {
+            let unsent: Option<i32> = tx
+                .scalar(
+                    "SELECT 1 FROM outbox WHERE task = $1 AND sent_at IS NULL LIMIT 1",
+                    args![after.id],
+                )
+                .await?;
+            match unsent {
+                Some(_) => Ok(()),
+                None => wake(tx, after.id, Duration::ZERO).await,
+            }
+        }
+        (TaskOrigin::Person, TaskState::Ended(end)) if before.state != after.state => {
+            if end == EndState::Stopped {
+                tx.execute(
+                    "UPDATE sessions SET ended_at = {now}, ending = 'stopped', reason = $2
+                     WHERE task = $1 AND ended_at IS NULL",
+                    args![
+                        after.id,
+                        after.reason.as_deref().unwrap_or("the task was cancelled")
+                    ],
+                )
+                .await?;
+            }
+            wake_waiting(tx, after.id).await
+        }
+        (TaskOrigin::Tracker | TaskOrigin::Person, _) => Ok(()),
+    }
+}
+
+/// The state of a row of a person's task.
+pub(super) fn row_state(status: PublicStatus) -> &'static str {
+    match status {
+        PublicStatus::Open => "queued",
+        PublicStatus::InProgress => "paused",
+        PublicStatus::Done => "done",
+        PublicStatus::Failed => "failed",
+        PublicStatus::Cancelled => "stopped",
+    }
+}

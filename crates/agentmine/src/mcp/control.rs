@@ -1,0 +1,54 @@
+//! `agentmine mcp serve`: tasks, sessions and workers for any MCP client. Only the protocol is written to stdout.
+
+use std::sync::Arc;
+
+use agentmine_control::mcp::{Context, serve_stdio};
+use agentmine_runtime::config::{self, Log, Sources};
+use agentmine_runtime::exit::Exit;
+use agentmine_runtime::logging;
+use anyhow::{Context as _, Result};
+
+use super::args::With;
+use super::setup::folder;
+use crate::control::redactor;
+use crate::embedded::{open_configured, place};
+
+/// Serves until stdin ends.
+pub(super) async fn run(with: With, verbose: bool) -> Result<Exit> {
+    let With {
+        config: file,
+        which,
+    } = with;
+    // An editor starts this in the project's folder, whose `config.yaml` may be a repository's own.
+    let mut config = config::load(&Sources::from_process(file).without_working_folder())?;
+    let log = match verbose {
+        true => Log {
+            format: config.log.format,
+            level: "debug".to_owned(),
+        },
+        false => config.log.clone(),
+    };
+    logging::init(&log, config.secrets())?;
+    let project = match which.project {
+        Some(named) => folder(&named, "--project names a folder that exists")?,
+        None => std::env::current_dir().context("the current folder cannot be found")?,
+    };
+    let context = Context {
+        store: open_configured(&mut config).await?,
+        place: place(project, &config)?,
+        secrets: Arc::new(redactor(&config)),
+        memory_tokens: config.memory.limit(),
+    };
+    // On a thread of its own, with its own runtime: a read of stdin that is blocked must not keep the program.
+    let serving = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        let outcome = runtime.block_on(serve_stdio(context));
+        runtime.shutdown_background();
+        outcome
+    });
+    serving.await.context("the server ended unexpectedly")??;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,141 @@
+//! `agentmine worker`: starts work on tasks, and manages the work trees of external clients.
+
+use std::path::PathBuf;
+
+use agentmine_control::worker::{self, WorkerPage, WorkerRemove, WorkerStart};
+use agentmine_runtime::exit::Exit;
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::embedded::open_here;
+use crate::print::{Json, cell, clean, line, note, one_line, program, table, trimmed};
+use crate::task::{failed, number};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkerCommand {
+    /// Prepare work on a task, and print the command that starts it
+    ///
+    /// For claude-code, codex and gemini-cli: makes a git work tree of the current folder's repository on the task's
+    /// branch, and begins a session. Run the printed command, then `agentmine session end`. For agentmine, the default
+    /// of a task of a tracker: queues the task for the fleet's workers.
+    Run {
+        /// The task's number or UUID
+        task: String,
+        /// agentmine, claude-code, codex or gemini-cli
+        #[arg(long)]
+        client: Option<String>,
+        /// The agent's name
+        #[arg(long, value_name = "NAME")]
+        agent: Option<String>,
+        /// Add the client's flag that approves everything, so that it runs without a terminal
+        #[arg(long)]
+        auto: bool,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// List who works on a task now, and the work trees of this repository
+    List {
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Remove the work tree of a task; its branch stays
+    Remove {
+        /// The task's number or UUID
+        task: String,
+        /// Also if it has changes that are not committed, which are lost
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        json: Json,
+    },
+}
+
+/// Runs one of the commands.
+pub(crate) async fn run(file: Option<PathBuf>, command: WorkerCommand) -> Result<Exit> {
+    let (store, place) = open_here(file).await?;
+    let store = store.as_ref();
+    match command {
+        WorkerCommand::Run {
+            task,
+            client,
+            agent,
+            auto,
+            json,
+        } => {
+            let args = WorkerStart {
+                task_id: number(store, &task).await?,
+                agent,
+                client,
+                auto: Some(auto),
+            };
+            let started = worker::start(store, &place, &args).await.map_err(failed)?;
+            json.print(&started, |started| {
+                let task = &started.task;
+                match (&started.worktree, started.session_id) {
+                    (Some(worktree), Some(session)) => {
+                        // Only the command is the result, so that `sh -c "$(agentmine worker run 3)"` works.
+                        line(clean(&started.command));
+                        note(format!("task #{}: {}", task.id, one_line(&task.title, 120)));
+                        note(format!("work tree {worktree}, branch {}", task.branch));
+                        note(format!(
+                            "hint: after it: {} session end {session} --exit-code $?",
+                            program()
+                        ));
+                    }
+                    _ => {
+                        line(format!(
+                            "task #{} is queued for the fleet's workers",
+                            task.id
+                        ));
+                        note(format!("hint: {} task why {}", program(), task.id));
+                    }
+                }
+            })
+        }
+        WorkerCommand::List { json } => {
+            let page = worker::list(store, &place).await.map_err(failed)?;
+            match json.is_wanted() {
+                true => json.print(&page.workers, |_| ()),
+                false => {
+                    print_list(&page);
+                    Ok(Exit::Done)
+                }
+            }
+        }
+        WorkerCommand::Remove { task, force, json } => {
+            let args = WorkerRemove {
+                task_id: number(store, &task).await?,
+                force: Some(force),
+            };
+            let removed = worker::remove(store, &place, &args).await.map_err(failed)?;
+            json.print(&removed, |removed| {
+                let worktree = removed.worktree.as_deref().unwrap_or_default();
+                line(format!(
+                    "{worktree} is removed; the branch {} stays",
+                    removed.branch
+                ));
+            })
+        }
+    }
+}
+
+fn print_list(page: &WorkerPage) {
+    if page.workers.is_empty() {
+        return line("no workers");
+    }
+    let mut table = table(&["TASK", "CLIENT", "SESSION", "STATE", "BRANCH", "WORK TREE"]);
+    for worker in &page.workers {
+        table.add_row(vec![
+            worker.task_id.to_string(),
+            cell(&worker.client),
+            worker
+                .session_id
+                .map(|it| it.to_string())
+                .unwrap_or_default(),
+            if worker.running { "running" } else { "ended" }.to_owned(),
+            worker.branch.clone(),
+            cell(worker.worktree.as_deref().unwrap_or_default()),
+        ]);
+    }
+    line(trimmed(&table));
+}
