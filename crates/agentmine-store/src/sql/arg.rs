@@ -93,15 +93,15 @@ impl From<Option<TaskId>> for Arg<'_> {
     }
 }
 
-impl From<Option<Epoch>> for Arg<'_> {
-    fn from(epoch: Option<Epoch>) -> Self {
-        Self::Int(epoch.map(|epoch| epoch.0))
+impl From<Option<i64>> for Arg<'_> {
+    fn from(number: Option<i64>) -> Self {
+        Self::Int(number)
     }
 }
 
-impl From<Option<i64>> for Arg<'_> {
-    fn from(n: Option<i64>) -> Self {
-        Self::Int(n)
+impl From<Option<Epoch>> for Arg<'_> {
+    fn from(epoch: Option<Epoch>) -> Self {
+        Self::Int(epoch.map(|epoch| epoch.0))
     }
 }
 
