@@ -198,7 +198,7 @@ fn memory_is_added_listed_shown_and_changed_on_the_command_line() {
         updated["content"], "Run `cargo clippy`.",
         "what is not named stays"
     );
-    let hint = "repeat the change with --version 2";
+    let hint = "repeat the change with version 2";
     let stale = ["memory", "update", "linter", "--title=x", "--version=1"];
     home.refused(&stale, 6, &["has version 2", "from version 1", hint]);
 }

@@ -90,7 +90,7 @@ impl ControlError {
                 Some("memory_list (`agentmine memory list`) lists the records".into())
             }
             Self::MemoryConflict { id, found, .. } => Some(format!(
-                "read it again (`agentmine memory show {id}`), and repeat the change with version {found}"
+                "look at it with memory_get (`agentmine memory show {id}`), then repeat the change with version {found}"
             )),
             Self::SessionAlreadyRunning { session, .. } => Some(format!(
                 "end it first: session_end with sessionId {session} (`agentmine session end {session} --exit-code N`)"
@@ -109,6 +109,7 @@ impl ControlError {
             Self::TaskNotFound(_) => Some(-32001),
             Self::AgentNotFound(_) => Some(-32002),
             Self::SessionNotFound(_) => Some(-32003),
+            // The id is an argument, and the specification has no code for records.
             Self::MemoryNotFound(_) => Some(-32007),
             Self::InvalidStatus(_) | Self::MemoryConflict { .. } => Some(-32004),
             Self::SessionAlreadyRunning { .. } => Some(-32005),
