@@ -29,7 +29,7 @@ pub use prepare::traffic::Traffic;
 pub use record::live::Progress;
 pub use run::servers::launcher::SandboxLauncher;
 pub use session::deps::ConsumerDeps;
-pub use wiring::{ConsumerArgs, connect, main};
+pub use wiring::{ConsumerArgs, ConsumerCommand, connect, main};
 
 /// When a consumer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

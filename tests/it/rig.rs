@@ -93,6 +93,7 @@ impl Rig {
         let store = agentmine_store::connect(&StoreConfig {
             url: Secret::new(&database),
             max_connections: 2,
+            ..StoreConfig::default()
         })
         .await
         .unwrap_or_else(|e| panic!("no Postgres: {e}; run tests/run"));

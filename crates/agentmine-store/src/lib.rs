@@ -16,12 +16,12 @@ mod model;
 mod sql;
 mod store;
 
-pub use connect::{check, connect, connect_heartbeat};
+pub use connect::{check, connect, connect_heartbeat, migrate};
 pub use error::{RelayError, StoreError};
 pub use model::{
-    Attempt, Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish,
-    ScanTime, StepToken, SweepPolicy, SweepReport, TaskFilter,
+    Attempt, Backlog, Checkpoint, Claim, EffectState, Enqueued, Figures, LeaseEnd, LeaseRequest,
+    NewStep, Publish, ScanTime, Standing, StepToken, SweepPolicy, SweepReport, TaskCount, TaskFilter,
 };
 pub use store::{
-    EffectStore, EnqueueStore, JournalStore, LeaseStore, ReportStore, Store, SweepStore, TaskStore,
+    EffectStore, EnqueueStore, FigureStore, JournalStore, LeaseStore, ReportStore, Store, SweepStore, TaskStore,
 };

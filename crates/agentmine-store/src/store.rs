@@ -11,14 +11,21 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish, RelayError,
+    Checkpoint, Claim, EffectState, Enqueued, Figures, LeaseEnd, LeaseRequest, NewStep, Publish, RelayError,
     ScanTime, StoreError, SweepPolicy, SweepReport, TaskFilter,
 };
 
 /// The database. Object-safe.
 #[async_trait]
 pub trait Store:
-    EnqueueStore + LeaseStore + JournalStore + EffectStore + ReportStore + SweepStore + TaskStore
+    EnqueueStore
+    + LeaseStore
+    + JournalStore
+    + EffectStore
+    + ReportStore
+    + SweepStore
+    + TaskStore
+    + FigureStore
 {
     /// Whether the database answers and its schema is the one this version needs; for `/ready`.
     async fn healthy(&self) -> Result<(), StoreError>;
@@ -259,7 +266,11 @@ pub trait TaskStore: Send + Sync + 'static {
 
     /// One session.
     async fn session(&self, id: SessionId) -> Result<Option<Session>, StoreError>;
+}
 
-    /// The number of tasks in each state, for metrics; a state without tasks has 0.
-    async fn counts(&self) -> Result<Vec<(&'static str, u64)>, StoreError>;
+/// What the metrics show of the whole fleet.
+#[async_trait]
+pub trait FigureStore: Send + Sync + 'static {
+    /// The figures at this moment.
+    async fn figures(&self) -> Result<Figures, StoreError>;
 }

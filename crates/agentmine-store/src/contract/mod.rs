@@ -42,6 +42,7 @@ macro_rules! facts {
 
 mod effects;
 mod enqueue;
+mod figures;
 mod journal;
 mod lease;
 mod migrations;
@@ -85,6 +86,7 @@ impl Database {
         StoreConfig {
             url: Secret::new(self.url()),
             max_connections: 4,
+            ..StoreConfig::default()
         }
     }
 

@@ -14,6 +14,7 @@ mod db;
 mod effects;
 mod enqueue;
 mod failure;
+mod figures;
 mod intents;
 mod journal;
 mod lease;

@@ -218,9 +218,16 @@ impl TryFrom<IdRow> for TaskId {
     }
 }
 
-row!(CountRow {
-    state: String,
+row!(StandingRow {
+    priority: i16,
+    standing: String,
     count: i64,
+    oldest: i64,
+});
+
+row!(AgeRow {
+    count: i64,
+    oldest: i64,
 });
 
 impl EntryRow {
