@@ -292,7 +292,7 @@ fn only_a_database_with_other_users_is_waited_for() {
     assert_eq!(config.store.migrations, Migrations::Wait);
     assert_snapshot!(faults(&yaml("store: {url: 'sqlite:file.db', migrations: wait}")), @r#"
     the configuration is invalid
-    config.yaml:1:40: store.migrations: `wait`, expected `run` for a database in a file, which has no other user
+    config.yaml:1:44: store.migrations: `wait`, expected `run` for a database in a file, which has no other user
     "#);
 }
 

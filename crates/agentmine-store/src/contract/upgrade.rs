@@ -281,7 +281,9 @@ async fn an_older_schema_is_one_clear_error() {
         let Err(StoreError::Fault(error)) = world.store.healthy().await else {
             panic!("it is not noticed");
         };
-        let versions = format!("at version {}, this program needs {newest}", newest - 1);
+        let before = migrations::POSTGRES.iter().map(|file| file.version);
+        let before = before.filter(|version| *version < newest).max().unwrap();
+        let versions = format!("at version {before}, this program needs {newest}");
         assert!(error.contains(&versions), "{error}");
         pool.close().await;
     })
@@ -294,8 +296,8 @@ async fn a_user_who_may_not_migrate_is_told_so() {
     let database = Database::postgres();
     database.on_server(r#"CREATE DATABASE "NAME""#).await;
     let pool = Pool::<Postgres>::connect(&database.url()).await.unwrap();
-    let newest = migrations::newest(migrations::POSTGRES).unwrap();
-    until(migrations::POSTGRES, newest - 1)
+    // The next one changes a table, which its owner alone may do.
+    until(migrations::POSTGRES, 8)
         .run(&pool)
         .await
         .unwrap();
@@ -323,7 +325,7 @@ async fn a_user_who_may_not_migrate_is_told_so() {
     let Err(StoreError::Fault(error)) = connect(&config).await.map(|_| ()) else {
         panic!("it started");
     };
-    assert!(error.contains(&format!("migration {newest}")), "{error}");
+    assert!(error.contains("migration 9"), "{error}");
     assert!(error.contains("hint: "), "{error}");
     let clean = format!("DROP OWNED BY \"{name}\"");
     sqlx::raw_sql(AssertSqlSafe(clean))
