@@ -53,6 +53,7 @@ fn keep_operator_secrets(config: &Config) {
 /// Returns the number of sessions.
 pub async fn run(deps: Arc<ConsumerDeps>, mode: ConsumerMode, stop: Shutdown) -> u64 {
     metrics::describe();
+    ::metrics::gauge!("agentmine_slots").set(deps.config.consumer.concurrency as f64);
     keep_operator_secrets(&deps.config);
     let presence = Arc::new(presence::Presence::announce(&deps.config));
     let sweep = sweep::start(&deps, &presence);

@@ -20,6 +20,7 @@ mod failures;
 mod fleet_mcp;
 mod forged;
 mod gate;
+mod kubernetes;
 mod limits;
 mod mcp;
 mod messages;

@@ -67,6 +67,9 @@ async fn ask(address: SocketAddr) -> Result<String> {
 }
 
 fn unreachable(address: SocketAddr, why: &str) -> Failure {
-    Failure::new(Exit::Other, format!("no process answers at {address}: {why}"))
-        .hint("it may be starting; its log says what it waits for")
+    Failure::new(
+        Exit::Other,
+        format!("no process answers at {address}: {why}"),
+    )
+    .hint("it may be starting; its log says what it waits for")
 }

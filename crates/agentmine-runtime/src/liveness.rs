@@ -50,7 +50,10 @@ pub fn standing_still() -> Vec<String> {
     let alive = loops.iter().filter_map(Weak::upgrade);
     alive
         .filter_map(|state| {
-            let last = *state.last_turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = *state
+                .last_turn
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             let still = last.elapsed();
             (still > state.limit).then(|| {
                 format!(

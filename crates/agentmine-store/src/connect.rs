@@ -15,7 +15,11 @@ use crate::{Store, StoreError};
 /// [`StoreError::Unavailable`] if the database is away or read-only. No message holds the URL or a password.
 pub async fn connect(config: &config::StoreConfig) -> Result<Arc<dyn Store>, StoreError> {
     crate::metrics::describe();
-    open(config, Role::Main(config.max_connections, config.migrations)).await
+    open(
+        config,
+        Role::Main(config.max_connections, config.migrations),
+    )
+    .await
 }
 
 /// Creates the database if it is missing and applies the missing migrations, whatever `store.migrations` is.

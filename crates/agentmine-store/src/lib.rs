@@ -20,8 +20,10 @@ pub use connect::{check, connect, connect_heartbeat, migrate};
 pub use error::{RelayError, StoreError};
 pub use model::{
     Attempt, Backlog, Checkpoint, Claim, EffectState, Enqueued, Figures, LeaseEnd, LeaseRequest,
-    NewStep, Publish, ScanTime, Standing, StepToken, SweepPolicy, SweepReport, TaskCount, TaskFilter,
+    NewStep, Publish, ScanTime, Standing, StepToken, SweepPolicy, SweepReport, TaskCount,
+    TaskFilter,
 };
 pub use store::{
-    EffectStore, EnqueueStore, FigureStore, JournalStore, LeaseStore, ReportStore, Store, SweepStore, TaskStore,
+    EffectStore, EnqueueStore, FigureStore, JournalStore, LeaseStore, ReportStore, Store,
+    SweepStore, TaskStore,
 };

@@ -11,8 +11,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    Checkpoint, Claim, EffectState, Enqueued, Figures, LeaseEnd, LeaseRequest, NewStep, Publish, RelayError,
-    ScanTime, StoreError, SweepPolicy, SweepReport, TaskFilter,
+    Checkpoint, Claim, EffectState, Enqueued, Figures, LeaseEnd, LeaseRequest, NewStep, Publish,
+    RelayError, ScanTime, StoreError, SweepPolicy, SweepReport, TaskFilter,
 };
 
 /// The database. Object-safe.

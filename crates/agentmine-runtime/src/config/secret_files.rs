@@ -38,8 +38,13 @@ pub(super) fn read(env: &mut BTreeMap<String, String>, faults: &mut Vec<SettingF
                 env.insert(name.to_owned(), secret);
             }
             Err(seen) => faults.push(
-                SettingFault::new(&place, "", format!("{path}: {seen}"), "a file with one secret")
-                    .hint("check that the secret is mounted and that this user may read it"),
+                SettingFault::new(
+                    &place,
+                    "",
+                    format!("{path}: {seen}"),
+                    "a file with one secret",
+                )
+                .hint("check that the secret is mounted and that this user may read it"),
             ),
         }
     }

@@ -249,19 +249,38 @@ fn secrets_are_read_from_the_files_that_the_environment_names() {
         path.display().to_string()
     };
     let sources = yaml("trackers: {github: {repositories: [acme/app]}}").with_env([
-        ("AGENTMINE_STORE_URL_FILE", file("store", "postgres://u:hunter2@db/x\n")),
-        ("AGENTMINE_QUEUE_URL_FILE", file("queue", "amqp://u:hunter3@mq/%2f\n")),
+        (
+            "AGENTMINE_STORE_URL_FILE",
+            file("store", "postgres://u:hunter2@db/x\n"),
+        ),
+        (
+            "AGENTMINE_QUEUE_URL_FILE",
+            file("queue", "amqp://u:hunter3@mq/%2f\n"),
+        ),
         ("OPENAI_API_KEY_FILE", file("key", "canary-key")),
-        ("GITHUB_PERSONAL_ACCESS_TOKEN_FILE", file("token", "canary-token\r\n")),
+        (
+            "GITHUB_PERSONAL_ACCESS_TOKEN_FILE",
+            file("token", "canary-token\r\n"),
+        ),
     ]);
     let config = load(&sources).unwrap();
     assert_eq!(config.store.url.expose(), "postgres://u:hunter2@db/x");
     assert_eq!(config.queue.url.expose(), "amqp://u:hunter3@mq/%2f");
-    assert_eq!(config.model.api_key.as_ref().unwrap().expose(), "canary-key");
+    assert_eq!(
+        config.model.api_key.as_ref().unwrap().expose(),
+        "canary-key"
+    );
     let github = config.trackers.github.as_ref().unwrap();
     assert_eq!(github.token.as_ref().unwrap().expose(), "canary-token");
-    let redacted: Vec<_> = config.secrets().iter().map(|it| it.expose().to_owned()).collect();
-    assert!(redacted.contains(&"canary-token".to_owned()), "{redacted:?}");
+    let redacted: Vec<_> = config
+        .secrets()
+        .iter()
+        .map(|it| it.expose().to_owned())
+        .collect();
+    assert!(
+        redacted.contains(&"canary-token".to_owned()),
+        "{redacted:?}"
+    );
 }
 
 #[test]

@@ -69,7 +69,10 @@ async fn a_main_loop_that_stands_still_makes_the_process_not_live() {
     let stuck = liveness::MainLoop::start("stuck", Duration::ZERO);
     let (status, body) = get(address, "/live").await;
     assert_eq!(status, 503);
-    assert!(body.starts_with("the loop `stuck` has not turned for "), "{body}");
+    assert!(
+        body.starts_with("the loop `stuck` has not turned for "),
+        "{body}"
+    );
     assert!(!body.contains("turning"), "{body}");
     // A loop that has ended in good order is not waited for.
     drop(stuck);
@@ -124,6 +127,18 @@ async fn metrics_of_several_fleets_in_one_process_do_not_clash() {
         let (status, body) = get(address, "/metrics").await;
         assert_eq!(status, 200);
         assert!(body.contains("process_start_time_seconds"), "{body}");
+        for figure in [
+            "process_cpu_seconds_total ",
+            "process_resident_memory_bytes ",
+            "process_open_fds ",
+        ] {
+            assert!(body.contains(&format!("\n{figure}")), "{figure}: {body}");
+        }
+        // The objectives.
+        for bound in ["60", "90"] {
+            let series = format!("agentmine_example_seconds_bucket{{le=\"{bound}\"}} 1");
+            assert!(body.contains(&series), "{series}: {body}");
+        }
         assert!(body.contains("service=\"second\""), "{body}");
         assert!(
             body.contains("agentmine_example_seconds_bucket{le=\"0.3\"} 1"),

@@ -41,7 +41,10 @@ async fn demand_is_never_below_what_runs_or_is_owed(world: World) {
     let figures = store.figures().await.unwrap();
     assert_eq!(figures.unreported.count, 1);
     let label = EffectKey::label(TaskLabel::Done, lease.epoch);
-    store.effect_done(task.id, &label, &json!({})).await.unwrap();
+    store
+        .effect_done(task.id, &label, &json!({}))
+        .await
+        .unwrap();
     assert_eq!(slots(&world).await, 0);
     // A paused task waits for a person.
     let paused = world.new_task(2).await;
@@ -50,7 +53,10 @@ async fn demand_is_never_below_what_runs_or_is_owed(world: World) {
     assert_eq!(slots(&world).await, 1, "its label is owed");
     let epoch = world.task(paused.id).await.epoch;
     let label = EffectKey::label(TaskLabel::Paused, epoch);
-    store.effect_done(paused.id, &label, &json!({})).await.unwrap();
+    store
+        .effect_done(paused.id, &label, &json!({}))
+        .await
+        .unwrap();
     assert_eq!(slots(&world).await, 0);
 }
 
@@ -58,12 +64,18 @@ async fn figures_show_every_priority_and_return_to_zero(world: World) {
     let store = &world.store;
     let count = async |priority, standing| {
         let figures = store.figures().await.unwrap();
-        assert_eq!(figures.tasks.len(), Priority::ALL.len() * Standing::ALL.len());
+        assert_eq!(
+            figures.tasks.len(),
+            Priority::ALL.len() * Standing::ALL.len()
+        );
         let found = figures.tasks.iter();
         let mut found = found.filter(|it| it.priority == priority && it.standing == standing);
         found.next().unwrap().backlog
     };
-    assert_eq!(count(Priority::Medium, Standing::Due).await, Backlog::default());
+    assert_eq!(
+        count(Priority::Medium, Standing::Due).await,
+        Backlog::default()
+    );
     let mut high = issue(1, "e1");
     high.priority = Priority::High;
     store.enqueue(&high).await.unwrap();
@@ -72,7 +84,9 @@ async fn figures_show_every_priority_and_return_to_zero(world: World) {
     world
         .database
         .execute(match &*world.database {
-            Database::Sqlite(_) => "UPDATE tasks SET updated_at = updated_at - 90000 WHERE number = 3",
+            Database::Sqlite(_) => {
+                "UPDATE tasks SET updated_at = updated_at - 90000 WHERE number = 3"
+            }
             Database::Postgres { .. } => {
                 "UPDATE tasks SET updated_at = updated_at - interval '90 s' WHERE number = 3"
             }
@@ -91,7 +105,10 @@ async fn figures_show_every_priority_and_return_to_zero(world: World) {
     let key = EffectKey::progress_comment();
     store.effect_begin(lease.task, None, &key).await.unwrap();
     assert_eq!(store.figures().await.unwrap().effects.count, 1);
-    store.effect_done(lease.task, &key, &json!({})).await.unwrap();
+    store
+        .effect_done(lease.task, &key, &json!({}))
+        .await
+        .unwrap();
     assert_eq!(store.figures().await.unwrap().effects.count, 0);
     assert!(store.figures().await.unwrap().outbox.count > 0);
     world.relay().await;

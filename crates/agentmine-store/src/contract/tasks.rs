@@ -1,6 +1,5 @@
 //! What people ask of tasks, and what they see of them.
 
-
 use super::*;
 
 facts! {

@@ -297,10 +297,7 @@ async fn a_user_who_may_not_migrate_is_told_so() {
     database.on_server(r#"CREATE DATABASE "NAME""#).await;
     let pool = Pool::<Postgres>::connect(&database.url()).await.unwrap();
     // The next one changes a table, which its owner alone may do.
-    until(migrations::POSTGRES, 8)
-        .run(&pool)
-        .await
-        .unwrap();
+    until(migrations::POSTGRES, 8).run(&pool).await.unwrap();
     pool.close().await;
     let role = r#"CREATE ROLE "NAME" LOGIN"#;
     database.on_server(role).await;

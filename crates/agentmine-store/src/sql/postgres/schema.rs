@@ -54,7 +54,9 @@ async fn version(options: &PgConnectOptions) -> Result<i64, Failure> {
     let newest = async {
         let mut connection = attempt(options).await?;
         let newest = "SELECT max(version) FROM _sqlx_migrations WHERE success";
-        let newest: Option<i64> = sqlx::query_scalar(newest).fetch_one(&mut connection).await?;
+        let newest: Option<i64> = sqlx::query_scalar(newest)
+            .fetch_one(&mut connection)
+            .await?;
         connection.close().await?;
         Ok::<_, sqlx::Error>(newest.unwrap_or(0))
     };
