@@ -1,7 +1,6 @@
 //! The consumer's metrics.
 
 use agentmine_domain::Phase;
-use agentmine_runtime::metrics::zero;
 use agentmine_store::LeaseEnd;
 
 use crate::record::phase;

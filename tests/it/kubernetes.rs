@@ -21,7 +21,10 @@ fn root() -> PathBuf {
 /// The YAML of an overlay.
 fn rendered(overlay: &str) -> String {
     let folder = root().join("deploy/kubernetes/overlays").join(overlay);
-    let kubectl = Command::new("kubectl").arg("kustomize").arg(folder).output();
+    let kubectl = Command::new("kubectl")
+        .arg("kustomize")
+        .arg(folder)
+        .output();
     let kubectl = kubectl.expect("kubectl, which tests/run installs");
     let error = String::from_utf8_lossy(&kubectl.stderr);
     assert!(kubectl.status.success(), "{overlay}: {error}");
@@ -79,7 +82,9 @@ fn one<'a>(objects: &'a [Value], kind: &'static str, named: &str) -> &'a Value {
 
 /// Objects that make pods, with the template of these.
 fn workloads(objects: &[Value]) -> Vec<(&Value, &Value)> {
-    let with_template = objects.iter().filter_map(|object| Some((object, object.pointer("/spec/template")?)));
+    let with_template = objects
+        .iter()
+        .filter_map(|object| Some((object, object.pointer("/spec/template")?)));
     with_template.collect()
 }
 
@@ -91,7 +96,10 @@ fn every_object_fits_the_published_schemas_of_three_versions() {
     let production = rendered("production");
     for (right, wrong) in [
         ("replicas: 2", "replicas: two"),
-        ("terminationGracePeriodSeconds:", "terminationGracePeriodSecond:"),
+        (
+            "terminationGracePeriodSeconds:",
+            "terminationGracePeriodSecond:",
+        ),
         ("unhealthyPodEvictionPolicy:", "unhealthyPodEviction:"),
         ("pollingInterval: 15", "pollingInterval: often"),
         ("cooldownPeriod:", "coolDownPeriod:"),
@@ -118,22 +126,43 @@ fn pod_faults(template: &Value) -> Vec<String> {
     for key in ["hostNetwork", "hostPID", "hostIPC", "hostUsers"] {
         expect(pod[key].is_null(), format!("{key} is set"));
     }
-    expect(pod["automountServiceAccountToken"] == false, "a token is mounted".into());
-    expect(pod["securityContext"]["runAsNonRoot"] == true, "it may run as root".into());
-    expect(pod["securityContext"]["runAsUser"].as_u64() > Some(0), "it runs as root".into());
+    expect(
+        pod["automountServiceAccountToken"] == false,
+        "a token is mounted".into(),
+    );
+    expect(
+        pod["securityContext"]["runAsNonRoot"] == true,
+        "it may run as root".into(),
+    );
+    expect(
+        pod["securityContext"]["runAsUser"].as_u64() > Some(0),
+        "it runs as root".into(),
+    );
     let profile = &pod["securityContext"]["seccompProfile"]["type"];
     expect(profile == "RuntimeDefault", format!("seccomp: {profile}"));
     for volume in list(pod, "/volumes") {
-        let kinds = ["configMap", "emptyDir", "projected", "secret", "persistentVolumeClaim"];
+        let kinds = [
+            "configMap",
+            "emptyDir",
+            "projected",
+            "secret",
+            "persistentVolumeClaim",
+        ];
         let is_known = kinds.iter().any(|kind| volume.get(kind).is_some());
         expect(is_known, format!("volume {volume}"));
         if let Some(folder) = volume.get("emptyDir") {
-            expect(!folder["sizeLimit"].is_null(), format!("{volume} has no limit"));
+            expect(
+                !folder["sizeLimit"].is_null(),
+                format!("{volume} has no limit"),
+            );
         }
         // Others cannot read a secret that is mounted as a file.
         for kind in ["secret", "projected"] {
             if let Some(mounted) = volume.get(kind) {
-                expect(mounted["defaultMode"] == 0o440, format!("{volume} can be read by others"));
+                expect(
+                    mounted["defaultMode"] == 0o440,
+                    format!("{volume} can be read by others"),
+                );
             }
         }
     }
@@ -141,19 +170,46 @@ fn pod_faults(template: &Value) -> Vec<String> {
     expect(!containers.is_empty(), "no container".into());
     for container in &containers {
         let (of, context) = (text(container, "/name"), &container["securityContext"]);
-        expect(context["allowPrivilegeEscalation"] == false, format!("{of}: privilege escalation"));
-        expect(context["readOnlyRootFilesystem"] == true, format!("{of}: a writable root"));
-        expect(context["capabilities"] == json!({"drop": ["ALL"]}), format!("{of}: capabilities"));
-        for key in ["privileged", "procMount", "seccompProfile", "runAsUser", "runAsNonRoot"] {
+        expect(
+            context["allowPrivilegeEscalation"] == false,
+            format!("{of}: privilege escalation"),
+        );
+        expect(
+            context["readOnlyRootFilesystem"] == true,
+            format!("{of}: a writable root"),
+        );
+        expect(
+            context["capabilities"] == json!({"drop": ["ALL"]}),
+            format!("{of}: capabilities"),
+        );
+        for key in [
+            "privileged",
+            "procMount",
+            "seccompProfile",
+            "runAsUser",
+            "runAsNonRoot",
+        ] {
             expect(context[key].is_null(), format!("{of}: {key} is set"));
         }
         for port in list(container, "/ports") {
-            expect(port["hostPort"].is_null(), format!("{of}: a port of the node"));
+            expect(
+                port["hostPort"].is_null(),
+                format!("{of}: a port of the node"),
+            );
         }
         let resources = &container["resources"];
-        expect(!resources["limits"]["memory"].is_null(), format!("{of}: no memory limit"));
-        expect(!resources["requests"]["cpu"].is_null(), format!("{of}: no CPU request"));
-        expect(!text(container, "/image").ends_with(":latest"), format!("{of}: no version"));
+        expect(
+            !resources["limits"]["memory"].is_null(),
+            format!("{of}: no memory limit"),
+        );
+        expect(
+            !resources["requests"]["cpu"].is_null(),
+            format!("{of}: no CPU request"),
+        );
+        expect(
+            !text(container, "/image").ends_with(":latest"),
+            format!("{of}: no version"),
+        );
     }
     faults
 }
@@ -170,9 +226,16 @@ fn every_pod_is_restricted_and_without_a_token() {
             assert!(faults.is_empty(), "{overlay}: {}: {faults:?}", name(object));
         }
         for account in of_kind(&objects, "ServiceAccount") {
-            assert_eq!(account["automountServiceAccountToken"], false, "{}", name(account));
+            assert_eq!(
+                account["automountServiceAccountToken"],
+                false,
+                "{}",
+                name(account)
+            );
         }
-        let rights = objects.iter().filter(|it| text(it, "/apiVersion").starts_with("rbac."));
+        let rights = objects
+            .iter()
+            .filter(|it| text(it, "/apiVersion").starts_with("rbac."));
         assert_eq!(rights.count(), 0, "no program calls the API of Kubernetes");
     }
     let objects = objects("production");
@@ -182,11 +245,26 @@ fn every_pod_is_restricted_and_without_a_token() {
         ("/spec/automountServiceAccountToken", json!(true)),
         ("/spec/securityContext/runAsNonRoot", json!(false)),
         ("/spec/securityContext/runAsUser", json!(0)),
-        ("/spec/securityContext/seccompProfile/type", json!("Unconfined")),
-        ("/spec/volumes/0", json!({"name": "x", "hostPath": {"path": "/"}})),
-        ("/spec/containers/0/securityContext/allowPrivilegeEscalation", json!(true)),
-        ("/spec/containers/0/securityContext/readOnlyRootFilesystem", json!(false)),
-        ("/spec/containers/0/securityContext/capabilities", json!({"drop": ["ALL"], "add": ["SYS_ADMIN"]})),
+        (
+            "/spec/securityContext/seccompProfile/type",
+            json!("Unconfined"),
+        ),
+        (
+            "/spec/volumes/0",
+            json!({"name": "x", "hostPath": {"path": "/"}}),
+        ),
+        (
+            "/spec/containers/0/securityContext/allowPrivilegeEscalation",
+            json!(true),
+        ),
+        (
+            "/spec/containers/0/securityContext/readOnlyRootFilesystem",
+            json!(false),
+        ),
+        (
+            "/spec/containers/0/securityContext/capabilities",
+            json!({"drop": ["ALL"], "add": ["SYS_ADMIN"]}),
+        ),
         ("/spec/containers/0/securityContext/privileged", json!(true)),
         ("/spec/containers/0/resources/limits", json!({})),
         ("/spec/containers/0/image", json!("x:latest")),
@@ -244,11 +322,11 @@ fn is_peer(peer: &Value, end: End) -> bool {
                 && labels_match(&peer["podSelector"], &pod_label(pod))
         }
         (End::Other(namespace, label, value), None) => {
-            let of_namespace = |key: &str| {
-                (key == "kubernetes.io/metadata.name").then(|| namespace.to_owned())
-            };
+            let of_namespace =
+                |key: &str| (key == "kubernetes.io/metadata.name").then(|| namespace.to_owned());
             let of_pod = |key: &str| (key == label).then(|| value.to_owned());
-            peer.get("namespaceSelector").is_some_and(|it| labels_match(it, &of_namespace))
+            peer.get("namespaceSelector")
+                .is_some_and(|it| labels_match(it, &of_namespace))
                 && labels_match(&peer["podSelector"], &of_pod)
         }
         (End::Address(_), None) | (End::Pod(_) | End::Other(..), Some(_)) => false,
@@ -270,7 +348,14 @@ fn in_range(ip: IpAddr, range: &str) -> bool {
 }
 
 /// Whether the policies let a connection of this pod's pass in one direction.
-fn passes(objects: &[Value], pod: &'static str, direction: &str, end: End, protocol: &str, port: u64) -> bool {
+fn passes(
+    objects: &[Value],
+    pod: &'static str,
+    direction: &str,
+    end: End,
+    protocol: &str,
+    port: u64,
+) -> bool {
     let (rules, peers) = match direction {
         "Egress" => ("/spec/egress", "/to"),
         _ => ("/spec/ingress", "/from"),
@@ -353,7 +438,12 @@ fn common() -> (Vec<Flow>, Vec<Flow>) {
         open.push((Pod(pod), DNS, "UDP", 53));
         open.push((Pod(pod), DNS, "TCP", 53));
         closed.push((Pod(pod), PUBLIC, "UDP", 53));
-        closed.push((Pod(pod), End::Other("kube-system", "k8s-app", "other"), "UDP", 53));
+        closed.push((
+            Pod(pod),
+            End::Other("kube-system", "k8s-app", "other"),
+            "UDP",
+            53,
+        ));
     }
     (open, closed)
 }
@@ -399,7 +489,9 @@ fn flow_faults(objects: &[Value], overlay: &str) -> Vec<String> {
     let broken = open.into_iter().filter(|flow| !is_open(objects, *flow));
     let broken = broken.map(|flow| format!("closed: {flow:?}"));
     let leaks = closed.into_iter().filter(|flow| is_open(objects, *flow));
-    broken.chain(leaks.map(|flow| format!("open: {flow:?}"))).collect()
+    broken
+        .chain(leaks.map(|flow| format!("open: {flow:?}")))
+        .collect()
 }
 
 #[test]
@@ -414,13 +506,21 @@ fn every_flow_is_named_and_nothing_else_passes() {
                 let mut without = objects.clone();
                 let removed = without.remove(at);
                 let faults = flow_faults(&without, overlay);
-                assert!(!faults.is_empty(), "{overlay}: nothing needs {}", name(&removed));
+                assert!(
+                    !faults.is_empty(),
+                    "{overlay}: nothing needs {}",
+                    name(&removed)
+                );
             }
         }
         // Without its exceptions, a range of addresses reaches private ones.
         let mut wide = objects.clone();
         for policy in wide.iter_mut().filter(|it| it["kind"] == "NetworkPolicy") {
-            for rule in policy["spec"]["egress"].as_array_mut().into_iter().flatten() {
+            for rule in policy["spec"]["egress"]
+                .as_array_mut()
+                .into_iter()
+                .flatten()
+            {
                 for peer in rule["to"].as_array_mut().into_iter().flatten() {
                     if let Some(block) = peer.get_mut("ipBlock") {
                         block.as_object_mut().unwrap().remove("except");
@@ -443,18 +543,28 @@ fn deploy_faults(objects: &[Value]) -> Vec<String> {
     let config_map = one(objects, "ConfigMap", "agentmine-config");
     let config = text(config_map, "/data/config.yaml");
     let setting = |key: &str| -> Option<u64> {
-        let value = config.lines().find_map(|line| line.trim().strip_prefix(key))?;
+        let value = config
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(key))?;
         value.trim().parse().ok()
     };
     let drain = setting("drain_seconds:").unwrap_or(u64::MAX);
-    expect(config.contains("migrations: wait"), "processes change the schema");
+    expect(
+        config.contains("migrations: wait"),
+        "processes change the schema",
+    );
     for of in ["producer", "consumer"] {
         let deployment = one(objects, "Deployment", of);
         let pod = &deployment["spec"]["template"]["spec"];
         let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap_or(0);
         // The removal of sandboxes has 90 s after the drain.
-        expect(grace > drain.saturating_add(90), "the grace period is too short");
-        let uses = list(pod, "/volumes").iter().any(|it| it["configMap"]["name"] == config_map["metadata"]["name"]);
+        expect(
+            grace > drain.saturating_add(90),
+            "the grace period is too short",
+        );
+        let uses = list(pod, "/volumes")
+            .iter()
+            .any(|it| it["configMap"]["name"] == config_map["metadata"]["name"]);
         expect(uses, "the configuration is not that of the ConfigMap");
         let budget = one(objects, "PodDisruptionBudget", of);
         expect(
@@ -465,9 +575,16 @@ fn deploy_faults(objects: &[Value]) -> Vec<String> {
             budget["spec"]["selector"] == deployment["spec"]["selector"],
             "the budget is of other pods",
         );
-        expect(list(pod, "/topologySpreadConstraints").len() == 2, "pods are not spread");
+        expect(
+            list(pod, "/topologySpreadConstraints").len() == 2,
+            "pods are not spread",
+        );
         let container = &pod["containers"][0];
-        for (probe, path) in [("startupProbe", "/live"), ("livenessProbe", "/live"), ("readinessProbe", "/ready")] {
+        for (probe, path) in [
+            ("startupProbe", "/live"),
+            ("livenessProbe", "/live"),
+            ("readinessProbe", "/ready"),
+        ] {
             expect(container[probe]["httpGet"]["path"] == path, probe);
         }
         for variable in list(container, "/env") {
@@ -477,29 +594,53 @@ fn deploy_faults(objects: &[Value]) -> Vec<String> {
     }
     let deployment = one(objects, "Deployment", "consumer");
     for scaled in of_kind(objects, "ScaledObject") {
-        expect(deployment["spec"].get("replicas").is_none(), "apply undoes the autoscaler");
+        expect(
+            deployment["spec"].get("replicas").is_none(),
+            "apply undoes the autoscaler",
+        );
         let trigger = &scaled["spec"]["triggers"][0]["metadata"];
         let target = text(trigger, "/targetQueryValue").parse().ok();
-        expect(target == setting("concurrency:"), "the target is not the number of slots");
-        expect(trigger["query"] == "SELECT slots FROM demand", "another query");
-        expect(scaled["spec"]["fallback"]["behavior"] == "currentReplicas", "an outage scales");
+        expect(
+            target == setting("concurrency:"),
+            "the target is not the number of slots",
+        );
+        expect(
+            trigger["query"] == "SELECT slots FROM demand",
+            "another query",
+        );
+        expect(
+            scaled["spec"]["fallback"]["behavior"] == "currentReplicas",
+            "an outage scales",
+        );
     }
     let job = one(objects, "Job", "migrate");
     let template = &job["spec"]["template"]["spec"];
     let image = text(template, "/containers/0/image");
     let (_, tag) = image.rsplit_once(':').unwrap_or_default();
-    expect(tag == env!("CARGO_PKG_VERSION"), "the image is of another version");
+    expect(
+        tag == env!("CARGO_PKG_VERSION"),
+        "the image is of another version",
+    );
     let named = format!("migrate-{}", tag.replace('.', "-"));
-    expect(name(job) == named, "the migration is not named by its version");
+    expect(
+        name(job) == named,
+        "the migration is not named by its version",
+    );
     let mut hashed = list(template, "/volumes").iter();
     expect(
-        hashed.all(|it| it["configMap"].is_null() && it["secret"]["secretName"] == "agentmine-owner"),
+        hashed
+            .all(|it| it["configMap"].is_null() && it["secret"]["secretName"] == "agentmine-owner"),
         "a changed configuration changes the Job",
     );
-    let others = workloads(objects).into_iter().filter(|(object, _)| object["kind"] != "Job");
+    let others = workloads(objects)
+        .into_iter()
+        .filter(|(object, _)| object["kind"] != "Job");
     for (_, template) in others {
         let as_text = template.to_string();
-        expect(!as_text.contains("agentmine-owner"), "another process has the owner's password");
+        expect(
+            !as_text.contains("agentmine-owner"),
+            "another process has the owner's password",
+        );
     }
     faults
 }
@@ -513,34 +654,79 @@ fn a_deploy_needs_nothing_by_hand_and_ends_no_task() {
     }
     let right = objects("production");
     let position = |kind: &str, of: &str| {
-        right.iter().position(|it| it["kind"] == kind && name(it).starts_with(of)).unwrap()
+        right
+            .iter()
+            .position(|it| it["kind"] == kind && name(it).starts_with(of))
+            .unwrap()
     };
-    let (consumer, job) = (position("Deployment", "consumer"), position("Job", "migrate"));
+    let (consumer, job) = (
+        position("Deployment", "consumer"),
+        position("Job", "migrate"),
+    );
     for (at, pointer, wrong) in [
-        (consumer, "/spec/template/spec/terminationGracePeriodSeconds", json!(150)),
+        (
+            consumer,
+            "/spec/template/spec/terminationGracePeriodSeconds",
+            json!(150),
+        ),
         (consumer, "/spec/replicas", json!(3)),
-        (consumer, "/spec/template/spec/containers/0/livenessProbe/httpGet/path", json!("/ready")),
-        (consumer, "/spec/template/spec/volumes/0/configMap/name", json!("agentmine-config")),
+        (
+            consumer,
+            "/spec/template/spec/containers/0/livenessProbe/httpGet/path",
+            json!("/ready"),
+        ),
+        (
+            consumer,
+            "/spec/template/spec/volumes/1/configMap/name",
+            json!("agentmine-config"),
+        ),
         (job, "/metadata/name", json!("migrate")),
-        (job, "/spec/template/spec/containers/0/image", json!("agentmine-producer:9.9.9")),
-        (position("PodDisruptionBudget", "consumer"), "/spec/unhealthyPodEvictionPolicy", json!("IfHealthyBudget")),
-        (position("ScaledObject", "consumer"), "/spec/triggers/0/metadata/targetQueryValue", json!("1")),
-        (position("ScaledObject", "consumer"), "/spec/fallback/behavior", json!("static")),
+        (
+            job,
+            "/spec/template/spec/containers/0/image",
+            json!("agentmine-producer:9.9.9"),
+        ),
+        (
+            position("PodDisruptionBudget", "consumer"),
+            "/spec/unhealthyPodEvictionPolicy",
+            json!("IfHealthyBudget"),
+        ),
+        (
+            position("ScaledObject", "consumer"),
+            "/spec/triggers/0/metadata/targetQueryValue",
+            json!("1"),
+        ),
+        (
+            position("ScaledObject", "consumer"),
+            "/spec/fallback/behavior",
+            json!("static"),
+        ),
     ] {
         let mut mutant = right.clone();
         set(&mut mutant[at], pointer, wrong);
-        assert!(!deploy_faults(&mutant).is_empty(), "{pointer} is not noticed");
+        assert!(
+            !deploy_faults(&mutant).is_empty(),
+            "{pointer} is not noticed"
+        );
     }
 }
 
 #[test]
 fn a_changed_configuration_has_another_name() {
     let copy = tempfile::tempdir().unwrap();
-    let copied = Command::new("cp").arg("-r").arg(root().join("deploy/kubernetes")).arg(copy.path()).status();
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(root().join("deploy/kubernetes"))
+        .arg(copy.path())
+        .status();
     assert!(copied.unwrap().success());
     let overlay = copy.path().join("kubernetes/overlays/production");
     let render = || {
-        let kubectl = Command::new("kubectl").arg("kustomize").arg(&overlay).output().unwrap();
+        let kubectl = Command::new("kubectl")
+            .arg("kustomize")
+            .arg(&overlay)
+            .output()
+            .unwrap();
         let objects = validated(&String::from_utf8(kubectl.stdout).unwrap()).unwrap();
         let config = name(one(&objects, "ConfigMap", "agentmine-config")).to_owned();
         (config, one(&objects, "Job", "migrate").clone())
@@ -560,7 +746,10 @@ fn the_configurations_are_valid_and_the_secrets_come_from_files() {
     let folder = tempfile::tempdir().unwrap();
     for overlay in OVERLAYS {
         let objects = objects(overlay);
-        let config = text(one(&objects, "ConfigMap", "agentmine-config"), "/data/config.yaml");
+        let config = text(
+            one(&objects, "ConfigMap", "agentmine-config"),
+            "/data/config.yaml",
+        );
         let consumer = one(&objects, "Deployment", "consumer");
         let variables = list(consumer, "/spec/template/spec/containers/0/env");
         let env = variables.iter().map(|variable| {
@@ -573,7 +762,10 @@ fn the_configurations_are_valid_and_the_secrets_come_from_files() {
             };
             match key.ends_with("_FILE") {
                 true => {
-                    assert!(value.starts_with("/run/secrets/agentmine/"), "{key}: {value}");
+                    assert!(
+                        value.starts_with("/run/secrets/agentmine/"),
+                        "{key}: {value}"
+                    );
                     std::fs::write(&file, secret).unwrap();
                     (key.to_owned(), file.display().to_string())
                 }
@@ -586,4 +778,99 @@ fn the_configurations_are_valid_and_the_secrets_come_from_files() {
         assert!(config.trackers.github.unwrap().token.is_some());
         assert!(config.model.api_key.is_some());
     }
+}
+
+/// The roles of `roles.sql`, on a real Postgres: only the owner changes the schema, and the autoscaler reads one view.
+#[tokio::test]
+async fn each_role_of_the_database_may_do_what_it_needs_and_no_more() {
+    use agentmine_runtime::config::{Migrations, Secret, StoreConfig};
+    use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+
+    let prefix = format!("k{}", uuid::Uuid::new_v4().simple());
+    let server = crate::rig::postgres_url();
+    let admin = async |sql: String| {
+        let mut admin = PgConnection::connect(&server).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(sql))
+            .execute(&mut admin)
+            .await
+            .unwrap();
+    };
+    admin(format!("CREATE DATABASE {prefix}")).await;
+    let database = crate::rig::with_database(&server, &prefix);
+    let sql = std::fs::read_to_string(
+        root().join("deploy/kubernetes/components/postgres-roles/roles.sql"),
+    )
+    .unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), sql.replace("agentmine", &prefix)).unwrap();
+    let psql = Command::new("psql")
+        .args([
+            "-v",
+            "owner='a'",
+            "-v",
+            "fleet='b'",
+            "-v",
+            "autoscaler='c'",
+            "-f",
+        ])
+        .arg(file.path())
+        .arg(&database)
+        .output()
+        .expect("psql, which tests/run installs");
+    assert!(
+        psql.status.success(),
+        "{}",
+        String::from_utf8_lossy(&psql.stderr)
+    );
+
+    let as_role = |role: &str, password: &str, migrations| StoreConfig {
+        url: Secret::new(database.replace("postgres@", &format!("{role}:{password}@"))),
+        max_connections: 1,
+        migrations,
+    };
+    let fleet = as_role(&prefix, "b", Migrations::Wait);
+    let without_right = as_role(&prefix, "b", Migrations::Run);
+    assert!(
+        agentmine_store::connect(&without_right).await.is_err(),
+        "the fleet may change the schema"
+    );
+    agentmine_store::migrate(&as_role(&format!("{prefix}_owner"), "a", Migrations::Wait))
+        .await
+        .unwrap();
+    let store = agentmine_store::connect(&fleet).await.unwrap();
+    assert_eq!(store.figures().await.unwrap().slots, 0);
+    store.scan_time().await.unwrap();
+    store.close().await;
+
+    let autoscaler = as_role(&format!("{prefix}_autoscaler"), "c", Migrations::Wait);
+    let mut connection = PgConnection::connect(autoscaler.url.expose())
+        .await
+        .unwrap();
+    // What KEDA asks.
+    let slots: i64 = sqlx::query_scalar("SELECT slots FROM demand")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(slots, 0);
+    for table in [
+        "tasks",
+        "sessions",
+        "steps",
+        "outbox",
+        "effects",
+        "checkpoints",
+        "_sqlx_migrations",
+    ] {
+        let sql = AssertSqlSafe(format!("SELECT 1 FROM {table}"));
+        assert!(
+            sqlx::query(sql).execute(&mut connection).await.is_err(),
+            "it reads {table}"
+        );
+    }
+    connection.close().await.unwrap();
+    admin(format!("DROP DATABASE {prefix} WITH (FORCE)")).await;
+    admin(format!(
+        "DROP ROLE {prefix}_owner, {prefix}, {prefix}_autoscaler"
+    ))
+    .await;
 }

@@ -25,6 +25,7 @@ mod limits;
 mod mcp;
 mod messages;
 mod model_servers;
+mod observability;
 mod operator;
 mod outages;
 mod output;

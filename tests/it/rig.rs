@@ -393,7 +393,7 @@ pub(crate) fn binary(name: &str) -> PathBuf {
     path
 }
 
-fn with_database(url: &str, name: &str) -> String {
+pub(crate) fn with_database(url: &str, name: &str) -> String {
     let mut url: url::Url = url.parse().unwrap();
     url.set_path(name);
     url.to_string()
