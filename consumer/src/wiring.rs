@@ -53,11 +53,8 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
     let sources = Sources::from_process(args.config);
     let config = config::load(&sources)?;
     logging::init(&config.log, config.secrets())?;
-    match args.command {
-        Some(ConsumerCommand::Healthcheck) => {
-            return healthcheck::check(config.http.listen.as_deref()).await;
-        }
-        None => {}
+    if let Some(ConsumerCommand::Healthcheck) = args.command {
+        return healthcheck::check(config.http.listen.as_deref()).await;
     }
     config.warn_of_exposures(&sources);
     let metrics = metrics::install("consumer");
