@@ -29,7 +29,7 @@ pub use record::live::Progress;
 pub use record::secret::operator_secrets;
 pub use run::servers::launcher::SandboxLauncher;
 pub use session::deps::ConsumerDeps;
-pub use wiring::{ConsumerArgs, connect, main};
+pub use wiring::{ConsumerArgs, ConsumerCommand, connect, main};
 
 /// When a consumer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,7 @@ fn keep_operator_secrets(config: &Config) {
 /// Returns the number of sessions.
 pub async fn run(deps: Arc<ConsumerDeps>, mode: ConsumerMode, stop: Shutdown) -> u64 {
     metrics::describe();
+    ::metrics::gauge!("agentmine_slots").set(deps.config.consumer.concurrency as f64);
     keep_operator_secrets(&deps.config);
     let presence = Arc::new(presence::Presence::announce(&deps.config));
     let sweep = sweep::start(&deps, &presence);

@@ -7,9 +7,9 @@ use agentmine_runtime::config::{self, Config, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_runtime::{logging, metrics, tls};
+use agentmine_runtime::{healthcheck, logging, metrics, tls};
 use anyhow::Result;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use crate::run::servers;
 use crate::{ConsumerDeps, ConsumerMode, run};
@@ -31,6 +31,16 @@ pub struct ConsumerArgs {
     /// Keep waiting for tasks until stopped (the default)
     #[arg(long)]
     pub continuous: bool,
+    /// Another job than working
+    #[command(subcommand)]
+    pub command: Option<ConsumerCommand>,
+}
+
+/// What a consumer does instead of working.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub enum ConsumerCommand {
+    /// Exit with 0 if the consumer with this configuration is ready
+    Healthcheck,
 }
 
 /// Runs the consumer's process: loads the configuration, connects, serves `/ready` and `/metrics`,
@@ -43,6 +53,9 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
     let sources = Sources::from_process(args.config);
     let config = config::load(&sources)?;
     logging::init(&config.log, config.secrets())?;
+    if let Some(ConsumerCommand::Healthcheck) = args.command {
+        return healthcheck::check(config.http.listen.as_deref()).await;
+    }
     config.warn_of_exposures(&sources);
     let metrics = metrics::install("consumer");
     let mode = if args.once {

@@ -8,6 +8,7 @@
 
 mod cleanup;
 mod deps;
+mod figures;
 mod orphans;
 mod paused;
 mod scan;
@@ -16,12 +17,16 @@ mod wiring;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentmine_runtime::liveness::MainLoop;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::RelayError;
 
 pub use deps::ProducerDeps;
 pub use scan::{Scan, scan};
-pub use wiring::{ProducerArgs, connect, main};
+pub use wiring::{ProducerArgs, ProducerCommand, connect, main};
+
+/// No scan takes longer: each request to a tracker has a time limit, and a rate limit ends the scan.
+const STANDSTILL: Duration = Duration::from_secs(1800);
 
 /// When a producer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +47,7 @@ pub async fn run(
     mode: ProducerMode,
     stop: Shutdown,
 ) -> anyhow::Result<Scan> {
+    scan::describe_metrics(&deps.trackers);
     cleanup::remove_stale_sandboxes(&deps).await;
     let mut paused = paused::Paused::default();
     if mode == ProducerMode::Once {
@@ -57,7 +63,10 @@ pub async fn run(
     cleanups.tick().await;
     let mut orphans = orphans::Orphans::default();
     let draining = stop.draining();
+    tokio::spawn(figures::publish(Arc::clone(&deps), draining.clone()));
+    let scanning = MainLoop::start("scan", STANDSTILL + scans.period());
     loop {
+        scanning.turned();
         tokio::select! {
             () = draining.cancelled() => return Ok(total),
             _ = cleanups.tick() => cleanup::remove_stale_sandboxes(&deps).await,

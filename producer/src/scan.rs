@@ -2,6 +2,7 @@
 
 use std::ops::AddAssign;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use agentmine_domain::{NewTask, Priority, Task};
 use agentmine_effects::{Effects, announce};
@@ -35,18 +36,42 @@ impl AddAssign for Scan {
     }
 }
 
+/// Describes the metrics of scans and sets them to what they are before the first one. The last success counts from
+/// the start of the process, so that a tracker that can never be scanned is noticed too.
+pub(crate) fn describe_metrics(trackers: &[Arc<dyn Tracker>]) {
+    metrics::describe_counter!("agentmine_scans_total", "Scans of all trackers, by result.");
+    for result in ["ok", "error"] {
+        metrics::counter!("agentmine_scans_total", "result" => result).increment(0);
+    }
+    metrics::describe_gauge!(
+        "agentmine_scan_last_success_timestamp_seconds",
+        "When a tracker was last scanned with success, in seconds since the Unix epoch."
+    );
+    for tracker in trackers {
+        note_success(tracker.as_ref());
+    }
+}
+
+fn note_success(tracker: &dyn Tracker) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    metrics::gauge!("agentmine_scan_last_success_timestamp_seconds", "host" => tracker.host().to_owned())
+        .set(now.unwrap_or_default().as_secs_f64());
+}
+
 /// Scans every tracker once. If one fails, the others are still scanned.
 ///
 /// # Errors
 /// Returns the first error, after everything else was done.
 pub async fn scan(deps: &ProducerDeps) -> Result<Scan> {
-    metrics::describe_counter!("agentmine_scans_total", "Scans, by result.");
     let mut scan = Scan::default();
     let mut first_error = None;
     let mut known = Vec::new();
     for tracker in &deps.trackers {
         match record(deps, tracker, &mut scan).await {
-            Ok(tasks) => known.extend(tasks.into_iter().map(|of| (Arc::clone(tracker), of))),
+            Ok(tasks) => {
+                note_success(tracker.as_ref());
+                known.extend(tasks.into_iter().map(|of| (Arc::clone(tracker), of)));
+            }
             Err(error) => keep_first(&mut first_error, error),
         }
     }

@@ -8,9 +8,9 @@ use agentmine_runtime::config::{self, Config, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_runtime::{logging, metrics, tls};
+use agentmine_runtime::{healthcheck, logging, metrics, tls};
 use anyhow::Result;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use crate::deps::ProducerDeps;
 use crate::{ProducerMode, run};
@@ -32,6 +32,18 @@ pub struct ProducerArgs {
     /// Scan every `producer.interval_seconds` until stopped (the default)
     #[arg(long)]
     pub continuous: bool,
+    /// Another job than scanning
+    #[command(subcommand)]
+    pub command: Option<ProducerCommand>,
+}
+
+/// What a producer does instead of scanning.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub enum ProducerCommand {
+    /// Bring the database to this version's schema, as a user who owns its tables, and exit
+    Migrate,
+    /// Exit with 0 if the producer with this configuration is ready
+    Healthcheck,
 }
 
 /// Runs the producer's process: loads the configuration, connects, serves `/ready` and `/metrics`,
@@ -45,6 +57,13 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
     let sources = Sources::from_process(args.config);
     let config = config::load(&sources)?;
     logging::init(&config.log, config.secrets())?;
+    match args.command {
+        Some(ProducerCommand::Migrate) => return migrate(&config).await,
+        Some(ProducerCommand::Healthcheck) => {
+            return healthcheck::check(config.http.listen.as_deref()).await;
+        }
+        None => {}
+    }
     config.warn_of_exposures(&sources);
     let metrics = metrics::install("producer");
     let mode = if args.once {
@@ -61,6 +80,14 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
     deps.queue.close().await;
     deps.store.close().await;
     done.map(|_| ())
+}
+
+/// Applies the missing migrations. The other processes of this version wait for it (`store.migrations: wait`).
+async fn migrate(config: &Config) -> Result<()> {
+    agentmine_store::check(&config.store).map_err(of("store"))?;
+    agentmine_store::migrate(&config.store).await?;
+    tracing::info!("the schema is that of this version");
+    Ok(())
 }
 
 /// Connects to everything that `config` names.

@@ -309,6 +309,7 @@ async fn running_again_starts_at_once_and_says_what_happened() {
     let store = agentmine_store::connect(&StoreConfig {
         url: Secret::new(format!("sqlite:{}", state.join("agentmine.db").display())),
         max_connections: 1,
+        ..StoreConfig::default()
     })
     .await
     .unwrap();

@@ -107,6 +107,7 @@ impl Rig {
         let store = agentmine_store::connect(&StoreConfig {
             url: Secret::new(&database),
             max_connections: 2,
+            ..StoreConfig::default()
         })
         .await
         .unwrap_or_else(|e| panic!("no Postgres: {e}; run tests/run"));
@@ -424,7 +425,7 @@ pub(crate) fn binary(name: &str) -> PathBuf {
     path
 }
 
-fn with_database(url: &str, name: &str) -> String {
+pub(crate) fn with_database(url: &str, name: &str) -> String {
     let mut url: url::Url = url.parse().unwrap();
     url.set_path(name);
     url.to_string()

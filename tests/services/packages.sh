@@ -27,6 +27,11 @@ install_packages() {
     if [ -z "${AGENTMINE_TEST_AMQP_URL:-}" ]; then
         need /usr/lib/rabbitmq/bin/rabbitmq-server rabbitmq-server
     fi
+    # Rules and metrics are checked by Prometheus' own tools, manifests are rendered by kubectl.
+    need promtool prometheus
+    need amtool prometheus-alertmanager
+    need kubectl kubernetes-client
+    need psql postgresql-client
     need docker docker.io
     if [ -z "${DOCKER_HOST:-}" ]; then
         need dockerd docker.io
@@ -47,7 +52,7 @@ install_packages() {
     need /usr/share/maven-repo/org/apache/maven/plugins/maven-surefire-plugin libsurefire-java
     need /usr/share/maven-repo/junit/junit junit4
     need python3 python3
-    if [ -z "${AGENTMINE_TEST_MCP:-}" ]; then
+    if [ -z "${AGENTMINE_TEST_MCP:-}" ] || [ -z "${AGENTMINE_TEST_MANIFESTS:-}" ]; then
         need /usr/bin/python3 python3
         need "/usr/lib/python3/dist-packages/pip" python3-pip
     fi

@@ -11,6 +11,7 @@ use agentmine_domain::{Lease, Seq};
 use agentmine_store::{NewStep, Store};
 use tokio::sync::Mutex;
 
+use super::phase::PhaseClock;
 use super::redact::Redactor;
 use crate::claim::heartbeat::Heartbeat;
 use crate::error::SessionError;
@@ -22,6 +23,7 @@ pub(crate) struct SessionJournal {
     heartbeat: Arc<Heartbeat>,
     redactor: Arc<Redactor>,
     newest: Mutex<Seq>,
+    phases: PhaseClock,
 }
 
 impl SessionJournal {
@@ -37,6 +39,7 @@ impl SessionJournal {
             heartbeat,
             redactor,
             newest: Mutex::new(Seq(0)),
+            phases: PhaseClock::default(),
         }
     }
 
@@ -56,6 +59,7 @@ impl SessionJournal {
             .await?;
         *self.newest.lock().await = seq;
         if let Entry::Phase { phase } = entry {
+            self.phases.begin(phase);
             self.heartbeat
                 .patiently(|| self.store.set_phase(&self.lease, phase))
                 .await?;

@@ -51,6 +51,7 @@ impl UsageMeter {
         if used == Usage::default() {
             return Ok(());
         }
+        metrics::counter!("agentmine_cost_microdollars_total").increment(used.cost_micros);
         let own = {
             let mut own = self.own.lock().await;
             *own += used;

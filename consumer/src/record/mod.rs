@@ -4,6 +4,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod journal;
 pub(crate) mod live;
 pub(crate) mod meter;
+pub(crate) mod phase;
 pub(crate) mod recorder;
 pub(crate) mod redact;
 pub(crate) mod secret;

@@ -7,4 +7,4 @@ mod offers;
 mod redacting_model;
 pub(crate) mod result;
 pub(crate) mod servers;
-mod tools;
+pub(crate) mod tools;

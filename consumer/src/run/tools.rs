@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use agentmine_agent::{ToolResult, Tools};
 use agentmine_domain::Usage;
@@ -102,9 +103,9 @@ impl Tools<SessionError> for FleetTools<'_> {
             Ok(arguments) => arguments,
             Err(result) => return Ok(result),
         };
-        let (mut result, files) = self
-            .dispatch(self.route(&call.name), call, arguments)
-            .await?;
+        let route = self.route(&call.name);
+        let (kind, begun) = (route.kind(), Instant::now());
+        let (mut result, files) = self.dispatch(route, call, arguments).await?;
         self.workspace.authorized("git")?;
         if let Some(news) = self.workspace.news() {
             self.ctx.note(&news).await?;
@@ -114,8 +115,35 @@ impl Tools<SessionError> for FleetTools<'_> {
         if files == Files::MaybeChanged {
             self.checkpoint().await?;
         }
+        measure(kind, result.is_error, begun.elapsed());
         Ok(result)
     }
+}
+
+/// The kinds of tools in metrics.
+pub(crate) const KINDS: [&str; 5] = ["command", "editor", "server", "offer", "unknown"];
+/// The outcomes of calls in metrics.
+pub(crate) const OUTCOMES: [&str; 2] = ["ok", "error"];
+
+impl Route {
+    /// Its kind, one of [`KINDS`].
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Command => KINDS[0],
+            Self::Editor(_) => KINDS[1],
+            Self::Server { .. } => KINDS[2],
+            Self::Offer(_) => KINDS[3],
+            Self::Unknown => KINDS[4],
+        }
+    }
+}
+
+fn measure(kind: &'static str, is_error: bool, took: Duration) {
+    let outcome = OUTCOMES[usize::from(is_error)];
+    metrics::counter!("agentmine_tool_calls_total", "tool" => kind, "outcome" => outcome)
+        .increment(1);
+    metrics::histogram!("agentmine_tool_call_duration_seconds", "tool" => kind)
+        .record(took.as_secs_f64());
 }
 
 impl FleetTools<'_> {

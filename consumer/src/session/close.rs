@@ -40,31 +40,26 @@ impl Ending {
 }
 
 /// Reports how the session ended and closes the lease. If this fails, the lease expires, and the next
-/// attempt finds the effects that are already done.
-pub(crate) async fn close(ctx: &SessionContext, ending: Ending) {
+/// attempt finds the effects that are already done. Returns the end that was written; `None` if the lease is lost.
+pub(crate) async fn close(ctx: &SessionContext, ending: Ending) -> Option<LeaseEnd> {
     let end = match ending {
         Ending::Result(report) => done(report),
         Ending::Error(Verdict::Abandon) => {
             tracing::warn!("the lease is lost; nothing more is written");
-            return;
+            return None;
         }
         Ending::Error(Verdict::GiveBack) => hand_over(),
         Ending::Error(Verdict::Stop(reason)) => stop(ctx, &reason).await,
         Ending::Error(Verdict::Pause(reason)) => pause(ctx, reason).await,
-        Ending::Error(Verdict::Wait { reason, until }) => match wait(ctx, reason, until).await {
-            Some(end) => end,
-            None => return,
-        },
+        Ending::Error(Verdict::Wait { reason, until }) => wait(ctx, reason, until).await?,
         Ending::Error(Verdict::Retry(reason)) if attempts_are_left(ctx) => retry(ctx, reason).await,
         Ending::Error(Verdict::Retry(reason) | Verdict::Fail(reason)) => {
-            match give_up(ctx, reason).await {
-                Some(end) => end,
-                None => return,
-            }
+            give_up(ctx, reason).await?
         }
     };
-    end_lease(ctx, &end).await;
+    let is_written = end_lease(ctx, &end).await;
     show(ctx, &end).await;
+    is_written.then_some(end)
 }
 
 fn hand_over() -> LeaseEnd {
@@ -260,14 +255,17 @@ fn log_unreported(report: Result<(), EffectError>) {
     }
 }
 
-async fn end_lease(ctx: &SessionContext, end: &LeaseEnd) {
+/// Whether it was written.
+async fn end_lease(ctx: &SessionContext, end: &LeaseEnd) -> bool {
     let closed = ctx
         .heartbeat
         .in_any_case(|| ctx.deps.store.end_lease(&ctx.lease, end))
         .await;
     if let Err(error) = closed {
         tracing::error!(%error, "the lease could not be closed and will expire");
+        return false;
     }
+    true
 }
 
 async fn show(ctx: &SessionContext, end: &LeaseEnd) {

@@ -4,6 +4,7 @@
 //! task, [`close`] reports that and closes the lease. After the lease is lost nothing is reported or
 //! written; only the sandboxes are removed.
 
+pub(crate) mod cause;
 pub(crate) mod close;
 pub(crate) mod context;
 pub(crate) mod deps;
@@ -27,12 +28,14 @@ use tracing::Instrument as _;
 
 use crate::claim::claimed::Claimed;
 use crate::error::{Interrupt, SessionError, WorkspaceError};
+use crate::metrics::count_result;
 use crate::prepare::{discussion, memory, prepare};
 use crate::record::live::Progress;
 use crate::report::{Report, report, report_earlier};
 use crate::run::agent;
 use crate::verify::checks::CheckRunner;
 use crate::verify::measure::Measurer;
+use cause::Cause;
 use close::{Ending, close, refuse_foreign};
 use context::SessionContext;
 use deps::ConsumerDeps;
@@ -68,21 +71,27 @@ async fn run_in_span(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) 
         task: Box::new(ctx.task.clone()),
         session: ctx.lease.session,
     });
-    let ending = match AssertUnwindSafe(work(&ctx)).catch_unwind().await {
-        Ok(Ok(report)) => Ending::Result(report),
-        Ok(Err(error)) => Ending::Error(verdict(&cause(&ctx, error).await)),
-        Err(panic) => Ending::Error(verdict(&SessionError::panicked(&*panic))),
+    let (ending, caused) = match AssertUnwindSafe(work(&ctx)).catch_unwind().await {
+        Ok(Ok(report)) => (Ending::Result(report), Cause::None),
+        Ok(Err(error)) => of_error(&cause(&ctx, error).await),
+        Err(panic) => of_error(&SessionError::panicked(&*panic)),
     };
     // The agent's processes end before the row is closed.
     ctx.remove_sandboxes().await;
     let end = ending.as_str();
-    close(&ctx, ending).await;
+    if let Some(closed) = close(&ctx, ending).await {
+        count_result(&closed, caused);
+    }
     metrics::histogram!("agentmine_session_duration_seconds").record(begun.elapsed().as_secs_f64());
     tracing::info!(
         end,
         duration_ms = begun.elapsed().as_millis() as u64,
         "session ended"
     );
+}
+
+fn of_error(error: &SessionError) -> (Ending, Cause) {
+    (Ending::Error(verdict(error)), Cause::of(error))
 }
 
 /// A sandbox also ends when its engine does, which is not the task's fault where it happens once.

@@ -11,14 +11,18 @@ use std::time::Duration;
 
 use agentmine_effects::announce;
 use agentmine_git::remove_abandoned_folders;
+use agentmine_runtime::liveness::MainLoop;
 use agentmine_sandbox::remove_stale;
 use agentmine_store::SweepPolicy;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::count_lost_task;
 use crate::presence::Presence;
 use crate::session::deps::ConsumerDeps;
 
+/// No relay and no sweep takes longer, whatever is away: each statement and each publish has a time limit.
+const STANDSTILL: Duration = Duration::from_secs(600);
 /// Time limit for the last relay.
 const LAST_RELAY: Duration = Duration::from_secs(5);
 /// The shortest time between two sweeps, while a lease that ran out is left to its holder.
@@ -55,12 +59,6 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>, presence: &Arc<Presence>) -> Backg
         Arc::clone(presence),
         Arc::clone(deps),
         stop.clone(),
-    ));
-    tasks.spawn(every(
-        sweep_every,
-        Arc::clone(deps),
-        stop.clone(),
-        count_tasks,
     ));
     tasks.spawn(every(
         sweep_every,
@@ -103,10 +101,13 @@ async fn every<F: Future<Output = ()>>(
 ) {
     let mut tick = tokio::time::interval(period);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The relay is the pulse of the background work.
+    let relaying = (period == RELAY_EVERY).then(|| MainLoop::start("relay", STANDSTILL));
     let forever = async {
         loop {
             tick.tick().await;
             work(Arc::clone(&deps)).await;
+            relaying.iter().for_each(MainLoop::turned);
         }
     };
     // A reconciler may be cancelled anywhere: the next run continues from the current state.
@@ -119,8 +120,10 @@ async fn every<F: Future<Output = ()>>(
 
 /// Sweeps every `period`, and at the moment at which a lease runs out.
 async fn sweep_in_time(period: Duration, deps: Arc<ConsumerDeps>, stop: CancellationToken) {
+    let sweeping = MainLoop::start("sweep", STANDSTILL + period);
     let forever = async {
         loop {
+            sweeping.turned();
             let next_expiry = sweep(Arc::clone(&deps)).await;
             let at_expiry = next_expiry.map_or(period, |left| left + AFTER_EXPIRY);
             tokio::time::sleep(at_expiry.clamp(BETWEEN_SWEEPS.min(period), period)).await;
@@ -186,6 +189,7 @@ async fn sweep(deps: Arc<ConsumerDeps>) -> Option<Duration> {
                 tracing::warn!(task.id = %task, "a lease expired; the task is queued again");
             }
             for task in report.failed {
+                count_lost_task();
                 tracing::error!(task.id = %task, "a lease expired and the task ran out of attempts; it failed");
             }
             report.next_expiry
@@ -193,14 +197,6 @@ async fn sweep(deps: Arc<ConsumerDeps>) -> Option<Duration> {
         Err(error) => {
             tracing::warn!(%error, "the sweep failed");
             None
-        }
-    }
-}
-
-async fn count_tasks(deps: Arc<ConsumerDeps>) {
-    if let Ok(counts) = deps.store.counts().await {
-        for (state, count) in counts {
-            metrics::gauge!("agentmine_tasks", "state" => state).set(count as f64);
         }
     }
 }
@@ -233,8 +229,12 @@ async fn handle_dead_letters(deps: Arc<ConsumerDeps>) {
                 Err(_) => return,
             };
             let reason = format!("its wake-ups were dead-lettered: {reason}");
-            if out_of_attempts && deps.store.fail_queued(id, &reason).await.is_err() {
-                return;
+            if out_of_attempts {
+                match deps.store.fail_queued(id, &reason).await {
+                    Ok(true) => count_lost_task(),
+                    Ok(false) => {}
+                    Err(_) => return,
+                }
             }
         }
         if delivery.ack().await.is_err() {

@@ -24,4 +24,5 @@ mod write_timeout;
 pub use config::{GatewayConfig, GitAccess, PushFence, Upstream};
 pub use events::TrafficEvent;
 pub use gateway::Gateway;
+pub use metrics::describe as describe_metrics;
 pub use stream::GatewayStream;

@@ -1,7 +1,9 @@
 //! The gateway's metrics.
 
-/// Describes them for `/metrics`. May be called again.
-pub(crate) fn describe() {
+use agentmine_runtime::metrics::zero;
+
+/// Describes them for `/metrics`, and makes their series exist. May be called again.
+pub fn describe() {
     metrics::describe_counter!(
         "agentmine_gateway_git_requests_total",
         "Git requests of sandboxes, by kind."
@@ -21,5 +23,25 @@ pub(crate) fn describe() {
     metrics::describe_counter!(
         "agentmine_gateway_web_bytes_total",
         "Bytes of web traffic, by direction."
+    );
+    zero(
+        "agentmine_gateway_git_bytes_total",
+        "direction",
+        &["fetched", "pushed"],
+    );
+    zero(
+        "agentmine_gateway_pushes_total",
+        "outcome",
+        &["accepted", "refused"],
+    );
+    zero(
+        "agentmine_gateway_web_requests_total",
+        "outcome",
+        &["allowed", "blocked"],
+    );
+    zero(
+        "agentmine_gateway_web_bytes_total",
+        "direction",
+        &["in", "out"],
     );
 }

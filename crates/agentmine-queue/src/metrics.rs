@@ -18,4 +18,11 @@ pub(crate) fn describe() {
         "agentmine_queue_connection_failures_total",
         "Connections to the broker that failed to open."
     );
+    for counter in [
+        "agentmine_messages_taken_total",
+        "agentmine_queue_connections_total",
+        "agentmine_queue_connection_failures_total",
+    ] {
+        metrics::counter!(counter).increment(0);
+    }
 }

@@ -1,6 +1,7 @@
 //! `/live`, `/ready` and `/metrics`.
 //!
-//! `/live` reports that the process runs. `/ready` reports whether it can work, and if not, why: all
+//! `/live` reports that the process runs and that none of its main loops stands still ([`crate::liveness`]); a
+//! service that is away does not make it fail, since a restart would not help. `/ready` reports whether it can work, and if not, why: all
 //! registered checks run at the same time, each under `CHECK_LIMIT`, and a draining process is not
 //! ready. Everybody who can connect sees the reasons: a check must not put a secret into its error.
 //!
@@ -25,6 +26,7 @@ use axum::routing::get;
 use serde::Serialize;
 
 use self::limited_listener::LimitedListener;
+use crate::liveness;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 
@@ -195,8 +197,11 @@ fn is_of_this_machine(host: &str) -> bool {
     }
 }
 
-async fn live() -> &'static str {
-    "ok\n"
+async fn live() -> Response {
+    match liveness::standing_still() {
+        stuck if stuck.is_empty() => "ok\n".into_response(),
+        stuck => (StatusCode::SERVICE_UNAVAILABLE, stuck.join("\n") + "\n").into_response(),
+    }
 }
 
 async fn ready(State(served): State<Served>) -> Response {

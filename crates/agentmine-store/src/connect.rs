@@ -8,14 +8,28 @@ use crate::sql::{Role, check_postgres, check_sqlite, open_postgres, open_sqlite}
 use crate::{Store, StoreError};
 
 /// Opens the store that the URL names (`postgres://…` or `sqlite:PATH`), creates the database if it is
-/// missing, and runs its migrations under a lock.
+/// missing, and runs its migrations under a lock; with `store.migrations: wait` it waits for [`migrate`] instead.
 ///
 /// # Errors
 /// [`StoreError::Fault`] for a URL of another kind, a refused login or a failed migration;
 /// [`StoreError::Unavailable`] if the database is away or read-only. No message holds the URL or a password.
 pub async fn connect(config: &config::StoreConfig) -> Result<Arc<dyn Store>, StoreError> {
     crate::metrics::describe();
-    open(config, Role::Main(config.max_connections)).await
+    open(
+        config,
+        Role::Main(config.max_connections, config.migrations),
+    )
+    .await
+}
+
+/// Creates the database if it is missing and applies the missing migrations, whatever `store.migrations` is.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn migrate(config: &config::StoreConfig) -> Result<(), StoreError> {
+    let role = Role::Main(1, config::Migrations::Run);
+    open(config, role).await?.close().await;
+    Ok(())
 }
 
 /// Opens the same store for heartbeats only, in a pool of its own with short time limits, so that no

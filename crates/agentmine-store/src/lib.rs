@@ -18,18 +18,19 @@ mod people;
 mod sql;
 mod store;
 
-pub use connect::{check, connect, connect_heartbeat};
+pub use connect::{check, connect, connect_heartbeat, migrate};
 pub use error::{RelayError, StoreError};
 pub use memory::{MemoryAdded, MemoryFilter, MemoryStore, MemoryUpdated};
 pub use model::{
-    Attempt, Checkpoint, Claim, EffectState, Enqueued, LeaseEnd, LeaseRequest, NewStep, Publish,
-    ScanTime, StepToken, SweepPolicy, SweepReport, TaskFilter,
+    Attempt, Backlog, Checkpoint, Claim, EffectState, Enqueued, Figures, LeaseEnd, LeaseRequest,
+    NewStep, Publish, ScanTime, Standing, StepToken, SweepPolicy, SweepReport, TaskCount,
+    TaskFilter,
 };
 pub use people::{
     Begun, Dependency, Edited, ExternalEnd, Finished, NewExternal, NewPersonTask, ScopeConflict,
     TaskEdit,
 };
 pub use store::{
-    EffectStore, EnqueueStore, ExternalStore, JournalStore, LeaseStore, PeopleStore, ReportStore,
-    Store, SweepStore, TaskStore,
+    EffectStore, EnqueueStore, ExternalStore, FigureStore, JournalStore, LeaseStore, PeopleStore,
+    ReportStore, Store, SweepStore, TaskStore,
 };

@@ -1,5 +1,8 @@
 //! The metrics that the store moves.
 
+use agentmine_domain::SessionEnd;
+use agentmine_runtime::metrics::zero;
+
 /// Describes them for `/metrics`. May be called again.
 pub(crate) fn describe() {
     metrics::describe_counter!("agentmine_tasks_enqueued_total", "Tasks recorded.");
@@ -12,10 +15,23 @@ pub(crate) fn describe() {
         "Wake-ups that could not be published."
     );
     metrics::describe_counter!("agentmine_claims_total", "Claims by outcome.");
+    zero("agentmine_claims_total", "outcome", &["taken", "none"]);
+    metrics::describe_histogram!(
+        "agentmine_task_pickup_seconds",
+        metrics::Unit::Seconds,
+        "Time from the record of a task to its first claim."
+    );
+    metrics::describe_histogram!(
+        "agentmine_task_recovery_seconds",
+        metrics::Unit::Seconds,
+        "Time from the last heartbeat of a worker that was lost to the next claim of its task."
+    );
     metrics::describe_counter!(
         "agentmine_sessions_ended_total",
-        "Sessions by how they ended."
+        "Sessions whose lease was ended, by how."
     );
+    let ends: Vec<&str> = SessionEnd::ALL.iter().map(|end| end.as_str()).collect();
+    zero("agentmine_sessions_ended_total", "end", &ends);
     metrics::describe_counter!("agentmine_leases_expired_total", "Leases that ran out.");
     metrics::describe_counter!(
         "agentmine_tasks_rewoken_total",
@@ -29,4 +45,14 @@ pub(crate) fn describe() {
         "agentmine_store_retries_total",
         "Statements repeated after a passing error, by operation."
     );
+    for counter in [
+        "agentmine_tasks_enqueued_total",
+        "agentmine_outbox_sent_total",
+        "agentmine_outbox_failures_total",
+        "agentmine_leases_expired_total",
+        "agentmine_tasks_rewoken_total",
+        "agentmine_fenced_writes_total",
+    ] {
+        metrics::counter!(counter).increment(0);
+    }
 }

@@ -188,3 +188,67 @@ pub trait Publish: Send + Sync {
     /// `Ok` only when the message is confirmed and routed.
     async fn publish(&self, wake_up: &WakeUp) -> Result<(), String>;
 }
+
+/// How many there are, and how long the oldest one has waited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Their number.
+    pub count: u64,
+    /// The age of the oldest; zero if there is none.
+    pub oldest: Duration,
+}
+
+/// What a task that is not over waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// A free slot.
+    Due,
+    /// The end of a delay.
+    Delayed,
+    /// The end of its session.
+    Leased,
+    /// A person.
+    Paused,
+}
+
+impl Standing {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[Self::Due, Self::Delayed, Self::Leased, Self::Paused];
+
+    /// The stable name in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Due => "due",
+            Self::Delayed => "delayed",
+            Self::Leased => "leased",
+            Self::Paused => "paused",
+        }
+    }
+}
+
+/// The tasks of one priority and standing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskCount {
+    /// Their priority.
+    pub priority: agentmine_domain::Priority,
+    /// What they wait for.
+    pub standing: Standing,
+    /// Their number, and the time since the oldest row among them last changed.
+    pub backlog: Backlog,
+}
+
+/// The whole fleet at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figures {
+    /// Every priority with every standing.
+    pub tasks: Vec<TaskCount>,
+    /// The slots that have something to do: see the view `demand`.
+    pub slots: u64,
+    /// Wake-ups that are due and not published.
+    pub outbox: Backlog,
+    /// Ends that are not reported to the tracker.
+    pub unreported: Backlog,
+    /// Writes to trackers that were begun and are not known to have happened.
+    pub effects: Backlog,
+}

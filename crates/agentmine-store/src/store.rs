@@ -12,9 +12,10 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    Begun, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued, ExternalEnd, Finished,
-    LeaseEnd, LeaseRequest, MemoryStore, NewExternal, NewPersonTask, NewStep, Publish, RelayError,
-    ScanTime, ScopeConflict, StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter,
+    Begun, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued, ExternalEnd, Figures,
+    Finished, LeaseEnd, LeaseRequest, MemoryStore, NewExternal, NewPersonTask, NewStep, Publish,
+    RelayError, ScanTime, ScopeConflict, StoreError, SweepPolicy, SweepReport, TaskEdit,
+    TaskFilter,
 };
 
 /// The database. Object-safe.
@@ -30,6 +31,7 @@ pub trait Store:
     + PeopleStore
     + ExternalStore
     + MemoryStore
+    + FigureStore
 {
     /// Whether the database answers and its schema is the one this version needs; for `/ready`.
     async fn healthy(&self) -> Result<(), StoreError>;
@@ -310,7 +312,11 @@ pub trait TaskStore: Send + Sync + 'static {
 
     /// One session.
     async fn session(&self, id: SessionId) -> Result<Option<Session>, StoreError>;
+}
 
-    /// The number of tasks in each state, for metrics; a state without tasks has 0.
-    async fn counts(&self) -> Result<Vec<(&'static str, u64)>, StoreError>;
+/// What the metrics show of the whole fleet.
+#[async_trait]
+pub trait FigureStore: Send + Sync + 'static {
+    /// The figures at this moment.
+    async fn figures(&self) -> Result<Figures, StoreError>;
 }

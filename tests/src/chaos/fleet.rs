@@ -201,6 +201,7 @@ impl Fleet {
         let store = agentmine_store::connect(&StoreConfig {
             url: Secret::new(&store_url),
             max_connections: 3,
+            ..StoreConfig::default()
         })
         .await?;
         let mut fleet = Self {

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use agentmine_domain::Usage;
 use agentmine_runtime::config::{ModelConfig, Secret};
+use agentmine_runtime::metrics::zero;
 use bytes::Bytes;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Response, Url};
@@ -365,6 +366,11 @@ fn describe_metrics() {
     metrics::describe_counter!(
         "agentmine_llm_tokens_total",
         "Tokens sent (input, cached_input) and received (output), as the provider counts them"
+    );
+    zero(
+        "agentmine_llm_tokens_total",
+        "direction",
+        &["input", "cached_input", "output"],
     );
     metrics::describe_counter!(
         "agentmine_llm_retries_total",

@@ -18,6 +18,7 @@ mod log_filter;
 mod mcp;
 mod schema;
 mod secret;
+mod secret_files;
 mod secrets;
 mod size;
 mod sources;

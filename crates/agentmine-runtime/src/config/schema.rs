@@ -325,6 +325,20 @@ pub struct StoreConfig {
     pub url: Secret,
     /// Size of the connection pool. The heartbeat has one more connection.
     pub max_connections: u32,
+    /// Who changes the schema: `run` makes each process apply the missing migrations when it starts; `wait` makes
+    /// it wait until `producer migrate` has done so, and needs no right to change the schema. Postgres only.
+    pub migrations: Migrations,
+}
+
+/// Who applies the migrations of the schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Migrations {
+    /// Each process, when it starts.
+    #[default]
+    Run,
+    /// `producer migrate`; all other processes wait for it.
+    Wait,
 }
 
 impl Default for StoreConfig {
@@ -332,6 +346,7 @@ impl Default for StoreConfig {
         Self {
             url: Secret::new("postgres://postgres@127.0.0.1:5432/agentmine"),
             max_connections: 8,
+            migrations: Migrations::default(),
         }
     }
 }

@@ -53,6 +53,7 @@ impl Config {
                 StoreConfig {
                     url: store_url,
                     max_connections: _,
+                    migrations: _,
                 },
             model,
             agent: _,

@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 
 use super::check::{self, Kind};
 use super::fault::SettingFault;
+use super::secret_files;
 use super::tree::{self, Node, Place, Value};
 use super::variables;
 
@@ -137,6 +138,12 @@ impl Sources {
 
     /// All sources as one tree.
     pub(super) fn read(&self, schema: &Json, faults: &mut Vec<SettingFault>) -> Node {
+        let mut complete = self.clone();
+        secret_files::read(&mut complete.env, faults);
+        complete.tree(schema, faults)
+    }
+
+    fn tree(&self, schema: &Json, faults: &mut Vec<SettingFault>) -> Node {
         let mut tree = self
             .file(faults)
             .unwrap_or_else(|| Node::empty(Place::Default));

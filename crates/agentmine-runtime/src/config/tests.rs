@@ -241,6 +241,81 @@ fn faults_of_environment_and_flags_name_them() {
 }
 
 #[test]
+fn secrets_are_read_from_the_files_that_the_environment_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.display().to_string()
+    };
+    let sources = yaml("trackers: {github: {repositories: [acme/app]}}").with_env([
+        (
+            "AGENTMINE_STORE_URL_FILE",
+            file("store", "postgres://u:hunter2@db/x\n"),
+        ),
+        (
+            "AGENTMINE_QUEUE_URL_FILE",
+            file("queue", "amqp://u:hunter3@mq/%2f\n"),
+        ),
+        ("OPENAI_API_KEY_FILE", file("key", "canary-key")),
+        (
+            "GITHUB_PERSONAL_ACCESS_TOKEN_FILE",
+            file("token", "canary-token\r\n"),
+        ),
+    ]);
+    let config = load(&sources).unwrap();
+    assert_eq!(config.store.url.expose(), "postgres://u:hunter2@db/x");
+    assert_eq!(config.queue.url.expose(), "amqp://u:hunter3@mq/%2f");
+    assert_eq!(
+        config.model.api_key.as_ref().unwrap().expose(),
+        "canary-key"
+    );
+    let github = config.trackers.github.as_ref().unwrap();
+    assert_eq!(github.token.as_ref().unwrap().expose(), "canary-token");
+    let redacted: Vec<_> = config
+        .secrets()
+        .iter()
+        .map(|it| it.expose().to_owned())
+        .collect();
+    assert!(
+        redacted.contains(&"canary-token".to_owned()),
+        "{redacted:?}"
+    );
+}
+
+#[test]
+fn faults_of_secret_files_name_the_variable_and_show_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(at("empty"), "\n").unwrap();
+    let sources = yaml("").with_env([
+        ("AGENTMINE_STORE_URL_FILE", at("absent")),
+        ("AGENTMINE_QUEUE_URL_FILE", at("empty")),
+        ("OPENAI_API_KEY_FILE", at("key")),
+        ("OPENAI_API_KEY", "hunter2".to_owned()),
+    ]);
+    let faults = faults(&sources).replace(&at(""), "");
+    assert_snapshot!(faults, @r#"
+    the configuration has 3 faults
+    environment variable AGENTMINE_STORE_URL_FILE: absent: No such file or directory (os error 2), expected a file with one secret
+      hint: check that the secret is mounted and that this user may read it
+    environment variable AGENTMINE_QUEUE_URL_FILE: empty: an empty file, expected a file with one secret
+      hint: check that the secret is mounted and that this user may read it
+    environment variable OPENAI_API_KEY_FILE: set beside OPENAI_API_KEY, expected only one of the two
+    "#);
+}
+
+#[test]
+fn only_a_database_with_other_users_is_waited_for() {
+    let config = load(&yaml("store: {url: 'postgres://u@db/x', migrations: wait}")).unwrap();
+    assert_eq!(config.store.migrations, Migrations::Wait);
+    assert_snapshot!(faults(&yaml("store: {url: 'sqlite:file.db', migrations: wait}")), @r#"
+    the configuration is invalid
+    config.yaml:1:44: store.migrations: `wait`, expected `run` for a database in a file, which has no other user
+    "#);
+}
+
+#[test]
 fn a_token_in_the_environment_does_not_ask_for_a_tracker() {
     let env = [("GITHUB_PERSONAL_ACCESS_TOKEN", "canary")];
     let config = load(&yaml("").with_env(env)).unwrap();

@@ -14,6 +14,9 @@ async fn served(health: Health) -> (SocketAddr, Shutdown) {
     (address, shutdown)
 }
 
+/// Loops are those of the process, which tests may share: held by each test that looks at `/live`.
+static LIVE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Status line and body.
 async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     get_from(address, "localhost", path).await
@@ -32,6 +35,7 @@ async fn get_from(address: SocketAddr, host: &str, path: &str) -> (u16, String) 
 
 #[tokio::test]
 async fn ready_follows_its_checks_and_says_why_not() {
+    let _alone = LIVE.lock().await;
     let store_up = Arc::new(AtomicBool::new(true));
     let health = Health::new();
     health.check("store", &store_up, |up| async move {
@@ -55,6 +59,44 @@ async fn ready_follows_its_checks_and_says_why_not() {
     assert_eq!(status, 503);
     assert!(body.contains("draining"), "{body}");
     assert_eq!(get(address, "/live").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_main_loop_that_stands_still_makes_the_process_not_live() {
+    let _alone = LIVE.lock().await;
+    let (address, _) = served(Health::new()).await;
+    let turning = liveness::MainLoop::start("turning", Duration::from_secs(3600));
+    let stuck = liveness::MainLoop::start("stuck", Duration::ZERO);
+    let (status, body) = get(address, "/live").await;
+    assert_eq!(status, 503);
+    assert!(
+        body.starts_with("the loop `stuck` has not turned for "),
+        "{body}"
+    );
+    assert!(!body.contains("turning"), "{body}");
+    // A loop that has ended in good order is not waited for.
+    drop(stuck);
+    assert_eq!(get(address, "/live").await, (200, "ok\n".to_owned()));
+    turning.turned();
+}
+
+#[tokio::test]
+async fn a_health_check_gives_the_reason_of_a_process_that_is_not_ready() {
+    let up = Arc::new(AtomicBool::new(true));
+    let health = Health::new();
+    health.check("store", &up, |up| async move {
+        anyhow::ensure!(up.load(Ordering::SeqCst), "connection refused");
+        Ok(())
+    });
+    let (address, _) = served(health).await;
+    // As `0.0.0.0:PORT`, which a container listens on.
+    let listen = format!("0.0.0.0:{}", address.port());
+    crate::healthcheck::check(Some(&listen)).await.unwrap();
+    up.store(false, Ordering::SeqCst);
+    let error = crate::healthcheck::check(Some(&listen)).await.unwrap_err();
+    assert!(error.to_string().contains("connection refused"), "{error}");
+    let absent = crate::healthcheck::check(None).await.unwrap_err();
+    assert_eq!(crate::exit::Exit::of(&absent), crate::exit::Exit::Config);
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,6 +127,18 @@ async fn metrics_of_several_fleets_in_one_process_do_not_clash() {
         let (status, body) = get(address, "/metrics").await;
         assert_eq!(status, 200);
         assert!(body.contains("process_start_time_seconds"), "{body}");
+        for figure in [
+            "process_cpu_seconds_total ",
+            "process_resident_memory_bytes ",
+            "process_open_fds ",
+        ] {
+            assert!(body.contains(&format!("\n{figure}")), "{figure}: {body}");
+        }
+        // The objectives.
+        for bound in ["60", "90"] {
+            let series = format!("agentmine_example_seconds_bucket{{le=\"{bound}\"}} 1");
+            assert!(body.contains(&series), "{series}: {body}");
+        }
         assert!(body.contains("service=\"second\""), "{body}");
         assert!(
             body.contains("agentmine_example_seconds_bucket{le=\"0.3\"} 1"),
@@ -111,6 +165,7 @@ fn assert_has_help(body: &str) {
 
 #[tokio::test]
 async fn a_name_that_was_rebound_to_this_machine_reaches_nothing() {
+    let _alone = LIVE.lock().await;
     let (address, _) = served(Health::new()).await;
     for path in ["/live", "/ready", "/metrics"] {
         for here in [

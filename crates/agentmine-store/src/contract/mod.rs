@@ -42,6 +42,7 @@ macro_rules! facts {
 
 mod effects;
 mod enqueue;
+mod figures;
 mod journal;
 mod lease;
 mod memory;
@@ -87,6 +88,7 @@ impl Database {
         StoreConfig {
             url: Secret::new(self.url()),
             max_connections: 4,
+            ..StoreConfig::default()
         }
     }
 

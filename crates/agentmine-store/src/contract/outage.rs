@@ -157,6 +157,7 @@ async fn a_file_that_cannot_be_opened_is_unavailable() {
     let config = StoreConfig {
         url: Secret::new(format!("sqlite:{}", folder.path().display())),
         max_connections: 1,
+        ..StoreConfig::default()
     };
     let Err(StoreError::Unavailable(reason)) = connect(&config).await.map(|_| ()) else {
         panic!("a folder was opened");

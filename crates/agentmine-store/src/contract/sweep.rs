@@ -205,6 +205,7 @@ async fn a_sweep_reads_no_task_that_is_over(world: World) {
     let none = TaskNumber(0);
     world.store.unconfirmed(MINUTE, none, 9).await.unwrap();
     world.store.unreported(MINUTE, none, 9).await.unwrap();
+    world.store.figures().await.unwrap();
     let statements = trace::take();
     assert!(statements.len() >= 6, "{statements:?}");
     for statement in statements {

@@ -1,7 +1,5 @@
 //! What people ask of tasks, and what they see of them.
 
-use std::collections::BTreeMap;
-
 use super::*;
 
 facts! {
@@ -141,9 +139,6 @@ async fn lists_are_newest_first_and_filtered(world: World) {
     assert_eq!(numbers(Some(PublicStatus::Open), 0).await, [3, 2, 1]);
     assert_eq!(numbers(Some(PublicStatus::InProgress), 0).await, [4]);
     store.request_stop(TaskId::default(), "x").await.unwrap();
-    let counts: BTreeMap<&str, u64> = store.counts().await.unwrap().into_iter().collect();
-    assert_eq!((counts["queued"], counts["leased"]), (3, 1));
-    assert_eq!(counts["failed"], 0, "a gauge must come back to zero");
     let sessions = store.sessions(None, 0).await.unwrap();
     assert_eq!(sessions.len(), 1);
     assert_eq!(sessions[0].id, lease.session);

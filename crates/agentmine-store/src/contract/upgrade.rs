@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 
+use agentmine_runtime::config::Migrations;
 use serde_json::Value;
 use sqlx::migrate::Migrator;
 
@@ -122,7 +123,7 @@ async fn life(world: &World) {
     store.task_by_number(TaskNumber(1)).await.unwrap();
     store.sessions(Some(lease.task), 9).await.unwrap();
     store.session(lease.session).await.unwrap();
-    store.counts().await.unwrap();
+    store.figures().await.unwrap();
     memory_life(world).await;
     assert!(world.relay().await.contains(&tasks[1].id));
 }
@@ -353,6 +354,7 @@ async fn a_user_who_may_not_migrate_is_told_so() {
     let config = StoreConfig {
         url: Secret::new(format!("postgres://{name}@{host}")),
         max_connections: 1,
+        ..StoreConfig::default()
     };
     let Err(StoreError::Fault(error)) = connect(&config).await.map(|_| ()) else {
         panic!("it started");
@@ -365,6 +367,51 @@ async fn a_user_who_may_not_migrate_is_told_so() {
         .await
         .unwrap();
     owner.close().await.unwrap();
+    database.on_server(r#"DROP ROLE "NAME""#).await;
+    database.remove().await;
+}
+
+/// With `store.migrations: wait`, a process needs no right to change the schema.
+#[tokio::test]
+async fn a_process_that_waits_for_the_migration_starts_without_the_right_to_change_the_schema() {
+    let database = Database::postgres();
+    database.on_server(r#"CREATE DATABASE "NAME""#).await;
+    database.on_server(r#"CREATE ROLE "NAME" LOGIN"#).await;
+    let Database::Postgres { name, .. } = &database else {
+        panic!("not on Postgres");
+    };
+    let as_owner = async |sql: String| {
+        let mut owner = PgConnection::connect(&database.url()).await.unwrap();
+        let sql = AssertSqlSafe(sql);
+        sqlx::raw_sql(sql).execute(&mut owner).await.unwrap();
+        owner.close().await.unwrap();
+    };
+    as_owner(format!(
+        r#"ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO "{name}";
+           ALTER DEFAULT PRIVILEGES GRANT USAGE ON SEQUENCES TO "{name}""#
+    ))
+    .await;
+    let url = database.url();
+    let (_, host) = url.split_once('@').unwrap();
+    let config = StoreConfig {
+        url: Secret::new(format!("postgres://{name}@{host}")),
+        migrations: Migrations::Wait,
+        ..StoreConfig::default()
+    };
+    let mut waiting = Box::pin(connect(&config));
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut waiting);
+    assert!(early.await.is_err(), "it did not wait");
+    crate::migrate(&database.config()).await.unwrap();
+    let store = waiting.await.unwrap();
+    store.healthy().await.unwrap();
+    let Enqueued::Created(task) = store.enqueue(&issue(1, "e1")).await.unwrap() else {
+        panic!("not recorded");
+    };
+    assert_eq!(task.number, TaskNumber(1));
+    let figures = store.figures().await.unwrap();
+    assert_eq!(figures.slots, 2, "one task, and its wake-up is owed");
+    store.close().await;
+    as_owner(format!("DROP OWNED BY \"{name}\"")).await;
     database.on_server(r#"DROP ROLE "NAME""#).await;
     database.remove().await;
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use agentmine_domain::{Lease, Phase, SessionId, Task, TaskId, TaskState, Urgency, WorkerId};
+use agentmine_domain::{
+    Epoch, Lease, Phase, SessionId, Task, TaskId, TaskState, Urgency, WorkerId,
+};
 use agentmine_runtime::failpoint::Guard;
 use async_trait::async_trait;
 use uuid::Uuid;
@@ -32,6 +34,7 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
             let mut tx = self.transaction().await?;
             // 0: the holder of an expired lease may not have been able to extend it.
             let expired = i64::from(!self.absence.is_within(lease));
+            let unattended = unattended(&mut tx, task).await?;
             // The clock, since the statement may have waited for the row longer than the lease lasts.
             let taken: Option<TaskRow> = tx
                 .row(
@@ -48,6 +51,7 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
                 )
                 .await?;
             self.absence.written();
+            let is_new = taken.is_some();
             let claim = match taken {
                 Some(row) => {
                     let task = row.try_into()?;
@@ -68,6 +72,9 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
             tx.commit().await?;
             let outcome = if claim.is_some() { "taken" } else { "none" };
             metrics::counter!("agentmine_claims_total", "outcome" => outcome).increment(1);
+            if let Some(claim) = claim.as_ref().filter(|_| is_new) {
+                measure_wait(&claim.task, unattended);
+            }
             Ok(claim)
         })
         .await
@@ -168,6 +175,32 @@ async fn is_held_up<D: Dialect>(tx: &mut Db<D>, task: &Task) -> Result<bool, Fai
     }
     D::lock_plans(tx).await?;
     Ok(conflict(tx, task).await?.is_some())
+}
+
+/// Milliseconds since the last heartbeat for a task that lost its worker.
+async fn unattended<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<Option<i64>, Failure> {
+    let since: Option<Option<i64>> = tx
+        .scalar(
+            "SELECT {millis(}{clock} - lease_since{)millis} FROM tasks
+             WHERE id = $1 AND (takeover OR state = 'leased')",
+            args![task],
+        )
+        .await?;
+    Ok(since.flatten())
+}
+
+/// By the database's clock, as all times in the row.
+fn measure_wait(task: &Task, unattended: Option<i64>) {
+    if task.epoch == Epoch(1) {
+        let waited = (task.updated_at - task.created_at).to_std();
+        metrics::histogram!("agentmine_task_pickup_seconds")
+            .record(waited.unwrap_or_default().as_secs_f64());
+    }
+    if let Some(millis) = unattended {
+        let millis = u64::try_from(millis).unwrap_or(0);
+        metrics::histogram!("agentmine_task_recovery_seconds")
+            .record(Duration::from_millis(millis).as_secs_f64());
+    }
 }
 
 async fn begin_session<D: Dialect>(

@@ -15,6 +15,7 @@ mod effects;
 mod enqueue;
 mod external;
 mod failure;
+mod figures;
 mod intents;
 mod journal;
 mod lease;

@@ -343,9 +343,16 @@ row!(
     }
 );
 
-row!(CountRow {
-    state: String,
+row!(StandingRow {
+    priority: i16,
+    standing: String,
     count: i64,
+    oldest: i64,
+});
+
+row!(AgeRow {
+    count: i64,
+    oldest: i64,
 });
 
 impl EntryRow {

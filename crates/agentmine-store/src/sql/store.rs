@@ -5,6 +5,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use agentmine_domain::Lease;
+use agentmine_runtime::config::Migrations;
 use agentmine_runtime::failpoint::around_operation;
 use async_trait::async_trait;
 use sqlx::Pool;
@@ -27,7 +28,7 @@ const SLOW: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// All but heartbeats, with so many connections.
-    Main(u32),
+    Main(u32, Migrations),
     /// Heartbeats only. A second connection is opened only where the first one hangs.
     Heartbeat,
 }

@@ -191,6 +191,7 @@ pub(super) async fn settle<D: Dialect>(
     max_attempts: u32,
 ) -> Result<String, Failure> {
     expire_sessions(tx, task).await?;
+    // A task that lost its worker keeps `lease_since`, from which the next claim sees how long nobody worked on it.
     let state = tx
         .scalar(
             "UPDATE tasks SET
@@ -202,7 +203,8 @@ pub(super) async fn settle<D: Dialect>(
                                        SELECT s.reason FROM sessions s WHERE s.task = tasks.id
                                        ORDER BY s.id DESC LIMIT 1), '') END,
                  takeover = (request IS NULL AND attempt < $2 + {one more}),
-                 phase = NULL, lease_until = NULL, lease_since = NULL, nonce = NULL, request = NULL,
+                 lease_since = CASE WHEN request IS NULL AND attempt < $2 + {one more} THEN lease_since END,
+                 phase = NULL, lease_until = NULL, nonce = NULL, request = NULL,
                  request_reason = NULL, updated_at = {now}
              WHERE id = $1 RETURNING state",
             args![task, max_attempts],

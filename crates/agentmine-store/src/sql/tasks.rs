@@ -9,7 +9,7 @@ use super::arg::args;
 use super::db::Dialect;
 use super::effects::end_pause;
 use super::enqueue::{wake, wake_now};
-use super::row::{CountRow, SessionRow, TaskRow};
+use super::row::{SessionRow, TaskRow};
 use super::store::SqlStore;
 use crate::{StoreError, TaskFilter, TaskStore};
 
@@ -146,23 +146,6 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
             )
             .await?;
         Ok(found.pop())
-    }
-
-    async fn counts(&self) -> Result<Vec<(&'static str, u64)>, StoreError> {
-        self.run("counts", || async {
-            let by_state = "SELECT state, count(*) AS count FROM tasks WHERE origin = 'tracker' GROUP BY state";
-            let found: Vec<CountRow> = self.connection().await?.rows(by_state, &[]).await?;
-            let count_of = |state| found.iter().find(|row| row.state == state);
-            // A state without tasks is counted too: a gauge must return to zero.
-            let counts = ["queued", "leased", "paused", "done", "failed", "stopped"].map(|state| {
-                (
-                    state,
-                    count_of(state).map_or(0, |row| row.count.unsigned_abs()),
-                )
-            });
-            Ok(counts.to_vec())
-        })
-        .await
     }
 }
 

@@ -1,7 +1,7 @@
 //! The rules of `consumer`, `queue` and `store`.
 
 use super::rules::{Rules, scheme_of, scheme_seen, shown};
-use crate::config::schema::{Consumer, QueueConfig, StoreConfig};
+use crate::config::schema::{Consumer, Migrations, QueueConfig, StoreConfig};
 
 impl Rules<'_> {
     pub(super) fn consumer(&mut self, consumer: &Consumer) {
@@ -91,5 +91,11 @@ impl Rules<'_> {
             "`postgres://…` or `sqlite:PATH`",
         );
         self.at_least("store.max_connections", store.max_connections, 1);
+        self.expect(
+            "store.migrations",
+            store.migrations == Migrations::Run || !url.starts_with("sqlite:"),
+            || "`wait`".into(),
+            "`run` for a database in a file, which has no other user",
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! What is Postgres's own.
 
 mod open;
+mod schema;
 
 use agentmine_domain::{Lease, Seq};
 use sqlx::{Arguments as _, Pool, Postgres};

@@ -3,8 +3,11 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use agentmine_runtime::config::Migrations;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, Postgres};
+
+use super::schema;
 
 use crate::migrations;
 use crate::sql::absence::Absence;
@@ -20,10 +23,12 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Postgres>, St
     let options = options(url)?.application_name("agentmine");
     let address = address(&options);
     let (connections, limit) = match role {
-        Role::Main(connections) => {
-            migrate(&options)
-                .await
-                .map_err(|error| error.at(&address))?;
+        Role::Main(connections, migrations) => {
+            match migrations {
+                Migrations::Run => migrate(&options).await,
+                Migrations::Wait => schema::wait(&options, &address).await,
+            }
+            .map_err(|error| error.at(&address))?;
             (connections.max(1), Duration::from_secs(30))
         }
         Role::Heartbeat => (2, Duration::from_secs(5)),
@@ -91,7 +96,7 @@ async fn migrate(options: &PgConnectOptions) -> Result<(), Failure> {
     Ok(connection.close().await?)
 }
 
-async fn attempt(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+pub(super) async fn attempt(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     tokio::time::timeout(CONNECT_LIMIT, PgConnection::connect_with(options))
         .await
         .unwrap_or(Err(sqlx::Error::PoolTimedOut))

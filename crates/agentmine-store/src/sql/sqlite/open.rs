@@ -21,7 +21,8 @@ const BUSY_LIMIT: Duration = Duration::from_secs(5);
 /// Opens the file and migrates it.
 pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Sqlite>, StoreError> {
     let connections = match role {
-        Role::Main(connections) => connections.max(1),
+        // Nobody else could migrate the file.
+        Role::Main(connections, _) => connections.max(1),
         Role::Heartbeat => 1,
     };
     let options = options(url)?
@@ -110,13 +111,15 @@ fn create_folder_of(file: &Path) -> Result<(), Failure> {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use agentmine_runtime::config::Migrations;
+
     use super::*;
 
     #[tokio::test]
     async fn a_new_database_is_for_its_user_alone() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("fleet.db").display());
-        let store = open(&url, Role::Main(1)).await.unwrap();
+        let store = open(&url, Role::Main(1, Migrations::Run)).await.unwrap();
         let files: Vec<_> = folder.path().read_dir().unwrap().flatten().collect();
         assert!(files.len() > 1, "{files:?}");
         for file in files {

@@ -1,0 +1,68 @@
+//! Secrets in files: `NAME_FILE` names the file that holds the value of the variable `NAME`, as Docker and
+//! Kubernetes mount it. A line break at the end is not part of the secret.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+use super::fault::SettingFault;
+use super::tree::Place;
+
+/// The variables that may come from a file, under the name that says so.
+const FILES: [(&str, &str); 4] = [
+    ("AGENTMINE_STORE_URL_FILE", "AGENTMINE_STORE_URL"),
+    ("AGENTMINE_QUEUE_URL_FILE", "AGENTMINE_QUEUE_URL"),
+    ("OPENAI_API_KEY_FILE", "OPENAI_API_KEY"),
+    (
+        "GITHUB_PERSONAL_ACCESS_TOKEN_FILE",
+        "GITHUB_PERSONAL_ACCESS_TOKEN",
+    ),
+];
+
+/// The longest secret. A private key has a few kilobytes.
+const LONGEST: u64 = 64 << 10;
+
+/// Adds what is in the files to the variables.
+pub(super) fn read(env: &mut BTreeMap<String, String>, faults: &mut Vec<SettingFault>) {
+    for (file_name, name) in FILES {
+        let Some(path) = env.get(file_name).filter(|path| !path.is_empty()) else {
+            continue;
+        };
+        let place = Place::Env(file_name);
+        if env.get(name).is_some_and(|value| !value.is_empty()) {
+            let seen = format!("set beside {name}");
+            faults.push(SettingFault::new(&place, "", seen, "only one of the two"));
+            continue;
+        }
+        match content(path) {
+            Ok(secret) => {
+                env.insert(name.to_owned(), secret);
+            }
+            Err(seen) => faults.push(
+                SettingFault::new(
+                    &place,
+                    "",
+                    format!("{path}: {seen}"),
+                    "a file with one secret",
+                )
+                .hint("check that the secret is mounted and that this user may read it"),
+            ),
+        }
+    }
+}
+
+/// Never shows what was read.
+fn content(path: &str) -> Result<String, String> {
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(format!("more than {LONGEST} bytes"));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
+    match text.trim() {
+        "" => Err("an empty file".into()),
+        secret => Ok(secret.to_owned()),
+    }
+}

@@ -1,0 +1,111 @@
+//! The figures of the whole fleet, for its metrics.
+//!
+//! Only rows that are not over are counted, each kind through an index of its own, so that the time does not grow
+//! with the number of ended tasks.
+
+use std::time::Duration;
+
+use agentmine_domain::Priority;
+use async_trait::async_trait;
+
+use super::db::{Db, Dialect};
+use super::failure::Failure;
+use super::row::{AgeRow, StandingRow, priority};
+use super::store::SqlStore;
+use crate::{Backlog, FigureStore, Figures, Standing, StoreError, TaskCount};
+
+#[async_trait]
+impl<D: Dialect> FigureStore for SqlStore<D> {
+    async fn figures(&self) -> Result<Figures, StoreError> {
+        self.run("figures", || async {
+            let mut db = self.connection().await?;
+            let slots: Option<i64> = db.scalar("SELECT slots FROM demand", &[]).await?;
+            Ok(Figures {
+                tasks: tasks(&mut db).await?,
+                slots: slots.unwrap_or(0).unsigned_abs(),
+                outbox: backlog(
+                    &mut db,
+                    "SELECT count(*) AS count, COALESCE({millis(}{now} - min(due_at){)millis}, 0) AS oldest
+                     FROM outbox WHERE sent_at IS NULL AND due_at <= {now}",
+                )
+                .await?,
+                unreported: backlog(
+                    &mut db,
+                    "SELECT count(*) AS count, COALESCE({millis(}{now} - min(updated_at){)millis}, 0) AS oldest
+                     FROM tasks t
+                     WHERE state IN ('done', 'failed', 'stopped', 'paused') AND NOT end_reported
+                       AND NOT EXISTS (SELECT 1 FROM effects e
+                                       WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
+                                         AND e.epoch = t.epoch AND e.done_at IS NOT NULL)",
+                )
+                .await?,
+                effects: backlog(
+                    &mut db,
+                    "SELECT count(*) AS count, COALESCE({millis(}{now} - min(begun_at){)millis}, 0) AS oldest
+                     FROM effects WHERE done_at IS NULL",
+                )
+                .await?,
+            })
+        })
+        .await
+    }
+}
+
+/// One count for each priority and standing, also where there is no task: a gauge must return to zero.
+async fn tasks<D: Dialect>(db: &mut Db<D>) -> Result<Vec<TaskCount>, Failure> {
+    let mut rows: Vec<StandingRow> = db
+        .rows(
+            "SELECT priority, standing, count(*) AS count,
+                 COALESCE({millis(}{now} - min(updated_at){)millis}, 0) AS oldest
+             FROM (SELECT priority, updated_at, CASE
+                       WHEN state = 'leased' THEN 'leased'
+                       WHEN EXISTS (SELECT 1 FROM outbox o WHERE o.task = tasks.id AND o.sent_at IS NULL
+                                      AND o.due_at > {now}) THEN 'delayed'
+                       ELSE 'due' END AS standing
+                   FROM tasks WHERE state = 'leased' OR (state = 'queued' AND {workable})) AS waiting
+             GROUP BY priority, standing",
+            &[],
+        )
+        .await?;
+    let paused: Vec<StandingRow> = db
+        .rows(
+            "SELECT priority, 'paused' AS standing, count(*) AS count,
+                 COALESCE({millis(}{now} - min(updated_at){)millis}, 0) AS oldest
+             FROM tasks
+             WHERE state IN ('done', 'failed', 'stopped', 'paused') AND NOT end_reported AND state = 'paused'
+             GROUP BY priority",
+            &[],
+        )
+        .await?;
+    rows.extend(paused);
+    let mut counts = Vec::new();
+    for &of_priority in Priority::ALL {
+        for &standing in Standing::ALL {
+            let mut count = TaskCount {
+                priority: of_priority,
+                standing,
+                backlog: Backlog::default(),
+            };
+            for row in &rows {
+                if priority(row.priority)? == of_priority && row.standing == standing.as_str() {
+                    count.backlog = of(row.count, row.oldest);
+                }
+            }
+            counts.push(count);
+        }
+    }
+    Ok(counts)
+}
+
+async fn backlog<D: Dialect>(db: &mut Db<D>, template: &'static str) -> Result<Backlog, Failure> {
+    let row: Option<AgeRow> = db.row(template, &[]).await?;
+    Ok(row.map_or_else(Backlog::default, |row| of(row.count, row.oldest)))
+}
+
+/// The database's clock may have been set back since the oldest row was written.
+fn of(count: i64, oldest: i64) -> Backlog {
+    Backlog {
+        count: count.unsigned_abs(),
+        oldest: Duration::from_millis(u64::try_from(oldest).unwrap_or(0)),
+    }
+}

@@ -1,0 +1,67 @@
+//! Waiting for the schema, without the right to change it.
+
+use std::time::Duration;
+
+use agentmine_runtime::backoff::Backoff;
+use sqlx::Connection as _;
+use sqlx::postgres::PgConnectOptions;
+use tokio::time::Instant;
+
+use super::open::attempt;
+use crate::migrations;
+use crate::sql::failure::{Failure, code};
+
+/// How long a process waits for the migration of its version.
+const LIMIT: Duration = Duration::from_secs(600);
+const SHORTEST: Duration = Duration::from_millis(200);
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// The SQLSTATE of a database and of a table that does not exist (yet).
+const MISSING: [&str; 2] = ["3D000", "42P01"];
+
+/// Waits until the schema is as new as this program.
+pub(super) async fn wait(options: &PgConnectOptions, address: &str) -> Result<(), Failure> {
+    let needed = migrations::newest(migrations::POSTGRES).unwrap_or(0);
+    let begun = Instant::now();
+    let mut backoff = Backoff::new(SHORTEST, LONGEST);
+    let mut reported = false;
+    loop {
+        let seen = version(options).await?;
+        if seen >= needed {
+            return Ok(());
+        }
+        if begun.elapsed() >= LIMIT {
+            return Err(Failure::Fault(format!(
+                "the schema is at version {seen}, and nobody brought it to {needed} within {} s. \
+                 hint: run `producer migrate` of this version with a user who owns the tables",
+                LIMIT.as_secs()
+            )));
+        }
+        if !std::mem::replace(&mut reported, true) {
+            tracing::info!(
+                database = address,
+                schema.seen = seen,
+                schema.needed = needed,
+                "waiting for `producer migrate`"
+            );
+        }
+        backoff.wait().await;
+    }
+}
+
+/// The newest migration that was applied; 0 before the first.
+async fn version(options: &PgConnectOptions) -> Result<i64, Failure> {
+    let newest = async {
+        let mut connection = attempt(options).await?;
+        let newest = "SELECT max(version) FROM _sqlx_migrations WHERE success";
+        let newest: Option<i64> = sqlx::query_scalar(newest)
+            .fetch_one(&mut connection)
+            .await?;
+        connection.close().await?;
+        Ok::<_, sqlx::Error>(newest.unwrap_or(0))
+    };
+    match newest.await {
+        Err(error) if code(&error).is_some_and(|code| MISSING.contains(&code.as_str())) => Ok(0),
+        newest => Ok(newest?),
+    }
+}

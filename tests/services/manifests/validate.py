@@ -1,0 +1,85 @@
+"""Validates rendered manifests, and prints them as a JSON array.
+
+Reads YAML documents from stdin. The arguments are versions of Kubernetes. Every object has to be valid for each of
+them by the published schemas, without unknown keys; objects of KEDA and prometheus-operator by the models that were
+generated from the definitions of those projects. Every fault is printed; the exit code is then 1.
+"""
+
+import json
+import sys
+
+import cloudcoil.models.keda.v1alpha1 as keda
+import cloudcoil.models.prometheus_operator.v1 as monitoring
+import kubernetes_validate
+import yaml
+
+MODELS = {"keda.sh/v1alpha1": keda, "monitoring.coreos.com/v1": monitoring}
+
+# Newer than the models: KEDA 2.17 (https://keda.sh/docs/2.17/reference/scaledobject-spec/#fallback).
+BEHAVIORS = ["static", "currentReplicas", "currentReplicasIfHigher", "currentReplicasIfLower"]
+
+
+def unknown(seen, known, path=""):
+    """What a model left out of an object, since it does not know it."""
+    if isinstance(seen, dict):
+        if not isinstance(known, dict):
+            yield path
+            return
+        for key, value in seen.items():
+            here = f"{path}.{key}"
+            if key not in known:
+                yield here
+            else:
+                yield from unknown(value, known[key], here)
+    elif isinstance(seen, list) and isinstance(known, list):
+        for at, (one, other) in enumerate(zip(seen, known)):
+            yield from unknown(one, other, f"{path}[{at}]")
+
+
+def custom(thing):
+    """The faults of an object of another project."""
+    kind = getattr(MODELS[thing["apiVersion"]], thing["kind"], None)
+    if kind is None:
+        yield f"{thing['apiVersion']} has no kind {thing['kind']}"
+        return
+    thing = json.loads(json.dumps(thing))
+    fallback = thing["spec"].get("fallback", {})
+    behavior = fallback.pop("behavior", "static")
+    if behavior not in BEHAVIORS:
+        yield f"spec.fallback.behavior: {behavior!r}, expected one of {', '.join(BEHAVIORS)}"
+    try:
+        model = kind.model_validate(thing)
+    except ValueError as error:
+        yield str(error)
+        return
+    known = json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
+    for key in unknown(thing, known):
+        yield f"unknown key {key.removeprefix('.')}"
+
+
+def of_kubernetes(thing, version):
+    try:
+        kubernetes_validate.validate(thing, version, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        yield f"Kubernetes {version}: {'.'.join(map(str, error.path))}: {error.message}"
+    except Exception as error:  # an unknown kind or version
+        yield f"Kubernetes {version}: {getattr(error, 'message', error)}"
+
+
+def main():
+    things = [thing for thing in yaml.safe_load_all(sys.stdin) if thing]
+    faults = 0
+    for thing in things:
+        name = f"{thing['kind']} {thing['metadata']['name']}"
+        if thing["apiVersion"] in MODELS:
+            found = list(custom(thing))
+        else:
+            found = [fault for version in sys.argv[1:] for fault in of_kubernetes(thing, version)]
+        for fault in found:
+            print(f"{name}: {fault}", file=sys.stderr)
+        faults += len(found)
+    json.dump(things, sys.stdout)
+    sys.exit(1 if faults else 0)
+
+
+main()
