@@ -5,6 +5,15 @@
 //! HEAD and the branch. The bundle leaves out what the remote has. Not preserved: the difference between
 //! staged and other changes, the content of a repository nested in the project, and files that are larger than
 //! the bundle may be: they would not fit, and to read a sparse file of some terabytes takes for ever.
+//!
+//! Git takes the first snapshot. Then the guest learns the project ([`known`](crate::known)) and takes the next
+//! ones itself: without a process, at a cost in proportion to the change. What it is not certain of it leaves to
+//! git, and both make the same tree of the same files.
+//!
+//! A snapshot is answered when its objects and the ref are written, and the worker stores its bundle before it
+//! records the call's result, so that a worker that dies at any point loses no file whose change was recorded.
+//! Nothing is synchronised to the sandbox's disk: what has to survive the sandbox is in the worker's store. An
+//! answer that was lost is given again: a request that names another snapshot than the last one goes to git.
 
 use std::io;
 use std::path::{Path, PathBuf};

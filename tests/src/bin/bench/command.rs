@@ -73,10 +73,24 @@ async fn measure(
 pub(crate) async fn batch_alone(sandbox: &dyn Sandbox, argv: &[&str]) -> anyhow::Result<Duration> {
     let rounds = BATCH.to_string();
     let shell = ["/bin/sh", "-c", FLOOR, "sh", &rounds];
-    let done = sandbox.run(command(&[&shell[..], argv].concat())).await?;
-    let nanos: Result<u64, _> = String::from_utf8_lossy(&done.stdout).trim().parse();
-    let nanos = nanos.with_context(|| format!("unexpected output of the floor: {done:?}"))?;
-    Ok(Duration::from_nanos(nanos) / BATCH)
+    Ok(printed_nanos(sandbox, &[&shell[..], argv].concat()).await? / BATCH)
+}
+
+/// The number of nanoseconds that a command prints. Where others use the machine, reading the clock may have taken
+/// longer than what is measured; then it runs again.
+pub(crate) async fn printed_nanos(
+    sandbox: &dyn Sandbox,
+    argv: &[&str],
+) -> anyhow::Result<Duration> {
+    for _ in 0..20 {
+        let done = sandbox.run(command(argv)).await?;
+        let nanos: Result<i64, _> = String::from_utf8_lossy(&done.stdout).trim().parse();
+        let nanos = nanos.with_context(|| format!("unexpected output of the floor: {done:?}"))?;
+        if let Ok(nanos @ 1..) = u64::try_from(nanos) {
+            return Ok(Duration::from_nanos(nanos));
+        }
+    }
+    anyhow::bail!("the machine is too busy to measure the floor")
 }
 
 async fn batch_through(sandbox: Arc<dyn Sandbox>, command: Command) -> anyhow::Result<Duration> {
@@ -87,7 +101,7 @@ async fn batch_through(sandbox: Arc<dyn Sandbox>, command: Command) -> anyhow::R
     Ok(began.elapsed() / BATCH)
 }
 
-pub(crate) fn command(argv: &[&str]) -> Command {
+fn command(argv: &[&str]) -> Command {
     Command {
         argv: argv.iter().map(|&part| part.to_owned()).collect(),
         cwd: "/workspace".into(),

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::Backend;
-use crate::command::{batch_alone, command};
+use crate::command::{batch_alone, printed_nanos};
 use crate::editor::echo;
 use crate::fleet::{Fleet, executor, sandbox, work};
 use crate::steps::store_alone;
@@ -133,12 +133,7 @@ async fn in_sandbox(
 async fn writes(sandbox: &dyn Sandbox) -> anyhow::Result<Duration> {
     const BATCH: u32 = 20;
     let rounds = BATCH.to_string();
-    let done = sandbox
-        .run(command(&["/bin/sh", "-c", WRITES, "sh", &rounds]))
-        .await?;
-    let nanos: Result<u64, _> = String::from_utf8_lossy(&done.stdout).trim().parse();
-    let nanos = nanos.with_context(|| format!("unexpected output of the floor: {done:?}"))?;
-    Ok(Duration::from_nanos(nanos) / BATCH)
+    Ok(printed_nanos(sandbox, &["/bin/sh", "-c", WRITES, "sh", &rounds]).await? / BATCH)
 }
 
 fn print(model: &Cycle, floor: &Floor, backend: Backend, files: u32) -> anyhow::Result<f64> {
