@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agentmine_process::{Process, descendants};
 
@@ -23,8 +23,6 @@ const LOOK: Duration = Duration::from_millis(500);
 const SOON: Duration = Duration::from_millis(25);
 /// What a core takes at most, in bytes per millisecond: one to two GB in a second.
 const FASTEST: u64 = 2 << 20;
-/// The time between two looks, as a multiple of what the last one took, so that looking takes little of a core.
-const LOOKS: u32 = 4;
 
 /// The limits; 0 means no limit.
 #[derive(Debug, Clone, Copy)]
@@ -42,16 +40,14 @@ impl Load {
         if self.memory == 0 && self.processes == 0 {
             return;
         }
-        let (mut used, mut took) = (0, Duration::ZERO);
+        let mut used = 0;
         loop {
-            tokio::time::sleep(self.pause(used).max(took * LOOKS)).await;
-            let began = Instant::now();
+            tokio::time::sleep(self.pause(used)).await;
             let running = descendants(std::process::id().cast_signed());
             used = self.used(&running);
             if let Some(why) = self.exceeded(&running, used) {
                 disk.kill_commands(&why, &programs);
             }
-            took = began.elapsed();
         }
     }
 

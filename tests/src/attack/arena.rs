@@ -415,14 +415,20 @@ impl Arena {
 }
 
 /// The refused requests and the refused pushes that the gateway recorded.
-fn counts(gateway: Option<&Gateway>) -> (usize, usize) {
+fn counts(gateway: Option<&Gateway>) -> (u64, u64) {
     let events = gateway.map(Gateway::events).unwrap_or_default();
-    let web = |event: &&TrafficEvent| matches!(event, TrafficEvent::WebBlocked { .. });
-    let push = |event: &&TrafficEvent| matches!(event, TrafficEvent::PushRefused { .. });
-    (
-        events.iter().filter(web).count(),
-        events.iter().filter(push).count(),
-    )
+    let (mut web, mut pushes) = (0, 0);
+    for event in events {
+        match event {
+            // One event for each host, with the number of its requests.
+            TrafficEvent::WebBlocked { count, .. } => web += count,
+            TrafficEvent::PushRefused { .. } => pushes += 1,
+            TrafficEvent::WebAllowed { .. }
+            | TrafficEvent::Pushed { .. }
+            | TrafficEvent::AuthRefused { .. } => {}
+        }
+    }
+    (web, pushes)
 }
 
 /// How a script is started; it is on the standard input.

@@ -59,6 +59,7 @@ def take_memory_that_is_shared():
 
 @limit(60)
 @ruins
+@refused_with("ENOSYS")
 @off("--memory=2g")
 @without("bubblewrap; memory limit")
 def take_memory_in_nameless_files():
