@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio::net::{TcpListener, TcpStream};
@@ -71,7 +71,11 @@ pub(super) fn certified() -> anyhow::Result<(TlsAcceptor, String)> {
     let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
     let key = KeyPair::generate()?;
     let names = ["localhost".to_owned(), Ipv4Addr::LOCALHOST.to_string()];
-    let server = CertificateParams::new(names)?.signed_by(&key, &issuer)?;
+    let mut params = CertificateParams::new(names)?;
+    // Its own name: OpenSSL takes a certificate whose issuer has its name for self-signed.
+    let name = &mut params.distinguished_name;
+    name.push(DnType::CommonName, "the fake forge");
+    let server = params.signed_by(&key, &issuer)?;
     let private = PrivatePkcs8KeyDer::from(key.serialize_der());
     let config = ServerConfig::builder()
         .with_no_client_auth()

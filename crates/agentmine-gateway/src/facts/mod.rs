@@ -4,6 +4,7 @@
 //! hooks, filters, text conversions or external diffs. The repository is created in the temporary
 //! folder and removed when the [`BareRepo`] is dropped.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,7 +200,7 @@ impl BareRepo {
         contacted.await.map(drop)
     }
 
-    fn url(&self) -> std::io::Result<std::ffi::OsString> {
+    fn url(&self) -> std::io::Result<OsString> {
         Ok(match self.remote.as_ref() {
             Remote::Http(http) => http.base().as_str().into(),
             Remote::Path(path) => path.served()?.into(),
@@ -221,10 +222,15 @@ impl BareRepo {
         match self.remote.as_ref() {
             Remote::Http(http) => {
                 git.env("GIT_ALLOW_PROTOCOL", "http:https");
+                let mut pairs: Vec<(&str, OsString)> = Vec::new();
                 if let Some(value) = http.authorization() {
                     let header = format!("Authorization: {}", value.expose());
-                    git_process::configure(&mut git, &[("http.extraHeader", header)]);
+                    pairs.push(("http.extraHeader", header.into()));
                 }
+                if let Some(file) = http.authorities() {
+                    pairs.push(("http.sslCAInfo", file.into()));
+                }
+                git_process::configure(&mut git, &pairs);
             }
             Remote::Path(_) => {
                 git.env("GIT_ALLOW_PROTOCOL", "file");

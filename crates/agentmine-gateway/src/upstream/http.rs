@@ -3,6 +3,8 @@
 //! Redirects are followed for the list of refs only, within the same origin, and remembered for later
 //! requests: a renamed repository works, and the token goes nowhere else.
 
+use std::io::Write as _;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Method, StatusCode, header};
 use reqwest::{Certificate, Client, RequestBuilder, Response};
+use tempfile::NamedTempFile;
 use tokio_util::io::ReaderStream;
 use url::Url;
 
@@ -32,6 +35,8 @@ pub(crate) struct HttpUpstream {
     client: Client,
     user: String,
     password: Option<Secret>,
+    /// For git's own processes, which trust the authorities of one file: the added one and the system's.
+    authorities: Option<NamedTempFile>,
     /// Where the repository is, without a slash at the end.
     base: Mutex<Url>,
 }
@@ -55,7 +60,8 @@ impl HttpUpstream {
         let path = url.path().trim_end_matches('/').to_owned();
         url.set_path(&path);
         agentmine_runtime::tls::install_default_provider();
-        let extra = authority.map(|authority| Certificate::from_pem_bundle(authority.pem()));
+        let extra = authority.as_ref();
+        let extra = extra.map(|authority| Certificate::from_pem_bundle(authority.pem()));
         let client = Client::builder()
             .tls_certs_merge(extra.transpose()?.unwrap_or_default())
             .user_agent(USER_AGENT)
@@ -68,8 +74,14 @@ impl HttpUpstream {
             client,
             user,
             password,
+            authorities: authority.as_ref().map(authorities).transpose()?,
             base: Mutex::new(url),
         })
+    }
+
+    /// The file of authorities for git's own processes, if one was added to the system's.
+    pub(crate) fn authorities(&self) -> Option<&Path> {
+        self.authorities.as_ref().map(NamedTempFile::path)
     }
 
     /// The repository's URL, after the redirects seen so far.
@@ -214,6 +226,22 @@ impl HttpUpstream {
         base.set_query(None);
         *self.base.lock().unwrap_or_else(PoisonError::into_inner) = base;
     }
+}
+
+/// Writes an authority and those of the system into a file, PEM.
+fn authorities(authority: &Authority) -> std::io::Result<NamedTempFile> {
+    let mut pem = authority.pem().to_vec();
+    for certificate in rustls_native_certs::load_native_certs().certs {
+        pem.extend_from_slice(b"\n-----BEGIN CERTIFICATE-----\n");
+        for line in STANDARD.encode(&certificate).as_bytes().chunks(64) {
+            pem.extend_from_slice(line);
+            pem.push(b'\n');
+        }
+        pem.extend_from_slice(b"-----END CERTIFICATE-----\n");
+    }
+    let mut file = NamedTempFile::new()?;
+    file.write_all(&pem)?;
+    Ok(file)
 }
 
 /// Repeats a request that changes nothing while the host is unavailable, for about [`RETRY_DELAYS`].

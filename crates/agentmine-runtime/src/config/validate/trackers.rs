@@ -45,12 +45,12 @@ impl Rules<'_> {
         self.http_url(key, api_url, "put the token into trackers.gitlab.token");
         let path = api_url.path().trim_end_matches('/');
         if !path.ends_with("/api/v4") {
-            let fault = self.fault(
-                key,
-                format!("the path {}", shown(path)),
-                "a path that ends with `/api/v4`",
-            );
-            fault.hint = Some("write `https://HOST/api/v4/`".into());
+            let seen = match path {
+                "" => "no path".to_owned(),
+                path => format!("the path {}", shown(path)),
+            };
+            self.fault(key, seen, "a path that ends with `/api/v4`")
+                .hint = Some("write `https://HOST/api/v4/`".into());
         }
         if let Some(file) = ca_file
             && let Err(error) = Authority::read(file)
