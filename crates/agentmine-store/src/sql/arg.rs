@@ -105,12 +105,6 @@ impl From<Option<Epoch>> for Arg<'_> {
     }
 }
 
-impl From<Option<i64>> for Arg<'_> {
-    fn from(n: Option<i64>) -> Self {
-        Self::Int(n)
-    }
-}
-
 macro_rules! integers {
     ($($type:ty: $n:ident => $value:expr,)+) => {$(
         impl From<$type> for Arg<'_> {
