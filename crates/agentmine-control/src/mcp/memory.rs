@@ -207,7 +207,7 @@ pub(super) fn tools() -> Vec<ToolDef> {
                     let project = project(&it).await?;
                     let tokens = args.max_tokens.unwrap_or(it.memory_tokens);
                     let preview = memory::preview(of(&it, &project), tokens).await?;
-                    converted(&preview)
+                    converted::<PreviewView>(&preview)
                 })
             },
         ),

@@ -9,7 +9,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Context;
 use crate::ControlError;
@@ -125,13 +125,51 @@ fn schema<T: JsonSchema>(side: Side) -> JsonObject {
             root.remove(key);
         }
         root.entry("type").or_insert_with(|| "object".into());
-        if side == Side::Input {
-            simplify(root);
+        match side {
+            Side::Input => simplify(root),
+            Side::Output => allow_error(root),
         }
     }
+    remove_formats(&mut schema);
     match schema {
         Value::Object(schema) => schema,
         _ => JsonObject::new(),
+    }
+}
+
+/// Clients check the structured content of a failed call too, which has its error instead of the result.
+fn allow_error(root: &mut JsonObject) {
+    let error = json!({
+        "type": "object",
+        "description": "Why the call failed; then there is nothing else.",
+        "properties": {
+            "code": { "type": "integer", "description": "The code." },
+            "name": { "type": "string", "description": "The name of the code." },
+            "message": { "type": "string", "description": "What was seen, and what was expected." },
+            "hint": { "type": ["string", "null"], "description": "The next action." },
+        },
+    });
+    let properties = root.entry("properties").or_insert_with(|| json!({}));
+    if let Some(properties) = properties.as_object_mut() {
+        properties.entry("error").or_insert(error);
+    }
+    if let Some(required) = root.remove("required") {
+        let either = json!([{ "required": required }, { "required": ["error"] }]);
+        root.insert("anyOf".into(), either);
+    }
+}
+
+/// The names of Rust's integers are no formats of JSON Schema, and clients warn of each.
+fn remove_formats(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            if object.get("format").is_some_and(Value::is_string) {
+                object.remove("format");
+            }
+            object.values_mut().for_each(remove_formats);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_formats),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -143,7 +181,6 @@ fn simplify(root: &mut JsonObject) {
         let Some(property) = property.as_object_mut() else {
             continue;
         };
-        property.remove("format");
         if let Some(Value::Array(types)) = property.get_mut("type") {
             types.retain(|it| it != "null");
             if let [only] = types.as_slice() {

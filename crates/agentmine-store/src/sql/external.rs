@@ -25,14 +25,15 @@ impl<D: Dialect> ExternalStore for SqlStore<D> {
         let token = token();
         self.run("begin_external", || async {
             let mut tx = self.transaction().await?;
-            // Two starts at once: each must see whether the other one's task has the same files.
-            D::lock_plans(&mut tx).await?;
             let Some(row) = locked(&mut tx, task).await? else {
                 return Ok(Begun::Missing);
             };
             if let Some(begun) = session_by(&mut tx, BY_START, task, token).await? {
                 return Ok(Begun::Done(begun));
             }
+            // Two starts at once: each must see whether the other one's task has the same files. After the row, as
+            // everywhere.
+            D::lock_plans(&mut tx).await?;
             if let Some(refused) = refusal(&mut tx, &row).await? {
                 return Ok(refused);
             }

@@ -38,7 +38,6 @@ impl<D: Dialect> PeopleStore for SqlStore<D> {
                 return Ok(refused);
             }
             tx.commit().await?;
-            metrics::counter!("agentmine_person_tasks_total").increment(1);
             Ok(Edited::Done(task))
         })
         .await
