@@ -86,6 +86,10 @@ pub(crate) fn describe() {
         metrics::Unit::Seconds,
         "Duration of tool calls, with their checkpoint, by kind of tool."
     );
+    for kind in tools::KINDS {
+        let _ = metrics::histogram!("agentmine_tool_call_duration_seconds", "tool" => kind);
+    }
+    let _ = metrics::histogram!("agentmine_session_duration_seconds");
     for counter in [
         "agentmine_cost_microdollars_total",
         "agentmine_lease_silences_total",

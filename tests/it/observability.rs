@@ -244,6 +244,8 @@ async fn programs_export_every_metric_that_rules_and_dashboards_use_and_no_other
     for series in [
         "agentmine_session_results_total{result=\"failed\",cause=\"ours\"} 0",
         "agentmine_claims_total{outcome=\"taken\"} 0",
+        "agentmine_task_recovery_seconds_count 0",
+        "agentmine_task_pickup_seconds_bucket{le=\"60\"} 0",
         "agentmine_tool_calls_total{tool=\"command\",outcome=\"error\"} 0",
         "agentmine_gateway_pushes_total{outcome=\"refused\"} 0",
     ] {
@@ -294,12 +296,11 @@ async fn programs_export_every_metric_that_rules_and_dashboards_use_and_no_other
             .iter()
             .find_map(|it| name.strip_suffix(it));
         let found = exported.contains(name) || base.is_some_and(|base| exported.contains(base));
-        // These appear with their first event: a repeated statement, request or restart, and a recovery.
-        const RARE: [&str; 4] = [
+        // These appear with their first event: a repeated statement, request or restart.
+        const RARE: [&str; 3] = [
             "agentmine_store_retries_total",
             "agentmine_llm_retries_total",
             "agentmine_mcp_restarts_total",
-            "agentmine_task_recovery_seconds",
         ];
         let is_rare = RARE
             .iter()

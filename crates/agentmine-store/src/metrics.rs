@@ -21,11 +21,13 @@ pub(crate) fn describe() {
         metrics::Unit::Seconds,
         "Time from the record of a task to its first claim."
     );
+    let _ = metrics::histogram!("agentmine_task_pickup_seconds");
     metrics::describe_histogram!(
         "agentmine_task_recovery_seconds",
         metrics::Unit::Seconds,
         "Time from the last heartbeat of a worker that was lost to the next claim of its task."
     );
+    let _ = metrics::histogram!("agentmine_task_recovery_seconds");
     metrics::describe_counter!(
         "agentmine_sessions_ended_total",
         "Sessions whose lease was ended, by how."
