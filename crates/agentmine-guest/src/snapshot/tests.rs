@@ -103,7 +103,7 @@ impl Bench {
             .collect();
         // In a repository that gets each bundle, as the next sandbox does.
         let alone = format!(
-            "rm -f ../index; cp .git/index ../index; export GIT_INDEX_FILE=../index; \
+            "rm -f ../index; cp -p .git/index ../index; export GIT_INDEX_FILE=../index; \
              git add -A .{exclude} && git write-tree"
         );
         let of = format!("git -C ../other rev-parse {}^{{tree}}", taken.commit);
