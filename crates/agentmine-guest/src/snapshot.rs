@@ -276,9 +276,11 @@ async fn prepare_index(
     let is_kept = memory.index == seen && ours.exists();
     if !is_kept {
         let _ = std::fs::remove_file(&ours);
-        if let Some((mut theirs, _)) = theirs {
+        if let Some((mut theirs, seen)) = theirs {
             let mut ours = std::fs::File::create(&ours)?;
             io::copy(&mut theirs, &mut ours).context("copying the index")?;
+            // Git takes a file that is not older than the index for one that may have changed since.
+            ours.set_modified(seen.modified()?)?;
         } else if let Some(head) = head {
             git.with_index(&ours).run(["read-tree", head]).await?;
         }

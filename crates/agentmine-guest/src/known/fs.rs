@@ -47,7 +47,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    #[allow(
+    #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "git's index has 32 bits of each number"

@@ -209,7 +209,7 @@ pub(crate) fn tree_delta(old: &[u8], new: &[u8]) -> Option<Vec<u8>> {
     let known: std::collections::HashMap<&[u8], usize> = tree_entries(old).collect();
     // From and to in the old tree, and what is inserted.
     let (mut copied, mut inserted) = (0..0, Vec::new());
-    for (entry, _) in tree_entries(new).map(|(entry, at)| (entry, at)) {
+    for (entry, _) in tree_entries(new) {
         match known.get(entry) {
             Some(&at) if at == copied.end && inserted.is_empty() => copied.end += entry.len(),
             Some(&at) => {

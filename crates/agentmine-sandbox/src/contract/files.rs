@@ -210,7 +210,7 @@ async fn a_file_of_any_size_does_not_delay_a_snapshot(bench: Bench) {
 
 /// What git alone makes of the files, and what the snapshot has.
 async fn assert_complete(sandbox: &Running, commit: &str, what: &str) {
-    let alone = "rm -f ~/index; cp .git/index ~/index; export GIT_INDEX_FILE=$HOME/index; git add -A . && git write-tree";
+    let alone = "rm -f ~/index; cp -p .git/index ~/index; export GIT_INDEX_FILE=$HOME/index; git add -A . && git write-tree";
     let tree = format!("git rev-parse {commit}^{{tree}}");
     let (alone, tree) = (sandbox.output(alone).await, sandbox.output(&tree).await);
     assert_eq!(alone, tree, "{what}");
