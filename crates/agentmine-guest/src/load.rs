@@ -1,6 +1,6 @@
 //! The limits of memory and processes, for jails without a cgroup that holds them.
 //!
-//! The guest adds up what all processes use that it started, in memory and in swap; what they share counts once. The
+//! The guest adds up what all processes use that it started; memory that they share counts once. The
 //! kernel's own limit of each process (`RLIMIT_DATA`) is not set: it counts what is mapped, and programs with
 //! sanitizers map terabytes that they never touch. Accepted race: a command can exceed a limit by what it takes
 //! between two looks. The less memory is left, the sooner the next look follows. Not counted is what the kernel
@@ -64,28 +64,23 @@ impl Load {
         Duration::from_millis(left / (FASTEST * *CORES)).clamp(SOON, LOOK)
     }
 
-    /// Bytes of memory of these processes together: no more than the limit, if that is so; else exactly.
+    /// Bytes of memory of these processes together. What they share is looked at closely only if the limit may be
+    /// exceeded: that takes long, and on a loaded machine the look would be late.
     fn used(self, running: &[Process]) -> u64 {
         let by_key = match self.confinement {
             Confinement::Namespaces => segments(&read("/proc/sysvipc/shm")),
             // No command can make one; those that are listed are the machine's.
             Confinement::Alone | Confinement::Container => 0,
         };
-        let whole = running.iter().map(|process| Memory::of(*process));
-        let whole: Vec<Memory> = whole.collect();
-        // What is shared counts for each process here.
-        let most = by_key
-            + whole
-                .iter()
-                .map(|memory| memory.own + memory.shared)
-                .sum::<u64>();
-        if most <= self.memory {
-            return most;
+        let all = running.iter().map(|process| Memory::of(*process));
+        let all: Vec<Memory> = all.collect();
+        let own = by_key + all.iter().map(|memory| memory.own).sum::<u64>();
+        let most = own + all.iter().map(|memory| memory.shared).sum::<u64>();
+        if own > self.memory || most <= self.memory {
+            return own;
         }
-        let exactly = running.iter().zip(&whole).map(|(process, memory)| {
-            memory.share(&read(&format!("/proc/{}/smaps_rollup", process.pid())))
-        });
-        by_key + exactly.sum::<u64>()
+        let shares = running.iter().map(|process| share(*process));
+        own + shares.sum::<u64>()
     }
 
     /// Which limit is exceeded, and by what.
@@ -104,34 +99,43 @@ impl Load {
     }
 }
 
-/// What a process has in memory and in swap, in bytes, apart from files.
+/// What a process has in memory, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Memory {
     own: u64,
-    /// Other processes may have it too.
+    /// Files too, which others may have as well.
     shared: u64,
 }
 
 impl Memory {
     fn of(process: Process) -> Self {
-        Self::parse(&read(&format!("/proc/{}/status", process.pid())))
+        Self::parse(&read(&format!("/proc/{}/statm", process.pid())))
     }
 
-    fn parse(status: &str) -> Self {
-        let size = |name| field(status, name).unwrap_or(0);
-        Self {
-            own: size("RssAnon:") + size("VmSwap:"),
-            shared: size("RssShmem:"),
+    fn parse(statm: &str) -> Self {
+        static PAGE: LazyLock<u64> = LazyLock::new(|| {
+            // SAFETY: takes a plain integer.
+            u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+        });
+        let pages = statm.split_whitespace().map(|field| field.parse::<u64>());
+        let pages: Vec<u64> = pages.filter_map(Result::ok).collect();
+        match pages.as_slice() {
+            [_, resident, shared, ..] => Self {
+                own: resident.saturating_sub(*shared) * *PAGE,
+                shared: shared * *PAGE,
+            },
+            _ => Self::default(),
         }
     }
+}
 
-    /// Its share of what several processes have, if the process lets that be seen.
-    fn share(self, smaps: &str) -> u64 {
-        let fields = ["Pss_Anon:", "Pss_Shmem:", "SwapPss:"].map(|name| field(smaps, name));
-        match fields {
-            [Some(own), Some(shared), Some(swapped)] => own + shared + swapped,
-            _ => self.own + self.shared,
-        }
+/// The share of a process in memory that is shared and no file: exactly, if the process lets that be seen.
+fn share(process: Process) -> u64 {
+    let of = |name: &str| read(&format!("/proc/{}/{name}", process.pid()));
+    let whole = field(&of("status"), "RssShmem:").unwrap_or(0);
+    match whole {
+        0 => 0,
+        _ => field(&of("smaps_rollup"), "Pss_Shmem:").unwrap_or(whole),
     }
 }
 
@@ -139,7 +143,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// A line such as `VmSwap:  12 kB`, in bytes.
+/// A line such as `RssShmem:  12 kB`, in bytes.
 fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = rest.split_whitespace().next()?.parse().ok()?;
@@ -209,18 +213,15 @@ mod tests {
 
     #[test]
     fn what_processes_share_counts_once() {
-        let status = "Name:\tx\nRssAnon:\t     100 kB\nRssFile:\t  900 kB\nRssShmem:\t  40 kB\nVmSwap:\t 5 kB\n";
-        let memory = Memory::parse(status);
         let expected = Memory {
-            own: 105 << 10,
-            shared: 40 << 10,
+            own: 60 * 4096,
+            shared: 40 * 4096,
         };
-        assert_eq!(memory, expected);
-        let smaps =
-            "Rss: 1040 kB\nPss_Anon: 50 kB\nPss_File: 9 kB\nPss_Shmem: 10 kB\nSwapPss: 1 kB\n";
-        assert_eq!(memory.share(smaps), 61 << 10);
-        // A process that hides.
-        assert_eq!(memory.share(""), 145 << 10);
+        assert_eq!(Memory::parse("900 100 40 1 0 50 0\n"), expected);
+        assert_eq!(Memory::parse(""), Memory::default());
+        let smaps = "Rss: 1040 kB\nPss_Anon: 50 kB\nPss_Shmem:     10 kB\n";
+        assert_eq!(field(smaps, "Pss_Shmem:"), Some(10 << 10));
+        assert_eq!(field(smaps, "RssShmem:"), None);
         let list = "key shmid perms size cpid lpid nattch uid gid cuid cgid atime dtime ctime rss swap\n\
                     0 1 1600 4096 1 1 0 0 0 0 0 0 0 0 8192 4096\n1 2 600 9 1 1 1 0 0 0 0 0 0 0 4096 0\n";
         assert_eq!(segments(list), 16384);
