@@ -69,6 +69,7 @@ pub fn install(service: &'static str) -> Metrics {
             "Always 1; the labels name the build and the service."
         );
         process::describe();
+        process::measure();
         keep_histograms_small(handle.clone());
         handle
     });
