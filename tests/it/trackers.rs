@@ -236,6 +236,8 @@ pub(crate) fn git_output(dir: &Path, args: &[&str]) -> Output {
         .args(["-c", "credential.helper="])
         .args(args)
         .env("GIT_TERMINAL_PROMPT", "0")
+        // It would override `http.sslCAInfo`.
+        .env_remove("GIT_SSL_CAINFO")
         .output()
         .unwrap()
 }

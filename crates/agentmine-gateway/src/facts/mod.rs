@@ -222,15 +222,14 @@ impl BareRepo {
         match self.remote.as_ref() {
             Remote::Http(http) => {
                 git.env("GIT_ALLOW_PROTOCOL", "http:https");
-                let mut pairs: Vec<(&str, OsString)> = Vec::new();
                 if let Some(value) = http.authorization() {
                     let header = format!("Authorization: {}", value.expose());
-                    pairs.push(("http.extraHeader", header.into()));
+                    git_process::configure(&mut git, &[("http.extraHeader", header)]);
                 }
+                // The worker's own variable of this name would override a setting.
                 if let Some(file) = http.authorities() {
-                    pairs.push(("http.sslCAInfo", file.into()));
+                    git.env("GIT_SSL_CAINFO", file);
                 }
-                git_process::configure(&mut git, &pairs);
             }
             Remote::Path(_) => {
                 git.env("GIT_ALLOW_PROTOCOL", "file");
