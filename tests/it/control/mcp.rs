@@ -335,10 +335,7 @@ async fn every_code(served: &Served) {
 }
 
 async fn resources(served: &Served) {
-    served
-        .call("task_create", json!({"title": "A resource"}))
-        .await;
-    let catalog = served.manager.refresh().await;
+    let catalog = served.manager.catalog();
     let offer = &catalog.servers[NAME];
     assert!(
         offer.templates.iter().any(|it| it.uri == "task://{id}"),
@@ -346,7 +343,10 @@ async fn resources(served: &Served) {
         offer.templates
     );
     assert!(
-        offer.resources.iter().any(|it| it.uri == "task://1"),
+        offer
+            .resources
+            .iter()
+            .any(|it| it.uri == "project://memory"),
         "{:?}",
         offer.resources
     );

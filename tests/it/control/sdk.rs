@@ -39,6 +39,8 @@ assert.equal(await code("task_get", { taskId: 99 }), -32001);
 assert.equal(await code("task_create", { title: "" }), -32007);
 const { resourceTemplates } = await client.listResourceTemplates();
 assert.ok(resourceTemplates.some((it) => it.uriTemplate === "task://{id}"));
+const { resources } = await client.listResources();
+assert.ok(resources.some((it) => it.uri === `task://${task.id}`));
 const { contents } = await client.readResource({ uri: `task://${task.id}` });
 assert.equal(JSON.parse(contents[0].text).status, "done");
 await assert.rejects(client.readResource({ uri: "task://99" }), (error) =>
