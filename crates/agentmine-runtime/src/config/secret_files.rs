@@ -8,13 +8,17 @@ use super::fault::SettingFault;
 use super::tree::Place;
 
 /// The variables that may come from a file, under the name that says so.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("AGENTMINE_STORE_URL_FILE", "AGENTMINE_STORE_URL"),
     ("AGENTMINE_QUEUE_URL_FILE", "AGENTMINE_QUEUE_URL"),
     ("OPENAI_API_KEY_FILE", "OPENAI_API_KEY"),
     (
         "GITHUB_PERSONAL_ACCESS_TOKEN_FILE",
         "GITHUB_PERSONAL_ACCESS_TOKEN",
+    ),
+    (
+        "GITLAB_PERSONAL_ACCESS_TOKEN_FILE",
+        "GITLAB_PERSONAL_ACCESS_TOKEN",
     ),
 ];
 
