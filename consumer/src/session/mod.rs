@@ -54,7 +54,9 @@ pub(crate) async fn run(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdow
         epoch = %claim.lease.epoch,
     );
     metrics::gauge!("agentmine_sessions_running").increment(1.0);
-    run_in_span(deps, claimed, stop).instrument(span).await;
+    Box::pin(run_in_span(deps, claimed, stop))
+        .instrument(span)
+        .await;
     metrics::gauge!("agentmine_sessions_running").decrement(1.0);
 }
 

@@ -124,7 +124,7 @@ pub(crate) async fn begin(
     let task = input::task(store, number).await?;
     let refused = |what: String| ControlError::InvalidStatus(format!("task {number} {what}"));
     Err(match store.begin_external(task.id, new).await? {
-        Begun::Done(session) => return Ok(session),
+        Begun::Done(session) => return Ok(*session),
         Begun::Missing => ControlError::TaskNotFound(number.to_string()),
         Begun::Running(session) => ControlError::SessionAlreadyRunning {
             task: number.to_string(),

@@ -868,11 +868,11 @@ async fn a_pause_that_is_reported_late_does_not_replace_the_label_of_the_resumed
         reason: "lunch".into(),
     };
     world.end(pause).await;
-    reported_while(&world, async {
+    Box::pin(reported_while(&world, async {
         assert!(world.store.resume(world.task.id).await.unwrap());
         let worker = world.session(world.claim().await);
         worker.label(TaskLabel::Processing).await.unwrap();
-    })
+    }))
     .await;
     assert_eq!(world.labels(), ["bug", &Labels::default().processing]);
 }
@@ -881,11 +881,11 @@ async fn a_pause_that_is_reported_late_does_not_replace_the_label_of_the_resumed
 async fn an_end_that_is_reported_late_does_not_replace_the_label_of_a_later_task() {
     let world = World::new().await;
     world.end(finish(EndState::Failed, "no disk")).await;
-    reported_while(&world, async {
+    Box::pin(reported_while(&world, async {
         let later = world.later_task().await;
         world.tracker.forge().trigger = "event-2".into();
         world.reconciler_of(later).label_queued().await.unwrap();
-    })
+    }))
     .await;
     assert_eq!(world.labels(), ["bug", &Labels::default().processing]);
 }

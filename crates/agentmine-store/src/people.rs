@@ -57,7 +57,7 @@ pub struct TaskEdit {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Edited {
     /// The task as it is now.
-    Done(Task),
+    Done(Box<Task>),
     /// There is no such task.
     Missing,
     /// Somebody else changed it: this is its version now.
@@ -107,7 +107,7 @@ pub struct NewExternal {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Begun {
     /// The session.
-    Done(Session),
+    Done(Box<Session>),
     /// There is no such task.
     Missing,
     /// A session of it is running.

@@ -178,7 +178,7 @@ fn foreign_field(task: &Task, edit: &TaskEdit) -> Option<&'static str> {
 pub(super) fn edited(outcome: Edited, name: &str, seen: Option<i64>) -> Result<Task, ControlError> {
     let number = || name.trim_start_matches("task ").to_owned();
     Err(match outcome {
-        Edited::Done(task) => return Ok(task),
+        Edited::Done(task) => return Ok(*task),
         Edited::Missing => ControlError::TaskNotFound(number()),
         Edited::Outdated(version) => ControlError::InvalidStatus(format!(
             "{name} was changed by somebody else: it has version {version}, expected {}",

@@ -29,7 +29,7 @@ impl<D: Dialect> ExternalStore for SqlStore<D> {
                 return Ok(Begun::Missing);
             };
             if let Some(begun) = session_by(&mut tx, BY_START, task, token).await? {
-                return Ok(Begun::Done(begun));
+                return Ok(Begun::Done(Box::new(begun)));
             }
             // Two starts at once: each must see whether the other one's task has the same files. After the row, as
             // everywhere.
@@ -39,7 +39,7 @@ impl<D: Dialect> ExternalStore for SqlStore<D> {
             }
             let session = begin(&mut tx, task, new, token).await?;
             tx.commit().await?;
-            Ok(Begun::Done(session))
+            Ok(Begun::Done(Box::new(session)))
         })
         .await
     }

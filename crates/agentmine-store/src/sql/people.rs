@@ -30,7 +30,7 @@ impl<D: Dialect> PeopleStore for SqlStore<D> {
             let mut tx = self.transaction().await?;
             // An earlier attempt may have been committed after all.
             if let Some(made) = locked(&mut tx, id).await? {
-                return Ok(Edited::Done(made));
+                return Ok(Edited::Done(Box::new(made)));
             }
             D::lock_numbers(&mut tx).await?;
             let task = insert(&mut tx, id, new).await?;
@@ -38,7 +38,7 @@ impl<D: Dialect> PeopleStore for SqlStore<D> {
                 return Ok(refused);
             }
             tx.commit().await?;
-            Ok(Edited::Done(task))
+            Ok(Edited::Done(Box::new(task)))
         })
         .await
     }
@@ -51,7 +51,7 @@ impl<D: Dialect> PeopleStore for SqlStore<D> {
                 return Ok(Edited::Missing);
             };
             if let Some(done) = edited_by(&mut tx, task, token).await? {
-                return Ok(Edited::Done(done));
+                return Ok(Edited::Done(Box::new(done)));
             }
             if let Some(refused) = refusal(&mut tx, &before, edit).await? {
                 return Ok(refused);
@@ -64,7 +64,7 @@ impl<D: Dialect> PeopleStore for SqlStore<D> {
             let after = write(&mut tx, &before, edit, token).await?;
             follow(&mut tx, &before, &after).await?;
             tx.commit().await?;
-            Ok(Edited::Done(after))
+            Ok(Edited::Done(Box::new(after)))
         })
         .await
     }

@@ -197,9 +197,10 @@ fn write_files(folder: &Path, files: u32) {
     let write = |path: String, text: String| {
         let path = folder.join(path);
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).expect("a folder of the project");
+            std::fs::create_dir_all(parent)
+                .unwrap_or_else(|error| panic!("{}: {error}", parent.display()));
         }
-        std::fs::write(path, text).expect("a file of the project");
+        std::fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     };
     write(".gitignore".into(), "node_modules/\n*.log\n".into());
     for n in 0..files {
