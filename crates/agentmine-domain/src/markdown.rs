@@ -63,7 +63,7 @@ fn neutral_line(line: &str) -> String {
     restore_heading(&out)
 }
 
-/// A Markdown text in which no line is a forge's quick action, whichever blocks it stands in. Forges differ in what
+/// A Markdown text in which no line is a forge's quick action, whichever blocks it is in. Forges differ in what
 /// they take for a block: an action inside a code block of ours with four backticks may run.
 #[must_use]
 pub fn without_quick_actions(text: &str) -> String {

@@ -62,7 +62,7 @@ async fn tasks<D: Dialect>(db: &mut Db<D>) -> Result<Vec<TaskCount>, Failure> {
                        WHEN EXISTS (SELECT 1 FROM outbox o WHERE o.task = tasks.id AND o.sent_at IS NULL
                                       AND o.due_at > {now}) THEN 'delayed'
                        ELSE 'due' END AS standing
-                   FROM tasks WHERE state = 'leased' OR (state = 'queued' AND {workable})) AS waiting
+                   FROM tasks WHERE state IN ('queued', 'leased') AND (state = 'leased' OR ({workable}))) AS waiting
              GROUP BY priority, standing",
             &[],
         )

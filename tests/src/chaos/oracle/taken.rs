@@ -21,7 +21,9 @@ pub(super) fn from_the_living(
         .filter_map(|session| {
             let pid = pid_of(session)?;
             let holder = fleet.programs.iter().find(|it| it.pids.contains(&pid))?;
-            let (from, to) = (session.started_at, session.ended_at?);
+            let (began, ended) = (session.started_at, session.ended_at?);
+            // The database's clock may have been set back in between.
+            let (from, to) = (began.min(ended), began.max(ended));
             // Absences that follow each other give no more grace, and who was started after one did not see it.
             let before = to - lease * 4;
             let absences = away.iter().filter(|at| (before..to).contains(*at)).count();
