@@ -11,13 +11,18 @@ const READS: &[&str] = &[
     "check",
     "checkpoints",
     "claimable",
-    "counts",
+    "dependencies",
+    "due_at",
     "effect",
+    "figures",
     "healthy",
     "label_names",
     "latest_task",
+    "memory",
+    "memory_record",
     "sandbox_fate",
     "scan_time",
+    "scope_conflict",
     "session",
     "sessions",
     "steps",
@@ -28,6 +33,19 @@ const READS: &[&str] = &[
     "unreported",
     // Of the store's own tests.
     "test",
+];
+
+/// Writes of people, by the command line and the MCP server. No process that the chaos suite kills makes them; each is one
+/// transaction that may be repeated.
+const OF_PEOPLE: &[&str] = &[
+    "add_memory",
+    "begin_external",
+    "create_task",
+    "discard_external",
+    "edit_task",
+    "end_external",
+    "set_worktree",
+    "update_memory",
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -97,10 +115,12 @@ fn every_boundary_of_the_programs_is_in_the_table() {
     assert!(operations.len() > 20, "{operations:?}");
     for operation in operations {
         let is_boundary = BOUNDARIES.contains(&format!("store.{operation}").as_str());
-        let is_read = READS.contains(&operation.as_str());
-        assert!(
-            is_boundary != is_read,
-            "store.{operation} is neither a boundary nor a read, or both"
+        let lists = [READS, OF_PEOPLE];
+        let listed = lists.iter().filter(|it| it.contains(&operation.as_str()));
+        assert_eq!(
+            usize::from(is_boundary) + listed.count(),
+            1,
+            "store.{operation} is not one of a boundary, a read and a write of people"
         );
     }
 }

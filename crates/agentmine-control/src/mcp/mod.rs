@@ -3,7 +3,7 @@
 //! A failed call is reported in its result, with `isError` and the code in `structuredContent.error`; only an unknown
 //! tool or resource, and a store that is away, are errors of the protocol. Nothing but the protocol is written to stdout.
 //!
-//! The tables in [`tools`] and [`resources`] are all that a new operation needs.
+//! The tables in `tools` and `resources` are all that a new operation needs.
 
 mod agents;
 mod memory;
