@@ -76,6 +76,10 @@ impl Watched {
                     "GITHUB_PERSONAL_ACCESS_TOKEN".into(),
                     rig.forge.token().into(),
                 ),
+                (
+                    "GITLAB_PERSONAL_ACCESS_TOKEN".into(),
+                    rig.forge.token().into(),
+                ),
                 ("HOME".into(), state.display().to_string()),
                 ("XDG_STATE_HOME".into(), state.display().to_string()),
                 ("TMPDIR".into(), state.join("tmp").display().to_string()),
@@ -178,7 +182,7 @@ impl Watched {
     }
 
     /// The programs with wrong addresses and passwords, with a forge that echoes, and with a panic.
-    async fn failures(&mut self) {
+    async fn failures(&mut self, scanned: &str) {
         let good = self.rig.config.clone();
         let wrong = format!("canary-wrong-{}", uuid::Uuid::new_v4().simple());
         self.watch_for("a wrong password", &wrong);
@@ -215,7 +219,7 @@ impl Watched {
         self.rig.config = good;
         let token = self.rig.forge.token().to_owned();
         for status in [401, 403, 422, 500] {
-            let fault = ForgeFault::on("GET", "issues")
+            let fault = ForgeFault::on("GET", scanned)
                 .status(status)
                 .body(&echo(&token));
             self.rig.forge.inject(fault.times(10));
@@ -506,19 +510,31 @@ async fn no_secret_leaves_a_fleet_in_containers() {
 #[tokio::test]
 async fn no_secret_is_in_what_failures_print_and_leave() {
     let rig = Rig::local(hostile()).await;
+    failures_show_no_secret(rig, "issues", "/pulls").await;
+}
+
+#[tokio::test]
+async fn no_secret_is_in_what_failures_on_gitlab_print_and_leave() {
+    let mut rig = Rig::on_gitlab(hostile()).await;
+    rig.config["command_executor"]["backend"] = "local".into();
+    failures_show_no_secret(rig, "/projects", "/merge_requests").await;
+}
+
+/// Paths of the forge: `scanned` is what every scan reads, `opening` is where a pull request is opened.
+async fn failures_show_no_secret(rig: Rig, scanned: &str, opening: &str) {
     let mut watched = Watched::new(rig, "text").await;
     let password = format!("canary-store-{}", uuid::Uuid::new_v4().simple());
     watched.watch_for("the store's password", &password);
     let url = watched.rig.config["store"]["url"].as_str().unwrap();
     let url = url.replacen('@', &format!(":{password}@"), 1);
     watched.rig.config["store"]["url"] = url.into();
-    watched.failures().await;
+    watched.failures(scanned).await;
     assert_eq!(watched.tasks().await.len(), 1);
     let token = watched.rig.forge.token().to_owned();
     // A forge that refuses the pull request.
     watched
         .session(|rig| {
-            let refused = ForgeFault::on("POST", "/pulls")
+            let refused = ForgeFault::on("POST", opening)
                 .status(422)
                 .body(&echo(&token));
             rig.forge.inject(refused.times(100));

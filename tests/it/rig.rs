@@ -339,15 +339,16 @@ async fn remove_sandboxes(database: &str) {
         return;
     };
     let of_ours = |name: &str| tasks.iter().any(|task| name.contains(task));
+    // Wherever the worker's state folder was.
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mounted = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    for workspace in mounted.filter(|path| of_ours(path)) {
+        let mut umount = Command::new("umount");
+        let _ = umount.args(["-l", workspace]).output().await;
+    }
     let folders = std::fs::read_dir(agentmine_sandbox::local::default_state_dir());
     for folder in folders.into_iter().flatten().flatten() {
         if of_ours(&folder.file_name().to_string_lossy()) {
-            let workspace = folder.path().join("workspace");
-            let _ = Command::new("umount")
-                .arg("-l")
-                .arg(workspace)
-                .output()
-                .await;
             let _ = std::fs::remove_dir_all(folder.path());
         }
     }

@@ -6,6 +6,7 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 /// Variables of the worker's environment in which operators keep secrets.
 const VARIABLES: &[&str] = &[
     "GITHUB_PERSONAL_ACCESS_TOKEN",
+    "GITLAB_PERSONAL_ACCESS_TOKEN",
     "OPENAI_API_KEY",
     "LLM_API_KEY",
     "DATABASE_URL",
