@@ -8,7 +8,7 @@ use agentmine_runtime::config::PushPolicy;
 
 use super::fresh::{Content, Fresh, NewFile};
 use super::objects::Objects;
-use super::{closing, pattern, secrets};
+use super::{message, pattern, secrets};
 use crate::facts::{BareRepo, FactsError};
 use crate::git_process;
 use crate::printable::printable;
@@ -70,7 +70,7 @@ pub(super) async fn check(
         let content = fresh.content(&mut objects).await?;
         submodules(repo, &content).await?;
         paths(repo, &fresh, &content, new, policy).await?;
-        if let Some(reason) = closing::found(&content.messages) {
+        if let Some(reason) = message::found(&content.messages) {
             return Err(reason.into());
         }
         no_secrets(&mut objects, content, policy).await

@@ -19,10 +19,10 @@ use crate::upstream::{MAX_FETCH_REQUEST, ProtocolVersion, Remote, Service};
 use push_gate::PushGate;
 use respond::{answer, encoding, failed, forwarded, has_type};
 
-mod closing;
 mod content;
 mod fresh;
 mod fsck;
+mod message;
 mod objects;
 mod pattern;
 mod push_gate;

@@ -340,3 +340,12 @@ def push_a_secret():
     without = one(b"key = None\n", with_it)
     if push_commit(without, old, parent):
         success("the key is in the repository's history")
+
+@recorded("push")
+def push_words_that_the_forge_obeys():
+    """Pushes commits whose messages close issues or keep the checks of the forge from running"""
+    honest()
+    for message in ["Fixes #1", "closes project#1", "Implements issue #1", "Greet [skip ci]", "Greet\n\nskip-checks: true"]:
+        old, parent = tip()
+        if push_commit(commit(message, parent), old, parent):
+            success("%r was accepted" % message)

@@ -93,6 +93,22 @@ async fn a_commit_whose_message_closes_an_issue_is_pushed_once_it_is_reworded() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_skips_the_checks_of_the_forge_is_not_pushed() {
+    let world = World::new(Kind::Http).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    write(&repo, ".git/said", "Greet everybody\n\n[skip ci]\n");
+    world
+        .git(&repo, "commit -q --amend -F .git/said")
+        .await
+        .ok();
+    let shown = world.git(&repo, "push origin work").await.err();
+    assert!(shown.contains("says `[skip ci]`"), "{shown}");
+    assert_eq!(world.upstream_head("work").await, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_operator_allows_a_secret_by_rule_and_path() {
     let allow = |rule: &str, path: &str| PushPolicy {
         allow_secrets: vec![AllowedSecret {

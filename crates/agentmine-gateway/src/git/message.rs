@@ -1,0 +1,118 @@
+//! Words in a commit's message that a forge obeys.
+//!
+//! A message of the model's is read by the forge as if a person had written it. Only the pull request's text closes an
+//! issue, and only if the result is complete; and no message keeps the forge's own checks from running on the result.
+//! The words are those of GitHub ("Linking a pull request to an issue", "Skipping workflow runs") and GitLab
+//! ("Default closing pattern", "Skip a pipeline").
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::fresh::Message;
+use crate::printable::printable;
+
+static CLOSING: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let verb =
+        r"(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)";
+    // GitLab also takes a project of the same group without its path. A letter alone is a language: C#7.
+    let number = r"(?:[\w.-]+(?:/[\w.-]+)+|[\w.-]{2,})?(?:#|gh-|gl-)\d+";
+    let url = r"https?://[^\s/]+/\S+/(?:issues|work_items)/\d+";
+    Regex::new(&format!(
+        r"(?i)\b{verb}:?\s+(?:issues?\s+)?(?:{number}|{url})"
+    ))
+    .ok()
+});
+
+static SKIPPING: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let bracketed = r"\[(?:skip[ -](?:ci|actions)|(?:ci|actions)[ -]skip|no[ -]ci)\]";
+    let trailer = r"^skip-checks:\s*true\s*$";
+    Regex::new(&format!(r"(?im){bracketed}|{trailer}")).ok()
+});
+
+/// The first message with words that a forge would obey, as a sentence for the user of git.
+pub(super) fn found(messages: &[Message]) -> Option<String> {
+    messages.iter().find_map(|message| {
+        let text = String::from_utf8_lossy(&message.text);
+        let says = |words: &str, why: &str| {
+            let commit = message.commit.get(..12).unwrap_or(&message.commit);
+            let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+            format!("the message of commit {commit} says `{}`, {why}", printable(&words))
+        };
+        let first = |words: &LazyLock<Option<Regex>>| {
+            let found = words.as_ref()?.find(&text)?;
+            Some(found.as_str().to_owned())
+        };
+        if let Some(words) = first(&CLOSING) {
+            let why = "which closes the issue once it is merged; write it without that word, for example `For #1` \
+                       (only the pull request closes an issue)";
+            return Some(says(&words, why));
+        }
+        let why = "which keeps the checks of the repository from running; write it without these words";
+        Some(says(&first(&SKIPPING)?, why))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_found(text: &str) -> bool {
+        let message = Message {
+            commit: "0123456789abcdef".into(),
+            text: text.into(),
+        };
+        found(&[message]).is_some()
+    }
+
+    #[test]
+    fn every_form_of_the_two_forges_is_found() {
+        for text in [
+            "Greet\n\nFixes #12",
+            "closes: #1",
+            "Resolved octo/demo#3",
+            "fix GH-4",
+            "CLOSING group/sub/project#5",
+            "closes project#5",
+            "Implements issue #6",
+            "closes\nhttps://github.example/octo/demo/issues/7",
+            "Resolves https://gitlab.example/a/b/-/issues/8",
+        ] {
+            assert!(is_found(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn words_that_skip_the_checks_of_the_forge_are_found() {
+        for text in [
+            "Greet [skip ci]",
+            "[CI Skip] Greet",
+            "Greet\n\n[no ci]",
+            "[skip actions] Greet",
+            "[actions skip]",
+            "Greet [ci-skip]",
+            "Greet\n\nskip-checks: true",
+            "Greet\n\nSkip-Checks:true\n",
+        ] {
+            assert!(is_found(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_words_and_numbers_are_left_alone() {
+        for text in [
+            "Skip the CI tests on macOS",
+            "Explain skip-checks: true in the manual",
+            "[ci] skip",
+            "For #12",
+            "Fix the greeting (#12)",
+            "Fix 3 tests",
+            "Fix C#7 syntax",
+            "prefixes #1",
+            "Close the file; see issue #4",
+            "Resolve conflicts in a#b",
+        ] {
+            assert!(!is_found(text), "{text}");
+        }
+    }
+}
