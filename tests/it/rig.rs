@@ -329,7 +329,7 @@ impl Drop for Rig {
     }
 }
 
-/// Removes what killed workers left: each jail may hold the whole disk space that its limit reserves.
+/// Removes what killed workers left.
 async fn remove_sandboxes(database: &str) {
     let Ok(pool) = sqlx::PgPool::connect(database).await else {
         return;
@@ -340,12 +340,7 @@ async fn remove_sandboxes(database: &str) {
     };
     let of_ours = |name: &str| tasks.iter().any(|task| name.contains(task));
     // Wherever the worker's state folder was.
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let mounted = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-    for workspace in mounted.filter(|path| of_ours(path)) {
-        let mut umount = Command::new("umount");
-        let _ = umount.args(["-l", workspace]).output().await;
-    }
+    agentmine_tests::mounts::unmount(|place| of_ours(&place.to_string_lossy()));
     let folders = std::fs::read_dir(agentmine_sandbox::local::default_state_dir());
     for folder in folders.into_iter().flatten().flatten() {
         if of_ours(&folder.file_name().to_string_lossy()) {

@@ -7,6 +7,7 @@ pub mod encrypted;
 pub mod forge;
 pub mod mcp;
 pub mod model;
+pub mod mounts;
 pub mod projects;
 mod random;
 pub mod registry;

@@ -12,6 +12,7 @@ use agentmine_process::Process;
 use anyhow::{Context as _, ensure};
 
 use super::services::{Running, START_LIMIT, is_root};
+use crate::mounts::unmount;
 
 /// The image of its containers.
 const IMAGE: &str = "agentmine-chaos:latest";
@@ -273,11 +274,7 @@ impl Drop for Own {
         // Of containers that the engine does not know any more, or if it was away.
         self.kill_shims();
         // What an engine that was killed left mounted keeps the folder from being removed.
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let targets = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-        for target in targets.filter(|it| Path::new(it).starts_with(&self.folder)) {
-            let _ = Command::new("umount").args(["-l", target]).output();
-        }
+        unmount(|place| place.starts_with(&self.folder));
     }
 }
 

@@ -16,6 +16,7 @@ use crate::attack::bait::scratch;
 use crate::chaos::binaries;
 use crate::forge::{DEMO, Forge, write_demo};
 use crate::model::{Scenario, ScriptedModel, call, commit_and_push, edit_replace, say, shell};
+use crate::mounts::WorkersFolder;
 
 const LABEL: &str = "coding agent";
 /// How long a task may take on a busy machine.
@@ -36,6 +37,7 @@ pub(super) async fn watch() -> anyhow::Result<Seen> {
     let folder = tempfile::Builder::new()
         .prefix("fleet-")
         .tempdir_in(scratch())?;
+    let WorkersFolder(folder) = &WorkersFolder(folder);
     open_to_all(folder.path(), 0o755)?;
     // Whatever runs outside of a sandbox can leave a mark here.
     let marks = folder.path().join("marks");
