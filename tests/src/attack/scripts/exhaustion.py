@@ -113,8 +113,7 @@ def take_memory_in_sockets():
 
 @limit(20)
 @ruins
-@off("--memory=2g")
-@undemonstrated("bubblewrap landlock: there is no guest to stop")
+@undemonstrated("docker bubblewrap landlock: there is no guest to stop")
 @weaker("landlock-unprivileged: a command can stop its guest, which alone watches the memory there")
 def take_memory_while_the_guest_stands_still():
     """Stops the guest, which may watch the memory, and takes more than the limit meanwhile"""
@@ -222,7 +221,7 @@ def fill_the_disk_below_long_paths():
     time.sleep(6)
     success("700 MB with a limit of 256")
 
-@limit(60)
+@limit(150)
 @ruins
 @off("")
 @refused_with("ENOSPC")
