@@ -8,6 +8,7 @@ mod address;
 mod container;
 mod container_io;
 mod engine;
+mod holder;
 mod image;
 mod profile;
 mod programs;
@@ -34,8 +35,8 @@ use chrono::DateTime;
 use self::container::Container;
 use self::container_io::ContainerIo;
 use self::engine::{EPOCH, Engine};
-use self::image::Image;
-use self::profile::{MountedVolumes, Profile};
+use self::image::{Image, Workspaces};
+use self::profile::{MountedVolumes, Profile, WorkspaceOf};
 use self::programs::Programs;
 use crate::backend::{Backend, FoundSandbox, SandboxSpec};
 use crate::client::Running;
@@ -53,6 +54,7 @@ pub struct DockerBackend {
     config: Arc<Docker>,
     profile: Arc<Profile>,
     programs: Programs,
+    workspaces: Workspaces,
 }
 
 impl DockerBackend {
@@ -75,6 +77,7 @@ impl DockerBackend {
             config: Arc::new(config.docker.clone()),
             profile: Arc::new(profile),
             programs: Programs::default(),
+            workspaces: Workspaces::default(),
         })
     }
 
@@ -128,11 +131,14 @@ impl DockerBackend {
         &self,
         id: &str,
         image: &Image,
-        volume: Option<&Volume>,
+        workspace: WorkspaceOf<'_>,
     ) -> Result<Tunnel, SandboxError> {
-        // A file system of its own belongs to the guest's user, who makes the folders.
-        if volume.is_none() {
-            upload::workspace(&self.engine, id, &self.profile, image.read_only_root).await?;
+        match workspace {
+            WorkspaceOf::Upload => {
+                upload::workspace(&self.engine, id, &self.profile, image.read_only_root).await?;
+            }
+            // It belongs to the guest's user, and the guest makes the folders in it.
+            WorkspaceOf::FileSystem(_) | WorkspaceOf::Image => {}
         }
         // Before the start: the guest's first words would be lost.
         let streams = self.attach(id).await?;
@@ -162,14 +168,15 @@ impl DockerBackend {
             self.profile.volume(),
             self.programs.volume(&self.engine, image_name)
         );
-        let (volume, programs) = (volume.as_ref(), programs?);
+        let programs = programs?;
+        let workspace = self.workspace(image_name, &image, volume.as_ref()).await?;
         let volumes = MountedVolumes {
-            workspace: volume,
+            workspace,
             programs: &programs,
         };
         let created = self.create_container(spec, name, (image_name, &image), volumes);
         let id = around("sandbox.create", created).await?;
-        let started = self.start_container(&id, &image, volume);
+        let started = self.start_container(&id, &image, workspace);
         match around("sandbox.start", started).await {
             Ok(tunnel) => Ok((id, tunnel)),
             Err(err) => {
@@ -180,6 +187,23 @@ impl DockerBackend {
                 Err(err)
             }
         }
+    }
+
+    async fn workspace<'a>(
+        &self,
+        name: &str,
+        image: &Image,
+        volume: Option<&'a Volume>,
+    ) -> Result<WorkspaceOf<'a>, SandboxError> {
+        if let Some(volume) = volume {
+            return Ok(WorkspaceOf::FileSystem(volume));
+        }
+        let owner = (self.profile.uid, self.profile.gid);
+        let has = self.workspaces.has(&self.engine, name, image, owner);
+        Ok(match has.await? {
+            true => WorkspaceOf::Image,
+            false => WorkspaceOf::Upload,
+        })
     }
 
     /// The input and output of a container's main process.

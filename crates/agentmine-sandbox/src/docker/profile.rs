@@ -38,10 +38,20 @@ pub(crate) struct Profile {
 /// What is mounted in a container.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MountedVolumes<'a> {
-    /// A file system of fixed size for `/workspace`, if there is one.
-    pub(crate) workspace: Option<&'a Volume>,
+    pub(crate) workspace: WorkspaceOf<'a>,
     /// The name of the volume with the programs.
     pub(crate) programs: &'a str,
+}
+
+/// What `/workspace` is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WorkspaceOf<'a> {
+    /// A file system of fixed size, whose top folder belongs to the guest's user.
+    FileSystem(&'a Volume),
+    /// A volume with the image's own empty folder, which belongs to the guest's user.
+    Image,
+    /// A volume whose folders are uploaded.
+    Upload,
 }
 
 /// The kernel's switch for IP version 6 on the loopback interface.
@@ -134,8 +144,12 @@ impl Profile {
     }
 
     /// The guest's arguments.
-    fn guest_arguments(&self, volume: Option<&Volume>) -> Vec<String> {
-        let limit = volume.map_or(self.disk_size(), |_| 0).to_string();
+    fn guest_arguments(&self, workspace: WorkspaceOf<'_>) -> Vec<String> {
+        let limit = match workspace {
+            WorkspaceOf::FileSystem(_) => 0,
+            WorkspaceOf::Image | WorkspaceOf::Upload => self.disk_size(),
+        };
+        let limit = limit.to_string();
         [
             "serve",
             "--confine",
@@ -217,7 +231,7 @@ impl Profile {
                 config: None,
             }),
             mounts: Some(vec![
-                anonymous("/workspace", volumes.workspace.map(on_device)),
+                workspace_mount(volumes.workspace),
                 programs::mount(volumes.programs, Access::Read),
             ]),
             readonly_rootfs: Some(read_only_root),
@@ -239,14 +253,19 @@ impl Profile {
     }
 }
 
-/// An anonymous volume, initially empty, that is removed with its container.
-fn anonymous(target: &str, driver: Option<MountVolumeOptionsDriverConfig>) -> Mount {
+/// An anonymous volume that is removed with its container.
+fn workspace_mount(workspace: WorkspaceOf<'_>) -> Mount {
+    let (device, no_copy) = match workspace {
+        WorkspaceOf::FileSystem(volume) => (Some(on_device(volume)), true),
+        WorkspaceOf::Image => (None, false),
+        WorkspaceOf::Upload => (None, true),
+    };
     Mount {
-        target: Some(target.to_owned()),
+        target: Some("/workspace".into()),
         typ: Some(MountType::VOLUME),
         volume_options: Some(MountVolumeOptions {
-            no_copy: Some(true),
-            driver_config: driver,
+            no_copy: Some(no_copy),
+            driver_config: device,
             ..MountVolumeOptions::default()
         }),
         ..Mount::default()
@@ -331,7 +350,7 @@ mod tests {
         config.resources.disk_limit = "10g".parse().unwrap();
         let profile = Profile::new(&config, &SystemInfo::default()).unwrap();
         let volumes = MountedVolumes {
-            workspace: None,
+            workspace: WorkspaceOf::Upload,
             programs: "programs",
         };
         let host = profile.host_config(false, volumes);

@@ -16,24 +16,18 @@ use std::io::Read as _;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use bollard::models::{
-    ContainerCreateBody, HostConfig, Mount, MountType, MountVolumeOptions, Volume,
-    VolumeCreateRequest,
-};
-use bollard::query_parameters::{
-    CreateContainerOptions, DownloadFromContainerOptions, ListVolumesOptions, RemoveVolumeOptions,
-};
+use bollard::models::{Mount, MountType, MountVolumeOptions, Volume, VolumeCreateRequest};
+use bollard::query_parameters::{ListVolumesOptions, RemoveVolumeOptions};
 use chrono::{DateTime, Utc};
-use futures::TryStreamExt as _;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 
-use super::engine::{Engine, is_missing};
+use super::engine::Engine;
+use super::holder::Holder;
 use super::profile::guest_path;
 use super::upload;
 use crate::assets::{MOUNT, PROGRAMS};
 use crate::error::SandboxError;
-use crate::name::PREFIX;
 
 /// Every volume of programs begins with this.
 const VOLUME: &str = "agentmine-programs-";
@@ -190,8 +184,8 @@ async fn existing(
     // Workers that look at the same time agree on the oldest.
     found.sort_by(|a, b| (&a.created_at, &a.name).cmp(&(&b.created_at, &b.name)));
     for volume in found.into_iter().take(LOOK_AT) {
-        let holder = Holder::create(engine, image, &volume.name, Access::Read).await?;
-        let whole = is_whole(engine, &holder.id).await;
+        let holder = Holder::create(engine, image, Some(mount(&volume.name, Access::Read))).await?;
+        let whole = is_whole(&holder).await;
         holder.remove().await;
         if whole? {
             return Ok(Some(volume.name));
@@ -229,9 +223,9 @@ async fn fill(engine: &Engine, image: &str, release: &str) -> Result<String, San
 }
 
 async fn fill_and_compare(engine: &Engine, image: &str, name: &str) -> Result<(), SandboxError> {
-    let holder = Holder::create(engine, image, name, Access::Fill).await?;
+    let holder = Holder::create(engine, image, Some(mount(name, Access::Fill))).await?;
     let whole = match upload::programs(engine, &holder.id).await {
-        Ok(()) => is_whole(engine, &holder.id).await,
+        Ok(()) => is_whole(&holder).await,
         Err(error) => Err(error),
     };
     holder.remove().await;
@@ -243,88 +237,15 @@ async fn fill_and_compare(engine: &Engine, image: &str, name: &str) -> Result<()
     }
 }
 
-/// A container that holds a volume and never starts.
-struct Holder<'a> {
-    engine: &'a Engine,
-    id: String,
-}
-
-impl<'a> Holder<'a> {
-    async fn create(
-        engine: &'a Engine,
-        image: &str,
-        volume: &str,
-        access: Access,
-    ) -> Result<Self, SandboxError> {
-        // Named and labelled as a sandbox of no task, so that the sweep removes it if this worker dies.
-        let options = CreateContainerOptions {
-            name: Some(format!(
-                "{PREFIX}programs-{}",
-                uuid::Uuid::new_v4().simple()
-            )),
-            ..CreateContainerOptions::default()
-        };
-        let body = ContainerCreateBody {
-            image: Some(image.to_owned()),
-            entrypoint: Some(vec!["/none".into()]),
-            host_config: Some(HostConfig {
-                network_mode: Some("none".into()),
-                mounts: Some(vec![mount(volume, access)]),
-                ..HostConfig::default()
-            }),
-            ..ContainerCreateBody::default()
-        };
-        let created = engine
-            .call("creating the container of the programs", |docker| {
-                let (options, body) = (options.clone(), body.clone());
-                async move { docker.create_container(Some(options), body).await }
-            })
-            .await?;
-        Ok(Self {
-            engine,
-            id: created.id,
-        })
-    }
-
-    /// What is left is removed by the sweep.
-    async fn remove(self) {
-        if let Err(error) = self.engine.remove(&self.id).await {
-            tracing::warn!(%error, "the container of the programs is left to the sweep");
-        }
-    }
-}
-
 /// Whether the volume of this container holds exactly the programs of this release, for everyone to run.
-async fn is_whole(engine: &Engine, container: &str) -> Result<bool, SandboxError> {
+async fn is_whole(holder: &Holder<'_>) -> Result<bool, SandboxError> {
     let most = PROGRAMS
         .iter()
         .map(|program| program.bytes.len())
         .sum::<usize>()
         + ARCHIVE_SPARE;
-    let options = DownloadFromContainerOptions {
-        path: format!("{MOUNT}/bin"),
-    };
-    let read = async {
-        let mut stream = std::pin::pin!(
-            engine
-                .docker()
-                .download_from_container(container, Some(options))
-        );
-        let mut archive = Vec::new();
-        while let Some(part) = stream.try_next().await? {
-            archive.extend_from_slice(&part);
-            if archive.len() > most {
-                break;
-            }
-        }
-        Ok::<_, bollard::errors::Error>(archive)
-    };
-    match engine.in_time(read).await {
-        Ok(archive) => Ok(archive.len() <= most && holds_programs(&archive)),
-        // There is nothing in it yet.
-        Err(error) if is_missing(&error) => Ok(false),
-        Err(error) => Err(engine.error("reading the programs back", &error)),
-    }
+    let archive = holder.archive(&format!("{MOUNT}/bin"), most).await?;
+    Ok(archive.is_some_and(|archive| holds_programs(&archive)))
 }
 
 /// Whether an archive of the folder holds the programs and nothing else.
