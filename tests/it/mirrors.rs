@@ -12,6 +12,8 @@ impl Rig {
         let address = free_address();
         self.config["http"]["listen"] = address.clone().into();
         let consumer = self.spawn("consumer", &[]);
+        // The producer must not use the same one.
+        self.config["http"] = serde_json::json!({});
         consumer.wait_for("consumer ready").await;
         (consumer, address)
     }
