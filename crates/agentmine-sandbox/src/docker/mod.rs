@@ -166,10 +166,11 @@ impl DockerBackend {
         // The container's own mount keeps the workspace's volume from here on.
         let (volume, programs) = tokio::join!(
             self.profile.volume(),
-            self.programs.volume(&self.engine, image_name)
+            Box::pin(self.programs.volume(&self.engine, image_name))
         );
         let programs = programs?;
-        let workspace = self.workspace(image_name, &image, volume.as_ref()).await?;
+        let workspace = self.workspace(image_name, &image, volume.as_ref());
+        let workspace = Box::pin(workspace).await?;
         let volumes = MountedVolumes {
             workspace,
             programs: &programs,

@@ -242,7 +242,8 @@ async fn a_damaged_mirror_costs_no_clone() {
     let first = machine.clone(&world, "first", "").await;
     let mirror = machine.filled().await;
     let expected = shown(&world, &first).await;
-    let faults: [(&str, fn(&Path)); 4] = [
+    type Damage = fn(&Path);
+    let faults: [(&str, Damage); 4] = [
         ("no-objects", |mirror| {
             std::fs::remove_dir_all(mirror.join("objects/pack")).unwrap();
         }),
