@@ -27,6 +27,7 @@ mod limits;
 mod mcp;
 mod memory;
 mod messages;
+mod mirrors;
 mod model_servers;
 mod observability;
 mod operator;

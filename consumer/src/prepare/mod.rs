@@ -117,7 +117,13 @@ pub(crate) async fn prepare(
         role: SandboxRole::Main,
         image: image.clone(),
     };
-    let workspace = Workspace::start(ctx.deps.backend.as_ref(), &spec, gateway).await?;
+    let workspace = Workspace::start(
+        ctx.deps.backend.as_ref(),
+        &spec,
+        gateway,
+        ctx.mirrors.as_ref(),
+    )
+    .await?;
     ctx.freezer.add(Arc::clone(&workspace.sandbox)).await;
     for warning in workspace.sandbox.warnings() {
         ctx.note(&warning).await?;

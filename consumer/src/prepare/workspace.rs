@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_gateway::{Gateway, GatewayConfig};
+use agentmine_gateway::{Gateway, GatewayConfig, Mirrors};
 use agentmine_sandbox::{
     Backend, Command, CommandResult, Sandbox, SandboxSpec, trust, with_presets,
 };
@@ -34,10 +34,11 @@ impl Workspace {
         backend: &dyn Backend,
         spec: &SandboxSpec,
         config: GatewayConfig,
+        mirrors: Option<&Mirrors>,
     ) -> Result<Self, WorkspaceError> {
         let sandbox: Arc<dyn Sandbox> =
             Arc::from(backend.start(spec).await.map_err(WorkspaceError::Start)?);
-        let gateway = match gateway(sandbox.as_ref(), config).await {
+        let gateway = match gateway(sandbox.as_ref(), config, mirrors).await {
             Ok(gateway) => gateway,
             Err(error) => {
                 // If this fails, the sweep removes it.
@@ -243,12 +244,17 @@ fn clone_error(branch: &str, output: String) -> WorkspaceError {
     }
 }
 
-async fn gateway(sandbox: &dyn Sandbox, config: GatewayConfig) -> Result<Gateway, WorkspaceError> {
+async fn gateway(
+    sandbox: &dyn Sandbox,
+    config: GatewayConfig,
+    mirrors: Option<&Mirrors>,
+) -> Result<Gateway, WorkspaceError> {
     let GatewayConfig { git, network } = config;
     let network = with_presets(sandbox, network)
         .await
         .map_err(WorkspaceError::Start)?;
-    let gateway = Gateway::new(GatewayConfig { git, network }).map_err(WorkspaceError::Gateway)?;
+    let gateway = Gateway::with_mirrors(GatewayConfig { git, network }, mirrors)
+        .map_err(WorkspaceError::Gateway)?;
     if let Some(authority) = gateway.authority() {
         let trusted = trust(sandbox, &authority).await;
         trusted.map_err(WorkspaceError::Start)?;

@@ -6,7 +6,10 @@ use std::time::Duration;
 use agentmine_agent::journal::Entry;
 use agentmine_domain::{Lease, Phase, Task, Usage};
 use agentmine_effects::Effects;
+use agentmine_gateway::Mirrors;
+use agentmine_runtime::config::MirrorsConfig;
 use agentmine_runtime::shutdown::Shutdown;
+use agentmine_sandbox::local::default_state_dir;
 use agentmine_sandbox::{Sandbox, SandboxError};
 use agentmine_store::Claim;
 use agentmine_trackers::Tracker;
@@ -37,6 +40,8 @@ pub(crate) struct SessionContext {
     pub(crate) journal: Arc<SessionJournal>,
     pub(crate) live: Arc<LiveView>,
     pub(crate) effects: Effects,
+    /// Where clones may come from.
+    pub(crate) mirrors: Option<Mirrors>,
 }
 
 impl SessionContext {
@@ -65,6 +70,7 @@ impl SessionContext {
             Arc::clone(&heartbeat),
             Arc::clone(&redactor),
         ));
+        let mirrors = mirrors(&config.consumer.mirrors);
         let live = Arc::new(LiveView::new(deps.watch.clone(), Arc::clone(&redactor)));
         let effects = Effects::of_session(
             Arc::clone(&deps.store),
@@ -84,6 +90,7 @@ impl SessionContext {
             journal,
             live,
             effects,
+            mirrors,
         }
     }
 
@@ -176,6 +183,17 @@ impl SessionContext {
             }
         }
     }
+}
+
+fn mirrors(config: &MirrorsConfig) -> Option<Mirrors> {
+    let MirrorsConfig {
+        enabled,
+        max_size,
+        folder,
+    } = config;
+    let folder = folder.clone();
+    let folder = folder.unwrap_or_else(|| default_state_dir().with_file_name("mirrors"));
+    enabled.then(|| Mirrors::new(folder, max_size.bytes()))
 }
 
 /// A sandbox may leave millions of files. The task's end does not wait for their deletion, which the sweep goes on

@@ -219,7 +219,13 @@ impl<'a> CheckRunner<'a> {
             role: SandboxRole::Verify,
             image: self.prepared.image.clone(),
         };
-        let fresh = Workspace::start(ctx.deps.backend.as_ref(), &spec, gateway).await?;
+        let fresh = Workspace::start(
+            ctx.deps.backend.as_ref(),
+            &spec,
+            gateway,
+            ctx.mirrors.as_ref(),
+        )
+        .await?;
         ctx.freezer.add(Arc::clone(&fresh.sandbox)).await;
         let ended = match clone_commit(ctx, &fresh, &self.prepared.branches, commit).await {
             Ok(()) => self.run(&fresh, lines, checked).await,

@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use crate::config::GatewayConfig;
 use crate::events::{Ledger, TrafficEvent};
 use crate::git::GitProxy;
+use crate::mirror::Mirrors;
 use crate::stream::GatewayStream;
 use crate::web::WebProxy;
 use crate::write_timeout::WriteTimeout;
@@ -41,10 +42,18 @@ impl Gateway {
     /// When the upstream cannot be used, the branch name is invalid, or the web policy names an
     /// unknown preset or an invalid host.
     pub fn new(config: GatewayConfig) -> anyhow::Result<Self> {
+        Self::with_mirrors(config, None)
+    }
+
+    /// The same, with new clones from a mirror where there is one.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_mirrors(config: GatewayConfig, mirrors: Option<&Mirrors>) -> anyhow::Result<Self> {
         metrics::describe();
         let GatewayConfig { git, network } = config;
         let ledger = Arc::new(Ledger::default());
-        let git = GitProxy::new(git, network.push.clone(), ledger.clone())?.map(Arc::new);
+        let git = GitProxy::new(git, network.push.clone(), mirrors, ledger.clone())?.map(Arc::new);
         let web = Arc::new(WebProxy::new(&network, ledger.clone())?);
         Ok(Self {
             inner: Arc::new(Inner {

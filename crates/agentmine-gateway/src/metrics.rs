@@ -13,6 +13,11 @@ pub fn describe() {
         "Bytes of git traffic, by direction."
     );
     metrics::describe_counter!(
+        "agentmine_gateway_clones_total",
+        "New clones of sandboxes, by who answered: a mirror, or the repository's host; failed is the host after a fault \
+         of the mirror."
+    );
+    metrics::describe_counter!(
         "agentmine_gateway_pushes_total",
         "Pushes, accepted and refused."
     );
@@ -28,6 +33,11 @@ pub fn describe() {
         "agentmine_gateway_git_bytes_total",
         "direction",
         &["fetched", "pushed"],
+    );
+    zero(
+        "agentmine_gateway_clones_total",
+        "from",
+        &["mirror", "host", "failed"],
     );
     zero(
         "agentmine_gateway_pushes_total",

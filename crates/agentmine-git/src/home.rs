@@ -128,16 +128,48 @@ impl GitHome {
     /// When the folder cannot be written.
     pub fn bare(&self, object_format: &str) -> io::Result<PathBuf> {
         let repo = self.path().join("repo.git");
+        Self::bare_at(&repo, object_format)?;
+        Ok(repo)
+    }
+
+    /// Creates an empty bare repository in a folder that lasts.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn bare_at(repo: &Path, object_format: &str) -> io::Result<()> {
         for folder in ["objects/info", "objects/pack", "refs/heads", "info"] {
             std::fs::create_dir_all(repo.join(folder))?;
         }
         std::fs::write(repo.join("HEAD"), "ref: refs/heads/none\n")?;
+        Self::configure_bare(repo, object_format)
+    }
+
+    /// Writes the whole configuration of a bare repository anew, and removes what would make git read objects from
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn configure_bare(repo: &Path, object_format: &str) -> io::Result<()> {
         let version = i32::from(object_format != "sha1");
         let mut config = format!("[core]\n\trepositoryformatversion = {version}\n\tbare = true\n");
         if version == 1 {
             config.push_str(&format!("[extensions]\n\tobjectFormat = {object_format}\n"));
         }
-        std::fs::write(repo.join("config"), config)?;
-        Ok(repo)
+        let mut part = tempfile::NamedTempFile::new_in(repo)?;
+        io::Write::write_all(&mut part, config.as_bytes())?;
+        part.persist(repo.join("config"))
+            .map_err(|error| error.error)?;
+        for foreign in [
+            "objects/info/alternates",
+            "objects/info/http-alternates",
+            "commondir",
+            "config.worktree",
+        ] {
+            match std::fs::remove_file(repo.join(foreign)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 }

@@ -7,8 +7,6 @@ use anyhow::{Context as _, Result, bail};
 /// The mode to run in.
 #[derive(Debug)]
 pub(crate) enum Mode {
-    /// Keep a container alive until SIGTERM or SIGINT.
-    Idle,
     /// Serve a worker over stdin and stdout.
     Serve(Box<Options>),
     /// Run another guest and kill all processes that it leaves behind.
@@ -74,14 +72,13 @@ impl Default for Options {
 
 pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Mode> {
     match args.next().as_deref() {
-        Some("idle") => Ok(Mode::Idle),
         Some("serve") => Ok(Mode::Serve(Box::new(serve_options(args)?))),
         Some("supervise") => Ok(Mode::Supervise(args.collect())),
         Some("remove") => {
             let folder = args.next().context("remove needs a folder")?;
             Ok(Mode::Remove(folder.into()))
         }
-        other => bail!("unknown mode {other:?}; expected idle, serve, supervise or remove"),
+        other => bail!("unknown mode {other:?}; expected serve, supervise or remove"),
     }
 }
 

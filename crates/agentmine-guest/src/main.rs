@@ -37,7 +37,6 @@ use args::Mode;
 
 fn main() -> ExitCode {
     let done = match args::parse(std::env::args().skip(1)) {
-        Ok(Mode::Idle) => modes::idle(),
         Ok(Mode::Serve(options)) => serve::main(*options),
         Ok(Mode::Supervise(argv)) => modes::supervise(&argv),
         Ok(Mode::Remove(folder)) => remove::remove(&folder),

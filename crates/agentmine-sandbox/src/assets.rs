@@ -6,6 +6,8 @@ pub(crate) struct Program {
     pub(crate) bytes: &'static [u8],
 }
 
+/// Where the volume with their folder is mounted in a container.
+pub(crate) const MOUNT: &str = "/opt/agentmine";
 /// Their folder in a sandbox.
 pub(crate) const FOLDER: &str = "/opt/agentmine/bin";
 /// The guest's file name.

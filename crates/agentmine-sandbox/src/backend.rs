@@ -1,5 +1,7 @@
 //! A way of making sandboxes.
 
+use std::time::Duration;
+
 use agentmine_domain::{Epoch, TaskId};
 use agentmine_guest::protocol::BYTES_FOR_A_FILE;
 use async_trait::async_trait;
@@ -64,4 +66,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Removes exactly this one, as [`Sandbox::remove`] does; another that has taken its name since is
     /// left alone.
     async fn remove(&self, found: &FoundSandbox) -> Result<(), SandboxError>;
+    /// Removes what the engine keeps for starts of sandboxes and nothing has used since `max_age`.
+    async fn remove_unused(&self, _max_age: Duration) -> Result<(), SandboxError> {
+        Ok(())
+    }
 }

@@ -34,6 +34,9 @@ where
     A: Future<Output = Result<SandboxFate, E>>,
     E: Display,
 {
+    if let Err(error) = backend.remove_unused(max_age).await {
+        tracing::debug!(%error, "what the engine keeps for starts cannot be listed");
+    }
     for found in backend.list().await? {
         let known = match found.task {
             None => SandboxFate::Unknown,

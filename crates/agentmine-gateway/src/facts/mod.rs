@@ -201,10 +201,7 @@ impl BareRepo {
     }
 
     fn url(&self) -> std::io::Result<OsString> {
-        Ok(match self.remote.as_ref() {
-            Remote::Http(http) => http.base().as_str().into(),
-            Remote::Path(path) => path.served()?.into(),
-        })
+        self.remote.url()
     }
 
     fn local(&self) -> Command {
@@ -219,22 +216,7 @@ impl BareRepo {
 
     fn networked(&self) -> Command {
         let mut git = self.command(Errand::Trusted);
-        match self.remote.as_ref() {
-            Remote::Http(http) => {
-                git.env("GIT_ALLOW_PROTOCOL", "http:https");
-                if let Some(value) = http.authorization() {
-                    let header = format!("Authorization: {}", value.expose());
-                    git_process::configure(&mut git, &[("http.extraHeader", header)]);
-                }
-                // The worker's own variable of this name would override a setting.
-                if let Some(file) = http.authorities() {
-                    git.env("GIT_SSL_CAINFO", file);
-                }
-            }
-            Remote::Path(_) => {
-                git.env("GIT_ALLOW_PROTOCOL", "file");
-            }
-        }
+        authorize(&mut git, &self.remote);
         git
     }
 
@@ -257,6 +239,26 @@ impl BareRepo {
             return Ok(output);
         }
         Err(failure(&output))
+    }
+}
+
+/// Lets git reach the repository, with the token in the environment of this process alone.
+pub(crate) fn authorize(git: &mut Command, remote: &Remote) {
+    match remote {
+        Remote::Http(http) => {
+            git.env("GIT_ALLOW_PROTOCOL", "http:https");
+            if let Some(value) = http.authorization() {
+                let header = format!("Authorization: {}", value.expose());
+                git_process::configure(git, &[("http.extraHeader", header)]);
+            }
+            // The worker's own variable of this name would override a setting.
+            if let Some(file) = http.authorities() {
+                git.env("GIT_SSL_CAINFO", file);
+            }
+        }
+        Remote::Path(_) => {
+            git.env("GIT_ALLOW_PROTOCOL", "file");
+        }
     }
 }
 

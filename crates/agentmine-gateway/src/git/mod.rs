@@ -1,12 +1,13 @@
 //! The git half of the gateway: smart HTTP for one repository.
 //!
-//! A fetch is forwarded. A push goes through the [`PushGate`]; a read-only session has none, and every
+//! A fetch is forwarded, or answered from a [`Mirror`]. A push goes through the [`PushGate`]; a read-only session has none, and every
 //! push is refused.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_runtime::config::PushPolicy;
+use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -15,7 +16,8 @@ use tokio::sync::Semaphore;
 use crate::config::GitAccess;
 use crate::events::Ledger;
 use crate::http::{Body, full, text};
-use crate::upstream::{MAX_FETCH_REQUEST, ProtocolVersion, Remote, Service};
+use crate::mirror::{Answer, Mirror, Mirrors};
+use crate::upstream::{Encoding, MAX_FETCH_REQUEST, ProtocolVersion, Remote, Service, gunzip};
 use push_gate::PushGate;
 use respond::{answer, encoding, failed, forwarded, has_type};
 
@@ -44,6 +46,7 @@ const READ_ONLY: &str = "this session may not push";
 /// The git half of one session's gateway.
 pub(crate) struct GitProxy {
     remote: Arc<Remote>,
+    mirror: Option<Arc<Mirror>>,
     /// Path prefix with the nonce, as `/<nonce>/repo.git`.
     prefix: String,
     ledger: Arc<Ledger>,
@@ -57,6 +60,7 @@ impl GitProxy {
     pub(crate) fn new(
         access: GitAccess,
         policy: PushPolicy,
+        mirrors: Option<&Mirrors>,
         ledger: Arc<Ledger>,
     ) -> anyhow::Result<Option<Self>> {
         let (remote, push) = match access {
@@ -81,6 +85,7 @@ impl GitProxy {
             }
         };
         Ok(Some(Self {
+            mirror: mirrors.and_then(|mirrors| Mirror::of(mirrors, &remote)),
             remote,
             // Other users of this machine can reach the port of the weak jail, but cannot guess this.
             prefix: format!("/{:032x}/repo.git", rand::random::<u128>()),
@@ -208,13 +213,39 @@ impl GitProxy {
             Ok(Err(_)) => return text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large"),
             Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the request took too long"),
         };
-        match self
-            .remote
-            .upload_pack(body.to_bytes(), encoding, version)
-            .await
-        {
-            Ok(body) => forwarded(self.ledger.clone(), &service.result_type(), body, permit),
+        let body = body.to_bytes();
+        let tend = match self.mirrored(&body, encoding, version).await {
+            Answer::Mirror(body, tend) => {
+                let held = (permit, tend);
+                return forwarded(self.ledger.clone(), &service.result_type(), body, held);
+            }
+            Answer::Host(tend) => tend,
+        };
+        match self.remote.upload_pack(body, encoding, version).await {
+            Ok(body) => {
+                let held = (permit, tend);
+                forwarded(self.ledger.clone(), &service.result_type(), body, held)
+            }
             Err(error) => failed(&self.ledger, &error),
+        }
+    }
+
+    async fn mirrored(
+        &self,
+        body: &Bytes,
+        encoding: Encoding,
+        version: Option<ProtocolVersion>,
+    ) -> Answer {
+        let (Some(mirror), Some(ProtocolVersion::V2)) = (&self.mirror, version) else {
+            return Answer::Host(None);
+        };
+        let plain = match encoding {
+            Encoding::Identity => Ok(body.clone()),
+            Encoding::Gzip => gunzip(body),
+        };
+        match plain {
+            Ok(plain) => mirror.answer(&plain).await,
+            Err(_) => Answer::Host(None),
         }
     }
 }

@@ -84,6 +84,11 @@ impl HttpUpstream {
         self.authorities.as_ref().map(NamedTempFile::path)
     }
 
+    /// The user and the token that go with it.
+    pub(crate) fn credentials(&self) -> (&str, Option<&Secret>) {
+        (&self.user, self.password.as_ref())
+    }
+
     /// The repository's URL, after the redirects seen so far.
     pub(crate) fn base(&self) -> Url {
         self.base

@@ -5,6 +5,7 @@ mod http;
 mod path;
 mod service;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 
@@ -57,6 +58,28 @@ impl Remote {
             Self::Http(http) => streamed(http.advertise(service, version).await?.bytes_stream()),
             Self::Path(path) => full(path.advertise(service, version, MAX_ADVERTISEMENT).await?),
         })
+    }
+
+    /// What git's own client is to fetch from.
+    pub(crate) fn url(&self) -> std::io::Result<OsString> {
+        Ok(match self {
+            Self::Http(http) => http.base().as_str().into(),
+            Self::Path(path) => path.served()?.into(),
+        })
+    }
+
+    /// The answer to a request for the list of refs, in version 2 of the protocol.
+    pub(crate) async fn list_refs(&self, request: Bytes) -> Result<Bytes, UpstreamError> {
+        match self {
+            Self::Http(http) => {
+                let version = Some(ProtocolVersion::V2);
+                let response = http.upload_pack(request, Encoding::Identity, version);
+                collected(response.await?, MAX_ADVERTISEMENT).await
+            }
+            Self::Path(_) => Err(UpstreamError::Network(
+                "a repository on this machine is not mirrored".into(),
+            )),
+        }
     }
 
     /// The current refs, as listed for a push.
@@ -126,7 +149,7 @@ async fn collected(response: reqwest::Response, cap: usize) -> Result<Bytes, Ups
 }
 
 /// Uncompresses the request of a fetch, to at most [`MAX_FETCH_REQUEST`] bytes.
-fn gunzip(body: &[u8]) -> Result<Bytes, UpstreamError> {
+pub(crate) fn gunzip(body: &[u8]) -> Result<Bytes, UpstreamError> {
     let unreadable = || UpstreamError::Network("the request cannot be uncompressed".into());
     let mut out = Vec::new();
     let limit = MAX_FETCH_REQUEST as u64;

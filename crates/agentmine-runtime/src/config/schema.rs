@@ -13,6 +13,7 @@ use url::Url;
 use super::executor::{CommandExecutor, TextEditorMcp};
 use super::mcp::Mcp;
 use super::secret::Secret;
+use super::size::ByteSize;
 use crate::exit::{Exit, Failure};
 
 /// All of `config.yaml`.
@@ -275,6 +276,32 @@ pub struct Consumer {
     pub wakeup_after_seconds: u64,
     /// Seconds that running tasks have to end after SIGTERM before they are given back.
     pub drain_seconds: u64,
+    /// Copies of repositories on this machine, from which new clones are served.
+    pub mirrors: MirrorsConfig,
+}
+
+/// Mirrors of repositories on the consumer's machine. The repository's host still decides about each clone; only its
+/// data comes from here.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MirrorsConfig {
+    /// Whether repositories are mirrored.
+    pub enabled: bool,
+    /// Upper limit of all mirrors together. Those that were not used for the longest time are removed; a repository
+    /// that is larger is not mirrored.
+    pub max_size: ByteSize,
+    /// Their folder, shared by all consumers of this user [default: `mirrors` in `$XDG_STATE_HOME/agentmine`].
+    pub folder: Option<PathBuf>,
+}
+
+impl Default for MirrorsConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            max_size: ByteSize::from_bytes(2 << 30),
+            folder: None,
+        }
+    }
 }
 
 impl Default for Consumer {
@@ -291,6 +318,7 @@ impl Default for Consumer {
             wakeup_after_seconds: 60,
             // Below the 30 s that Kubernetes and most others give a process to end.
             drain_seconds: 20,
+            mirrors: MirrorsConfig::default(),
         }
     }
 }

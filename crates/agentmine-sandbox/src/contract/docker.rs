@@ -33,7 +33,7 @@ async fn a_container_has_the_whole_profile() {
         host["Ulimits"],
         serde_json::json!([{"Name": "core", "Hard": 0, "Soft": 0}])
     );
-    assert_eq!(host["LogConfig"]["Config"]["max-size"], "1m");
+    assert_eq!(host["LogConfig"]["Type"], "none");
     assert!(host["Binds"].is_null());
     assert!(!host["MaskedPaths"].as_array().unwrap().is_empty());
     assert_eq!(config["User"], "1000:1000");
@@ -42,6 +42,8 @@ async fn a_container_has_the_whole_profile() {
     assert_eq!(config["Labels"]["agentmine.role"], "main");
     for mount in json[0]["Mounts"].as_array().unwrap() {
         assert_eq!(mount["Type"], "volume");
+        let is_workspace = mount["Destination"] == "/workspace";
+        assert_eq!(mount["RW"], is_workspace, "{mount}");
     }
     sandbox.remove().await.unwrap();
 }

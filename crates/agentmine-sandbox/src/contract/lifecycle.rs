@@ -160,7 +160,11 @@ async fn volumes_of(bench: &Bench, name: &str) -> Vec<String> {
         return Vec::new();
     }
     let (ok, out) = docker_cli(&["inspect", "-f", "{{range .Mounts}}{{.Name}} {{end}}", name]);
-    let volumes: Vec<String> = out.split_whitespace().map(str::to_owned).collect();
-    assert!(ok && volumes.len() == 2, "{out}");
-    volumes
+    let of_programs = |name: &str| name.starts_with("agentmine-programs-");
+    let (programs, own): (Vec<_>, Vec<_>) = out
+        .split_whitespace()
+        .map(str::to_owned)
+        .partition(|name| of_programs(name));
+    assert!(ok && (programs.len(), own.len()) == (1, 1), "{out}");
+    own
 }

@@ -39,6 +39,7 @@ mod forgery;
 mod isolation;
 mod lifecycle;
 mod local;
+mod programs;
 mod remote;
 mod stdio;
 

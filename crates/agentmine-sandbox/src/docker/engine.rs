@@ -100,10 +100,7 @@ impl Engine {
         F: Fn(Docker) -> Fut,
         Fut: Future<Output = Result<T, Error>>,
     {
-        let once = || async {
-            let done = tokio::time::timeout(self.limit, attempt(self.docker.clone())).await;
-            done.unwrap_or(Err(Error::RequestTimeoutError))
-        };
+        let once = || self.in_time(attempt(self.docker.clone()));
         match once().await {
             Err(err) if is_transient(&err) => {
                 tokio::time::sleep(Duration::from_millis(500)).await;
@@ -113,7 +110,16 @@ impl Engine {
         }
     }
 
-    fn error(&self, what: &str, err: &Error) -> SandboxError {
+    /// Waits for one answer under the time limit.
+    pub(super) async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let done = tokio::time::timeout(self.limit, answer).await;
+        done.unwrap_or(Err(Error::RequestTimeoutError))
+    }
+
+    pub(super) fn error(&self, what: &str, err: &Error) -> SandboxError {
         match err {
             // The name is taken, or the container is being removed: another worker is working on it.
             Error::DockerResponseServerError {
@@ -252,7 +258,7 @@ fn hint(host: &str) -> &'static str {
     }
 }
 
-fn is_missing(err: &Error) -> bool {
+pub(super) fn is_missing(err: &Error) -> bool {
     matches!(
         err,
         Error::DockerResponseServerError {

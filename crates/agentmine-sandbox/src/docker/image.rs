@@ -1,16 +1,27 @@
 //! Images, as far as starting a container needs them.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use tokio::sync::Mutex;
 
 use super::engine::Engine;
+use super::holder::Holder;
 use crate::error::SandboxError;
 
 const PULL_LIMIT: Duration = Duration::from_secs(900);
 
+/// Size limit of the archive of an empty workspace, in bytes.
+const MOST_OF_EMPTY: usize = 64 * 1024;
+/// How many images are remembered.
+const MOST_IMAGES: usize = 1000;
+
 /// What starting a container needs to know about an image.
 pub(super) struct Image {
+    /// Its id.
+    id: String,
     /// Whether it works with a read-only root, by its label.
     pub(super) read_only_root: bool,
 }
@@ -31,6 +42,7 @@ pub(super) async fn find(engine: &Engine, name: &str) -> Result<Image, SandboxEr
             inspect().await?
         }
     };
+    let id = inspected.id.unwrap_or_default();
     let labels = inspected
         .config
         .and_then(|config| config.labels)
@@ -38,7 +50,71 @@ pub(super) async fn find(engine: &Engine, name: &str) -> Result<Image, SandboxEr
     let read_only_root = labels
         .get("agentmine.readonly-root")
         .is_some_and(|v| v == "true");
-    Ok(Image { read_only_root })
+    Ok(Image { id, read_only_root })
+}
+
+/// Which images have an empty `/workspace` of the guest's user, by their id. Clones share it.
+///
+/// The engine copies such a folder into a new volume with its owner, and so nothing has to be uploaded.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Workspaces(Arc<Mutex<HashMap<String, bool>>>);
+
+impl Workspaces {
+    /// Whether this image has one. Looked at once; an image whose id is unknown counts as one that has none.
+    pub(super) async fn has(
+        &self,
+        engine: &Engine,
+        name: &str,
+        image: &Image,
+        owner: (u64, u64),
+    ) -> Result<bool, SandboxError> {
+        if image.id.is_empty() {
+            return Ok(false);
+        }
+        let mut known = self.0.lock().await;
+        if let Some(has) = known.get(&image.id) {
+            return Ok(*has);
+        }
+        let holder = Holder::create(engine, name, None).await?;
+        let archive = holder.archive("/workspace", MOST_OF_EMPTY).await;
+        holder.remove().await;
+        let has = archive?.is_some_and(|archive| is_empty_workspace(&archive, owner));
+        if known.len() >= MOST_IMAGES {
+            known.clear();
+        }
+        known.insert(image.id.clone(), has);
+        Ok(has)
+    }
+}
+
+/// Whether an archive of `/workspace` has the folders of an empty workspace, or some of them, and nothing else.
+fn is_empty_workspace(archive: &[u8], owner: (u64, u64)) -> bool {
+    const FOLDERS: [&str; 4] = [
+        "workspace",
+        "workspace/project",
+        "workspace/tmp",
+        "workspace/tmp/home",
+    ];
+    let mut archive = tar::Archive::new(archive);
+    let Ok(entries) = archive.entries() else {
+        return false;
+    };
+    let mut found = 0;
+    for entry in entries {
+        let Ok(entry) = entry else { return false };
+        let header = entry.header();
+        let path = entry.path().ok();
+        let path = path.as_deref().and_then(std::path::Path::to_str);
+        let is_known = path.is_some_and(|path| FOLDERS.contains(&path.trim_end_matches('/')));
+        let is_owned = header.uid().is_ok_and(|uid| uid == owner.0)
+            && header.gid().is_ok_and(|gid| gid == owner.1);
+        let is_usable = header.mode().is_ok_and(|mode| mode & 0o7777 == 0o755);
+        if !(header.entry_type().is_dir() && is_known && is_owned && is_usable) {
+            return false;
+        }
+        found += 1;
+    }
+    found > 0
 }
 
 async fn pull(engine: &Engine, name: &str) -> Result<(), SandboxError> {
@@ -76,5 +152,49 @@ async fn pull(engine: &Engine, name: &str) -> Result<(), SandboxError> {
              hint: build it from docker/executor-default, or set another in \
              command_executor.docker.base_image"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tar::{Builder, EntryType, Header};
+
+    use super::*;
+
+    fn archive(entries: &[(&str, EntryType, u64, u32)]) -> Vec<u8> {
+        let mut builder = Builder::new(Vec::new());
+        for &(path, kind, uid, mode) in entries {
+            let mut header = Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_uid(uid);
+            header.set_gid(1000);
+            header.set_mode(mode);
+            header.set_size(0);
+            builder.append_data(&mut header, path, &[][..]).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    #[test]
+    fn only_an_empty_workspace_of_the_guests_user_is_taken_from_an_image() {
+        use EntryType::{Directory, Regular};
+        let top = ("workspace/", Directory, 1000, 0o755);
+        let is_empty = |entries: &[_]| is_empty_workspace(&archive(entries), (1000, 1000));
+        assert!(is_empty(&[top]));
+        assert!(is_empty(&[
+            top,
+            ("workspace/project/", Directory, 1000, 0o755)
+        ]));
+        assert!(!is_empty(&[]));
+        for other in [
+            ("workspace/project/", Directory, 0, 0o755),
+            ("workspace/project/", Directory, 1000, 0o777),
+            ("workspace/project/.git/", Directory, 1000, 0o755),
+            ("workspace/project", Regular, 1000, 0o755),
+            ("workspace/tmp/home/.bashrc", Regular, 1000, 0o755),
+        ] {
+            assert!(!is_empty(&[top, other]), "{other:?}");
+        }
+        assert!(!is_empty_workspace(b"no archive", (1000, 1000)));
     }
 }

@@ -1,16 +1,17 @@
 //! Sandboxes as Docker containers.
 //!
-//! Nothing is bind-mounted, and the engine may be on another machine: the programs are copied into an
-//! anonymous volume as a tar stream before the start. The container's main process is an idle guest; the
-//! tunnel is one exec of the same program. A container outlives its worker: [`crate::remove_stale`]
-//! removes it.
+//! Nothing is bind-mounted, and the engine may be on another machine: the programs are in a volume of the engine
+//! ([`programs`]). The container's main process is the guest, and its input and output are the tunnel. It ends when
+//! the worker's connection does; [`crate::remove_stale`] removes what is left.
 
 mod address;
 mod container;
+mod container_io;
 mod engine;
-mod exec_io;
+mod holder;
 mod image;
 mod profile;
+mod programs;
 mod ssh;
 mod tls;
 mod transport;
@@ -20,20 +21,23 @@ mod volumes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agentmine_domain::Epoch;
 use agentmine_runtime::config::{CommandExecutor, Docker};
 use agentmine_runtime::failpoint::around;
 use async_trait::async_trait;
-use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
-use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions};
+use bollard::query_parameters::{
+    AttachContainerOptions, CreateContainerOptions, StartContainerOptions,
+};
 use chrono::DateTime;
 
 use self::container::Container;
+use self::container_io::ContainerIo;
 use self::engine::{EPOCH, Engine};
-use self::image::Image;
-use self::profile::Profile;
+use self::image::{Image, Workspaces};
+use self::profile::{MountedVolumes, Profile, WorkspaceOf};
+use self::programs::Programs;
 use crate::backend::{Backend, FoundSandbox, SandboxSpec};
 use crate::client::Running;
 use crate::error::SandboxError;
@@ -49,6 +53,8 @@ pub struct DockerBackend {
     engine: Engine,
     config: Arc<Docker>,
     profile: Arc<Profile>,
+    programs: Programs,
+    workspaces: Workspaces,
 }
 
 impl DockerBackend {
@@ -70,7 +76,16 @@ impl DockerBackend {
             engine,
             config: Arc::new(config.docker.clone()),
             profile: Arc::new(profile),
+            programs: Programs::default(),
+            workspaces: Workspaces::default(),
         })
+    }
+
+    /// The same with other volumes of programs.
+    #[cfg(test)]
+    pub(crate) fn with_programs(mut self, family: &str) -> Self {
+        self.programs = Programs::of_family(family);
+        self
     }
 
     /// Removes the container of this name that an earlier lease, or an earlier try of this one, left behind. It
@@ -90,13 +105,13 @@ impl DockerBackend {
         &self,
         spec: &SandboxSpec,
         name: &str,
-        volume: Option<&Volume>,
-    ) -> Result<(String, Image), SandboxError> {
-        let image_name = spec.image.as_deref().unwrap_or(&self.config.base_image);
-        let image = image::find(&self.engine, image_name).await?;
+        image: (&str, &Image),
+        volumes: MountedVolumes<'_>,
+    ) -> Result<String, SandboxError> {
+        let (image_name, image) = image;
         let body = self
             .profile
-            .container(spec, image_name, image.read_only_root, volume);
+            .container(spec, image_name, image.read_only_root, volumes);
         let options = CreateContainerOptions {
             name: Some(name.to_owned()),
             ..CreateContainerOptions::default()
@@ -108,7 +123,7 @@ impl DockerBackend {
                 async move { docker.create_container(Some(options), body).await }
             })
             .await?;
-        Ok((created.id, image))
+        Ok(created.id)
     }
 
     /// Starts a created container and opens the tunnel. The caller removes the container if this fails.
@@ -116,9 +131,17 @@ impl DockerBackend {
         &self,
         id: &str,
         image: &Image,
-        volume: Option<&Volume>,
+        workspace: WorkspaceOf<'_>,
     ) -> Result<Tunnel, SandboxError> {
-        upload::programs(&self.engine, id, &self.profile, image.read_only_root).await?;
+        match workspace {
+            WorkspaceOf::Upload => {
+                upload::workspace(&self.engine, id, &self.profile, image.read_only_root).await?;
+            }
+            // It belongs to the guest's user, and the guest makes the folders in it.
+            WorkspaceOf::FileSystem(_) | WorkspaceOf::Image => {}
+        }
+        // Before the start: the guest's first words would be lost.
+        let streams = self.attach(id).await?;
         self.engine
             .call("starting the container", |docker| {
                 let id = id.to_owned();
@@ -129,7 +152,7 @@ impl DockerBackend {
                 }
             })
             .await?;
-        self.open_tunnel(id, volume).await
+        open_tunnel(streams).await
     }
 
     /// Creates and starts a container, and removes it again if that fails.
@@ -138,15 +161,27 @@ impl DockerBackend {
         spec: &SandboxSpec,
         name: &str,
     ) -> Result<(String, Tunnel), SandboxError> {
-        // The container's own mount keeps it from here on.
-        let volume = self.profile.volume().await;
-        let volume = volume.as_ref();
-        let created = self.create_container(spec, name, volume);
-        let (id, image) = around("sandbox.create", created).await?;
-        let started = self.start_container(&id, &image, volume);
+        let image_name = spec.image.as_deref().unwrap_or(&self.config.base_image);
+        let image = image::find(&self.engine, image_name).await?;
+        // The container's own mount keeps the workspace's volume from here on.
+        let (volume, programs) = tokio::join!(
+            self.profile.volume(),
+            Box::pin(self.programs.volume(&self.engine, image_name))
+        );
+        let programs = programs?;
+        let workspace = self.workspace(image_name, &image, volume.as_ref());
+        let workspace = Box::pin(workspace).await?;
+        let volumes = MountedVolumes {
+            workspace,
+            programs: &programs,
+        };
+        let created = self.create_container(spec, name, (image_name, &image), volumes);
+        let id = around("sandbox.create", created).await?;
+        let started = self.start_container(&id, &image, workspace);
         match around("sandbox.start", started).await {
             Ok(tunnel) => Ok((id, tunnel)),
             Err(err) => {
+                self.programs.doubt(&programs).await;
                 if let Err(left) = self.engine.remove(&id).await {
                     tracing::warn!(sandbox.name = name, error = %left, "a sandbox that failed to start could not be removed");
                 }
@@ -155,40 +190,40 @@ impl DockerBackend {
         }
     }
 
-    async fn open_tunnel(&self, id: &str, volume: Option<&Volume>) -> Result<Tunnel, SandboxError> {
-        let options = CreateExecOptions {
-            attach_stdin: Some(true),
-            attach_stdout: Some(true),
-            attach_stderr: Some(true),
-            cmd: Some(self.profile.guest_command(volume)),
-            ..CreateExecOptions::default()
-        };
-        let exec = self
-            .engine
-            .call("preparing the guest", |docker| {
-                let (id, options) = (id.to_owned(), options.clone());
-                async move { docker.create_exec(&id, options).await }
-            })
-            .await?;
+    async fn workspace<'a>(
+        &self,
+        name: &str,
+        image: &Image,
+        volume: Option<&'a Volume>,
+    ) -> Result<WorkspaceOf<'a>, SandboxError> {
+        if let Some(volume) = volume {
+            return Ok(WorkspaceOf::FileSystem(volume));
+        }
+        let owner = (self.profile.uid, self.profile.gid);
+        let has = self.workspaces.has(&self.engine, name, image, owner);
+        Ok(match has.await? {
+            true => WorkspaceOf::Image,
+            false => WorkspaceOf::Upload,
+        })
+    }
+
+    /// The input and output of a container's main process.
+    async fn attach(&self, id: &str) -> Result<ContainerIo, SandboxError> {
         let attached = self
             .engine
-            .call("starting the guest", |docker| {
-                let options = StartExecOptions {
-                    output_capacity: Some(64 * 1024),
-                    ..StartExecOptions::default()
+            .call("attaching to the guest", |docker| {
+                let id = id.to_owned();
+                let options = AttachContainerOptions {
+                    stream: true,
+                    stdin: true,
+                    stdout: true,
+                    stderr: true,
+                    ..AttachContainerOptions::default()
                 };
-                let id = exec.id.clone();
-                async move { docker.start_exec(&id, Some(options)).await }
+                async move { docker.attach_container(&id, Some(options)).await }
             })
             .await?;
-        match attached {
-            StartExecResults::Attached { output, input } => {
-                open_tunnel(exec_io::ExecIo::new(output, input)).await
-            }
-            StartExecResults::Detached => Err(SandboxError::Unavailable(
-                "the engine did not attach to the guest".into(),
-            )),
-        }
+        Ok(ContainerIo::new(attached.output, attached.input))
     }
 }
 
@@ -210,6 +245,10 @@ impl Backend for DockerBackend {
         let name = sandbox_name(spec);
         self.make_way(&name, spec.epoch).await?;
         let (id, tunnel) = match self.create_and_start(spec, &name).await {
+            // The volume was removed and came back empty; another one is found or made.
+            Err(error) if programs::are_missing(&error) => {
+                self.create_and_start(spec, &name).await?
+            }
             Err(error) if self.profile.lacks_v6(&error) => {
                 self.create_and_start(spec, &name).await?
             }
@@ -257,6 +296,10 @@ impl Backend for DockerBackend {
             )));
         }
         self.engine.remove(&found.instance).await
+    }
+
+    async fn remove_unused(&self, max_age: Duration) -> Result<(), SandboxError> {
+        self.programs.remove_unused(&self.engine, max_age).await
     }
 }
 

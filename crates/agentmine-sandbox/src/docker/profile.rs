@@ -10,6 +10,7 @@ use bollard::models::{
 };
 
 use super::engine::EPOCH;
+use super::programs::{self, Access};
 use crate::assets::{FOLDER, GUEST};
 use crate::backend::{SandboxSpec, watched_disk_limit};
 use crate::error::SandboxError;
@@ -32,6 +33,25 @@ pub(crate) struct Profile {
     /// File systems for workspaces, as long as the engine mounts them; the error says why there are none.
     pub(crate) volumes: Result<Volumes, String>,
     mounts_volumes: AtomicBool,
+}
+
+/// What is mounted in a container.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MountedVolumes<'a> {
+    pub(crate) workspace: WorkspaceOf<'a>,
+    /// The name of the volume with the programs.
+    pub(crate) programs: &'a str,
+}
+
+/// What `/workspace` is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WorkspaceOf<'a> {
+    /// A file system of fixed size, whose top folder belongs to the guest's user.
+    FileSystem(&'a Volume),
+    /// A volume with the image's own empty folder, which belongs to the guest's user.
+    Image,
+    /// A volume whose folders are uploaded.
+    Upload,
 }
 
 /// The kernel's switch for IP version 6 on the loopback interface.
@@ -123,12 +143,14 @@ impl Profile {
         }
     }
 
-    /// The guest's command line for the tunnel.
-    pub(crate) fn guest_command(&self, volume: Option<&Volume>) -> Vec<String> {
-        let limit = volume.map_or(self.disk_size(), |_| 0).to_string();
-        let guest = guest_path();
+    /// The guest's arguments.
+    fn guest_arguments(&self, workspace: WorkspaceOf<'_>) -> Vec<String> {
+        let limit = match workspace {
+            WorkspaceOf::FileSystem(_) => 0,
+            WorkspaceOf::Image | WorkspaceOf::Upload => self.disk_size(),
+        };
+        let limit = limit.to_string();
         [
-            &guest,
             "serve",
             "--confine",
             "container",
@@ -145,7 +167,7 @@ impl Profile {
         spec: &SandboxSpec,
         image: &str,
         read_only_root: bool,
-        volume: Option<&Volume>,
+        volumes: MountedVolumes<'_>,
     ) -> ContainerCreateBody {
         let labels = [
             ("agentmine.task", spec.task.to_string()),
@@ -157,7 +179,13 @@ impl Profile {
             user: Some(format!("{}:{}", self.uid, self.gid)),
             image: Some(image.to_owned()),
             entrypoint: Some(vec![guest_path()]),
-            cmd: Some(vec!["idle".into()]),
+            cmd: Some(self.guest_arguments(volumes.workspace)),
+            // The tunnel. Once the worker's connection is gone, the guest's input ends, and so does the container.
+            open_stdin: Some(true),
+            stdin_once: Some(true),
+            attach_stdin: Some(true),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
             working_dir: Some("/workspace".into()),
             env: Some(vec![format!("AGENTMINE_SANDBOX={}", sandbox_name(spec))]),
             labels: Some(labels.map(|(key, value)| (key.to_owned(), value)).into()),
@@ -168,12 +196,12 @@ impl Profile {
                 test: Some(vec!["NONE".into()]),
                 ..HealthConfig::default()
             }),
-            host_config: Some(self.host_config(read_only_root, volume)),
+            host_config: Some(self.host_config(read_only_root, volumes)),
             ..ContainerCreateBody::default()
         }
     }
 
-    fn host_config(&self, read_only_root: bool, volume: Option<&Volume>) -> HostConfig {
+    fn host_config(&self, read_only_root: bool, volumes: MountedVolumes<'_>) -> HostConfig {
         HostConfig {
             network_mode: Some("none".into()),
             ipc_mode: Some("private".into()),
@@ -197,13 +225,14 @@ impl Profile {
                 soft: Some(0),
                 hard: Some(0),
             }]),
+            // The output is the tunnel.
             log_config: Some(HostConfigLogConfig {
-                typ: Some("json-file".into()),
-                config: Some(pairs(&[("max-size", "1m"), ("max-file", "1")])),
+                typ: Some("none".into()),
+                config: None,
             }),
             mounts: Some(vec![
-                anonymous("/workspace", volume.map(on_device)),
-                anonymous("/opt/agentmine", None),
+                workspace_mount(volumes.workspace),
+                programs::mount(volumes.programs, Access::Read),
             ]),
             readonly_rootfs: Some(read_only_root),
             tmpfs: read_only_root.then(|| {
@@ -224,14 +253,19 @@ impl Profile {
     }
 }
 
-/// An anonymous volume, initially empty, that is removed with its container.
-fn anonymous(target: &str, driver: Option<MountVolumeOptionsDriverConfig>) -> Mount {
+/// An anonymous volume that is removed with its container.
+fn workspace_mount(workspace: WorkspaceOf<'_>) -> Mount {
+    let (device, no_copy) = match workspace {
+        WorkspaceOf::FileSystem(volume) => (Some(on_device(volume)), true),
+        WorkspaceOf::Image => (None, false),
+        WorkspaceOf::Upload => (None, true),
+    };
     Mount {
-        target: Some(target.to_owned()),
+        target: Some("/workspace".into()),
         typ: Some(MountType::VOLUME),
         volume_options: Some(MountVolumeOptions {
-            no_copy: Some(true),
-            driver_config: driver,
+            no_copy: Some(no_copy),
+            driver_config: device,
             ..MountVolumeOptions::default()
         }),
         ..Mount::default()
@@ -250,7 +284,8 @@ fn on_device(volume: &Volume) -> MountVolumeOptionsDriverConfig {
     }
 }
 
-fn guest_path() -> String {
+/// The guest's path in every container.
+pub(crate) fn guest_path() -> String {
     format!("{FOLDER}/{GUEST}")
 }
 
@@ -314,7 +349,11 @@ mod tests {
         config.resources.memory_limit = "0.5g".parse().unwrap();
         config.resources.disk_limit = "10g".parse().unwrap();
         let profile = Profile::new(&config, &SystemInfo::default()).unwrap();
-        let host = profile.host_config(false, None);
+        let volumes = MountedVolumes {
+            workspace: WorkspaceOf::Upload,
+            programs: "programs",
+        };
+        let host = profile.host_config(false, volumes);
         assert_eq!(host.memory, Some(512 << 20));
         assert_eq!(host.memory_swap, Some(512 << 20));
         assert_eq!(profile.disk, Disk::Guest(10 << 30));

@@ -1,4 +1,4 @@
-//! Copying the folders and programs into a container's volumes, as a tar stream.
+//! Copying folders and programs into a container's volumes, as a tar stream.
 
 use bollard::body_full;
 use bollard::query_parameters::UploadToContainerOptions;
@@ -6,31 +6,34 @@ use tar::{Builder, EntryType, Header};
 
 use super::engine::Engine;
 use super::profile::Profile;
-use crate::assets::PROGRAMS;
+use crate::assets::{MOUNT, PROGRAMS};
 use crate::error::SandboxError;
 
-/// Uploads before the start. With a read-only root, only uploads directly into a volume are possible.
-pub(crate) async fn programs(
+/// Makes the folders of a workspace, before the start. With a read-only root, only uploads directly into a volume
+/// are possible.
+pub(super) async fn workspace(
     engine: &Engine,
     container: &str,
     profile: &Profile,
     read_only_root: bool,
 ) -> Result<(), SandboxError> {
     let owner = (profile.uid, profile.gid);
+    let mut archive = Archive::default();
     if read_only_root {
-        let mut workspace = Archive::default();
-        workspace.workspace("", owner)?;
-        put(engine, container, "/workspace", workspace).await?;
-        let mut programs = Archive::default();
-        programs.programs("")?;
-        put(engine, container, "/opt/agentmine", programs).await
+        archive.workspace("", owner)?;
+        put(engine, container, "/workspace", archive).await
     } else {
-        let mut both = Archive::default();
-        both.folder("workspace/", owner)?;
-        both.workspace("workspace/", owner)?;
-        both.programs("opt/agentmine/")?;
-        put(engine, container, "/", both).await
+        archive.folder("workspace/", owner)?;
+        archive.workspace("workspace/", owner)?;
+        put(engine, container, "/", archive).await
     }
+}
+
+/// Copies the programs into the volume that they are kept in.
+pub(super) async fn programs(engine: &Engine, container: &str) -> Result<(), SandboxError> {
+    let mut archive = Archive::default();
+    archive.programs()?;
+    put(engine, container, MOUNT, archive).await
 }
 
 async fn put(
@@ -72,10 +75,10 @@ impl Archive {
         Ok(())
     }
 
-    fn programs(&mut self, prefix: &str) -> Result<(), SandboxError> {
-        self.folder(&format!("{prefix}bin/"), (0, 0))?;
+    fn programs(&mut self) -> Result<(), SandboxError> {
+        self.folder("bin/", (0, 0))?;
         for program in PROGRAMS {
-            let path = format!("{prefix}bin/{}", program.name);
+            let path = format!("bin/{}", program.name);
             self.entry(&path, EntryType::Regular, (0, 0), program.bytes)?;
         }
         Ok(())

@@ -52,6 +52,7 @@ impl Fleet {
         config.consumer.concurrency = 1;
         config.consumer.max_attempts = 1;
         config.agent.max_steps = u32::MAX;
+        config.consumer.mirrors.folder = Some(folder.path().join("state/mirrors"));
         Ok(Self {
             store: agentmine_store::connect(&config.store)
                 .await
@@ -61,6 +62,23 @@ impl Fleet {
             config,
             _folder: folder,
         })
+    }
+
+    /// Waits until the repository's mirror is filled.
+    pub(crate) async fn until_mirrored(&self) -> anyhow::Result<()> {
+        let folder = self.config.consumer.mirrors.folder.as_ref();
+        let folder = folder.context("the mirrors have no folder")?;
+        for _ in 0..1200 {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            if entries
+                .map(|entry| entry.path().join("whole"))
+                .any(|whole| whole.exists())
+            {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        anyhow::bail!("the repository was not mirrored within a minute")
     }
 
     /// Opens an issue and records its task, as a producer would.

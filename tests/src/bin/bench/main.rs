@@ -67,6 +67,12 @@ enum Bench {
         /// Number of tasks
         #[arg(long, default_value_t = 10)]
         rounds: u32,
+        /// Files of the repository; 0 is the sample
+        #[arg(long, default_value_t = 0)]
+        files: u32,
+        /// Whether later tasks are cloned from a mirror
+        #[arg(long, action = clap::ArgAction::Set, default_value_t = true)]
+        mirrors: bool,
     },
     /// Round trip of a text editor call, compared with bytes through `cat` in the same tunnel
     Editor {
@@ -128,7 +134,12 @@ async fn main() -> anyhow::Result<()> {
             most,
         } => step::run(on.backend, &files, steps, most).await,
         Bench::Command { on, rounds } => command::run(on.backend, rounds).await,
-        Bench::Start { on, rounds } => start::run(on.backend, rounds).await,
+        Bench::Start {
+            on,
+            rounds,
+            files,
+            mirrors,
+        } => start::run(on.backend, rounds, files, mirrors).await,
         Bench::Editor { on, rounds } => editor::run(on.backend, rounds).await,
         Bench::Mcp {
             rounds,

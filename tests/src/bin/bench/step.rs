@@ -193,7 +193,7 @@ fn machine() -> String {
 }
 
 /// A project of so many files, a hundred in a folder.
-fn write_files(folder: &Path, files: u32) {
+pub(crate) fn write_files(folder: &Path, files: u32) {
     let write = |path: String, text: String| {
         let path = folder.join(path);
         if let Some(parent) = path.parent() {

@@ -29,18 +29,21 @@ pub(super) async fn sandboxes(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<V
     }
 }
 
-/// Volumes that belong to no container, if the engine is the suite's own. They are removed, so that they are
+/// Volumes that belong to no container, if the engine is the suite's own, except those that the programs of all
+/// sandboxes are in. They are removed, so that they are
 /// not held against the next seed too.
 async fn volumes(fleet: &Fleet) -> anyhow::Result<Vec<String>> {
     let Some(engine) = fleet.engine.as_ref().filter(|it| it.is_own()) else {
         return Ok(Vec::new());
     };
     let args = ["volume", "ls", "-q", "--filter", "dangling=true"];
-    let found = engine.docker(&args).await?;
-    for volume in found.lines() {
+    let unused = engine.docker(&args).await?;
+    let left = |volume: &&str| !volume.starts_with("agentmine-programs-");
+    let left: Vec<_> = unused.lines().filter(left).map(str::to_owned).collect();
+    for volume in &left {
         engine.docker(&["volume", "rm", volume]).await?;
     }
-    Ok(found.lines().map(str::to_owned).collect())
+    Ok(left)
 }
 
 /// Everything that is left once the programs have ended.

@@ -19,6 +19,8 @@ pub(super) struct Forge {
     authorization: String,
     pub(super) requests: AtomicUsize,
     pub(super) pushes: AtomicUsize,
+    /// Requests for objects.
+    pub(super) fetches: AtomicUsize,
     /// Does what is asked, then answers 502.
     pub(super) lose_answers: AtomicBool,
     /// So many requests are answered 503.
@@ -35,6 +37,7 @@ impl Forge {
             authorization,
             requests: AtomicUsize::new(0),
             pushes: AtomicUsize::new(0),
+            fetches: AtomicUsize::new(0),
             lose_answers: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
             busy_after_push: AtomicUsize::new(0),
@@ -102,6 +105,9 @@ impl Forge {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let body = request.into_body().collect().await.unwrap().to_bytes();
+        if body.windows(13).any(|part| part == b"command=fetch") {
+            self.fetches.fetch_add(1, Ordering::SeqCst);
+        }
         let mut child = git.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let write = async {

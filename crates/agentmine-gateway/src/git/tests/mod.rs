@@ -15,6 +15,7 @@ mod content;
 mod forge;
 mod histories;
 mod hostile;
+mod mirrors;
 mod sealed;
 mod world;
 

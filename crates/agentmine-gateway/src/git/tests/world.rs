@@ -188,19 +188,7 @@ impl World {
             },
         };
         let gateway = Gateway::new(config).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!(
-            "http://{}{}",
-            listener.local_addr().unwrap(),
-            gateway.remote_path().unwrap()
-        );
-        let served = gateway.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let gateway = served.clone();
-                tokio::spawn(async move { gateway.serve_git(stream).await });
-            }
-        });
+        let url = serve(&gateway).await;
         Self {
             home,
             upstream,
@@ -402,9 +390,31 @@ impl World {
         self.forge().busy.store(requests, Ordering::SeqCst);
     }
 
+    pub(super) fn forge_fetches(&self) -> usize {
+        self.forge().fetches.load(Ordering::SeqCst)
+    }
+
     pub(super) fn forge_pushes(&self) -> usize {
         self.forge().pushes.load(Ordering::SeqCst)
     }
+}
+
+/// Serves a gateway; returns the URL of its repository.
+pub(super) async fn serve(gateway: &Gateway) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!(
+        "http://{}{}",
+        listener.local_addr().unwrap(),
+        gateway.remote_path().unwrap()
+    );
+    let served = gateway.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let gateway = served.clone();
+            tokio::spawn(async move { gateway.serve_git(stream).await });
+        }
+    });
+    url
 }
 
 /// An empty repository, which the gateway opens at its start.

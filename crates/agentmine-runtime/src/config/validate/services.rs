@@ -1,7 +1,7 @@
 //! The rules of `consumer`, `queue` and `store`.
 
 use super::rules::{Rules, scheme_of, scheme_seen, shown};
-use crate::config::schema::{Consumer, Migrations, QueueConfig, StoreConfig};
+use crate::config::schema::{Consumer, Migrations, MirrorsConfig, QueueConfig, StoreConfig};
 
 impl Rules<'_> {
     pub(super) fn consumer(&mut self, consumer: &Consumer) {
@@ -16,6 +16,7 @@ impl Rules<'_> {
             sweep_seconds,
             wakeup_after_seconds,
             drain_seconds: _,
+            ref mirrors,
         } = *consumer;
         self.at_least(
             "consumer.concurrency",
@@ -27,6 +28,19 @@ impl Rules<'_> {
         self.at_least("consumer.item_check_seconds", item_check_seconds, 1);
         self.at_least("consumer.sweep_seconds", sweep_seconds, 1);
         self.at_least("consumer.wakeup_after_seconds", wakeup_after_seconds, 1);
+        let MirrorsConfig {
+            enabled: _,
+            max_size,
+            folder,
+        } = mirrors;
+        self.at_least("consumer.mirrors.max_size", max_size.bytes(), 1);
+        let folder = folder.as_deref();
+        self.expect(
+            "consumer.mirrors.folder",
+            folder.is_none_or(std::path::Path::is_absolute),
+            || shown(&folder.unwrap_or_else(|| "".as_ref()).to_string_lossy()),
+            "an absolute path",
+        );
         // A worker must stop by itself before another may take its task.
         self.expect(
             "consumer.heartbeat_loss_seconds",

@@ -1,4 +1,4 @@
-//! The guest's stdin and stdout, from the engine's stream of an exec.
+//! The guest's stdin and stdout, from the engine's stream of a container.
 
 use std::io;
 use std::pin::Pin;
@@ -17,15 +17,15 @@ const STDERR_KEPT: usize = 2048;
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
 type Input = Pin<Box<dyn AsyncWrite + Send>>;
 
-/// Both directions of an exec. The last part of its stderr is logged when it ends.
-pub(crate) struct ExecIo {
+/// Both directions of a container's main process. The last part of its stderr is logged when it ends.
+pub(crate) struct ContainerIo {
     output: Output,
     input: Input,
     current: Bytes,
     stderr: Tail,
 }
 
-impl ExecIo {
+impl ContainerIo {
     pub(crate) fn new(output: Output, input: Input) -> Self {
         Self {
             output,
@@ -36,7 +36,7 @@ impl ExecIo {
     }
 }
 
-impl Drop for ExecIo {
+impl Drop for ContainerIo {
     fn drop(&mut self) {
         let kept = self.stderr.to_vec();
         if !kept.is_empty() {
@@ -46,7 +46,7 @@ impl Drop for ExecIo {
     }
 }
 
-impl AsyncRead for ExecIo {
+impl AsyncRead for ContainerIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -71,7 +71,7 @@ impl AsyncRead for ExecIo {
     }
 }
 
-impl AsyncWrite for ExecIo {
+impl AsyncWrite for ContainerIo {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
