@@ -26,6 +26,7 @@ fn wanted(title: &str) -> NewPersonTask {
         kind: TaskType::Bug,
         assignee: Some("maya".into()),
         assignee_type: AssigneeType::Ai,
+        agent: None,
         depends_on: Vec::new(),
         write_scope: WriteScope::default(),
     }

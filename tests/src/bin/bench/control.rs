@@ -211,7 +211,6 @@ fn calls() -> Vec<(&'static str, Value)> {
         ("worker_list", json!({})),
         ("agent_list", json!({})),
         ("agent_get", json!({ "name": "default" })),
-        ("agent_validate", json!({})),
         ("memory_list", json!({})),
         ("memory_get", json!({ "id": "record-7" })),
         ("memory_preview", json!({})),
