@@ -111,7 +111,7 @@ async fn the_loop_obeys_the_agent_and_the_repository_only_narrows_it() {
         "test -f greet.sh",
         "sh test.sh",
         "the operator's file, narrowed by the repository's",
-        "model \\\\\\\"dear\\\\\\\"",
+        "model \\\"dear\\\"",
         "evil:latest",
     ] {
         assert!(transcript.contains(part), "no {part}: {transcript}");

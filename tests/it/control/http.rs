@@ -14,6 +14,7 @@ use crate::rig::{Rig, binary};
 
 /// Answers of a server to one request with these headers.
 async fn answer(served: &Served, headers: &[(&str, &str)]) -> StatusCode {
+    agentmine_runtime::tls::install_default_provider();
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
     let url = format!("http://127.0.0.1:{}/mcp", served.port);
