@@ -309,6 +309,9 @@ pub trait TaskStore: Send + Sync + 'static {
     /// Tasks, newest first.
     async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError>;
 
+    /// How many tasks of trackers are queued, and how many are leased.
+    async fn queued_and_leased(&self) -> Result<(u64, u64), StoreError>;
+
     /// One task.
     async fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError>;
 

@@ -3,7 +3,7 @@
 use agentmine_domain::{
     AssigneeType, EndState, PublicStatus, Session, Task, TaskOrigin, TaskState,
 };
-use agentmine_store::{Standing, Store};
+use agentmine_store::Store;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -183,14 +183,7 @@ async fn waiting(
 }
 
 async fn no_free_worker(store: &dyn Store) -> Result<Reason, ControlError> {
-    let figures = store.figures().await?;
-    let of = |standing: &[Standing]| -> u64 {
-        let counted = figures.tasks.iter();
-        let counted = counted.filter(|count| standing.contains(&count.standing));
-        counted.map(|count| count.backlog.count).sum()
-    };
-    let open = of(&[Standing::Due, Standing::Delayed]);
-    let leased = of(&[Standing::Leased]);
+    let (open, leased) = store.queued_and_leased().await?;
     Ok(Reason::new(
         "no_free_worker",
         format!(

@@ -74,7 +74,8 @@ async fn no_listing_reads_all_tasks_sessions_or_steps(world: World) {
         store.scope_conflict(&task).await.unwrap();
         store.due_at(task.id).await.unwrap();
     }
-    store.figures().await.unwrap();
+    let (queued, leased) = store.queued_and_leased().await.unwrap();
+    assert!(queued > 800 && leased == 45, "{queued} {leased}");
     let statements = trace::take();
     assert!(statements.len() >= 50, "{}", statements.len());
     for statement in statements {

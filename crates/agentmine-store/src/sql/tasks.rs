@@ -106,6 +106,21 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
         self.select::<TaskRow, _>("tasks", listing, &args).await
     }
 
+    async fn queued_and_leased(&self) -> Result<(u64, u64), StoreError> {
+        // One statement for each, so that each has its own index.
+        const QUEUED: &str =
+            "SELECT count(*) FROM tasks WHERE state = 'queued' AND origin = 'tracker'";
+        const LEASED: &str = "SELECT count(*) FROM tasks WHERE state = 'leased'";
+        self.run("queued_and_leased", || async {
+            let mut db = self.connection().await?;
+            let queued: Option<i64> = db.scalar(QUEUED, &[]).await?;
+            let leased: Option<i64> = db.scalar(LEASED, &[]).await?;
+            let count = |found: Option<i64>| found.unwrap_or(0).unsigned_abs();
+            Ok((count(queued), count(leased)))
+        })
+        .await
+    }
+
     async fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
         let by_id = "SELECT {columns} FROM tasks WHERE id = $1";
         let mut found = self.select::<TaskRow, _>("task", by_id, args![id]).await?;
