@@ -77,6 +77,9 @@ pub(crate) enum SessionError {
     NotASeparateBranch(String),
     #[error("the branch moved during or after the measurement")]
     BranchMoved,
+    /// The agent that the task names cannot work on it.
+    #[error("{0}")]
+    Agent(String),
     /// Nothing was pushed, so there is no pull request to open.
     #[error("no result: {0}")]
     NoResult(String),
@@ -154,6 +157,7 @@ impl SessionError {
             | Self::Conversation(_)
             | Self::NotASeparateBranch(_)
             | Self::BranchMoved
+            | Self::Agent(_)
             | Self::NoResult(_) => Blame::Task,
         }
     }

@@ -7,6 +7,7 @@
     reason = "all of this is tests; clippy spares only the functions marked as such"
 )]
 
+mod agents;
 mod architecture;
 mod attacks;
 mod canaries;

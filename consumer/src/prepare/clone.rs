@@ -1,7 +1,7 @@
 //! Clones the repository and checks out the work branch.
 
-use agentmine_agent::Start;
 use agentmine_agent::journal::Entry;
+use agentmine_agent::{DoneCheck, Start};
 use agentmine_runtime::config::Agent;
 
 use super::branches::WorkBranches;
@@ -10,13 +10,21 @@ use super::workspace::{Workspace, output_tail};
 use crate::error::{SessionError, WorkspaceError};
 use crate::session::context::SessionContext;
 
+/// What is settled before the clone.
+pub(super) struct Settings<'a> {
+    /// The image that was chosen; `None` for the configured one.
+    pub(super) image: Option<&'a str>,
+    /// The agent's definition of done.
+    pub(super) done: Vec<DoneCheck>,
+}
+
 /// Clones, checks out the work branch, and determines the start: the recorded one if the work of an
 /// earlier attempt is continued, otherwise the one read from the clone before that work is fetched.
 pub(super) async fn clone(
     ctx: &SessionContext,
     workspace: &Workspace,
     branches: &WorkBranches,
-    image: Option<&str>,
+    settled: Settings<'_>,
     recorded: Option<Start>,
     resumes: bool,
 ) -> Result<Start, SessionError> {
@@ -31,9 +39,10 @@ pub(super) async fn clone(
             let operator = Operator {
                 executor: &config.command_executor,
                 checks: &config.agent.checks,
-                image,
+                image: settled.image,
             };
-            let project = inspect(workspace, &operator).await?;
+            let mut project = inspect(workspace, &operator).await?;
+            project.done = settled.done;
             let base = workspace.git_ok(&["rev-parse", "HEAD"]).await?;
             let start = Start { base, project };
             let entry = Entry::Start {

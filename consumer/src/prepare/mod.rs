@@ -1,5 +1,6 @@
 //! Prepares the sandbox for a claimed task: clone, dependencies, restored files (spec 001 §4, §5).
 
+mod agent;
 mod branches;
 pub(crate) mod clone;
 mod discussion;
@@ -18,6 +19,7 @@ use agentmine_agent::{Project, Resumed, Start};
 use agentmine_domain::Lease;
 use agentmine_gateway::{GatewayConfig, GitAccess, PushFence, Upstream};
 use agentmine_mcp::config::RepositoryFile;
+use agentmine_runtime::config::{BackendKind, EffectiveAgent};
 use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use agentmine_sandbox::{SandboxError, SandboxRole, SandboxSpec};
@@ -44,6 +46,8 @@ pub(crate) const SETUP_TIMEOUT: Duration = Duration::from_secs(1800);
 pub(crate) struct Prepared {
     pub(crate) workspace: Workspace,
     pub(crate) project: Project,
+    /// The agent that the task names.
+    pub(crate) agent: EffectiveAgent,
     pub(crate) branches: WorkBranches,
     pub(crate) base: String,
     pub(crate) upstream: Upstream,
@@ -96,7 +100,11 @@ pub(crate) async fn prepare(
     let branches = WorkBranches::of(&ctx.task, item, &repository);
     branches.check(&repository)?;
     let upstream = upstream(repository.source.clone());
-    let image = chosen_image(ctx, branches.start()).await?;
+    let agent = agent::agent(ctx, branches.start()).await?;
+    let image = match image_of(ctx, &agent).await? {
+        Some(image) => Some(image),
+        None => chosen_image(ctx, branches.start()).await?,
+    };
     let network = ctx.deps.config.command_executor.docker.network.clone();
     let gateway = GatewayConfig {
         git: GitAccess::ReadWrite {
@@ -133,7 +141,10 @@ pub(crate) async fn prepare(
         ctx,
         &workspace,
         &branches,
-        image.as_deref(),
+        clone::Settings {
+            image: image.as_deref(),
+            done: agent::done_checks(&agent),
+        },
         recorded.clone(),
         resumes,
     )
@@ -150,6 +161,7 @@ pub(crate) async fn prepare(
     Ok(Prepared {
         workspace,
         project,
+        agent,
         branches,
         base,
         upstream,
@@ -157,6 +169,27 @@ pub(crate) async fn prepare(
         restored,
         repository_servers,
     })
+}
+
+/// The image that the agent names. The jail has none.
+async fn image_of(
+    ctx: &SessionContext,
+    agent: &EffectiveAgent,
+) -> Result<Option<String>, SessionError> {
+    let Some(image) = &agent.image else {
+        return Ok(None);
+    };
+    match ctx.deps.config.command_executor.backend {
+        BackendKind::Docker => Ok(Some(image.clone())),
+        BackendKind::Local => {
+            let note = format!(
+                "agent {}: the image {image:.100} is not used: the local jail has none",
+                agent.name
+            );
+            ctx.note(&note).await?;
+            Ok(None)
+        }
+    }
 }
 
 /// The gateway's upstream for a tracker's git source.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agentmine_agent::{Agent, Brief, Discussion, History, RunLimits, RunOutcome, TextEditor};
 use agentmine_domain::{ItemKind, Usage};
-use agentmine_llm::Delta;
+use agentmine_llm::{Delta, Model};
 use agentmine_trackers::Item;
 use futures::FutureExt as _;
 use tokio::sync::mpsc::unbounded_channel;
@@ -16,7 +16,7 @@ use super::command::CommandTool;
 use super::redacting_model::RedactingModel;
 use super::servers::Servers;
 use super::servers::sampling::SessionSampling;
-use super::tools::FleetTools;
+use super::tools::{FleetTools, may_command, may_edit};
 use crate::error::SessionError;
 use crate::prepare::Prepared;
 use crate::record::checkpoint::Checkpoints;
@@ -38,6 +38,8 @@ pub(crate) struct Work<'a> {
     pub(crate) discussion: Discussion,
     /// What people recorded about the project.
     pub(crate) memory: String,
+    /// The agent's model.
+    pub(crate) model: Arc<dyn Model>,
     pub(crate) recorder: Arc<Recorder>,
 }
 
@@ -50,7 +52,9 @@ impl Work<'_> {
     ) -> Result<RunOutcome, SessionError> {
         let ctx = self.ctx;
         let sampling = Arc::new(SessionSampling::new(
-            Arc::clone(&ctx.deps),
+            &ctx.deps,
+            &self.prepared.agent,
+            Arc::clone(&self.model),
             Arc::clone(&self.recorder),
         ));
         let start = Servers::start(ctx, self.prepared, &sampling);
@@ -79,13 +83,14 @@ impl Work<'_> {
                 prepared.restored.as_ref().map_or(0, |r| r.total),
             ),
             sandbox,
-            command: CommandTool::of(&ctx.deps.config.command_executor),
+            command: self.command(),
+            agent: &prepared.agent,
             servers: Arc::clone(servers),
             workspace: &prepared.workspace,
             noted: Default::default(),
         };
         let model = RedactingModel {
-            model: Arc::clone(&ctx.deps.model),
+            model: Arc::clone(&self.model),
             redactor: Arc::clone(&ctx.redactor),
         };
         let (watch, mut deltas) = unbounded_channel();
@@ -94,8 +99,8 @@ impl Work<'_> {
             tools: &tools,
             journal: self.recorder.as_ref(),
             gather: self.measurer,
-            limits: RunLimits::new(ctx.deps.budget()),
-            max_rounds: ctx.deps.config.agent.max_rounds,
+            limits: RunLimits::new(ctx.deps.budget(&prepared.agent.limits)),
+            max_rounds: ctx.deps.max_rounds(&prepared.agent.limits),
             brief: &self.brief(servers),
             resumed: &resumed_with(prepared),
             watch: Some(&watch),
@@ -136,7 +141,16 @@ impl Work<'_> {
         }
     }
 
+    /// The command tool, unless the configuration or the agent forbids it.
+    fn command(&self) -> Option<CommandTool> {
+        let executor = &self.ctx.deps.config.command_executor;
+        let command = CommandTool::of(executor)?;
+        let server = &executor.mcp_server.name;
+        may_command(&self.prepared.agent, server, &command.name).then_some(command)
+    }
+
     fn brief(&self, servers: &Servers) -> Brief {
+        let agent = &self.prepared.agent;
         let executor = &self.ctx.deps.config.command_executor;
         let item = &self.ctx.task.item;
         Brief {
@@ -151,11 +165,11 @@ impl Work<'_> {
             author: self.item.author.clone(),
             discussion: self.discussion.clone(),
             memory: self.memory.clone(),
+            agent_prompt: agent.system_prompt.clone().unwrap_or_default(),
+            repository_prompt: agent.repository_prompt.clone().unwrap_or_default(),
             branch: self.prepared.branches.work.clone(),
             workspace: self.prepared.workspace.sandbox.workspace_root().to_owned(),
-            command_timeout: executor
-                .enabled
-                .then_some(executor.execution.timeout_seconds),
+            command_timeout: self.command().map(|_| executor.execution.timeout_seconds),
             refused_commands: [
                 executor.execution.denied_commands.as_slice(),
                 executor.execution.ask_commands.as_slice(),
@@ -163,8 +177,8 @@ impl Work<'_> {
             .concat(),
             allowed_commands: executor.execution.allowed_commands.clone(),
             text_editor: match servers.editor() {
-                Some(_) => TextEditor::Offered,
-                None => TextEditor::Absent,
+                Some(editor) if may_edit(agent, editor) => TextEditor::Offered,
+                Some(_) | None => TextEditor::Absent,
             },
         }
     }

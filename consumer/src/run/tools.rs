@@ -16,6 +16,7 @@ use agentmine_llm::{ToolCall, ToolSpec};
 use agentmine_mcp::config::Owner;
 use agentmine_mcp::{CallFault, McpError, Offer, ToolOutput};
 use agentmine_process::Excerpt;
+use agentmine_runtime::config::EffectiveAgent;
 use agentmine_sandbox::Sandbox;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
@@ -43,6 +44,8 @@ pub(crate) struct FleetTools<'a> {
     /// `None` if the command tool is disabled.
     pub(crate) command: Option<CommandTool>,
     pub(crate) servers: Arc<Servers>,
+    /// Whose rules each tool has to pass.
+    pub(crate) agent: &'a EffectiveAgent,
     pub(crate) workspace: &'a Workspace,
     pub(crate) checkpoints: Checkpoints,
     /// Servers whose omitted tools have already been noted in the transcript.
@@ -138,6 +141,17 @@ impl Route {
     }
 }
 
+/// Whether the agent may run commands.
+pub(crate) fn may_command(agent: &EffectiveAgent, server: &str, wire: &str) -> bool {
+    let full = format!("{server}:execute_command");
+    agent.allows(&["execute_command", &full, wire])
+}
+
+/// Whether the agent may use the text editor.
+pub(crate) fn may_edit(agent: &EffectiveAgent, server: &str) -> bool {
+    agent.allows(&[TEXT_EDITOR, &format!("{server}:{TEXT_EDITOR}")])
+}
+
 fn measure(kind: &'static str, is_error: bool, took: Duration) {
     let outcome = OUTCOMES[usize::from(is_error)];
     metrics::counter!("agentmine_tool_calls_total", "tool" => kind, "outcome" => outcome)
@@ -184,24 +198,49 @@ impl FleetTools<'_> {
             server: OFFERS.into(),
             spec: tool.spec(),
         });
-        within_limits(built_in.chain(tools).chain(offers).collect())
+        let all = built_in.chain(tools).chain(offers);
+        within_limits(
+            all.filter(|it| self.route(&it.spec.name) != Route::Unknown)
+                .collect(),
+        )
     }
 
     /// The tools for resources and prompts for which there are some.
     fn offer_tools(&self) -> impl Iterator<Item = OfferTool> {
         let is_of_use = |tool: &OfferTool| {
-            let offering = self.servers.offering(tool.rule());
+            let offering = self.offering(*tool);
             offering.iter().any(|(_, offer)| tool.is_of_use(offer))
         };
         OfferTool::ALL.into_iter().filter(is_of_use)
+    }
+
+    /// The servers whose resources or prompts may be used.
+    fn offering(&self, tool: OfferTool) -> Vec<(String, Arc<Offer>)> {
+        let mut found = self.servers.offering(tool.rule());
+        found.retain(|(server, _)| self.agent.allows(&[&format!("{server}:{}", tool.rule())]));
+        found
     }
 
     fn noted(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves a name through the tables; it is split only at a colon, which no wire name contains.
+    /// Where a call of this name goes, if the agent may make it.
     fn route(&self, name: &str) -> Route {
+        let route = self.find(name);
+        let config = &self.ctx.deps.config;
+        let allowed = match &route {
+            Route::Command | Route::Unknown => true,
+            Route::Editor(_) => may_edit(self.agent, &config.text_editor_mcp.mcp_server.name),
+            Route::Server { server, tool } => self.agent.allows(&[&format!("{server}:{tool}")]),
+            // The servers that the agent may use are left in what it offers.
+            Route::Offer(_) => true,
+        };
+        if allowed { route } else { Route::Unknown }
+    }
+
+    /// Resolves a name through the tables; it is split only at a colon, which no wire name contains.
+    fn find(&self, name: &str) -> Route {
         let executor = &self.ctx.deps.config.command_executor.mcp_server.name;
         let editor = &self.ctx.deps.config.text_editor_mcp.mcp_server.name;
         let pair = name.split_once(':');
@@ -285,7 +324,7 @@ impl FleetTools<'_> {
             Ok(call) => call,
             Err(why) => return Ok((failed("invalid_arguments", &why), Files::Untouched)),
         };
-        let offering = self.servers.offering(tool.rule());
+        let offering = self.offering(tool);
         let (OfferCall::List(Some(server))
         | OfferCall::Read { server, .. }
         | OfferCall::Prompt { server, .. }) = &call

@@ -94,8 +94,8 @@ impl SessionContext {
         }
     }
 
-    /// The journal for the agent; `used` is the usage of the task's earlier sessions.
-    pub(crate) fn recorder(&self, used: Usage) -> Recorder {
+    /// The journal for the agent; `used` is the usage of the task's earlier sessions, `model` the name of its model.
+    pub(crate) fn recorder(&self, used: Usage, model: &str) -> Recorder {
         Recorder {
             journal: Arc::clone(&self.journal),
             live: Arc::clone(&self.live),
@@ -104,7 +104,7 @@ impl SessionContext {
                 Arc::clone(&self.deps.store),
                 self.lease.clone(),
                 Arc::clone(&self.heartbeat),
-                self.deps.model.name().to_owned(),
+                model.to_owned(),
                 used,
             ),
         }

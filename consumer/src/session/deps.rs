@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentmine_domain::{Budget, Task};
 use agentmine_llm::Model;
 use agentmine_queue::Queue;
-use agentmine_runtime::config::Config;
+use agentmine_runtime::config::{AgentLimits, Config, ModelConfig};
 use agentmine_sandbox::Backend;
 use agentmine_store::Store;
 use agentmine_trackers::Tracker;
@@ -40,14 +40,35 @@ impl ConsumerDeps {
         self.trackers.iter().find(|t| t.serves(&task.item)).cloned()
     }
 
-    /// The budget of one task.
-    pub(crate) fn budget(&self) -> Budget {
-        let agent = &self.config.agent;
+    /// The budget of one task: the lower of the configuration's and the agent's.
+    pub(crate) fn budget(&self, agent: &AgentLimits) -> Budget {
+        let configured = self.config.agent.limits().lowered_by(*agent);
+        let most = &self.config.agent;
         Budget {
-            steps: agent.max_steps,
-            tokens: agent.max_tokens,
-            cost_micros: agent.max_cost_usd.map(|usd| (usd * 1e6) as u64),
-            wall_time: Duration::from_secs(agent.max_minutes * 60),
+            steps: configured.max_steps.unwrap_or(most.max_steps),
+            tokens: configured.max_tokens,
+            cost_micros: configured.max_cost_usd.map(|usd| (usd * 1e6) as u64),
+            wall_time: Duration::from_secs(configured.max_minutes.unwrap_or(most.max_minutes) * 60),
+        }
+    }
+
+    /// The rounds of one task, likewise.
+    pub(crate) fn max_rounds(&self, agent: &AgentLimits) -> u32 {
+        let most = self.config.agent.max_rounds;
+        agent.max_rounds.unwrap_or(most).min(most)
+    }
+
+    /// The model of an agent. It has the address, key and prices of the configured one.
+    pub(crate) fn model(&self, name: Option<&str>) -> Result<Arc<dyn Model>, String> {
+        match name {
+            Some(name) if name != self.model.name() => {
+                let config = ModelConfig {
+                    name: name.to_owned(),
+                    ..self.config.model.clone()
+                };
+                agentmine_llm::from_config(&config).map_err(|error| format!("{error:#}"))
+            }
+            Some(_) | None => Ok(Arc::clone(&self.model)),
         }
     }
 }

@@ -160,13 +160,15 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
     };
     let hidden = hidden_in_prompt(&entries)
         .unwrap_or_else(|| hidden_text(&item.title, &item.body, &discussion));
-    let recorder = Arc::new(ctx.recorder(usage));
     let checkpoints = heartbeat
         .patiently(|| store.checkpoints(ctx.task.id))
         .await?;
     let prepared = heartbeat
         .unless_interrupted(prepare(ctx, item, start, checkpoints))
         .await?;
+    let model = ctx.deps.model(prepared.agent.model.as_deref());
+    let model = model.map_err(SessionError::Agent)?;
+    let recorder = Arc::new(ctx.recorder(usage, model.name()));
     let measurer = Measurer {
         ctx,
         prepared: &prepared,
@@ -181,6 +183,7 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         measurer: &measurer,
         discussion,
         memory: memory.text,
+        model,
         recorder,
     };
     let outcome = work.run(history, usage).await?;

@@ -94,6 +94,7 @@ fn is_permanent(error: &SessionError) -> bool {
             FactsError::Auth(_) | FactsError::NotFound(_) | FactsError::TooLarge(_) => true,
             FactsError::Network(_) | FactsError::Git(_) => false,
         },
+        SessionError::Agent(_) => true,
         SessionError::Workspace(error) => match error {
             WorkspaceError::Start(SandboxError::Refused(_))
             | WorkspaceError::Unauthorized { .. }

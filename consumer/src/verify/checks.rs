@@ -85,13 +85,7 @@ impl<'a> CheckRunner<'a> {
 
     /// Runs the checks on the pushed commit `head`.
     pub(super) async fn check(&self, head: &str) -> Result<Checked, SessionError> {
-        let lines: Vec<&str> = self
-            .prepared
-            .project
-            .checks
-            .iter()
-            .map(String::as_str)
-            .collect();
+        let lines = self.prepared.project.all_checks();
         let mut checked = self.on_fresh_clone(CloneOf::Result(head), &lines).await?;
         self.compare_with_base(&mut checked).await?;
         Ok(checked)
@@ -125,7 +119,8 @@ impl<'a> CheckRunner<'a> {
                 continue;
             };
             // Decided by the base commit: the agent's own commit may be what keeps the check from starting.
-            if self.prepared.project.guessed
+            let guessed = self.prepared.project.is_guessed(&check.command);
+            if guessed
                 && known.check.cannot_start().is_some()
                 && let Some(why) = check.cannot_start()
             {
@@ -133,7 +128,7 @@ impl<'a> CheckRunner<'a> {
                 continue;
             }
             if check.fails_like(&known.check) {
-                check.standing = match (self.prepared.project.guessed, known.asked) {
+                check.standing = match (guessed, known.asked) {
                     (true, true) => Standing::FailedBefore,
                     (true, false) | (false, _) => Standing::FailsOnBase,
                 };
@@ -264,8 +259,10 @@ impl<'a> CheckRunner<'a> {
                 None => Err(error.into()),
             };
         }
-        let limit = Duration::from_secs(self.ctx.deps.config.agent.check_timeout_seconds);
+        let configured = self.ctx.deps.config.agent.check_timeout_seconds;
         for line in lines {
+            let own = self.prepared.project.limit_of(line);
+            let limit = Duration::from_secs(own.unwrap_or(configured).min(configured));
             match fresh.check(line, limit, capture).await {
                 Ok(done) => checked.checks.push(as_check(line, &done, redactor)),
                 Err(error) => return Ended::by(line, Stage::Check, error),

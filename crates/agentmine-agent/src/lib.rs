@@ -37,7 +37,7 @@ pub use report::{PullRequestText, pull_request, pull_request_comment};
 pub use resumed::Resumed;
 pub use run::{Agent, RunOutcome};
 pub use seam::{AgentError, Gather, Journal, ToolResult, Tools};
-pub use start::{Project, Start};
+pub use start::{DoneCheck, Project, Start};
 pub use verify::{missing, placeholders};
 
 #[cfg(test)]

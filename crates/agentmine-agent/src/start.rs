@@ -28,6 +28,50 @@ pub struct Project {
     /// What was left out of the set-up, and why.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Checks of the agent's definition of done, beside those of the project. They are never guessed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub done: Vec<DoneCheck>,
+}
+
+/// A check of an agent's definition of done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoneCheck {
+    /// Its name.
+    pub name: String,
+    /// A shell command that must succeed.
+    pub command: String,
+    /// Its time limit in seconds, if it has one of its own.
+    pub timeout_seconds: Option<u64>,
+}
+
+impl Project {
+    /// All checks, each once.
+    #[must_use]
+    pub fn all_checks(&self) -> Vec<&str> {
+        let own = self.checks.iter().map(String::as_str);
+        let others = self.done.iter().map(|check| check.command.as_str());
+        let others = others.filter(|line| !self.checks.iter().any(|own| own == line));
+        let mut all: Vec<&str> = own.collect();
+        for line in others {
+            if !all.contains(&line) {
+                all.push(line);
+            }
+        }
+        all
+    }
+
+    /// Whether this check was only guessed.
+    #[must_use]
+    pub fn is_guessed(&self, command: &str) -> bool {
+        self.guessed && !self.done.iter().any(|check| check.command == command)
+    }
+
+    /// The lowest time limit that a definition of done gives this check, in seconds.
+    #[must_use]
+    pub fn limit_of(&self, command: &str) -> Option<u64> {
+        let of_command = self.done.iter().filter(|check| check.command == command);
+        of_command.filter_map(|check| check.timeout_seconds).min()
+    }
 }
 
 impl Start {
@@ -40,6 +84,7 @@ impl Start {
             guessed,
             warning,
             notes,
+            done,
         } = project;
         Self {
             base: redact(base),
@@ -50,6 +95,14 @@ impl Start {
                 guessed,
                 warning: warning.map(redact),
                 notes: notes.into_iter().map(redact).collect(),
+                done: done
+                    .into_iter()
+                    .map(|check| DoneCheck {
+                        name: redact(check.name),
+                        command: redact(check.command),
+                        timeout_seconds: check.timeout_seconds,
+                    })
+                    .collect(),
             },
         }
     }

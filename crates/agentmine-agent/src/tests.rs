@@ -260,6 +260,8 @@ impl Run {
             repository: "o/r".into(),
             author: "a".into(),
             discussion: crate::Discussion::none(),
+            agent_prompt: String::new(),
+            repository_prompt: String::new(),
             memory: String::new(),
             branch: "b".into(),
             workspace: "/workspace".into(),

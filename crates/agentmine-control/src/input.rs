@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use agentmine_domain::{Task, TaskId, TaskNumber, WriteScope};
+use agentmine_runtime::config::{BUILT_IN, is_agent_name};
 use agentmine_store::Store;
 
 use crate::ControlError;
@@ -64,6 +65,19 @@ pub(crate) fn name(what: &str, text: &str) -> Result<Option<String>, ControlErro
         )));
     }
     Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+/// The name of an agent; `None` for the default one.
+pub(crate) fn agent(text: &str) -> Result<Option<String>, ControlError> {
+    let name = text.trim();
+    if !name.is_empty() && !is_agent_name(name) {
+        return Err(ControlError::Validation(format!(
+            "agent is {:?}, expected 1 to 64 of a-z, 0-9 and -",
+            shown(name)
+        ))
+        .hint("agent_list (`agentmine agent list`) lists the agents"));
+    }
+    Ok((!name.is_empty() && name != BUILT_IN).then(|| name.to_owned()))
 }
 
 pub(crate) fn dependencies(numbers: &[i64]) -> Result<Vec<TaskNumber>, ControlError> {

@@ -1,6 +1,6 @@
 //! Sessions: those of the fleet's workers are shown, those of external clients are also begun and ended here.
 
-use agentmine_domain::{DodResult, Session, SessionId, StepPayload};
+use agentmine_domain::{DodResult, Seq, Session, SessionId, StepPayload};
 use agentmine_store::{Begun, ExternalEnd, Finished, NewExternal, Store};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -280,23 +280,22 @@ pub async fn logs(store: &dyn Store, args: &SessionLogs) -> Result<StepPage, Con
     let limit = crate::tasks::limit_of(Some(args.limit.unwrap_or(STEPS)))?;
     // Read before its steps: what is recorded until the end of a session is then among them.
     let session = find(store, args.session_id).await?;
-    let steps = store.steps(session.task).await?;
-    let after = args.after.unwrap_or(0);
-    let own = steps
-        .iter()
-        .filter(|step| step.epoch == session.epoch && step.seq.0 > after);
-    let limit = limit as usize;
-    let shown = own.clone().take(limit).map(|step| StepView {
+    let after = Seq(args.after.unwrap_or(0));
+    // One more shows whether there are more.
+    let mut steps = store.session_steps(&session, after, limit + 1).await?;
+    let more = steps.len() > limit as usize;
+    steps.truncate(limit as usize);
+    let shown = steps.into_iter().map(|step| StepView {
         seq: step.seq.0,
         kind: step.kind.to_string(),
         at: time(step.at),
         duration_ms: step.duration_ms,
-        payload: step.payload.clone(),
+        payload: step.payload,
     });
     Ok(StepPage {
         session_id: session.id.0,
         running: session.end.is_none(),
-        more: own.count() > limit,
+        more,
         steps: shown.collect(),
     })
 }

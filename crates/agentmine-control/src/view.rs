@@ -32,6 +32,8 @@ pub struct TaskView {
     pub assignee: Option<String>,
     /// ai or human.
     pub assignee_type: String,
+    /// The agent that works on it; null: the default one.
+    pub agent: Option<String>,
     /// Patterns of the files that it may change. Empty: not known.
     pub write_scope: Vec<String>,
     /// The branch with its result.
@@ -70,6 +72,7 @@ impl TaskView {
             kind: task.card.kind.to_string(),
             assignee: task.card.assignee.clone(),
             assignee_type: task.card.assignee_type.to_string(),
+            agent: task.card.agent.clone(),
             write_scope: task.card.write_scope.patterns().to_vec(),
             branch: task.branch(),
             item: of_tracker.then(|| task.item.to_string()),

@@ -56,6 +56,8 @@ pub struct TaskCard {
     pub assignee: Option<String>,
     /// Whether that is a person.
     pub assignee_type: AssigneeType,
+    /// The agent that works on it; `None`: the default one.
+    pub agent: Option<String>,
     /// The files that it may change. Empty: not known.
     pub write_scope: WriteScope,
     /// Counts the changes that people made; from 1.
@@ -71,6 +73,7 @@ impl Default for TaskCard {
             description: String::new(),
             assignee: None,
             assignee_type: AssigneeType::Ai,
+            agent: None,
             write_scope: WriteScope::default(),
             version: 1,
         }

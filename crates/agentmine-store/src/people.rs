@@ -22,6 +22,8 @@ pub struct NewPersonTask {
     pub assignee: Option<String>,
     /// Whether that is a person.
     pub assignee_type: AssigneeType,
+    /// The agent that works on it; `None`: the default one.
+    pub agent: Option<String>,
     /// The tasks that have to be done before.
     pub depends_on: Vec<TaskNumber>,
     /// The files that it may change.
@@ -45,6 +47,8 @@ pub struct TaskEdit {
     pub assignee: Option<Option<String>>,
     /// Whether that is a person.
     pub assignee_type: Option<AssigneeType>,
+    /// The agent that works on it; `Some(None)`: the default one.
+    pub agent: Option<Option<String>>,
     /// The tasks that have to be done before, all of them.
     pub depends_on: Option<Vec<TaskNumber>>,
     /// The files that it may change.

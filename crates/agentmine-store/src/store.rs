@@ -140,6 +140,14 @@ pub trait JournalStore: Send + Sync + 'static {
     /// The journal of a task, in order, over all its sessions.
     async fn steps(&self, task: TaskId) -> Result<Vec<Step>, StoreError>;
 
+    /// The steps of one session after `after`, in order. At most `limit`; 0 is all.
+    async fn session_steps(
+        &self,
+        session: &Session,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<Step>, StoreError>;
+
     /// The checkpoints of a task, in order.
     async fn checkpoints(&self, task: TaskId) -> Result<Vec<Checkpoint>, StoreError>;
 }
@@ -300,6 +308,9 @@ pub trait TaskStore: Send + Sync + 'static {
 
     /// Tasks, newest first.
     async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError>;
+
+    /// How many tasks of trackers are queued, and how many are leased.
+    async fn queued_and_leased(&self) -> Result<(u64, u64), StoreError>;
 
     /// One task.
     async fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError>;

@@ -87,23 +87,24 @@ impl ToolServer {
         addr: std::net::SocketAddr,
         ready: impl FnOnce(std::net::SocketAddr),
     ) -> anyhow::Result<()> {
+        use crate::http::{self, Access};
         match self {
             Self::TextEditor { root } => {
                 let server = TextEditorServer::new(Editor::open_at(root)?);
-                crate::http::serve(server, addr, ready).await
+                http::serve(server, addr, Access::Anybody, ready).await
             }
             Self::FileRead(roots) => {
                 let tool = FileRead::new(OpenRoots::open(&roots)?);
-                crate::http::serve(OneToolServer::new(tool), addr, ready).await
+                http::serve(OneToolServer::new(tool), addr, Access::Anybody, ready).await
             }
             Self::FileWrite(roots) => {
                 let tool = FileWrite::new(OpenRoots::open(&roots)?);
-                crate::http::serve(OneToolServer::new(tool), addr, ready).await
+                http::serve(OneToolServer::new(tool), addr, Access::Anybody, ready).await
             }
             Self::ShellExec(options) => {
                 let tool = ShellExec::new(&options)?;
                 let _ended = tool.ended().drop_guard();
-                crate::http::serve(OneToolServer::new(tool), addr, ready).await
+                http::serve(OneToolServer::new(tool), addr, Access::Anybody, ready).await
             }
         }
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use axum::extract::Request;
-use axum::http::StatusCode;
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use rmcp::handler::server::ServerHandler;
@@ -21,18 +22,58 @@ const MAX_BODY: usize = 32 * 1024 * 1024;
 /// Maximum number of open sessions; an unused one ends after five minutes.
 const MAX_SESSIONS: usize = 256;
 
+/// Who may connect.
+#[derive(Clone)]
+pub enum Access {
+    /// Whoever can: every program of every user of this machine.
+    Anybody,
+    /// Who names this token, as `Authorization: Bearer TOKEN`.
+    Token(Arc<str>),
+}
+
+impl Access {
+    /// Whether a request with these headers is let through.
+    fn admits(&self, headers: &HeaderMap) -> bool {
+        let Self::Token(expected) = self else {
+            return true;
+        };
+        let mut named = headers.get_all(AUTHORIZATION).iter();
+        let (Some(value), None) = (named.next(), named.next()) else {
+            return false;
+        };
+        let token = value.to_str().ok().and_then(|it| it.split_once(' '));
+        token.is_some_and(|(scheme, token)| {
+            scheme.eq_ignore_ascii_case("bearer") && is_equal(token.trim(), expected)
+        })
+    }
+}
+
+/// Compares in a time that depends on the lengths alone.
+fn is_equal(given: &str, expected: &str) -> bool {
+    let (given, expected) = (given.as_bytes(), expected.as_bytes());
+    if given.len() != expected.len() {
+        return false;
+    }
+    let different = given
+        .iter()
+        .zip(expected)
+        .fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b)));
+    different == 0
+}
+
 /// Serves any handler at `/mcp`, as [`ToolServer::serve_http`](crate::ToolServer::serve_http) serves ours:
 /// until the future is dropped, or on SIGTERM or SIGINT. `ready` gets the address; the kernel chooses the port
 /// if `addr` has port 0. Each session gets a clone of `server`.
 ///
-/// Anybody who can connect to the address can call the tools: there is no token, and every user of the machine
-/// can connect to a loopback address. Use it for tests and on machines with one user.
+/// Every user of the machine can connect to a loopback address, so that [`Access::Anybody`] is for tests and for
+/// machines with one user.
 ///
 /// # Errors
 /// When the address is not a loopback address or cannot be bound.
 pub async fn serve<S>(
     server: S,
     addr: SocketAddr,
+    access: Access,
     ready: impl FnOnce(SocketAddr),
 ) -> anyhow::Result<()>
 where
@@ -60,6 +101,9 @@ where
         .route_service("/mcp", service)
         .layer(from_fn(move |request, next| {
             bounded(Arc::clone(&sessions), request, next)
+        }))
+        .layer(from_fn(move |request, next| {
+            admitted(access.clone(), request, next)
         }));
     ready(listener.local_addr()?);
     tokio::select! {
@@ -67,6 +111,16 @@ where
         signal = crate::terminated::terminated() => signal?,
     }
     Ok(())
+}
+
+/// Refuses a request without the token, before anything of it is looked at.
+async fn admitted(access: Access, request: Request, next: Next) -> Response {
+    if access.admits(request.headers()) {
+        return next.run(request).await;
+    }
+    let scheme = (WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    let what = "expected the header `Authorization: Bearer TOKEN` with the token of this server";
+    (StatusCode::UNAUTHORIZED, [scheme], what).into_response()
 }
 
 /// Refuses a request that would begin one session too many: it is in no session, and it does not name its method
@@ -79,4 +133,36 @@ async fn bounded(sessions: Arc<LocalSessionManager>, request: Request, next: Nex
         return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
     }
     next.run(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_is_let_through() {
+        let access = Access::Token("secret-token".into());
+        let headers = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            headers
+        };
+        for (values, expected) in [
+            (&["Bearer secret-token"][..], true),
+            (&["bearer secret-token"], true),
+            (&[], false),
+            (&["Bearer secret-toke"], false),
+            (&["Bearer secret-tokex"], false),
+            (&["Bearer secret-token2"], false),
+            (&["Bearer "], false),
+            (&["Basic secret-token"], false),
+            (&["secret-token"], false),
+            (&["Bearer wrong", "Bearer secret-token"], false),
+        ] {
+            assert_eq!(access.admits(&headers(values)), expected, "{values:?}");
+            assert!(Access::Anybody.admits(&headers(values)));
+        }
+    }
 }

@@ -10,14 +10,13 @@ use anyhow::Result;
 use crate::args::AgentCommand;
 use crate::control::failure;
 use crate::memory::here;
-use crate::paths::agents_dir;
 use crate::print::{body, cell, clean, line, note, one_line, program, table, trimmed};
 
 /// Runs one of the commands.
 pub(crate) async fn run(file: Option<PathBuf>, command: AgentCommand) -> Result<Exit> {
     let config = config::load(&Sources::from_process(file))?;
     let project = here().await?.top;
-    let operator = agents_dir();
+    let operator = config.agent.folder.clone();
     let sources = AgentSources {
         operator: operator.as_deref(),
         project: &project,

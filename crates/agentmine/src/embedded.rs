@@ -19,7 +19,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use crate::again;
-use crate::paths::{agents_dir, database_url, state_dir};
+use crate::paths::{database_url, state_dir};
 use crate::print;
 
 /// How much a run did.
@@ -73,7 +73,7 @@ pub(crate) fn place(project: PathBuf, config: &Config) -> Result<Place> {
     Ok(Place {
         project,
         worktrees: state_dir()?.join("worktrees"),
-        operator_agents: agents_dir(),
+        operator_agents: config.agent.folder.clone(),
         allowed_images: config.command_executor.docker.allowed_images.clone(),
     })
 }

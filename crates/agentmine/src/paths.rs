@@ -28,17 +28,6 @@ pub(crate) fn state_dir() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// The operator's agents: `$XDG_CONFIG_HOME/agentmine/agents`, else `~/.config/agentmine/agents`.
-pub(crate) fn agents_dir() -> Option<PathBuf> {
-    let absolute = |name: &str| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
-    Some(config?.join("agentmine/agents"))
-}
-
 /// The embedded mode's database.
 pub(crate) fn database_url() -> Result<String> {
     Ok(format!(

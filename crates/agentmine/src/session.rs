@@ -289,9 +289,8 @@ impl Logs {
                 for step in &page.steps {
                     line(serde_json::to_string(step)?);
                 }
-            } else {
-                let last = page.steps.last().map_or(after, |step| step.seq);
-                self.print(store, after, last).await?;
+            } else if let Some(last) = page.steps.last() {
+                self.print(store, after, last.seq).await?;
             }
             after = page.steps.last().map_or(after, |step| step.seq);
             match (page.more, follow && page.running) {
@@ -309,8 +308,9 @@ impl Logs {
     async fn print(&self, store: &dyn Store, after: i64, last: i64) -> Result<()> {
         let session = store.session(self.id).await?;
         let session = session.context("the session vanished")?;
-        for step in store.steps(session.task).await? {
-            if step.epoch == session.epoch && step.seq > Seq(after) && step.seq <= Seq(last) {
+        let shown = last.saturating_sub(after).try_into().unwrap_or(0);
+        for step in store.session_steps(&session, Seq(after), shown).await? {
+            if step.seq <= Seq(last) {
                 transcript::step(&step, self.full)?;
             }
         }

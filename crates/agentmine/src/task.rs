@@ -100,6 +100,9 @@ pub(crate) struct Fields {
     /// ai, or human: then no worker takes it
     #[arg(long, value_name = "TYPE")]
     assignee_type: Option<String>,
+    /// The agent that works on it, one of `agentmine agent list`
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
     /// A task that has to be done before; can be repeated, `none` removes all
     #[arg(long, value_name = "TASK")]
     depends_on: Vec<String>,
@@ -226,6 +229,7 @@ impl Fields {
             kind: update.kind,
             assignee: update.assignee,
             assignee_type: update.assignee_type,
+            agent: update.agent,
             depends_on: update.depends_on,
             write_scope: update.write_scope,
         })
@@ -266,6 +270,7 @@ impl Fields {
             kind: self.kind,
             assignee: self.assignee,
             assignee_type: self.assignee_type,
+            agent: self.agent,
             depends_on,
             write_scope,
         })
@@ -411,6 +416,9 @@ fn print_details(details: &TaskDetails) {
         .collect();
     if !on.is_empty() {
         fact("after", on.join(", "));
+    }
+    if let Some(agent) = &task.agent {
+        fact("agent", agent.clone());
     }
     if !task.write_scope.is_empty() {
         fact("changes", one_line(&task.write_scope.join(" "), 400));

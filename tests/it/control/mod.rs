@@ -2,6 +2,7 @@
 
 mod command_line;
 mod completeness;
+mod http;
 mod mcp;
 mod orchestrator;
 mod sdk;

@@ -1,7 +1,7 @@
 //! The official conformance suite (npm `@modelcontextprotocol/conformance`), with the requirements of
-//! each revision for the client and for the tool servers over HTTP.
+//! each revision for the client, for the tool servers and for `agentmine mcp serve` over HTTP.
 //!
-//! Scenarios that do not pass are listed in `conformance/REVISION.yaml`, in the suite's own baseline
+//! Scenarios that do not pass are listed in `conformance/REVISION.yaml` (of `agentmine`: `conformance/agentmine-REVISION.yaml`), in the suite's own baseline
 //! format, each with its reason; an entry that passes fails the run too. `tests/run conformance
 //! --no-capture` prints the figures.
 
@@ -9,9 +9,11 @@ use std::path::Path;
 use std::process::Stdio;
 
 use agentmine_tests::mcp::installed;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
+use super::served::{Served, TOKEN};
 use crate::rig::binary;
 
 const SERVERS: [&str; 4] = ["text-editor", "file-read", "file-write", "shell-exec"];
@@ -34,6 +36,67 @@ async fn servers_conform_to_2025_11_25() {
 #[tokio::test]
 async fn servers_conform_to_2026_07_28() {
     servers("2026-07-28").await;
+}
+
+#[tokio::test]
+async fn agentmine_conforms_to_2025_11_25() {
+    agentmine("2025-11-25").await;
+}
+
+#[tokio::test]
+async fn agentmine_conforms_to_2026_07_28() {
+    agentmine("2026-07-28").await;
+}
+
+/// `agentmine mcp serve --http`, with the token added on the way: the suite names none.
+async fn agentmine(revision: &str) {
+    let mut served = Served::start().await;
+    let url = with_token(&served).await;
+    let name = format!("agentmine-{revision}");
+    suite_with(
+        "server",
+        "agentmine",
+        revision,
+        &name,
+        ["--url", url.as_str()],
+    )
+    .await;
+    served.program.kill().await.unwrap();
+}
+
+/// The address of a forwarder that adds the token to each request, and changes nothing else.
+async fn with_token(served: &Served) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let port = served.port;
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let far = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let _ = forward(near, far).await;
+            });
+        }
+    });
+    url
+}
+
+/// One request for each connection, so that only the beginning has to be read.
+async fn forward(mut near: TcpStream, mut far: TcpStream) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(near.read_u8().await?);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let (first, rest) = head.split_once("\r\n").unwrap_or_default();
+    let rest: Vec<&str> = rest
+        .split("\r\n")
+        .filter(|line| !line.to_ascii_lowercase().starts_with("connection:"))
+        .collect();
+    let token = format!("Authorization: Bearer {TOKEN}\r\nConnection: close\r\n");
+    far.write_all(format!("{first}\r\n{token}{}", rest.join("\r\n")).as_bytes())
+        .await?;
+    tokio::io::copy_bidirectional(&mut near, &mut far).await?;
+    Ok(())
 }
 
 async fn client(revision: &str) {
@@ -70,8 +133,13 @@ async fn servers(revision: &str) {
 
 /// Runs a revision's requirements for one side.
 async fn suite(side: &str, what: &str, revision: &str, args: [&str; 2]) {
+    suite_with(side, what, revision, revision, args).await;
+}
+
+/// The same with a baseline of another name.
+async fn suite_with(side: &str, what: &str, revision: &str, baseline: &str, args: [&str; 2]) {
     let baseline =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("it/mcp/conformance/{revision}.yaml"));
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("it/mcp/conformance/{baseline}.yaml"));
     let results = tempfile::tempdir().unwrap();
     let bin = installed().join("node_modules/.bin");
     let output = Command::new(bin.join("node"))

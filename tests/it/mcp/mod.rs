@@ -5,3 +5,4 @@ mod conformance;
 mod faulty;
 mod real;
 mod rig;
+pub(crate) mod served;

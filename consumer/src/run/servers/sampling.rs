@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use agentmine_agent::Journal as _;
 use agentmine_agent::journal::Entry;
 use agentmine_domain::{Budget, Usage};
-use agentmine_llm::{Message, ModelReply, ModelRequest, Stop};
+use agentmine_llm::{Message, Model, ModelReply, ModelRequest, Stop};
 use agentmine_mcp::SamplingHandler;
-use agentmine_runtime::config;
+use agentmine_runtime::config::{self, EffectiveAgent};
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -29,7 +29,8 @@ const MAX_MESSAGES: usize = 200;
 
 /// Handles the sampling requests of one session's servers.
 pub(crate) struct SessionSampling {
-    deps: Arc<ConsumerDeps>,
+    /// The agent's model.
+    model: Arc<dyn Model>,
     recorder: Arc<Recorder>,
     limits: config::SamplingConfig,
     budget: Budget,
@@ -48,11 +49,16 @@ struct Unrecorded {
 }
 
 impl SessionSampling {
-    pub(crate) fn new(deps: Arc<ConsumerDeps>, recorder: Arc<Recorder>) -> Self {
+    pub(crate) fn new(
+        deps: &ConsumerDeps,
+        agent: &EffectiveAgent,
+        model: Arc<dyn Model>,
+        recorder: Arc<Recorder>,
+    ) -> Self {
         Self {
             limits: deps.config.mcp.sampling.clone(),
-            budget: deps.budget(),
-            deps,
+            budget: deps.budget(&agent.limits),
+            model,
             recorder,
             started: Instant::now(),
             spent: tokio::sync::Mutex::default(),
@@ -127,14 +133,14 @@ impl SamplingHandler for SessionSampling {
         let answer = tokio::select! {
             biased;
             end = self.recorder.interrupted() => return Err(format!("the session is ending: {end}")),
-            answer = self.deps.model.reply(request, None) => answer,
+            answer = self.model.reply(request, None) => answer,
             () = certainty.lapsed() => return Err("the worker cannot reach its database".into()),
         };
         // The provider's error may contain the account's name.
         let (reply, used) = answer.map_err(|_| "the model call failed".to_owned())?;
         spent.1 = spent.1.saturating_add(used.total_tokens());
         counted.answered(used);
-        Ok(result(self.deps.model.name(), reply))
+        Ok(result(self.model.name(), reply))
     }
 }
 

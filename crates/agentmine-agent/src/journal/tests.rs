@@ -32,6 +32,7 @@ fn every_entry() -> Vec<Entry> {
                     checks_from: "from the configuration".into(),
                     guessed: true,
                     warning: Some("a warning".into()),
+                    done: Vec::new(),
                     notes: vec!["a note".into()],
                 },
             },

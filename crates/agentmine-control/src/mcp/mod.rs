@@ -12,6 +12,7 @@ mod server;
 mod sessions;
 mod tasks;
 mod tool;
+mod watch;
 mod workers;
 
 use std::sync::Arc;

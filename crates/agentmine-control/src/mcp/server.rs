@@ -10,9 +10,10 @@ use rmcp::model::{
     CompleteRequestParams, CompleteResult, ContentBlock, Implementation, ListPromptsRequestMethod,
     ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
     PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    ResourceContents, ServerCapabilities, ServerConfig,
+    ResourceContents, ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter,
+    UnsubscribeRequestParams,
 };
-use rmcp::service::{RequestContext, RoleServer, ServiceExt};
+use rmcp::service::{RequestContext, RoleServer, ServiceExt, SubscriptionContext};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio_pipes;
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use super::Context;
 use super::resources::ResourceKind;
 use super::tool::ToolDef;
+use super::watch::{MAX_SUBSCRIPTIONS, State, Subscriptions, changed, watched};
 use crate::{ControlError, input};
 
 /// Maximum length of a message, in bytes.
@@ -40,12 +42,24 @@ pub async fn serve_stdio(context: Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Offers the operations as tools, and what they return as resources.
-#[derive(Clone)]
+/// Offers the operations as tools, and what they return as resources. A clone serves another client: it has
+/// subscriptions of its own.
 pub struct ControlServer {
     context: Arc<Context>,
     tools: Arc<Vec<ToolDef>>,
     resources: Arc<Vec<ResourceKind>>,
+    subscriptions: Subscriptions,
+}
+
+impl Clone for ControlServer {
+    fn clone(&self) -> Self {
+        Self {
+            context: Arc::clone(&self.context),
+            tools: Arc::clone(&self.tools),
+            resources: Arc::clone(&self.resources),
+            subscriptions: Subscriptions::default(),
+        }
+    }
 }
 
 impl ControlServer {
@@ -56,6 +70,7 @@ impl ControlServer {
             context: Arc::new(context),
             tools: Arc::new(super::tools()),
             resources: Arc::new(super::resources()),
+            subscriptions: Subscriptions::default(),
         }
     }
 }
@@ -65,6 +80,7 @@ impl ServerHandler for ControlServer {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
             .enable_resources()
+            .enable_resources_subscribe()
             .build();
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("agentmine", env!("CARGO_PKG_VERSION")))
@@ -156,6 +172,60 @@ impl ServerHandler for ControlServer {
         let error = ControlError::Validation(format!("unknown resource {:?}", input::shown(&uri)))
             .hint("resources/list and resources/templates/list list the resources");
         Err(protocol_error(&error))
+    }
+
+    /// Of the current revision: the tasks among what a client wants to know of.
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        let mut accepted = SubscriptionFilter::new();
+        let wanted = requested.resource_subscriptions.iter().flatten();
+        let tasks = wanted.filter(|uri| watched(uri).is_some());
+        accepted.resource_subscriptions = Some(tasks.take(MAX_SUBSCRIPTIONS).cloned().collect());
+        Some(accepted)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let uris = context.accepted().resource_subscriptions.clone();
+        let store = self.context.store.as_ref();
+        let sink = context.sink();
+        let watch = async |uri: String| -> Option<()> {
+            let number = watched(&uri)?;
+            let task = store.task_by_number(number).await.ok()??;
+            let mut seen = State::of(&task);
+            loop {
+                seen = changed(store, number, seen).await;
+                sink.notify_resource_updated(uri.clone()).await.ok()?;
+            }
+        };
+        let watches = uris.into_iter().flatten().map(watch);
+        tokio::select! {
+            _ = futures::future::join_all(watches) => context.cancelled().await,
+            () = context.cancelled() => {}
+        }
+        Ok(())
+    }
+
+    /// Of the revisions up to 2025-11-25, like the next.
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let added = self
+            .subscriptions
+            .add(&self.context, request.uri, context.peer);
+        added.await.map_err(|error| protocol_error(&error))
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscriptions.remove(&request.uri);
+        Ok(())
     }
 
     // By default the library returns empty lists of these.

@@ -34,6 +34,9 @@ pub struct TaskCreate {
     /// Whether a client (ai) or a person (human) works on it; no worker takes a task of a person
     #[schemars(extend("enum" = ["ai", "human"], "default" = "ai"))]
     pub assignee_type: Option<String>,
+    /// The agent that works on it: one of agent_list
+    #[schemars(extend("default" = "default"))]
+    pub agent: Option<String>,
     /// Numbers of the tasks that have to be done before
     pub depends_on: Option<Vec<i64>>,
     /// Patterns of the files that it may change, from the top of the repository: `*` within a folder, `**` for any folders. A task waits while one with a common file is running
@@ -55,6 +58,7 @@ pub async fn create(store: &dyn Store, args: TaskCreate) -> Result<TaskDetails, 
         assignee: input::name("assignee", assignee)?,
         assignee_type: input::named("assigneeType", args.assignee_type.as_deref(), ASSIGNEES)?
             .unwrap_or(AssigneeType::Ai),
+        agent: input::agent(args.agent.as_deref().unwrap_or_default())?,
         depends_on: input::dependencies(&args.depends_on.unwrap_or_default())?,
         write_scope: input::scope(args.write_scope.unwrap_or_default())?,
     };
@@ -90,6 +94,8 @@ pub struct TaskUpdate {
     /// Whether a client (ai) or a person (human) works on it; no worker takes a task of a person
     #[schemars(extend("enum" = ["ai", "human"]))]
     pub assignee_type: Option<String>,
+    /// The agent that works on it: one of agent_list; empty: the default one
+    pub agent: Option<String>,
     /// Numbers of all the tasks that have to be done before
     pub depends_on: Option<Vec<i64>>,
     /// Patterns of all the files that it may change
@@ -118,6 +124,7 @@ impl TaskUpdate {
                 .as_deref()
                 .map(|name| input::name("assignee", name))
                 .transpose()?,
+            agent: self.agent.as_deref().map(input::agent).transpose()?,
             assignee_type: input::named("assigneeType", self.assignee_type.as_deref(), ASSIGNEES)?,
             depends_on: self
                 .depends_on

@@ -112,6 +112,15 @@ async fn again(store: &dyn Store, task: &Task) -> Result<TaskDetails, ControlErr
         priority: task.priority,
     };
     match store.enqueue(&new).await? {
+        Enqueued::Created(next) if task.card.agent.is_some() => {
+            let edit = TaskEdit {
+                agent: Some(task.card.agent.clone()),
+                ..TaskEdit::default()
+            };
+            let outcome = store.edit_task(next.id, &edit).await?;
+            let next = edited(outcome, &format!("task {}", next.number), None)?;
+            details(store, &next).await
+        }
         Enqueued::Created(next) => details(store, &next).await,
         Enqueued::Known(other) => Err(ControlError::InvalidStatus(format!(
             "{} has task {} already, which is {}",

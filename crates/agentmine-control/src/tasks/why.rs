@@ -3,7 +3,7 @@
 use agentmine_domain::{
     AssigneeType, EndState, PublicStatus, Session, Task, TaskOrigin, TaskState,
 };
-use agentmine_store::{Store, TaskFilter};
+use agentmine_store::Store;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -183,27 +183,7 @@ async fn waiting(
 }
 
 async fn no_free_worker(store: &dyn Store) -> Result<Reason, ControlError> {
-    const COUNTED: u32 = 1000;
-    let of = async |status| {
-        let filter = TaskFilter {
-            status: Some(status),
-            limit: COUNTED,
-            ..TaskFilter::default()
-        };
-        let found = store.tasks(&filter).await?;
-        let of_tracker = found
-            .iter()
-            .filter(|task| task.card.origin == TaskOrigin::Tracker);
-        Ok::<_, ControlError>(
-            of_tracker
-                .filter(|task| task.state != TaskState::Paused)
-                .count(),
-        )
-    };
-    let (open, leased) = (
-        of(PublicStatus::Open).await?,
-        of(PublicStatus::InProgress).await?,
-    );
+    let (open, leased) = store.queued_and_leased().await?;
     Ok(Reason::new(
         "no_free_worker",
         format!(

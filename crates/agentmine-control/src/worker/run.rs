@@ -71,9 +71,10 @@ pub async fn start(
 ) -> Result<WorkerCommand, ControlError> {
     let expected = "agentmine, claude-code, codex or gemini-cli";
     let client = input::named::<Client>("client", args.client.as_deref(), expected)?;
-    let agent = args.agent.as_deref().unwrap_or_default();
-    let agent = input::name("agent", agent)?.unwrap_or_else(|| DEFAULT_AGENT.to_owned());
     let task = input::task(store, args.task_id).await?;
+    let agent = args.agent.as_deref().or(task.card.agent.as_deref());
+    let agent = agent.unwrap_or_default();
+    let agent = input::name("agent", agent)?.unwrap_or_else(|| DEFAULT_AGENT.to_owned());
     let client = match (client, task.card.origin) {
         (Some(client), _) => client,
         (None, TaskOrigin::Tracker) => Client::AgentMine,

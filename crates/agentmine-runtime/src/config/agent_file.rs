@@ -90,9 +90,15 @@ impl AgentTools {
     /// Whether the tool of this name may be called.
     #[must_use]
     pub fn allow(&self, tool: &str) -> bool {
+        self.allow_named(&[tool])
+    }
+
+    /// The same for a tool that has several names: each of them can allow or deny it.
+    #[must_use]
+    pub fn allow_named(&self, names: &[&str]) -> bool {
         let matches = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(start) => tool.starts_with(start),
-            None => tool == pattern,
+            Some(start) => names.iter().any(|name| name.starts_with(start)),
+            None => names.contains(&pattern.as_str()),
         };
         let allowed = self.allowed.as_ref();
         allowed.is_none_or(|allowed| allowed.iter().any(matches))
@@ -132,7 +138,7 @@ pub struct NamedCheck {
     pub name: String,
     /// A shell command that must succeed on the result.
     pub command: String,
-    /// Time limit in seconds. Default: `agent.check_timeout_seconds` of `config.yaml`.
+    /// Time limit in seconds, if it is below `agent.check_timeout_seconds` of `config.yaml`.
     #[serde(default)]
     pub timeout_seconds: Option<u64>,
 }

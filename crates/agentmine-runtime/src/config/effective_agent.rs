@@ -82,6 +82,25 @@ impl EffectiveAgent {
         }
     }
 
+    /// What these two files make of the agent of this name; `None`: neither defines it.
+    #[must_use]
+    pub fn of_files(
+        name: &str,
+        operator: Option<&AgentDefinition>,
+        repository: Option<&AgentDefinition>,
+        allowed_images: &[String],
+    ) -> Option<Self> {
+        let agent = match operator {
+            Some(definition) => Self::of_operator(name, definition),
+            None if repository.is_some() || name == BUILT_IN => Self::built_in(name),
+            None => return None,
+        };
+        Some(match repository {
+            Some(definition) => agent.narrowed_by(definition, allowed_images),
+            None => agent,
+        })
+    }
+
     /// The same, narrowed by a repository's file. `allowed_images` are those that a repository may choose.
     #[must_use]
     pub fn narrowed_by(mut self, repository: &AgentDefinition, allowed_images: &[String]) -> Self {
@@ -111,7 +130,7 @@ impl EffectiveAgent {
         }
         self.repository_prompt = system_prompt;
         self.tools.push(tools);
-        self.limits = lower(self.limits, limits);
+        self.limits = self.limits.lowered_by(limits);
         for check in definition_of_done {
             match self
                 .definition_of_done
@@ -125,10 +144,10 @@ impl EffectiveAgent {
         self
     }
 
-    /// Whether the agent may call the tool of this name.
+    /// Whether the agent may call the tool that has these names.
     #[must_use]
-    pub fn allows(&self, tool: &str) -> bool {
-        self.tools.iter().all(|rules| rules.allow(tool))
+    pub fn allows(&self, names: &[&str]) -> bool {
+        self.tools.iter().all(|rules| rules.allow_named(names))
     }
 
     fn refuse(&mut self, key: &str, value: &str) {
@@ -150,14 +169,17 @@ pub fn is_allowed_image(allowed: &[String], image: &str) -> bool {
         })
 }
 
-/// The lower of each limit.
-fn lower(a: AgentLimits, b: AgentLimits) -> AgentLimits {
-    AgentLimits {
-        max_steps: least(a.max_steps, b.max_steps),
-        max_tokens: least(a.max_tokens, b.max_tokens),
-        max_cost_usd: least(a.max_cost_usd, b.max_cost_usd),
-        max_minutes: least(a.max_minutes, b.max_minutes),
-        max_rounds: least(a.max_rounds, b.max_rounds),
+impl AgentLimits {
+    /// The lower of each limit.
+    #[must_use]
+    pub fn lowered_by(self, other: Self) -> Self {
+        Self {
+            max_steps: least(self.max_steps, other.max_steps),
+            max_tokens: least(self.max_tokens, other.max_tokens),
+            max_cost_usd: least(self.max_cost_usd, other.max_cost_usd),
+            max_minutes: least(self.max_minutes, other.max_minutes),
+            max_rounds: least(self.max_rounds, other.max_rounds),
+        }
     }
 }
 
@@ -215,7 +237,7 @@ mod tests {
         ] {
             let agent = narrowed(operator, repository);
             assert_eq!(
-                agent.allows(tool),
+                agent.allows(&[tool]),
                 expected,
                 "{operator} {repository} {tool}"
             );

@@ -53,7 +53,7 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     let tree = sources.read(&schema, &mut faults);
     let checked = check(&schema, &tree, &mut faults);
     let config = match serde_json::from_value::<Config>(checked) {
-        Ok(config) => config.complete(sources.home()),
+        Ok(config) => config.complete(sources.home(), sources.config_home()),
         Err(_) => {
             // The error is not shown, since it may contain a value. Reached only if the schema allows
             // what the type refuses.

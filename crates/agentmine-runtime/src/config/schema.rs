@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
+use super::agent_file::AgentLimits;
 use super::executor::{CommandExecutor, TextEditorMcp};
 use super::mcp::Mcp;
 use super::secret::Secret;
@@ -52,10 +53,11 @@ pub struct Config {
 
 impl Config {
     /// Fills in defaults that depend on the section or on the home folder.
-    pub(super) fn complete(mut self, home: Option<&str>) -> Self {
+    pub(super) fn complete(mut self, home: Option<&str>, config_home: Option<&str>) -> Self {
         self.command_executor.complete();
         self.text_editor_mcp.complete();
         self.mcp.complete(home);
+        self.agent.complete(home, config_home);
         self
     }
 
@@ -476,12 +478,45 @@ pub struct Agent {
     /// Commands that must pass on the pushed commit. Default: those in the repository's
     /// `.agentmine/config.yaml`, else what its files suggest (`npm test`, `cargo test`, …).
     pub checks: Vec<String>,
-    /// Timeout of one check, in seconds.
+    /// Timeout of one check, in seconds. A check of an agent's `definition_of_done` may have a lower one.
     pub check_timeout_seconds: u64,
+    /// The operator's folder of agents, one YAML file each. Default: `~/.config/agentmine/agents`. It need not exist.
+    /// A repository's `.agentmine/agents/` only narrows them.
+    pub folder: Option<PathBuf>,
     /// Author name of the commits.
     pub git_user_name: String,
     /// Author email address of the commits.
     pub git_user_email: String,
+}
+
+impl Agent {
+    /// The limits of every agent.
+    #[must_use]
+    pub fn limits(&self) -> AgentLimits {
+        AgentLimits {
+            max_steps: Some(self.max_steps),
+            max_tokens: self.max_tokens,
+            max_cost_usd: self.max_cost_usd,
+            max_minutes: Some(self.max_minutes),
+            max_rounds: Some(self.max_rounds),
+        }
+    }
+
+    /// Fills in the default of the folder, and replaces `~` by the home folder.
+    fn complete(&mut self, home: Option<&str>, config_home: Option<&str>) {
+        let absolute = |path: Option<&str>| path.map(PathBuf::from).filter(|it| it.is_absolute());
+        let home = absolute(home);
+        self.folder = match (self.folder.take(), &home) {
+            (None, home) => absolute(config_home)
+                .or_else(|| Some(home.as_ref()?.join(".config")))
+                .map(|config| config.join("agentmine/agents")),
+            (Some(folder), Some(home)) => Some(match folder.strip_prefix("~") {
+                Ok(rest) => home.join(rest),
+                Err(_) => folder,
+            }),
+            (folder, None) => folder,
+        };
+    }
 }
 
 impl Default for Agent {
@@ -494,6 +529,7 @@ impl Default for Agent {
             max_rounds: 3,
             checks: Vec::new(),
             check_timeout_seconds: 900,
+            folder: None,
             git_user_name: "AgentMine".into(),
             git_user_email: "agentmine@localhost".into(),
         }

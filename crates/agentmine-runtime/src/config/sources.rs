@@ -170,6 +170,11 @@ impl Sources {
         self.env("HOME")
     }
 
+    /// The folder of the user's configuration, if it is not the usual one.
+    pub(super) fn config_home(&self) -> Option<&str> {
+        self.env("XDG_CONFIG_HOME")
+    }
+
     fn tokens(&self, tree: &mut Node) {
         for (name, section) in TOKENS {
             let there = section

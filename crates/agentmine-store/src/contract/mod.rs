@@ -45,6 +45,7 @@ mod enqueue;
 mod figures;
 mod journal;
 mod lease;
+mod listings;
 mod memory;
 mod migrations;
 mod outage;

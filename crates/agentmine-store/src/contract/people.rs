@@ -16,6 +16,7 @@ facts! {
     a_session_ends_once_and_only_that_of_a_client,
     a_cancelled_task_ends_its_session,
     a_session_whose_client_never_started_opens_its_task_again,
+    a_task_has_the_agent_that_people_name,
 }
 
 fn wanted(title: &str) -> NewPersonTask {
@@ -26,6 +27,7 @@ fn wanted(title: &str) -> NewPersonTask {
         kind: TaskType::Bug,
         assignee: Some("maya".into()),
         assignee_type: AssigneeType::Ai,
+        agent: None,
         depends_on: Vec::new(),
         write_scope: WriteScope::default(),
     }
@@ -456,4 +458,31 @@ async fn a_session_whose_client_never_started_opens_its_task_again(world: World)
         Some("/tmp/w")
     );
     assert_eq!(world.task(task.id).await.state, TaskState::Queued);
+}
+
+async fn a_task_has_the_agent_that_people_name(world: World) {
+    let new = NewPersonTask {
+        agent: Some("fix".into()),
+        ..wanted("With an agent")
+    };
+    let made = world.made(&new).await;
+    let queued = world.new_task(7).await;
+    let names = async || {
+        let (made, queued) = (world.task(made.id).await, world.task(queued.id).await);
+        (made.card.agent, queued.card.agent)
+    };
+    assert_eq!(names().await, (Some("fix".into()), None));
+    let to = |agent: Option<&str>| TaskEdit {
+        agent: Some(agent.map(ToOwned::to_owned)),
+        ..TaskEdit::default()
+    };
+    world
+        .store
+        .edit_task(queued.id, &to(Some("review")))
+        .await
+        .unwrap();
+    world.store.edit_task(made.id, &to(None)).await.unwrap();
+    assert_eq!(names().await, (None, Some("review".into())));
+    let claim = world.claim(queued.id, MINUTE).await.unwrap();
+    assert_eq!(claim.task.card.agent.as_deref(), Some("review"));
 }

@@ -3,13 +3,14 @@
 //! A payload is stored as JSON text, not as jsonb: jsonb refuses `\u0000`, and a transcript has to come back
 //! as it went in.
 
-use agentmine_domain::{Lease, Seq, Step, TaskId, Usage};
+use agentmine_domain::{Lease, Seq, Session, Step, TaskId, Usage};
 use async_trait::async_trait;
 
 use super::arg::args;
 use super::db::Dialect;
 use super::row::{CheckpointRow, StepRow};
 use super::store::SqlStore;
+use super::tasks::row_limit;
 use crate::{Checkpoint, JournalStore, NewStep, StoreError};
 
 #[async_trait]
@@ -94,6 +95,21 @@ impl<D: Dialect> JournalStore for SqlStore<D> {
         let of_task = "SELECT {columns} FROM steps WHERE task = $1 ORDER BY seq";
         self.select::<StepRow, _>("steps", of_task, args![task])
             .await
+    }
+
+    async fn session_steps(
+        &self,
+        session: &Session,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<Step>, StoreError> {
+        self.select::<StepRow, _>(
+            "session_steps",
+            "SELECT {columns} FROM steps WHERE task = $1 AND seq > $3 AND epoch = $2
+             ORDER BY seq LIMIT $4",
+            args![session.task, session.epoch, after, row_limit(limit)],
+        )
+        .await
     }
 
     async fn checkpoints(&self, task: TaskId) -> Result<Vec<Checkpoint>, StoreError> {

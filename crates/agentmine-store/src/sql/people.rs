@@ -148,6 +148,7 @@ pub(super) async fn conflict<D: Dialect>(
         .rows(
             "SELECT {columns} FROM tasks
              WHERE id <> $1 AND write_scope <> '' AND tracker = $2 AND host = $3 AND repo_id = $4
+               AND state IN ('leased', 'paused')
                AND (state = 'leased'
                     OR (state = 'paused' AND origin = 'person'
                         AND EXISTS (SELECT 1 FROM sessions s
@@ -203,6 +204,7 @@ async fn insert<D: Dialect>(
         kind,
         assignee,
         assignee_type,
+        agent,
         depends_on: _,
         write_scope,
     } = new;
@@ -211,11 +213,11 @@ async fn insert<D: Dialect>(
             "INSERT INTO tasks (id, number, tracker, host, repo_id, repo_path, item_kind,
                  item_number, item_key, trigger_event, dedup_key, title, url, priority, created_at,
                  updated_at, end_reported, origin, task_type, description, assignee, assignee_type,
-                 write_scope)
+                 write_scope, agent)
              SELECT $1, n, 'local', 'agentmine', 'people', 'people', 'issue', n,
                  'local|agentmine|people|issue|' || n, 'created',
                  'local|agentmine|people|issue|' || n || '|created', $2, 'task://' || n, $3, {now}, {now},
-                 true, 'person', $4, $5, $6, $7, $8
+                 true, 'person', $4, $5, $6, $7, $8, $9
              FROM (SELECT COALESCE(max(number), 0) + 1 AS n FROM tasks) AS next
              RETURNING {columns}",
             args![
@@ -227,6 +229,7 @@ async fn insert<D: Dialect>(
                 assignee.as_deref(),
                 assignee_type.as_str(),
                 &write_scope.to_string(),
+                agent.as_deref(),
             ],
         )
         .await?;
@@ -320,12 +323,14 @@ async fn write<D: Dialect>(
         kind,
         assignee,
         assignee_type,
+        agent,
         depends_on: _,
         write_scope,
         status,
     } = edit;
     let card = &before.card;
     let assignee = assignee.as_ref().unwrap_or(&card.assignee);
+    let agent = agent.as_ref().unwrap_or(&card.agent);
     let scope = write_scope.as_ref().unwrap_or(&card.write_scope);
     let (state, reason) = match (status, card.origin) {
         (Some((status, why)), TaskOrigin::Person) => (row_state(*status), why.as_deref()),
@@ -336,7 +341,7 @@ async fn write<D: Dialect>(
     let row: Option<TaskRow> = tx
         .row(
             "UPDATE tasks SET title = $2, description = $3, priority = $4, task_type = $5, assignee = $6,
-                 assignee_type = $7, write_scope = $8, state = $9, reason = $10, edit_token = $11,
+                 assignee_type = $7, write_scope = $8, state = $9, reason = $10, edit_token = $11, agent = $12,
                  version = version + 1, updated_at = {now}
              WHERE id = $1 RETURNING {columns}",
             args![
@@ -351,6 +356,7 @@ async fn write<D: Dialect>(
                 state,
                 reason,
                 token,
+                agent.as_deref(),
             ],
         )
         .await?;

@@ -73,6 +73,7 @@ row!(TaskRow {
     description: String,
     assignee: Option<String>,
     assignee_type: String,
+    agent: Option<String>,
     write_scope: String,
     version: i64,
 });
@@ -112,6 +113,7 @@ impl TryFrom<TaskRow> for Task {
                 description: row.description,
                 assignee: row.assignee,
                 assignee_type: row.assignee_type.parse()?,
+                agent: row.agent,
                 write_scope: scope(&row.write_scope)?,
                 version: row.version,
             },

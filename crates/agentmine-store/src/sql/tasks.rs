@@ -5,7 +5,7 @@ use std::time::Duration;
 use agentmine_domain::{PublicStatus, Session, SessionId, Task, TaskId, TaskNumber};
 use async_trait::async_trait;
 
-use super::arg::args;
+use super::arg::{Arg, args};
 use super::db::Dialect;
 use super::effects::end_pause;
 use super::enqueue::{wake, wake_now};
@@ -92,21 +92,32 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
     }
 
     async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError> {
-        let (one, other) = row_states(filter.status);
-        self.select::<TaskRow, _>(
-            "tasks",
-            "SELECT {columns} FROM tasks
-             WHERE ($1 IS NULL OR state IN ($1, $2)) AND ($4 IS NULL OR assignee = $4)
-               AND ($5 IS NULL OR number < $5)
-             ORDER BY number DESC LIMIT $3",
-            args![
-                one,
-                other,
-                row_limit(filter.limit),
-                filter.assignee.as_deref(),
-                filter.before.map(|number| number.0),
-            ],
-        )
+        let TaskFilter {
+            status,
+            assignee,
+            before,
+            limit,
+        } = filter;
+        let before = before.map_or(i64::MAX, |number| number.0);
+        let mut args = vec![Arg::from(before), Arg::from(row_limit(*limit))];
+        args.extend(status.map(listed_as).map(Arg::from));
+        args.extend(assignee.as_deref().map(Arg::from));
+        let listing = listing(status.is_some(), assignee.is_some());
+        self.select::<TaskRow, _>("tasks", listing, &args).await
+    }
+
+    async fn queued_and_leased(&self) -> Result<(u64, u64), StoreError> {
+        // One statement for each, so that each has its own index.
+        const QUEUED: &str =
+            "SELECT count(*) FROM tasks WHERE state = 'queued' AND origin = 'tracker'";
+        const LEASED: &str = "SELECT count(*) FROM tasks WHERE state = 'leased'";
+        self.run("queued_and_leased", || async {
+            let mut db = self.connection().await?;
+            let queued: Option<i64> = db.scalar(QUEUED, &[]).await?;
+            let leased: Option<i64> = db.scalar(LEASED, &[]).await?;
+            let count = |found: Option<i64>| found.unwrap_or(0).unsigned_abs();
+            Ok((count(queued), count(leased)))
+        })
         .await
     }
 
@@ -125,39 +136,69 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
     }
 
     async fn sessions(&self, task: Option<TaskId>, limit: u32) -> Result<Vec<Session>, StoreError> {
-        self.select::<SessionRow, _>(
-            "sessions",
-            "SELECT {columns} FROM (
-                 SELECT s.*, t.number AS task_number FROM sessions s JOIN tasks t ON t.id = s.task
-             ) AS s WHERE $1 IS NULL OR task = $1 ORDER BY id DESC LIMIT $2",
-            args![task, row_limit(limit)],
-        )
-        .await
+        let limit = row_limit(limit);
+        match task {
+            Some(task) => {
+                self.select::<SessionRow, _>("sessions", SESSIONS_OF_TASK, args![limit, task])
+                    .await
+            }
+            None => {
+                self.select::<SessionRow, _>("sessions", SESSIONS, args![limit])
+                    .await
+            }
+        }
     }
 
     async fn session(&self, id: SessionId) -> Result<Option<Session>, StoreError> {
         let mut found = self
-            .select::<SessionRow, _>(
-                "session",
-                "SELECT {columns} FROM (
-                     SELECT s.*, t.number AS task_number FROM sessions s JOIN tasks t ON t.id = s.task
-                 ) AS s WHERE id = $1",
-                args![id],
-            )
+            .select::<SessionRow, _>("session", SESSION, args![id])
             .await?;
         Ok(found.pop())
     }
 }
 
-/// The row states that a public status covers.
-fn row_states(status: Option<PublicStatus>) -> (Option<&'static str>, Option<&'static str>) {
+/// The statement that lists tasks by these. Each has an index of its own: no listing reads tasks that it does not show.
+fn listing(by_status: bool, by_assignee: bool) -> &'static str {
+    match (by_status, by_assignee) {
+        (false, false) => {
+            "SELECT {columns} FROM tasks WHERE number < $1 ORDER BY number DESC LIMIT $2"
+        }
+        (true, false) => {
+            "SELECT {columns} FROM tasks
+             WHERE CASE state WHEN 'paused' THEN 'leased' ELSE state END = $3 AND number < $1
+             ORDER BY number DESC LIMIT $2"
+        }
+        (false, true) => {
+            "SELECT {columns} FROM tasks WHERE assignee = $3 AND number < $1
+             ORDER BY number DESC LIMIT $2"
+        }
+        (true, true) => {
+            "SELECT {columns} FROM tasks
+             WHERE assignee = $4 AND CASE state WHEN 'paused' THEN 'leased' ELSE state END = $3 AND number < $1
+             ORDER BY number DESC LIMIT $2"
+        }
+    }
+}
+
+// The number of the task comes from a subquery: as a join, Postgres would read all tasks for a long list.
+const SESSIONS: &str = "SELECT {columns} FROM (
+         SELECT s.*, (SELECT number FROM tasks t WHERE t.id = s.task) AS task_number FROM sessions s
+     ) AS s ORDER BY id DESC LIMIT $1";
+const SESSIONS_OF_TASK: &str = "SELECT {columns} FROM (
+         SELECT s.*, (SELECT number FROM tasks t WHERE t.id = s.task) AS task_number FROM sessions s
+     ) AS s WHERE task = $2 ORDER BY id DESC LIMIT $1";
+const SESSION: &str = "SELECT {columns} FROM (
+         SELECT s.*, (SELECT number FROM tasks t WHERE t.id = s.task) AS task_number FROM sessions s
+     ) AS s WHERE id = $1";
+
+/// The state under which the index by status has a task: the paused ones are among the leased.
+fn listed_as(status: PublicStatus) -> &'static str {
     match status {
-        None => (None, None),
-        Some(PublicStatus::Open) => (Some("queued"), None),
-        Some(PublicStatus::InProgress) => (Some("leased"), Some("paused")),
-        Some(PublicStatus::Done) => (Some("done"), None),
-        Some(PublicStatus::Failed) => (Some("failed"), None),
-        Some(PublicStatus::Cancelled) => (Some("stopped"), None),
+        PublicStatus::Open => "queued",
+        PublicStatus::InProgress => "leased",
+        PublicStatus::Done => "done",
+        PublicStatus::Failed => "failed",
+        PublicStatus::Cancelled => "stopped",
     }
 }
 

@@ -94,11 +94,15 @@ pub(crate) enum McpCommand {
         /// Only this server
         server: Option<String>,
     },
-    /// Serve tasks, sessions and workers to any MCP client over stdin and stdout
+    /// Serve tasks, sessions and workers to any MCP client, over stdin and stdout or HTTP
     Serve {
         /// Log what is done to stderr
         #[arg(long)]
         verbose: bool,
+        /// Serve over streamable HTTP at /mcp instead, on a loopback address; clients send the token of
+        /// AGENTMINE_MCP_TOKEN, else of the file that is named on stderr
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        http: Option<std::net::SocketAddr>,
     },
     /// Serve one of our own tools to any MCP client over stdin and stdout
     #[command(subcommand)]

@@ -1,5 +1,6 @@
 //! `agentmine mcp serve`: tasks, sessions and workers for any MCP client. Only the protocol is written to stdout.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use agentmine_control::mcp::{Context, serve_stdio};
@@ -14,7 +15,7 @@ use crate::control::redactor;
 use crate::embedded::{open_configured, place};
 
 /// Serves until stdin ends.
-pub(super) async fn run(with: With, verbose: bool) -> Result<Exit> {
+pub(super) async fn run(with: With, verbose: bool, http: Option<SocketAddr>) -> Result<Exit> {
     let With {
         config: file,
         which,
@@ -39,6 +40,9 @@ pub(super) async fn run(with: With, verbose: bool) -> Result<Exit> {
         secrets: Arc::new(redactor(&config)),
         memory_tokens: config.memory.limit(),
     };
+    if let Some(addr) = http {
+        return super::http::serve(context, addr).await;
+    }
     // On a thread of its own, with its own runtime: a read of stdin that is blocked must not keep the program.
     let serving = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()

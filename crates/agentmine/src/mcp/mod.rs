@@ -10,6 +10,7 @@ mod call;
 mod control;
 mod doctor;
 mod files;
+mod http;
 mod jail;
 mod list;
 mod offer;
@@ -48,7 +49,7 @@ pub(crate) async fn run(config: Option<PathBuf>, args: McpArgs) -> Result<Exit> 
             arguments,
         } => call::prompt(with, &server, &name, &arguments).await,
         McpCommand::Doctor { server } => doctor::run(with, server).await,
-        McpCommand::Serve { verbose } => control::run(with, verbose).await,
+        McpCommand::Serve { verbose, http } => control::run(with, verbose, http).await,
         McpCommand::ServeTools(what) => serve::run(what).await,
     }
 }

@@ -4,6 +4,7 @@
 //! the machine idle while a benchmark runs. The goals are printed below each table.
 
 mod command;
+mod control;
 mod editor;
 mod fleet;
 mod mcp;
@@ -99,6 +100,18 @@ enum Bench {
         )]
         backends: Vec<Backend>,
     },
+    /// Answers of the MCP server and of the command line, with 10,000 tasks and 100,000 steps in the store
+    Control {
+        /// Calls of each kind
+        #[arg(long, default_value_t = 100)]
+        rounds: u32,
+        /// Also measure this Postgres server; a database is created on it and dropped afterwards
+        #[arg(long, env = "AGENTMINE_TEST_POSTGRES_URL", hide_env_values = true)]
+        postgres: Option<String>,
+        /// Fail if an answer takes longer than the goal
+        #[arg(long)]
+        check: bool,
+    },
     /// Memory of an idle consumer and of each running task; needs Postgres, RabbitMQ and Docker
     Memory {
         /// Numbers of concurrent tasks, one measurement each
@@ -146,6 +159,11 @@ async fn main() -> anyhow::Result<()> {
             starts,
             backends,
         } => mcp::run(rounds, starts, &backends).await,
+        Bench::Control {
+            rounds,
+            postgres,
+            check,
+        } => control::run(rounds, postgres.as_deref(), check).await,
         Bench::Memory { tasks } => memory::run(&tasks).await,
     }
 }

@@ -276,6 +276,8 @@ fn brief() -> Brief {
         repository: "octo/demo".into(),
         author: "mona".into(),
         discussion: agentmine_agent::Discussion::none(),
+        agent_prompt: String::new(),
+        repository_prompt: String::new(),
         memory: String::new(),
         branch: "agentmine/issue-1".into(),
         workspace: "/workspace".into(),

@@ -21,7 +21,7 @@ impl Samples {
     }
 
     /// The sample below which `percent` of all samples are.
-    fn quantile(&self, percent: usize) -> Duration {
+    pub(crate) fn quantile(&self, percent: usize) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));

@@ -1,0 +1,165 @@
+//! What people and editors read, among all that a fleet has recorded in a year.
+
+use super::*;
+
+facts! {
+    no_listing_reads_all_tasks_sessions_or_steps,
+    a_listing_shows_the_newest_of_its_kind,
+    the_steps_of_one_session_are_read_in_parts,
+}
+
+impl World {
+    /// 10,000 tasks and 100,000 steps.
+    async fn crowded(&self) {
+        self.database
+            .execute(match *self.database {
+                Database::Sqlite(_) => include_str!("../../testdata/crowd/sqlite.sql"),
+                Database::Postgres { .. } => include_str!("../../testdata/crowd/postgres.sql"),
+            })
+            .await;
+    }
+}
+
+fn filters() -> Vec<TaskFilter> {
+    let mut filters = Vec::new();
+    for status in [
+        None,
+        Some(PublicStatus::InProgress),
+        Some(PublicStatus::Failed),
+    ] {
+        for assignee in [
+            None,
+            Some("assignee-3".to_owned()),
+            Some("nobody".to_owned()),
+        ] {
+            for before in [None, Some(TaskNumber(5000))] {
+                for limit in [21, 501] {
+                    let (assignee, limit) = (assignee.clone(), limit);
+                    filters.push(TaskFilter {
+                        status,
+                        assignee,
+                        before,
+                        limit,
+                    });
+                }
+            }
+        }
+    }
+    filters
+}
+
+async fn no_listing_reads_all_tasks_sessions_or_steps(world: World) {
+    world.crowded().await;
+    let store = &world.store;
+    let number = async |number| {
+        let found = store.task_by_number(TaskNumber(number)).await;
+        found.unwrap().unwrap()
+    };
+    trace::start();
+    for filter in filters() {
+        store.tasks(&filter).await.unwrap();
+    }
+    let long = number(1).await;
+    for limit in [20, 500] {
+        store.sessions(None, limit).await.unwrap();
+        store.sessions(Some(long.id), limit).await.unwrap();
+    }
+    let session = store.sessions(Some(long.id), 1).await.unwrap().remove(0);
+    store.session(session.id).await.unwrap();
+    let steps = store.session_steps(&session, Seq(4000), 51).await.unwrap();
+    assert_eq!(steps.len(), 51);
+    for task in [number(9020).await, number(9015).await, number(9999).await] {
+        store.task(task.id).await.unwrap();
+        store.dependencies(task.id).await.unwrap();
+        store.scope_conflict(&task).await.unwrap();
+        store.due_at(task.id).await.unwrap();
+    }
+    let (queued, leased) = store.queued_and_leased().await.unwrap();
+    assert!(queued > 800 && leased == 45, "{queued} {leased}");
+    let statements = trace::take();
+    assert!(statements.len() >= 50, "{}", statements.len());
+    for statement in statements {
+        for line in world.database.plan(&statement).await {
+            assert!(!reads_all(&line, &statement), "{line}: {statement}");
+        }
+    }
+}
+
+/// Whether a line of a plan reads a whole table of what only grows, or sorts a listing.
+fn reads_all(line: &str, statement: &serde_json::Value) -> bool {
+    let sql = statement["sql"].as_str().unwrap_or_default();
+    // The newest ones come from the end of the index by number or of the rows, as far as the limit goes.
+    let of_all =
+        sql.contains("FROM tasks WHERE number < $1") || sql.ends_with("ORDER BY id DESC LIMIT $1");
+    let is_listing =
+        sql.ends_with("ORDER BY number DESC LIMIT $2") || (of_all && !sql.contains("task = $2"));
+    // Postgres also sorts where it finds no more than it shows.
+    let sorts = line.contains("TEMP B-TREE");
+    if of_all && !sql.contains("task = $2") {
+        return sorts || line.contains("Seq Scan");
+    }
+    const FEW: [&str; 5] = [
+        "tasks_waiting",
+        "tasks_queued",
+        "tasks_leased",
+        "tasks_unreported",
+        "effects_unfinished",
+    ];
+    const WHOLE: [&str; 9] = [
+        "SCAN tasks",
+        "SCAN t",
+        "SCAN before",
+        "SCAN s",
+        "SCAN sessions",
+        "SCAN steps",
+        "Seq Scan on tasks",
+        "Seq Scan on sessions",
+        "Seq Scan on steps",
+    ];
+    let is_of = |name: &&str| {
+        let rest = line.split_once(*name).map(|(_, rest)| rest);
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+    };
+    let few = FEW.iter().any(|index| line.contains(index));
+    (WHOLE.iter().any(is_of) && !few) || (is_listing && sorts)
+}
+
+async fn a_listing_shows_the_newest_of_its_kind(world: World) {
+    world.crowded().await;
+    let all = world.store.tasks(&TaskFilter::default()).await.unwrap();
+    assert_eq!(all.len(), 10_000);
+    for filter in filters() {
+        let found = world.store.tasks(&filter).await.unwrap();
+        let expected: Vec<TaskId> = all
+            .iter()
+            .filter(|task| {
+                filter
+                    .status
+                    .is_none_or(|status| task.state.public() == status)
+            })
+            .filter(|task| filter.assignee.is_none() || filter.assignee == task.card.assignee)
+            .filter(|task| filter.before.is_none_or(|before| task.number < before))
+            .map(|task| task.id)
+            .take(filter.limit as usize)
+            .collect();
+        let found: Vec<TaskId> = found.iter().map(|task| task.id).collect();
+        assert_eq!(found, expected, "{filter:?}");
+    }
+}
+
+async fn the_steps_of_one_session_are_read_in_parts(world: World) {
+    world.crowded().await;
+    let store = &world.store;
+    let task = store.task_by_number(TaskNumber(1)).await.unwrap().unwrap();
+    let [second, first] = &store.sessions(Some(task.id), 0).await.unwrap()[..] else {
+        panic!("not two sessions");
+    };
+    let of = async |session, after, limit| -> Vec<i64> {
+        let steps = store.session_steps(session, Seq(after), limit).await;
+        steps.unwrap().iter().map(|step| step.seq.0).collect()
+    };
+    assert_eq!(of(first, 0, 3).await, [1, 2, 3]);
+    assert_eq!(of(first, 8, 3).await, [9, 10]);
+    assert_eq!(of(second, 0, 2).await, [11, 12]);
+    assert_eq!(of(second, 5008, 0).await, [5009, 5010]);
+}
