@@ -12,10 +12,12 @@ use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use crate::control::failure as failed;
 use crate::embedded::open_here;
 use crate::live::count;
+use crate::pager::Pager;
 use crate::print::{Json, cell, line, one_line, program, table, trimmed};
-use crate::task::{failed, number};
+use crate::task::number;
 use crate::{takeover, transcript};
 
 /// How often a followed session is looked at.
@@ -343,6 +345,7 @@ async fn show(store: &dyn Store, name: &str, as_json: Json, full: bool) -> Resul
         return Ok(Exit::Done);
     }
     let of_task = (sessions.len() > 1).then_some(of_task);
+    let _pager = Pager::start();
     transcript::print(&session, (of_task, &takeover), &steps, full)?;
     if session.external.is_some() {
         print_external(&SessionView::of(&session));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::World;
 
 /// The command of each tool.
-const COMMANDS: [(&str, &str); 24] = [
+const COMMANDS: [(&str, &str); 25] = [
     ("task_list", "task list"),
     ("task_get", "task show"),
     ("task_create", "task add"),
@@ -23,6 +23,7 @@ const COMMANDS: [(&str, &str); 24] = [
     ("session_list", "session list"),
     ("session_get", "session show"),
     ("session_logs", "session logs"),
+    ("queue_status", "queue status"),
     ("agent_list", "agent list"),
     ("agent_get", "agent show"),
     ("memory_list", "memory list"),
@@ -48,7 +49,7 @@ fn each_tool_has_its_command_and_each_command_its_tool() {
     assert_eq!(tools, named);
     let world = World::new();
     let mut commands = BTreeSet::new();
-    for group in ["task", "session", "worker", "agent", "memory"] {
+    for group in ["task", "session", "worker", "queue", "agent", "memory"] {
         let help = world.shown(&[group, "--help"], 0);
         let (_, list) = help.split_once("Commands:\n").unwrap();
         let names = list.lines().take_while(|line| !line.is_empty());

@@ -189,9 +189,8 @@ impl Walk<'_> {
                     let known = shape.schema["properties"].get(key);
                     known.unwrap_or(&shape.schema["additionalProperties"])
                 };
-                let entry = |(key, value): (&String, &Json)| {
-                    (key.clone(), self.shown(of_key(key), value))
-                };
+                let entry =
+                    |(key, value): (&String, &Json)| (key.clone(), self.shown(of_key(key), value));
                 Json::Object(entries.iter().map(entry).collect::<Map<_, _>>())
             }
             Json::Null | Json::Bool(_) | Json::Number(_) => value.clone(),
@@ -241,9 +240,15 @@ command_executor: {docker: {network: {registry_credentials: [{url: 'https://r/',
         let settings = shown(text, &[("OPENAI_API_KEY", "hunter2hunter2")]);
         let json = serde_json::to_string(&settings).unwrap();
         assert!(!json.contains("hunter2"), "{json}");
-        assert_eq!(of(&settings, "trackers.github.token").value, SettingValue::Set);
+        assert_eq!(
+            of(&settings, "trackers.github.token").value,
+            SettingValue::Set
+        );
         assert_eq!(of(&settings, "model.api_key").value, SettingValue::Set);
-        assert_eq!(of(&settings, "store.url").origin.to_string(), "config.yaml:3");
+        assert_eq!(
+            of(&settings, "store.url").origin.to_string(),
+            "config.yaml:3"
+        );
     }
 
     #[test]

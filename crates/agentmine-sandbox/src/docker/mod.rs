@@ -204,7 +204,12 @@ impl Backend for DockerBackend {
     async fn weaknesses(&self) -> Vec<String> {
         let versions = self.engine.versions().await.unwrap_or_default();
         let outdated = versions::outdated(&versions);
-        self.profile.warnings.iter().cloned().chain(outdated).collect()
+        self.profile
+            .warnings
+            .iter()
+            .cloned()
+            .chain(outdated)
+            .collect()
     }
 
     async fn disk_limit(&self) -> String {

@@ -58,9 +58,10 @@ impl Api {
             .as_ref()
             .is_some_and(|scopes| !scopes.iter().any(|it| it == "api"))
         {
-            access
-                .missing
-                .push("the token has no scope `api`. hint: make one with `api` and `write_repository`".into());
+            access.missing.push(
+                "the token has no scope `api`. hint: make one with `api` and `write_repository`"
+                    .into(),
+            );
         }
         for path in projects.iter().take(MOST) {
             access.missing.extend(self.refusal_of(path).await?);

@@ -25,7 +25,8 @@ use crate::error::TrackerError;
 use crate::forge::RequestLimits;
 use crate::marker::Marker;
 use crate::tracker::{
-    Access, Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository, Tracker,
+    Access, Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
+    Tracker,
 };
 use api::Api;
 use candidates::Scan;

@@ -4,10 +4,10 @@ use chrono::{DateTime, Utc};
 use sqlx::Connection as _;
 
 use super::open::{address, attempt, options};
+use crate::StoreError;
 use crate::inspect::{Existing, Inspection, Migrated};
 use crate::migrations;
 use crate::sql::failure::{Failure, code};
-use crate::StoreError;
 
 /// The database does not exist.
 const NO_DATABASE: &str = "3D000";

@@ -4,10 +4,10 @@ use chrono::Utc;
 use sqlx::{ConnectOptions as _, Connection as _};
 
 use super::open::options;
+use crate::StoreError;
 use crate::inspect::{Existing, Inspection, Migrated};
 use crate::migrations;
 use crate::sql::failure::Failure;
-use crate::StoreError;
 
 /// Looks at the file that a URL names.
 pub(crate) async fn inspect(url: &str) -> Result<Inspection, StoreError> {
@@ -34,7 +34,9 @@ pub(crate) async fn inspect(url: &str) -> Result<Inspection, StoreError> {
             0 => (Vec::new(), Migrated::Never),
             _ => {
                 let applied = "SELECT version FROM _sqlx_migrations WHERE success";
-                let applied = sqlx::query_scalar(applied).fetch_all(&mut connection).await?;
+                let applied = sqlx::query_scalar(applied)
+                    .fetch_all(&mut connection)
+                    .await?;
                 (applied, Migrated::Before)
             }
         };
