@@ -17,8 +17,9 @@ use crate::embedded::open_here;
 use crate::live::count;
 use crate::pager::Pager;
 use crate::print::{Json, cell, line, one_line, program, table, trimmed};
+use crate::takeover;
 use crate::task::number;
-use crate::{takeover, transcript};
+use crate::transcript::{self, Length};
 
 /// How often a followed session is looked at.
 const FOLLOW: Duration = Duration::from_millis(500);
@@ -173,9 +174,10 @@ pub(crate) async fn run(file: Option<PathBuf>, command: SessionCommand) -> Resul
             full,
             json,
         } => {
+            let id = parsed(&session)?;
             let logs = Logs {
-                id: parsed(&session)?,
-                full,
+                id,
+                length: Length::of(id, full),
                 json,
             };
             logs.show(store, after, follow).await
@@ -274,7 +276,7 @@ fn seconds(session: &SessionView) -> Option<f64> {
 /// The steps of a session.
 struct Logs {
     id: SessionId,
-    full: bool,
+    length: Length,
     json: Json,
 }
 
@@ -313,7 +315,7 @@ impl Logs {
         let session = session.context("the session vanished")?;
         for step in store.steps(session.task).await? {
             if step.epoch == session.epoch && step.seq > Seq(after) && step.seq <= Seq(last) {
-                transcript::step(&step, self.full)?;
+                transcript::step(&step, &self.length)?;
             }
         }
         Ok(())
@@ -346,7 +348,12 @@ async fn show(store: &dyn Store, name: &str, as_json: Json, full: bool) -> Resul
     }
     let of_task = (sessions.len() > 1).then_some(of_task);
     let _pager = Pager::start();
-    transcript::print(&session, (of_task, &takeover), &steps, full)?;
+    transcript::print(
+        &session,
+        (of_task, &takeover),
+        &steps,
+        &Length::of(id, full),
+    )?;
     if session.external.is_some() {
         print_external(&SessionView::of(&session));
     }

@@ -443,7 +443,12 @@ fn print_why(why: &Why) {
     }
 }
 
+/// A task at work is stopped or paused by its worker, later than this.
 fn requested(after: &TaskDetails, what: &str) {
+    let what = match after.task.status.as_str() {
+        "cancelled" => "is cancelled",
+        _ => what,
+    };
     line(format!("task #{} {what}", after.task.id));
 }
 

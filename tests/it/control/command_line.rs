@@ -75,7 +75,7 @@ fn a_task_is_made_changed_and_ended() {
     assert!(
         world
             .shown(&["task", "stop", "2"], 0)
-            .contains("will be stopped")
+            .contains("is cancelled")
     );
     assert_eq!(world.json(&["task", "show", "2"])["status"], "cancelled");
     assert_eq!(world.json(&["task", "retry", "2"])["status"], "open");

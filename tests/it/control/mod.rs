@@ -2,9 +2,13 @@
 
 mod command_line;
 mod completeness;
+mod doctor;
 mod mcp;
 mod orchestrator;
+mod output;
+mod queue;
 mod sdk;
+mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -88,6 +88,25 @@ impl ToolDef {
         &self.definition.name
     }
 
+    /// The JSON Schema of what a call that succeeds returns.
+    #[must_use]
+    pub fn result_schema(&self) -> Value {
+        let mut schema = self
+            .definition
+            .output_schema
+            .as_deref()
+            .cloned()
+            .unwrap_or_default();
+        // Without what `allow_error` added.
+        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            properties.shift_remove("error");
+        }
+        if let Some(either) = schema.shift_remove("anyOf") {
+            schema.insert("required".into(), either[0]["required"].clone());
+        }
+        Value::Object(schema)
+    }
+
     pub(crate) fn definition(&self) -> Tool {
         self.definition.clone()
     }

@@ -74,7 +74,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    fn kind(&self) -> Option<Kind> {
+    pub(super) fn kind(&self) -> Option<Kind> {
         let name = match &self.schema["type"] {
             Json::Array(names) => names.iter().find(|name| **name != "null")?,
             name => name,

@@ -6,7 +6,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value as Json, json};
 
-use super::check::{Shape, check};
+use super::check::{Kind, Shape, check};
 use super::fault::ConfigErrors;
 use super::sources::Sources;
 use super::tree::{Node, Place, Value};
@@ -115,13 +115,25 @@ pub fn effective(sources: &Sources) -> Result<Vec<Setting>, ConfigErrors> {
     };
     walk.section(&schema, Some(&checked), Some(&tree), "");
     let mut settings = walk.settings;
-    // The one default that depends on the home folder.
-    let file = config.mcp.config_file.map(|file| json!(file));
+    // What `Config::complete` fills in.
+    let (command, editor) = (
+        &config.command_executor.mcp_server,
+        &config.text_editor_mcp.mcp_server,
+    );
+    let completed = [
+        ("command_executor.mcp_server.name", json!(command.name)),
+        (
+            "command_executor.mcp_server.command",
+            json!(command.command),
+        ),
+        ("text_editor_mcp.mcp_server.name", json!(editor.name)),
+        ("text_editor_mcp.mcp_server.command", json!(editor.command)),
+        ("mcp.config_file", json!(config.mcp.config_file)),
+    ];
     for setting in &mut settings {
-        if setting.key == "mcp.config_file"
-            && let Some(file) = &file
-        {
-            setting.value = SettingValue::Shown(file.clone());
+        let known = completed.iter().find(|(key, _)| *key == setting.key);
+        if let Some((_, value)) = known.filter(|(_, value)| !value.is_null()) {
+            setting.value = SettingValue::Shown(value.clone());
         }
         // Secrets have no default in the schema, but these do in the structs.
         if ["queue.url", "store.url"].contains(&setting.key.as_str()) {
@@ -164,9 +176,17 @@ impl Walk<'_> {
         let written = value.and(node);
         let written = written.filter(|node| !matches!(node.value, Value::Null));
         let origin = written.map_or(SettingOrigin::Default, |node| (&node.place).into());
-        let value = match value.or_else(|| schema.get("default")) {
+        let shape = Shape::of(self.schema, schema);
+        // What may hold secrets has no default in the schema, and is empty.
+        let empty = match shape.kind() {
+            Some(Kind::List) => Some(json!([])),
+            Some(Kind::Map) if schema.get("anyOf").is_none() => Some(json!({})),
+            _ => None,
+        };
+        let default = schema.get("default").or(empty.as_ref());
+        let value = match value.or(default) {
             None | Some(Json::Null) => SettingValue::Unset,
-            Some(_) if Shape::of(self.schema, schema).secret => SettingValue::Set,
+            Some(_) if shape.secret => SettingValue::Set,
             Some(value) => SettingValue::Shown(self.shown(schema, value)),
         };
         self.settings.push(Setting { key, value, origin });

@@ -107,9 +107,11 @@ pub(super) async fn database(config: &Config, kind: Kind, clocks: &Clocks) -> Ve
         }
         (_, Migrations::Run, Kind::Fleet) => Some(
             Finding::warning(schema)
-                .fix("the first producer or consumer of this version applies them; `producer migrate` does now"),
+                .fix("start a producer or consumer of this version, or run `producer migrate`"),
         ),
-        (_, _, Kind::Embedded) => Some(Finding::good(format!("{schema}; the next command applies them"))),
+        (_, _, Kind::Embedded) => Some(Finding::good(format!(
+            "{schema}; the next command applies them"
+        ))),
     });
     findings
 }
@@ -139,13 +141,13 @@ pub(super) async fn sandbox(config: &Config, kind: Kind) -> Vec<Finding> {
     let of = async |backend| {
         let mut executor = config.command_executor.clone();
         executor.backend = backend;
-        let name = match backend {
-            BackendKind::Docker => format!("docker with {}", executor.docker.base_image),
-            BackendKind::Local => "jail on this machine".to_owned(),
+        let (name, with) = match backend {
+            BackendKind::Docker => ("docker", format!(" with {}", executor.docker.base_image)),
+            BackendKind::Local => ("the jail on this machine", String::new()),
         };
         let fix = match backend {
             BackendKind::Docker => {
-                "build the image (`docker build -t coding-agent-executor docker/executor`), or name another one in command_executor.docker.base_image"
+                "build the default image with docker/executor-default/build, or name another one in command_executor.docker.base_image"
             }
             BackendKind::Local => {
                 "install bubblewrap and allow user namespaces, or use command_executor.backend: docker"
@@ -160,12 +162,14 @@ pub(super) async fn sandbox(config: &Config, kind: Kind) -> Vec<Finding> {
             return Err(Finding::failed(format!("{name}: {error}")).fix(fix));
         }
         let weak = backend.weaknesses().await;
-        let weak = weak
-            .into_iter()
-            .map(|it| Finding::warning(format!("{name}: {it}")));
-        Ok(std::iter::once(Finding::good(name.clone()))
-            .chain(weak)
-            .collect::<Vec<_>>())
+        let strength = match weak.is_empty() {
+            true => ", at full strength",
+            false => "",
+        };
+        let works = Finding::good(format!("{name}{with} works{strength}"));
+        let weak = weak.into_iter();
+        let weak = weak.map(|it| Finding::warning(format!("{name}: {it}")));
+        Ok(std::iter::once(works).chain(weak).collect::<Vec<_>>())
     };
     match kind {
         Kind::Fleet => of(config.command_executor.backend)
