@@ -1,6 +1,6 @@
 //! The checks of what is asked over a network or of an engine: trackers, database, broker, sandbox, model.
 
-use agentmine_llm::Probe;
+use agentmine_llm::{LlmError, Probe};
 use agentmine_runtime::config::{BackendKind, Config, Migrations, Provider};
 use agentmine_store::{Existing, Migrated};
 use agentmine_trackers::{Access, Tracker};
@@ -94,7 +94,11 @@ pub(super) async fn database(config: &Config, kind: Kind, clocks: &Clocks) -> Ve
             time,
         } => (product, missing, migrated, time),
     };
-    clocks.note("the database", Some(time));
+    match kind {
+        // A file has the clock of this machine.
+        Kind::Embedded => {}
+        Kind::Fleet => clocks.note("the database", Some(time)),
+    }
     let mut findings = vec![Finding::good(format!("{product} at {address}"))];
     let schema = match migrated {
         Migrated::Never => "it has no tables yet".to_owned(),
@@ -206,7 +210,7 @@ pub(super) async fn model(config: &Config, clocks: &Clocks) -> Vec<Finding> {
         Ok(probe) => probe,
         Err(error) => {
             return vec![
-                Finding::failed(error.to_string())
+                Finding::failed(unanswered(&error))
                     .fix("start the server, or correct model.base_url (AGENTMINE_MODEL_BASE_URL)"),
             ];
         }
@@ -235,6 +239,14 @@ pub(super) async fn model(config: &Config, clocks: &Clocks) -> Vec<Finding> {
             })
         }
     }]
+}
+
+/// It was asked once, so the number of tries says nothing.
+fn unanswered(error: &LlmError) -> String {
+    match error {
+        LlmError::Unavailable { detail, .. } => format!("no answer from {detail}"),
+        other => other.to_string(),
+    }
 }
 
 /// Ollama lists `qwen3:latest` for what is called `qwen3`.

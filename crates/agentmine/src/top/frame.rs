@@ -13,16 +13,28 @@ use crate::queue::span;
 pub(super) enum Size {
     /// A file or a pipe.
     Unlimited,
-    /// A terminal.
+    /// Below a prompt of a terminal.
+    Wide { columns: usize },
+    /// The whole terminal.
     Of { rows: usize, columns: usize },
 }
 
 impl Size {
+    /// Of what is printed below a prompt: as wide as the terminal, and as high as needed.
+    pub(super) fn of_output() -> Self {
+        let size = console::Term::stdout().size_checked();
+        size.map_or(Self::Unlimited, |(_, columns)| Self::Wide {
+            columns: columns.into(),
+        })
+    }
+
     /// A line that fits.
     pub(super) fn cut(self, line: &str) -> String {
         match self {
             Self::Unlimited => line.trim_end().to_owned(),
-            Self::Of { columns, .. } => truncate_str(line.trim_end(), columns, "…").into_owned(),
+            Self::Wide { columns } | Self::Of { columns, .. } => {
+                truncate_str(line.trim_end(), columns, "…").into_owned()
+            }
         }
     }
 }
@@ -35,7 +47,7 @@ pub(super) fn frame(snapshot: &Snapshot, address: &str, size: Size) -> Vec<Strin
     lines.push(String::new());
     lines.extend(sessions(&snapshot.sessions));
     let room = match size {
-        Size::Unlimited => lines.len(),
+        Size::Unlimited | Size::Wide { .. } => lines.len(),
         Size::Of { rows, .. } => rows,
     };
     if lines.len() > room && room > 0 {
@@ -57,7 +69,7 @@ fn head(snapshot: &Snapshot, address: &str, size: Size) -> String {
     let left = format!("agentmine top  {time} UTC  {}", one_line(address, 120));
     let left = style(left).bold().to_string();
     match size {
-        Size::Unlimited => left,
+        Size::Unlimited | Size::Wide { .. } => left,
         Size::Of { columns, .. } => {
             let key = "q: quit";
             let room = columns.saturating_sub(key.len() + 1);

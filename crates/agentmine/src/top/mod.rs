@@ -50,7 +50,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: TopArgs) -> Result<Exit> {
     let is_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     if args.once || !is_terminal {
         let snapshot = reader.read(store.as_ref()).await?;
-        for text in frame(&snapshot, store.address(), Size::Unlimited) {
+        for text in frame(&snapshot, store.address(), Size::of_output()) {
             line(text);
         }
         return Ok(Exit::Done);
