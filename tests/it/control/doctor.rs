@@ -22,7 +22,7 @@ fn report(world: &World, args: &[&str], code: i32) -> Value {
     serde_json::from_str(&shown).unwrap()
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_that_works_has_no_failed_check() {
     let mut rig = Rig::new(Scenario::new("nothing")).await;
     rig.config["trackers"]["github"]["token"] = rig.forge.token().into();
@@ -35,7 +35,7 @@ async fn a_fleet_that_works_has_no_failed_check() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn each_mistake_is_named_with_its_fix_and_without_secrets() {
     let rig = Rig::new(Scenario::new("nothing")).await;
     let mut config = rig.config.clone();

@@ -157,7 +157,7 @@ fn a_first_run_in_a_terminal_reads_well_and_leaves_it_as_it_was() {
         .screen()
         .lines()
         .next()
-        .is_some_and(|line| line.len() <= 50 && line.ends_with("q: quit"))
+        .is_some_and(|line| line.chars().count() <= 50 && line.ends_with("q: quit"))
     {
         assert!(
             begun.elapsed() < Duration::from_secs(30),

@@ -99,7 +99,12 @@ impl ToolDef {
             .unwrap_or_default();
         // Without what `allow_error` added.
         if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-            properties.shift_remove("error");
+            if properties
+                .get("error")
+                .is_some_and(|it| it["description"] == FAILURE)
+            {
+                properties.shift_remove("error");
+            }
         }
         if let Some(either) = schema.shift_remove("anyOf") {
             schema.insert("required".into(), either[0]["required"].clone());
@@ -156,11 +161,14 @@ fn schema<T: JsonSchema>(side: Side) -> JsonObject {
     }
 }
 
+/// The description of a failed call's error.
+const FAILURE: &str = "Why the call failed; then there is nothing else.";
+
 /// Clients check the structured content of a failed call too, which has its error instead of the result.
 fn allow_error(root: &mut JsonObject) {
     let error = json!({
         "type": "object",
-        "description": "Why the call failed; then there is nothing else.",
+        "description": FAILURE,
         "properties": {
             "code": { "type": "integer", "description": "The code." },
             "name": { "type": "string", "description": "The name of the code." },

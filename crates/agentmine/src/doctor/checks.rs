@@ -67,12 +67,7 @@ pub(super) fn state_folder(error: Option<anyhow::Error>) -> Vec<Finding> {
 
 /// Git on this machine: clones are checked with it, and work trees are made.
 pub(super) async fn git() -> Vec<Finding> {
-    let asked = tokio::process::Command::new("git")
-        .arg("--version")
-        .stdin(std::process::Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await;
+    let asked = crate::git::version().await;
     vec![match asked {
         Ok(output) if output.status.success() => {
             let version = String::from_utf8_lossy(&output.stdout);
