@@ -98,13 +98,13 @@ impl ToolDef {
             .cloned()
             .unwrap_or_default();
         // Without what `allow_error` added.
-        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-            if properties
+        let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+        if let Some(properties) = properties
+            && properties
                 .get("error")
                 .is_some_and(|it| it["description"] == FAILURE)
-            {
-                properties.shift_remove("error");
-            }
+        {
+            properties.shift_remove("error");
         }
         if let Some(either) = schema.shift_remove("anyOf") {
             schema.insert("required".into(), either[0]["required"].clone());

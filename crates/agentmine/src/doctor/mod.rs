@@ -40,7 +40,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: DoctorArgs) -> Result<Exit>
     let sources = Sources::from_process(file);
     let (mut reports, exit) = match config::load(&sources) {
         Ok(config) => {
-            let reports = all(config, &sources, limit).await;
+            let reports = Box::pin(all(config, &sources, limit)).await;
             (reports, Exit::Other)
         }
         Err(errors) => (checks::broken_configuration(&errors), Exit::Config),
