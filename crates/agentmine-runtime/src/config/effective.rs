@@ -254,8 +254,8 @@ mod tests {
         let text = "
 trackers: {github: {token: hunter2hunter2, repositories: [a/b]}}
 store: {url: 'postgres://u:hunter2hunter2@h/db'}
-model: {base_url: 'https://u:hunter2hunter2@h/v1', headers: {x: hunter2hunter2}}
-command_executor: {docker: {network: {registry_credentials: [{url: 'https://r/', token: hunter2hunter2}]}}}
+model: {headers: {x: hunter2hunter2}}
+command_executor: {docker: {network: {registry_credentials: [{host: r.example.com, token: hunter2hunter2}]}}}
 ";
         let settings = shown(text, &[("OPENAI_API_KEY", "hunter2hunter2")]);
         let json = serde_json::to_string(&settings).unwrap();
