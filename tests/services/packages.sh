@@ -13,6 +13,8 @@ install_packages() {
     need git git
     need curl curl
     need jq jq
+    # The command line is walked through in a terminal.
+    need tmux tmux
     need bwrap bubblewrap
     need cc build-essential
     # A remote engine is tried over ssh.

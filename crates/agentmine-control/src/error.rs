@@ -59,42 +59,100 @@ pub enum ControlError {
         /// The error.
         error: Box<Self>,
         /// The next action.
-        hint: String,
+        hint: NextAction,
     },
 }
 
+/// What to do about an error. Each face renders it in its own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NextAction {
+    /// Words for both faces.
+    Text(String),
+    /// An operation.
+    Call {
+        /// The tool with its arguments, as `task_retry with taskId 3`.
+        tool: String,
+        /// The command without the program's name, as `task retry 3`.
+        command: String,
+        /// What it does, as `opens it again`.
+        does: String,
+    },
+}
+
+impl NextAction {
+    /// For a client of the MCP server.
+    #[must_use]
+    pub fn for_tools(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Call { tool, does, .. } => format!("{tool} {does}"),
+        }
+    }
+
+    /// For a person at a terminal, who calls the program by this name.
+    #[must_use]
+    pub fn for_commands(&self, program: &str) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Call { command, does, .. } => format!("`{program} {command}` {does}"),
+        }
+    }
+}
+
 impl ControlError {
-    /// Adds the next action.
+    /// Adds the next action, in words for both faces.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
+        self.hinted(NextAction::Text(hint.into()))
+    }
+
+    /// Adds the next action: an operation, as a tool and as a command, and what it does.
+    #[must_use]
+    pub fn next(
+        self,
+        tool: impl Into<String>,
+        command: impl Into<String>,
+        does: impl Into<String>,
+    ) -> Self {
+        self.hinted(NextAction::Call {
+            tool: tool.into(),
+            command: command.into(),
+            does: does.into(),
+        })
+    }
+
+    fn hinted(self, hint: NextAction) -> Self {
         Self::Hinted {
             error: Box::new(self),
-            hint: hint.into(),
+            hint,
         }
     }
 
     /// The next action.
-    pub fn next_action(&self) -> Option<String> {
+    pub fn next_action(&self) -> Option<NextAction> {
+        let call = |tool: &str, command: &str, does: &str| {
+            Some(NextAction::Call {
+                tool: tool.to_owned(),
+                command: command.to_owned(),
+                does: does.to_owned(),
+            })
+        };
         match self {
             Self::Hinted { hint, .. } => Some(hint.clone()),
-            Self::TaskNotFound(_) => {
-                Some("task_list (`agentmine task list`) lists the tasks".into())
-            }
-            Self::AgentNotFound(_) => {
-                Some("agent_list (`agentmine agent list`) lists the agents".into())
-            }
-            Self::SessionNotFound(_) => {
-                Some("session_list (`agentmine session list`) lists the sessions".into())
-            }
-            Self::MemoryNotFound(_) => {
-                Some("memory_list (`agentmine memory list`) lists the records".into())
-            }
-            Self::MemoryConflict { id, found, .. } => Some(format!(
-                "look at it with memory_get (`agentmine memory show {id}`), then repeat the change with version {found}"
-            )),
-            Self::SessionAlreadyRunning { session, .. } => Some(format!(
-                "end it first: session_end with sessionId {session} (`agentmine session end {session} --exit-code N`)"
-            )),
+            Self::TaskNotFound(_) => call("task_list", "task list", "lists the tasks"),
+            Self::AgentNotFound(_) => call("agent_list", "agent list", "lists the agents"),
+            Self::SessionNotFound(_) => call("session_list", "session list", "lists the sessions"),
+            Self::MemoryNotFound(_) => call("memory_list", "memory list", "lists the records"),
+            Self::MemoryConflict { id, found, .. } => call(
+                &format!("memory_get with id {id}"),
+                &format!("memory show {id}"),
+                &format!("shows it; then repeat the change with version {found}"),
+            ),
+            Self::SessionAlreadyRunning { session, .. } => call(
+                &format!("session_end with sessionId {session}"),
+                &format!("session end {session} --exit-code N"),
+                "ends it",
+            ),
             Self::InvalidStatus(_)
             | Self::Config(_)
             | Self::Validation(_)
@@ -157,12 +215,12 @@ impl ControlError {
         }
     }
 
-    /// The error of the command line.
+    /// The error of the command line, for a person who calls the program by this name.
     #[must_use]
-    pub fn failure(self) -> Failure {
+    pub fn failure(self, program: &str) -> Failure {
         let failure = Failure::new(self.exit(), self.to_string());
         match self.next_action() {
-            Some(hint) => failure.hint(hint),
+            Some(next) => failure.hint(next.for_commands(program)),
             None => failure,
         }
     }
@@ -221,7 +279,19 @@ mod tests {
                 (Some(code), exit),
                 "{name}"
             );
-            assert_eq!(hinted.next_action().as_deref(), Some("do that"));
+            let next = hinted.next_action().unwrap();
+            assert_eq!(next.for_tools(), "do that");
         }
+    }
+
+    #[test]
+    fn each_face_is_shown_its_own_next_action() {
+        let error = ControlError::TaskNotFound("9".into());
+        let next = error.next_action().unwrap();
+        assert_eq!(next.for_tools(), "task_list lists the tasks");
+        assert_eq!(
+            next.for_commands("agentmine"),
+            "`agentmine task list` lists the tasks"
+        );
     }
 }

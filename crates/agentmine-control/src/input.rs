@@ -30,7 +30,7 @@ pub(crate) fn named<T: FromStr>(
     let parsed = text.parse().map(Some);
     parsed.map_err(|_| {
         ControlError::Validation(format!("{what} is {:?}, expected {expected}", shown(text)))
-            .hint("repeat the call with one of these")
+            .hint("give one of these")
     })
 }
 

@@ -11,6 +11,7 @@ mod input;
 pub mod mcp;
 pub mod memory;
 mod project;
+pub mod queue;
 pub mod sessions;
 pub mod tasks;
 #[cfg(test)]
@@ -18,6 +19,6 @@ mod tests;
 pub mod view;
 pub mod worker;
 
-pub use error::ControlError;
+pub use error::{ControlError, NextAction};
 pub use input::find_task;
 pub use project::{Project, project};

@@ -130,19 +130,34 @@ pub(crate) async fn begin(
             task: number.to_string(),
             session: session.to_string(),
         },
-        Begun::Over(state) => refused(format!("is {}, expected one that is not over", state.public()))
-            .hint(format!("task_retry {number} (`agentmine task retry {number}`) opens it again")),
-        Begun::OfTheFleet => refused(format!("is one of {}, which the fleet's workers work on", task.item))
-            .hint("use the client agentmine, or make a task with task_create"),
-        Begun::Human => refused("is for a person".into()).hint(format!(
-            "task_update with assigneeType ai (`agentmine task update {number} --assignee-type ai`) gives it to a client"
-        )),
+        Begun::Over(state) => refused(format!(
+            "is {}, expected one that is not over",
+            state.public()
+        ))
+        .next(
+            format!("task_retry with taskId {number}"),
+            format!("task retry {number}"),
+            "opens it again",
+        ),
+        Begun::OfTheFleet => refused(format!(
+            "is one of {}, which the fleet's workers work on",
+            task.item
+        ))
+        .next("task_create", "task add", "makes a task for a client"),
+        Begun::Human => refused("is for a person".into()).next(
+            "task_update with assigneeType ai",
+            format!("task update {number} --assignee-type ai"),
+            "gives it to a client",
+        ),
         Begun::Waits(on) => {
             let on: Vec<String> = on
                 .iter()
                 .map(|on| format!("{} ({})", on.number, on.state.public()))
                 .collect();
-            refused(format!("depends on tasks that are not done: {}", on.join(", ")))
+            refused(format!(
+                "depends on tasks that are not done: {}",
+                on.join(", ")
+            ))
         }
         Begun::Conflict(other) => refused(format!(
             "may change {}, and task {}, which is running, may change {}",
@@ -223,7 +238,11 @@ pub async fn end(store: &dyn Store, args: SessionEndArgs) -> Result<SessionEnded
         Finished::OfTheFleet => Err(ControlError::InvalidStatus(format!(
             "a worker of the fleet runs session {number}, expected one of a client"
         ))
-        .hint("task_cancel or task_pause stops the worker")),
+        .next(
+            "task_cancel or task_pause",
+            "task cancel|pause",
+            "stops the worker",
+        )),
     }
 }
 

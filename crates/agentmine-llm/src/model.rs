@@ -2,6 +2,7 @@
 
 use agentmine_domain::Usage;
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::error::LlmError;
@@ -38,6 +39,15 @@ pub enum Delta {
     Waiting(String),
 }
 
+/// What a model API says about itself, for a person who sets the fleet up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Probe {
+    /// The names of the models that it offers; `None` if it does not list them.
+    pub models: Option<Vec<String>>,
+    /// The server's time.
+    pub server_time: Option<DateTime<Utc>>,
+}
+
 /// A model provider. It retries what may be retried; an error it returns is final for the call.
 #[async_trait]
 pub trait Model: Send + Sync + 'static {
@@ -49,4 +59,8 @@ pub trait Model: Send + Sync + 'static {
         request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError>;
+    /// Asks the API what it offers, once and without cost. Without a server there is nothing to ask.
+    async fn probe(&self) -> Result<Probe, LlmError> {
+        Ok(Probe::default())
+    }
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::error::QueueError;
 use crate::lane::Lane;
-use crate::queue::{Delivery, Queue};
+use crate::queue::{Delivery, Queue, QueueDepth};
 
 /// The queue.
 pub(crate) struct InProcess(Arc<Shared>);
@@ -124,6 +124,17 @@ impl Queue for InProcess {
             true => Err(closed()),
             false => Ok(()),
         }
+    }
+
+    async fn depths(&self) -> Result<Vec<QueueDepth>, QueueError> {
+        let state = self.0.state();
+        let depth = |name: &str, messages: usize| QueueDepth {
+            name: name.to_owned(),
+            messages: messages as u64,
+        };
+        let lanes = Lane::ORDER.iter().zip(&state.lanes);
+        let lanes = lanes.map(|(lane, waiting)| depth(lane.as_str(), waiting.len()));
+        Ok(lanes.chain([depth("dead", state.dead.len())]).collect())
     }
 
     async fn close(&self) {

@@ -17,4 +17,4 @@ mod rabbitmq;
 
 pub use connect::{connect, inproc};
 pub use error::QueueError;
-pub use queue::{Delivery, Queue};
+pub use queue::{Delivery, Queue, QueueDepth};

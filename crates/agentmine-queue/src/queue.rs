@@ -24,6 +24,15 @@ pub trait Delivery: Send {
     async fn dead_letter(self: Box<Self>, reason: &str) -> Result<(), QueueError>;
 }
 
+/// How many messages wait in one queue of the broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueDepth {
+    /// The queue's name on the broker.
+    pub name: String,
+    /// Messages that nobody has taken.
+    pub messages: u64,
+}
+
 /// A queue on one broker.
 #[async_trait]
 pub trait Queue: Send + Sync + 'static {
@@ -37,6 +46,9 @@ pub trait Queue: Send + Sync + 'static {
     async fn next_dead(&self) -> Result<Option<(Box<dyn Delivery>, String)>, QueueError>;
     /// Whether the broker answers now; for `/ready`.
     async fn healthy(&self) -> Result<(), QueueError>;
+    /// How many messages wait: in the lanes in the order in which they are taken, in the steps of the retry ladder,
+    /// and among the dead letters.
+    async fn depths(&self) -> Result<Vec<QueueDepth>, QueueError>;
     /// Closes the connections properly.
     async fn close(&self);
 }

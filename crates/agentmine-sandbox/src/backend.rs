@@ -56,6 +56,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Checks that the engine answers and has what the configuration names (image, runtime). The error
     /// says what is missing and what to do about it.
     async fn check(&self) -> Result<(), SandboxError>;
+    /// In what its sandboxes are weaker than they can be, for people; nothing if in nothing. Call [`Backend::check`]
+    /// first.
+    async fn weaknesses(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// The limit of the space that a sandbox takes, and who enforces it, for people.
     async fn disk_limit(&self) -> String;
     /// Creates and starts one; an existing one of the same name is removed first, unless it belongs to a later

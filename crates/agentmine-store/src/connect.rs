@@ -63,7 +63,7 @@ async fn open(config: &config::StoreConfig, role: Role) -> Result<Arc<dyn Store>
     }
 }
 
-fn unknown_scheme(url: &str) -> StoreError {
+pub(crate) fn unknown_scheme(url: &str) -> StoreError {
     // Only a well-known scheme is shown: a mistyped URL may begin with a password.
     const KNOWN: &[&str] = &["mysql", "mariadb", "mongodb", "redis", "http", "https"];
     let seen = url

@@ -10,6 +10,7 @@ mod connect;
 #[cfg(test)]
 mod contract;
 mod error;
+mod inspect;
 mod memory;
 mod metrics;
 mod migrations;
@@ -20,6 +21,7 @@ mod store;
 
 pub use connect::{check, connect, connect_heartbeat, migrate};
 pub use error::{RelayError, StoreError};
+pub use inspect::{Existing, Inspection, Migrated, inspect};
 pub use memory::{MemoryAdded, MemoryFilter, MemoryStore, MemoryUpdated};
 pub use model::{
     Attempt, Backlog, Checkpoint, Claim, EffectState, Enqueued, Figures, LeaseEnd, LeaseRequest,

@@ -24,6 +24,12 @@ pub(crate) fn newest(files: &[Embedded]) -> Option<i64> {
     files.iter().map(|file| file.version).max()
 }
 
+/// How many of them are not in `applied`.
+pub(crate) fn missing(files: &[Embedded], applied: &[i64]) -> usize {
+    let is_missing = |file: &&Embedded| !applied.contains(&file.version);
+    files.iter().filter(is_missing).count()
+}
+
 fn migration(file: &Embedded) -> Migration {
     Migration::new(
         file.version,

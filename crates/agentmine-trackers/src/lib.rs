@@ -23,7 +23,7 @@ pub use github::GitHubTracker;
 pub use gitlab::GitLabTracker;
 pub use local::LocalTracker;
 pub use tracker::{
-    Branches, Candidate, Comment, CommentKind, FLEET_MARKER, GitSource, Item, LabelRequest,
+    Access, Branches, Candidate, Comment, CommentKind, FLEET_MARKER, GitSource, Item, LabelRequest,
     NewPullRequest, PullRequest, Repository, Tracker,
 };
 

@@ -175,6 +175,19 @@ pub struct NewPullRequest {
     pub draft: bool,
 }
 
+/// What a tracker says about its credentials, for a person who sets the fleet up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Our own login name.
+    pub login: String,
+    /// The scopes of the token, where the tracker names them.
+    pub scopes: Option<Vec<String>>,
+    /// What the fleet needs and the token does not allow, each with what to do about it.
+    pub missing: Vec<String>,
+    /// The server's time.
+    pub server_time: Option<DateTime<Utc>>,
+}
+
 /// One tracker, with its credentials. Whatever writes takes a permit, which is checked right before each request.
 #[async_trait]
 pub trait Tracker: Send + Sync + 'static {
@@ -254,4 +267,11 @@ pub trait Tracker: Send + Sync + 'static {
     ) -> Result<(), TrackerError>;
     /// Checks the credentials, at start-up. Returns our own login name.
     async fn login(&self) -> Result<String, TrackerError>;
+    /// Checks the credentials and what they allow. Writes nothing.
+    async fn access(&self) -> Result<Access, TrackerError> {
+        Ok(Access {
+            login: self.login().await?,
+            ..Access::default()
+        })
+    }
 }

@@ -5,10 +5,14 @@ use std::path::PathBuf;
 use agentmine_runtime::config::BackendKind;
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::doctor::DoctorArgs;
 use crate::mcp::McpArgs;
 use crate::memory::MemoryArgs;
+use crate::print::Json;
+use crate::queue::QueueCommand;
 use crate::session::SessionCommand;
 use crate::task::TaskCommand;
+use crate::top::TopArgs;
 use crate::worker::WorkerCommand;
 
 /// A self-hosted fleet of coding agents.
@@ -37,6 +41,9 @@ pub(crate) enum Command {
     /// Start work on tasks, and manage the work trees of other clients
     #[command(subcommand)]
     Worker(WorkerCommand),
+    /// Show how much work waits
+    #[command(subcommand)]
+    Queue(QueueCommand),
     /// List, show and validate the agents of a project
     #[command(subcommand)]
     Agent(AgentCommand),
@@ -44,9 +51,18 @@ pub(crate) enum Command {
     Memory(MemoryArgs),
     /// Inspect and call MCP servers, and serve AgentMine's own tools
     Mcp(McpArgs),
-    /// Check the configuration, or print its schema
+    /// Check or show the configuration, or print its schema
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Check everything that a fleet needs, and say how to fix what is wrong
+    Doctor(DoctorArgs),
+    /// Watch queue, sessions, tokens and cost
+    Top(TopArgs),
+    /// Print a script that completes commands and options in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -122,6 +138,14 @@ pub(crate) enum AgentCommand {
 pub(crate) enum ConfigCommand {
     /// Check the configuration and report every fault
     Check,
+    /// Show every key with its value; secrets are shown as set or unset
+    Show {
+        /// Also show where each value came from: default, file and line, variable or flag
+        #[arg(long)]
+        origin: bool,
+        #[command(flatten)]
+        json: Json,
+    },
     /// Print the JSON Schema of config.yaml
     Schema,
 }

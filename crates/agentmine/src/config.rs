@@ -2,17 +2,20 @@
 
 use std::path::PathBuf;
 
-use agentmine_runtime::config::{self, Config, Sources, Trackers};
+use agentmine_mcp::config::Loaded;
+use agentmine_runtime::config::{self, Config, SettingValue, Sources, Trackers};
 use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::Result;
+use serde_json::Value;
 
 use crate::args::ConfigCommand;
-use crate::print::line;
+use crate::print::{Json, cell, line, table, trimmed};
 
 /// Runs one of the commands.
 pub(crate) fn run(file: Option<PathBuf>, command: &ConfigCommand) -> Result<Exit> {
     match command {
         ConfigCommand::Check => check(file),
+        ConfigCommand::Show { origin, json } => show(file, *origin, *json),
         ConfigCommand::Schema => {
             line(serde_json::to_string_pretty(&config::json_schema())?);
             Ok(Exit::Done)
@@ -52,7 +55,7 @@ fn check(file: Option<PathBuf>) -> Result<Exit> {
 }
 
 /// The sections of the trackers, each by itself.
-fn one_by_one(trackers: &Trackers) -> [(&'static str, Trackers); 3] {
+pub(crate) fn one_by_one(trackers: &Trackers) -> [(&'static str, Trackers); 3] {
     let Trackers {
         github,
         gitlab,
@@ -77,13 +80,45 @@ fn one_by_one(trackers: &Trackers) -> [(&'static str, Trackers); 3] {
     ]
 }
 
-/// The faults of the operator's MCP file, which name file and line. A missing file
-/// names no servers.
+/// The operator's MCP file. A missing file names no servers.
+pub(crate) fn mcp_file(config: &Config) -> Loaded {
+    let env = |name: &str| std::env::var(name).ok();
+    agentmine_mcp::config::load(config.mcp.config_file.as_deref(), None, &env)
+}
+
+/// The faults of the operator's MCP file, which name file and line.
 fn mcp_faults(config: &Config) -> Vec<String> {
     if !config.mcp.enabled {
         return Vec::new();
     }
-    let env = |name: &str| std::env::var(name).ok();
-    let loaded = agentmine_mcp::config::load(config.mcp.config_file.as_deref(), None, &env);
+    let loaded = mcp_file(config);
     loaded.faults.iter().map(ToString::to_string).collect()
+}
+
+/// Every key with its value, and with where it came from.
+fn show(file: Option<PathBuf>, origin: bool, json: Json) -> Result<Exit> {
+    let settings = config::effective(&Sources::from_process(file))?;
+    json.print(&settings, |settings| {
+        let mut table = match origin {
+            true => table(&["KEY", "VALUE", "ORIGIN"]),
+            false => table(&["KEY", "VALUE"]),
+        };
+        for setting in settings {
+            let mut row = vec![setting.key.clone(), cell(&value(&setting.value))];
+            if origin {
+                row.push(cell(&setting.origin.to_string()));
+            }
+            table.add_row(row);
+        }
+        line(trimmed(&table));
+    })
+}
+
+fn value(value: &SettingValue) -> String {
+    match value {
+        SettingValue::Shown(Value::String(text)) if !text.is_empty() => text.clone(),
+        SettingValue::Shown(value) => value.to_string(),
+        SettingValue::Set => "(set)".to_owned(),
+        SettingValue::Unset => "(unset)".to_owned(),
+    }
 }

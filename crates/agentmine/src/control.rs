@@ -4,11 +4,13 @@ use agentmine_control::ControlError;
 use agentmine_runtime::config::Config;
 use agentmine_runtime::redact::Redactor;
 
+use crate::print::program;
+
 /// The error of a command. That of the store keeps its chain.
 pub(crate) fn failure(error: ControlError) -> anyhow::Error {
     match error {
         ControlError::Store(error) => error.into(),
-        error => error.failure().into(),
+        error => error.failure(&program()).into(),
     }
 }
 

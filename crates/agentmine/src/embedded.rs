@@ -10,7 +10,11 @@ use agentmine_consumer::Progress;
 use agentmine_control::worker::Place;
 use agentmine_llm::Model;
 use agentmine_producer as producer;
-use agentmine_runtime::config::{self, BackendKind, Config, Log, Secret, Sources, StoreConfig};
+use agentmine_queue::Queue;
+use agentmine_runtime::config::{
+    self, BackendKind, Config, Log, QueueConfig, Secret, Sources, StoreConfig,
+};
+use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::Store;
 use agentmine_trackers::Tracker;
@@ -49,12 +53,47 @@ pub(crate) fn configure(config: &mut Config, backend: BackendKind) -> Result<()>
     Ok(())
 }
 
+/// What a configuration is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It names no store: commands use the embedded mode's.
+    Embedded,
+    /// It names the store of producers and consumers.
+    Fleet,
+}
+
+/// What this configuration is for, before [`default_store`].
+pub(crate) fn kind(config: &Config) -> Kind {
+    match config.store.url.expose() == StoreConfig::default().url.expose() {
+        true => Kind::Embedded,
+        false => Kind::Fleet,
+    }
+}
+
 /// The store of the embedded mode, unless the configuration names one.
-fn default_store(config: &mut Config) -> Result<()> {
-    if config.store.url.expose() == StoreConfig::default().url.expose() {
-        config.store.url = Secret::new(database_url()?);
+pub(crate) fn default_store(config: &mut Config) -> Result<()> {
+    match kind(config) {
+        Kind::Embedded => config.store.url = Secret::new(database_url()?),
+        Kind::Fleet => {}
     }
     Ok(())
+}
+
+/// The broker. There is none beside SQLite, unless the configuration names one.
+///
+/// # Errors
+/// [`Exit::Config`] for a section that cannot work. It connects to nothing.
+pub(crate) fn broker(config: &Config) -> Result<Option<Arc<dyn Queue>>> {
+    let is_named = config.queue.url.expose() != QueueConfig::default().url.expose();
+    let in_process = config.queue.url.expose().starts_with("inproc:");
+    let in_file =
+        config.store.url.expose().starts_with("sqlite:") || kind(config) == Kind::Embedded;
+    if in_process || (in_file && !is_named) {
+        return Ok(None);
+    }
+    let queue = agentmine_queue::connect(&config.queue);
+    let queue = queue.map_err(|error| Failure::new(Exit::Config, "queue").because(error))?;
+    Ok(Some(queue))
 }
 
 /// The store that the configuration names, or that of the embedded mode.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
-use agentmine_git::View;
+use agentmine_git::{Errand, GitHome, View};
 use tokio::process::Command;
 
 /// The output of a git command in `folder`; `None` if that is in no repository, or git cannot be started.
@@ -14,6 +14,14 @@ pub(crate) async fn output(folder: &Path, args: &[&str]) -> Option<Output> {
     let view = opened.ok()?.ok()?;
     let mut git = Command::from(view.git().ok()?);
     git.args(args).kill_on_drop(true).output().await.ok()
+}
+
+/// What git on this machine answers when it is asked for its version.
+pub(crate) async fn version() -> std::io::Result<Output> {
+    let home = GitHome::new()?;
+    let mut git = Command::from(home.git(Errand::Untrusted));
+    git.arg("--version").stdout(Stdio::piped());
+    git.stderr(Stdio::piped()).kill_on_drop(true).output().await
 }
 
 /// Files that differ from the last commit, or are not in it, outside of `.agentmine`; sorted. No content is

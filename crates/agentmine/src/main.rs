@@ -6,25 +6,29 @@ mod args;
 mod config;
 mod control;
 mod demo;
+mod doctor;
 mod embedded;
 mod git;
 mod live;
 mod mcp;
 mod memory;
+mod pager;
 mod paths;
 mod print;
+mod queue;
 mod run;
 mod session;
 mod summary;
 mod takeover;
 mod task;
+mod top;
 mod transcript;
 mod worker;
 
 use std::process::ExitCode;
 
 use agentmine_runtime::exit::{self, Exit};
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use crate::args::{Args, Command};
 
@@ -50,5 +54,17 @@ async fn dispatch(args: Args) -> anyhow::Result<Exit> {
         // Boxed: it contains the start of every server, which the other commands do not need.
         Command::Mcp(mcp) => Box::pin(mcp::run(config, mcp)).await,
         Command::Config(command) => config::run(config, &command),
+        Command::Queue(command) => queue::run(config, command).await,
+        Command::Doctor(doctor) => Box::pin(doctor::run(config, doctor)).await,
+        Command::Top(top) => top::run(config, top).await,
+        Command::Completions { shell } => Ok(completions(shell)),
     }
+}
+
+/// Prints the script for a shell.
+fn completions(shell: clap_complete::Shell) -> Exit {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "agentmine", &mut script);
+    print::line(String::from_utf8_lossy(&script).trim_end());
+    Exit::Done
 }

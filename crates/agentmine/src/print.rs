@@ -37,7 +37,9 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
 /// Prints a line to stdout. A closed pipe (`| head`) is not an error and does not interrupt a run.
 pub(crate) fn line(text: impl AsRef<str>) {
     use std::io::Write as _;
-    let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
+    if !crate::pager::write(text.as_ref()) {
+        let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
+    }
 }
 
 /// How an answer is printed.

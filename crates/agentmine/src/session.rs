@@ -12,11 +12,14 @@ use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use crate::control::failure as failed;
 use crate::embedded::open_here;
 use crate::live::count;
+use crate::pager::Pager;
 use crate::print::{Json, cell, line, one_line, program, table, trimmed};
-use crate::task::{failed, number};
-use crate::{takeover, transcript};
+use crate::takeover;
+use crate::task::number;
+use crate::transcript::{self, Length};
 
 /// How often a followed session is looked at.
 const FOLLOW: Duration = Duration::from_millis(500);
@@ -171,9 +174,10 @@ pub(crate) async fn run(file: Option<PathBuf>, command: SessionCommand) -> Resul
             full,
             json,
         } => {
+            let id = parsed(&session)?;
             let logs = Logs {
-                id: parsed(&session)?,
-                full,
+                id,
+                length: Length::of(id, full),
                 json,
             };
             logs.show(store, after, follow).await
@@ -272,7 +276,7 @@ fn seconds(session: &SessionView) -> Option<f64> {
 /// The steps of a session.
 struct Logs {
     id: SessionId,
-    full: bool,
+    length: Length,
     json: Json,
 }
 
@@ -311,7 +315,7 @@ impl Logs {
         let shown = last.saturating_sub(after).try_into().unwrap_or(0);
         for step in store.session_steps(&session, Seq(after), shown).await? {
             if step.seq <= Seq(last) {
-                transcript::step(&step, self.full)?;
+                transcript::step(&step, &self.length)?;
             }
         }
         Ok(())
@@ -343,7 +347,13 @@ async fn show(store: &dyn Store, name: &str, as_json: Json, full: bool) -> Resul
         return Ok(Exit::Done);
     }
     let of_task = (sessions.len() > 1).then_some(of_task);
-    transcript::print(&session, (of_task, &takeover), &steps, full)?;
+    let _pager = Pager::start();
+    transcript::print(
+        &session,
+        (of_task, &takeover),
+        &steps,
+        &Length::of(id, full),
+    )?;
     if session.external.is_some() {
         print_external(&SessionView::of(&session));
     }

@@ -3,14 +3,15 @@
 use std::io::Read as _;
 use std::path::PathBuf;
 
+use agentmine_control::find_task;
 use agentmine_control::tasks::{self, TaskCreate, TaskList, TaskRequest, TaskUpdate, Why};
 use agentmine_control::view::{SessionView, TaskDetails, TaskView};
-use agentmine_control::{ControlError, find_task};
 use agentmine_runtime::exit::Exit;
 use agentmine_store::Store;
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
 
+use crate::control::failure as failed;
 use crate::embedded::open_store;
 use crate::print::{Json, cell, clean, line, one_line, table, trimmed, wrapped};
 
@@ -312,14 +313,6 @@ pub(crate) async fn number(store: &dyn Store, text: &str) -> Result<i64> {
     Ok(task.number.0)
 }
 
-/// The error of the command line; that of the store keeps its own form.
-pub(crate) fn failed(error: ControlError) -> anyhow::Error {
-    match error {
-        ControlError::Store(error) => error.into(),
-        error => error.failure().into(),
-    }
-}
-
 /// 0 is no limit.
 async fn list(
     store: &dyn Store,
@@ -458,7 +451,12 @@ fn print_why(why: &Why) {
     }
 }
 
+/// A task at work is stopped or paused by its worker, later than this.
 fn requested(after: &TaskDetails, what: &str) {
+    let what = match after.task.status.as_str() {
+        "cancelled" => "is cancelled",
+        _ => what,
+    };
     line(format!("task #{} {what}", after.task.id));
 }
 

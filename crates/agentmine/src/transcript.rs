@@ -2,15 +2,45 @@
 
 use agentmine_agent::Facts;
 use agentmine_agent::journal::{Entry, JournalError};
-use agentmine_domain::{Session, Step, Usage};
+use agentmine_domain::{Session, SessionId, Step, Usage};
 use console::style;
 use serde_json::Value;
 
 use crate::live::count;
-use crate::print::{clean, line, one_line};
+use crate::print::{clean, line, one_line, program};
 
-/// Lines of one text that are shown without `--full`.
+/// Lines of one text that are shown unless it is shown whole.
 const MAX_LINES: usize = 12;
+
+/// How much of a long text is shown.
+#[derive(Debug, Clone)]
+pub(crate) enum Length {
+    Whole,
+    /// The beginning, with the command that shows the rest.
+    Cut {
+        command: String,
+    },
+}
+
+impl Length {
+    /// Of a session's texts.
+    pub(crate) fn of(session: SessionId, full: bool) -> Self {
+        match full {
+            true => Self::Whole,
+            false => Self::Cut {
+                command: format!("{} session show {session} --full", program()),
+            },
+        }
+    }
+
+    /// Characters of a line.
+    fn of_line(&self) -> usize {
+        match self {
+            Self::Whole => usize::MAX,
+            Self::Cut { .. } => 200,
+        }
+    }
+}
 
 /// Prints the session and its steps, and if the task has other sessions too, its usage and what was taken over.
 ///
@@ -20,7 +50,7 @@ pub(crate) fn print(
     session: &Session,
     (of_task, takeover): (Option<Usage>, &[String]),
     steps: &[Step],
-    full: bool,
+    length: &Length,
 ) -> Result<(), JournalError> {
     let end = session.end.map_or("running", |e| e.as_str());
     line(format!(
@@ -44,15 +74,14 @@ pub(crate) fn print(
     }
     takeover.iter().for_each(|about| line(about.clone()));
     for one in steps {
-        step(one, full)?;
+        step(one, length)?;
     }
-    if !full {
+    if let (Length::Cut { command }, [_, ..]) = (length, steps) {
         line("");
-        line(
-            style("Long texts are truncated; --full shows them whole, --json shows every step as recorded.")
-                .dim()
-                .to_string(),
+        let text = format!(
+            "Long texts are cut: `{command}` shows them whole, and --json every step as recorded."
         );
+        line(style(text).dim().to_string());
     }
     Ok(())
 }
@@ -61,7 +90,7 @@ pub(crate) fn print(
 ///
 /// # Errors
 /// If it cannot be decoded.
-pub(crate) fn step(step: &Step, full: bool) -> Result<(), JournalError> {
+pub(crate) fn step(step: &Step, length: &Length) -> Result<(), JournalError> {
     line("");
     let time = step.at.format("%H:%M:%S%.3f");
     line(format!(
@@ -69,7 +98,7 @@ pub(crate) fn step(step: &Step, full: bool) -> Result<(), JournalError> {
         style(format!("── {} {time} {} ms", step.seq, step.duration_ms)).dim(),
         style(step.kind).cyan().bold()
     ));
-    body(&Entry::decode(step)?, full);
+    body(&Entry::decode(step)?, length);
     Ok(())
 }
 
@@ -84,7 +113,7 @@ fn used(usage: &Usage) -> String {
     )
 }
 
-fn body(entry: &Entry, full: bool) {
+fn body(entry: &Entry, length: &Length) {
     match entry {
         Entry::Phase { phase } => line(phase.as_str()),
         Entry::Start { start } => {
@@ -93,14 +122,14 @@ fn body(entry: &Entry, full: bool) {
                 one_line(&start.base, 60)
             ));
         }
-        Entry::Prompt { text, .. } => print_text(text, full),
+        Entry::Prompt { text, .. } => print_text(text, length),
         Entry::ModelReply { reply, .. } => {
-            print_text(&reply.text, full);
+            print_text(&reply.text, length);
             for call in &reply.calls {
                 line(format!(
                     "{} {}",
                     style(one_line(&call.name, 80)).bold(),
-                    arguments(&call.arguments, full)
+                    arguments(&call.arguments, length)
                 ));
             }
         }
@@ -111,26 +140,26 @@ fn body(entry: &Entry, full: bool) {
             } else {
                 style(name).bold().to_string()
             });
-            print_result(&result.text, full);
+            print_result(&result.text, length);
         }
         Entry::Facts { facts } => print_facts(facts),
-        Entry::ModelUse { text, .. } | Entry::Note { text } => print_text(text, full),
+        Entry::ModelUse { text, .. } | Entry::Note { text } => print_text(text, length),
     }
 }
 
 /// A call's arguments; a JSON object is shown field by field.
-fn arguments(raw: &str, full: bool) -> String {
+fn arguments(raw: &str, length: &Length) -> String {
     let Ok(Value::Object(fields)) = serde_json::from_str(raw) else {
         return one_line(raw, 200);
     };
-    let max = if full { usize::MAX } else { 200 };
+    let max = length.of_line();
     fields
         .iter()
         .map(|(key, value)| {
             let value = value
                 .as_str()
                 .map_or_else(|| value.to_string(), ToOwned::to_owned);
-            if full && value.contains('\n') {
+            if matches!(length, Length::Whole) && value.contains('\n') {
                 format!("\n  {}:\n{}", clean(key), indent(&clean(&value)))
             } else {
                 format!("\n  {}: {}", clean(key), one_line(&value, max))
@@ -140,26 +169,26 @@ fn arguments(raw: &str, full: bool) -> String {
 }
 
 /// A tool's result; a JSON object is shown field by field.
-fn print_result(raw: &str, full: bool) {
+fn print_result(raw: &str, length: &Length) {
     let Ok(Value::Object(fields)) = serde_json::from_str(raw) else {
-        return print_text(raw, full);
+        return print_text(raw, length);
     };
     for (key, value) in &fields {
         match value {
             Value::String(s) if s.trim().is_empty() => {}
             Value::String(s) if s.contains('\n') => {
                 line(format!("  {}:", clean(key)));
-                line(indent(&shorten(s, full)));
+                line(indent(&shorten(s, length)));
             }
             Value::String(s) => line(format!(
                 "  {}: {}",
                 clean(key),
-                one_line(s, if full { usize::MAX } else { 200 })
+                one_line(s, length.of_line())
             )),
             other => line(format!(
                 "  {}: {}",
                 clean(key),
-                one_line(&other.to_string(), 200)
+                one_line(&other.to_string(), length.of_line())
             )),
         }
     }
@@ -194,20 +223,24 @@ fn print_facts(facts: &Facts) {
     }
 }
 
-fn print_text(text: &str, full: bool) {
+fn print_text(text: &str, length: &Length) {
     if !text.trim().is_empty() {
-        line(shorten(text, full));
+        line(shorten(text, length));
     }
 }
 
-fn shorten(text: &str, full: bool) -> String {
+fn shorten(text: &str, length: &Length) -> String {
     let text = clean(text.trim_end());
     let lines: Vec<&str> = text.lines().collect();
-    if full || lines.len() <= MAX_LINES {
+    let Length::Cut { command } = length else {
+        return text;
+    };
+    if lines.len() <= MAX_LINES {
         return text;
     }
     let mut cut = lines[..MAX_LINES].join("\n");
-    cut.push_str(&format!("\n… {} more lines", lines.len() - MAX_LINES));
+    let more = format!("… {} more lines: `{command}`", lines.len() - MAX_LINES);
+    cut.push_str(&format!("\n{}", style(more).dim()));
     cut
 }
 

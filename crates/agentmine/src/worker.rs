@@ -7,9 +7,10 @@ use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 use clap::Subcommand;
 
+use crate::control::failure as failed;
 use crate::embedded::open_here;
 use crate::print::{Json, cell, clean, line, note, one_line, program, table, trimmed};
-use crate::task::{failed, number};
+use crate::task::number;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerCommand {

@@ -75,7 +75,7 @@ fn a_task_is_made_changed_and_ended() {
     assert!(
         world
             .shown(&["task", "stop", "2"], 0)
-            .contains("will be stopped")
+            .contains("is cancelled")
     );
     assert_eq!(world.json(&["task", "show", "2"])["status"], "cancelled");
     assert_eq!(world.json(&["task", "retry", "2"])["status"], "open");
@@ -167,7 +167,10 @@ fn a_worker_is_started_listed_and_removed() {
     );
     let tree = list[0]["worktree"].as_str().unwrap().to_owned();
     let refused = world.shown(&["worker", "remove", "1", "--force"], 6);
-    assert!(refused.contains("hint: end it first"), "{refused}");
+    assert!(
+        refused.contains("session end 1 --exit-code N` ends it"),
+        "{refused}"
+    );
     let end = [
         "session",
         "end",
@@ -190,7 +193,7 @@ fn a_worker_is_started_listed_and_removed() {
     std::fs::write(std::path::Path::new(&tree).join("new.txt"), "x").unwrap();
     let refused = world.shown(&["worker", "remove", "1"], 6);
     assert!(
-        refused.contains("new.txt") && refused.contains("--force"),
+        refused.contains("new.txt") && refused.contains("worker remove TASK --force`"),
         "{refused}"
     );
     world.shown(&["worker", "remove", "1", "--force"], 0);

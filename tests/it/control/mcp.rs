@@ -80,6 +80,23 @@ async fn every_tool_and_code_on_sqlite_without_a_configuration() {
 }
 
 #[tokio::test]
+async fn the_server_reads_the_same_configuration_as_the_commands() {
+    let world = World::new();
+    let other = world.home.path().join("other.db");
+    let config = json!({ "store": { "url": format!("sqlite:{}", other.display()) } });
+    std::fs::write(world.project().join("config.yaml"), config.to_string()).unwrap();
+    world.shown(&["task", "add", "In the store of this folder"], 0);
+    assert!(other.exists());
+    let served = Served::start(world, &[]).await;
+    let page = served.call("task_list", json!({})).await;
+    assert_eq!(
+        page["tasks"][0]["title"], "In the store of this folder",
+        "{page}"
+    );
+    served.manager.shutdown().await;
+}
+
+#[tokio::test]
 async fn every_tool_and_code_on_postgres() {
     let world = World::new();
     let mut url: url::Url = postgres_url().parse().unwrap();
@@ -117,6 +134,8 @@ async fn every_tool(served: &Served) {
     let defined = agentmine_control::mcp::tools();
     let defined: BTreeSet<String> = defined.iter().map(|tool| tool.name().to_owned()).collect();
     assert_eq!(offered, defined);
+    let queue = served.call("queue_status", json!({})).await;
+    assert_eq!(queue["priorities"][0]["priority"], "critical", "{queue}");
 
     let made = served
         .call(

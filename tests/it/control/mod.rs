@@ -2,10 +2,14 @@
 
 mod command_line;
 mod completeness;
+mod doctor;
 mod http;
 mod mcp;
 mod orchestrator;
+mod output;
+mod queue;
 mod sdk;
+mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -7,6 +7,7 @@
 
 mod agents;
 mod memory;
+mod queue;
 mod resources;
 mod server;
 mod sessions;
@@ -17,6 +18,7 @@ mod workers;
 
 use std::sync::Arc;
 
+use agentmine_queue::Queue;
 use agentmine_runtime::redact::Redactor;
 use agentmine_store::Store;
 
@@ -30,6 +32,8 @@ pub use tool::ToolDef;
 pub struct Context {
     /// The store.
     pub store: Arc<dyn Store>,
+    /// The broker, where there is one.
+    pub broker: Option<Arc<dyn Queue>>,
     /// The project that the client works on.
     pub place: Place,
     /// What must not get into its memory.
@@ -45,6 +49,7 @@ pub fn tools() -> Vec<ToolDef> {
     tools.extend(tasks::tools());
     tools.extend(workers::tools());
     tools.extend(sessions::tools());
+    tools.extend(queue::tools());
     tools.extend(agents::tools());
     tools.extend(memory::tools());
     tools

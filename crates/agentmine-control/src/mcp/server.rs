@@ -256,7 +256,7 @@ fn text_of(content: &Value) -> Vec<ContentBlock> {
 fn sentence(error: &ControlError) -> String {
     let hint = error
         .next_action()
-        .map_or_else(String::new, |hint| format!("\nhint: {hint}"));
+        .map_or_else(String::new, |next| format!("\nhint: {}", next.for_tools()));
     format!("{}: {error}{hint}", error.name())
 }
 
@@ -266,7 +266,7 @@ fn described(error: &ControlError) -> Value {
         "code": error.mcp_code(),
         "name": error.name(),
         "message": error.to_string(),
-        "hint": error.next_action(),
+        "hint": error.next_action().map(|next| next.for_tools()),
     })
 }
 

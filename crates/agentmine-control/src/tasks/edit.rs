@@ -163,7 +163,11 @@ pub async fn update(store: &dyn Store, args: &TaskUpdate) -> Result<TaskDetails,
             "the {field} of task {} is that of {} on its tracker",
             task.number, task.item
         ))
-        .hint("change it there; task_cancel, task_pause, task_resume and task_retry change what the fleet does"));
+        .next(
+            "task_cancel, task_pause, task_resume or task_retry",
+            format!("task cancel|pause|resume|retry {}", task.number),
+            "changes what the fleet does; change this field there",
+        ));
     }
     let name = format!("task {}", task.number);
     let outcome = store.edit_task(task.id, &edit).await?;
@@ -191,7 +195,11 @@ pub(super) fn edited(outcome: Edited, name: &str, seen: Option<i64>) -> Result<T
             "{name} was changed by somebody else: it has version {version}, expected {}",
             seen.unwrap_or(version)
         ))
-        .hint("read it again, and repeat the change with its new version"),
+        .next(
+            format!("task_get with taskId {}", number()),
+            format!("task show {}", number()),
+            "shows it; then repeat the change with its new version",
+        ),
         Edited::NoDependency(on) => {
             ControlError::Validation(format!("dependsOn names task {on}, which does not exist"))
         }
@@ -200,7 +208,11 @@ pub(super) fn edited(outcome: Edited, name: &str, seen: Option<i64>) -> Result<T
         ))
         .hint("remove one of the dependencies of that circle"),
         Edited::Leased => ControlError::InvalidStatus(format!("a worker is at work on {name}"))
-            .hint("pause it first, then give it to a person"),
+            .next(
+                format!("task_pause with taskId {}", number()),
+                format!("task pause {}", number()),
+                "pauses it; then give it to a person",
+            ),
         Edited::Running(session) => ControlError::SessionAlreadyRunning {
             task: number(),
             session: session.to_string(),

@@ -128,10 +128,11 @@ async fn again(store: &dyn Store, task: &Task) -> Result<TaskDetails, ControlErr
             other.number,
             other.state.public()
         ))
-        .hint(format!(
-            "task_get {0} (`agentmine task show {0}`) shows it",
-            other.number
-        ))),
+        .next(
+            format!("task_get with taskId {}", other.number),
+            format!("task show {}", other.number),
+            "shows it",
+        )),
     }
 }
 
@@ -161,7 +162,11 @@ fn of_the_fleet(task: &Task) -> Result<(), ControlError> {
             "task {} was made by a person, and no worker of the fleet works on it",
             task.number
         ))
-        .hint("change its status with task_update (`agentmine task update`)")),
+        .next(
+            "task_update with status",
+            format!("task update {} --status STATUS", task.number),
+            "changes its status",
+        )),
     }
 }
 
@@ -176,8 +181,9 @@ fn wrong(task: &Task, expected: &str) -> ControlError {
         "task {} is {status}{detail}, {expected}",
         task.number
     ))
-    .hint(format!(
-        "task_why {0} (`agentmine task why {0}`) shows why",
-        task.number
-    ))
+    .next(
+        format!("task_why with taskId {}", task.number),
+        format!("task why {}", task.number),
+        "shows why",
+    )
 }

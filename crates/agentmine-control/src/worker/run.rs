@@ -181,20 +181,24 @@ async fn queue(
             let session = running.map_or_else(String::new, |session| session.id.to_string());
             return Err(ControlError::SessionAlreadyRunning {
                 task: number.to_string(),
-                session,
+                session: session.clone(),
             }
-            .hint(format!(
-                "session_logs (`agentmine session logs`) follows it; task_pause {number} pauses it"
-            )));
+            .next(
+                format!("session_logs with sessionId {session}"),
+                format!("session logs {session} --follow"),
+                "follows it",
+            ));
         }
         TaskState::Ended(_) => {
             return Err(ControlError::InvalidStatus(format!(
                 "task {number} is {}, expected one that is not over",
                 task.state.public()
             ))
-            .hint(format!(
-                "task_retry {number} (`agentmine task retry {number}`) makes a new one"
-            )));
+            .next(
+                format!("task_retry with taskId {number}"),
+                format!("task retry {number}"),
+                "makes a new one",
+            ));
         }
     }
     Ok(WorkerCommand {

@@ -185,11 +185,15 @@ pub(super) fn git_error(error: impl Into<anyhow::Error>) -> ControlError {
     let error: anyhow::Error = error.into();
     match error.downcast_ref::<WorktreeError>() {
         Some(WorktreeError::Uncommitted { .. }) => ControlError::InvalidStatus(error.to_string())
-            .hint("commit them, or remove it with force (`--force`): they are lost then"),
-        Some(WorktreeError::Missing(_)) => {
-            ControlError::Git("there is no work tree of this task in this repository".into())
-                .hint("worker_list (`agentmine worker list`) lists the work trees")
-        }
+            .next(
+                "worker_remove with force",
+                "worker remove TASK --force",
+                "removes it with them; to keep them, commit them first",
+            ),
+        Some(WorktreeError::Missing(_)) => ControlError::Git(
+            "there is no work tree of this task in this repository".into(),
+        )
+        .next("worker_list", "worker list", "lists the work trees"),
         Some(WorktreeError::NoCommit(_)) => {
             ControlError::Git(error.to_string()).hint("commit something first")
         }

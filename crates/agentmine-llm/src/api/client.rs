@@ -13,7 +13,8 @@ use agentmine_domain::Usage;
 use agentmine_runtime::config::{ModelConfig, Secret};
 use agentmine_runtime::metrics::zero;
 use bytes::Bytes;
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use chrono::DateTime;
+use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap};
 use reqwest::{Client, Response, Url};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
@@ -32,7 +33,7 @@ use super::sse::Parser;
 use super::usage::{Prices, Tokens};
 use crate::error::LlmError;
 use crate::message::ModelReply;
-use crate::model::Delta;
+use crate::model::{Delta, Probe};
 
 /// Why an event is not part of a reply.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -157,6 +158,54 @@ impl ApiClient {
         let (reply, tokens) = assembly.finish(turn);
         count(tokens);
         Ok((reply, self.prices.usage(tokens)))
+    }
+
+    /// Asks for the list of models, once. `None`: the server has none.
+    pub(crate) async fn models(&self, url: Url) -> Result<Probe, LlmError> {
+        let deadline = Instant::now() + self.first_byte;
+        let away = |detail: String| LlmError::Unavailable {
+            tries: 1,
+            detail: self.redactor.redact(&detail),
+            until: None,
+        };
+        let response = timeout_at(deadline, self.http.get(url.clone()).send())
+            .await
+            .map_err(|_| away("no answer in time".into()).at(&url))?
+            .map_err(|error| away(chain(&error.without_url())).at(&url))?;
+        let status = response.status();
+        let date = response.headers().get(DATE).and_then(|it| it.to_str().ok());
+        let date = date.and_then(|text| httpdate::parse_http_date(text).ok());
+        let text = Body::new(response, deadline, self.idle).all().await;
+        if matches!(status.as_u16(), 404 | 405 | 501) {
+            return Ok(Probe {
+                models: None,
+                server_time: date.map(DateTime::from),
+            });
+        }
+        let text = match text {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(_) => return Err(away("the answer broke off".into()).at(&url)),
+        };
+        if !status.is_success() {
+            let failure = failure::of_status(status.as_u16(), &text, None, &self.redactor);
+            return Err(match failure {
+                Failure::Final(error) => error,
+                Failure::Retry { detail, .. } => away(detail).at(&url),
+            });
+        }
+        if let Some(page) = page::described(&text) {
+            return Err(LlmError::NotAnApi(self.redactor.redact(&page)));
+        }
+        let value: Value = serde_json::from_str(&text)
+            .map_err(|error| LlmError::Protocol(format!("{error} in the list of models")))?;
+        let names = value["data"].as_array().map(|models| {
+            let names = models.iter().filter_map(|model| model["id"].as_str());
+            names.map(ToOwned::to_owned).collect()
+        });
+        Ok(Probe {
+            models: names,
+            server_time: date.map(DateTime::from),
+        })
     }
 
     /// One try, measured.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::api::{ApiClient, headers, secret_value};
 use crate::error::LlmError;
 use crate::message::ModelReply;
-use crate::model::{Delta, Model, ModelRequest};
+use crate::model::{Delta, Model, ModelRequest, Probe};
 use assemble::ChatAssembly;
 use wire::{LimitName, Settings};
 
@@ -27,6 +27,7 @@ const OPENAI_HOST: &str = "api.openai.com";
 #[derive(Debug)]
 pub struct OpenAi {
     client: ApiClient,
+    endpoint: Url,
     settings: Settings,
 }
 
@@ -43,8 +44,10 @@ impl OpenAi {
             "no API key for {host}. hint: set OPENAI_API_KEY, or model.base_url to a server that needs none"
         );
         ensure!(!config.name.trim().is_empty(), "model.name is empty");
+        let endpoint = endpoint(&config.base_url)?;
         Ok(Self {
-            client: ApiClient::new(config, endpoint(&config.base_url)?, headers)?,
+            client: ApiClient::new(config, endpoint.clone(), headers)?,
+            endpoint,
             settings: Settings {
                 model: config.name.clone(),
                 stream: config.stream,
@@ -76,6 +79,10 @@ impl Model for OpenAi {
         self.client
             .reply::<ChatAssembly>(body, request.turn(), watch)
             .await
+    }
+
+    async fn probe(&self) -> Result<Probe, LlmError> {
+        self.client.models(models_url(&self.endpoint)).await
     }
 }
 
@@ -114,6 +121,15 @@ fn endpoint(base: &Url) -> anyhow::Result<Url> {
         .pop_if_empty()
         .extend(["chat", "completions"]);
     Ok(url)
+}
+
+/// The list of models, beside the endpoint for completions.
+fn models_url(endpoint: &Url) -> Url {
+    let mut url = endpoint.clone();
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().pop().pop().push("models");
+    }
+    url
 }
 
 #[cfg(test)]

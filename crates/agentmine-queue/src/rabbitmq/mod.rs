@@ -43,7 +43,7 @@ use tokio::time::Instant;
 
 use crate::error::QueueError;
 use crate::lane::Lane;
-use crate::queue::{Delivery, Queue};
+use crate::queue::{Delivery, Queue, QueueDepth};
 use connection::{ANSWER_LIMIT, ManagedConnection, OpenConnection, Outage, Role};
 use held::HeldMessage;
 use publisher::Publisher;
@@ -172,6 +172,16 @@ impl Queue for RabbitMq {
     async fn healthy(&self) -> Result<(), QueueError> {
         let connection = self.publisher.connection().await?;
         connection.count(&self.topology.dead()).await.map(|_| ())
+    }
+
+    async fn depths(&self) -> Result<Vec<QueueDepth>, QueueError> {
+        let connection = self.publisher.connection().await?;
+        let mut depths = Vec::new();
+        for name in self.topology.queues() {
+            let messages = u64::from(connection.count(&name).await?);
+            depths.push(QueueDepth { name, messages });
+        }
+        Ok(depths)
     }
 
     async fn close(&self) {

@@ -69,6 +69,13 @@ impl Topology {
         format!("{}.dead", self.prefix)
     }
 
+    /// All queues: the lanes, the retry ladder, the dead letters.
+    pub(super) fn queues(&self) -> Vec<String> {
+        let lanes = Lane::ORDER.iter().map(|lane| self.lane(*lane));
+        let retries = self.retry_seconds.iter().map(|step| self.retry(*step));
+        lanes.chain(retries).chain([self.dead()]).collect()
+    }
+
     /// The exchange that notifies waiting slots. Brokers in use have it under this name.
     pub(super) fn notifications(&self) -> String {
         format!("{}.bell", self.prefix)

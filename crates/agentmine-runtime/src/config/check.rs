@@ -40,16 +40,16 @@ pub(super) fn kind_of(schema: &Json, key: &str) -> Option<Kind> {
 
 /// A schema with its references followed.
 #[derive(Clone, Copy)]
-struct Shape<'a> {
-    schema: &'a Json,
+pub(super) struct Shape<'a> {
+    pub(super) schema: &'a Json,
     /// `null` is a value of it.
     optional: bool,
     /// Its value must not be shown.
-    secret: bool,
+    pub(super) secret: bool,
 }
 
 impl<'a> Shape<'a> {
-    fn of(root: &'a Json, schema: &'a Json) -> Self {
+    pub(super) fn of(root: &'a Json, schema: &'a Json) -> Self {
         let mut shape = Self {
             schema,
             optional: false,
@@ -74,7 +74,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    fn kind(&self) -> Option<Kind> {
+    pub(super) fn kind(&self) -> Option<Kind> {
         let name = match &self.schema["type"] {
             Json::Array(names) => names.iter().find(|name| **name != "null")?,
             name => name,

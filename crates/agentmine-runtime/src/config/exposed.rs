@@ -20,16 +20,20 @@ const PRIVATE: [&str; 5] = ["internal", "local", "lan", "svc", "home"];
 impl Config {
     /// Warns of each exposure. To be called once, at start.
     pub fn warn_of_exposures(&self, sources: &Sources) {
-        for exposure in self.exposures() {
+        for exposure in self.exposures(sources) {
             tracing::warn!("{exposure}");
-        }
-        if let Some(file) = sources.used_file() {
-            warn_of_open_file(&file, &self.secrets());
         }
     }
 
-    /// The warnings, one sentence each, without any secret.
-    fn exposures(&self) -> Vec<String> {
+    /// What this configuration exposes, one sentence each with its hint, without any secret.
+    #[must_use]
+    pub fn exposures(&self, sources: &Sources) -> Vec<String> {
+        let file = sources.used_file();
+        let file = file.and_then(|file| open_file(&file, &self.secrets()));
+        self.exposed_services().into_iter().chain(file).collect()
+    }
+
+    fn exposed_services(&self) -> Vec<String> {
         let services = [
             ("queue.url", self.queue.url.expose(), "amqps://"),
             ("store.url", self.store.url.expose(), "?sslmode=verify-full"),
@@ -45,12 +49,18 @@ impl Config {
 
 /// Warns if every user of the machine can read `file`, and one of `secrets` is in it.
 pub fn warn_of_open_file(file: &Path, secrets: &[Secret]) {
-    if is_open(file) && holds_any(file, secrets) {
-        let file = file.display();
-        tracing::warn!(
-            "{file} holds secrets, and every user of this machine can read it. hint: chmod 600 {file}"
-        );
+    if let Some(exposure) = open_file(file, secrets) {
+        tracing::warn!("{exposure}");
     }
+}
+
+fn open_file(file: &Path, secrets: &[Secret]) -> Option<String> {
+    (is_open(file) && holds_any(file, secrets)).then(|| {
+        let file = file.display();
+        format!(
+            "{file} holds secrets, and every user of this machine can read it. hint: chmod 600 {file}"
+        )
+    })
 }
 
 /// Whether others may read the file and reach it.
@@ -154,7 +164,7 @@ mod tests {
         let mut config = Config::default();
         config.queue.url = Secret::new(queue);
         config.store.url = Secret::new(store);
-        config.exposures()
+        config.exposed_services()
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// MCP servers (spec 002 §2; the keys are not in the specification).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -57,7 +57,7 @@ impl Default for Mcp {
 }
 
 /// What happens to a tool whose description changes during the session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangedDescriptions {
     /// It is no longer offered; the transcript records the change.

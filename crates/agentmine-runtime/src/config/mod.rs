@@ -10,6 +10,7 @@
 mod agent_file;
 mod check;
 mod document;
+mod effective;
 mod effective_agent;
 mod executor;
 mod exposed;
@@ -32,6 +33,7 @@ pub use agent_file::{
 };
 pub use check::{check, nearest};
 pub use document::{Document, document};
+pub use effective::{Setting, SettingOrigin, SettingValue, effective};
 pub use effective_agent::{BUILT_IN, EffectiveAgent, is_allowed_image};
 pub use executor::*;
 pub use exposed::warn_of_open_file;

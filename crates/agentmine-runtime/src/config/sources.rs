@@ -222,7 +222,8 @@ impl Sources {
     }
 
     /// The file that is read, if there is one.
-    pub(super) fn used_file(&self) -> Option<PathBuf> {
+    #[must_use]
+    pub fn used_file(&self) -> Option<PathBuf> {
         match &self.file {
             File::Text(..) => None,
             File::Path(path) => Some(path.clone()),

@@ -236,6 +236,17 @@ impl Backend for DockerBackend {
             .map(drop)
     }
 
+    async fn weaknesses(&self) -> Vec<String> {
+        let versions = self.engine.versions().await.unwrap_or_default();
+        let outdated = versions::outdated(&versions);
+        self.profile
+            .warnings
+            .iter()
+            .cloned()
+            .chain(outdated)
+            .collect()
+    }
+
     async fn disk_limit(&self) -> String {
         self.profile.disk_limit()
     }

@@ -286,6 +286,17 @@ impl Backend for LocalBackend {
         self.start(&spec).await?.remove().await
     }
 
+    async fn weaknesses(&self) -> Vec<String> {
+        let alone = matches!(self.jail().await, Ok(Jail::Alone));
+        let alone = alone.then(|| {
+            "bubblewrap does not work on this machine, so commands are confined by Landlock and seccomp only. hint: \
+             install bubblewrap and allow user namespaces"
+                .to_owned()
+        });
+        let limits = self.cgroups().await.warning(&self.0.setup.limits);
+        alone.into_iter().chain(limits).collect()
+    }
+
     async fn disk_limit(&self) -> String {
         match self.volumes().await {
             Ok(volumes) => volumes.describe(),

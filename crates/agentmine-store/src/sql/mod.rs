@@ -35,6 +35,8 @@ pub(crate) mod trace;
 
 #[cfg(test)]
 pub(crate) use db::Dialect;
-pub(crate) use postgres::{check as check_postgres, open as open_postgres};
-pub(crate) use sqlite::{check as check_sqlite, open as open_sqlite};
+pub(crate) use postgres::{
+    check as check_postgres, inspect as inspect_postgres, open as open_postgres,
+};
+pub(crate) use sqlite::{check as check_sqlite, inspect as inspect_sqlite, open as open_sqlite};
 pub(crate) use store::Role;

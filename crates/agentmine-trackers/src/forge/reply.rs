@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agentmine_domain::TrackerKind;
 use agentmine_runtime::redact::Redactor;
+use chrono::{DateTime, Utc};
 use http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -51,6 +52,12 @@ impl Reply {
         serde_json::from_slice(&self.body).map_err(|error| {
             TrackerError::unavailable(self.tracker, format!("unexpected JSON: {error}"))
         })
+    }
+
+    /// The server's time, if it names it.
+    pub(crate) fn server_time(&self) -> Option<DateTime<Utc>> {
+        let text = self.headers.get(header::DATE)?.to_str().ok()?;
+        httpdate::parse_http_date(text).ok().map(DateTime::from)
     }
 
     /// The server's own words about a refusal, on one line, without the token, and capped.

@@ -40,6 +40,11 @@ impl Scan {
         })
     }
 
+    /// The configured repositories.
+    pub(super) fn repositories(&self) -> &[String] {
+        &self.repositories
+    }
+
     /// Open items with the label, in all configured repositories.
     pub(super) async fn run(&self, api: &Api, label: &str) -> Result<Vec<Candidate>, TrackerError> {
         let mut found = Found::default();

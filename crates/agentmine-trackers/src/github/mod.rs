@@ -3,6 +3,7 @@
 //! Guaranteed: a write is either idempotent or looked up before it is sent again, and is sent only while its
 //! permit holds.
 
+mod access;
 mod api;
 mod candidates;
 mod comments;
@@ -24,7 +25,8 @@ use crate::error::TrackerError;
 use crate::forge::RequestLimits;
 use crate::marker::Marker;
 use crate::tracker::{
-    Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository, Tracker,
+    Access, Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
+    Tracker,
 };
 use api::Api;
 use candidates::Scan;
@@ -151,5 +153,9 @@ impl Tracker for GitHubTracker {
     async fn login(&self) -> Result<String, TrackerError> {
         // Asked anew each time: a token that was revoked since is noticed.
         self.api.ask_login().await
+    }
+
+    async fn access(&self) -> Result<Access, TrackerError> {
+        self.api.access(self.scan.repositories()).await
     }
 }

@@ -681,3 +681,31 @@ async fn a_pull_request_from_a_fork_is_refused() {
         );
     }
 }
+
+#[tokio::test]
+async fn what_the_token_does_not_allow_is_named() {
+    let server = MockServer::start().await;
+    let user = ok(json!({ "login": "bot" }))
+        .insert_header("x-oauth-scopes", "read:org, gist")
+        .insert_header("date", "Thu, 01 Jan 2026 00:00:00 GMT");
+    on(&server, "GET", "/user", user).await;
+    let mut read_only = repo(42);
+    read_only["permissions"] = json!({ "pull": true, "push": false });
+    on(&server, "GET", "/repos/octo/demo", ok(read_only)).await;
+    let access = tracker_of(&server.uri(), &["octo/demo", "octo/gone"])
+        .access()
+        .await
+        .unwrap();
+    assert_eq!(access.login, "bot");
+    assert_eq!(access.scopes.unwrap(), ["read:org", "gist"]);
+    assert_eq!(
+        access.server_time.unwrap().to_rfc3339(),
+        "2026-01-01T00:00:00+00:00"
+    );
+    let [scope, demo, gone] = access.missing.as_slice() else {
+        panic!("{:?}", access.missing)
+    };
+    assert!(scope.contains("no scope `repo`"), "{scope}");
+    assert!(demo.contains("may not write to octo/demo"), "{demo}");
+    assert!(gone.contains("octo/gone does not exist"), "{gone}");
+}

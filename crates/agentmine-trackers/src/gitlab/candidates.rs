@@ -74,6 +74,11 @@ impl Scan {
         })
     }
 
+    /// The configured projects.
+    pub(super) fn projects(&self) -> &[String] {
+        &self.projects
+    }
+
     /// Open items with the label, in all configured projects and groups.
     pub(super) async fn run(&self, api: &Api, label: &str) -> Result<Vec<Candidate>, TrackerError> {
         let mut found = Found::default();

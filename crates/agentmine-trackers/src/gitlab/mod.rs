@@ -4,6 +4,7 @@
 //! permit holds; no text of ours runs as a quick action; confidential issues and internal notes are not read, since
 //! a merge request is more public than they are.
 
+mod access;
 mod api;
 mod candidates;
 mod files;
@@ -24,7 +25,8 @@ use crate::error::TrackerError;
 use crate::forge::RequestLimits;
 use crate::marker::Marker;
 use crate::tracker::{
-    Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository, Tracker,
+    Access, Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
+    Tracker,
 };
 use api::Api;
 use candidates::Scan;
@@ -151,5 +153,9 @@ impl Tracker for GitLabTracker {
     async fn login(&self) -> Result<String, TrackerError> {
         // Asked anew each time: a token that was revoked since is noticed.
         Ok(self.api.ask_user().await?.username)
+    }
+
+    async fn access(&self) -> Result<Access, TrackerError> {
+        self.api.access(self.scan.projects()).await
     }
 }

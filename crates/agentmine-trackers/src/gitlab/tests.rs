@@ -304,3 +304,37 @@ fn a_configuration_without_token_or_projects_is_refused() {
     config.groups = vec!["group".into()];
     assert!(GitLabTracker::new(&config).is_ok());
 }
+
+#[tokio::test]
+async fn what_the_token_does_not_allow_is_named() {
+    let server = MockServer::start().await;
+    let answers = [
+        ("/api/v4/user", json!({ "id": 1, "username": "bot" })),
+        (
+            "/api/v4/personal_access_tokens/self",
+            json!({ "scopes": ["read_api"] }),
+        ),
+        (
+            "/api/v4/projects/group%2Fsub%2Fdemo",
+            json!({ "permissions": { "project_access": { "access_level": 20 }, "group_access": null } }),
+        ),
+    ];
+    for (at, body) in answers {
+        Mock::given(method("GET"))
+            .and(path(at))
+            .respond_with(ResponseTemplate::new(200).set_body_json(body))
+            .mount(&server)
+            .await;
+    }
+    let access = tracker(&server).access().await.unwrap();
+    assert_eq!(access.login, "bot");
+    assert_eq!(access.scopes.unwrap(), ["read_api"]);
+    let [scope, project] = access.missing.as_slice() else {
+        panic!("{:?}", access.missing)
+    };
+    assert!(scope.contains("no scope `api`"), "{scope}");
+    assert!(
+        project.contains("no Developer of group/sub/demo"),
+        "{project}"
+    );
+}

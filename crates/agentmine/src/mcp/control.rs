@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use super::args::With;
 use super::setup::folder;
 use crate::control::redactor;
-use crate::embedded::{open_configured, place};
+use crate::embedded::{broker, open_configured, place};
 
 /// Serves until stdin ends.
 pub(super) async fn run(with: With, verbose: bool, http: Option<SocketAddr>) -> Result<Exit> {
@@ -20,8 +20,8 @@ pub(super) async fn run(with: With, verbose: bool, http: Option<SocketAddr>) -> 
         config: file,
         which,
     } = with;
-    // An editor starts this in the project's folder, whose `config.yaml` may be a repository's own.
-    let mut config = config::load(&Sources::from_process(file).without_working_folder())?;
+    // As every other command on tasks: an editor starts this in the project's folder.
+    let mut config = config::load(&Sources::from_process(file))?;
     let log = match verbose {
         true => Log {
             format: config.log.format,
@@ -35,6 +35,7 @@ pub(super) async fn run(with: With, verbose: bool, http: Option<SocketAddr>) -> 
         None => std::env::current_dir().context("the current folder cannot be found")?,
     };
     let context = Context {
+        broker: broker(&config)?,
         store: open_configured(&mut config).await?,
         place: place(project, &config)?,
         secrets: Arc::new(redactor(&config)),

@@ -142,6 +142,7 @@ async fn serve(store: Arc<dyn Store>, project: PathBuf) -> anyhow::Result<Client
             operator_agents: None,
             allowed_images: Vec::new(),
         },
+        broker: None,
         secrets: Arc::new(Redactor::new([])),
         memory_tokens: 2000,
     };
@@ -199,6 +200,7 @@ fn calls() -> Vec<(&'static str, Value)> {
         ("task_why", json!({ "taskId": 9011 })),
         ("task_why", json!({ "taskId": 9015 })),
         ("task_why", json!({ "taskId": 1 })),
+        ("queue_status", json!({})),
         ("session_list", json!({})),
         ("session_list", json!({ "limit": 500 })),
         ("session_list", json!({ "taskId": 1 })),

@@ -1,5 +1,6 @@
 //! What is Postgres's own.
 
+mod inspect;
 mod open;
 mod schema;
 
@@ -12,6 +13,7 @@ use super::failure::Failure;
 use super::row::EntryRow;
 use crate::migrations::{self, Embedded};
 use crate::{NewStep, Publish};
+pub(crate) use inspect::inspect;
 pub(crate) use open::{check, open};
 
 /// Keeps numbers free of gaps. Held for milliseconds, and only to record a new item.

@@ -68,13 +68,13 @@ pub(crate) fn check(url: &str) -> Result<(), StoreError> {
     options(url).map(drop)
 }
 
-fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
+pub(super) fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
     PgConnectOptions::from_str(url)
         .map_err(|_| StoreError::Fault("store.url is not a valid postgres:// URL".into()))
 }
 
 /// `host:port/database`.
-fn address(options: &PgConnectOptions) -> String {
+pub(super) fn address(options: &PgConnectOptions) -> String {
     let host = match options.get_socket() {
         Some(socket) => socket.display().to_string(),
         None => options.get_host().to_owned(),

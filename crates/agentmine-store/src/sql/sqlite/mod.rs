@@ -3,6 +3,7 @@
 //! Time is SQLite's own clock, in milliseconds. The file is in WAL mode with `synchronous = NORMAL`: the death of
 //! a process loses nothing; a power cut may lose the last transactions, never the file.
 
+mod inspect;
 mod open;
 
 use std::time::Duration;
@@ -17,6 +18,7 @@ use super::failure::Failure;
 use super::row::EntryRow;
 use crate::migrations::{self, Embedded};
 use crate::{NewStep, Publish};
+pub(crate) use inspect::inspect;
 pub(crate) use open::{check, open};
 
 /// How long taken entries stay with their relay.

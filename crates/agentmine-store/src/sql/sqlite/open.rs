@@ -55,7 +55,7 @@ pub(crate) fn check(url: &str) -> Result<(), StoreError> {
     options(url).map(drop)
 }
 
-fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
+pub(super) fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
     SqliteConnectOptions::from_str(url)
         .map_err(|error| StoreError::Fault(format!("store.url: {error}")))
 }

@@ -1,0 +1,95 @@
+//! What the token allows, for a person who sets the fleet up.
+//!
+//! Only classic tokens name their scopes. Of the others, each repository says what they may do with it.
+
+use agentmine_domain::TrackerKind;
+use serde::Deserialize;
+
+use super::api::Api;
+use super::wire::User;
+use crate::error::TrackerError;
+use crate::forge::Call;
+use crate::tracker::Access;
+
+/// Repositories that are asked for.
+const MOST: usize = 20;
+
+#[derive(Debug, Deserialize)]
+struct Allowed {
+    #[serde(default)]
+    permissions: Option<Permissions>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Permissions {
+    push: bool,
+}
+
+impl Api {
+    pub(super) async fn access(&self, repositories: &[String]) -> Result<Access, TrackerError> {
+        let call = Call::get(self.client.url(["user"]));
+        let mut access = match self.client.send(&call).await {
+            Ok(reply) => {
+                let reply = reply.ok("the token's user")?;
+                let scopes = reply.headers.get("x-oauth-scopes");
+                let scopes = scopes.and_then(|it| it.to_str().ok()).map(scopes_of);
+                Access {
+                    login: reply.json::<User>()?.login,
+                    scopes: scopes.filter(|scopes| !scopes.is_empty()),
+                    missing: Vec::new(),
+                    server_time: reply.server_time(),
+                }
+            }
+            // An App's installation token has no user.
+            Err(TrackerError::Forbidden { .. }) => Access {
+                login: self.ask_login().await?,
+                ..Access::default()
+            },
+            Err(error) => return Err(error),
+        };
+        if access
+            .scopes
+            .as_ref()
+            .is_some_and(|scopes| !scopes.iter().any(|it| it == "repo" || it == "public_repo"))
+        {
+            access
+                .missing
+                .push("the token has no scope `repo`. hint: make one that has it".into());
+        }
+        for path in repositories.iter().take(MOST) {
+            access.missing.extend(self.refusal_of(path).await?);
+        }
+        Ok(access)
+    }
+
+    /// Why the fleet cannot work on a repository.
+    async fn refusal_of(&self, path: &str) -> Result<Option<String>, TrackerError> {
+        let reply = self.client.get(self.repo_url(path, &[])?).await;
+        let reply = reply.and_then(|reply| reply.ok(&format!("repository {path}")));
+        match reply {
+            Ok(reply) => {
+                let allowed: Allowed = reply.json()?;
+                let refused = allowed.permissions.is_some_and(|it| !it.push);
+                Ok(refused.then(|| {
+                    format!("the token may not write to {path}. hint: give it read and write on Contents, Issues and Pull requests")
+                }))
+            }
+            Err(TrackerError::NotFound { .. }) => Ok(Some(format!(
+                "{path} does not exist on {}, or the token may not see it. hint: correct trackers.github.repositories, or give the token access",
+                TrackerKind::GitHub
+            ))),
+            Err(TrackerError::Forbidden { detail, hint, .. }) => {
+                Ok(Some(format!("{path}: {detail}. hint: {hint}")))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn scopes_of(header: &str) -> Vec<String> {
+    let scopes = header.split(',').map(str::trim);
+    scopes
+        .filter(|it| !it.is_empty())
+        .map(ToOwned::to_owned)
+        .collect()
+}
