@@ -31,6 +31,7 @@ impl Filters {
             (r#""seconds": \d+"#, r#""seconds": [N]"#),
             (r#""oldestDueSeconds": \d+"#, r#""oldestDueSeconds": [N]"#),
             (r"agentmine \d+\.\d+\.\d+", "agentmine [VERSION]"),
+            (r"  \d+s  ", "  [N]s  "),
             // The widths of columns follow what was replaced.
             (r"  +", "  "),
         ];

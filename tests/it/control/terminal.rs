@@ -85,16 +85,27 @@ impl Terminal {
     /// The screen as soon as it shows this.
     #[track_caller]
     fn wait(&self, text: &str) -> String {
+        self.wait_until(text, |screen| screen.contains(text))
+    }
+
+    /// Waits until the shell waits for a command. Earlier prompts are on the screen too.
+    #[track_caller]
+    fn wait_for_prompt(&self) {
+        self.wait_until("prompt", |screen| screen.trim_end().ends_with("ready>"));
+    }
+
+    #[track_caller]
+    fn wait_until(&self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();
         loop {
             let screen = self.screen();
-            if screen.contains(text) {
+            if is_there(&screen) {
                 self.record(&screen);
                 return screen;
             }
             assert!(
                 begun.elapsed() < Duration::from_secs(60),
-                "no {text:?}:\n{screen}"
+                "no {what:?}:\n{screen}"
             );
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -133,7 +144,7 @@ fn a_first_run_in_a_terminal_reads_well_and_leaves_it_as_it_was() {
     )
     .unwrap();
     let terminal = Terminal::open(&world, 100, 30);
-    let settings = terminal.run("stty -a | md5sum");
+    let settings = terminal.run("stty -g");
     let help = terminal.run("agentmine");
     assert!(help.contains("Usage: agentmine"), "{help}");
     let doctor = terminal.run("agentmine doctor");
@@ -168,14 +179,14 @@ fn a_first_run_in_a_terminal_reads_well_and_leaves_it_as_it_was() {
     }
     terminal.wait("q: quit");
     terminal.key("q");
-    terminal.wait("ready>");
+    terminal.wait_for_prompt();
     terminal.tmux(&["resize-window", "-x", "100", "-y", "30"]);
     terminal.types("agentmine top");
     terminal.key("Enter");
     terminal.wait("q: quit");
     terminal.key("C-c");
-    terminal.wait("ready>");
-    assert_eq!(terminal.run("stty -a | md5sum"), settings);
+    terminal.wait_for_prompt();
+    assert_eq!(terminal.run("stty -g"), settings);
 }
 
 #[test]
