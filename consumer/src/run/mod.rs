@@ -2,6 +2,7 @@
 
 mod admission;
 pub(crate) mod agent;
+mod call;
 mod command;
 mod offers;
 mod redacting_model;

@@ -1,7 +1,10 @@
 //! How much work waits, and what keeps it waiting: from the store, and from the broker where there is one.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agentmine_domain::Priority;
 use agentmine_queue::Queue;
 use agentmine_store::{Backlog, Figures, Standing, Store};
 use schemars::JsonSchema;
@@ -133,18 +136,11 @@ pub async fn status(
         unreported,
         effects,
     } = figures?;
-    let mut priorities: Vec<PriorityDepth> = Vec::new();
+    let mut priorities: BTreeMap<Reverse<Priority>, PriorityDepth> = BTreeMap::new();
     for count in tasks {
-        let name = count.priority.as_str();
-        let at = priorities.iter().position(|it| it.priority == name);
-        let at = at.unwrap_or_else(|| {
-            priorities.push(PriorityDepth {
-                priority: name.to_owned(),
-                ..PriorityDepth::default()
-            });
-            priorities.len() - 1
-        });
-        let (depth, number) = (&mut priorities[at], count.backlog.count);
+        let depth = priorities.entry(Reverse(count.priority)).or_default();
+        count.priority.as_str().clone_into(&mut depth.priority);
+        let number = count.backlog.count;
         match count.standing {
             Standing::Due => {
                 depth.due = number;
@@ -155,14 +151,8 @@ pub async fn status(
             Standing::Paused => depth.paused = number,
         }
     }
-    let rank = |name: &str| {
-        ["critical", "high", "medium", "low"]
-            .iter()
-            .position(|it| *it == name)
-    };
-    priorities.sort_by_key(|it| rank(&it.priority));
     Ok(QueueStatus {
-        priorities,
+        priorities: priorities.into_values().collect(),
         demand: slots,
         unpublished: outbox.into(),
         unreported: unreported.into(),

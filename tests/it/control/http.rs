@@ -1,16 +1,14 @@
 //! `agentmine mcp serve --http`: who may connect, and notices of a task that changes.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
 
-use agentmine_tests::mcp::installed;
 use agentmine_tests::model::Scenario;
 use reqwest::StatusCode;
 use serde_json::json;
 
-use super::World;
+use super::{World, sdk};
 use crate::mcp::served::{Served, TOKEN};
-use crate::rig::{Rig, binary};
+use crate::rig::Rig;
 
 /// Answers of a server to one request with these headers.
 async fn answer(served: &Served, headers: &[(&str, &str)]) -> StatusCode {
@@ -146,20 +144,7 @@ process.exit(0);
 
 /// Runs the script with this environment.
 fn watch(world: &World, variables: &[(&str, &str)]) {
-    let script = world.home.path().join("watch.mjs");
-    std::fs::write(&script, SCRIPT).unwrap();
-    let modules = world.home.path().join("node_modules");
-    let _ = std::os::unix::fs::symlink(installed().join("node_modules"), modules);
-    let mut command = Command::new(installed().join("node_modules/.bin/node"));
-    world.environment(&mut command);
-    let done = command
-        .arg("--preserve-symlinks")
-        .arg(script)
-        .env("AGENTMINE", binary("agentmine"))
-        .env("PROJECT", world.project())
-        .envs(variables.iter().copied())
-        .output()
-        .unwrap();
+    let done = sdk::run(world, SCRIPT, variables);
     let shown = String::from_utf8_lossy(&done.stdout);
     let errors = String::from_utf8_lossy(&done.stderr);
     assert!(shown.contains("every notice came"), "{shown}{errors}");

@@ -1,7 +1,7 @@
 //! `agentmine mcp serve` by a client of others: that of the official TypeScript SDK, which checks results against
 //! their output schemas. `tests/run` installs it with the conformance suite.
 
-use std::process::Command;
+use std::process::{Command, Output};
 
 use agentmine_tests::mcp::installed;
 
@@ -52,26 +52,32 @@ console.log("every call was answered");
 
 #[test]
 fn the_official_sdk_drives_the_server() {
-    let world = World::new();
-    let node = installed().join("node_modules/.bin/node");
-    // Modules are found from the script's own folder.
-    let script = world.home.path().join("client.mjs");
-    std::fs::write(&script, SCRIPT).unwrap();
-    let modules = world.home.path().join("node_modules");
-    std::os::unix::fs::symlink(installed().join("node_modules"), modules).unwrap();
-    let mut command = Command::new(node);
-    world.environment(&mut command);
-    let done = command
-        .arg("--preserve-symlinks")
-        .arg(script)
-        .env("AGENTMINE", binary("agentmine"))
-        .env("PROJECT", world.project())
-        .output()
-        .unwrap();
+    let done = run(&World::new(), SCRIPT, &[]);
     let shown = String::from_utf8_lossy(&done.stdout);
     let errors = String::from_utf8_lossy(&done.stderr);
     assert!(
         done.status.success() && shown.contains("every call"),
         "{shown}{errors}"
     );
+}
+
+/// Runs a script that uses the SDK, with this environment.
+pub(super) fn run(world: &World, script: &str, variables: &[(&str, &str)]) -> Output {
+    // Modules are found from the script's own folder.
+    let file = world.home.path().join("client.mjs");
+    std::fs::write(&file, script).unwrap();
+    let modules = world.home.path().join("node_modules");
+    if !modules.exists() {
+        std::os::unix::fs::symlink(installed().join("node_modules"), modules).unwrap();
+    }
+    let mut command = Command::new(installed().join("node_modules/.bin/node"));
+    world.environment(&mut command);
+    command
+        .arg("--preserve-symlinks")
+        .arg(file)
+        .env("AGENTMINE", binary("agentmine"))
+        .env("PROJECT", world.project())
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
 }

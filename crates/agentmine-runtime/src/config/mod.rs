@@ -23,6 +23,7 @@ mod secret_files;
 mod secrets;
 mod size;
 mod sources;
+mod trackers;
 pub mod tree;
 mod validate;
 mod variables;
@@ -44,6 +45,7 @@ pub use schema::*;
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidByteSize};
 pub use sources::Sources;
+pub use trackers::*;
 
 /// Reads the configuration.
 ///

@@ -16,8 +16,9 @@ use base64::engine::general_purpose::STANDARD;
 use url::Url;
 
 use super::executor::{CommandExecutor, Docker, Network, RegistryCredential};
-use super::schema::{Config, GitHub, GitLab, ModelConfig, QueueConfig, StoreConfig, Trackers};
+use super::schema::{Config, ModelConfig, QueueConfig, StoreConfig};
 use super::secret::Secret;
+use super::trackers::{GitHub, GitLab, Trackers};
 
 /// Query parameters of a URL whose value is a credential.
 const CREDENTIALS: [&str; 10] = [

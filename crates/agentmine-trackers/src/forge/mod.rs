@@ -1,11 +1,12 @@
 //! What every forge's REST API needs below its own endpoints: requests, retries, rate limits, the
-//! reply cache and pages, triggers, and the comment with a marker. An adapter (`github`, `gitlab`) adds a
+//! reply cache and pages, triggers, the comment with a marker, and what a token allows. An adapter (`github`, `gitlab`) adds a
 //! [`Dialect`], its wire types and its endpoints, and nothing else.
 //!
 //! From the bottom up: [`reply`] reads one reply, [`rate_limit`] says when requests may be sent,
 //! [`cache`] keeps replies with their `ETag`, [`transport`] exchanges one request for one reply,
 //! [`attempts`] is the only place that decides about another try, and [`client`] puts them together.
 
+mod access;
 mod attempts;
 mod cache;
 mod client;
@@ -16,6 +17,7 @@ mod reply;
 mod scan;
 mod transport;
 
+pub(crate) use access::{MOST_ASKED, lacks, refusal};
 pub(crate) use attempts::{Attempts, Fault, RequestLimits};
 pub(crate) use client::{Client, Sent};
 pub(crate) use clone_url::clone_url;

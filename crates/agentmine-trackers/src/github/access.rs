@@ -8,11 +8,8 @@ use serde::Deserialize;
 use super::api::Api;
 use super::wire::User;
 use crate::error::TrackerError;
-use crate::forge::Call;
+use crate::forge::{Call, MOST_ASKED, lacks, refusal};
 use crate::tracker::Access;
-
-/// Repositories that are asked for.
-const MOST: usize = 20;
 
 #[derive(Debug, Deserialize)]
 struct Allowed {
@@ -47,16 +44,12 @@ impl Api {
             },
             Err(error) => return Err(error),
         };
-        if access
-            .scopes
-            .as_ref()
-            .is_some_and(|scopes| !scopes.iter().any(|it| it == "repo" || it == "public_repo"))
-        {
+        if lacks(access.scopes.as_deref(), &["repo", "public_repo"]) {
             access
                 .missing
                 .push("the token has no scope `repo`. hint: make one that has it".into());
         }
-        for path in repositories.iter().take(MOST) {
+        for path in repositories.iter().take(MOST_ASKED) {
             access.missing.extend(self.refusal_of(path).await?);
         }
         Ok(access)
@@ -74,14 +67,14 @@ impl Api {
                     format!("the token may not write to {path}. hint: give it read and write on Contents, Issues and Pull requests")
                 }))
             }
-            Err(TrackerError::NotFound { .. }) => Ok(Some(format!(
-                "{path} does not exist on {}, or the token may not see it. hint: correct trackers.github.repositories, or give the token access",
-                TrackerKind::GitHub
-            ))),
-            Err(TrackerError::Forbidden { detail, hint, .. }) => {
-                Ok(Some(format!("{path}: {detail}. hint: {hint}")))
-            }
-            Err(error) => Err(error),
+            Err(error) => refusal(
+                path,
+                error,
+                format!(
+                    "{path} does not exist on {}, or the token may not see it. hint: correct trackers.github.repositories, or give the token access",
+                    TrackerKind::GitHub
+                ),
+            ),
         }
     }
 }

@@ -5,11 +5,9 @@ use serde::Deserialize;
 use super::api::Api;
 use super::wire::User;
 use crate::error::TrackerError;
-use crate::forge::Call;
+use crate::forge::{Call, MOST_ASKED, lacks, refusal};
 use crate::tracker::Access;
 
-/// Projects that are asked for.
-const MOST: usize = 20;
 /// A Developer may push and open merge requests.
 const DEVELOPER: u32 = 30;
 
@@ -53,17 +51,13 @@ impl Api {
             missing: Vec::new(),
             server_time: reply.server_time(),
         };
-        if access
-            .scopes
-            .as_ref()
-            .is_some_and(|scopes| !scopes.iter().any(|it| it == "api"))
-        {
+        if lacks(access.scopes.as_deref(), &["api"]) {
             access.missing.push(
                 "the token has no scope `api`. hint: make one with `api` and `write_repository`"
                     .into(),
             );
         }
-        for path in projects.iter().take(MOST) {
+        for path in projects.iter().take(MOST_ASKED) {
             access.missing.extend(self.refusal_of(path).await?);
         }
         Ok(access)
@@ -96,13 +90,13 @@ impl Api {
                     format!("the token's user is no Developer of {path}. hint: give it that role at least")
                 }))
             }
-            Err(TrackerError::NotFound { .. }) => Ok(Some(format!(
-                "{path} does not exist, or the token may not see it. hint: correct trackers.gitlab.projects, or give the token access"
-            ))),
-            Err(TrackerError::Forbidden { detail, hint, .. }) => {
-                Ok(Some(format!("{path}: {detail}. hint: {hint}")))
-            }
-            Err(error) => Err(error),
+            Err(error) => refusal(
+                path,
+                error,
+                format!(
+                    "{path} does not exist, or the token may not see it. hint: correct trackers.gitlab.projects, or give the token access"
+                ),
+            ),
         }
     }
 }

@@ -37,7 +37,8 @@ pub(super) async fn watch() -> anyhow::Result<Seen> {
     let folder = tempfile::Builder::new()
         .prefix("fleet-")
         .tempdir_in(scratch())?;
-    let WorkersFolder(folder) = &WorkersFolder(folder);
+    let workers = WorkersFolder(folder);
+    let folder = &workers.0;
     open_to_all(folder.path(), 0o755)?;
     // Whatever runs outside of a sandbox can leave a mark here.
     let marks = folder.path().join("marks");

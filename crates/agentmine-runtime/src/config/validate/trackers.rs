@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::rules::{Rules, shown};
-use crate::config::schema::{GitHub, GitLab, Labels};
+use crate::config::trackers::{GitHub, GitLab, Labels};
 use crate::tls::Authority;
 
 impl Rules<'_> {
