@@ -16,7 +16,7 @@ use super::seen::{FORGED, Seen};
 use crate::attack::bait::scratch;
 
 /// A program with a listener on all addresses, a socket for everybody, and a child with secrets in its command line
-/// and environment. It says when it is ready.
+/// and environment. The child says when it is ready: a parent learns of its start before `/proc` shows its environment.
 const PROGRAM: &str = r"
 import os, socket, subprocess, sys
 listener = socket.create_server(('0.0.0.0', 0))
@@ -24,10 +24,8 @@ unix = socket.socket(socket.AF_UNIX)
 unix.bind(sys.argv[1])
 os.chmod(sys.argv[1], 0o777)
 unix.listen()
-child = subprocess.Popen(['sleep', '60', '0.' + '0' * 9], env={'TOKEN': sys.argv[2]})
-print('ready', flush=True)
-sys.stdin.read()
-child.kill()
+child = subprocess.Popen(['/bin/sh', '-c', 'echo ready; read end', sys.argv[2]], env={'TOKEN': sys.argv[2]})
+child.wait()
 ";
 
 pub(super) async fn watch() -> anyhow::Result<Seen> {
