@@ -4,11 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::process::{Process, Stat, signal_group};
 
 /// How many bytes of a process's environment are searched.
 const MAX_ENVIRONMENT: u64 = 1024 * 1024;
+
+/// How long a look waits for a process that is executing another program, which takes microseconds on a free core.
+const MAX_WAIT_FOR_PROGRAM: Duration = Duration::from_millis(500);
 
 /// A variable in the environment of a program. All processes that it starts inherit it, and keep it when
 /// their parents end.
@@ -57,15 +61,35 @@ impl Mark {
     }
 
     fn is_on(&self, pid: i32) -> bool {
-        let Ok(file) = File::open(format!("/proc/{pid}/environ")) else {
-            return false;
-        };
-        let mut environment = Vec::new();
-        let _ = file.take(MAX_ENVIRONMENT).read_to_end(&mut environment);
+        let environment = environment_of(pid);
         let wanted = format!("{}={}", self.variable, self.value);
         environment
             .split(|byte| *byte == 0)
             .any(|variable| variable == wanted.as_bytes())
+    }
+}
+
+/// The environment of a process as far as it is searched, or nothing if it may not be read. While a process executes
+/// another program, some or all of it cannot be read for a moment: this waits for the end of it.
+fn environment_of(pid: i32) -> Vec<u8> {
+    let living = || Stat::of(pid).filter(|stat| !stat.dead);
+    let patience = Instant::now() + MAX_WAIT_FOR_PROGRAM;
+    loop {
+        let file = File::open(format!("/proc/{pid}/environ"));
+        let (Some(before), Ok(file)) = (living(), file) else {
+            return Vec::new();
+        };
+        let mut environment = Vec::new();
+        let _ = file.take(MAX_ENVIRONMENT).read_to_end(&mut environment);
+        // Each program has its environment at another place, which the kernel chooses at random.
+        let is_whole = before.environment.is_some_and(|(begin, end)| {
+            environment.len() as u64 == end.saturating_sub(begin).min(MAX_ENVIRONMENT)
+        });
+        let is_same = || living().is_some_and(|now| now.environment == before.environment);
+        if is_whole && is_same() || Instant::now() > patience {
+            return environment;
+        }
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 
@@ -180,7 +204,6 @@ fn take(
 mod tests {
     use std::os::unix::process::CommandExt as _;
     use std::process::{Child, Command, Stdio};
-    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -229,6 +252,31 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(family.look(), 2);
         until(|| !family.signal(libc::SIGKILL));
+    }
+
+    #[test]
+    fn process_that_executes_one_program_after_the_other_is_found_at_each_look() {
+        let (mut child, mut family) =
+            start("exec setsid -f sh -c 'exec sh -c \"$0\" \"$0\"' 'exec sh -c \"$0\" \"$0\"'");
+        child.wait().unwrap();
+        family.leader_reaped = true;
+        let mark = family.mark.clone().unwrap();
+        until(|| mark.processes().len() == 1);
+        let missed = (0..200).filter(|_| mark.processes().is_empty()).count();
+        until(|| !family.signal(libc::SIGKILL));
+        assert_eq!(missed, 0);
+    }
+
+    #[test]
+    fn zombie_does_not_delay_a_look() {
+        let (mut child, mut family) = start("exit 0");
+        until(|| !family.leader().is_alive());
+        let pid = family.leader().pid();
+        let began = Instant::now();
+        assert_eq!(environment_of(pid), b"");
+        assert!(began.elapsed() < MAX_WAIT_FOR_PROGRAM);
+        family.before_reaping_leader();
+        child.wait().unwrap();
     }
 
     #[test]

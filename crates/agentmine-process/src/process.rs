@@ -82,7 +82,13 @@ pub(crate) struct Stat {
     pub(crate) parent: i32,
     pub(crate) group: i32,
     pub(crate) session: i32,
+    /// Where its environment begins and ends in its memory. Unknown while it executes another program, and where this
+    /// process may not know.
+    pub(crate) environment: Option<(u64, u64)>,
 }
+
+/// `PF_KTHREAD` of the kernel's `include/linux/sched.h`: a thread of the kernel, which has no memory of its own.
+const KERNEL_THREAD: u32 = 0x0020_0000;
 
 impl Stat {
     pub(crate) fn of(pid: i32) -> Option<Self> {
@@ -91,11 +97,17 @@ impl Stat {
         let rest = line.get(line.iter().rposition(|byte| *byte == b')')? + 1..)?;
         let rest = std::str::from_utf8(rest).ok()?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let address = |at: usize| fields.get(at)?.parse().ok().filter(|&it| it != 0);
         let number = |at: usize| fields.get(at)?.parse().ok();
         let started = fields.get(19)?.parse().ok()?;
+        let flags: u32 = fields.get(6)?.parse().ok()?;
         Some(Self {
             process: Process { pid, started },
             dead: matches!(*fields.first()?, "Z" | "X" | "x"),
+            environment: match flags & KERNEL_THREAD {
+                0 => address(47).zip(address(48)),
+                _ => Some((0, 0)),
+            },
             parent: number(1)?,
             group: number(2)?,
             session: number(3)?,
