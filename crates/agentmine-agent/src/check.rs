@@ -148,7 +148,7 @@ impl Check {
     }
 
     /// Whether `other`, the same check on another commit, failed in the same way: with the same exit code,
-    /// and with the same error lines apart from times and from counts of what passed. Never if an output was
+    /// and with the same error lines apart from times, counts of what passed, and the names of temporary files. Never if an output was
     /// cut, since the difference may be in what is missing.
     #[must_use]
     pub fn fails_like(&self, other: &Self) -> bool {
@@ -181,7 +181,8 @@ impl Check {
     }
 }
 
-/// The lines of an output that report errors, sorted; all lines if none does.
+/// The lines of an output that report errors, sorted; all lines if none does. A warning is not one: how often a
+/// tool tries a connection again depends on the moment, and no check fails for a warning alone.
 fn complaints(output: &str) -> Vec<String> {
     const SIGNS: [&str; 11] = [
         "fail",
@@ -199,10 +200,12 @@ fn complaints(output: &str) -> Vec<String> {
     let lines = || {
         output
             .lines()
-            .map(|line| without_measurements(&line.to_lowercase()))
+            .map(|line| without_temporary_names(&line.to_lowercase()))
+            .map(|line| without_measurements(&line))
             .filter(|line| !line.is_empty())
     };
     let mut found: Vec<String> = lines()
+        .filter(|line| !line.starts_with("warning"))
         .filter(|line| SIGNS.iter().any(|sign| line.contains(sign)))
         .collect();
     if found.is_empty() {
@@ -210,6 +213,42 @@ fn complaints(output: &str) -> Vec<String> {
     }
     found.sort_unstable();
     found
+}
+
+/// A line whose addresses and names of temporary files are the same in each run. Only names that tools are known to
+/// make at random count, since what is left out here is a difference that nobody sees.
+fn without_temporary_names(line: &str) -> String {
+    /// What stands before the random part in lower case, and the fewest letters and digits of it.
+    const NAMES: [(&str, usize); 9] = [
+        ("/rustc", 6),      // rustc, for the linker
+        ("/.tmp", 6),       // Rust's tempfile
+        ("/cc", 6),         // gcc's objects
+        ("/tmp.", 6),       // mktemp
+        ("/tmp/tmp", 6),    // Python's tempfile
+        ("/go-build", 6),   // go build and go test
+        ("/pytest-", 1),    // pytest's tmp_path
+        ("/npm-debug-", 1), // npm
+        ("0x", 4),          // addresses of memory
+    ];
+    let mut kept = String::with_capacity(line.len());
+    let mut rest = line;
+    'line: while let Some(next) = rest.chars().next() {
+        for (name, least) in NAMES {
+            let Some(after) = rest.strip_prefix(name) else {
+                continue;
+            };
+            let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let random = end.unwrap_or(after.len());
+            if random >= least {
+                kept.push_str(name);
+                rest = &after[random..];
+                continue 'line;
+            }
+        }
+        kept.push(next);
+        rest = &rest[next.len_utf8()..];
+    }
+    kept
 }
 
 /// A line without times, and without numbers that do not count failures.
@@ -337,6 +376,44 @@ mod tests {
         );
         let cut = format!("{}[... 9 bytes, 1 lines left out ...]", before.output);
         assert!(!check("t", 1, &cut).fails_like(&check("t", 1, &cut)));
+    }
+
+    #[test]
+    fn the_same_failure_is_recognised_despite_other_temporary_files_and_attempts() {
+        let linker = |folder: &str| {
+            let output = format!(
+                "error: linking with `cc` failed: exit status: 1\n  = note: \"cc\" \
+                 \"/workspace/project/target/debug/deps/{folder}/symbols.o\" \"lib{{libtest-*,libpanic_unwind-*}}\"\n\
+                 rust-lld: error: unable to find library -lgit"
+            );
+            check("cargo test", 101, &output)
+        };
+        assert!(linker("rustcdRdixN").fails_like(&linker("rustcxUpXGU")));
+        assert!(!linker("fdRdixN").fails_like(&linker("fxUpXGU")));
+        let fetch = |attempts: &str| {
+            let output = format!(
+                "    Updating crates.io index\n{attempts}error: failed to get `fluent` as a dependency\n"
+            );
+            check("cargo test", 101, &output)
+        };
+        let again = "warning: spurious network error (3 tries remaining): [56] Failure when receiving data\n";
+        assert!(fetch(again).fails_like(&fetch("")));
+        let address = |at: &str| {
+            check(
+                "t",
+                134,
+                &format!("ERROR: heap-use-after-free on {at} pc {at}"),
+            )
+        };
+        assert!(address("0x602000000010").fails_like(&address("0x602000000150")));
+        for (one, other) in [
+            ("/src/ccache.c", "/src/ccaches.c"),
+            ("/tests/rustc_a.rs", "/tests/rustc_b.rs"),
+            ("/tests/tmp_one.py", "/tests/tmp_two.py"),
+        ] {
+            let failing = |file: &str| check("t", 1, &format!("FAIL {file}"));
+            assert!(!failing(one).fails_like(&failing(other)), "{one}");
+        }
     }
 
     #[test]
