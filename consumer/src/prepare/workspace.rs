@@ -262,7 +262,8 @@ async fn gateway(
     Ok(gateway)
 }
 
-/// The end of a command's output for an error message: its stderr, or else its stdout.
+/// The end of a command's output for an error message, whole lines where it has more than one: its stderr, or else its
+/// stdout.
 pub(crate) fn output_tail(done: &CommandResult) -> String {
     let text = String::from_utf8_lossy(if done.stderr.is_empty() {
         &done.stdout
@@ -274,5 +275,9 @@ pub(crate) fn output_tail(done: &CommandResult) -> String {
     let from = (from..text.len())
         .find(|i| text.is_char_boundary(*i))
         .unwrap_or(text.len());
-    format!("{} (exit code {})", &text[from..], done.exit_code)
+    let tail = match text[from..].split_once('\n') {
+        Some((_, lines)) if from > 0 => lines,
+        _ => &text[from..],
+    };
+    format!("{tail} (exit code {})", done.exit_code)
 }

@@ -9,10 +9,13 @@ use console::style;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::print::{line, one_line, wrapped};
+use crate::print::{both_ends, line, one_line, wrapped};
 
 /// Columns of the time before each line.
 const INDENT: usize = 8;
+
+/// Characters of a note that are shown; `session show` has the whole of it.
+const MAX_NOTE: usize = 500;
 
 /// How one session ended.
 #[derive(Debug, Clone)]
@@ -117,7 +120,8 @@ impl View {
                 }
             }
             Progress::Note(text) => {
-                self.say(&format!("  {}", style(wrapped(&text, INDENT + 2)).dim()))
+                let text = both_ends(&text, MAX_NOTE);
+                self.say(&format!("  {}", style(wrapped(&text, INDENT + 2)).dim()));
             }
             Progress::ModelUse { text, usage } => {
                 self.usage += usage;

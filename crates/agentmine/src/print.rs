@@ -34,6 +34,18 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
         .collect()
 }
 
+/// A text of at most `max` characters: where it is longer, its beginning and its end.
+pub(crate) fn both_ends(text: &str, max: usize) -> String {
+    let count = text.chars().count();
+    if count <= max {
+        return text.to_owned();
+    }
+    let kept = max.saturating_sub(3) / 2;
+    let head = text.chars().take(kept);
+    let tail = text.chars().skip(count - kept);
+    head.chain(" … ".chars()).chain(tail).collect()
+}
+
 /// Prints a line to stdout. A closed pipe (`| head`) is not an error and does not interrupt a run.
 pub(crate) fn line(text: impl AsRef<str>) {
     use std::io::Write as _;
@@ -207,5 +219,11 @@ mod tests {
     fn one_line_is_short() {
         assert_eq!(one_line("a\n  b", 10), "a b");
         assert_eq!(one_line("abcdefgh", 4), "abc…");
+    }
+
+    #[test]
+    fn long_text_keeps_both_ends() {
+        assert_eq!(both_ends("abcdefgh", 8), "abcdefgh");
+        assert_eq!(both_ends("abcdéfgh!", 7), "ab … h!");
     }
 }
