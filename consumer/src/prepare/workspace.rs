@@ -262,8 +262,7 @@ async fn gateway(
     Ok(gateway)
 }
 
-/// The end of a command's output for an error message, whole lines where it has more than one: its stderr, or else its
-/// stdout.
+/// The end of a command's output for an error message, after `…` if it is longer: its stderr, or else its stdout.
 pub(crate) fn output_tail(done: &CommandResult) -> String {
     let text = String::from_utf8_lossy(if done.stderr.is_empty() {
         &done.stdout
@@ -275,9 +274,6 @@ pub(crate) fn output_tail(done: &CommandResult) -> String {
     let from = (from..text.len())
         .find(|i| text.is_char_boundary(*i))
         .unwrap_or(text.len());
-    let tail = match text[from..].split_once('\n') {
-        Some((_, lines)) if from > 0 => lines,
-        _ => &text[from..],
-    };
-    format!("{tail} (exit code {})", done.exit_code)
+    let cut = if from > 0 { "…" } else { "" };
+    format!("{cut}{} (exit code {})", &text[from..], done.exit_code)
 }

@@ -3,6 +3,8 @@
 //! A check that the project did not name is only a guess: it may be one that cannot start here at all, or
 //! one that failed before the agent changed anything. Neither shows a fault in the work.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// One check.
@@ -148,8 +150,8 @@ impl Check {
     }
 
     /// Whether `other`, the same check on another commit, failed in the same way: with the same exit code,
-    /// and with the same error lines apart from times, counts of what passed, and the names of temporary files. Never if an output was
-    /// cut, since the difference may be in what is missing.
+    /// and with the same error lines apart from times, counts of what passed, and random names of temporary
+    /// files. Never if an output was cut, since the difference may be in what is missing.
     #[must_use]
     pub fn fails_like(&self, other: &Self) -> bool {
         let cut = |check: &Self| check.output.contains(" left out");
@@ -181,8 +183,11 @@ impl Check {
     }
 }
 
-/// The lines of an output that report errors, sorted; all lines if none does. A warning is not one: how often a
-/// tool tries a connection again depends on the moment, and no check fails for a warning alone.
+/// What cargo prints before it tries a connection again. How often it does depends on the moment; the error that
+/// ends the attempts has a line of its own.
+const RETRY: &str = "warning: spurious network error";
+
+/// The lines of an output that report errors, sorted; all lines if none does.
 fn complaints(output: &str) -> Vec<String> {
     const SIGNS: [&str; 11] = [
         "fail",
@@ -200,12 +205,12 @@ fn complaints(output: &str) -> Vec<String> {
     let lines = || {
         output
             .lines()
-            .map(|line| without_temporary_names(&line.to_lowercase()))
+            .map(|line| without_random_names(&line.to_lowercase()))
             .map(|line| without_measurements(&line))
             .filter(|line| !line.is_empty())
     };
     let mut found: Vec<String> = lines()
-        .filter(|line| !line.starts_with("warning"))
+        .filter(|line| !line.starts_with(RETRY))
         .filter(|line| SIGNS.iter().any(|sign| line.contains(sign)))
         .collect();
     if found.is_empty() {
@@ -215,40 +220,56 @@ fn complaints(output: &str) -> Vec<String> {
     found
 }
 
-/// A line whose addresses and names of temporary files are the same in each run. Only names that tools are known to
-/// make at random count, since what is left out here is a difference that nobody sees.
-fn without_temporary_names(line: &str) -> String {
-    /// What stands before the random part in lower case, and the fewest letters and digits of it.
-    const NAMES: [(&str, usize); 9] = [
-        ("/rustc", 6),      // rustc, for the linker
-        ("/.tmp", 6),       // Rust's tempfile
-        ("/cc", 6),         // gcc's objects
-        ("/tmp.", 6),       // mktemp
-        ("/tmp/tmp", 6),    // Python's tempfile
-        ("/go-build", 6),   // go build and go test
-        ("/pytest-", 1),    // pytest's tmp_path
-        ("/npm-debug-", 1), // npm
-        ("0x", 4),          // addresses of memory
-    ];
+/// A random part of a line: what stands before it, its characters, and how many of them there are.
+type Random = (&'static str, fn(&char) -> bool, RangeInclusive<usize>);
+
+/// The random names and addresses that tools are known to print, in lower case. Each is as narrow as the tool allows,
+/// since a difference that is left out here may hide a new failure.
+const RANDOM: [Random; 7] = [
+    // rustc's folder for the linker
+    ("/deps/rustc", char::is_ascii_alphanumeric, 6..=6),
+    // The crate tempfile
+    ("/.tmp", char::is_ascii_alphanumeric, 6..=6),
+    // gcc's objects
+    ("/tmp/cc", char::is_ascii_alphanumeric, 6..=6),
+    // mktemp
+    ("/tmp/tmp.", char::is_ascii_alphanumeric, 10..=10),
+    // Python's tempfile
+    (
+        "/tmp/tmp",
+        |c| c.is_ascii_alphanumeric() || *c == '_',
+        8..=8,
+    ),
+    // go build, go test
+    ("/go-build", char::is_ascii_digit, 6..=20),
+    // Addresses of memory, which are longer than most error codes
+    ("0x", char::is_ascii_hexdigit, 9..=16),
+];
+
+/// A line without the random part of what is in [`RANDOM`].
+fn without_random_names(line: &str) -> String {
     let mut kept = String::with_capacity(line.len());
     let mut rest = line;
-    'line: while let Some(next) = rest.chars().next() {
-        for (name, least) in NAMES {
-            let Some(after) = rest.strip_prefix(name) else {
-                continue;
-            };
-            let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            let random = end.unwrap_or(after.len());
-            if random >= least {
-                kept.push_str(name);
-                rest = &after[random..];
-                continue 'line;
-            }
-        }
-        kept.push(next);
-        rest = &rest[next.len_utf8()..];
+    while let Some(next) = rest.chars().next() {
+        let found = RANDOM.iter().find_map(|random| random_after(rest, random));
+        let (shown, after) = found.unwrap_or_else(|| rest.split_at(next.len_utf8()));
+        kept.push_str(shown);
+        rest = after;
     }
     kept
+}
+
+/// What stands before the random part at the beginning of a text, and what comes after it.
+fn random_after<'a>(
+    text: &'a str,
+    (before, belongs, lengths): &Random,
+) -> Option<(&'a str, &'a str)> {
+    let after = text.strip_prefix(before)?;
+    let length = after.chars().take_while(belongs).count();
+    let rest = after.get(length..)?;
+    let goes_on = rest.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-'));
+    let is_random = lengths.contains(&length) && !goes_on;
+    is_random.then_some((*before, rest))
 }
 
 /// A line without times, and without numbers that do not count failures.
@@ -398,6 +419,17 @@ mod tests {
         };
         let again = "warning: spurious network error (3 tries remaining): [56] Failure when receiving data\n";
         assert!(fetch(again).fails_like(&fetch("")));
+        let finding = |what: &str| {
+            check(
+                "make lint",
+                2,
+                &format!("warning: {what}\nmake: *** [lint] Error 1"),
+            )
+        };
+        assert!(
+            !finding("no error is handled here")
+                .fails_like(&finding("this assertion holds always"))
+        );
         let address = |at: &str| {
             check(
                 "t",
@@ -408,8 +440,12 @@ mod tests {
         assert!(address("0x602000000010").fails_like(&address("0x602000000150")));
         for (one, other) in [
             ("/src/ccache.c", "/src/ccaches.c"),
+            ("/src/ccontext.c", "/src/cconvert.c"),
             ("/tests/rustc_a.rs", "/tests/rustc_b.rs"),
+            ("/compiler/rustc_driver", "/compiler/rustc_middle"),
             ("/tests/tmp_one.py", "/tests/tmp_two.py"),
+            ("/pytest-1.x/a.py", "/pytest-2.x/a.py"),
+            ("0xc0000005", "0xc0000409"),
         ] {
             let failing = |file: &str| check("t", 1, &format!("FAIL {file}"));
             assert!(!failing(one).fails_like(&failing(other)), "{one}");
