@@ -268,18 +268,6 @@ mod tests {
     }
 
     #[test]
-    fn zombie_does_not_delay_a_look() {
-        let (mut child, mut family) = start("exit 0");
-        until(|| !family.leader().is_alive());
-        let pid = family.leader().pid();
-        let began = Instant::now();
-        assert_eq!(environment_of(pid), b"");
-        assert!(began.elapsed() < MAX_WAIT_FOR_PROGRAM);
-        family.before_reaping_leader();
-        child.wait().unwrap();
-    }
-
-    #[test]
     fn zombie_that_nobody_collects_counts_as_gone() {
         let (mut child, mut family) = start("exit 0");
         until(|| !family.leader().is_alive());
