@@ -16,6 +16,7 @@ mod run;
 mod session;
 mod sweep;
 mod verify;
+mod warm;
 mod wiring;
 
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub async fn run(deps: Arc<ConsumerDeps>, mode: ConsumerMode, stop: Shutdown) ->
     metrics::describe();
     ::metrics::gauge!("agentmine_slots").set(deps.config.consumer.concurrency as f64);
     keep_operator_secrets(&deps.config);
+    let (deps, warm) = warm::start(deps, mode, &stop);
     let presence = Arc::new(presence::Presence::announce(&deps.config));
     let sweep = sweep::start(&deps, &presence);
     let mut slots = tokio::task::JoinSet::new();
@@ -77,6 +79,7 @@ pub async fn run(deps: Arc<ConsumerDeps>, mode: ConsumerMode, stop: Shutdown) ->
         }
     }
     sweep.stop().await;
+    warm.end(&stop).await;
     if is_orderly && !stop.killed().is_cancelled() {
         presence.withdraw();
     }

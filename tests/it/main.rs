@@ -44,3 +44,4 @@ mod story;
 mod takeover;
 mod trackers;
 mod upgrade;
+mod warm;

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::record::live::Progress;
 
 /// The dependencies of a consumer.
+#[derive(Clone)]
 pub struct ConsumerDeps {
     /// Configuration, already validated.
     pub config: Config,

@@ -68,6 +68,7 @@ pub const BOUNDARIES: &[&str] = &[
     // §8: sandboxes.
     "sandbox.create",
     "sandbox.start",
+    "sandbox.assign",
     "sandbox.remove",
     "sandbox.remove_stale",
 ];

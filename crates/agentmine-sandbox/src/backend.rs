@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use crate::error::SandboxError;
 use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
+use crate::spare::{Spare, SpareState};
 
 /// What to create.
 #[derive(Debug, Clone)]
@@ -36,6 +37,8 @@ pub struct FoundSandbox {
     pub task: Option<TaskId>,
     /// From its labels.
     pub epoch: Option<Epoch>,
+    /// How far one that was started ahead is, if no task has taken it.
+    pub spare: Option<SpareState>,
     /// When it was created.
     pub created_at: DateTime<Utc>,
 }
@@ -66,6 +69,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Creates and starts one; an existing one of the same name is removed first, unless it belongs to a later
     /// epoch: then the start fails.
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError>;
+    /// Creates and starts one of the configured image, to be taken by a task later.
+    async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
+        Err(SandboxError::Refused(
+            "this kind of sandbox cannot be started ahead".into(),
+        ))
+    }
     /// Every AgentMine sandbox on the engine.
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError>;
     /// Removes exactly this one, as [`Sandbox::remove`] does; another that has taken its name since is

@@ -15,10 +15,12 @@ mod held_stream;
 pub mod local;
 mod metrics;
 mod name;
+mod pool;
 mod registries;
 mod role;
 mod sandbox;
 mod sealed;
+mod spare;
 mod stale;
 mod trust;
 mod tunnel;
@@ -34,12 +36,14 @@ pub use backend::{Backend, FoundSandbox, SandboxSpec};
 pub use docker::DockerBackend;
 pub use error::SandboxError;
 pub use local::LocalBackend;
+pub use pool::{WarmPool, WarmSettings};
 pub use registries::with_presets;
 pub use role::SandboxRole;
 pub use sandbox::{
     Command, CommandOutput, CommandResult, GuestPorts, Outbound, Sandbox, Snapshot, StdioProgram,
     TunnelStream,
 };
+pub use spare::{Spare, SpareState};
 pub use stale::remove_stale;
 pub use trust::trust;
 

@@ -12,6 +12,16 @@ pub(crate) fn describe() {
         "agentmine_sandbox_removal_failures_total",
         "Sandboxes that could not be removed, by backend."
     );
+    metrics::describe_gauge!(
+        "agentmine_warm_sandboxes",
+        "Sandboxes started ahead that no task has taken yet: consumer.warm_sandboxes."
+    );
+    metrics::gauge!("agentmine_warm_sandboxes").increment(0.0);
+    metrics::describe_counter!(
+        "agentmine_sandboxes_taken_total",
+        "Sandboxes that tasks got where some are started ahead, by where from: pool or new."
+    );
+    zero("agentmine_sandboxes_taken_total", "from", &["pool", "new"]);
     zero(
         "agentmine_sandbox_removal_failures_total",
         "backend",

@@ -3,7 +3,8 @@
 //! A reconciler: it looks at what is there, and may run anywhere, any number of times, at the same time
 //! as others. What the store knows of a sandbox's lease decides; age decides only where no row knows the
 //! task; and nothing is removed while the store cannot be read. A sandbox of the same name that was
-//! created after the list was read is another instance, and is left alone.
+//! created after the list was read is another instance, and is left alone. A spare sandbox, which no task has taken
+//! yet, stays as long as its worker is connected to it.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -15,6 +16,7 @@ use chrono::Utc;
 
 use crate::backend::{Backend, FoundSandbox};
 use crate::error::SandboxError;
+use crate::spare::SpareState;
 
 /// How long a sandbox may be without its epoch while it is made.
 const MAKING: Duration = Duration::from_secs(60);
@@ -66,6 +68,13 @@ fn is_stale(found: &FoundSandbox, fate: SandboxFate, max_age: Duration) -> bool 
         let age = (Utc::now() - found.created_at).to_std();
         age.is_ok_and(|age| age >= limit)
     };
+    match found.spare {
+        None => {}
+        Some(SpareState::Abandoned) => return true,
+        Some(SpareState::Starting) => return is_older(MAKING.min(max_age)),
+        // Its worker renews it long before.
+        Some(SpareState::Held) => return is_older(max_age),
+    }
     match fate {
         SandboxFate::Alive => false,
         // Without an epoch nobody knows whose it is: it may be in the making.
@@ -126,6 +135,7 @@ mod tests {
                 instance: name.into(),
                 task,
                 epoch: Some(Epoch(1)),
+                spare: None,
                 created_at: Utc::now() - age,
             });
             Self {
@@ -194,6 +204,29 @@ mod tests {
         ]);
         let kept = engine.names_after(|_| Ok(SandboxFate::Unknown)).await;
         assert_eq!(kept, ["young", "young without a task"]);
+    }
+
+    #[tokio::test]
+    async fn a_spare_one_stays_as_long_as_its_worker_lives() {
+        let engine = Engine::with(&[
+            ("of a worker that lives", None, DAY / 2),
+            ("of a worker that died", None, Duration::ZERO),
+            ("starting", None, MAKING / 2),
+            ("never started", None, MAKING),
+            ("kept by a connection that nobody closed", None, 2 * DAY),
+        ]);
+        let states = [
+            SpareState::Held,
+            SpareState::Abandoned,
+            SpareState::Starting,
+            SpareState::Starting,
+            SpareState::Held,
+        ];
+        for (found, state) in engine.sandboxes.lock().unwrap().iter_mut().zip(states) {
+            found.spare = Some(state);
+        }
+        let kept = engine.names_after(|_| Ok(SandboxFate::Unknown)).await;
+        assert_eq!(kept, ["of a worker that lives", "starting"]);
     }
 
     #[tokio::test]

@@ -104,6 +104,11 @@ impl Tunnel {
         }
     }
 
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.borrow().is_some()
+    }
+
     /// The meaning of an I/O error on one of the streams.
     pub(crate) fn error(&self, err: &std::io::Error) -> SandboxError {
         if self.ended.borrow().is_none() && err.kind() == std::io::ErrorKind::InvalidData {

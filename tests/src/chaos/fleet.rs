@@ -293,7 +293,7 @@ impl Fleet {
             "store": { "url": store, "max_connections": 8 },
             "model": { "base_url": format!("http://127.0.0.1:{model}/v1"), "name": "scripted", "max_tries": 3, "retry_seconds": 0 },
             "command_executor": { "enabled": true, "backend": backend, "docker": docker.unwrap_or_else(|| json!({})) },
-            "consumer": { "concurrency": self.setup.concurrency, "heartbeat_seconds": heartbeat, "heartbeat_loss_seconds": silence, "lease_seconds": lease, "item_check_seconds": 1, "sweep_seconds": sweep, "wakeup_after_seconds": wakeup, "drain_seconds": 20 },
+            "consumer": { "concurrency": self.setup.concurrency, "heartbeat_seconds": heartbeat, "heartbeat_loss_seconds": silence, "lease_seconds": lease, "item_check_seconds": 1, "sweep_seconds": sweep, "wakeup_after_seconds": wakeup, "drain_seconds": 20, "warm_sandboxes": 1 },
             "producer": { "interval_seconds": 1, "cleanup": false },
             "log": { "level": "info,agentmine_consumer=debug,agentmine_store=debug" }
         })

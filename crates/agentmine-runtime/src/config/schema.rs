@@ -124,6 +124,9 @@ pub struct Consumer {
     pub wakeup_after_seconds: u64,
     /// Seconds that running tasks have to end after SIGTERM before they are given back.
     pub drain_seconds: u64,
+    /// Sandboxes that are started ahead, of `command_executor.docker.base_image` and with its limits, so that a task
+    /// with that image starts faster. Each takes its memory and its disk space before a task needs it. 0: none.
+    pub warm_sandboxes: usize,
     /// Copies of repositories on this machine, from which new clones are served.
     pub mirrors: MirrorsConfig,
 }
@@ -166,6 +169,7 @@ impl Default for Consumer {
             wakeup_after_seconds: 60,
             // Below the 30 s that Kubernetes and most others give a process to end.
             drain_seconds: 20,
+            warm_sandboxes: 0,
             mirrors: MirrorsConfig::default(),
         }
     }

@@ -5,7 +5,7 @@ mod exchange;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 
 use self::answer::{bytes_answer, reply, run_answer, snapshot_answer};
 use self::exchange::{ask, no_answer};
+use crate::backend::SandboxSpec;
 use crate::error::SandboxError;
 use crate::sandbox::{
     Command, CommandResult, GuestPorts, Outbound, Sandbox, Snapshot, StdioProgram,
@@ -40,6 +41,8 @@ const MAX_STDIN: usize = 64 * 1024 * 1024;
 pub(crate) trait Control: Send + Sync + 'static {
     fn name(&self) -> &str;
     fn warnings(&self) -> Vec<String>;
+    /// See [`crate::Spare::assign`].
+    async fn assign(&mut self, spec: &SandboxSpec) -> Result<(), SandboxError>;
     async fn pause(&self) -> Result<(), SandboxError>;
     async fn unpause(&self) -> Result<(), SandboxError>;
     async fn remove(&self) -> Result<(), SandboxError>;

@@ -9,7 +9,7 @@ use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
 use super::*;
 
-struct Nothing;
+pub(crate) struct Nothing;
 
 #[async_trait]
 impl Control for Nothing {
@@ -18,6 +18,9 @@ impl Control for Nothing {
     }
     fn warnings(&self) -> Vec<String> {
         Vec::new()
+    }
+    async fn assign(&mut self, _: &SandboxSpec) -> Result<(), SandboxError> {
+        Ok(())
     }
     async fn pause(&self) -> Result<(), SandboxError> {
         Ok(())
@@ -31,7 +34,7 @@ impl Control for Nothing {
 }
 
 /// A sandbox over an in-memory stream, and the guest's end of it after the hello.
-async fn sandbox() -> (Running<Nothing>, DuplexStream) {
+pub(crate) async fn sandbox() -> (Running<Nothing>, DuplexStream) {
     let (worker, mut guest) = tokio::io::duplex(1 << 16);
     let hello = Hello {
         version: VERSION,

@@ -41,6 +41,7 @@ mod lifecycle;
 mod local;
 mod programs;
 mod remote;
+mod spare;
 mod stdio;
 
 /// Not the temporary folder: a jail has one of its own, which must not be mistaken for this one.

@@ -2,18 +2,38 @@
 
 use agentmine_runtime::failpoint::around;
 use async_trait::async_trait;
+use bollard::query_parameters::RenameContainerOptions;
 
 use super::engine::Engine;
+use super::identity::make_way;
+use super::image;
+use crate::backend::SandboxSpec;
 use crate::client::Control;
 use crate::error::SandboxError;
+use crate::name::{sandbox_name, with_epoch};
 
 /// One container.
 pub(super) struct Container {
     pub(super) name: String,
     /// Everything goes by the id: the name may pass to the container of a later lease.
     pub(super) id: String,
+    /// The name and the id of the image that it was made from.
+    pub(super) image: (String, String),
     pub(super) engine: Engine,
     pub(super) warnings: Vec<String>,
+}
+
+impl Container {
+    /// Fails if its image's name belongs to another image by now.
+    async fn has_current_image(&self) -> Result<(), SandboxError> {
+        let (name, id) = &self.image;
+        match image::find(&self.engine, name).await?.id == *id {
+            true => Ok(()),
+            false => Err(SandboxError::Refused(format!(
+                "the image {name:?} is another one by now"
+            ))),
+        }
+    }
 }
 
 #[async_trait]
@@ -24,6 +44,24 @@ impl Control for Container {
 
     fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
+    }
+
+    async fn assign(&mut self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        let name = sandbox_name(spec);
+        tokio::try_join!(
+            self.has_current_image(),
+            make_way(&self.engine, &name, spec.epoch)
+        )?;
+        let renamed = self.engine.call("naming the container", |docker| {
+            let id = self.id.clone();
+            let options = RenameContainerOptions {
+                name: with_epoch(&name, spec.epoch),
+            };
+            async move { docker.rename_container(&id, options).await }
+        });
+        around("sandbox.assign", renamed).await?;
+        self.name = name;
+        Ok(())
     }
 
     async fn pause(&self) -> Result<(), SandboxError> {

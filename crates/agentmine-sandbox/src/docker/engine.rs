@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::time::Duration;
 
-use agentmine_domain::Epoch;
 use agentmine_runtime::config;
 use bollard::errors::Error;
 use bollard::models::SystemInfo;
@@ -21,8 +20,6 @@ use crate::error::SandboxError;
 const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
 const STOP_GRACE_SECONDS: i32 = 10;
 const REMOVE_TRIES: u32 = 3;
-/// The label with the epoch of a container's lease.
-pub(super) const EPOCH: &str = "agentmine.epoch";
 
 /// A connection to an engine.
 #[derive(Debug, Clone)]
@@ -160,28 +157,6 @@ impl Engine {
             .into_iter()
             .map(|part| (part.name, part.version))
             .collect())
-    }
-
-    /// The id of the container that has this name, and the epoch of its lease.
-    pub(crate) async fn find(
-        &self,
-        name: &str,
-    ) -> Result<Option<(String, Option<Epoch>)>, SandboxError> {
-        let inspected = self
-            .try_call(|docker| async move {
-                docker
-                    .inspect_container(name, None::<InspectContainerOptions>)
-                    .await
-            })
-            .await;
-        let container = match inspected {
-            Ok(container) => container,
-            Err(err) if is_missing(&err) => return Ok(None),
-            Err(err) => return Err(self.error("looking for the container", &err)),
-        };
-        let labels = container.config.and_then(|config| config.labels);
-        let epoch = labels.and_then(|labels| labels.get(EPOCH)?.parse().ok());
-        Ok(container.id.map(|id| (id, epoch)))
     }
 
     /// Stops, kills and removes a container with its volumes, by its id. It is no error if there is none.

@@ -20,8 +20,8 @@ const MOST_IMAGES: usize = 1000;
 
 /// What starting a container needs to know about an image.
 pub(super) struct Image {
-    /// Its id.
-    id: String,
+    /// Its id; empty if the engine has none.
+    pub(super) id: String,
     /// Whether it works with a read-only root, by its label.
     pub(super) read_only_root: bool,
 }

@@ -9,6 +9,7 @@ mod container;
 mod container_io;
 mod engine;
 mod holder;
+mod identity;
 mod image;
 mod profile;
 mod programs;
@@ -19,31 +20,30 @@ mod upload;
 mod versions;
 mod volumes;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentmine_domain::Epoch;
 use agentmine_runtime::config::{CommandExecutor, Docker};
 use agentmine_runtime::failpoint::around;
 use async_trait::async_trait;
 use bollard::query_parameters::{
     AttachContainerOptions, CreateContainerOptions, StartContainerOptions,
 };
-use chrono::DateTime;
 
 use self::container::Container;
 use self::container_io::ContainerIo;
-use self::engine::{EPOCH, Engine};
+use self::engine::Engine;
+use self::identity::{Identity, make_way};
 use self::image::{Image, Workspaces};
 use self::profile::{MountedVolumes, Profile, WorkspaceOf};
 use self::programs::Programs;
 use crate::backend::{Backend, FoundSandbox, SandboxSpec};
 use crate::client::Running;
 use crate::error::SandboxError;
-use crate::name::{PREFIX, sandbox_name, task_of};
+use crate::name::PREFIX;
 use crate::sandbox::Sandbox;
 use crate::sealed::open_tunnel;
+use crate::spare::Spare;
 use crate::tunnel::Tunnel;
 use crate::volume::Volume;
 
@@ -88,32 +88,19 @@ impl DockerBackend {
         self
     }
 
-    /// Removes the container of this name that an earlier lease, or an earlier try of this one, left behind. It
-    /// goes by its id: the name may have passed to the container of a later lease since.
-    async fn make_way(&self, name: &str, epoch: Epoch) -> Result<(), SandboxError> {
-        let Some((id, of)) = self.engine.find(name).await? else {
-            return Ok(());
-        };
-        if of.is_some_and(|of| of > epoch) {
-            return Err(SandboxError::superseded(name));
-        }
-        self.engine.remove(&id).await
-    }
-
     /// Creates the container and returns its id.
     async fn create_container(
         &self,
-        spec: &SandboxSpec,
-        name: &str,
+        identity: &Identity,
         image: (&str, &Image),
         volumes: MountedVolumes<'_>,
     ) -> Result<String, SandboxError> {
         let (image_name, image) = image;
         let body = self
             .profile
-            .container(spec, image_name, image.read_only_root, volumes);
+            .container(identity, image_name, image.read_only_root, volumes);
         let options = CreateContainerOptions {
-            name: Some(name.to_owned()),
+            name: Some(identity.name.clone()),
             ..CreateContainerOptions::default()
         };
         let created = self
@@ -158,10 +145,9 @@ impl DockerBackend {
     /// Creates and starts a container, and removes it again if that fails.
     async fn create_and_start(
         &self,
-        spec: &SandboxSpec,
-        name: &str,
-    ) -> Result<(String, Tunnel), SandboxError> {
-        let image_name = spec.image.as_deref().unwrap_or(&self.config.base_image);
+        identity: &Identity,
+        image_name: &str,
+    ) -> Result<Running<Container>, SandboxError> {
         let image = image::find(&self.engine, image_name).await?;
         // The container's own mount keeps the workspace's volume from here on.
         let (volume, programs) = tokio::join!(
@@ -175,19 +161,52 @@ impl DockerBackend {
             workspace,
             programs: &programs,
         };
-        let created = self.create_container(spec, name, (image_name, &image), volumes);
+        let created = self.create_container(identity, (image_name, &image), volumes);
         let id = around("sandbox.create", created).await?;
         let started = self.start_container(&id, &image, workspace);
         match around("sandbox.start", started).await {
-            Ok(tunnel) => Ok((id, tunnel)),
+            Ok(tunnel) => {
+                let control = Container {
+                    name: identity.name.clone(),
+                    id,
+                    image: (image_name.to_owned(), image.id),
+                    engine: self.engine.clone(),
+                    warnings: self.profile.warnings.clone(),
+                };
+                Ok(Running { control, tunnel })
+            }
             Err(err) => {
                 self.programs.doubt(&programs).await;
                 if let Err(left) = self.engine.remove(&id).await {
-                    tracing::warn!(sandbox.name = name, error = %left, "a sandbox that failed to start could not be removed");
+                    tracing::warn!(sandbox.name = identity.name, error = %left, "a sandbox that failed to start could not be removed");
                 }
                 Err(err)
             }
         }
+    }
+
+    /// Creates and starts a container, once more where the first try showed what this engine lacks.
+    async fn launch(
+        &self,
+        identity: &Identity,
+        image: Option<&str>,
+    ) -> Result<Running<Container>, SandboxError> {
+        let began = Instant::now();
+        let image = image.unwrap_or(&self.config.base_image);
+        let again = || self.create_and_start(identity, image);
+        let running = match again().await {
+            // The volume was removed and came back empty; another one is found or made.
+            Err(error) if programs::are_missing(&error) => again().await?,
+            Err(error) if self.profile.lacks_v6(&error) => again().await?,
+            Err(error) if self.profile.lacks_volumes(&error) => {
+                tracing::warn!(%error, "the engine does not mount file systems for workspaces; the guest watches the disk limit");
+                again().await?
+            }
+            done => done?,
+        };
+        metrics::histogram!("agentmine_sandbox_start_seconds", "backend" => "docker")
+            .record(began.elapsed().as_secs_f64());
+        Ok(running)
     }
 
     async fn workspace<'a>(
@@ -252,51 +271,19 @@ impl Backend for DockerBackend {
     }
 
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {
-        let began = Instant::now();
-        let name = sandbox_name(spec);
-        self.make_way(&name, spec.epoch).await?;
-        let (id, tunnel) = match self.create_and_start(spec, &name).await {
-            // The volume was removed and came back empty; another one is found or made.
-            Err(error) if programs::are_missing(&error) => {
-                self.create_and_start(spec, &name).await?
-            }
-            Err(error) if self.profile.lacks_v6(&error) => {
-                self.create_and_start(spec, &name).await?
-            }
-            Err(error) if self.profile.lacks_volumes(&error) => {
-                tracing::warn!(%error, "the engine does not mount file systems for workspaces; the guest watches the disk limit");
-                self.create_and_start(spec, &name).await?
-            }
-            done => done?,
-        };
-        metrics::histogram!("agentmine_sandbox_start_seconds", "backend" => "docker")
-            .record(began.elapsed().as_secs_f64());
-        let control = Container {
-            name,
-            id,
-            engine: self.engine.clone(),
-            warnings: self.profile.warnings.clone(),
-        };
-        Ok(Box::new(Running { control, tunnel }))
+        let identity = Identity::of(spec);
+        make_way(&self.engine, &identity.name, spec.epoch).await?;
+        Ok(Box::new(
+            self.launch(&identity, spec.image.as_deref()).await?,
+        ))
+    }
+
+    async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
+        Ok(Box::new(self.launch(&Identity::spare(), None).await?))
     }
 
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
-        let options = bollard::query_parameters::ListContainersOptions {
-            all: true,
-            filters: Some(HashMap::from([(
-                "name".to_owned(),
-                vec![PREFIX.to_owned()],
-            )])),
-            ..Default::default()
-        };
-        let containers = self
-            .engine
-            .call("listing containers", |docker| {
-                let options = options.clone();
-                async move { docker.list_containers(Some(options)).await }
-            })
-            .await?;
-        Ok(containers.into_iter().filter_map(found).collect())
+        identity::list(&self.engine, PREFIX).await
     }
 
     async fn remove(&self, found: &FoundSandbox) -> Result<(), SandboxError> {
@@ -312,25 +299,4 @@ impl Backend for DockerBackend {
     async fn remove_unused(&self, max_age: Duration) -> Result<(), SandboxError> {
         self.programs.remove_unused(&self.engine, max_age).await
     }
-}
-
-/// The engine's filter matches the prefix anywhere in a name; here it must be at the start.
-fn found(container: bollard::models::ContainerSummary) -> Option<FoundSandbox> {
-    let names = container.names.unwrap_or_default();
-    let name = names
-        .iter()
-        .filter_map(|name| name.strip_prefix('/'))
-        .find(|name| name.starts_with(PREFIX))?
-        .to_owned();
-    let labels = container.labels.unwrap_or_default();
-    let label = |key: &str| labels.get(key).map(String::as_str);
-    Some(FoundSandbox {
-        task: label("agentmine.task")
-            .and_then(|task| task.parse().ok())
-            .or_else(|| task_of(&name)),
-        epoch: label(EPOCH).and_then(|epoch| epoch.parse().ok()),
-        created_at: DateTime::from_timestamp(container.created.unwrap_or(0), 0)?,
-        instance: container.id?,
-        name,
-    })
 }

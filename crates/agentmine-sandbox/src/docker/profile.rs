@@ -9,12 +9,11 @@ use bollard::models::{
     MountVolumeOptions, MountVolumeOptionsDriverConfig, ResourcesUlimits, SystemInfo,
 };
 
-use super::engine::EPOCH;
+use super::identity::Identity;
 use super::programs::{self, Access};
 use crate::assets::{FOLDER, GUEST};
-use crate::backend::{SandboxSpec, watched_disk_limit};
+use crate::backend::watched_disk_limit;
 use crate::error::SandboxError;
-use crate::name::sandbox_name;
 use crate::volume::{self, Volume, Volumes};
 
 /// The configured limits, checked against what the engine offers.
@@ -164,16 +163,11 @@ impl Profile {
 
     pub(crate) fn container(
         &self,
-        spec: &SandboxSpec,
+        identity: &Identity,
         image: &str,
         read_only_root: bool,
         volumes: MountedVolumes<'_>,
     ) -> ContainerCreateBody {
-        let labels = [
-            ("agentmine.task", spec.task.to_string()),
-            (EPOCH, spec.epoch.to_string()),
-            ("agentmine.role", spec.role.to_string()),
-        ];
         ContainerCreateBody {
             hostname: Some("sandbox".into()),
             user: Some(format!("{}:{}", self.uid, self.gid)),
@@ -187,8 +181,7 @@ impl Profile {
             attach_stdout: Some(true),
             attach_stderr: Some(true),
             working_dir: Some("/workspace".into()),
-            env: Some(vec![format!("AGENTMINE_SANDBOX={}", sandbox_name(spec))]),
-            labels: Some(labels.map(|(key, value)| (key.to_owned(), value)).into()),
+            labels: Some(identity.labels.clone()),
             stop_signal: Some("SIGTERM".into()),
             stop_timeout: Some(10),
             // An image's health check would be an unexpected extra process.

@@ -7,10 +7,13 @@ use agentmine_runtime::failpoint::around;
 use async_trait::async_trait;
 use tokio::process::Child;
 
+use super::held::Held;
 use super::process::{continue_tree, kill_tree, stop_tree};
 use super::state::{self, Record};
+use crate::backend::SandboxSpec;
 use crate::client::Control;
 use crate::error::SandboxError;
+use crate::name::sandbox_name;
 
 /// One running jail.
 pub(super) struct LocalControl {
@@ -20,6 +23,8 @@ pub(super) struct LocalControl {
     record: Record,
     /// Killed when dropped; the removal takes it.
     child: Mutex<Option<Child>>,
+    /// Of a jail that was started for no task.
+    _held: Option<Held>,
 }
 
 impl LocalControl {
@@ -29,6 +34,7 @@ impl LocalControl {
         warnings: Vec<String>,
         record: Record,
         child: Child,
+        held: Option<Held>,
     ) -> Self {
         Self {
             name,
@@ -36,6 +42,7 @@ impl LocalControl {
             warnings,
             record,
             child: Mutex::new(Some(child)),
+            _held: held,
         }
     }
 }
@@ -48,6 +55,21 @@ impl Control for LocalControl {
 
     fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
+    }
+
+    async fn assign(&mut self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        let name = sandbox_name(spec);
+        let state_dir = self.folder.parent().unwrap_or(&self.folder);
+        state::make_way(state_dir, &name, spec.epoch).await?;
+        let named = async {
+            self.record.name = Some(name.clone());
+            self.record.task = Some(spec.task);
+            self.record.epoch = Some(spec.epoch);
+            self.record.save(&self.folder)
+        };
+        around("sandbox.assign", named).await?;
+        self.name = name;
+        Ok(())
     }
 
     async fn pause(&self) -> Result<(), SandboxError> {

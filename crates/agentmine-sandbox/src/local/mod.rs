@@ -11,6 +11,7 @@
 mod bwrap;
 mod cgroup;
 mod control;
+mod held;
 mod hierarchy;
 mod limits;
 mod process;
@@ -40,10 +41,11 @@ use self::state::{Record, WORKSPACE};
 use crate::backend::{Backend, FoundSandbox, SandboxSpec, watched_disk_limit};
 use crate::client::Running;
 use crate::error::SandboxError;
-use crate::name::{PREFIX, sandbox_name, task_of};
+use crate::name::{PREFIX, sandbox_name, spare_name, task_of};
 use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
 use crate::sealed::open_tunnel;
+use crate::spare::Spare;
 use crate::tunnel::Tunnel;
 use crate::volume::{Volumes, is_root};
 
@@ -214,6 +216,57 @@ impl LocalBackend {
         Ok(true)
     }
 
+    /// Whoever clears temporary files may have removed them since the worker began.
+    fn prepare_folder(&self) -> Result<(), SandboxError> {
+        state::prepare(&self.0.state_dir)?;
+        programs::install(&self.0.state_dir).map(drop)
+    }
+
+    /// Starts the jail of this new folder, and removes the folder again if that fails.
+    async fn run_in(
+        &self,
+        folder: PathBuf,
+        mut record: Record,
+        name: String,
+        held: Option<held::Held>,
+    ) -> Result<Running<LocalControl>, SandboxError> {
+        let began = Instant::now();
+        let jail = self.jail().await?;
+        // Not its name alone: another jail of the same name may be on its way out.
+        let instance = state::instance_of(&folder);
+        let limits = &self.0.setup.limits;
+        let mut cgroups = self.cgroups().await.clone();
+        match cgroups.make(&instance, limits) {
+            Ok(groups) => record.groups = groups,
+            Err(why) => cgroups = Cgroups::None(why),
+        }
+        if let Err(error) = self.accept(&cgroups) {
+            let _ = state::remove(&folder).await;
+            return Err(error);
+        }
+        // Whoever removes a jail that was never started must know its groups too.
+        record.save(&folder)?;
+        let launching = self.launch(jail, &folder, &mut record, &cgroups);
+        let (child, tunnel) = match around("sandbox.start", launching).await {
+            Ok(launched) => launched,
+            Err(err) => {
+                let _ = state::remove(&folder).await;
+                return Err(err);
+            }
+        };
+        metrics::histogram!("agentmine_sandbox_start_seconds", "backend" => "local")
+            .record(began.elapsed().as_secs_f64());
+        let mut warnings = Vec::new();
+        if jail == Jail::Alone {
+            warnings.push(WEAK.to_owned());
+        } else if tunnel.hello.jail.landlock == "none" {
+            warnings.push("this kernel has no Landlock; the sandbox is confined by namespaces and seccomp only".to_owned());
+        }
+        warnings.extend(cgroups.warning(limits));
+        let control = LocalControl::new(name, folder, warnings, record, child, held);
+        Ok(Running { control, tunnel })
+    }
+
     async fn launch(
         &self,
         jail: Jail,
@@ -305,49 +358,29 @@ impl Backend for LocalBackend {
     }
 
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError> {
-        let began = Instant::now();
-        let jail = self.jail().await?;
         let name = sandbox_name(spec);
-        // Whoever clears temporary files may have removed them since the worker began.
-        state::prepare(&self.0.state_dir)?;
-        programs::install(&self.0.state_dir)?;
+        self.prepare_folder()?;
         state::make_way(&self.0.state_dir, &name, spec.epoch).await?;
-        let created = async { state::create(&self.0.state_dir, &name, spec) };
-        let (folder, mut record) = around("sandbox.create", created).await?;
-        // Not its name alone: another jail of the same name may be on its way out.
-        let instance = state::instance_of(&folder);
-        let limits = &self.0.setup.limits;
-        let mut cgroups = self.cgroups().await.clone();
-        match cgroups.make(&instance, limits) {
-            Ok(groups) => record.groups = groups,
-            Err(why) => cgroups = Cgroups::None(why),
-        }
-        if let Err(error) = self.accept(&cgroups) {
-            let _ = state::remove(&folder).await;
-            return Err(error);
-        }
-        // Whoever removes a jail that was never started must know its groups too.
-        record.save(&folder)?;
-        let launching = self.launch(jail, &folder, &mut record, &cgroups);
-        let launched = around("sandbox.start", launching).await;
-        let (child, tunnel) = match launched {
-            Ok(launched) => launched,
-            Err(err) => {
+        let owner = Some((spec.task, spec.epoch));
+        let created = async { state::create(&self.0.state_dir, &name, owner) };
+        let (folder, record) = around("sandbox.create", created).await?;
+        Ok(Box::new(self.run_in(folder, record, name, None).await?))
+    }
+
+    async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
+        let name = spare_name();
+        self.prepare_folder()?;
+        let created = async { state::create(&self.0.state_dir, &name, None) };
+        let (folder, record) = around("sandbox.create", created).await?;
+        let held = match held::hold(&folder) {
+            Ok(held) => held,
+            Err(error) => {
                 let _ = state::remove(&folder).await;
-                return Err(err);
+                return Err(SandboxError::of_machine(&folder.display(), &error));
             }
         };
-        metrics::histogram!("agentmine_sandbox_start_seconds", "backend" => "local")
-            .record(began.elapsed().as_secs_f64());
-        let mut warnings = Vec::new();
-        if jail == Jail::Alone {
-            warnings.push(WEAK.to_owned());
-        } else if tunnel.hello.jail.landlock == "none" {
-            warnings.push("this kernel has no Landlock; the sandbox is confined by namespaces and seccomp only".to_owned());
-        }
-        warnings.extend(cgroups.warning(limits));
-        let control = LocalControl::new(name, folder, warnings, record, child);
-        Ok(Box::new(Running { control, tunnel }))
+        let running = self.run_in(folder, record, name, Some(held)).await?;
+        Ok(Box::new(running))
     }
 
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
@@ -355,6 +388,7 @@ impl Backend for LocalBackend {
         Ok(records
             .into_iter()
             .map(|found| FoundSandbox {
+                spare: found.spare(&self.0.state_dir),
                 task: found.record.task.or_else(|| task_of(found.name())),
                 epoch: found.record.epoch,
                 created_at: found.record.created_at,
@@ -365,8 +399,8 @@ impl Backend for LocalBackend {
     }
 
     async fn remove(&self, found: &FoundSandbox) -> Result<(), SandboxError> {
-        if !found.instance.starts_with(&found.name)
-            || !found.name.starts_with(PREFIX)
+        if !found.name.starts_with(PREFIX)
+            || !found.instance.starts_with(PREFIX)
             || found.instance.contains('/')
         {
             return Err(SandboxError::Refused(format!(

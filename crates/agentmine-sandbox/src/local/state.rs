@@ -15,12 +15,13 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::cgroup;
+use super::held;
 use super::process::{kill_marked, kill_tree};
 use super::programs;
 use crate::assets::GUEST;
-use crate::backend::SandboxSpec;
 use crate::error::SandboxError;
-use crate::name::PREFIX;
+use crate::name::{PREFIX, is_spare};
+use crate::spare::SpareState;
 use crate::volume;
 
 const RECORD: &str = "sandbox.json";
@@ -41,6 +42,9 @@ const GROUP_PAUSE: Duration = Duration::from_millis(5);
 /// The record of a jail, next to its workspace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
+    /// The name under which a task took it, if it was started for none. Its folder keeps the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
     pub(crate) task: Option<TaskId>,
     pub(crate) epoch: Option<Epoch>,
     pub(crate) created_at: DateTime<Utc>,
@@ -61,10 +65,23 @@ pub(crate) struct Found {
 impl Found {
     /// The jail's name.
     pub(crate) fn name(&self) -> &str {
+        match &self.record.name {
+            Some(name) => name,
+            None => self.first_name(),
+        }
+    }
+
+    fn first_name(&self) -> &str {
         let instance = self.instance.as_str();
         instance
             .split_once(UNIQUE)
             .map_or(instance, |(name, _)| name)
+    }
+
+    /// How far it is, if it belongs to no task.
+    pub(crate) fn spare(&self, state_dir: &Path) -> Option<SpareState> {
+        let is_spare = self.record.name.is_none() && is_spare(self.first_name());
+        is_spare.then(|| held::state(&state_dir.join(&self.instance)))
     }
 }
 
@@ -122,18 +139,19 @@ pub(crate) async fn make_way(
     Ok(())
 }
 
-/// Creates a jail's folders.
+/// Creates the folders of a jail, for a task under an epoch or for none.
 pub(crate) fn create(
     state_dir: &Path,
     name: &str,
-    spec: &SandboxSpec,
+    owner: Option<(TaskId, Epoch)>,
 ) -> Result<(PathBuf, Record), SandboxError> {
     let unique = uuid::Uuid::new_v4().simple();
     let folder = state_dir.join(format!("{name}{UNIQUE}{unique}"));
     create_folders(&folder)?;
     let record = Record {
-        task: Some(spec.task),
-        epoch: Some(spec.epoch),
+        name: None,
+        task: owner.map(|(task, _)| task),
+        epoch: owner.map(|(_, epoch)| epoch),
         created_at: Utc::now(),
         process: None,
         groups: Vec::new(),
@@ -166,6 +184,7 @@ pub(crate) fn list(state_dir: &Path) -> Result<Vec<Found>, SandboxError> {
         let record = read(&entry.path()).unwrap_or_else(|| {
             let modified = entry.metadata().and_then(|metadata| metadata.modified());
             Record {
+                name: None,
                 task: None,
                 epoch: None,
                 created_at: modified.map_or_else(|_| Utc::now(), DateTime::from),

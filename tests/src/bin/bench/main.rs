@@ -71,6 +71,9 @@ enum Bench {
         /// Files of the repository; 0 is the sample
         #[arg(long, default_value_t = 0)]
         files: u32,
+        /// Sandboxes that are started ahead of the tasks
+        #[arg(long, default_value_t = 0)]
+        warm: usize,
         /// Whether later tasks are cloned from a mirror
         #[arg(long, action = clap::ArgAction::Set, default_value_t = true)]
         mirrors: bool,
@@ -151,8 +154,9 @@ async fn main() -> anyhow::Result<()> {
             on,
             rounds,
             files,
+            warm,
             mirrors,
-        } => start::run(on.backend, rounds, files, mirrors).await,
+        } => start::run(on.backend, rounds, files, warm, mirrors).await,
         Bench::Editor { on, rounds } => editor::run(on.backend, rounds).await,
         Bench::Mcp {
             rounds,

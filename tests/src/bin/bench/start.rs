@@ -25,6 +25,8 @@ use crate::step::write_files;
 use crate::table::{Samples, Table};
 use crate::timed::{Clock, Spent, Timed};
 
+/// After which time a pool of sandboxes is full again.
+const FILLING: Duration = Duration::from_secs(4);
 /// Time limit for one task.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -32,6 +34,7 @@ pub(crate) async fn run(
     backend: Backend,
     rounds: u32,
     files: u32,
+    warm: usize,
     mirrors: bool,
 ) -> anyhow::Result<()> {
     let mut fleet = match files {
@@ -39,6 +42,7 @@ pub(crate) async fn run(
         files => Fleet::with(None, move |folder| write_files(folder, files)).await?,
     };
     fleet.config.consumer.mirrors.enabled = mirrors;
+    fleet.config.consumer.warm_sandboxes = warm;
     fleet.config.command_executor = executor(backend);
     let sandboxes = from_config(&fleet.config.command_executor).await?;
     sandboxes.check().await?;
@@ -62,6 +66,9 @@ pub(crate) async fn run(
     let mut measured = Ok(());
     // The first round warms the caches.
     for round in 0..=rounds {
+        if warm > 0 {
+            tokio::time::sleep(FILLING).await;
+        }
         let done = one_round(&fleet, backend, &mut progress, &mut first_request).await;
         let spent = clock.take();
         match done {

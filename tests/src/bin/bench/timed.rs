@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_sandbox::{
     Backend, Command, CommandResult, FoundSandbox, GuestPorts, Outbound, Sandbox, SandboxError,
-    SandboxSpec, Snapshot, StdioEnd, StdioProgram,
+    SandboxSpec, Snapshot, Spare, StdioEnd, StdioProgram,
 };
 use async_trait::async_trait;
 
@@ -73,11 +73,42 @@ impl Backend for Timed {
             clock: self.clock.clone(),
         }))
     }
+    async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
+        let inner = self.inner.start_spare().await?;
+        let clock = self.clock.clone();
+        Ok(Box::new(TimedSpare { inner, clock }))
+    }
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
         self.inner.list().await
     }
     async fn remove(&self, found: &FoundSandbox) -> Result<(), SandboxError> {
         self.inner.remove(found).await
+    }
+}
+
+struct TimedSpare {
+    inner: Box<dyn Spare>,
+    clock: Clock,
+}
+
+#[async_trait]
+impl Spare for TimedSpare {
+    fn has_ended(&self) -> bool {
+        self.inner.has_ended()
+    }
+    async fn assign(&mut self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        let assigned = self.inner.assign(spec);
+        self.clock.time(|spent| &mut spent.start, assigned).await
+    }
+    fn into_sandbox(self: Box<Self>) -> Box<dyn Sandbox> {
+        let Self { inner, clock } = *self;
+        Box::new(TimedSandbox {
+            inner: inner.into_sandbox(),
+            clock,
+        })
+    }
+    async fn remove(&self) -> Result<(), SandboxError> {
+        self.inner.remove().await
     }
 }
 

@@ -1,18 +1,36 @@
 //! What a fleet must not leave behind: sandboxes, processes, files.
 
+use std::path::Path;
+
 use agentmine_domain::Task;
 use anyhow::Context as _;
 
 use super::{Broken, Finding};
 use crate::chaos::fleet::{Fleet, SandboxKind};
 
-/// Names of the sandboxes that exist.
-pub(super) async fn sandboxes(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<Vec<String>> {
+/// How the names of sandboxes begin that were started for no task.
+const SPARE: &str = "coding-agent-exec-spare-";
+
+/// Of whom the sandboxes are that are looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Tasks,
+    /// Those too that consumers started ahead, and no task has taken.
+    All,
+}
+
+/// Names of the sandboxes of tasks.
+pub(super) async fn of_tasks(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<Vec<String>> {
+    sandboxes(fleet, tasks, Of::Tasks).await
+}
+
+async fn sandboxes(fleet: &Fleet, tasks: &[Task], of: Of) -> anyhow::Result<Vec<String>> {
     match fleet.setup.sandbox {
         SandboxKind::Local => {
             let jails = fleet.folder.join("state/agentmine/sandboxes");
             let entries = std::fs::read_dir(jails).into_iter().flatten().flatten();
             Ok(entries
+                .filter(|entry| of == Of::All || !is_spare_jail(&entry.path()))
                 .map(|entry| entry.file_name().to_string_lossy().into_owned())
                 .filter(|name| name.starts_with("coding-agent-exec-"))
                 .collect())
@@ -22,11 +40,22 @@ pub(super) async fn sandboxes(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<V
             let names = engine
                 .docker(&["ps", "-a", "--format", "{{.Names}}"])
                 .await?;
-            let is_ours =
-                |name: &&str| tasks.iter().any(|task| name.contains(&task.id.to_string()));
+            // Those of an engine that others use too may be theirs.
+            let counts_spares = of == Of::All && engine.is_own();
+            let is_ours = |name: &&str| {
+                tasks.iter().any(|task| name.contains(&task.id.to_string()))
+                    || counts_spares && name.starts_with(SPARE)
+            };
             Ok(names.lines().filter(is_ours).map(str::to_owned).collect())
         }
     }
+}
+
+/// Whether the jail in this folder belongs to no task.
+fn is_spare_jail(folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let record = std::fs::read_to_string(folder.join("sandbox.json")).unwrap_or_default();
+    name.starts_with(SPARE) && !record.contains("\"name\":")
 }
 
 /// Volumes that belong to no container, if the engine is the suite's own, except those that the programs of all
@@ -49,7 +78,7 @@ async fn volumes(fleet: &Fleet) -> anyhow::Result<Vec<String>> {
 /// Everything that is left once the programs have ended.
 pub(super) async fn find(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<Vec<Finding>> {
     let mut found = Vec::new();
-    for name in sandboxes(fleet, tasks).await? {
+    for name in sandboxes(fleet, tasks, Of::All).await? {
         found.push(format!("the sandbox {name}"));
     }
     for name in volumes(fleet).await? {

@@ -3,6 +3,9 @@
 use super::rules::{Rules, scheme_of, scheme_seen, shown};
 use crate::config::schema::{Consumer, Migrations, MirrorsConfig, QueueConfig, StoreConfig};
 
+/// More than one machine can hold.
+const MOST_WARM: usize = 100;
+
 impl Rules<'_> {
     pub(super) fn consumer(&mut self, consumer: &Consumer) {
         let Consumer {
@@ -16,12 +19,19 @@ impl Rules<'_> {
             sweep_seconds,
             wakeup_after_seconds,
             drain_seconds: _,
+            warm_sandboxes,
             ref mirrors,
         } = *consumer;
         self.at_least(
             "consumer.concurrency",
             u64::try_from(concurrency).unwrap_or(u64::MAX),
             1,
+        );
+        self.expect(
+            "consumer.warm_sandboxes",
+            warm_sandboxes <= MOST_WARM,
+            || format!("the number {warm_sandboxes}"),
+            &format!("at most {MOST_WARM}"),
         );
         self.at_least("consumer.max_attempts", max_attempts, 1);
         self.at_least("consumer.heartbeat_seconds", heartbeat_seconds, 1);

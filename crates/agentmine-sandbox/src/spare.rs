@@ -1,0 +1,53 @@
+//! A spare sandbox: started ahead, for no task yet.
+
+use async_trait::async_trait;
+
+use crate::backend::SandboxSpec;
+use crate::client::{Control, Running};
+use crate::error::SandboxError;
+use crate::sandbox::Sandbox;
+
+/// Whether a spare sandbox that was found on the engine can still be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpareState {
+    /// It is being started.
+    Starting,
+    /// The worker that started it is connected to it.
+    Held,
+    /// The worker that started it is gone, and it is of no use to others.
+    Abandoned,
+}
+
+/// A running sandbox that belongs to no task, and in which nothing of one ever ran.
+#[async_trait]
+pub trait Spare: Send + Sync + 'static {
+    /// Whether it has ended by itself.
+    fn has_ended(&self) -> bool;
+    /// Gives it to a task, under the name that [`crate::Backend::start`] would have given; an existing sandbox of that
+    /// name is removed first, unless it belongs to a later epoch: then this fails. From then on it is found with
+    /// the task and its epoch. After a failure it is of no use, and has to be removed.
+    async fn assign(&mut self, spec: &SandboxSpec) -> Result<(), SandboxError>;
+    /// The sandbox of the task that it was assigned to.
+    fn into_sandbox(self: Box<Self>) -> Box<dyn Sandbox>;
+    /// As [`Sandbox::remove`].
+    async fn remove(&self) -> Result<(), SandboxError>;
+}
+
+#[async_trait]
+impl<C: Control> Spare for Running<C> {
+    fn has_ended(&self) -> bool {
+        self.tunnel.has_ended()
+    }
+
+    async fn assign(&mut self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        self.control.assign(spec).await
+    }
+
+    fn into_sandbox(self: Box<Self>) -> Box<dyn Sandbox> {
+        self
+    }
+
+    async fn remove(&self) -> Result<(), SandboxError> {
+        self.control.remove().await
+    }
+}
