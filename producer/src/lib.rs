@@ -1,6 +1,6 @@
 //! The producer: scans trackers, records a task for each item that requests work, announces it on the
 //! queue, puts items right that say that they are worked on although no task is, ends paused tasks whose
-//! item was closed, and removes stale sandboxes.
+//! item was closed, continues those whose credentials are accepted again, and removes stale sandboxes.
 //!
 //! Any number of producers may run. The row and its outbox entry are written in one transaction, and
 //! the announcement is confirmed before the item's label changes. A producer that is killed anywhere
@@ -37,7 +37,7 @@ pub enum ProducerMode {
     Continuous,
 }
 
-/// Removes stale sandboxes, ends paused tasks whose item was closed, and scans; in
+/// Removes stale sandboxes, looks at paused tasks, and scans; in
 /// [`ProducerMode::Continuous`] repeats all of it at its intervals. Returns the totals of the scans.
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub async fn run(
     cleanup::remove_stale_sandboxes(&deps).await;
     let mut paused = paused::Paused::default();
     if mode == ProducerMode::Once {
-        paused.end_closed(&deps).await;
+        paused.reconcile(&deps).await;
         return scan(&deps).await;
     }
     let mut total = Scan::default();
@@ -79,7 +79,7 @@ pub async fn run(
                 Err(error) => tracing::error!(error = format!("{error:#}"), "the scan failed; the next scan tries again"),
                 }
                 orphans.reconcile(&deps).await;
-                paused.end_closed(&deps).await;
+                paused.reconcile(&deps).await;
             },
         }
     }

@@ -1,16 +1,21 @@
-//! Ends paused tasks whose item was closed. No session notices that, since none runs, and no scan does, since it
-//! lists open items.
+//! Ends paused tasks whose item was closed, and continues those that wait for credentials. No session notices either,
+//! since none runs, and no scan does, since it lists open items.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use agentmine_domain::{PublicStatus, Task, TaskNumber, TaskState};
+use agentmine_domain::{PublicStatus, Task, TaskId, TaskNumber, TaskState};
 use agentmine_runtime::permit::BootInstant;
 use agentmine_store::TaskFilter;
+use agentmine_trackers::TrackerError;
 
 use crate::deps::ProducerDeps;
 
 /// How many items one pass looks at. A later pass goes on with the next ones.
 const AT_ONCE: usize = 20;
+/// A task whose item could be read all the time lacks a permission that only a write shows, or the git host refused it.
+/// After so long it is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(600);
 
 /// Which paused tasks one producer has looked at.
 #[derive(Default)]
@@ -18,17 +23,26 @@ pub(crate) struct Paused {
     last_look: Option<BootInstant>,
     /// The next pass begins below this number.
     before: Option<TaskNumber>,
+    /// The tasks that wait for credentials, since this producer has known of it.
+    waiting: HashMap<TaskId, Waiting>,
+}
+
+/// A task that waits for credentials.
+struct Waiting {
+    since: BootInstant,
+    /// Whether the tracker refused them when it was last asked.
+    refused: bool,
 }
 
 impl Paused {
-    /// Stops the tasks whose item is closed; the sweep reports it. Looks at most once in each lease, at [`AT_ONCE`]
-    /// items. A tracker's or the store's error ends the pass; the next one begins after the item that failed.
-    pub(crate) async fn end_closed(&mut self, deps: &ProducerDeps) {
+    /// Stops the tasks whose item is closed; the sweep reports it. Queues those again whose credentials are accepted.
+    /// Looks at most once in each lease, at [`AT_ONCE`] items. An error of the store ends the pass.
+    pub(crate) async fn reconcile(&mut self, deps: &ProducerDeps) {
         let lease = Duration::from_secs(deps.config.consumer.lease_seconds);
         if self.last_look.is_some_and(|last| last.elapsed() < lease) {
             return;
         }
-        self.last_look = Some(BootInstant::now());
+        let is_first = self.last_look.replace(BootInstant::now()).is_none();
         let in_progress = TaskFilter {
             status: Some(PublicStatus::InProgress),
             ..TaskFilter::default()
@@ -41,13 +55,72 @@ impl Paused {
             }
         };
         tasks.retain(|task| task.state == TaskState::Paused);
+        self.waiting.retain(|id, _| {
+            let mut still = tasks.iter().filter(|task| task.waits_for_credentials());
+            still.any(|task| task.id == *id)
+        });
         for task in next(tasks, self.before, |task| task.number) {
             self.before = Some(task.number);
-            if let Err(error) = end_if_closed(deps, &task).await {
-                tracing::debug!(task.id = %task.id, error = format!("{error:#}"), "the item of a paused task cannot be looked at");
+            if let Err(error) = self.one(deps, &task, is_first).await {
+                tracing::debug!(task.id = %task.id, error = format!("{error:#}"), "a paused task cannot be looked at");
                 return;
             }
         }
+    }
+
+    async fn one(
+        &mut self,
+        deps: &ProducerDeps,
+        task: &Task,
+        is_first: bool,
+    ) -> anyhow::Result<()> {
+        let mut trackers = deps.trackers.iter();
+        let Some(tracker) = trackers.find(|tracker| tracker.serves(&task.item)) else {
+            return Ok(());
+        };
+        match tracker.item(&task.item).await {
+            Ok(item) if !item.open => {
+                let stopped = deps.store.request_stop(task.id, "the item was closed");
+                if stopped.await? {
+                    tracing::info!(task.id = %task.id, item = %task.item, "the item was closed; the paused task ends");
+                }
+            }
+            Ok(_) if task.waits_for_credentials() && self.is_due(task.id, is_first) => {
+                if deps.store.resume(task.id).await? {
+                    tracing::info!(task.id = %task.id, item = %task.item, "the credentials may be accepted now; the task is queued");
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let refused = matches!(
+                    error,
+                    TrackerError::Unauthorized { .. } | TrackerError::Forbidden { .. }
+                );
+                if task.waits_for_credentials() {
+                    self.waiting(task.id).refused |= refused;
+                }
+                tracing::debug!(task.id = %task.id, %error, "the item of a paused task cannot be looked at");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a task whose item can be read is to be tried: the credentials were replaced, perhaps by the restart of
+    /// this process, or long enough ago they were refused.
+    fn is_due(&mut self, task: TaskId, is_first: bool) -> bool {
+        let waiting = self.waiting(task);
+        let due = is_first || waiting.refused || waiting.since.elapsed() >= TRY_AGAIN;
+        if due {
+            self.waiting.remove(&task);
+        }
+        due
+    }
+
+    fn waiting(&mut self, task: TaskId) -> &mut Waiting {
+        self.waiting.entry(task).or_insert_with(|| Waiting {
+            since: BootInstant::now(),
+            refused: false,
+        })
     }
 }
 
@@ -56,20 +129,6 @@ fn next<T>(all: Vec<T>, before: Option<TaskNumber>, number: impl Fn(&T) -> TaskN
     let is_seen = |one: &T| before.is_some_and(|before| number(one) >= before);
     let (seen, rest): (Vec<T>, Vec<T>) = all.into_iter().partition(is_seen);
     rest.into_iter().chain(seen).take(AT_ONCE).collect()
-}
-
-async fn end_if_closed(deps: &ProducerDeps, task: &Task) -> anyhow::Result<()> {
-    let mut trackers = deps.trackers.iter();
-    let Some(tracker) = trackers.find(|tracker| tracker.serves(&task.item)) else {
-        return Ok(());
-    };
-    if !tracker.item(&task.item).await?.open {
-        let stopped = deps.store.request_stop(task.id, "the item was closed");
-        if stopped.await? {
-            tracing::info!(task.id = %task.id, item = %task.item, "the item was closed; the paused task ends");
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -47,9 +47,20 @@ pub(crate) fn describe_metrics(trackers: &[Arc<dyn Tracker>]) {
         "agentmine_scan_last_success_timestamp_seconds",
         "When a tracker was last scanned with success, in seconds since the Unix epoch."
     );
+    metrics::describe_gauge!(
+        "agentmine_scan_skipped",
+        "Repositories, groups and searches of a tracker that its latest scan could not read."
+    );
     for tracker in trackers {
         note_success(tracker.as_ref());
+        note_skipped(tracker.as_ref());
     }
+}
+
+fn note_skipped(tracker: &dyn Tracker) {
+    let count = u32::try_from(tracker.skipped().len()).unwrap_or(u32::MAX);
+    metrics::gauge!("agentmine_scan_skipped", "host" => tracker.host().to_owned())
+        .set(f64::from(count));
 }
 
 fn note_success(tracker: &dyn Tracker) {
@@ -123,10 +134,10 @@ async fn record(
     scan: &mut Scan,
 ) -> Result<Vec<Requested>> {
     let began = deps.store.scan_time().await?;
-    let candidates = tracker
-        .candidates(&deps.config.labels.request)
-        .await
-        .with_context(|| format!("{} could not be scanned", tracker.host()))?;
+    let candidates = tracker.candidates(&deps.config.labels.request).await;
+    note_skipped(tracker.as_ref());
+    let candidates =
+        candidates.with_context(|| format!("{} could not be scanned", tracker.host()))?;
     let mut tasks = Vec::new();
     for Candidate {
         item,

@@ -64,29 +64,64 @@ async fn a_missing_image_is_reported_before_any_work_begins() {
     );
 }
 
+/// A token that git refuses pauses the task, and a token that works continues it in the same attempt.
 #[tokio::test]
-async fn a_clone_that_fails_ends_the_task_with_a_comment_and_leaves_no_sandbox() {
+async fn a_clone_that_is_refused_pauses_the_task_until_the_credentials_are_accepted() {
     let rig = Rig::local(solves_demo()).await;
     let number = rig.produce_issue().await;
-    rig.forge.inject(
-        ForgeFault::on("GET", "/octo/demo.git/info/refs")
-            .times(100)
-            .status(403),
-    );
+    let refused = ForgeFault::on("GET", "/octo/demo.git/info/refs");
+    rig.forge.inject(refused.times(usize::MAX).status(403));
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Failed),
-        "{:?}",
-        task.reason
-    );
+    assert!(task.waits_for_credentials(), "{task:?}");
+    assert_eq!(task.attempt, 0);
     let comments = comments_on(&rig, number);
     assert!(
         comments.contains("could not be cloned") && comments.contains("credentials"),
         "{comments}"
     );
-    assert_eq!(rig.forge.labels(DEMO, number), ["coding agent failed"]);
+    assert_eq!(rig.forge.labels(DEMO, number), ["coding agent paused"]);
+    continues(&rig).await;
+}
+
+/// An API whose token has expired, or lacks a permission that it names: nothing can be written meanwhile.
+#[tokio::test]
+async fn an_expired_or_weak_token_pauses_its_task_names_what_is_missing_and_costs_no_attempt() {
+    let expired = |fault: ForgeFault| fault.status(401);
+    let weak = |fault: ForgeFault| {
+        let fault = fault.header("x-accepted-github-permissions", "issues=write");
+        fault.body("{\"message\":\"Resource not accessible by personal access token\"}")
+    };
+    let cases = [
+        ("*", "401", expired as fn(ForgeFault) -> ForgeFault),
+        ("POST", "needs the permission issues=write", weak),
+    ];
+    for (method, said, of) in cases {
+        let mut rig = Rig::local(solves_demo()).await;
+        rig.config["consumer"]["lease_seconds"] = 10.into();
+        rig.produce_issue().await;
+        let fault = ForgeFault::on(method, "/repos/octo/demo").times(usize::MAX);
+        rig.forge.inject(of(fault.status(403)));
+        rig.consume().await;
+        let task = rig.task().await;
+        assert!(task.waits_for_credentials(), "{task:?}");
+        assert_eq!(task.attempt, 0);
+        let reason = task.reason.clone().unwrap_or_default();
+        assert!(reason.contains(said), "{reason}");
+        continues(&rig).await;
+    }
+}
+
+/// The credentials are accepted again; a producer notices, and the task is done in its first attempt.
+async fn continues(rig: &Rig) {
+    rig.forge.heal();
+    rig.produce().await;
+    rig.consume().await;
+    let task = rig.task().await;
+    assert_done(&task);
+    assert_eq!(task.attempt, 1);
+    let labels = rig.forge.labels(DEMO, task.item.number);
+    assert_eq!(labels, ["coding agent done"]);
 }
 
 #[tokio::test]
@@ -169,27 +204,19 @@ async fn a_command_over_its_time_limit_is_killed_and_reported() {
 }
 
 #[tokio::test]
-async fn credentials_that_expire_before_the_push_end_the_task_with_a_comment() {
+async fn credentials_that_expire_before_the_push_pause_the_task_with_a_comment() {
     let rig = Rig::local(solves_demo()).await;
     let number = rig.produce_issue().await;
-    rig.forge.inject(
-        ForgeFault::on("GET", "/octo/demo.git/info/refs?service=git-receive-pack")
-            .times(100)
-            .status(401),
-    );
-    rig.forge.inject(
-        ForgeFault::on("POST", "/octo/demo.git/git-receive-pack")
-            .times(100)
-            .status(401),
-    );
+    for (method, path) in [
+        ("GET", "info/refs?service=git-receive-pack"),
+        ("POST", "git-receive-pack"),
+    ] {
+        let fault = ForgeFault::on(method, &format!("/octo/demo.git/{path}"));
+        rig.forge.inject(fault.times(usize::MAX).status(401));
+    }
     rig.consume().await;
     let task = rig.task().await;
-    assert_eq!(
-        task.state,
-        TaskState::Ended(EndState::Failed),
-        "{:?}",
-        task.reason
-    );
+    assert!(task.waits_for_credentials(), "{task:?}");
     let comments = comments_on(&rig, number);
     assert!(comments.contains("credentials"), "{comments}");
     assert!(rig.forge.pulls(DEMO).is_empty());

@@ -324,8 +324,8 @@ async fn an_attempt_that_fails_after_an_earlier_one_opened_the_pull_request_leav
     rig.config["consumer"]["max_attempts"] = 2.into();
     issues(&rig, DOOMED, 1).await;
     killed_at(&rig, "tracker.pull_request_create.after=kill").await;
-    let refused = ForgeFault::on("GET", "/octo/demo.git/info/refs");
-    rig.forge.inject(refused.times(usize::MAX).status(403));
+    let gone = ForgeFault::on("GET", "/octo/demo.git/info/refs");
+    rig.forge.inject(gone.times(usize::MAX).status(404));
     let consumer = rig.spawn("consumer", &[]);
     let tasks = rig.wait_ended(1).await;
     consumer.terminate();

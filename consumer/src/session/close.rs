@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentmine_domain::{EndState, TaskLabel, partial_reason};
+use agentmine_domain::{EndState, TaskLabel, credentials_reason, partial_reason};
 use agentmine_effects::EffectError;
 use agentmine_store::{Attempt, Claim, LeaseEnd};
 use chrono::{DateTime, Utc};
@@ -51,6 +51,7 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) -> Option<LeaseE
         Ending::Error(Verdict::GiveBack) => hand_over(),
         Ending::Error(Verdict::Stop(reason)) => stop(ctx, &reason).await,
         Ending::Error(Verdict::Pause(reason)) => pause(ctx, reason).await,
+        Ending::Error(Verdict::Credentials(refusal)) => await_credentials(ctx, &refusal).await,
         Ending::Error(Verdict::Wait { reason, until }) => wait(ctx, reason, until).await?,
         Ending::Error(Verdict::Retry(reason)) if attempts_are_left(ctx) => retry(ctx, reason).await,
         Ending::Error(Verdict::Retry(reason) | Verdict::Fail(reason)) => {
@@ -76,6 +77,21 @@ async fn stop(ctx: &SessionContext, reason: &str) -> LeaseEnd {
 
 async fn pause(ctx: &SessionContext, reason: String) -> LeaseEnd {
     log_unreported(ctx.effects.label(TaskLabel::Paused).await);
+    LeaseEnd::Pause { reason }
+}
+
+/// Pauses the task until the credentials are accepted; a producer looks for that. The report may be refused too.
+async fn await_credentials(ctx: &SessionContext, refusal: &str) -> LeaseEnd {
+    tracing::error!(
+        refusal,
+        "the credentials were refused; the task is paused until they are accepted"
+    );
+    let reason = credentials_reason(refusal);
+    let _ = ctx
+        .note(&format!("{reason}\nThe task is paused until then."))
+        .await;
+    let session = ctx.session_name();
+    log_unreported(ctx.effects.report_refused(refusal, &session).await);
     LeaseEnd::Pause { reason }
 }
 
@@ -111,6 +127,7 @@ async fn give_up(ctx: &SessionContext, failure: String) -> Option<LeaseEnd> {
         Verdict::GiveBack => Some(hand_over()),
         Verdict::Stop(reason) => Some(stop(ctx, &reason).await),
         Verdict::Pause(reason) => Some(pause(ctx, reason).await),
+        Verdict::Credentials(refusal) => Some(await_credentials(ctx, &refusal).await),
         Verdict::Wait { reason, until } => {
             let outage = Outage::of(ctx).await;
             Some(match outage.age() < outage_limit(ctx) * UNSURE {

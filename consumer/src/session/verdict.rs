@@ -5,6 +5,7 @@ use agentmine_effects::{EffectError, is_final};
 use agentmine_gateway::facts::FactsError;
 use agentmine_llm::LlmError;
 use agentmine_sandbox::SandboxError;
+use agentmine_trackers::TrackerError;
 use chrono::{DateTime, Utc};
 
 use crate::error::{Interrupt, SessionError, WorkspaceError};
@@ -24,6 +25,9 @@ pub(crate) enum Verdict {
         /// When it accepts requests again, if it said so.
         until: Option<DateTime<Utc>>,
     },
+    /// The tracker or the git host refused the credentials: paused until it accepts them, and the attempt does not
+    /// count.
+    Credentials(String),
     /// Queued again with a delay if attempts are left, otherwise failed.
     Retry(String),
     /// Failed; a retry would not help.
@@ -41,6 +45,7 @@ impl Verdict {
             Self::Abandon => "lease_lost",
             Self::GiveBack => "drained",
             Self::Wait { .. } => "outage",
+            Self::Credentials(_) => "credentials",
             Self::Retry(_) => "retry",
             Self::Fail(_) => "failed",
             Self::Stop(_) => "stopped",
@@ -54,6 +59,7 @@ pub(crate) fn verdict(error: &SessionError) -> Verdict {
     match error {
         SessionError::Interrupted(interrupt) => of_interrupt(interrupt),
         _ if error.is_lease_lost() => Verdict::Abandon,
+        _ if is_of_credentials(error) => Verdict::Credentials(error.to_string()),
         _ if is_permanent(error) => Verdict::Fail(error.to_string()),
         _ => match error.blame() {
             Blame::World { until } => Verdict::Wait {
@@ -72,6 +78,19 @@ fn of_interrupt(interrupt: &Interrupt) -> Verdict {
         Interrupt::LeaseLost => Verdict::Abandon,
         Interrupt::Draining => Verdict::GiveBack,
     }
+}
+
+/// Whether the tracker or the git host refused the credentials, or what they allow. An operator can change that.
+fn is_of_credentials(error: &SessionError) -> bool {
+    matches!(
+        error,
+        SessionError::Tracker(TrackerError::Unauthorized { .. } | TrackerError::Forbidden { .. })
+            | SessionError::Effect(EffectError::Tracker(
+                TrackerError::Unauthorized { .. } | TrackerError::Forbidden { .. }
+            ))
+            | SessionError::Facts(FactsError::Auth(_))
+            | SessionError::Workspace(WorkspaceError::Unauthorized { .. })
+    )
 }
 
 /// Whether another attempt would fail too. A refusal is final; an unavailable engine or network may come
@@ -129,7 +148,6 @@ fn is_permanent(error: &SessionError) -> bool {
 mod tests {
     use agentmine_domain::{TaskId, TrackerKind};
     use agentmine_store::StoreError;
-    use agentmine_trackers::TrackerError;
 
     use super::*;
 
@@ -209,7 +227,6 @@ mod tests {
             tracker,
             what: "the issue".into()
         }));
-        assert!(is_fail(FactsError::Auth(401)));
         assert!(is_wait(FactsError::Network("timed out".into())));
         assert!(is_wait(StoreError::Unavailable("read-only".into())));
         assert!(is_wait(WorkspaceError::HostAway {
@@ -226,6 +243,40 @@ mod tests {
         assert!(is_retry(SessionError::Panicked(
             "index out of bounds".into()
         )));
+    }
+
+    #[test]
+    fn refused_credentials_pause_the_task() {
+        let words = || ("403".to_owned(), "give it issues=write".to_owned());
+        let (detail, hint) = words();
+        let tracker = TrackerKind::GitHub;
+        let forbidden = TrackerError::Forbidden {
+            tracker,
+            detail,
+            hint,
+        };
+        let (detail, hint) = words();
+        let unauthorized = TrackerError::Unauthorized {
+            tracker,
+            detail,
+            hint,
+        };
+        let errors: [SessionError; 4] = [
+            forbidden.into(),
+            EffectError::Tracker(unauthorized).into(),
+            FactsError::Auth(403).into(),
+            WorkspaceError::Unauthorized {
+                during: "git clone",
+                status: 401,
+            }
+            .into(),
+        ];
+        for error in errors {
+            assert!(
+                matches!(verdict(&error), Verdict::Credentials(_)),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -36,5 +36,5 @@ pub use session::{DodResult, External, Session, SessionEnd};
 pub use step::{Step, StepKind, StepPayload};
 pub use task::{
     EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, Urgency, WakeUp,
-    partial_reason,
+    credentials_reason, partial_reason,
 };

@@ -149,6 +149,15 @@ pub fn partial_reason(missing: &str) -> String {
     format!("{PARTIAL}{missing}")
 }
 
+/// With this begins the reason of a task that waits until its tracker or git host accepts the credentials.
+const CREDENTIALS: &str = "credentials: ";
+
+/// The reason of a task that is paused until its tracker or git host accepts the credentials.
+#[must_use]
+pub fn credentials_reason(refusal: &str) -> String {
+    format!("{CREDENTIALS}{refusal}")
+}
+
 /// One piece of work from a tracker item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Task {
@@ -191,6 +200,13 @@ pub struct Task {
 }
 
 impl Task {
+    /// Whether it is paused until its tracker or git host accepts the credentials, and not by a person.
+    #[must_use]
+    pub fn waits_for_credentials(&self) -> bool {
+        let reason = self.reason.as_deref().unwrap_or_default();
+        self.state == TaskState::Paused && reason.starts_with(CREDENTIALS)
+    }
+
     /// The only branch that this task may push to. It is the same for every attempt.
     #[must_use]
     pub fn branch(&self) -> String {

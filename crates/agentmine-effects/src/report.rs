@@ -11,7 +11,7 @@ use agentmine_trackers::{Tracker, TrackerError};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::text::{failure_comment, is_of_work, result_comment, stopped_comment};
+use crate::text::{failure_comment, is_of_work, refused_comment, result_comment, stopped_comment};
 use crate::{EffectError, Effects, ends_the_report};
 
 /// What became of the report of an end.
@@ -143,6 +143,15 @@ impl Effects {
             .iter()
             .filter(|it| it.ours && it.body.contains(&marker));
         Ok(ours.any(|it| !is_of_work(&it.body)))
+    }
+
+    /// Reports that the task waits until the credentials are accepted, as far as they allow it.
+    ///
+    /// # Errors
+    /// Returns errors of the store and the tracker.
+    pub async fn report_refused(&self, refusal: &str, session: &str) -> Result<(), EffectError> {
+        self.comment(&refused_comment(refusal, session)).await?;
+        self.label(TaskLabel::Paused).await
     }
 
     /// Reports that the task failed.

@@ -67,6 +67,15 @@ pub(crate) fn orphan_comment(labels: &Labels) -> String {
     )
 }
 
+/// The comment for a task that waits until the credentials are accepted.
+pub(crate) fn refused_comment(refusal: &str, session: &str) -> String {
+    let text = format!(
+        "AgentMine is paused here, because its credentials were refused. It continues by itself once they are accepted:\n\n{}",
+        fenced(&cap(refusal.trim(), MAX_REASON))
+    );
+    progress_comment(&text, session)
+}
+
 /// The comment for a failed task.
 pub(crate) fn failure_comment(reason: &str, session: &str) -> String {
     let text = format!(

@@ -24,7 +24,7 @@ pub use gitlab::GitLabTracker;
 pub use local::LocalTracker;
 pub use tracker::{
     Access, Branches, Candidate, Comment, CommentKind, FLEET_MARKER, GitSource, Item, LabelRequest,
-    NewPullRequest, PullRequest, Repository, Tracker,
+    NewPullRequest, PullRequest, Repository, Skipped, Tracker,
 };
 
 /// The configured trackers, in the order of the configuration. Sends no request.

@@ -49,6 +49,15 @@ pub struct Item {
     pub branches: Option<Branches>,
 }
 
+/// What the scans of a tracker cannot read at present: a repository, a group, or a search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its name.
+    pub what: String,
+    /// Why, and where known what to do.
+    pub reason: String,
+}
+
 /// Whether an item asks for work by its label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LabelRequest {
@@ -200,8 +209,13 @@ pub trait Tracker: Send + Sync + 'static {
         item.tracker == self.kind() && item.host == self.host()
     }
 
-    /// Open items that carry the label `label`, in the configured repositories. All pages.
+    /// Open items that carry the label `label`, in the configured repositories. All pages. What cannot be read is
+    /// left out, and is in [`Self::skipped`]; an error means that nothing could be read.
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError>;
+    /// What the latest scans could not read.
+    fn skipped(&self) -> Vec<Skipped> {
+        Vec::new()
+    }
     /// Whether an item carries the label `label`, and since which event.
     async fn label_request(
         &self,

@@ -24,6 +24,9 @@ pub(crate) fn refusal(
         TrackerError::Forbidden { detail, hint, .. } => {
             Ok(Some(format!("{path}: {detail}. hint: {hint}")))
         }
+        TrackerError::Refused { .. } | TrackerError::Unavailable { .. } => Ok(Some(format!(
+            "{path} cannot be read: {error}. hint: look at it on the tracker; the scan leaves it out meanwhile"
+        ))),
         error => Err(error),
     }
 }

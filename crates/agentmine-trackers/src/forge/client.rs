@@ -5,10 +5,11 @@
 //! cannot have happened, and otherwise reported as [`Sent::Unknown`], for the caller to look first.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use agentmine_runtime::config::Secret;
 use chrono::Utc;
-use http::StatusCode;
+use http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -16,13 +17,14 @@ use url::Url;
 
 use super::attempts::{Attempts, Fault, RequestLimits};
 use super::cache::Cache;
+use super::lists::{Listed, Lists, Page};
 use super::rate_limit::{Bucket, Gates, Limited, Scope};
 use super::reply::Reply;
 use super::transport::{Acted, Call, Dialect, Outcome, Transport};
 use crate::error::TrackerError;
 
-/// Requests at the same time. GitHub asks for few.
-const CONCURRENCY: usize = 4;
+/// Requests at the same time. GitHub takes a hundred, and asks for few.
+const CONCURRENCY: usize = 8;
 /// Pages of one list. A forge whose pages have no end is not followed for ever.
 const MAX_PAGES: usize = 200;
 
@@ -186,12 +188,54 @@ impl Client {
         what: &str,
         items: impl Fn(&Reply) -> Result<Vec<T>, TrackerError>,
     ) -> Result<Vec<T>, TrackerError> {
-        let mut pages = Pages::new(first, what);
+        let mut pages = Order::new(first, what);
         let mut all = Vec::new();
-        while let Some(reply) = pages.next(self, &self.attempts()).await? {
+        while let Some(reply) = pages.read(self, &self.attempts()).await? {
             all.extend(items(&reply)?);
         }
         Ok(all)
+    }
+
+    /// All pages of a list, each as it was read last if it has not changed since. `items` reads a page, and `of` says
+    /// what it looks for.
+    pub(crate) async fn kept_list<T>(
+        &self,
+        kept: &Lists<T>,
+        first: Url,
+        (what, of): (&str, &str),
+        items: impl Fn(&Reply) -> Result<Vec<T>, TrackerError>,
+    ) -> Result<Listed<T>, TrackerError> {
+        let mut order = Order::new(first, what);
+        let mut list = Listed {
+            pages: Vec::new(),
+            changed: false,
+        };
+        while let Some(url) = order.next(self)? {
+            let known = kept.get(&url, of);
+            let mut call = Call::get(url);
+            call.etag = known.as_ref().map(|page| page.etag.clone());
+            let reply = self.send(&call).await?;
+            if let (StatusCode::NOT_MODIFIED, Some(page)) = (reply.status, known) {
+                order.go_on(self, page.next)?;
+                list.pages.push(page.items);
+                continue;
+            }
+            let reply = reply.ok(what)?;
+            let items: Arc<[T]> = items(&reply)?.into();
+            let next = order.next_of(self, &reply)?;
+            let etag = reply.headers.get(header::ETAG);
+            let etag = etag.and_then(|value| value.to_str().ok());
+            let page = etag.map(|etag| Page {
+                etag: etag.to_owned(),
+                items: Arc::clone(&items),
+                next: next.clone(),
+            });
+            kept.put(call.url, of, page);
+            order.go_on(self, next)?;
+            list.pages.push(items);
+            list.changed = true;
+        }
+        Ok(list)
     }
 
     /// All pages of a list, within the budget of an operation.
@@ -201,9 +245,9 @@ impl Client {
         what: &str,
         attempts: &Attempts,
     ) -> Result<Vec<T>, TrackerError> {
-        let mut pages = Pages::new(first, what);
+        let mut pages = Order::new(first, what);
         let mut all = Vec::new();
-        while let Some(reply) = pages.next(self, attempts).await? {
+        while let Some(reply) = pages.read(self, attempts).await? {
             all.extend(reply.json::<Vec<T>>()?);
         }
         Ok(all)
@@ -233,13 +277,13 @@ impl Client {
 }
 
 /// Pages that name their successor in a `Link` header.
-struct Pages<'a> {
+struct Order<'a> {
     what: &'a str,
     next: Option<Url>,
     seen: HashSet<Url>,
 }
 
-impl<'a> Pages<'a> {
+impl<'a> Order<'a> {
     fn new(first: Url, what: &'a str) -> Self {
         Self {
             what,
@@ -248,25 +292,49 @@ impl<'a> Pages<'a> {
         }
     }
 
-    async fn next(
+    /// The address of the page that is to be read.
+    fn next(&mut self, client: &Client) -> Result<Option<Url>, TrackerError> {
+        let Some(url) = self.next.take() else {
+            return Ok(None);
+        };
+        if self.seen.len() >= MAX_PAGES || !self.seen.insert(url.clone()) {
+            let detail = format!("{}: its pages have no end", self.what);
+            return Err(client.transport.unavailable(detail));
+        }
+        Ok(Some(url))
+    }
+
+    /// Whose successor the reply names.
+    fn next_of(&self, client: &Client, reply: &Reply) -> Result<Option<Url>, TrackerError> {
+        let Some(address) = reply.link("next") else {
+            return Ok(None);
+        };
+        let next = Url::parse(&address).map_err(|error| {
+            let detail = format!("its next page has no valid address: {error}");
+            client.transport.unavailable(detail)
+        })?;
+        Ok(Some(next))
+    }
+
+    /// Goes on with a page.
+    fn go_on(&mut self, client: &Client, next: Option<Url>) -> Result<(), TrackerError> {
+        let next = next.map(|url| client.transport.same_origin(url));
+        self.next = next.transpose()?;
+        Ok(())
+    }
+
+    /// Reads the next page.
+    async fn read(
         &mut self,
         client: &Client,
         attempts: &Attempts,
     ) -> Result<Option<Reply>, TrackerError> {
-        let Some(url) = self.next.take() else {
+        let Some(url) = self.next(client)? else {
             return Ok(None);
         };
-        let transport = &client.transport;
-        if self.seen.len() >= MAX_PAGES || !self.seen.insert(url.clone()) {
-            return Err(transport.unavailable(format!("{}: its pages have no end", self.what)));
-        }
         let reply = client.get_within(url, attempts).await?.ok(self.what)?;
-        if let Some(address) = reply.link("next") {
-            let next = Url::parse(&address).map_err(|error| {
-                transport.unavailable(format!("its next page has no valid address: {error}"))
-            })?;
-            self.next = Some(transport.same_origin(next)?);
-        }
+        let next = self.next_of(client, &reply)?;
+        self.go_on(client, next)?;
         Ok(Some(reply))
     }
 }

@@ -3,7 +3,7 @@
 //! [`Dialect`], its wire types and its endpoints, and nothing else.
 //!
 //! From the bottom up: [`reply`] reads one reply, [`rate_limit`] says when requests may be sent,
-//! [`cache`] keeps replies with their `ETag`, [`transport`] exchanges one request for one reply,
+//! [`cache`] keeps replies with their `ETag`, [`lists`] what a scan needs of a list, [`transport`] exchanges one request for one reply,
 //! [`attempts`] is the only place that decides about another try, and [`client`] puts them together.
 
 mod access;
@@ -11,6 +11,7 @@ mod attempts;
 mod cache;
 mod client;
 mod clone_url;
+mod lists;
 mod marked;
 mod rate_limit;
 mod reply;
@@ -21,11 +22,12 @@ pub(crate) use access::{MOST_ASKED, lacks, refusal};
 pub(crate) use attempts::{Attempts, Fault, RequestLimits};
 pub(crate) use client::{Client, Sent};
 pub(crate) use clone_url::clone_url;
+pub(crate) use lists::Lists;
 pub(crate) use marked::{Budget, CommentThread, Written, upsert};
 pub(crate) use rate_limit::LimitRules;
 pub(crate) use reply::Reply;
 pub(crate) use scan::{
-    Change, Dated, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
+    Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
 };
 pub(crate) use transport::{Call, Dialect};
 

@@ -4,14 +4,14 @@
 //! label before the events do. Such an item is left for the next scan, since a second trigger for the same
 //! label would be a second task.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use agentmine_domain::ItemRef;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::error::TrackerError;
-use crate::tracker::{Candidate, LabelRequest};
+use crate::tracker::{Candidate, LabelRequest, Skipped};
 
 /// Items without any event for the label (imported ones) wait this long for one.
 const EVENT_LAG: TimeDelta = TimeDelta::minutes(10);
@@ -19,7 +19,7 @@ const EVENT_LAG: TimeDelta = TimeDelta::minutes(10);
 /// may be labelled again without a visible change, and the events may lag behind the list of items.
 const SETTLED: TimeDelta = TimeDelta::minutes(5);
 /// Triggers that are remembered. Past it, all are forgotten and asked for again.
-const MAX_TRIGGERS: usize = 10_000;
+const MAX_TRIGGERS: usize = 50_000;
 
 /// What put the label on an item.
 #[derive(Debug, Clone)]
@@ -131,16 +131,63 @@ pub(crate) struct Dated {
     pub(crate) candidate: Candidate,
 }
 
-/// What a scan found. What concerns one repository, or the search, skips that and nothing else.
+/// What the scans of one tracker cannot read at present. Each fault is logged when it begins and when it ends.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct Faults(Mutex<BTreeMap<String, String>>);
+
+impl Faults {
+    /// All of them, by name.
+    pub(crate) fn list(&self) -> Vec<Skipped> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let skipped = known.iter().map(|(what, reason)| Skipped {
+            what: what.clone(),
+            reason: reason.clone(),
+        });
+        skipped.collect()
+    }
+
+    fn begin(&self, what: &str, error: &TrackerError) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.insert(what.to_owned(), error.to_string()).is_none() {
+            tracing::warn!(what, %error, "it cannot be scanned and is skipped until it can");
+        }
+    }
+
+    fn end(&self, what: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.remove(what).is_some() {
+            tracing::info!(what, "it can be scanned again");
+        }
+    }
+}
+
+/// So many faults of the server in a row may be one of the server itself, and not of each repository.
+const SUSPICIOUS: u32 = 3;
+
+/// What a scan found. What concerns one repository, or the search, skips that and nothing else.
+#[derive(Debug)]
+pub(crate) struct Found<'a> {
+    faults: &'a Faults,
     candidates: Vec<Dated>,
+    keys: HashSet<String>,
     /// Whether anything could be read.
     read: bool,
+    unavailable_in_a_row: u32,
     first_error: Option<TrackerError>,
 }
 
-impl Found {
+impl<'a> Found<'a> {
+    pub(crate) fn new(faults: &'a Faults) -> Self {
+        Self {
+            faults,
+            candidates: Vec::new(),
+            keys: HashSet::new(),
+            read: false,
+            unavailable_in_a_row: 0,
+            first_error: None,
+        }
+    }
+
     /// Adds what `what` came to.
     ///
     /// # Errors
@@ -150,25 +197,44 @@ impl Found {
         what: &str,
         found: Result<Vec<Dated>, TrackerError>,
     ) -> Result<(), TrackerError> {
-        match found {
+        let error = match found {
             Ok(more) => {
+                self.faults.end(what);
                 self.read = true;
+                self.unavailable_in_a_row = 0;
                 for dated in more {
-                    let key = dated.candidate.item.key();
-                    let is_known = |known: &Dated| known.candidate.item.key() == key;
-                    if !self.candidates.iter().any(is_known) {
+                    if self.keys.insert(dated.candidate.item.key()) {
                         self.candidates.push(dated);
                     }
                 }
+                return Ok(());
             }
+            Err(error) => error,
+        };
+        match &error {
             // The token or the server itself: nothing else can be read either.
-            Err(error) if !concerns_one(&error) => return Err(error),
-            Err(error) => {
-                tracing::warn!(what, %error, "skipped in this scan");
-                self.first_error.get_or_insert(error);
-            }
+            TrackerError::Unauthorized { .. }
+            | TrackerError::RateLimited { .. }
+            | TrackerError::NotPermitted { .. } => return Err(error),
+            TrackerError::Unavailable { .. } => self.unavailable_in_a_row += 1,
+            TrackerError::NotFound { .. }
+            | TrackerError::Forbidden { .. }
+            | TrackerError::Refused { .. }
+            | TrackerError::Invalid { .. } => self.unavailable_in_a_row = 0,
         }
+        self.faults.begin(what, &error);
+        self.first_error.get_or_insert(error);
         Ok(())
+    }
+
+    /// Whether the server has failed so often in a row that it should be asked whether it works at all. Begins to
+    /// count anew.
+    pub(crate) fn doubts_the_server(&mut self) -> bool {
+        let doubts = self.unavailable_in_a_row >= SUSPICIOUS;
+        if doubts {
+            self.unavailable_in_a_row = 0;
+        }
+        doubts
     }
 
     /// The candidates; an error only if nothing could be read.

@@ -274,7 +274,10 @@ impl Transport {
         if let Some(limited) = limits.read(reply.status, &reply.headers, &reply.body, now) {
             return Outcome::Limited(limited);
         }
-        let detail = || format!("{}: {}", reply.status, reply.message());
+        let detail = || {
+            let needs = accepted_permissions(&reply.headers);
+            format!("{}: {}{needs}", reply.status, reply.message())
+        };
         match reply.status {
             StatusCode::UNAUTHORIZED => TrackerError::Unauthorized {
                 tracker: self.dialect.tracker,
@@ -308,6 +311,20 @@ impl Transport {
                 Reply { body, ..reply }
             }
         }
+    }
+}
+
+/// Which permissions of the token would allow what was refused, where GitHub names them:
+/// `issues=write; pull_requests=write` are alternatives.
+fn accepted_permissions(headers: &HeaderMap) -> String {
+    let named = headers.get("x-accepted-github-permissions");
+    let named = named.and_then(|value| value.to_str().ok());
+    let fine = |c: char| c.is_ascii_alphanumeric() || "_=;, ".contains(c);
+    match named.map(str::trim) {
+        Some(named) if !named.is_empty() && named.len() <= 200 && named.chars().all(fine) => {
+            format!(" (it needs the permission {})", named.replace(';', " or"))
+        }
+        Some(_) | None => String::new(),
     }
 }
 

@@ -57,11 +57,8 @@ impl Api {
 
     /// Why the fleet cannot work on a repository.
     async fn refusal_of(&self, path: &str) -> Result<Option<String>, TrackerError> {
-        let reply = self.client.get(self.repo_url(path, &[])?).await;
-        let reply = reply.and_then(|reply| reply.ok(&format!("repository {path}")));
-        match reply {
-            Ok(reply) => {
-                let allowed: Allowed = reply.json()?;
+        match self.allowed(path).await {
+            Ok(allowed) => {
                 let refused = allowed.permissions.is_some_and(|it| !it.push);
                 Ok(refused.then(|| {
                     format!("the token may not write to {path}. hint: give it read and write on Contents, Issues and Pull requests")
@@ -76,6 +73,20 @@ impl Api {
                 ),
             ),
         }
+    }
+}
+
+impl Api {
+    /// What the token may do with a repository, whose issues it can list.
+    async fn allowed(&self, path: &str) -> Result<Allowed, TrackerError> {
+        let what = format!("repository {path}");
+        let reply = self.client.get(self.repo_url(path, &[])?).await?;
+        let allowed = reply.ok(&what)?.json()?;
+        let mut issues = self.repo_url(path, &["issues"])?;
+        issues.query_pairs_mut().append_pair("per_page", "1");
+        let listed = self.client.get(issues).await?;
+        listed.ok(&format!("the issues of {path}"))?;
+        Ok(allowed)
     }
 }
 

@@ -82,15 +82,21 @@ impl Api {
 
     /// The repository that is at a path now; a rename is followed.
     pub(super) async fn repo_at(&self, path: &str) -> Result<Repo, TrackerError> {
-        let known = {
-            let repos = self.repos.lock().unwrap_or_else(PoisonError::into_inner);
-            repos.get(path).cloned()
-        };
-        if let Some((at, repo)) = known
-            && at.elapsed() < REPO_TTL
-        {
-            return Ok(repo);
+        match self.repo_known(path, REPO_TTL) {
+            Some(repo) => Ok(repo),
+            None => self.repo_now(path).await,
         }
+    }
+
+    /// The repository that was at a path within `ttl`.
+    pub(super) fn repo_known(&self, path: &str, ttl: Duration) -> Option<Repo> {
+        let repos = self.repos.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, repo) = repos.get(path)?;
+        (at.elapsed() < ttl).then(|| repo.clone())
+    }
+
+    /// The same, asked for anew.
+    pub(super) async fn repo_now(&self, path: &str) -> Result<Repo, TrackerError> {
         let url = self.repo_url(path, &[])?;
         let reply = self.client.get(url).await?;
         let repo: Repo = reply.ok(&format!("repository {path}"))?.json()?;

@@ -1,24 +1,41 @@
 //! The scan: which open items carry the label, and which event added it.
 //!
-//! Configured repositories are listed one by one with conditional requests. The search index lags by up
-//! to minutes, so it is used for `query` alone.
+//! Configured repositories are listed one by one with conditional requests: one for a repository whose list is as it
+//! was. The search index lags by up to minutes, so it is used for `query` alone.
+
+use std::collections::HashMap;
+use std::time::Duration;
 
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config::GitHub;
+use chrono::{DateTime, Utc};
+use futures::future::join_all;
 use serde_json::Value;
 
 use super::api::{Api, invalid, split_path};
 use super::wire::{Event, Issue, Repo, SearchPage, same_label};
 use crate::error::TrackerError;
-use crate::forge::{Change, Dated, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one};
+use crate::forge::{
+    Change, Dated, Faults, Found, LabelChange, Labelled, Lists, Reply, Trigger, Triggers,
+    concerns_one,
+};
 use crate::tracker::{Candidate, LabelRequest};
+
+/// Repositories that are read at the same time.
+const AT_ONCE: usize = 8;
+/// So many unknown triggers in one repository are looked for in its own events first.
+const SEVERAL: usize = 2;
+/// How long the id of a repository is used again while its list does not change.
+const ID_TTL: Duration = Duration::from_secs(3600);
 
 /// The repositories to scan.
 #[derive(Debug)]
 pub(super) struct Scan {
     repositories: Vec<String>,
     query: Option<String>,
+    lists: Lists<Asking>,
     triggers: Triggers,
+    faults: Faults,
 }
 
 impl Scan {
@@ -36,7 +53,9 @@ impl Scan {
         Ok(Self {
             repositories: config.repositories.clone(),
             query,
+            lists: Lists::default(),
             triggers: Triggers::default(),
+            faults: Faults::default(),
         })
     }
 
@@ -45,12 +64,26 @@ impl Scan {
         &self.repositories
     }
 
+    /// What could not be read.
+    pub(super) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
     /// Open items with the label, in all configured repositories.
     pub(super) async fn run(&self, api: &Api, label: &str) -> Result<Vec<Candidate>, TrackerError> {
-        let mut found = Found::default();
-        for path in &self.repositories {
-            let repository = self.scan_repository(api, path, label).await;
-            found.add(path, repository)?;
+        let mut found = Found::new(&self.faults);
+        // In chunks: what is begun is read to its end before the server is asked anything else.
+        for paths in self.repositories.chunks(AT_ONCE) {
+            let scans = paths
+                .iter()
+                .map(|path| self.scan_repository(api, path, label));
+            let scans = join_all(scans).await;
+            for (path, repository) in paths.iter().zip(scans) {
+                found.add(path, repository)?;
+            }
+            if found.doubts_the_server() {
+                api.ask_login().await?;
+            }
         }
         if let Some(query) = &self.query {
             let searched = self.search(api, query, label).await;
@@ -71,7 +104,8 @@ impl Scan {
         if !issue.has_label(label) {
             return Ok(LabelRequest::Absent);
         }
-        let trigger = self.trigger(api, &item, &issue, label).await?;
+        let asking = Asking::from(issue);
+        let trigger = self.trigger(api, &asking.labelled(&item, label)).await?;
         Ok(Trigger::request(trigger))
     }
 
@@ -81,8 +115,9 @@ impl Scan {
         path: &str,
         label: &str,
     ) -> Result<Vec<Dated>, TrackerError> {
-        let repo = api.repo_at(path).await?;
-        let mut url = api.repo_url(&repo.full_name, &["issues"])?;
+        let known = api.repo_known(path, ID_TTL);
+        let full_name = known.as_ref().map_or(path, |repo| repo.full_name.as_str());
+        let mut url = api.repo_url(full_name, &["issues"])?;
         url.query_pairs_mut()
             .append_pair("labels", label)
             .append_pair("state", "open")
@@ -94,12 +129,72 @@ impl Scan {
             url.set_query(Some("state=open&sort=created&direction=asc&per_page=100"));
         }
         let what = format!("repository {path}");
-        let issues = api.client.list::<Value>(url, &what).await?;
+        let asking = |reply: &Reply| {
+            let issues = api
+                .client
+                .fitting::<Issue>(reply.json::<Vec<Value>>()?, &what);
+            let asking = issues.into_iter().filter(|it| it.asks_by(label));
+            Ok(asking.map(Asking::from).collect())
+        };
+        let list = api
+            .client
+            .kept_list(&self.lists, url, (&what, label), asking);
+        let list = list.await?;
+        // Another repository may have the name now; its list is another one.
+        let repo = match known {
+            Some(repo) if !list.changed => repo,
+            Some(_) | None => api.repo_now(path).await?,
+        };
+        let items = list.pages.iter().flat_map(|page| page.iter());
+        let items: Vec<&Asking> = items.collect();
+        let events = self.recent_events(api, &repo, &items, label).await?;
         let mut found = Vec::new();
-        for issue in api.client.fitting::<Issue>(issues, &what) {
-            found.extend(self.candidate(api, &repo, issue, label).await?);
+        for item in items {
+            let newest = events.get(&item.number).copied();
+            found.extend(self.candidate(api, &repo, item, label, newest).await?);
         }
         Ok(found)
+    }
+
+    /// The newest changes of the label by number, out of the newest events of the repository, if the triggers of
+    /// several items are unknown: one request instead of one for each. What is not among them is asked for by itself.
+    async fn recent_events(
+        &self,
+        api: &Api,
+        repo: &Repo,
+        items: &[&Asking],
+        label: &str,
+    ) -> Result<HashMap<u64, LabelChange>, TrackerError> {
+        let mut newest = HashMap::new();
+        let unknown = items.iter().filter(|item| {
+            let id = identity(api, repo, item);
+            self.triggers.known(&item.labelled(&id, label)).is_none()
+        });
+        if unknown.count() < SEVERAL {
+            return Ok(newest);
+        }
+        let mut url = api.repo_url(&repo.full_name, &["issues", "events"])?;
+        url.query_pairs_mut().append_pair("per_page", "100");
+        let what = format!("the events of {}", repo.full_name);
+        let reply = match api.client.get(url).await.and_then(|reply| reply.ok(&what)) {
+            Ok(reply) => reply,
+            Err(error) if concerns_one(&error) => return Ok(newest),
+            Err(error) => return Err(error),
+        };
+        for event in api.client.fitting::<Event>(reply.json()?, &what) {
+            if let Some((number, change)) = event
+                .issue
+                .as_ref()
+                .map(|issue| issue.number)
+                .zip(change_of(&event, label))
+            {
+                let known = newest.entry(number).or_insert(change);
+                if change.id > known.id {
+                    *known = change;
+                }
+            }
+        }
+        Ok(newest)
     }
 
     async fn search(
@@ -127,7 +222,10 @@ impl Scan {
                     }
                     Err(error) => return Err(error),
                 };
-                found.extend(self.candidate(api, &repo, issue, label).await?);
+                if issue.asks_by(label) {
+                    let item = Asking::from(issue);
+                    found.extend(self.candidate(api, &repo, &item, label, None).await?);
+                }
             }
         }
         Ok(found)
@@ -166,24 +264,18 @@ impl Scan {
         &self,
         api: &Api,
         repo: &Repo,
-        issue: Issue,
+        asking: &Asking,
         label: &str,
+        newest: Option<LabelChange>,
     ) -> Result<Option<Dated>, TrackerError> {
-        if issue.state != "open" || !issue.has_label(label) {
-            return Ok(None);
-        }
-        let item = ItemRef {
-            tracker: TrackerKind::GitHub,
-            host: api.host.clone(),
-            repo_id: repo.id.to_string(),
-            repo_path: repo.full_name.clone(),
-            kind: match issue.pull_request {
-                Some(_) => ItemKind::PullRequest,
-                None => ItemKind::Issue,
-            },
-            number: issue.number,
+        let item = identity(api, repo, asking);
+        let seen = asking.labelled(&item, label);
+        let trigger = match (self.triggers.known(&seen), newest) {
+            (Some(known), _) => Ok(Some(known)),
+            (None, Some(newest)) => Ok(self.triggers.decide(&seen, Some(newest))),
+            (None, None) => self.trigger(api, &seen).await,
         };
-        let trigger = match self.trigger(api, &item, &issue, label).await {
+        let trigger = match trigger {
             Ok(Some(trigger)) => trigger.id,
             Ok(None) => return Ok(None),
             // Deleted or transferred since it was listed.
@@ -194,51 +286,101 @@ impl Scan {
             Err(error) => return Err(error),
         };
         Ok(Some(Dated {
-            created_at: issue.created_at.unwrap_or(issue.updated_at),
+            created_at: asking.created_at.unwrap_or(asking.updated_at),
             candidate: Candidate {
                 item,
                 trigger,
-                title: issue.title,
-                url: issue.html_url,
+                title: asking.title.clone(),
+                url: asking.url.clone(),
             },
         }))
     }
 
+    /// The trigger by the item's own events.
     async fn trigger(
         &self,
         api: &Api,
-        item: &ItemRef,
-        issue: &Issue,
-        label: &str,
+        seen: &Labelled<'_>,
     ) -> Result<Option<Trigger>, TrackerError> {
-        let seen = Labelled {
-            item,
-            id: issue.id,
-            label,
-            created_at: issue.created_at,
-            updated_at: issue.updated_at,
-        };
-        if let Some(known) = self.triggers.known(&seen) {
+        if let Some(known) = self.triggers.known(seen) {
             return Ok(Some(known));
         }
-        let mut url = api.item_url(item, &["events"])?;
+        let what = seen.item.to_string();
+        let mut url = api.item_url(seen.item, &["events"])?;
         url.query_pairs_mut().append_pair("per_page", "100");
-        let events = api.client.list::<Value>(url, &item.to_string()).await?;
-        let events: Vec<Event> = api.client.fitting(events, &item.to_string());
-        let changes = events.iter().filter_map(|event| {
-            let own = event.label.as_ref()?;
-            let change = match event.event.as_str() {
-                "labeled" => Change::Added,
-                "unlabeled" => Change::Removed,
-                _ => return None,
-            };
-            same_label(own.name(), label).then_some(LabelChange {
-                id: event.id,
-                change,
-                at: event.created_at,
-            })
-        });
+        let events = api.client.list::<Value>(url, &what).await?;
+        let events: Vec<Event> = api.client.fitting(events, &what);
+        let changes = events
+            .iter()
+            .filter_map(|event| change_of(event, seen.label));
         let newest = changes.max_by_key(|change| change.id);
-        Ok(self.triggers.decide(&seen, newest))
+        Ok(self.triggers.decide(seen, newest))
     }
+}
+
+/// What a scan keeps of an item that carries the label.
+#[derive(Debug)]
+struct Asking {
+    id: u64,
+    number: u64,
+    kind: ItemKind,
+    title: String,
+    url: String,
+    created_at: Option<DateTime<Utc>>,
+    updated_at: DateTime<Utc>,
+}
+
+impl Asking {
+    fn labelled<'a>(&self, item: &'a ItemRef, label: &'a str) -> Labelled<'a> {
+        Labelled {
+            item,
+            id: self.id,
+            label,
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+        }
+    }
+}
+
+impl From<Issue> for Asking {
+    fn from(issue: Issue) -> Self {
+        Self {
+            id: issue.id,
+            number: issue.number,
+            kind: match issue.pull_request {
+                Some(_) => ItemKind::PullRequest,
+                None => ItemKind::Issue,
+            },
+            title: issue.title,
+            url: issue.html_url,
+            created_at: issue.created_at,
+            updated_at: issue.updated_at,
+        }
+    }
+}
+
+fn identity(api: &Api, repo: &Repo, asking: &Asking) -> ItemRef {
+    ItemRef {
+        tracker: TrackerKind::GitHub,
+        host: api.host.clone(),
+        repo_id: repo.id.to_string(),
+        repo_path: repo.full_name.clone(),
+        kind: asking.kind,
+        number: asking.number,
+    }
+}
+
+/// What an event did to the label.
+fn change_of(event: &Event, label: &str) -> Option<LabelChange> {
+    let own = event.label.as_ref()?;
+    let change = match event.event.as_str() {
+        "labeled" => Change::Added,
+        "unlabeled" => Change::Removed,
+        _ => return None,
+    };
+    same_label(own.name(), label).then_some(LabelChange {
+        id: event.id,
+        change,
+        at: event.created_at,
+    })
 }

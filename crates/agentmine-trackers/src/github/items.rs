@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use serde_json::json;
 
 use super::api::{Api, refused};
-use super::wire::{Issue, Pull, RepoId, login_of};
+use super::wire::{Issue, Label, Pull, RepoId, login_of, same_label};
 use crate::error::TrackerError;
 use crate::forge::Call;
 use crate::tracker::{Branches, Item};
@@ -63,14 +63,24 @@ impl Api {
         permit: &Permit,
     ) -> Result<(), TrackerError> {
         let item = &self.current(item).await?;
-        if !add.is_empty() {
-            let url = self.item_url(item, &["labels"])?;
-            let body = json!({ "labels": add });
-            let call = Call::write(Method::POST, url, permit).json(&body);
-            let reply = around("tracker.label_add", self.client.send(&call)).await?;
-            reply.ok(&item.to_string())?;
-        }
-        for label in remove {
+        let url = self.item_url(item, &["labels"])?;
+        let reply = match add.is_empty() {
+            true => self.client.get(url).await?,
+            false => {
+                let body = json!({ "labels": add });
+                let call = Call::write(Method::POST, url, permit).json(&body);
+                around("tracker.label_add", self.client.send(&call)).await?
+            }
+        };
+        // Both answers are the labels as they are now; only these have to be removed.
+        let reply = reply.ok(&item.to_string())?;
+        let shown = reply.json::<Vec<Label>>().ok();
+        let is_shown = |label: &&String| {
+            shown
+                .as_ref()
+                .is_none_or(|shown| shown.iter().any(|it| same_label(it.name(), label)))
+        };
+        for label in remove.iter().filter(is_shown) {
             let url = self.item_url(item, &["labels", label])?;
             let call = Call::write(Method::DELETE, url, permit);
             let reply = around("tracker.label_remove", self.client.send(&call)).await?;

@@ -390,7 +390,7 @@ async fn what_concerns_one_repository_or_item_skips_nothing_else() {
     let server = with_repo().await;
     let forbidden = json!({ "message": "Resource protected by organization SAML enforcement." });
     let refusal = ResponseTemplate::new(403).set_body_json(forbidden);
-    on(&server, "GET", "/repos/octo/secret", refusal).await;
+    on(&server, "GET", "/repos/octo/secret/issues", refusal).await;
     let mut odd = issue(&server, 3, "2026-01-01T00:00:00Z");
     odd["title"] = Value::Null;
     let list = json!([
@@ -422,6 +422,174 @@ async fn what_concerns_one_repository_or_item_skips_nothing_else() {
     let error = only.candidates(LABEL).await.unwrap_err();
     assert!(matches!(error, TrackerError::Forbidden { .. }), "{error}");
     assert!(error.to_string().contains("SAML"), "{error}");
+}
+
+/// 403, 404, 5xx, broken JSON and a list that is none, each in a repository of its own beside a sound one.
+#[tokio::test]
+async fn one_repositorys_fault_stops_no_others_scan_and_is_reported_until_it_ends() {
+    let server = with_repo().await;
+    on(&server, "GET", "/user", ok(json!({ "login": "bot" }))).await;
+    let event = json!([{ "id": 5, "event": "labeled", "label": { "name": LABEL } }]);
+    let list = json!([issue(&server, 1, "2026-01-01T00:00:00Z")]);
+    on(&server, "GET", "/repos/octo/demo/issues", ok(list)).await;
+    on(
+        &server,
+        "GET",
+        "/repos/octo/demo/issues/1/events",
+        ok(event),
+    )
+    .await;
+    let forbidden = ResponseTemplate::new(403)
+        .insert_header("x-accepted-github-permissions", "issues=read")
+        .set_body_json(json!({ "message": "Resource not accessible by integration" }));
+    let broken = ResponseTemplate::new(200).set_body_string("{\"id\": 1,");
+    let faults = [
+        ("octo/forbidden", forbidden),
+        ("octo/gone", ResponseTemplate::new(404)),
+        ("octo/failing", ResponseTemplate::new(500)),
+        ("octo/bad-gateway", ResponseTemplate::new(502)),
+        ("octo/broken", broken),
+        ("octo/list", ok(json!({ "id": 42 }))),
+    ];
+    let mut names = Vec::new();
+    for (name, answer) in faults {
+        on(&server, "GET", &format!("/repos/{name}/issues"), answer).await;
+        names.push(name);
+    }
+    names.push("octo/demo");
+    let tracker = tracker_of(&server.uri(), &names);
+    for _ in 0..2 {
+        let found = tracker.candidates(LABEL).await.unwrap();
+        assert_eq!(found.len(), 1);
+        let skipped: Vec<String> = tracker.skipped().into_iter().map(|it| it.what).collect();
+        let mut expected = names[..6].to_vec();
+        expected.sort_unstable();
+        assert_eq!(skipped, expected);
+    }
+    let skipped = tracker.skipped();
+    let forbidden = skipped.iter().find(|it| it.what == "octo/forbidden");
+    let reason = &forbidden.unwrap().reason;
+    assert!(
+        reason.contains("needs the permission issues=read"),
+        "{reason}"
+    );
+
+    let server = with_repo().await;
+    Mock::given(path("/repos/octo/late/issues"))
+        .respond_with(ResponseTemplate::new(404))
+        .up_to_n_times(1)
+        .mount(&server)
+        .await;
+    let mut late = repo(43);
+    late["full_name"] = "octo/late".into();
+    on(&server, "GET", "/repos/octo/late", ok(late)).await;
+    for name in ["demo", "late"] {
+        on(
+            &server,
+            "GET",
+            &format!("/repos/octo/{name}/issues"),
+            ok(json!([])),
+        )
+        .await;
+    }
+    let tracker = tracker_of(&server.uri(), &["octo/late", "octo/demo"]);
+    tracker.candidates(LABEL).await.unwrap();
+    assert_eq!(tracker.skipped().len(), 1);
+    tracker.candidates(LABEL).await.unwrap();
+    assert_eq!(tracker.skipped(), []);
+}
+
+/// Twenty items of one repository: three requests at first, one conditional one while nothing changes, and three for an
+/// item that is added.
+#[tokio::test]
+async fn a_scan_costs_three_requests_at_first_and_one_that_is_free_afterwards() {
+    let server = with_repo().await;
+    let list = "/repos/octo/demo/issues";
+    let items = |numbers: std::ops::RangeInclusive<u64>| {
+        let items = numbers.map(|number| issue(&server, number, "2026-01-01T00:00:00Z"));
+        ok(Value::Array(items.collect()))
+    };
+    let event = |number: u64| json!({ "id": 500 + number, "event": "labeled", "label": { "name": LABEL }, "issue": { "number": number } });
+    Mock::given(path(list))
+        .and(header("if-none-match", "\"v1\""))
+        .respond_with(ResponseTemplate::new(304))
+        .up_to_n_times(2)
+        .mount(&server)
+        .await;
+    let first = items(1..=20).insert_header("etag", "\"v1\"");
+    Mock::given(path(list))
+        .respond_with(first)
+        .up_to_n_times(1)
+        .mount(&server)
+        .await;
+    on(&server, "GET", list, items(1..=21)).await;
+    let events = ok(Value::Array((1..=20).map(event).collect()));
+    on(&server, "GET", "/repos/octo/demo/issues/events", events).await;
+    let of_late = "/repos/octo/demo/issues/21/events";
+    on(&server, "GET", of_late, ok(json!([event(21)]))).await;
+    let tracker = tracker(&server);
+    let mut asked = 0;
+    let mut requests = async || {
+        let before = asked;
+        asked = server.received_requests().await.unwrap().len();
+        asked - before
+    };
+    let found = tracker.candidates(LABEL).await.unwrap();
+    assert_eq!(requests().await, 3);
+    assert_eq!(found.len(), 20);
+    assert!(
+        found
+            .iter()
+            .all(|it| it.trigger == (500 + it.item.number).to_string())
+    );
+    for _ in 0..2 {
+        assert_eq!(tracker.candidates(LABEL).await.unwrap(), found);
+        assert_eq!(requests().await, 1);
+    }
+    let more = tracker.candidates(LABEL).await.unwrap();
+    assert_eq!(requests().await, 3);
+    assert_eq!((more.len(), more[20].trigger.as_str()), (21, "521"));
+}
+
+/// What is not on an item is not removed: the answer to the first write says what is.
+#[tokio::test]
+async fn a_label_move_is_two_writes() {
+    let server = with_repo().await;
+    let labels = "/repos/octo/demo/issues/7/labels";
+    let shown = json!([{ "name": "bug" }, { "name": "Coding Agent" }, { "name": "coding agent processing" }]);
+    on(&server, "POST", labels, ok(shown)).await;
+    let deleted = "/repos/octo/demo/issues/7/labels/coding%20agent";
+    on(&server, "DELETE", deleted, ok(json!([]))).await;
+    let absent = ["coding agent", "coding agent done", "coding agent failed"];
+    tracker(&server)
+        .set_labels(
+            &item(&server),
+            &["coding agent processing".into()],
+            &absent.map(String::from),
+            &permit(),
+        )
+        .await
+        .unwrap();
+    let writes = server.received_requests().await.unwrap();
+    let writes = writes.iter().filter(|it| it.method.as_str() != "GET");
+    assert_eq!(writes.count(), 2);
+}
+
+/// A server that is away is not asked for each of its repositories.
+#[tokio::test]
+async fn a_server_that_is_away_ends_the_scan_early() {
+    let server = MockServer::start().await;
+    Mock::given(method("GET"))
+        .respond_with(ResponseTemplate::new(500))
+        .mount(&server)
+        .await;
+    let names: Vec<String> = (0..60).map(|n| format!("octo/r{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let error = tracker_of(&server.uri(), &names).candidates(LABEL).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, TrackerError::Unavailable { .. }), "{error}");
+    let asked = server.received_requests().await.unwrap().len();
+    assert!(asked < 60, "{asked} requests");
 }
 
 #[tokio::test]
@@ -524,6 +692,8 @@ async fn label_names_are_escaped_in_addresses() {
         .mount(&server)
         .await;
     let labels = ["a/b ?#%".to_owned()];
+    let shown = ok(json!([{ "name": "a/b ?#%" }]));
+    on(&server, "GET", "/repos/octo/demo/issues/7/labels", shown).await;
     tracker(&server)
         .set_labels(&item(&server), &[], &labels, &permit())
         .await
@@ -692,20 +862,30 @@ async fn what_the_token_does_not_allow_is_named() {
     let mut read_only = repo(42);
     read_only["permissions"] = json!({ "pull": true, "push": false });
     on(&server, "GET", "/repos/octo/demo", ok(read_only)).await;
-    let access = tracker_of(&server.uri(), &["octo/demo", "octo/gone"])
-        .access()
-        .await
-        .unwrap();
+    on(&server, "GET", "/repos/octo/demo/issues", ok(json!([]))).await;
+    on(&server, "GET", "/repos/octo/hidden", ok(repo(43))).await;
+    let hidden = ResponseTemplate::new(403).insert_header(
+        "x-accepted-github-permissions",
+        "issues=read; pull_requests=read",
+    );
+    on(&server, "GET", "/repos/octo/hidden/issues", hidden).await;
+    let failing = ResponseTemplate::new(500);
+    on(&server, "GET", "/repos/octo/failing", failing).await;
+    let names = ["octo/demo", "octo/gone", "octo/hidden", "octo/failing"];
+    let access = tracker_of(&server.uri(), &names).access().await.unwrap();
     assert_eq!(access.login, "bot");
     assert_eq!(access.scopes.unwrap(), ["read:org", "gist"]);
     assert_eq!(
         access.server_time.unwrap().to_rfc3339(),
         "2026-01-01T00:00:00+00:00"
     );
-    let [scope, demo, gone] = access.missing.as_slice() else {
+    let [scope, demo, gone, hidden, failing] = access.missing.as_slice() else {
         panic!("{:?}", access.missing)
     };
     assert!(scope.contains("no scope `repo`"), "{scope}");
     assert!(demo.contains("may not write to octo/demo"), "{demo}");
     assert!(gone.contains("octo/gone does not exist"), "{gone}");
+    let needed = "needs the permission issues=read or pull_requests=read";
+    assert!(hidden.contains(needed), "{hidden}");
+    assert!(failing.contains("octo/failing cannot be read"), "{failing}");
 }

@@ -65,6 +65,11 @@ impl Issue {
         self.labels.iter().any(|own| same_label(own.name(), label))
     }
 
+    /// Whether it is open and carries the label.
+    pub(super) fn asks_by(&self, label: &str) -> bool {
+        self.state == "open" && self.has_label(label)
+    }
+
     /// `owner/name`, from the repository's address.
     pub(super) fn repo_path(&self) -> Option<String> {
         let (_, path) = self.repository_url.rsplit_once("/repos/")?;
@@ -92,6 +97,13 @@ pub(super) struct Event {
     pub(super) event: String,
     pub(super) label: Option<Label>,
     pub(super) created_at: Option<DateTime<Utc>>,
+    /// In the events of a repository.
+    pub(super) issue: Option<Numbered>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Numbered {
+    pub(super) number: u64,
 }
 
 #[derive(Debug, Deserialize)]

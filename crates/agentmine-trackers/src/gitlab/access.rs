@@ -82,9 +82,9 @@ impl Api {
     /// Why the fleet cannot work on a project.
     async fn refusal_of(&self, path: &str) -> Result<Option<String>, TrackerError> {
         let reply = self.client.get(self.project_url(path, &[])).await;
-        match reply.and_then(|reply| reply.ok(&format!("project {path}"))) {
-            Ok(reply) => {
-                let allowed: Allowed = reply.json()?;
+        let reply = reply.and_then(|reply| reply.ok(&format!("project {path}")));
+        match reply.and_then(|reply| reply.json::<Allowed>()) {
+            Ok(allowed) => {
                 let level = allowed.permissions.and_then(|it| it.level());
                 Ok(level.is_some_and(|level| level < DEVELOPER).then(|| {
                     format!("the token's user is no Developer of {path}. hint: give it that role at least")

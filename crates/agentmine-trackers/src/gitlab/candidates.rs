@@ -17,7 +17,9 @@ use serde_json::Value;
 use super::api::{Api, invalid};
 use super::wire::{Item, LabelEvent};
 use crate::error::TrackerError;
-use crate::forge::{Change, Dated, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one};
+use crate::forge::{
+    Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
+};
 use crate::tracker::{Candidate, LabelRequest};
 
 /// How long the id of a configured path is used again. A rename changes no id.
@@ -31,6 +33,7 @@ pub(super) struct Scan {
     /// Namespaces that cannot be listed as groups: those of users, and what the token may not see.
     no_groups: Mutex<HashSet<String>>,
     triggers: Triggers,
+    faults: Faults,
 }
 
 /// A list of items, and which of them count.
@@ -71,6 +74,7 @@ impl Scan {
             groups: config.groups.clone(),
             no_groups: Mutex::default(),
             triggers: Triggers::default(),
+            faults: Faults::default(),
         })
     }
 
@@ -79,9 +83,14 @@ impl Scan {
         &self.projects
     }
 
+    /// What could not be read.
+    pub(super) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
     /// Open items with the label, in all configured projects and groups.
     pub(super) async fn run(&self, api: &Api, label: &str) -> Result<Vec<Candidate>, TrackerError> {
-        let mut found = Found::default();
+        let mut found = Found::new(&self.faults);
         for group in &self.groups {
             let listing = Listing {
                 of: "groups",
@@ -116,7 +125,7 @@ impl Scan {
     async fn namespaces(
         &self,
         api: &Api,
-        found: &mut Found,
+        found: &mut Found<'_>,
     ) -> Result<BTreeMap<String, BTreeSet<u64>>, TrackerError> {
         let mut namespaces: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
         for path in &self.projects {
@@ -127,7 +136,7 @@ impl Scan {
                     let ids = namespaces.entry(namespace.to_owned()).or_default();
                     ids.insert(project.id);
                 }
-                Err(error) => found.add(path, Err(error))?,
+                Err(error) => add(api, found, path, Err(error)).await?,
             }
         }
         Ok(namespaces)
@@ -140,7 +149,7 @@ impl Scan {
         namespace: &str,
         ids: &BTreeSet<u64>,
         label: &str,
-        found: &mut Found,
+        found: &mut Found<'_>,
     ) -> Result<(), TrackerError> {
         if ids.len() > 1 && !self.no_groups().contains(namespace) {
             let listing = Listing {
@@ -159,12 +168,16 @@ impl Scan {
                     .try_for_each(|one| found.add(namespace, one));
             }
             for error in all.into_iter().filter_map(Result::err) {
-                if !concerns_one(&error) {
-                    return Err(error);
+                match error {
+                    // A project may be what the group's list cannot be made of.
+                    TrackerError::Unavailable { .. } => {}
+                    error if !concerns_one(&error) => return Err(error),
+                    error => {
+                        tracing::debug!(namespace, %error, "its projects are listed one by one");
+                        self.no_groups().insert(namespace.to_owned());
+                    }
                 }
-                tracing::debug!(namespace, %error, "its projects are listed one by one");
             }
-            self.no_groups().insert(namespace.to_owned());
         }
         for id in ids {
             let listing = Listing {
@@ -189,11 +202,12 @@ impl Scan {
         api: &Api,
         listing: Listing<'_>,
         label: &str,
-        found: &mut Found,
+        found: &mut Found<'_>,
     ) -> Result<(), TrackerError> {
         for kind in [ItemKind::Issue, ItemKind::PullRequest] {
             let listed = self.list(api, listing, kind, label).await;
-            found.add(&format!("{} {}", listing.of, listing.id), listed)?;
+            let what = format!("{} of {} {}", list_of(kind), listing.of, listing.id);
+            add(api, found, &what, listed).await?;
         }
         Ok(())
     }
@@ -205,10 +219,7 @@ impl Scan {
         kind: ItemKind,
         label: &str,
     ) -> Result<Vec<Dated>, TrackerError> {
-        let list = match kind {
-            ItemKind::Issue => "issues",
-            ItemKind::PullRequest => "merge_requests",
-        };
+        let list = list_of(kind);
         let mut url = api.client.url([listing.of, listing.id, list]);
         url.query_pairs_mut()
             .append_pair("state", "opened")
@@ -307,4 +318,25 @@ impl Scan {
         let newest = changes.max_by_key(|change| change.id);
         Ok(self.triggers.decide(&seen, newest))
     }
+}
+
+fn list_of(kind: ItemKind) -> &'static str {
+    match kind {
+        ItemKind::Issue => "issues",
+        ItemKind::PullRequest => "merge_requests",
+    }
+}
+
+/// Adds what `what` came to. If too much fails, the server is asked whether it works at all.
+async fn add(
+    api: &Api,
+    found: &mut Found<'_>,
+    what: &str,
+    listed: Result<Vec<Dated>, TrackerError>,
+) -> Result<(), TrackerError> {
+    found.add(what, listed)?;
+    if found.doubts_the_server() {
+        api.ask_user().await?;
+    }
+    Ok(())
 }

@@ -26,7 +26,7 @@ use crate::forge::RequestLimits;
 use crate::marker::Marker;
 use crate::tracker::{
     Access, Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
-    Tracker,
+    Skipped, Tracker,
 };
 use api::Api;
 use candidates::Scan;
@@ -68,6 +68,10 @@ impl Tracker for GitLabTracker {
 
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
         self.scan.run(&self.api, label).await
+    }
+
+    fn skipped(&self) -> Vec<Skipped> {
+        self.scan.faults().list()
     }
 
     async fn label_request(
