@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{TaskId, WorkerId};
+use agentmine_domain::{Task, TaskId, TaskState, WorkerId};
 use agentmine_queue::Delivery;
 use agentmine_runtime::backoff::Backoff;
 use agentmine_runtime::failpoint::Guard;
@@ -113,13 +113,12 @@ async fn on_message(
             return Next::Skipped;
         }
     };
-    match is_served_here(deps, task).await {
-        Ok(true) => {}
-        Ok(false) => {
-            // Left to a consumer with that tracker: the sweep sends another wake-up.
-            let _ = delivery.ack().await;
+    match deps.store.task(task).await {
+        Ok(Some(row)) if deps.tracker_of(&row).is_none() => {
+            leave(delivery, &row).await;
             return Next::Skipped;
         }
+        Ok(_) => {}
         Err(error) => {
             tracing::warn!(task.id = %task, %error, "the row cannot be read; the message goes to the retry ladder");
             let _ = delivery.retry_later(0).await;
@@ -200,10 +199,16 @@ async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
     }
 }
 
-/// Whether this consumer is configured for the task's tracker; other tasks are left to other consumers.
-async fn is_served_here(deps: &ConsumerDeps, task: TaskId) -> Result<bool, StoreError> {
-    let task = deps.store.task(task).await?;
-    Ok(task.is_none_or(|task| deps.tracker_of(&task).is_some()))
+/// Leaves a task to a consumer with its tracker: the message comes back later, and may reach that one.
+async fn leave(delivery: Box<dyn Delivery>, task: &Task) {
+    let left = match task.state {
+        TaskState::Queued => delivery.retry_later(usize::MAX).await,
+        // Whatever queues it again also sends a wake-up.
+        TaskState::Leased(_) | TaskState::Paused | TaskState::Ended(_) => delivery.ack().await,
+    };
+    if let Err(error) = left {
+        tracing::debug!(task.id = %task.id, %error, "the message of another consumer's task was not left; the broker will redeliver it");
+    }
 }
 
 /// One claim of a row, which may have to be repeated.

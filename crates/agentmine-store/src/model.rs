@@ -147,7 +147,8 @@ pub struct Checkpoint {
 pub struct SweepPolicy {
     /// Leases a task may begin before an expired one fails it; one more if its pull request was begun.
     pub max_attempts: u32,
-    /// Queued rows whose newest wake-up is older than this get another one.
+    /// Queued rows whose newest wake-up is older than this get another one; later those that have waited for longer
+    /// than twice this.
     pub wakeup_after: Duration,
     /// How long a lease lasts. For so long after an absence of the database, expired leases are left to
     /// their holders.

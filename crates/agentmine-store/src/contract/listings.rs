@@ -10,7 +10,7 @@ facts! {
 
 impl World {
     /// 10,000 tasks and 100,000 steps.
-    async fn crowded(&self) {
+    pub(super) async fn crowded(&self) {
         self.database
             .execute(match *self.database {
                 Database::Sqlite(_) => include_str!("../../testdata/crowd/sqlite.sql"),

@@ -50,6 +50,7 @@ mod memory;
 mod migrations;
 mod outage;
 mod people;
+mod plans;
 mod reports;
 mod sweep;
 mod tasks;

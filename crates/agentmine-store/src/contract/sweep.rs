@@ -5,6 +5,7 @@ use super::*;
 facts! {
     a_sweep_requeues_expired_leases_and_fails_tasks_without_attempts,
     a_queued_row_without_a_recent_wake_up_is_rewoken,
+    a_row_that_has_waited_for_long_is_rewoken_more_rarely,
     sweeps_at_once_requeue_once,
     a_sweep_returns_the_time_until_the_next_lease_runs_out,
     a_clock_that_is_set_back_does_not_stretch_a_dead_lease,
@@ -55,6 +56,28 @@ async fn a_queued_row_without_a_recent_wake_up_is_rewoken(world: World) {
     assert_eq!(world.sweep(MINUTE).await.rewoken, 0, "sent a moment ago");
     assert_eq!(world.sweep(NONE).await.rewoken, 1);
     assert_eq!(world.sweep(NONE).await.rewoken, 0, "not twice");
+    assert_eq!(world.relay().await, [task]);
+}
+
+async fn a_row_that_has_waited_for_long_is_rewoken_more_rarely(world: World) {
+    let task = world.new_task(1).await.id;
+    let minutes_ago = |minutes: u32| match *world.database {
+        Database::Sqlite(_) => format!("unixepoch() * 1000 - {minutes} * 60000"),
+        Database::Postgres { .. } => format!("now() - interval '{minutes} minutes'"),
+    };
+    let rewoken = async |waited, sent| {
+        world.relay().await;
+        let (waited, sent) = (minutes_ago(waited), minutes_ago(sent));
+        let rows =
+            format!("UPDATE tasks SET updated_at = {waited}; UPDATE outbox SET sent_at = {sent}");
+        world.database.execute(&rows).await;
+        world.sweep(MINUTE).await.rewoken
+    };
+    assert_eq!(rewoken(1, 2).await, 1);
+    assert_eq!(rewoken(10, 4).await, 0, "it has waited for 10 minutes");
+    assert_eq!(rewoken(10, 6).await, 1);
+    assert_eq!(rewoken(600, 59).await, 0);
+    assert_eq!(rewoken(600, 61).await, 1, "each hour at the latest");
     assert_eq!(world.relay().await, [task]);
 }
 

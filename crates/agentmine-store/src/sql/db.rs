@@ -254,11 +254,12 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
             "(SELECT count(*) FROM effects e WHERE e.task = tasks.id AND e.kind = 'pull_request')",
         ),
         // What a worker of the fleet may claim: a task of a tracker, not for a person, with nothing open before it.
+        // A count is looked up for each row; Postgres makes `NOT EXISTS` a join, for which it may read all tasks.
         (
             "{workable}",
             "tasks.origin = 'tracker' AND tasks.assignee_type = 'ai'
-             AND NOT EXISTS (SELECT 1 FROM task_dependencies d JOIN tasks before ON before.id = d.depends_on
-                             WHERE d.task = tasks.id AND before.state <> 'done')",
+             AND (SELECT count(*) FROM task_dependencies d JOIN tasks before ON before.id = d.depends_on
+                  WHERE d.task = tasks.id AND before.state <> 'done') = 0",
         ),
         ("{now}", D::NOW),
         ("{clock}", D::CLOCK),

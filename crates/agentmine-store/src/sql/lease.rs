@@ -86,11 +86,13 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
         skip: u32,
         limit: u32,
     ) -> Result<Vec<Task>, StoreError> {
-        // A wake-up that is in the outbox and not due yet belongs to a release that waits.
+        // A wake-up that is in the outbox and not due yet belongs to a release that waits. The states are named twice
+        // for SQLite, which finds the index of waiting tasks by them.
         self.select::<TaskRow, _>(
             "claimable",
             "SELECT {columns} FROM tasks
-             WHERE ((state = 'queued' AND (takeover OR updated_at <= {now} - $1{ms}))
+             WHERE state IN ('queued', 'leased')
+               AND ((state = 'queued' AND (takeover OR updated_at <= {now} - $1{ms}))
                     OR (state = 'leased' AND lease_until <= {now}))
                AND {workable}
                AND NOT EXISTS (SELECT 1 FROM outbox o

@@ -2,6 +2,9 @@
 //!
 //! A report is claimed in the task's row for a limited time. Two processes can therefore write the same report
 //! only if the first one stood still for longer than that; the tracker then removes what is there twice.
+//!
+//! Effects are counted where `EXISTS` would do: a count is looked up for each row, by the key of the effects, while
+//! Postgres makes `EXISTS` a join, for which it may read all effects that there ever were.
 
 use std::time::Duration;
 
@@ -36,9 +39,9 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
             "SELECT {columns} FROM tasks t
              WHERE state IN ('done', 'failed', 'stopped', 'paused') AND NOT end_reported
                AND updated_at <= {now} - $1{ms} AND number > $2
-               AND NOT EXISTS (SELECT 1 FROM effects e
-                               WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
-                                 AND e.epoch = t.epoch AND e.done_at IS NOT NULL)
+               AND (SELECT count(*) FROM effects e
+                    WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
+                      AND e.epoch = t.epoch AND e.done_at IS NOT NULL) = 0
              ORDER BY number LIMIT $3",
             args![older_than, after.0, limit],
         )
@@ -57,14 +60,14 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
             "SELECT {columns} FROM tasks t
              WHERE state IN ('done', 'failed', 'stopped', 'paused') AND updated_at > {now} - $4{ms}
                AND +number > $2
-               AND EXISTS (SELECT 1 FROM effects e
-                           WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
-                             AND e.epoch = t.epoch AND e.done_at <= {now} - $1{ms})
-               AND NOT EXISTS (SELECT 1 FROM effects e
-                               WHERE e.task = t.id AND e.kind = 'label_check' AND e.key = t.state
-                                 AND e.epoch = t.epoch AND e.done_at IS NOT NULL)
-               AND NOT EXISTS (SELECT 1 FROM tasks later
-                               WHERE later.item_key = t.item_key AND later.number > t.number)
+               AND (SELECT count(*) FROM effects e
+                    WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
+                      AND e.epoch = t.epoch AND e.done_at <= {now} - $1{ms}) > 0
+               AND (SELECT count(*) FROM effects e
+                    WHERE e.task = t.id AND e.kind = 'label_check' AND e.key = t.state
+                      AND e.epoch = t.epoch AND e.done_at IS NOT NULL) = 0
+               AND (SELECT count(*) FROM tasks later
+                    WHERE later.item_key = t.item_key AND later.number > t.number) = 0
              ORDER BY +number LIMIT $3",
             args![lease, after.0, limit, LAST_LOOK],
         )
@@ -132,9 +135,9 @@ pub(super) async fn note_reported<D: Dialect>(tx: &mut Db<D>) -> Result<(), Fail
         .rows(
             "SELECT {columns} FROM tasks t
              WHERE state IN ('done', 'failed', 'stopped', 'paused') AND NOT end_reported AND state <> 'paused'
-               AND EXISTS (SELECT 1 FROM effects e
-                           WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
-                             AND e.epoch = t.epoch AND e.done_at IS NOT NULL)
+               AND (SELECT count(*) FROM effects e
+                    WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
+                      AND e.epoch = t.epoch AND e.done_at IS NOT NULL) > 0
              ORDER BY number LIMIT $1",
             args![NOTED_AT_ONCE],
         )

@@ -16,6 +16,8 @@ use super::row::IdRow;
 use super::store::SqlStore;
 use crate::{StoreError, SweepPolicy, SweepReport, SweepStore};
 
+/// A row gets a wake-up after so many times the shortest interval at the latest.
+const RAREST: u32 = 60;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[async_trait]
@@ -152,7 +154,8 @@ async fn next_expiry<D: Dialect>(tx: &mut Db<D>) -> Result<Option<Duration>, Fai
     Ok(left.map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0))))
 }
 
-/// Gives queued rows without a recent wake-up another one.
+/// Gives queued rows without a recent wake-up another one. A row that has waited for long gets its next one after half
+/// as long again, so that the messages in the broker do not grow with the length of the backlog and the time.
 async fn rewake<D: Dialect>(tx: &mut Db<D>, wakeup_after: Duration) -> Result<u64, Failure> {
     if Guard::SecondNet.is_off() {
         return Ok(0);
@@ -163,8 +166,10 @@ async fn rewake<D: Dialect>(tx: &mut Db<D>, wakeup_after: Duration) -> Result<u6
          WHERE state = 'queued' AND updated_at <= {now} - $1{ms} AND {workable}
            AND NOT EXISTS (
                SELECT 1 FROM outbox o WHERE o.task = tasks.id
-                 AND (o.sent_at IS NULL OR o.sent_at > {now} - $1{ms}))",
-        args![wakeup_after],
+                 AND (o.sent_at IS NULL OR o.sent_at > {now} - $1{ms}
+                      OR (o.sent_at > {now} - ({now} - tasks.updated_at) / 2
+                          AND o.sent_at > {now} - $2{ms})))",
+        args![wakeup_after, wakeup_after.saturating_mul(RAREST)],
     )
     .await
 }

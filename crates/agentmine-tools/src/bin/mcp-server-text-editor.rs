@@ -10,6 +10,7 @@ use agentmine_tools::{Editor, TextEditorServer};
 const USAGE: &str = "usage: mcp-server-text-editor [--root DIR]\n\
     An MCP server over stdin and stdout with one tool, text_editor, for files under DIR\n\
     (default /workspace). Relative paths start at DIR/project where it exists, else at DIR.\n\
+    This is the program of a sandbox: after a loss of power, the last edits may be gone.\n\
     MCP_TEXT_EDITOR_MAX_OUTPUT in the environment limits the bytes of a result (default 49152).\n";
 /// The variable of the limit.
 const MAX_OUTPUT: &str = "MCP_TEXT_EDITOR_MAX_OUTPUT";

@@ -7,7 +7,10 @@
 //!
 //! Accepted: if a program writes a file after the editor has read it and before the editor has renamed the new
 //! one, that write is lost; a hard link to an edited file keeps the old content; if the editor is killed during
-//! a write, a file `.agentmine-*.tmp` is left behind.
+//! a write, a file `.agentmine-*.tmp` is left behind, with the new content or the old.
+//!
+//! In a sandbox an edit survives the death of any process, but not a loss of power: what survives that are the
+//! checkpoints. Outside one (`open_at`) it survives what a rename survives.
 
 mod command;
 mod error;
@@ -233,7 +236,7 @@ impl Editor {
                 ToolReply::done(format!("undone: {path} was removed again"), None)
             }
             Before::Content(bytes) => {
-                file.write(path, bytes, &current.stat)?;
+                file.write(path, bytes, &current.stat, self.workspace.survives())?;
                 let lines = text::line_count(bytes);
                 ToolReply::done(
                     format!("undone: {path} is as it was before its last edit ({lines} lines)"),
@@ -265,7 +268,7 @@ impl Editor {
         if edit.bytes.len() > MAX_FILE {
             return Err(EditError::TooLarge { path: path.into() });
         }
-        file.write(path, &edit.bytes, &current.stat)?;
+        file.write(path, &edit.bytes, &current.stat, self.workspace.survives())?;
         self.history.push(Change {
             file: key,
             before: Before::Content(current.bytes),

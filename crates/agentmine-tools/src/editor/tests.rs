@@ -1,12 +1,14 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
+use crate::temporary::Survives;
 
 /// A workspace with a `project` folder, beside a folder that must never be touched.
 struct Fixture {
@@ -721,6 +723,35 @@ fn write_keeps_mode_and_leaves_nothing_behind() {
     assert_eq!(fs::read_dir(f.project("")).unwrap().count(), 1);
 }
 
+/// In a sandbox and outside: whoever reads meanwhile sees the old text or the new one, whole.
+#[test]
+fn reader_never_sees_a_part_of_an_edit() {
+    let mut f = fixture();
+    let (old, new) = ("a\n".repeat(20_000), "b\n".repeat(20_000));
+    let path = f.put("a.txt", &old);
+    let outside = Editor::open_at(f.root.join("project")).unwrap();
+    let editors = [f.editor, outside];
+    for mut editor in editors {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut reads = 0;
+                while !done.load(Ordering::Relaxed) || reads == 0 {
+                    let seen = fs::read(&path).unwrap();
+                    assert!(seen == old.as_bytes() || seen == new.as_bytes());
+                    reads += 1;
+                }
+            });
+            for (there, back) in [(&old, &new), (&new, &old)].repeat(100) {
+                let call = json!({"command": "str_replace", "path": "a.txt", "old_str": there, "new_str": back});
+                editor.run(call.as_object().unwrap()).unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+            reader.join().unwrap();
+        });
+    }
+}
+
 #[test]
 fn create_that_fails_leaves_nothing_behind() {
     let f = fixture();
@@ -750,7 +781,8 @@ fn folder_exchanged_for_a_link_in_between_does_not_lead_out() {
     fs::rename(f.project("dir"), f.project("moved")).unwrap();
     symlink(&f.outside, f.project("dir")).unwrap();
     fs::write(f.outside.join("a"), "theirs").unwrap();
-    file.write("dir/a", b"new", &current.stat).unwrap();
+    file.write("dir/a", b"new", &current.stat, Survives::Kill)
+        .unwrap();
     assert_eq!(fs::read(f.outside.join("a")).unwrap(), b"theirs");
     assert_eq!(f.bytes("moved/a"), b"new");
 }

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use super::error::{EditError, MAX_FILE};
 use crate::kind::file_kind;
-use crate::temporary::Temporary;
+use crate::temporary::{Survives, Temporary};
 
 /// The same limit as the kernel's.
 const MAX_LINKS: usize = 40;
@@ -95,6 +95,14 @@ impl Workspace {
             real_root,
             base,
         })
+    }
+
+    /// What an edit here has to survive.
+    pub(super) fn survives(&self) -> Survives {
+        match self.base {
+            Base::Project => Survives::Kill,
+            Base::Root => Survives::PowerLoss,
+        }
     }
 
     /// Finds what a path leads to.
@@ -272,7 +280,9 @@ impl FileAt {
                 });
             }
         }
-        let mut bytes = Vec::new();
+        // One read for the content and one for its end.
+        let size = usize::try_from(stat.st_size).unwrap_or(0).min(MAX_FILE);
+        let mut bytes = Vec::with_capacity(size + 1);
         File::from(fd)
             .take(MAX_FILE as u64 + 1)
             .read_to_end(&mut bytes)
@@ -286,7 +296,13 @@ impl FileAt {
     }
 
     /// Replaces the file, with the mode and, if permitted, the owner of `old`.
-    pub(super) fn write(&self, shown: &str, bytes: &[u8], old: &Stat) -> Result<(), EditError> {
+    pub(super) fn write(
+        &self,
+        shown: &str,
+        bytes: &[u8],
+        old: &Stat,
+        survives: Survives,
+    ) -> Result<(), EditError> {
         // A rename would bypass the file's own permissions.
         accessat(&self.dir, &self.name, Access::WRITE_OK, AtFlags::empty())
             .map_err(|errno| EditError::io(shown, errno))?;
@@ -295,7 +311,7 @@ impl FileAt {
             let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
             let _ = fchown(temporary.file(), Some(uid), Some(gid));
             fchmod(temporary.file(), Mode::from_raw_mode(old.st_mode))?;
-            temporary.rename_to(&self.name)
+            temporary.replace(&self.name, survives)
         };
         attempt().map_err(|source| EditError::io(shown, source))
     }

@@ -26,7 +26,7 @@ use crate::kind::file_kind;
 use crate::one_tool::{Arguments, OneTool, done, failed};
 use crate::paths::{OpenRoots, Place};
 use crate::sniff;
-use crate::temporary::Temporary;
+use crate::temporary::{Survives, Temporary};
 
 /// Maximum size of a file, in bytes.
 const MAX_FILE: usize = 10 * 1024 * 1024;
@@ -160,7 +160,9 @@ fn replace(place: &Place, old: &Stat, content: &str) -> Result<(), Errno> {
     let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
     let _ = fchown(temporary.file(), Some(uid), Some(gid));
     fchmod(temporary.file(), Mode::from_raw_mode(old.st_mode))?;
-    temporary.rename_to(&place.name).map_err(errno)
+    temporary
+        .replace(&place.name, Survives::PowerLoss)
+        .map_err(errno)
 }
 
 fn temporary<'a>(dir: &'a OwnedFd, content: &str, mode: Mode) -> Result<Temporary<'a>, Errno> {

@@ -3,9 +3,11 @@
 //! `cargo run --release -p agentmine-tests --bin bench -- --help`. Build with `--release`, and leave
 //! the machine idle while a benchmark runs. The goals are printed below each table.
 
+mod bytes;
 mod command;
 mod control;
 mod editor;
+mod editors;
 mod fleet;
 mod mcp;
 mod memory;
@@ -86,6 +88,23 @@ enum Bench {
         #[arg(long, default_value_t = 500)]
         rounds: u32,
     },
+    /// 100 MB of output, a 10 MB file and pushes, beside a bare pipe and a bare `git push`
+    Bytes {
+        #[command(flatten)]
+        on: On,
+        /// Rounds of each kind of transfer
+        #[arg(long, default_value_t = 9)]
+        rounds: u32,
+        /// Number of pushes
+        #[arg(long, default_value_t = 1000)]
+        pushes: u32,
+    },
+    /// The text editor beside an editor in Node, over stdio
+    Editors {
+        /// Calls of each kind; of a large file a tenth
+        #[arg(long, default_value_t = 500)]
+        rounds: u32,
+    },
     /// MCP servers through the manager, on the worker and in sandboxes, compared with rmcp alone
     Mcp {
         /// Calls of each kind
@@ -158,6 +177,8 @@ async fn main() -> anyhow::Result<()> {
             mirrors,
         } => start::run(on.backend, rounds, files, warm, mirrors).await,
         Bench::Editor { on, rounds } => editor::run(on.backend, rounds).await,
+        Bench::Bytes { on, rounds, pushes } => bytes::run(on.backend, rounds, pushes).await,
+        Bench::Editors { rounds } => tokio::task::block_in_place(|| editors::run(rounds)),
         Bench::Mcp {
             rounds,
             starts,

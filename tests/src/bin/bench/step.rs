@@ -176,7 +176,7 @@ fn print(model: &Cycle, floor: &Floor, backend: Backend, files: u32) -> anyhow::
 }
 
 /// The machine, and how busy it is.
-fn machine() -> String {
+pub(crate) fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");
     let model = cpus
@@ -274,18 +274,17 @@ impl Cycle {
         let own = agentmine_process::Process::of(std::process::id().cast_signed());
         let worker = own.map_or(Duration::ZERO, |own| time_of(own.pid(), false));
         let sandbox = match self.backend {
-            Backend::Docker => container_time(self.task).await?,
-            Backend::Local => descendants(std::process::id().cast_signed())
-                .into_iter()
-                .map(|process| time_of(process.pid(), true))
-                .sum(),
+            Backend::Docker => {
+                container_time(&format!("coding-agent-exec-{}", self.task.0)).await?
+            }
+            Backend::Local => sandboxes_time(),
         };
         Ok(Cpu { worker, sandbox })
     }
 }
 
 /// The CPU time of a process, and of those of its children that it has waited for.
-fn time_of(pid: i32, with_children: bool) -> Duration {
+pub(crate) fn time_of(pid: i32, with_children: bool) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // After the name: the state, which is field 3; the times are fields 14 to 17.
     let fields = stat.rsplit(')').next().unwrap_or_default();
@@ -295,14 +294,22 @@ fn time_of(pid: i32, with_children: bool) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-async fn container_time(task: TaskId) -> anyhow::Result<Duration> {
+/// The CPU time of this process's children: those of a jail, and those that they have waited for.
+pub(crate) fn sandboxes_time() -> Duration {
+    descendants(std::process::id().cast_signed())
+        .into_iter()
+        .map(|process| time_of(process.pid(), true))
+        .sum()
+}
+
+/// The CPU time of a container.
+pub(crate) async fn container_time(name: &str) -> anyhow::Result<Duration> {
     let engine = Docker::connect_with_defaults()?;
-    let name = format!("coding-agent-exec-{}", task.0);
     let options = StatsOptionsBuilder::new()
         .stream(false)
         .one_shot(true)
         .build();
-    let stats = engine.stats(&name, Some(options)).next().await;
+    let stats = engine.stats(name, Some(options)).next().await;
     let stats = stats.context("the engine knows no such container")??;
     let usage = stats.cpu_stats.and_then(|cpu| cpu.cpu_usage?.total_usage);
     Ok(Duration::from_nanos(usage.context("no CPU time")?))

@@ -1,0 +1,121 @@
+//! What a fleet executes for each task, among all that it has recorded in a year: the time of a statement must not
+//! grow with the tasks that are over, nor with those that wait.
+
+use super::*;
+
+facts! {
+    no_statement_of_a_task_s_life_reads_a_whole_table,
+}
+
+/// From the request to the report of the end, with what the relay and the sweep do meanwhile.
+async fn life_of_a_task(world: &World) {
+    let store = &world.store;
+    let task = world.new_task(1).await;
+    let known = store.enqueue(&issue(1, "e1")).await.unwrap();
+    assert!(matches!(known, Enqueued::Known(_)), "{known:?}");
+    assert_eq!(world.relay().await, [task.id]);
+    store.claimable(NONE, 0, 200).await.unwrap();
+    store.task(task.id).await.unwrap();
+    let lease = world.claim(task.id, MINUTE).await.unwrap().lease;
+    assert!(
+        world.claim(task.id, MINUTE).await.is_none(),
+        "claimed twice"
+    );
+    store.heartbeat(&lease, MINUTE).await.unwrap();
+    store.check(&lease).await.unwrap();
+    store.set_phase(&lease, Phase::Running).await.unwrap();
+    let step = note("a step");
+    let seq = store.append_step(&lease, &step).await.unwrap();
+    assert_eq!(store.append_step(&lease, &step).await.unwrap(), seq);
+    let checkpoint = Checkpoint {
+        seq,
+        commit: "commit".into(),
+        bundle: vec![1],
+    };
+    store.save_checkpoint(&lease, &checkpoint).await.unwrap();
+    let usage = Usage::default();
+    store.record_usage(&lease, "m", &usage).await.unwrap();
+    store.steps(task.id).await.unwrap();
+    store.checkpoints(task.id).await.unwrap();
+    let label = EffectKey::label(TaskLabel::Processing, lease.epoch);
+    let begun = store.effect_begin(task.id, Some(&lease), &label).await;
+    assert_eq!(begun.unwrap(), EffectState::Fresh);
+    let result = json!({});
+    store.effect_done(task.id, &label, &result).await.unwrap();
+    store.effect(task.id, &label).await.unwrap();
+    store.label_names(task.id).await.unwrap();
+    store.worker_died("other/1", MINUTE).await.unwrap();
+    store.sandbox_fate(task.id, lease.epoch).await.unwrap();
+    world.sweep(NONE).await;
+    let given_back = release(Attempt::Refunded, NONE);
+    store.end_lease(&lease, &given_back).await.unwrap();
+    world.relay().await;
+    let lease = world.claim(task.id, MINUTE).await.unwrap().lease;
+    store.end_lease(&lease, &done()).await.unwrap();
+    let task = world.task(task.id).await;
+    store.latest_task(&task.item).await.unwrap();
+    let claimed = store.claim_report(&task, Uuid::new_v4(), MINUTE).await;
+    claimed.unwrap().unwrap();
+    world.unreported().await;
+    let none = TaskNumber(0);
+    store.unconfirmed(MINUTE, none, 9).await.unwrap();
+}
+
+async fn no_statement_of_a_task_s_life_reads_a_whole_table(world: World) {
+    world.crowded().await;
+    if let Database::Postgres { .. } = *world.database {
+        // Postgres reads the whole of a small table.
+        let checkpoints =
+            "INSERT INTO checkpoints (task, seq, epoch, commit_hash, bundle, recorded_at)
+             SELECT id, 1, 1, '0123456789', '0123456789', now() FROM tasks; ANALYZE checkpoints";
+        world.database.execute(checkpoints).await;
+    }
+    trace::start();
+    life_of_a_task(&world).await;
+    let statements = trace::take();
+    assert!(statements.len() >= 50, "{}", statements.len());
+    let mut found = Vec::new();
+    for statement in statements {
+        let plan = world.database.plan(&statement).await;
+        let lines = plan.into_iter().filter(|line| reads_all(line));
+        found.extend(lines.map(|line| format!("{line}: {}", statement["sql"])));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Whether a line of a plan reads a whole table that grows with the tasks.
+fn reads_all(line: &str) -> bool {
+    // These indexes hold only tasks that wait or run, or ends and effects that are not over.
+    const FEW: [&str; 8] = [
+        "tasks_waiting",
+        "tasks_queued",
+        "tasks_leased",
+        "tasks_at_rest",
+        "tasks_unreported",
+        "tasks_with_scope",
+        "effects_unfinished",
+        "outbox_unsent",
+    ];
+    const TABLES: [&str; 12] = [
+        "tasks",
+        "t",
+        "before",
+        "later",
+        "steps",
+        "sessions",
+        "s",
+        "checkpoints",
+        "effects",
+        "e",
+        "outbox",
+        "o",
+    ];
+    let scanned = ["SCAN ", "Seq Scan on "]
+        .iter()
+        .find_map(|scan| line.split_once(scan));
+    let Some((_, rest)) = scanned else {
+        return false;
+    };
+    let table = rest.split([' ', '(']).next().unwrap_or_default();
+    TABLES.contains(&table) && !FEW.iter().any(|index| line.contains(index))
+}
