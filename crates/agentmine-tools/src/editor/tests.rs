@@ -726,7 +726,7 @@ fn write_keeps_mode_and_leaves_nothing_behind() {
 /// In a sandbox and outside: whoever reads meanwhile sees the old text or the new one, whole.
 #[test]
 fn reader_never_sees_a_part_of_an_edit() {
-    let mut f = fixture();
+    let f = fixture();
     let (old, new) = ("a\n".repeat(20_000), "b\n".repeat(20_000));
     let path = f.put("a.txt", &old);
     let outside = Editor::open_at(f.root.join("project")).unwrap();

@@ -42,6 +42,9 @@ done
 echo $sum
 "#;
 
+/// A transfer of the bare side.
+type Bare<'a> = std::pin::Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>>;
+
 /// What one side took.
 #[derive(Debug, Clone, Copy, Default)]
 struct Taken {
@@ -226,9 +229,7 @@ async fn get_file(sandbox: &Arc<dyn Sandbox>) -> anyhow::Result<()> {
 }
 
 /// The same program with a pipe to this process.
-fn bare_output<'a>(
-    argv: &'a [&str],
-) -> impl Fn() -> std::pin::Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>> {
+fn bare_output<'a>(argv: &'a [&'a str]) -> impl Fn() -> Bare<'a> {
     move || {
         Box::pin(async move {
             let mut child = tokio::process::Command::new(argv[0])
@@ -242,10 +243,7 @@ fn bare_output<'a>(
     }
 }
 
-fn bare_write<'a>(
-    file: &'a Path,
-    content: &'a [u8],
-) -> impl Fn() -> std::pin::Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>> {
+fn bare_write<'a>(file: &'a Path, content: &'a [u8]) -> impl Fn() -> Bare<'a> {
     move || {
         Box::pin(async move {
             let mut child = tokio::process::Command::new("/bin/sh")

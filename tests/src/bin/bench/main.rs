@@ -12,6 +12,7 @@ mod fleet;
 mod mcp;
 mod memory;
 mod plain;
+mod queue;
 mod start;
 mod step;
 mod steps;
@@ -87,6 +88,27 @@ enum Bench {
         /// Calls of each kind
         #[arg(long, default_value_t = 500)]
         rounds: u32,
+    },
+    /// What queue and store cost a fleet, on Postgres and RabbitMQ; the same work by Celery, if it is installed
+    Fleet {
+        /// Tasks that wait when the slots begin
+        #[arg(long, default_value_t = 10_000)]
+        tasks: u32,
+        /// Numbers of slots, one measurement each
+        #[arg(long, value_delimiter = ',', default_value = "1,10,50")]
+        consumers: Vec<usize>,
+        /// Numbers of tasks that are over, one measurement each
+        #[arg(long, value_delimiter = ',', default_value = "0,1000000")]
+        ended: Vec<u32>,
+        /// The Postgres server; databases are created on it and dropped afterwards
+        #[arg(long, env = "AGENTMINE_TEST_POSTGRES_URL", hide_env_values = true)]
+        postgres: String,
+        /// The RabbitMQ server
+        #[arg(long, env = "AGENTMINE_TEST_AMQP_URL", hide_env_values = true)]
+        amqp: String,
+        /// Where Celery is installed: `pip install --target FOLDER -r tests/services/celery.txt`
+        #[arg(long)]
+        celery: Option<String>,
     },
     /// 100 MB of output, a 10 MB file and pushes, beside a bare pipe and a bare `git push`
     Bytes {
@@ -178,6 +200,21 @@ async fn main() -> anyhow::Result<()> {
         } => start::run(on.backend, rounds, files, warm, mirrors).await,
         Bench::Editor { on, rounds } => editor::run(on.backend, rounds).await,
         Bench::Bytes { on, rounds, pushes } => bytes::run(on.backend, rounds, pushes).await,
+        Bench::Fleet {
+            tasks,
+            consumers,
+            ended,
+            postgres,
+            amqp,
+            celery,
+        } => {
+            let servers = queue::Servers {
+                postgres,
+                amqp,
+                celery,
+            };
+            queue::run(&servers, tasks, &consumers, &ended).await
+        }
         Bench::Editors { rounds } => tokio::task::block_in_place(|| editors::run(rounds)),
         Bench::Mcp {
             rounds,
