@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agentmine_store::{Backlog, Figures};
+use agentmine_store::{Backlog, Figures, TableSize};
 use metrics::{describe_gauge, gauge};
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +15,9 @@ use crate::deps::ProducerDeps;
 /// Time between two readings.
 const EVERY: Duration = Duration::from_secs(15);
 
+/// Time between two looks at the sizes of the tables, which change slowly.
+const SIZES_EVERY: u32 = 40;
+
 /// Publishes them until the process drains. While the store is away they keep their last values, and
 /// `agentmine_figures_timestamp_seconds` shows how old these are.
 pub(crate) async fn publish(deps: Arc<ProducerDeps>, draining: CancellationToken) {
@@ -22,8 +25,11 @@ pub(crate) async fn publish(deps: Arc<ProducerDeps>, draining: CancellationToken
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let forever = async {
-        loop {
+        for turn in (0..SIZES_EVERY).cycle() {
             tick.tick().await;
+            if turn == 0 {
+                sizes(&deps).await;
+            }
             match deps.store.figures().await {
                 Ok(figures) => set(&figures),
                 Err(error) => tracing::debug!(%error, "the figures of the fleet cannot be read"),
@@ -31,6 +37,18 @@ pub(crate) async fn publish(deps: Arc<ProducerDeps>, draining: CancellationToken
         }
     };
     draining.run_until_cancelled(forever).await;
+}
+
+async fn sizes(deps: &ProducerDeps) {
+    match deps.store.sizes().await {
+        Ok(sizes) => {
+            for TableSize { table, rows, bytes } in sizes {
+                gauge!("agentmine_store_table_bytes", "table" => table.clone()).set(bytes as f64);
+                gauge!("agentmine_store_table_rows", "table" => table).set(rows as f64);
+            }
+        }
+        Err(error) => tracing::debug!(%error, "the sizes of the tables cannot be read"),
+    }
 }
 
 fn set(figures: &Figures) {
@@ -60,6 +78,14 @@ fn set(figures: &Figures) {
 }
 
 fn describe() {
+    describe_gauge!(
+        "agentmine_store_table_bytes",
+        "Size of each table of the store with its indexes."
+    );
+    describe_gauge!(
+        "agentmine_store_table_rows",
+        "Rows of each table of the store; on Postgres its estimate."
+    );
     describe_gauge!(
         "agentmine_tasks",
         "Tasks that are not over, by priority and state: due, delayed, leased or paused. From the store."

@@ -1,6 +1,7 @@
 //! The producer: scans trackers, records a task for each item that requests work, announces it on the
 //! queue, puts items right that say that they are worked on although no task is, ends paused tasks whose
-//! item was closed, continues those whose credentials are accepted again, and removes stale sandboxes.
+//! item was closed, continues those whose credentials are accepted again, and removes stale sandboxes and what the store
+//! keeps no longer.
 //!
 //! Any number of producers may run. The row and its outbox entry are written in one transaction, and
 //! the announcement is confirmed before the item's label changes. A producer that is killed anywhere
@@ -11,6 +12,7 @@ mod deps;
 mod figures;
 mod orphans;
 mod paused;
+mod retention;
 mod scan;
 mod wiring;
 
@@ -52,6 +54,7 @@ pub async fn run(
     let mut paused = paused::Paused::default();
     if mode == ProducerMode::Once {
         paused.reconcile(&deps).await;
+        retention::remove_some(&deps).await;
         return scan(&deps).await;
     }
     let mut total = Scan::default();
@@ -64,6 +67,7 @@ pub async fn run(
     let mut orphans = orphans::Orphans::default();
     let draining = stop.draining();
     tokio::spawn(figures::publish(Arc::clone(&deps), draining.clone()));
+    tokio::spawn(retention::keep(Arc::clone(&deps), draining.clone()));
     let scanning = MainLoop::start("scan", STANDSTILL + scans.period());
     loop {
         scanning.turned();

@@ -20,6 +20,7 @@ const READS: &[&str] = &[
     "latest_task",
     "memory",
     "memory_record",
+    "prunable",
     "queued_and_leased",
     "sandbox_fate",
     "scan_time",
@@ -27,6 +28,7 @@ const READS: &[&str] = &[
     "session",
     "session_steps",
     "sessions",
+    "sizes",
     "steps",
     "task",
     "task_by_number",
@@ -46,6 +48,7 @@ const OF_PEOPLE: &[&str] = &[
     "discard_external",
     "edit_task",
     "end_external",
+    "restored",
     "set_worktree",
     "update_memory",
 ];

@@ -831,6 +831,7 @@ async fn each_role_of_the_database_may_do_what_it_needs_and_no_more() {
         url: Secret::new(database.replace("postgres@", &format!("{role}:{password}@"))),
         max_connections: 1,
         migrations,
+        ..StoreConfig::default()
     };
     let fleet = as_role(&prefix, "b", Migrations::Wait);
     let without_right = as_role(&prefix, "b", Migrations::Run);

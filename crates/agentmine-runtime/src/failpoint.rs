@@ -36,6 +36,7 @@ pub const BOUNDARIES: &[&str] = &[
     "store.request_stop",
     "store.request_pause",
     "store.skip_delay",
+    "store.prune",
     "store.resume",
     // Before the commit of a transaction its locks are held.
     "store.commit",

@@ -16,6 +16,7 @@ mod metrics;
 mod migrations;
 mod model;
 mod people;
+mod retention;
 mod sql;
 mod store;
 
@@ -32,6 +33,7 @@ pub use people::{
     Begun, Dependency, Edited, ExternalEnd, Finished, NewExternal, NewPersonTask, ScopeConflict,
     TaskEdit,
 };
+pub use retention::{Kept, Prunable, Pruned, Restored, RetentionStore, TableSize};
 pub use store::{
     EffectStore, EnqueueStore, ExternalStore, FigureStore, JournalStore, LeaseStore, PeopleStore,
     ReportStore, Store, SweepStore, TaskStore,

@@ -1,5 +1,6 @@
 //! The metrics that the store moves.
 
+use crate::Kept;
 use agentmine_domain::SessionEnd;
 use agentmine_runtime::metrics::zero;
 
@@ -46,6 +47,15 @@ pub(crate) fn describe() {
     metrics::describe_counter!(
         "agentmine_store_retries_total",
         "Statements repeated after a passing error, by operation."
+    );
+    metrics::describe_counter!(
+        "agentmine_retention_removed_total",
+        "Rows of tasks that are over that retention removed, by what they were."
+    );
+    zero(
+        "agentmine_retention_removed_total",
+        "what",
+        &Kept::ALL.map(Kept::as_str),
     );
     for counter in [
         "agentmine_tasks_enqueued_total",

@@ -14,8 +14,8 @@ use uuid::Uuid;
 use crate::{
     Begun, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued, ExternalEnd, Figures,
     Finished, LeaseEnd, LeaseRequest, MemoryStore, NewExternal, NewPersonTask, NewStep, Publish,
-    RelayError, ScanTime, ScopeConflict, StoreError, SweepPolicy, SweepReport, TaskEdit,
-    TaskFilter,
+    RelayError, RetentionStore, ScanTime, ScopeConflict, StoreError, SweepPolicy, SweepReport,
+    TaskEdit, TaskFilter,
 };
 
 /// The database. Object-safe.
@@ -32,6 +32,7 @@ pub trait Store:
     + ExternalStore
     + MemoryStore
     + FigureStore
+    + RetentionStore
 {
     /// Whether the database answers and its schema is the one this version needs; for `/ready`.
     async fn healthy(&self) -> Result<(), StoreError>;

@@ -11,6 +11,7 @@ use crate::memory::MemoryArgs;
 use crate::print::Json;
 use crate::queue::QueueCommand;
 use crate::session::SessionCommand;
+use crate::store::StoreCommand;
 use crate::task::TaskCommand;
 use crate::top::TopArgs;
 use crate::worker::WorkerCommand;
@@ -44,6 +45,9 @@ pub(crate) enum Command {
     /// Show how much work waits
     #[command(subcommand)]
     Queue(QueueCommand),
+    /// Show how large the database is, remove what is old, and resume after a restore
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// List, show and validate the agents of a project
     #[command(subcommand)]
     Agent(AgentCommand),

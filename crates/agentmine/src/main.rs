@@ -18,6 +18,7 @@ mod print;
 mod queue;
 mod run;
 mod session;
+mod store;
 mod summary;
 mod takeover;
 mod task;
@@ -55,6 +56,7 @@ async fn dispatch(args: Args) -> anyhow::Result<Exit> {
         Command::Mcp(mcp) => Box::pin(mcp::run(config, mcp)).await,
         Command::Config(command) => config::run(config, &command),
         Command::Queue(command) => queue::run(config, command).await,
+        Command::Store(command) => store::run(config, command).await,
         Command::Doctor(doctor) => Box::pin(doctor::run(config, doctor)).await,
         Command::Top(top) => top::run(config, top).await,
         Command::Completions { shell } => Ok(completions(shell)),

@@ -273,6 +273,9 @@ fn seconds(session: &SessionView) -> Option<f64> {
     Some((end - start).num_milliseconds() as f64 / 1000.0)
 }
 
+/// A session that called the model had a journal.
+const JOURNAL_REMOVED: &str = "the journal of this task was removed (store.retention)";
+
 /// The steps of a session.
 struct Logs {
     id: SessionId,
@@ -304,7 +307,11 @@ impl Logs {
             }
         }
         if after == 0 && !self.json.is_wanted() {
-            line("no steps are recorded");
+            let session = store.session(self.id).await?;
+            line(match session {
+                Some(session) if session.usage.model_calls > 0 => JOURNAL_REMOVED,
+                _ => "no steps are recorded",
+            });
         }
         Ok(Exit::Done)
     }
@@ -354,6 +361,9 @@ async fn show(store: &dyn Store, name: &str, as_json: Json, full: bool) -> Resul
         &steps,
         &Length::of(id, full),
     )?;
+    if steps.is_empty() && session.end.is_some() && session.usage.model_calls > 0 {
+        line(JOURNAL_REMOVED);
+    }
     if session.external.is_some() {
         print_external(&SessionView::of(&session));
     }

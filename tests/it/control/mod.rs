@@ -9,6 +9,7 @@ mod orchestrator;
 mod output;
 mod queue;
 mod sdk;
+mod store;
 mod terminal;
 
 use std::path::{Path, PathBuf};

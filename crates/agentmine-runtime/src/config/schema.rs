@@ -13,6 +13,7 @@ use url::Url;
 use super::agent_file::AgentLimits;
 use super::executor::{CommandExecutor, TextEditorMcp};
 use super::mcp::Mcp;
+use super::retention::RetentionConfig;
 use super::secret::Secret;
 use super::size::ByteSize;
 use super::trackers::{Labels, Trackers};
@@ -208,6 +209,8 @@ pub struct StoreConfig {
     /// Who changes the schema: `run` makes each process apply the missing migrations when it starts; `wait` makes
     /// it wait until `producer migrate` has done so, and needs no right to change the schema. Postgres only.
     pub migrations: Migrations,
+    /// For how long the producer keeps what belongs to tasks that are over.
+    pub retention: RetentionConfig,
 }
 
 /// Who applies the migrations of the schema.
@@ -227,6 +230,7 @@ impl Default for StoreConfig {
             url: Secret::new("postgres://postgres@127.0.0.1:5432/agentmine"),
             max_connections: 8,
             migrations: Migrations::default(),
+            retention: RetentionConfig::default(),
         }
     }
 }

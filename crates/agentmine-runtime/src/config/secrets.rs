@@ -55,6 +55,7 @@ impl Config {
                     url: store_url,
                     max_connections: _,
                     migrations: _,
+                    retention: _,
                 },
             model,
             agent: _,

@@ -36,6 +36,8 @@ pub(crate) trait Dialect: Database {
     const LOCK_FREE: &'static str;
     /// `{lock shared}`: locks the selected rows against a change.
     const LOCK_SHARED: &'static str;
+    /// Selects the name, rows and bytes of each table, largest first.
+    const SIZES: &'static str;
 
     /// Executes a statement; returns the number of rows it changed.
     fn execute(

@@ -25,6 +25,8 @@ mod people;
 mod postgres;
 mod read_only;
 mod reports;
+mod restored;
+mod retention;
 mod row;
 mod sqlite;
 mod store;

@@ -352,6 +352,40 @@ row!(StandingRow {
     oldest: i64,
 });
 
+row!(
+    /// A task with its number of steps.
+    EndedRow {
+        id: Id,
+        steps: i64,
+    }
+);
+
+row!(
+    /// What would be removed.
+    PrunableRow {
+        tasks: i64,
+        rows: i64,
+        bytes: i64,
+    }
+);
+
+row!(
+    /// The size of a table.
+    SizeRow {
+        name: String,
+        rows: i64,
+        bytes: i64,
+    }
+);
+
+row!(
+    /// A task whose lease was lifted.
+    NumberedRow {
+        id: Id,
+        number: i64,
+    }
+);
+
 row!(AgeRow {
     count: i64,
     oldest: i64,

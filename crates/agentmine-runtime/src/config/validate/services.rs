@@ -1,6 +1,7 @@
 //! The rules of `consumer`, `queue` and `store`.
 
 use super::rules::{Rules, scheme_of, scheme_seen, shown};
+use crate::config::retention::{KeepDays, RetentionConfig};
 use crate::config::schema::{Consumer, Migrations, MirrorsConfig, QueueConfig, StoreConfig};
 
 /// More than one machine can hold.
@@ -121,5 +122,27 @@ impl Rules<'_> {
             || "`wait`".into(),
             "`run` for a database in a file, which has no other user",
         );
+        let RetentionConfig {
+            enabled: _,
+            checkpoint_hours: _,
+            journal_days,
+            effect_days,
+        } = &store.retention;
+        for (kind, days) in [("journal_days", journal_days), ("effect_days", effect_days)] {
+            let KeepDays {
+                done,
+                failed,
+                stopped,
+            } = *days;
+            for (outcome, days) in [("done", done), ("failed", failed), ("stopped", stopped)] {
+                // The sweep looks at the end of a task for a day.
+                self.expect(
+                    &format!("store.retention.{kind}.{outcome}"),
+                    days != 1,
+                    || "the number 1".into(),
+                    "a whole number of at least 2, or 0 to keep for good",
+                );
+            }
+        }
     }
 }

@@ -32,6 +32,11 @@ impl Dialect for Postgres {
     const LOCK: &'static str = " FOR NO KEY UPDATE";
     const LOCK_FREE: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
     const LOCK_SHARED: &'static str = " FOR SHARE";
+    const SIZES: &'static str =
+        "SELECT relname::text AS name, GREATEST(reltuples, 0)::bigint AS rows,
+             pg_total_relation_size(oid) AS bytes
+         FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
+         ORDER BY bytes DESC, name";
 
     statements!(|id| id);
 

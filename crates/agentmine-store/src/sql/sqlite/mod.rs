@@ -36,6 +36,11 @@ impl Dialect for Sqlite {
     const LOCK: &'static str = "";
     const LOCK_FREE: &'static str = "";
     const LOCK_SHARED: &'static str = "";
+    const SIZES: &'static str = "SELECT m.tbl_name AS name,
+             COALESCE(sum(CASE WHEN s.name = m.tbl_name AND s.pagetype = 'leaf' THEN s.ncell END), 0) AS rows,
+             sum(s.pgsize) AS bytes
+         FROM dbstat s JOIN sqlite_schema m ON m.name = s.name
+         GROUP BY m.tbl_name ORDER BY bytes DESC, m.tbl_name";
 
     statements!(Uuid::hyphenated);
 
