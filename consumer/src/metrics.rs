@@ -40,6 +40,15 @@ pub(crate) fn count_lost_task() {
     results("failed", Cause::Ours, 1);
 }
 
+/// Why leases are lost.
+const LOSSES: [&str; 2] = ["taken", "silence"];
+
+/// A session ends since its lease was lost; `certain` is whether the store answered it until then.
+pub(crate) fn count_lost_lease(certain: bool) {
+    let cause = LOSSES[usize::from(!certain)];
+    metrics::counter!("agentmine_leases_lost_total", "cause" => cause).increment(1);
+}
+
 fn results(result: &'static str, cause: Cause, count: u64) {
     metrics::counter!(
         "agentmine_session_results_total", "result" => result, "cause" => cause.as_str()
@@ -92,6 +101,7 @@ pub(crate) fn describe() {
     let _ = metrics::histogram!("agentmine_session_duration_seconds");
     for counter in [
         "agentmine_cost_microdollars_total",
+        "agentmine_command_timeouts_total",
         "agentmine_lease_silences_total",
         "agentmine_checkpoint_bytes_total",
         "agentmine_sandboxes_left_total",
@@ -111,6 +121,15 @@ pub(crate) fn describe() {
         "agentmine_session_duration_seconds",
         "Duration of sessions."
     );
+    metrics::describe_counter!(
+        "agentmine_command_timeouts_total",
+        "Commands of agents that exceeded their time limit and were killed."
+    );
+    metrics::describe_counter!(
+        "agentmine_leases_lost_total",
+        "Sessions that ended since their lease was lost: taken by another worker, or the store was silent."
+    );
+    agentmine_runtime::metrics::zero("agentmine_leases_lost_total", "cause", &LOSSES);
     metrics::describe_counter!(
         "agentmine_lease_silences_total",
         "Sessions paused because the store did not answer."

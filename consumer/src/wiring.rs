@@ -7,7 +7,7 @@ use agentmine_runtime::config::{self, Config, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_runtime::{healthcheck, logging, metrics, tls};
+use agentmine_runtime::{healthcheck, logging, metrics, tls, trace};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -58,6 +58,7 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
     }
     config.warn_of_exposures(&sources);
     let metrics = metrics::install("consumer");
+    trace::start(config.traces.endpoint.as_ref(), "consumer");
     let mode = if args.once {
         ConsumerMode::Once
     } else {
@@ -78,6 +79,7 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
     let sessions = run(Arc::clone(&deps), mode, shutdown).await;
     deps.queue.close().await;
     deps.store.close().await;
+    trace::flush().await;
     tracing::info!(sessions, "consumer ended");
     Ok(())
 }

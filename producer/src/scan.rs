@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use agentmine_domain::{NewTask, Priority, Task};
 use agentmine_effects::{Effects, announce};
+use agentmine_runtime::trace::{Span, SpanContext};
 use agentmine_store::{Enqueued, ScanTime};
 use agentmine_trackers::{Candidate, Tracker};
 use anyhow::{Context as _, Result};
@@ -124,6 +125,8 @@ struct Requested {
     /// Whether the label was added after the request that made the task, and the task has taken account
     /// of that in this scan: it was paused, or queued.
     again: bool,
+    /// The beginning of the task's trace, from the request that was found to the label that answers it. `None`: the task is older.
+    span: Option<Span>,
 }
 
 /// Records a task for each item that requests work. Where the item has one that waits, that one is the
@@ -157,12 +160,25 @@ async fn record(
         let (task, again) = match deps.store.enqueue(&new).await? {
             Enqueued::Created(task) => {
                 scan.enqueued += 1;
-                tracing::info!(task.id = %task.id, task.number = %task.number, item = %task.item, "task recorded");
-                (task, false)
+                let context = SpanContext::of_task(task.id.0.as_u128());
+                tracing::info!(task.id = %task.id, task.number = %task.number, item = %task.item, trace.id = context.trace_id(), "task recorded");
+                let mut span = Span::of_task(context, "enqueue_task");
+                span.set("agentmine.task.number", task.number.0);
+                span.set("agentmine.tracker", task.item.tracker.as_str());
+                tasks.push(Requested {
+                    task,
+                    again: false,
+                    span: Some(span),
+                });
+                continue;
             }
             Enqueued::Known(task) => answer(deps, task, &new.trigger, began).await?,
         };
-        tasks.push(Requested { task, again });
+        tasks.push(Requested {
+            task,
+            again,
+            span: None,
+        });
     }
     Ok(tasks)
 }
@@ -188,7 +204,12 @@ async fn answer(
 
 /// Sets the item's label once, while the task is queued.
 async fn label(deps: &ProducerDeps, tracker: Arc<dyn Tracker>, requested: Requested) -> Result<()> {
-    let Requested { task, again } = requested;
+    // The span ends with this function.
+    let Requested {
+        task,
+        again,
+        span: _span,
+    } = requested;
     let (item, labels) = (task.item.clone(), deps.config.labels.clone());
     let effects = Effects::of_reconciler(Arc::clone(&deps.store), tracker, labels, task);
     let labelled = match again {

@@ -8,7 +8,7 @@ use agentmine_runtime::config::{self, Config, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_runtime::{healthcheck, logging, metrics, tls};
+use agentmine_runtime::{healthcheck, logging, metrics, tls, trace};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -66,6 +66,7 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
     }
     config.warn_of_exposures(&sources);
     let metrics = metrics::install("producer");
+    trace::start(config.traces.endpoint.as_ref(), "producer");
     let mode = if args.once {
         ProducerMode::Once
     } else {
@@ -79,6 +80,7 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
     let done = run(Arc::clone(&deps), mode, shutdown).await;
     deps.queue.close().await;
     deps.store.close().await;
+    trace::flush().await;
     done.map(|_| ())
 }
 

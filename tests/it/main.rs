@@ -42,6 +42,7 @@ mod secrets;
 mod standstill;
 mod story;
 mod takeover;
+mod traces;
 mod trackers;
 mod upgrade;
 mod warm;

@@ -54,7 +54,7 @@ install_packages() {
     need /usr/share/maven-repo/org/apache/maven/plugins/maven-surefire-plugin libsurefire-java
     need /usr/share/maven-repo/junit/junit junit4
     need python3 python3
-    if [ -z "${AGENTMINE_TEST_MCP:-}" ] || [ -z "${AGENTMINE_TEST_MANIFESTS:-}" ]; then
+    if [ -z "${AGENTMINE_TEST_MCP:-}" ] || [ -z "${AGENTMINE_TEST_MANIFESTS:-}" ] || [ -z "${AGENTMINE_TEST_COLLECTOR:-}" ]; then
         need /usr/bin/python3 python3
         need "/usr/lib/python3/dist-packages/pip" python3-pip
     fi

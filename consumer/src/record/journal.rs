@@ -35,11 +35,11 @@ impl SessionJournal {
     ) -> Self {
         Self {
             store,
+            phases: PhaseClock::of(&lease),
             lease,
             heartbeat,
             redactor,
             newest: Mutex::new(Seq(0)),
-            phases: PhaseClock::default(),
         }
     }
 

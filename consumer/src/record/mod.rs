@@ -8,3 +8,4 @@ pub(crate) mod phase;
 pub(crate) mod recorder;
 pub(crate) mod redact;
 pub(crate) mod secret;
+pub(crate) mod trace;

@@ -1,24 +1,49 @@
-//! How long the phases of sessions take, for metrics.
+//! How long the phases of sessions take, for metrics and traces.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use agentmine_domain::Phase;
+use agentmine_domain::{Lease, Phase};
+use agentmine_runtime::trace::{Span, SpanContext};
+
+use super::trace;
 
 /// The phase that a session is in. What was begun is recorded when the next one begins, and at the end.
-#[derive(Debug, Default)]
-pub(crate) struct PhaseClock(Mutex<Option<(Phase, Instant)>>);
+#[derive(Debug)]
+pub(crate) struct PhaseClock {
+    session: SpanContext,
+    current: Mutex<Option<Begun>>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    phase: Phase,
+    since: Instant,
+    /// Ends with the phase.
+    _span: Span,
+}
 
 impl PhaseClock {
-    /// Another phase begins.
-    pub(crate) fn begin(&self, phase: Phase) {
-        self.replace(Some((phase, Instant::now())));
+    pub(crate) fn of(lease: &Lease) -> Self {
+        Self {
+            session: trace::of_session(lease),
+            current: Mutex::new(None),
+        }
     }
 
-    fn replace(&self, next: Option<(Phase, Instant)>) {
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((phase, since)) = std::mem::replace(&mut *current, next) {
-            histogram(phase).record(since.elapsed().as_secs_f64());
+    /// Another phase begins.
+    pub(crate) fn begin(&self, phase: Phase) {
+        self.replace(Some(Begun {
+            phase,
+            since: Instant::now(),
+            _span: trace::phase(self.session, phase),
+        }));
+    }
+
+    fn replace(&self, next: Option<Begun>) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(begun) = std::mem::replace(&mut *current, next) {
+            histogram(begun.phase).record(begun.since.elapsed().as_secs_f64());
         }
     }
 }

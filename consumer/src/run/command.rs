@@ -172,6 +172,7 @@ fn tool_result(done: &CommandResult, outputs: Outputs, time_limit: f64) -> ToolR
         "duration_ms": millis(done.duration),
     });
     if done.timed_out {
+        metrics::counter!("agentmine_command_timeouts_total").increment(1);
         let error = format!("the command exceeded its time limit of {time_limit} s and was killed");
         result["error"] = error.into();
     }

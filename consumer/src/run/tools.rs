@@ -31,6 +31,7 @@ use crate::error::SessionError;
 use crate::prepare::workspace::Workspace;
 use crate::record::checkpoint::Checkpoints;
 use crate::record::live::Progress;
+use crate::record::trace;
 use crate::session::context::SessionContext;
 
 /// Named in place of a server in a note that these tools are left out.
@@ -109,6 +110,7 @@ impl Tools<SessionError> for FleetTools<'_> {
         };
         let route = self.route(&call.name);
         let (kind, begun) = (route.kind(), Instant::now());
+        let mut span = trace::tool(&self.ctx.lease, &route.traced_name());
         let (mut result, files) = self.dispatch(route, call, arguments).await?;
         self.workspace.authorized("git")?;
         if let Some(news) = self.workspace.news() {
@@ -118,6 +120,9 @@ impl Tools<SessionError> for FleetTools<'_> {
         result.text = self.redact(result.text);
         if files == Files::MaybeChanged {
             self.checkpoint().await?;
+        }
+        if result.is_error {
+            span.fail("tool_error");
         }
         measure(kind, result.is_error, begun.elapsed());
         Ok(result)
@@ -138,6 +143,16 @@ impl Route {
             Self::Server { .. } => KINDS[2],
             Self::Offer(_) => KINDS[3],
             Self::Unknown => KINDS[4],
+        }
+    }
+
+    /// Its name in traces; never one that the model made up.
+    fn traced_name(&self) -> String {
+        match self {
+            Self::Server { server, tool } => format!("{server}:{tool}"),
+            Self::Command | Self::Editor(_) | Self::Offer(_) | Self::Unknown => {
+                self.kind().to_owned()
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ use agentmine_agent::journal::{decode_all, hidden_in_prompt, newest_start};
 use agentmine_agent::{Discussion, GivenMemory, History, hidden_text};
 use agentmine_domain::{Phase, TaskLabel, TrackerKind};
 use agentmine_effects::work_comment;
+use agentmine_llm::Model;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::SandboxError;
 use agentmine_trackers::{Item, TrackerError};
@@ -28,9 +29,10 @@ use tracing::Instrument as _;
 
 use crate::claim::claimed::Claimed;
 use crate::error::{Interrupt, SessionError, WorkspaceError};
-use crate::metrics::count_result;
+use crate::metrics::{count_lost_lease, count_result};
 use crate::prepare::{discussion, memory, prepare};
 use crate::record::live::Progress;
+use crate::record::trace::{self, TracedModel};
 use crate::report::{Report, report, report_earlier};
 use crate::run::agent;
 use crate::verify::checks::CheckRunner;
@@ -52,6 +54,7 @@ pub(crate) async fn run(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdow
         task.number = %claim.task.number,
         session.id = %claim.lease.session,
         epoch = %claim.lease.epoch,
+        trace.id = trace::of_session(&claim.lease).trace_id(),
     );
     metrics::gauge!("agentmine_sessions_running").increment(1.0);
     Box::pin(run_in_span(deps, claimed, stop))
@@ -63,6 +66,7 @@ pub(crate) async fn run(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdow
 async fn run_in_span(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) {
     let claim = &claimed.claim;
     let begun = Instant::now();
+    let mut span = trace::session(claim, deps.config.model.provider);
     tracing::info!(attempt = claim.task.attempt, item = %claim.task.item, "session began");
     let Some(tracker) = deps.tracker_of(&claim.task) else {
         refuse_foreign(&deps, claim).await;
@@ -75,12 +79,21 @@ async fn run_in_span(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) 
     });
     let (ending, caused) = match AssertUnwindSafe(work(&ctx)).catch_unwind().await {
         Ok(Ok(report)) => (Ending::Result(report), Cause::None),
-        Ok(Err(error)) => of_error(&cause(&ctx, error).await),
+        Ok(Err(error)) => {
+            if error.is_lease_lost() {
+                count_lost_lease(ctx.heartbeat.certainty().permit().check().is_ok());
+            }
+            of_error(&cause(&ctx, error).await)
+        }
         Err(panic) => of_error(&SessionError::panicked(&*panic)),
     };
     // The agent's processes end before the row is closed.
     ctx.remove_sandboxes().await;
     let end = ending.as_str();
+    span.set("agentmine.session.end", end);
+    if caused != Cause::None {
+        span.fail(caused.as_str());
+    }
     if let Some(closed) = close(&ctx, ending).await {
         count_result(&closed, caused);
     }
@@ -168,6 +181,11 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         .await?;
     let model = ctx.deps.model(prepared.agent.model.as_deref());
     let model = model.map_err(SessionError::Agent)?;
+    let model: Arc<dyn Model> = Arc::new(TracedModel {
+        model,
+        provider: ctx.deps.config.model.provider,
+        session: trace::of_session(&ctx.lease),
+    });
     let recorder = Arc::new(ctx.recorder(usage, model.name()));
     let measurer = Measurer {
         ctx,

@@ -18,3 +18,4 @@ pub mod permit;
 pub mod redact;
 pub mod shutdown;
 pub mod tls;
+pub mod trace;

@@ -26,6 +26,11 @@ impl Shutdown {
     /// Must be called within a tokio runtime.
     #[must_use]
     pub fn new(deadline: Duration) -> Self {
+        metrics::describe_gauge!(
+            "agentmine_draining",
+            "1 from the first signal to the end of the process: it takes no more work."
+        );
+        metrics::gauge!("agentmine_draining").set(0.0);
         let killed = CancellationToken::new();
         let shutdown = Self {
             draining: killed.child_token(),
@@ -90,6 +95,7 @@ impl Shutdown {
 
     async fn enforce(self, deadline: Duration) {
         self.draining.cancelled().await;
+        metrics::gauge!("agentmine_draining").set(1.0);
         let over = self
             .killed
             .run_until_cancelled(tokio::time::sleep(deadline));

@@ -1,6 +1,7 @@
 //! The metrics that the store moves.
 
 use crate::Kept;
+use crate::sql::ATTEMPTS;
 use agentmine_domain::SessionEnd;
 use agentmine_runtime::metrics::zero;
 
@@ -48,6 +49,17 @@ pub(crate) fn describe() {
         "agentmine_store_retries_total",
         "Statements repeated after a passing error, by operation."
     );
+    metrics::describe_counter!(
+        "agentmine_attempts_total",
+        "Leases that began, by the number of the attempt."
+    );
+    zero("agentmine_attempts_total", "attempt", &ATTEMPTS);
+    metrics::describe_histogram!(
+        "agentmine_store_connection_wait_seconds",
+        metrics::Unit::Seconds,
+        "Time until a statement had a connection of the pool."
+    );
+    let _ = metrics::histogram!("agentmine_store_connection_wait_seconds");
     metrics::describe_counter!(
         "agentmine_retention_removed_total",
         "Rows of tasks that are over that retention removed, by what they were."

@@ -51,6 +51,8 @@ pub struct Config {
     pub http: Http,
     /// Logs.
     pub log: Log,
+    /// Traces.
+    pub traces: Traces,
 }
 
 impl Config {
@@ -427,6 +429,15 @@ pub struct Http {
     /// Address that serves `/live`, `/ready` and `/metrics`, e.g. `127.0.0.1:9464`; port 0 selects a free
     /// port. Default: none.
     pub listen: Option<String>,
+}
+
+/// Traces, for a collector that speaks OTLP over HTTP.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Traces {
+    /// Base URL of the collector, e.g. `http://127.0.0.1:4318`; `/v1/traces` is added. Without TLS: the collector is on the
+    /// same machine or in the same cluster. Default: no traces.
+    pub endpoint: Option<Url>,
 }
 
 /// Logs, written to stderr.

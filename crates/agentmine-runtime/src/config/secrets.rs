@@ -66,6 +66,7 @@ impl Config {
             mcp: _,
             http: _,
             log: _,
+            traces: _,
         } = self;
         let mut found = Found::default();
         found.url(queue_url.expose());

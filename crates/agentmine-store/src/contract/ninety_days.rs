@@ -82,7 +82,7 @@ async fn pass(world: World, fleet: Fleet) {
         sizes.push(size(&world, "").await);
         if fleet.days > 50 && day % 10 == 9 {
             let steps = size(&world, "steps").await;
-            println!(
+            eprintln!(
                 "day {}: {} MB, of it steps {} MB",
                 day + 1,
                 sizes[day as usize] >> 20,
@@ -100,7 +100,7 @@ async fn pass(world: World, fleet: Fleet) {
     for table in rows {
         for_good += size(&world, table).await;
     }
-    println!(
+    eprintln!(
         "{} tasks: {} bytes for good and {journals} bytes of journal each; {removed} steps removed in {removing:?}; {} MB at first {} MB",
         fleet.days * fleet.tasks,
         for_good / (u64::from(fleet.days) * tasks),
@@ -244,7 +244,7 @@ async fn claims(world: &World, fleet: Fleet) {
         times[times.len() / 2]
     };
     let (aged, fresh) = (median(&mut aged), median(&mut fresh));
-    println!(
+    eprintln!(
         "a claim takes {aged:?}, {while_pruning} of {} while journals are removed, and {fresh:?} in an empty database: {:.3}x",
         fleet.claims,
         aged.as_secs_f64() / fresh.as_secs_f64()

@@ -73,6 +73,7 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
             let outcome = if claim.is_some() { "taken" } else { "none" };
             metrics::counter!("agentmine_claims_total", "outcome" => outcome).increment(1);
             if let Some(claim) = claim.as_ref().filter(|_| is_new) {
+                metrics::counter!("agentmine_attempts_total", "attempt" => attempt_name(claim.task.attempt)).increment(1);
                 measure_wait(&claim.task, unattended);
             }
             Ok(claim)
@@ -189,6 +190,18 @@ async fn unattended<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<Option<i
         )
         .await?;
     Ok(since.flatten())
+}
+
+/// How attempts are named in `agentmine_attempts_total`.
+pub(crate) const ATTEMPTS: [&str; 4] = ["1", "2", "3", "later"];
+
+fn attempt_name(attempt: u32) -> &'static str {
+    match attempt {
+        0 | 1 => ATTEMPTS[0],
+        2 => ATTEMPTS[1],
+        3 => ATTEMPTS[2],
+        _ => ATTEMPTS[3],
+    }
 }
 
 /// By the database's clock, as all times in the row.

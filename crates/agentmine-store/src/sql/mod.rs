@@ -37,6 +37,7 @@ pub(crate) mod trace;
 
 #[cfg(test)]
 pub(crate) use db::Dialect;
+pub(crate) use lease::ATTEMPTS;
 pub(crate) use postgres::{
     check as check_postgres, inspect as inspect_postgres, open as open_postgres,
 };

@@ -50,14 +50,14 @@ impl<D: Dialect> SqlStore<D> {
     pub(super) async fn connection(&self) -> Result<Db<D>, Failure> {
         let begun = Instant::now();
         let connection = Db::connection(&self.pool).await;
-        self.note_if_slow(begun);
+        self.note_wait(begun);
         connection
     }
 
     pub(super) async fn transaction(&self) -> Result<Db<D>, Failure> {
         let begun = Instant::now();
         let transaction = Db::transaction(&self.pool).await;
-        self.note_if_slow(begun);
+        self.note_wait(begun);
         transaction
     }
 
@@ -76,8 +76,10 @@ impl<D: Dialect> SqlStore<D> {
     }
 
     /// A connection was waited for since `begun`.
-    fn note_if_slow(&self, begun: Instant) {
-        if begun.elapsed() >= SLOW {
+    fn note_wait(&self, begun: Instant) {
+        let waited = begun.elapsed();
+        metrics::histogram!("agentmine_store_connection_wait_seconds").record(waited.as_secs_f64());
+        if waited >= SLOW {
             self.absence.unanswered(begun);
         }
     }

@@ -18,6 +18,7 @@ use url::Url;
 use super::attempts::{Attempts, Fault, RequestLimits};
 use super::cache::Cache;
 use super::lists::{Listed, Lists, Page};
+use super::metrics;
 use super::rate_limit::{Bucket, Gates, Limited, Scope};
 use super::reply::Reply;
 use super::transport::{Acted, Call, Dialect, Outcome, Transport};
@@ -53,6 +54,7 @@ impl Client {
         token: Secret,
         limits: RequestLimits,
     ) -> Result<Self, TrackerError> {
+        metrics::describe(dialect.tracker);
         Ok(Self {
             transport: Transport::new(dialect, base, token, limits)?,
             limits,
@@ -120,6 +122,13 @@ impl Client {
                 Ok(_permit) => self.transport.exchange(call).await,
                 Err(_) => self.transport.unavailable("the client is closed").into(),
             };
+            let dialect = self.transport.dialect();
+            let remaining = match &outcome {
+                Outcome::Reply(reply) => dialect.limits.remaining(&reply.headers),
+                Outcome::Limited(_) => Some(0),
+                Outcome::Denied(_) | Outcome::Failed(..) => None,
+            };
+            metrics::count(dialect.tracker, bucket, &outcome, remaining);
             match outcome {
                 Outcome::Reply(reply) => return Ok(Sent::Reply(reply)),
                 Outcome::Denied(error) => return Err(error),

@@ -13,6 +13,7 @@ mod client;
 mod clone_url;
 mod lists;
 mod marked;
+mod metrics;
 mod rate_limit;
 mod reply;
 mod scan;

@@ -83,6 +83,11 @@ impl LimitRules {
         })
     }
 
+    /// How many requests the server still allows in the window, if it says so.
+    pub(super) fn remaining(&self, headers: &HeaderMap) -> Option<i64> {
+        self.number(headers, "remaining")
+    }
+
     fn number(&self, headers: &HeaderMap, name: &str) -> Option<i64> {
         let value = headers.get(format!("{}{name}", self.header_prefix))?;
         value.to_str().ok()?.trim().parse().ok()

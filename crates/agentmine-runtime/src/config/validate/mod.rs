@@ -49,6 +49,19 @@ pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<SettingFau
             "an address and port such as `127.0.0.1:9464`",
         );
     }
+    if let Some(endpoint) = &config.traces.endpoint {
+        rules.http_url(
+            "traces.endpoint",
+            endpoint,
+            "keep credentials in the collector",
+        );
+        rules.expect(
+            "traces.endpoint",
+            endpoint.scheme() != "https",
+            || "the scheme `https`".into(),
+            "`http://…`: a collector nearby, which forwards the traces over TLS",
+        );
+    }
     rules.expect(
         "log.level",
         log_filter(&config.log.level).is_ok(),
