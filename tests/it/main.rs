@@ -45,4 +45,5 @@ mod takeover;
 mod traces;
 mod trackers;
 mod upgrade;
+mod verifying;
 mod warm;

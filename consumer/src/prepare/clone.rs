@@ -96,14 +96,31 @@ pub(crate) enum CloneOf<'a> {
     Base(&'a str),
 }
 
-/// Clones a commit as the agent's own clone was made.
-pub(crate) async fn clone_commit(
-    ctx: &SessionContext,
+/// A clone of the branch that the work starts from, in which no commit is checked out for the measurement yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StartCloned {
+    depth: Option<u32>,
+}
+
+impl StartCloned {
+    /// As the agent's own clone was made.
+    pub(crate) async fn make(
+        ctx: &SessionContext,
+        workspace: &Workspace,
+        branches: &WorkBranches,
+    ) -> Result<Self, SessionError> {
+        let depth = clone_start(ctx, workspace, branches).await?;
+        Ok(Self { depth })
+    }
+}
+
+/// Checks out a commit in a clone of its own.
+pub(crate) async fn check_out(
+    StartCloned { depth }: StartCloned,
     workspace: &Workspace,
     branches: &WorkBranches,
     commit: CloneOf<'_>,
 ) -> Result<(), SessionError> {
-    let depth = clone_start(ctx, workspace, branches).await?;
     if !branches.opens_pull_request {
         reach_merge_base(workspace, &branches.target, depth.is_some()).await?;
     }

@@ -13,6 +13,8 @@ use agentmine_sandbox::local::default_state_dir;
 use agentmine_sandbox::{Sandbox, SandboxError};
 use agentmine_store::Claim;
 use agentmine_trackers::Tracker;
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 use super::deps::ConsumerDeps;
 use crate::claim::claimed::Claimed;
@@ -42,7 +44,11 @@ pub(crate) struct SessionContext {
     pub(crate) effects: Effects,
     /// Where clones may come from.
     pub(crate) mirrors: Option<Mirrors>,
+    removals: Mutex<JoinSet<Removal>>,
 }
+
+/// A sandbox's name, and whether it was removed.
+type Removal = (String, Result<(), SandboxError>);
 
 impl SessionContext {
     pub(crate) fn new(
@@ -91,6 +97,7 @@ impl SessionContext {
             live,
             effects,
             mirrors,
+            removals: Mutex::default(),
         }
     }
 
@@ -150,10 +157,23 @@ impl SessionContext {
         self.heartbeat.patiently(write).await
     }
 
-    /// Removes one sandbox before the session ends.
+    /// Removes one sandbox before the session ends, while the session goes on.
     pub(crate) async fn discard(&self, name: &str) {
         if let Some(sandbox) = self.freezer.take(name).await {
-            self.remove(sandbox).await;
+            self.removals.lock().await.spawn(removal(sandbox));
+        }
+    }
+
+    /// Waits for the removals that were begun: the next sandbox may have the same name.
+    pub(crate) async fn wait_for_removals(&self) {
+        let mut removals = self.removals.lock().await;
+        while let Some(done) = removals.join_next().await {
+            match done {
+                Ok((name, result)) => self.report_removal(&name, result).await,
+                Err(error) => {
+                    tracing::error!(%error, "the removal of a sandbox ended unexpectedly")
+                }
+            }
         }
     }
 
@@ -168,21 +188,27 @@ impl SessionContext {
     /// Removes all sandboxes of the session.
     pub(crate) async fn remove_sandboxes(&self) {
         for sandbox in self.freezer.take_all().await {
-            self.remove(sandbox).await;
+            self.removals.lock().await.spawn(removal(sandbox));
         }
+        self.wait_for_removals().await;
     }
 
-    /// Removes a sandbox. The backend tries three times (spec 001 §8.1); after that the sweep does.
-    async fn remove(&self, sandbox: Arc<dyn Sandbox>) {
-        if let Err(error) = in_time(sandbox.remove()).await {
+    /// The backend tries three times (spec 001 §8.1); after that the sweep does.
+    async fn report_removal(&self, name: &str, result: Result<(), SandboxError>) {
+        if let Err(error) = result {
             metrics::counter!("agentmine_sandboxes_left_total").increment(1);
-            tracing::warn!(sandbox.name = sandbox.name(), %error, "the sandbox was not removed; the sweep will try again");
+            tracing::warn!(sandbox.name = name, %error, "the sandbox was not removed; the sweep will try again");
             if !self.heartbeat.lost() {
-                let note = format!("the sandbox {} was not removed: {error}", sandbox.name());
+                let note = format!("the sandbox {name} was not removed: {error}");
                 let _ = self.note(&note).await;
             }
         }
     }
+}
+
+async fn removal(sandbox: Arc<dyn Sandbox>) -> Removal {
+    let removed = in_time(sandbox.remove()).await;
+    (sandbox.name().to_owned(), removed)
 }
 
 fn mirrors(config: &MirrorsConfig) -> Option<Mirrors> {

@@ -3,6 +3,9 @@
 //! If a check or a set-up command fails there, it is run on the base commit as well, in another fresh sandbox:
 //! a failure that was there before is reported as such.
 //!
+//! The sandbox and the clone that the checks begin with are made while the agent's work is still being published, since both
+//! come from the repository's host alone; the pushed commit is fetched into it after the agent's sandbox was frozen.
+//!
 //! A command that ends its sandbox, twice and while the engine answers, counts as failed. The checks after it run in
 //! another fresh sandbox.
 
@@ -17,7 +20,7 @@ use tokio::sync::Mutex;
 
 use super::web::web;
 use crate::error::{SessionError, WorkspaceError};
-use crate::prepare::clone::{CloneOf, clone_commit};
+use crate::prepare::clone::{CloneOf, StartCloned, check_out};
 use crate::prepare::workspace::Workspace;
 use crate::prepare::{Prepared, SETUP_TIMEOUT};
 use crate::record::journal::millis;
@@ -32,6 +35,14 @@ pub(crate) struct CheckRunner<'a> {
     ctx: &'a SessionContext,
     prepared: &'a Prepared,
     base: Mutex<Base>,
+    /// Made ahead.
+    ready: Mutex<Option<Fresh>>,
+}
+
+/// A fresh sandbox with a clone of the branch that the work started from.
+struct Fresh {
+    workspace: Workspace,
+    cloned: StartCloned,
 }
 
 /// What is known of the base commit.
@@ -80,11 +91,65 @@ impl<'a> CheckRunner<'a> {
             ctx,
             prepared,
             base: Mutex::default(),
+            ready: Mutex::default(),
+        }
+    }
+
+    fn has_something_to_run(&self) -> bool {
+        let project = &self.prepared.project;
+        !project.checks.is_empty() || !project.setup.is_empty()
+    }
+
+    /// Makes the sandbox for the next checks ready. A pull request's own branch changes by what is about to be
+    /// published, so it is cloned after that. What fails here is tried again, and reported, when it is needed.
+    pub(super) async fn get_ready(&self) {
+        if !self.has_something_to_run() || !self.prepared.branches.opens_pull_request {
+            return;
+        }
+        match self.fresh().await {
+            Ok(fresh) => *self.ready.lock().await = Some(fresh),
+            Err(error) => tracing::debug!(%error, "no sandbox for checks could be made ready"),
+        }
+    }
+
+    /// Gives up what was made ready and not used.
+    pub(super) async fn discard_ready(&self) {
+        if let Some(fresh) = self.ready.lock().await.take() {
+            self.ctx.discard(fresh.workspace.sandbox.name()).await;
+        }
+    }
+
+    /// A new sandbox with a clone.
+    async fn fresh(&self) -> Result<Fresh, SessionError> {
+        let ctx = self.ctx;
+        ctx.wait_for_removals().await;
+        let gateway = GatewayConfig {
+            git: GitAccess::ReadOnly(self.prepared.upstream.clone()),
+            network: ctx.deps.config.command_executor.docker.network.clone(),
+        };
+        let spec = SandboxSpec {
+            task: ctx.task.id,
+            epoch: ctx.lease.epoch,
+            role: SandboxRole::Verify,
+            image: self.prepared.image.clone(),
+        };
+        let backend = ctx.deps.backend.as_ref();
+        let workspace = Workspace::start(backend, &spec, gateway, ctx.mirrors.as_ref()).await?;
+        ctx.freezer.add(Arc::clone(&workspace.sandbox)).await;
+        match StartCloned::make(ctx, &workspace, &self.prepared.branches).await {
+            Ok(cloned) => Ok(Fresh { workspace, cloned }),
+            Err(error) => {
+                ctx.discard(workspace.sandbox.name()).await;
+                Err(error)
+            }
         }
     }
 
     /// Runs the checks on the pushed commit `head`.
     pub(super) async fn check(&self, head: &str) -> Result<Checked, SessionError> {
+        if !self.has_something_to_run() {
+            return Ok(Checked::default());
+        }
         let lines = self.prepared.project.all_checks();
         let mut checked = self.on_fresh_clone(CloneOf::Result(head), &lines).await?;
         self.compare_with_base(&mut checked).await?;
@@ -203,30 +268,19 @@ impl<'a> CheckRunner<'a> {
         lines: &[&str],
         checked: &mut Checked,
     ) -> Result<Option<Ended>, SessionError> {
-        let ctx = self.ctx;
-        let gateway = GatewayConfig {
-            git: GitAccess::ReadOnly(self.prepared.upstream.clone()),
-            network: ctx.deps.config.command_executor.docker.network.clone(),
+        let ready = self.ready.lock().await.take();
+        let fresh = match ready {
+            Some(fresh) => fresh,
+            None => self.fresh().await?,
         };
-        let spec = SandboxSpec {
-            task: ctx.task.id,
-            epoch: ctx.lease.epoch,
-            role: SandboxRole::Verify,
-            image: self.prepared.image.clone(),
-        };
-        let fresh = Workspace::start(
-            ctx.deps.backend.as_ref(),
-            &spec,
-            gateway,
-            ctx.mirrors.as_ref(),
-        )
-        .await?;
-        ctx.freezer.add(Arc::clone(&fresh.sandbox)).await;
-        let ended = match clone_commit(ctx, &fresh, &self.prepared.branches, commit).await {
-            Ok(()) => self.run(&fresh, lines, checked).await,
+        let Fresh { workspace, cloned } = fresh;
+        let branches = &self.prepared.branches;
+        let ended = match check_out(cloned, &workspace, branches, commit).await {
+            Ok(()) => self.run(&workspace, lines, checked).await,
             Err(error) => Err(error),
         };
-        ctx.discard(fresh.sandbox.name()).await;
+        self.ctx.discard(workspace.sandbox.name()).await;
+        let fresh = workspace;
         let ended = ended?;
         checked.web.extend(web(&fresh.gateway));
         Ok(ended)

@@ -5,12 +5,12 @@
 //! left running can push again, and the checks run in a sandbox that it never had access to.
 
 use agentmine_agent::{ChangedFile, Facts, Gather, missing, placeholders};
-use agentmine_gateway::facts::BareRepo;
+use agentmine_gateway::facts::{BareRepo, Diff};
 use async_trait::async_trait;
 
 use super::checks::CheckRunner;
 use super::publish::{Published, publish};
-use super::sensitive::sensitive;
+use super::sensitive::{Sensitive, sensitive};
 use super::web::{refused_pushes, web};
 use crate::error::SessionError;
 use crate::prepare::Prepared;
@@ -29,12 +29,11 @@ pub(crate) struct Measurer<'a> {
 #[async_trait]
 impl Gather<SessionError> for Measurer<'_> {
     async fn facts(&self) -> Result<Facts, SessionError> {
-        let published = publish(self.ctx, self.prepared, self.title).await?;
-        if let Some(news) = self.prepared.workspace.news() {
-            self.ctx.note(&news).await?;
-        }
-        self.seal_and_freeze().await?;
-        let facts = self.measure(published).await?;
+        let (published, ()) = tokio::join!(self.publish_and_freeze(), self.checks.get_ready());
+        let published = published?;
+        let facts = self.measure(published).await;
+        self.checks.discard_ready().await;
+        let facts = facts?;
         // After a sufficient result the sandbox stays frozen; it is released only if work continues.
         if missing(&facts).is_some() {
             self.prepared.workspace.gateway.unseal();
@@ -69,6 +68,16 @@ impl Measurer<'_> {
         BareRepo::new(self.prepared.upstream.clone()).map_err(SessionError::BareRepo)
     }
 
+    /// Publishes what is left, after which nothing in the agent's sandbox can change the branch.
+    async fn publish_and_freeze(&self) -> Result<Published, SessionError> {
+        let published = publish(self.ctx, self.prepared, self.title).await?;
+        if let Some(news) = self.prepared.workspace.news() {
+            self.ctx.note(&news).await?;
+        }
+        self.seal_and_freeze().await?;
+        Ok(published)
+    }
+
     /// Refuses new pushes, waits for a push in progress, and freezes the agent's sandbox.
     async fn seal_and_freeze(&self) -> Result<(), SessionError> {
         self.prepared.workspace.gateway.seal().await;
@@ -100,8 +109,11 @@ impl Measurer<'_> {
             return Ok(facts);
         };
         facts.head = Some(head.clone());
-        bare.fetch(&[base.as_str(), head.as_str()]).await?;
-        let diff = bare.diff(&base, &head).await?;
+        facts.checks_from = self.prepared.project.checks_from.clone();
+        // They use nothing of each other.
+        let looking = self.look_at(&bare, &base, &head);
+        let checking = self.checks.check(&head);
+        let ((diff, sensitive), checked) = tokio::try_join!(looking, checking)?;
         facts.placeholders = placeholders(diff.added_lines().map(|l| (l.path, l.number, l.text)));
         facts.files = diff
             .files
@@ -113,17 +125,23 @@ impl Measurer<'_> {
             })
             .collect();
         facts.diff_cut = diff.patch_cut;
-        let sensitive = sensitive(&bare, &base, &head).await?;
         facts.protected = sensitive.files;
         facts.diff_cut |= sensitive.cut;
-        let project = &self.prepared.project;
-        facts.checks_from = project.checks_from.clone();
-        if !project.checks.is_empty() || !project.setup.is_empty() {
-            let checked = self.checks.check(&head).await?;
-            facts.checks = checked.checks;
-            facts.setup_failures = checked.setup_failures;
-            facts.add_web(checked.web);
-        }
+        facts.checks = checked.checks;
+        facts.setup_failures = checked.setup_failures;
+        facts.add_web(checked.web);
         Ok(facts)
+    }
+
+    /// What the pushed commit changes.
+    async fn look_at(
+        &self,
+        bare: &BareRepo,
+        base: &str,
+        head: &str,
+    ) -> Result<(Diff, Sensitive), SessionError> {
+        bare.fetch(&[base, head]).await?;
+        let looked = tokio::try_join!(bare.diff(base, head), sensitive(bare, base, head));
+        Ok(looked?)
     }
 }

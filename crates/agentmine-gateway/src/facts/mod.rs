@@ -12,16 +12,18 @@ use std::time::Duration;
 use agentmine_git::{Errand, GitHome};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
 
 use crate::config::Upstream;
 use crate::git_process::{self, Output};
 use crate::printable::printable;
-use crate::upstream::{ProtocolVersion, Remote, Service};
+use crate::upstream::Remote;
 use crate::wire::object_id::is_id;
 use crate::wire::ref_name::branch_ref;
 
 mod diff;
 mod error;
+pub(crate) mod listing;
 
 pub use diff::{AddedLine, Changed, ChangedPath, Diff, FileStat};
 pub use error::FactsError;
@@ -46,6 +48,15 @@ const FETCH: [&str; 6] = [
     "--no-recurse-submodules",
 ];
 
+/// How refs are listed.
+#[derive(Debug, Clone, Copy)]
+enum Lister {
+    /// By a request to a host that speaks version 2 of the protocol; with its object format.
+    Http(&'static str),
+    /// By git.
+    Git,
+}
+
 /// A clean bare repository that fetches from the one upstream.
 #[derive(Debug)]
 pub struct BareRepo {
@@ -53,7 +64,7 @@ pub struct BareRepo {
     home: GitHome,
     repo: PathBuf,
     /// Set once upstream was contacted: redirects are resolved, and the object format is known.
-    contacted: OnceCell<()>,
+    contacted: OnceCell<Lister>,
 }
 
 impl BareRepo {
@@ -88,10 +99,26 @@ impl BareRepo {
     /// When upstream does not respond, or refuses.
     pub async fn resolve(&self, branch: &str) -> Result<Option<String>, FactsError> {
         let refname = branch_ref(branch)?;
-        self.contact().await?;
+        match self.contact().await? {
+            Lister::Http(format) => self.listed(format, &refname).await,
+            Lister::Git => self.listed_by_git(&refname).await,
+        }
+    }
+
+    /// Asks the host itself, which costs no process.
+    async fn listed(&self, format: &str, refname: &str) -> Result<Option<String>, FactsError> {
+        let request = listing::request(format, &[refname]).into();
+        let listing = timeout(LIST_TIMEOUT, self.remote.list_refs(request)).await;
+        let listing =
+            listing.map_err(|_| FactsError::Network("no list of refs in time".into()))??;
+        listing::find(&listing, refname)
+            .map_err(|_| FactsError::Network("upstream's list of refs is malformed".into()))
+    }
+
+    async fn listed_by_git(&self, refname: &str) -> Result<Option<String>, FactsError> {
         let mut git = self.networked();
         git.args(["ls-remote", "--refs", "--"]).arg(self.url()?);
-        git.arg(&refname);
+        git.arg(refname);
         let output = self.ran(git, LIST_TIMEOUT, MAX_LISTING).await?;
         let listing = String::from_utf8_lossy(&output.stdout);
         let line = listing
@@ -181,23 +208,28 @@ impl BareRepo {
         Ok(git)
     }
 
-    async fn contact(&self) -> Result<(), FactsError> {
+    async fn contact(&self) -> Result<Lister, FactsError> {
         let contacted = self.contacted.get_or_try_init(|| async {
-            if let Remote::Http(http) = self.remote.as_ref() {
+            if let Remote::Http(_) = self.remote.as_ref() {
                 // Follows redirects, and gives the HTTP status, which git reports only in prose.
-                http.advertise(Service::UploadPack, Some(ProtocolVersion::V2))
-                    .await?;
+                let advertised = self.remote.capabilities().await?;
+                if let Some(format) = listing::object_format(&advertised) {
+                    if format == listing::SHA256 {
+                        self.home.bare(format)?;
+                    }
+                    return Ok(Lister::Http(format));
+                }
             }
             let mut git = self.networked();
             git.args(["ls-remote", "--"]).arg(self.url()?).arg("HEAD");
             let output = self.ran(git, LIST_TIMEOUT, MAX_LISTING).await?;
             let first = output.stdout.split(|byte| *byte == b'\t').next();
             if first.is_some_and(|id| id.len() == 64) {
-                self.home.bare("sha256")?;
+                self.home.bare(listing::SHA256)?;
             }
-            Ok::<(), FactsError>(())
+            Ok::<Lister, FactsError>(Lister::Git)
         });
-        contacted.await.map(drop)
+        contacted.await.copied()
     }
 
     fn url(&self) -> std::io::Result<OsString> {

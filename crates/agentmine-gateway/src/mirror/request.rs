@@ -5,6 +5,7 @@
 
 use gix_packetline::PacketLineRef;
 
+use crate::facts::listing;
 use crate::wire::object_id::is_id;
 use crate::wire::pktline::{Lines, data, flush};
 
@@ -93,15 +94,7 @@ impl CloneRequest {
 
 /// The request for the list of branches and tags.
 pub(super) fn list_refs() -> Vec<u8> {
-    let mut out = Vec::new();
-    data(&mut out, b"command=ls-refs\n");
-    data(&mut out, b"object-format=sha1\n");
-    out.extend_from_slice(DELIMITER);
-    for prefix in super::refs::PREFIXES {
-        data(&mut out, format!("ref-prefix {prefix}\n").as_bytes());
-    }
-    flush(&mut out);
-    out
+    listing::request("sha1", &super::refs::PREFIXES)
 }
 
 fn is_capability(line: &str) -> bool {

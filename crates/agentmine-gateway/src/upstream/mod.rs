@@ -60,6 +60,22 @@ impl Remote {
         })
     }
 
+    /// What the host can do, as it says in version 2 of the protocol, if it speaks that one; otherwise its refs.
+    pub(crate) async fn capabilities(&self) -> Result<Bytes, UpstreamError> {
+        let service = Service::UploadPack;
+        let version = Some(ProtocolVersion::V2);
+        match self {
+            Self::Http(http) => {
+                let response = http.advertise(service, version).await?;
+                collected(response, MAX_ADVERTISEMENT).await
+            }
+            Self::Path(path) => {
+                let bytes = path.advertise(service, version, MAX_ADVERTISEMENT).await?;
+                Ok(bytes.into())
+            }
+        }
+    }
+
     /// What git's own client is to fetch from.
     pub(crate) fn url(&self) -> std::io::Result<OsString> {
         Ok(match self {

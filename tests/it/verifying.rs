@@ -1,0 +1,57 @@
+//! How a result is verified while everything else goes on.
+
+use std::time::Duration;
+
+use agentmine_tests::forge::{DEMO, Fault};
+use agentmine_tests::model::{Scenario, edit_replace, say, shell};
+
+use crate::rig::{Rig, assert_done, containers};
+
+/// Leaves the commit and the push to the worker.
+fn leaves_its_work_uncommitted() -> Scenario {
+    Scenario::new("leaves its work").replies([
+        shell("sh test.sh"),
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        say("`greet.sh` now greets its argument."),
+    ])
+}
+
+/// The fresh sandbox comes from the host alone, so it need not wait for the push; what is checked in it is what was
+/// pushed.
+#[tokio::test]
+async fn the_sandbox_for_the_checks_is_made_ready_while_the_work_is_pushed() {
+    let rig = Rig::new(leaves_its_work_uncommitted()).await;
+    rig.produce_issue().await;
+    let push = Fault::on("POST", "/octo/demo.git/git-receive-pack");
+    rig.forge.inject(push.delay(Duration::from_secs(8)));
+    let consumer = rig.spawn("consumer", &["--once"]);
+    let task = rig.task().await;
+    let begun = std::time::Instant::now();
+    loop {
+        let names = containers(std::slice::from_ref(&task)).await;
+        if names.iter().any(|name| name.ends_with("-verify")) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{names:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let branch = task.branch();
+    assert_eq!(
+        rig.forge.file_at(DEMO, &branch, "greet.sh"),
+        None,
+        "it was pushed before"
+    );
+    let (status, log) = consumer.end().await;
+    assert!(status.success(), "{log}");
+    let task = rig.task().await;
+    assert_done(&task);
+    let pulls = rig.forge.pulls(DEMO);
+    assert!(
+        pulls[0].body.contains("| `sh test.sh` | 0 |"),
+        "{}",
+        pulls[0].body
+    );
+    let pushed = rig.forge.file_at(DEMO, &pulls[0].head, "greet.sh").unwrap();
+    assert!(pushed.contains("${1:-world}"), "{pushed}");
+    assert_eq!(containers(&[task]).await, Vec::<String>::new());
+}
