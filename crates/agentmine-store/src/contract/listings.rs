@@ -6,6 +6,7 @@ facts! {
     no_listing_reads_all_tasks_sessions_or_steps,
     a_listing_shows_the_newest_of_its_kind,
     the_steps_of_one_session_are_read_in_parts,
+    the_work_on_a_task_reads_no_other_tasks,
 }
 
 impl World {
@@ -83,6 +84,62 @@ async fn no_listing_reads_all_tasks_sessions_or_steps(world: World) {
             assert!(!reads_all(&line, &statement), "{line}: {statement}");
         }
     }
+}
+
+/// From the scan that finds it to its end, whatever else there is and was.
+async fn the_work_on_a_task_reads_no_other_tasks(world: World) {
+    world.crowded().await;
+    let store = &world.store;
+    trace::start();
+    let task = world.new_task(20_001).await.id;
+    world.relay().await;
+    store.claimable(NONE, 0, 200).await.unwrap();
+    let lease = world.claim(task, MINUTE).await.unwrap().lease;
+    assert!(world.claim(task, MINUTE).await.is_none());
+    store.heartbeat(&lease, MINUTE).await.unwrap();
+    store.check(&lease).await.unwrap();
+    store.set_phase(&lease, Phase::Running).await.unwrap();
+    store.append_step(&lease, &note("a step")).await.unwrap();
+    let usage = Usage::default();
+    store.record_usage(&lease, "model", &usage).await.unwrap();
+    store.steps(task).await.unwrap();
+    store.checkpoints(task).await.unwrap();
+    let key = EffectKey::pull_request("branch");
+    let begun = store.effect_begin(task, Some(&lease), &key).await;
+    begun.unwrap();
+    store.effect(task, &key).await.unwrap();
+    store.sandbox_fate(task, lease.epoch).await.unwrap();
+    let back = release(Attempt::Refunded, NONE);
+    store.end_lease(&lease, &back).await.unwrap();
+    world.relay().await;
+    let lease = world.claim(task, MINUTE).await.unwrap().lease;
+    store.end_lease(&lease, &done()).await.unwrap();
+    let item = issue(20_001, "e1").item;
+    store.latest_task(&item).await.unwrap();
+    let statements = trace::take();
+    assert!(statements.len() >= 30, "{}", statements.len());
+    for statement in statements {
+        for line in world.database.plan(&statement).await {
+            assert!(!reads_whole_table(&line), "{line}: {statement}");
+        }
+    }
+}
+
+/// Whether a line of a plan reads all of a table that has a row for each task, or more (the crowd has no checkpoints).
+fn reads_whole_table(line: &str) -> bool {
+    const TABLES: [&str; 5] = ["tasks", "sessions", "steps", "effects", "outbox"];
+    // What is waiting or running, of all that there ever was.
+    const FEW: [&str; 5] = [
+        "tasks_waiting",
+        "tasks_queued",
+        "tasks_leased",
+        "outbox_unsent",
+        "effects_unfinished",
+    ];
+    let scans = ["SCAN ", "Seq Scan on "].into_iter();
+    let scanned = scans.filter_map(|scan| line.split_once(scan)).next();
+    let table = scanned.and_then(|(_, rest)| rest.split_whitespace().next());
+    table.is_some_and(|table| TABLES.contains(&table)) && !FEW.iter().any(|few| line.contains(few))
 }
 
 /// Whether a line of a plan reads a whole table of what only grows, or sorts a listing.
