@@ -34,6 +34,12 @@ c=$(date +%s%N); echo $((c - b - (b - a)))
 const BATCH: u32 = 10;
 
 pub(crate) async fn run(backend: Backend, rounds: u32) -> anyhow::Result<()> {
+    let table = table(backend, rounds).await?;
+    table.print("through the guest within 1.5x")?;
+    Ok(())
+}
+
+pub(crate) async fn table(backend: Backend, rounds: u32) -> anyhow::Result<Table> {
     let sandbox = sandbox(backend).await?;
     let mut table = Table::new("a command");
     let mut measured = Ok(());
@@ -48,8 +54,7 @@ pub(crate) async fn run(backend: Backend, rounds: u32) -> anyhow::Result<()> {
     }
     sandbox.remove().await?;
     measured?;
-    table.print("through the guest within 1.5x")?;
-    Ok(())
+    Ok(table)
 }
 
 async fn measure(

@@ -20,11 +20,16 @@ const FILE: &str = "/workspace/project/bench.txt";
 const LINE: usize = 220;
 
 pub(crate) async fn run(backend: Backend, rounds: u32) -> anyhow::Result<()> {
+    let table = table(backend, rounds).await?;
+    table.print("none; the floor is the tunnel itself")?;
+    Ok(())
+}
+
+pub(crate) async fn table(backend: Backend, rounds: u32) -> anyhow::Result<Table> {
     let sandbox = sandbox(backend).await?;
     let measured = tokio::spawn(measure(Arc::clone(&sandbox), rounds)).await?;
     sandbox.remove().await?;
-    measured?.print("none; the floor is the tunnel itself")?;
-    Ok(())
+    measured
 }
 
 async fn measure(sandbox: Arc<dyn Sandbox>, rounds: u32) -> anyhow::Result<Table> {

@@ -13,12 +13,14 @@ mod mcp;
 mod memory;
 mod plain;
 mod queue;
+mod short;
 mod start;
 mod step;
 mod steps;
 mod still;
 mod table;
 mod timed;
+mod verify;
 
 use agentmine_runtime::tls;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -80,6 +82,17 @@ enum Bench {
         /// Whether later tasks are cloned from a mirror
         #[arg(long, action = clap::ArgAction::Set, default_value_t = true)]
         mirrors: bool,
+    },
+    /// From the model's last reply to the facts, without the checks, compared with create, start and `git clone` alone
+    Verify {
+        #[command(flatten)]
+        on: On,
+        /// Number of tasks
+        #[arg(long, default_value_t = 10)]
+        rounds: u32,
+        /// Sandboxes that are started ahead of the tasks
+        #[arg(long, default_value_t = 0)]
+        warm: usize,
     },
     /// Round trip of a text editor call, compared with bytes through `cat` in the same tunnel
     Editor {
@@ -156,6 +169,12 @@ enum Bench {
         #[arg(long)]
         check: bool,
     },
+    /// The ratios that need no other service, briefly; fails if one got worse by half against the recorded ones
+    Short {
+        /// Print what was measured in the form of the recorded ratios, and compare nothing
+        #[arg(long)]
+        record: bool,
+    },
     /// Memory of an idle consumer and of each running task; needs Postgres, RabbitMQ and Docker
     Memory {
         /// Numbers of concurrent tasks, one measurement each
@@ -198,6 +217,7 @@ async fn main() -> anyhow::Result<()> {
             warm,
             mirrors,
         } => start::run(on.backend, rounds, files, warm, mirrors).await,
+        Bench::Verify { on, rounds, warm } => verify::run(on.backend, rounds, warm).await,
         Bench::Editor { on, rounds } => editor::run(on.backend, rounds).await,
         Bench::Bytes { on, rounds, pushes } => bytes::run(on.backend, rounds, pushes).await,
         Bench::Fleet {
@@ -226,6 +246,8 @@ async fn main() -> anyhow::Result<()> {
             postgres,
             check,
         } => control::run(rounds, postgres.as_deref(), check).await,
+        Bench::Short { record: true } => short::record().await,
+        Bench::Short { record: false } => short::check().await,
         Bench::Memory { tasks } => memory::run(&tasks).await,
     }
 }

@@ -71,7 +71,7 @@ pub(crate) async fn run(
 }
 
 /// Returns how often a step takes its floor.
-async fn one(backend: Backend, files: u32, steps: u32) -> anyhow::Result<f64> {
+pub(crate) async fn one(backend: Backend, files: u32, steps: u32) -> anyhow::Result<f64> {
     let mut fleet = Fleet::with(None, move |folder| write_files(folder, files)).await?;
     fleet.config.command_executor = executor(backend);
     let task = fleet.enqueue().await?;

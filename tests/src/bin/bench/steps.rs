@@ -44,6 +44,13 @@ pub(crate) async fn run(steps: u32, postgres: Option<&str>) -> anyhow::Result<()
     Ok(())
 }
 
+/// A consumer over SQLite.
+pub(crate) async fn over_sqlite(steps: u32) -> anyhow::Result<Table> {
+    let mut table = Table::new("a step of the loop");
+    over_store(&mut table, "SQLite", None, steps).await?;
+    Ok(table)
+}
+
 /// The loop alone.
 async fn in_memory(steps: u32) -> anyhow::Result<Samples> {
     let model = AtOnce::new(steps);

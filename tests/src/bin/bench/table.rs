@@ -39,6 +39,7 @@ impl FromIterator<Duration> for Samples {
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<[String; 5]>,
+    ratios: Vec<(String, f64)>,
 }
 
 impl Table {
@@ -47,6 +48,7 @@ impl Table {
         let head = [heading, "median", "p90", "of floor", "n"];
         Self {
             rows: vec![head.map(ToOwned::to_owned)],
+            ratios: Vec::new(),
         }
     }
 
@@ -60,6 +62,12 @@ impl Table {
         let floor = floor.median().as_secs_f64();
         let ratio = samples.median().as_secs_f64() / floor.max(f64::MIN_POSITIVE);
         self.push(what, samples, format!("{ratio:.2}x"));
+        self.ratios.push((what.to_owned(), ratio));
+    }
+
+    /// The rows with a ratio.
+    pub(crate) fn ratios(self) -> Vec<(String, f64)> {
+        self.ratios
     }
 
     fn push(&mut self, what: &str, samples: &Samples, ratio: String) {
