@@ -7,8 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use agentmine_domain::{NewTask, Priority, Task};
 use agentmine_effects::{Effects, announce};
 use agentmine_runtime::trace::{Span, SpanContext};
-use agentmine_store::{Enqueued, ScanTime};
-use agentmine_trackers::{Candidate, Tracker};
+use agentmine_store::{Enqueued, HeldRequest, ScanTime};
+use agentmine_trackers::{Candidate, Objection, Tracker, objection_to_request};
 use anyhow::{Context as _, Result};
 
 use crate::deps::ProducerDeps;
@@ -129,7 +129,8 @@ struct Requested {
     span: Option<Span>,
 }
 
-/// Records a task for each item that requests work. Where the item has one that waits, that one is the
+/// Records a task for each item that requests work, unless the request is held: whoever made it may not start work.
+/// Where the item has one that waits, that one is the
 /// answer; where a worker holds it, the label stays on the item, and a scan after its end makes another.
 async fn record(
     deps: &ProducerDeps,
@@ -145,11 +146,26 @@ async fn record(
     for Candidate {
         item,
         trigger,
+        requested,
         title,
         url,
     } in candidates
     {
         scan.found += 1;
+        let objection = objection_to_request(tracker.as_ref(), &item, &requested).await?;
+        if let Some(Objection { code, message }) = objection {
+            tracing::info!(%item, code, "a request for work is held");
+            let held = HeldRequest {
+                item,
+                trigger,
+                title,
+                url,
+                code: code.to_owned(),
+                message,
+            };
+            deps.store.hold_request(&held).await?;
+            continue;
+        }
         let new = NewTask {
             item,
             trigger,

@@ -16,6 +16,7 @@ const READS: &[&str] = &[
     "effect",
     "figures",
     "healthy",
+    "held_requests",
     "label_names",
     "latest_task",
     "memory",

@@ -47,3 +47,4 @@ mod trackers;
 mod upgrade;
 mod verifying;
 mod warm;
+mod who;

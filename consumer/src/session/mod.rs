@@ -19,11 +19,11 @@ use std::time::Instant;
 use agentmine_agent::journal::{decode_all, hidden_in_prompt, newest_start};
 use agentmine_agent::{Discussion, GivenMemory, History, hidden_text};
 use agentmine_domain::{Phase, TaskLabel, TrackerKind};
-use agentmine_effects::work_comment;
+use agentmine_effects::{held_comment, work_comment};
 use agentmine_llm::Model;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::SandboxError;
-use agentmine_trackers::{Item, TrackerError};
+use agentmine_trackers::{Item, TrackerError, objection_to_text};
 use futures::FutureExt as _;
 use tracing::Instrument as _;
 
@@ -220,15 +220,33 @@ async fn wanted_item(ctx: &SessionContext) -> Result<Item, SessionError> {
     };
     let labels = &ctx.deps.config.labels;
     if withdrawal::withdrawn(tracker, &item, labels, &[]).is_none() {
-        return Ok(item);
+        return confirmed(ctx, item).await;
     }
     let store = &ctx.deps.store;
     let names = || store.label_names(ctx.task.id);
     let earlier = ctx.heartbeat.patiently(names).await?;
     match withdrawal::withdrawn(tracker, &item, labels, &earlier) {
-        None => Ok(item),
+        None => confirmed(ctx, item).await,
         Some(reason) => Err(Interrupt::Stopped(format!("{reason} before the work began")).into()),
     }
+}
+
+/// The item, if nobody who may not start work changed its text since the work was requested. Else the task is paused,
+/// until somebody who may start work adds the label again.
+async fn confirmed(ctx: &SessionContext, item: Item) -> Result<Item, SessionError> {
+    let (tracker, task) = (ctx.effects.tracker(), &ctx.task);
+    let trigger = task.answered_trigger.as_ref().unwrap_or(&task.trigger);
+    let requested = tracker.requested(&task.item, trigger).await?;
+    // A task that a person made again with the command line has no event: it was asked for when it was made.
+    let since = requested.and_then(|it| it.at).unwrap_or(task.created_at);
+    let Some(objection) = objection_to_text(tracker, &task.item, since).await? else {
+        return Ok(item);
+    };
+    let label = &ctx.deps.config.labels.request;
+    let session = ctx.session_name();
+    ctx.comment(&held_comment(&objection.message, label, &session))
+        .await?;
+    Err(Interrupt::Paused(objection.message).into())
 }
 
 /// An item of a forge that cannot be found is waited for like one whose forge is away, until it counts as gone.

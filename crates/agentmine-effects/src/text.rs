@@ -59,6 +59,16 @@ pub(crate) fn result_comment(
     progress_comment(&text, session)
 }
 
+/// The comment for a task that waits until somebody confirms the request.
+#[must_use]
+pub fn held_comment(reason: &str, request: &str, session: &str) -> String {
+    let reason = neutralized(&cap(reason.trim().trim_end_matches('.'), MAX_REASON));
+    let text = format!(
+        "AgentMine paused before it began: {reason}. If the text is what you want, add the label `{request}` to confirm it."
+    );
+    progress_comment(&text, session)
+}
+
 /// The comment on an item that says that it is worked on although no task is known.
 pub(crate) fn orphan_comment(labels: &Labels) -> String {
     format!(

@@ -26,6 +26,7 @@ pub const BOUNDARIES: &[&str] = &[
     // DESIGN.md §5: the row, the outbox, the queue, the lease.
     "store.enqueue",
     "store.answer_request",
+    "store.hold_request",
     "store.relay_outbox",
     "store.claim",
     "store.heartbeat",

@@ -10,6 +10,7 @@ mod connect;
 #[cfg(test)]
 mod contract;
 mod error;
+mod held;
 mod inspect;
 mod memory;
 mod metrics;
@@ -22,6 +23,7 @@ mod store;
 
 pub use connect::{check, connect, connect_heartbeat, migrate};
 pub use error::{RelayError, StoreError};
+pub use held::{Held, HeldRequest, HeldStore};
 pub use inspect::{Existing, Inspection, Migrated, inspect};
 pub use memory::{MemoryAdded, MemoryFilter, MemoryStore, MemoryUpdated};
 pub use model::{

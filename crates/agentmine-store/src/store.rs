@@ -13,9 +13,9 @@ use uuid::Uuid;
 
 use crate::{
     Begun, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued, ExternalEnd, Figures,
-    Finished, LeaseEnd, LeaseRequest, MemoryStore, NewExternal, NewPersonTask, NewStep, Publish,
-    RelayError, RetentionStore, ScanTime, ScopeConflict, StoreError, SweepPolicy, SweepReport,
-    TaskEdit, TaskFilter,
+    Finished, HeldStore, LeaseEnd, LeaseRequest, MemoryStore, NewExternal, NewPersonTask, NewStep,
+    Publish, RelayError, RetentionStore, ScanTime, ScopeConflict, StoreError, SweepPolicy,
+    SweepReport, TaskEdit, TaskFilter,
 };
 
 /// The database. Object-safe.
@@ -31,6 +31,7 @@ pub trait Store:
     + PeopleStore
     + ExternalStore
     + MemoryStore
+    + HeldStore
     + FigureStore
     + RetentionStore
 {

@@ -12,6 +12,7 @@ pub mod github;
 pub mod gitlab;
 pub mod local;
 mod marker;
+mod people;
 mod tracker;
 
 use std::sync::Arc;
@@ -22,6 +23,9 @@ pub use error::TrackerError;
 pub use github::GitHubTracker;
 pub use gitlab::GitLabTracker;
 pub use local::LocalTracker;
+pub use people::{
+    Admission, Edit, Objection, Person, Requested, objection_to_request, objection_to_text,
+};
 pub use tracker::{
     Access, Branches, Candidate, Comment, CommentKind, FLEET_MARKER, GitSource, Item, LabelRequest,
     NewPullRequest, PullRequest, Repository, Skipped, Tracker,

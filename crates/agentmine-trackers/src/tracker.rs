@@ -11,6 +11,7 @@ use chrono::{DateTime, Utc};
 use url::Url;
 
 use crate::error::TrackerError;
+use crate::people::{Admission, Edit, Person, Requested};
 
 /// An item that asks for work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct Candidate {
     /// What asked for work: the newest event that added the request label (GitHub: the id of the
     /// `labeled` event), or a digest of the file and of how often the label was removed from it.
     pub trigger: String,
+    /// Who asked, and when.
+    pub requested: Requested,
     /// Title.
     pub title: String,
     /// Its address for people.
@@ -226,6 +229,33 @@ pub trait Tracker: Send + Sync + 'static {
     /// whatever its labels are, so their absence says nothing.
     fn requests_by_label(&self) -> bool {
         true
+    }
+    /// Whether a person may start work on an item, by the configuration. By default everybody may who can write to
+    /// the tracker.
+    async fn may_start(
+        &self,
+        _item: &ItemRef,
+        _person: &Person,
+    ) -> Result<Admission, TrackerError> {
+        Ok(Admission::Granted)
+    }
+    /// Who asked for work by `trigger` (see [`Candidate::trigger`]), and when; `None` if the tracker knows no such
+    /// event.
+    async fn requested(
+        &self,
+        _item: &ItemRef,
+        _trigger: &str,
+    ) -> Result<Option<Requested>, TrackerError> {
+        Ok(None)
+    }
+    /// The changes of an item's title and text since a moment, that moment included, oldest first; none where the
+    /// tracker does not record them.
+    async fn edits(
+        &self,
+        _item: &ItemRef,
+        _since: DateTime<Utc>,
+    ) -> Result<Vec<Edit>, TrackerError> {
+        Ok(Vec::new())
     }
     /// One item.
     async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError>;

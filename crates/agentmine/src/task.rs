@@ -74,9 +74,9 @@ pub(crate) enum TaskCommand {
     Resume(Request),
     /// Begin a task that is over once more, or one that waits for a time now
     Retry(Request),
-    /// Show why a task is or is not being worked on
+    /// Show why a task is or is not being worked on, or why an item's request starts no work
     Why {
-        /// The task's number or UUID
+        /// The task's number or UUID, or the item, e.g. `acme/app#7` or its address
         task: String,
         #[command(flatten)]
         json: Json,
@@ -202,9 +202,11 @@ pub(crate) async fn run(file: Option<PathBuf>, command: TaskCommand) -> Result<E
             })
         }
         TaskCommand::Why { task, json } => {
-            let number = number(store, &task).await?;
-            let why = tasks::why(store, number).await.map_err(failed)?;
-            json.print(&why, print_why)
+            let why = match task.contains(['#', '!', '/']) {
+                true => tasks::why_of_item(store, &task).await,
+                false => tasks::why(store, number(store, &task).await?).await,
+            };
+            json.print(&why.map_err(failed)?, print_why)
         }
     }
 }
@@ -443,7 +445,11 @@ fn print_session(session: &SessionView) {
 }
 
 fn print_why(why: &Why) {
-    line(format!("task #{} is {}", why.id, why.status));
+    let what = match (why.id, &why.item) {
+        (Some(id), _) => format!("task #{id}"),
+        (None, item) => one_line(item.as_deref().unwrap_or_default(), 200),
+    };
+    line(format!("{what} is {}", why.status));
     for reason in &why.reasons {
         let indent = reason.code.len() + 4;
         let message = wrapped(&reason.message, indent);

@@ -33,6 +33,9 @@ pub(super) fn out_of_reach(boundary: &str, store: StoreKind) -> Option<&'static 
         "store.found_result" => Some(
             "a task fails with an unsure pull request only after days of outages; `ends` kills it there",
         ),
+        "store.hold_request" => {
+            Some("everybody of this fleet may start work; `who` kills it there")
+        }
         "store.fail_queued" => Some(
             "no queued task has run out of attempts, since a claim or the sweep fails it first",
         ),

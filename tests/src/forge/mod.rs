@@ -13,6 +13,7 @@ mod git;
 mod gitlab;
 mod listen;
 mod page;
+mod people;
 mod pulls;
 mod rest;
 mod search;
@@ -238,6 +239,7 @@ impl Forge {
             token: Some(Secret::new(self.token.clone())),
             repositories: repositories.iter().map(|&name| name.to_owned()).collect(),
             query: None,
+            who_may_start: Default::default(),
         }
     }
 
@@ -256,6 +258,7 @@ impl Forge {
             ca_file: self.authority.clone(),
             projects: projects.iter().map(|&name| name.to_owned()).collect(),
             groups: Vec::new(),
+            who_may_start: Default::default(),
         }
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::shapes::{comment_json, event_json, issue_json, labels_json, repo_json, user};
 use super::state::{Account, Issue, Repo, State};
-use super::{Inner, git, pulls, search};
+use super::{Inner, git, people, pulls, search};
 
 /// Which forge's API a request speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +180,16 @@ pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
         ),
         ["user"] => Answer::ok(user(&ask.account.login)),
         ["users", login] => Answer::ok(user(login)),
+        ["graphql"]
+            if ask
+                .text("query")
+                .is_some_and(|it| it.contains("userContentEdits")) =>
+        {
+            people::edits_json(state, ask)
+        }
+        ["orgs", org, "teams", team, "members"] => {
+            people::team(inner, state, ask, &format!("{org}/{team}"))
+        }
         ["graphql"] => Answer::ok(json!({ "data": { "viewer": { "login": ask.account.login } } })),
         ["rate_limit"] => Answer::ok(json!({ "rate": { "limit": 5000 } })),
         ["search", "issues"] => search::issues(inner, state, ask),
@@ -235,6 +245,7 @@ fn in_repo(inner: &Inner, state: &mut State, ask: &Ask, name: &str, rest: &[&str
         ("GET", ["contents", path @ ..]) => contents(ask, repo, &path.join("/")),
         ("GET", ["branches", branch @ ..]) => branch_json(repo, &branch.join("/")),
         ("GET", ["git", "ref", "heads", branch @ ..]) => branch_json(repo, &branch.join("/")),
+        ("GET", ["collaborators", login, "permission"]) => people::permission(state, name, login),
         (_, ["issues", "comments", id]) => one_comment(inner, state, ask, name, id),
         (_, ["issues", number, rest @ ..]) => match number.parse() {
             Ok(number) => in_issue(inner, state, ask, name, number, rest),
@@ -263,7 +274,15 @@ fn in_issue(
         ("GET", []) => Answer::ok(issue_json(inner, repo, issue)),
         ("PATCH", []) => edit_issue(inner, state, ask, name, number),
         ("GET", ["events" | "timeline"]) => {
-            Answer::page(inner, ask, issue.events.iter().map(event_json).collect())
+            let labels = issue
+                .events
+                .iter()
+                .map(|event| (event.id, event_json(event)));
+            let titles = issue.edits.iter().filter(|edit| edit.of_title);
+            let titles = titles.map(|edit| (edit.id, people::renamed_json(edit)));
+            let mut all: Vec<(u64, Value)> = labels.chain(titles).collect();
+            all.sort_by_key(|(id, _)| *id);
+            Answer::page(inner, ask, all.into_iter().map(|(_, it)| it).collect())
         }
         ("GET", ["labels"]) => Answer::page(inner, ask, labels_json(issue)),
         ("POST" | "PUT", ["labels"]) => add_labels(state, ask, name, number),
@@ -332,13 +351,9 @@ fn create_issue(inner: &Inner, state: &mut State, ask: &Ask, name: &str) -> Answ
 }
 
 fn edit_issue(inner: &Inner, state: &mut State, ask: &Ask, name: &str, number: u64) -> Answer {
+    let texts = (ask.text("title"), ask.text("body"));
+    state.edit(name, number, texts, &ask.account.login);
     if let Some(issue) = state.repo_mut(name).and_then(|repo| repo.issue_mut(number)) {
-        if let Some(title) = ask.text("title") {
-            title.clone_into(&mut issue.title);
-        }
-        if let Some(body) = ask.text("body") {
-            body.clone_into(&mut issue.body);
-        }
         if let Some(open) = ask.text("state") {
             issue.open = open == "open";
         }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::fault::Fault;
 use super::git;
+use super::people::EditView;
 
 /// A user, known by a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,6 +176,7 @@ pub(super) struct Issue {
     pub(super) assignees: Vec<String>,
     pub(super) comments: Vec<CommentView>,
     pub(super) events: Vec<LabelEvent>,
+    pub(super) edits: Vec<EditView>,
     pub(super) created_at: DateTime<Utc>,
     pub(super) updated_at: DateTime<Utc>,
     pub(super) pull: Option<Pull>,
@@ -230,6 +232,10 @@ pub(super) struct State {
     pub(super) threads: HashMap<u64, u64>,
     /// Namespaces that belong to users, and are no groups.
     pub(super) users: HashSet<String>,
+    /// By repository and login.
+    pub(super) permissions: HashMap<(String, String), String>,
+    /// Teams and groups, with their members.
+    pub(super) teams: HashMap<String, Vec<String>>,
     next_id: u64,
 }
 
@@ -295,6 +301,7 @@ impl State {
             assignees: Vec::new(),
             comments: Vec::new(),
             events: Vec::new(),
+            edits: Vec::new(),
             created_at: now,
             updated_at: now,
             pull,

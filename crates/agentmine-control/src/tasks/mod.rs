@@ -9,4 +9,4 @@ pub use edit::{TaskCreate, TaskUpdate, create, update};
 pub(crate) use list::limit_of;
 pub use list::{TaskGet, TaskList, TaskPage, get, list};
 pub use request::{TaskRequest, cancel, pause, resume, retry};
-pub use why::{Reason, Why, why};
+pub use why::{Reason, Why, why, why_of_item};

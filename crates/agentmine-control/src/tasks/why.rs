@@ -3,7 +3,7 @@
 use agentmine_domain::{
     AssigneeType, EndState, PublicStatus, Session, Task, TaskOrigin, TaskState,
 };
-use agentmine_store::Store;
+use agentmine_store::{Held, HeldRequest, Store};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -14,9 +14,13 @@ use crate::{ControlError, input};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Why {
-    /// The task's number.
-    pub id: i64,
-    /// Its status.
+    /// The task's number; absent for an item that has no task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<i64>,
+    /// The item, if it was asked for by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item: Option<String>,
+    /// The task's status; held for an item whose request starts no work.
     pub status: String,
     /// Whether somebody works on it now.
     pub is_worked_on: bool,
@@ -27,7 +31,7 @@ pub struct Why {
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Reason {
-    /// working, external_session, done, failed, cancelled, paused, human_task, dependency, conflict, back_off, needs_client, no_free_worker or requested.
+    /// working, external_session, done, failed, cancelled, paused, human_task, dependency, conflict, back_off, needs_client, no_free_worker, requested, or why a request is held: not_allowed, unknown_requester or permission_unknown.
     pub code: String,
     /// The reason as a sentence.
     pub message: String,
@@ -42,27 +46,67 @@ impl Reason {
     }
 }
 
-/// The reasons, as far as the store knows them: labels and permissions are looked at by the producer, which makes no
-/// task where they are missing.
+/// The reasons, as far as the store knows them. A request that starts no work is among them.
 ///
 /// # Errors
 /// [`ControlError::TaskNotFound`].
 pub async fn why(store: &dyn Store, number: i64) -> Result<Why, ControlError> {
     let task = input::task(store, number).await?;
+    let held = store.held_requests().await?;
+    let held = held.iter().find(|held| held.request.item == task.item);
+    of_task(store, &task, held).await
+}
+
+/// The reasons for an item whose request starts no work, by its name (`owner/name#7`, `group/project!7`) or its
+/// address.
+///
+/// # Errors
+/// [`ControlError::TaskNotFound`] if no request of such an item is held.
+pub async fn why_of_item(store: &dyn Store, name: &str) -> Result<Why, ControlError> {
+    let held = store.held_requests().await?;
+    let held = held.iter().find(|held| {
+        let HeldRequest { item, url, .. } = &held.request;
+        item.to_string().eq_ignore_ascii_case(name) || url == name
+    });
+    let held = held.ok_or_else(|| ControlError::TaskNotFound(input::shown(name)))?;
+    let why = match store.latest_task(&held.request.item).await? {
+        Some(task) => of_task(store, &task, Some(held)).await?,
+        None => Why {
+            id: None,
+            item: None,
+            status: "held".to_owned(),
+            is_worked_on: false,
+            reasons: vec![held_back(held)],
+        },
+    };
+    Ok(Why {
+        item: Some(name.to_owned()),
+        ..why
+    })
+}
+
+/// Why a request starts no work.
+fn held_back(held: &Held) -> Reason {
+    let HeldRequest { code, message, .. } = &held.request;
+    Reason::new(code, format!("{message} (held since {})", time(held.since)))
+}
+
+async fn of_task(store: &dyn Store, task: &Task, held: Option<&Held>) -> Result<Why, ControlError> {
     let last = store.sessions(Some(task.id), 1).await?.pop();
     let running = last.filter(|session| session.end.is_none());
     let mut reasons = Vec::new();
     match task.state {
-        TaskState::Leased(_) => reasons.push(working(&task, running.as_ref())),
-        TaskState::Ended(end) => reasons.push(over(&task, end)),
+        TaskState::Leased(_) => reasons.push(working(task, running.as_ref())),
+        TaskState::Ended(end) => reasons.push(over(task, end)),
         TaskState::Queued | TaskState::Paused => {
             if let Some(session) = &running {
                 reasons.push(external(session));
             } else {
-                waiting(store, &task, &mut reasons).await?;
+                waiting(store, task, &mut reasons).await?;
             }
         }
     }
+    reasons.extend(held.map(held_back));
     if task.card.origin == TaskOrigin::Tracker {
         reasons.push(Reason::new(
             "requested",
@@ -75,7 +119,8 @@ pub async fn why(store: &dyn Store, number: i64) -> Result<Why, ControlError> {
         ));
     }
     Ok(Why {
-        id: task.number.0,
+        id: Some(task.number.0),
+        item: None,
         status: task.state.public().to_string(),
         is_worked_on: running.is_some(),
         reasons,

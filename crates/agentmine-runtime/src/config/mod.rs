@@ -28,6 +28,7 @@ mod trackers;
 pub mod tree;
 mod validate;
 mod variables;
+mod who;
 
 pub use agent_file::{
     AgentClient, AgentDefinition, AgentEnvironment, AgentLimits, AgentTools, NamedCheck,
@@ -48,6 +49,7 @@ pub use secret::Secret;
 pub use size::{ByteSize, InvalidByteSize};
 pub use sources::Sources;
 pub use trackers::*;
+pub use who::*;
 
 /// Reads the configuration.
 ///

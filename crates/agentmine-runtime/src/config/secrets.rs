@@ -101,6 +101,7 @@ impl Found {
                 token,
                 repositories: _,
                 query: _,
+                who_may_start: _,
             } = github;
             self.url(api_url.as_str());
             token.iter().for_each(|token| self.text(token.expose()));
@@ -112,6 +113,7 @@ impl Found {
                 ca_file: _,
                 projects: _,
                 groups: _,
+                who_may_start: _,
             } = gitlab;
             self.url(api_url.as_str());
             token.iter().for_each(|token| self.text(token.expose()));

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::secret::Secret;
+use super::who::{GitHubWhoMayStart, GitLabWhoMayStart};
 use crate::exit::{Exit, Failure};
 
 /// The trackers to scan. A producer and a consumer need at least one.
@@ -57,6 +58,8 @@ pub struct GitHub {
     pub repositories: Vec<String>,
     /// Search qualifiers, instead of `repositories` or in addition, e.g. `org:acme`.
     pub query: Option<String>,
+    /// Whose label starts work, and whose comments are heard.
+    pub who_may_start: GitHubWhoMayStart,
 }
 
 impl Default for GitHub {
@@ -67,6 +70,7 @@ impl Default for GitHub {
             token: None,
             repositories: Vec::new(),
             query: None,
+            who_may_start: GitHubWhoMayStart::default(),
         }
     }
 }
@@ -86,6 +90,8 @@ pub struct GitLab {
     pub projects: Vec<String>,
     /// Groups to scan, with all of their subgroups, as `group` or `group/subgroup`.
     pub groups: Vec<String>,
+    /// Whose label starts work, and whose comments are heard.
+    pub who_may_start: GitLabWhoMayStart,
 }
 
 impl Default for GitLab {
@@ -97,6 +103,7 @@ impl Default for GitLab {
             ca_file: None,
             projects: Vec::new(),
             groups: Vec::new(),
+            who_may_start: GitLabWhoMayStart::default(),
         }
     }
 }

@@ -43,6 +43,7 @@ macro_rules! facts {
 mod effects;
 mod enqueue;
 mod figures;
+mod held;
 mod journal;
 mod lease;
 mod listings;

@@ -32,6 +32,7 @@ impl<D: Dialect> EnqueueStore for SqlStore<D> {
                 return known.ok_or_else(|| Failure::Fault("a conflicting task vanished".into()));
             };
             wake(&mut tx, id, Duration::ZERO).await?;
+            release_held(&mut tx, id).await?;
             tx.commit().await?;
             metrics::counter!("agentmine_tasks_enqueued_total").increment(1);
             Ok(Enqueued::Created(task))
@@ -71,6 +72,7 @@ impl<D: Dialect> EnqueueStore for SqlStore<D> {
             if rows > 0 {
                 end_pause(&mut tx, task).await?;
                 wake_now(&mut tx, task).await?;
+                release_held(&mut tx, task).await?;
             }
             tx.commit().await?;
             Ok(rows > 0)
@@ -91,6 +93,16 @@ impl<D: Dialect> EnqueueStore for SqlStore<D> {
         metrics::counter!("agentmine_outbox_failures_total").increment(1);
         Err(RelayError::Publish(reason))
     }
+}
+
+/// A request for work on the item of this task was accepted, so an earlier one is not held any more.
+async fn release_held<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<(), Failure> {
+    tx.execute(
+        "DELETE FROM held_requests WHERE item_key = (SELECT item_key FROM tasks WHERE id = $1)",
+        args![task],
+    )
+    .await?;
+    Ok(())
 }
 
 /// Inserts the row, unless another one is in the way.

@@ -16,6 +16,7 @@ mod enqueue;
 mod external;
 mod failure;
 mod figures;
+mod held;
 mod intents;
 mod journal;
 mod lease;

@@ -13,7 +13,7 @@ use uuid::fmt::Hyphenated;
 
 use super::db::AnyRow;
 use super::failure::Failure;
-use crate::{Checkpoint, Dependency, LeaseRequest};
+use crate::{Checkpoint, Dependency, Held, HeldRequest, LeaseRequest};
 
 /// Declares a row, and the columns that fill it. sqlx has a derive for this, but its macro crate compiles
 /// SQLite and most of sqlx a second time.
@@ -285,6 +285,46 @@ impl TryFrom<MemoryRow> for MemoryRecord {
             version: row.version,
             created_at: row.created_at.0,
             updated_at: row.updated_at.0,
+        })
+    }
+}
+
+row!(HeldRow {
+    tracker: String,
+    host: String,
+    repo_id: String,
+    repo_path: String,
+    item_kind: String,
+    item_number: i64,
+    trigger_event: String,
+    title: String,
+    url: String,
+    code: String,
+    message: String,
+    held_since: Timestamp,
+});
+
+impl TryFrom<HeldRow> for Held {
+    type Error = Failure;
+
+    fn try_from(row: HeldRow) -> Result<Self, Failure> {
+        Ok(Self {
+            request: HeldRequest {
+                item: ItemRef {
+                    tracker: row.tracker.parse()?,
+                    host: row.host,
+                    repo_id: row.repo_id,
+                    repo_path: row.repo_path,
+                    kind: row.item_kind.parse()?,
+                    number: unsigned(row.item_number)?,
+                },
+                trigger: row.trigger_event,
+                title: row.title,
+                url: row.url,
+                code: row.code,
+                message: row.message,
+            },
+            since: row.held_since.0,
         })
     }
 }

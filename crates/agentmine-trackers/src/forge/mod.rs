@@ -18,6 +18,7 @@ mod rate_limit;
 mod reply;
 mod scan;
 mod transport;
+mod who;
 
 pub(crate) use access::{MOST_ASKED, lacks, refusal};
 pub(crate) use attempts::{Attempts, Fault, RequestLimits};
@@ -31,6 +32,7 @@ pub(crate) use scan::{
     Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
 };
 pub(crate) use transport::{Call, Dialect};
+pub(crate) use who::{Known, Membership, NamedPeople, Permission, admission};
 
 #[cfg(test)]
 mod tests;

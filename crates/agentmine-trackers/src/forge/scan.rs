@@ -11,6 +11,7 @@ use agentmine_domain::ItemRef;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::error::TrackerError;
+use crate::people::Requested;
 use crate::tracker::{Candidate, LabelRequest, Skipped};
 
 /// Items without any event for the label (imported ones) wait this long for one.
@@ -25,14 +26,17 @@ const MAX_TRIGGERS: usize = 50_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Trigger {
     pub(crate) id: String,
-    pub(crate) since: Option<DateTime<Utc>>,
+    pub(crate) requested: Requested,
 }
 
 impl Trigger {
     /// The request of an item that carries the label.
     pub(crate) fn request(found: Option<Self>) -> LabelRequest {
         match found {
-            Some(Self { id, since }) => LabelRequest::By { trigger: id, since },
+            Some(Self { id, requested }) => LabelRequest::By {
+                trigger: id,
+                since: requested.at,
+            },
             None => LabelRequest::Unknown,
         }
     }
@@ -50,11 +54,11 @@ pub(crate) struct Labelled<'a> {
 }
 
 /// An event that changed the label of an item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LabelChange {
     pub(crate) id: u64,
     pub(crate) change: Change,
-    pub(crate) at: Option<DateTime<Utc>>,
+    pub(crate) requested: Requested,
 }
 
 /// What became of the label.
@@ -93,11 +97,14 @@ impl Triggers {
         let trigger = match newest {
             Some(event) if event.change == Change::Added => Trigger {
                 id: event.id.to_string(),
-                since: event.at,
+                requested: event.requested,
             },
             None if age > EVENT_LAG => Trigger {
                 id: format!("item-{}", seen.id),
-                since: seen.created_at,
+                requested: Requested {
+                    by: None,
+                    at: seen.created_at,
+                },
             },
             Some(_) | None => return None,
         };

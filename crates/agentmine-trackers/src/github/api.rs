@@ -17,7 +17,8 @@ use url::Url;
 
 use super::wire::{Repo, User};
 use crate::error::TrackerError;
-use crate::forge::{Call, Client, Dialect, LimitRules, RequestLimits};
+use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits};
+use crate::people::Admission;
 
 /// GitHub refuses a text of more than 65536 characters.
 pub(super) const MAX_TEXT: usize = 65_000;
@@ -40,6 +41,9 @@ pub(super) struct Api {
     pub(super) host: String,
     login: OnceCell<String>,
     repos: Mutex<HashMap<String, (Instant, Repo)>>,
+    pub(super) admissions: Known<Admission>,
+    /// The members of teams.
+    pub(super) teams: Known<Vec<String>>,
 }
 
 impl Api {
@@ -64,6 +68,8 @@ impl Api {
             client: Client::new(dialect, &config.api_url, Secret::new(token), limits)?,
             login: OnceCell::new(),
             repos: Mutex::default(),
+            admissions: Known::default(),
+            teams: Known::default(),
         })
     }
 
@@ -147,12 +153,8 @@ impl Api {
     }
 
     async fn viewer(&self) -> Result<String, TrackerError> {
-        let mut url = self.client.url(["graphql"]);
-        if let Some(root) = self.client.base().path().strip_suffix("/v3/") {
-            url.set_path(&format!("{root}/graphql"));
-        }
         let body = json!({ "query": "query { viewer { login } }" });
-        let call = Call::query(url).json(&body);
+        let call = Call::query(self.graphql()).json(&body);
         let reply = self.client.send(&call).await?;
         let value: Value = reply.ok("the token's viewer")?.json()?;
         match value["data"]["viewer"]["login"].as_str() {

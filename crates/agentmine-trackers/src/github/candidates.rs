@@ -13,12 +13,13 @@ use futures::future::join_all;
 use serde_json::Value;
 
 use super::api::{Api, invalid, split_path};
-use super::wire::{Event, Issue, Repo, SearchPage, same_label};
+use super::wire::{Event, Issue, Repo, SearchPage, person_of, same_label};
 use crate::error::TrackerError;
 use crate::forge::{
     Change, Dated, Faults, Found, LabelChange, Labelled, Lists, Reply, Trigger, Triggers,
     concerns_one,
 };
+use crate::people::Requested;
 use crate::tracker::{Candidate, LabelRequest};
 
 /// Repositories that are read at the same time.
@@ -150,7 +151,7 @@ impl Scan {
         let events = self.recent_events(api, &repo, &items, label).await?;
         let mut found = Vec::new();
         for item in items {
-            let newest = events.get(&item.number).copied();
+            let newest = events.get(&item.number).cloned();
             found.extend(self.candidate(api, &repo, item, label, newest).await?);
         }
         Ok(found)
@@ -188,7 +189,7 @@ impl Scan {
                 .map(|issue| issue.number)
                 .zip(change_of(&event, label))
             {
-                let known = newest.entry(number).or_insert(change);
+                let known = newest.entry(number).or_insert_with(|| change.clone());
                 if change.id > known.id {
                     *known = change;
                 }
@@ -276,7 +277,7 @@ impl Scan {
             (None, None) => self.trigger(api, &seen).await,
         };
         let trigger = match trigger {
-            Ok(Some(trigger)) => trigger.id,
+            Ok(Some(trigger)) => trigger,
             Ok(None) => return Ok(None),
             // Deleted or transferred since it was listed.
             Err(error) if concerns_one(&error) => {
@@ -289,7 +290,8 @@ impl Scan {
             created_at: asking.created_at.unwrap_or(asking.updated_at),
             candidate: Candidate {
                 item,
-                trigger,
+                trigger: trigger.id,
+                requested: trigger.requested,
                 title: asking.title.clone(),
                 url: asking.url.clone(),
             },
@@ -305,11 +307,7 @@ impl Scan {
         if let Some(known) = self.triggers.known(seen) {
             return Ok(Some(known));
         }
-        let what = seen.item.to_string();
-        let mut url = api.item_url(seen.item, &["events"])?;
-        url.query_pairs_mut().append_pair("per_page", "100");
-        let events = api.client.list::<Value>(url, &what).await?;
-        let events: Vec<Event> = api.client.fitting(events, &what);
+        let events = api.events(seen.item).await?;
         let changes = events
             .iter()
             .filter_map(|event| change_of(event, seen.label));
@@ -381,6 +379,9 @@ fn change_of(event: &Event, label: &str) -> Option<LabelChange> {
     same_label(own.name(), label).then_some(LabelChange {
         id: event.id,
         change,
-        at: event.created_at,
+        requested: Requested {
+            by: event.actor.clone().map(person_of),
+            at: event.created_at,
+        },
     })
 }

@@ -4,9 +4,22 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::people::Person;
+
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct User {
     pub(super) login: String,
+    /// `User`, `Bot` or `Organization`.
+    #[serde(default, rename = "type")]
+    pub(super) kind: String,
+}
+
+pub(super) fn person_of(user: User) -> Person {
+    Person {
+        is_bot: user.kind == "Bot",
+        login: user.login,
+        id: None,
+    }
 }
 
 /// A user's name; deleted users are shown as GitHub shows them.
@@ -95,6 +108,8 @@ pub(super) struct SearchPage {
 pub(super) struct Event {
     pub(super) id: u64,
     pub(super) event: String,
+    /// Absent once the account is gone.
+    pub(super) actor: Option<User>,
     pub(super) label: Option<Label>,
     pub(super) created_at: Option<DateTime<Utc>>,
     /// In the events of a repository.

@@ -17,7 +17,8 @@ use url::Url;
 
 use super::wire::{Project, User};
 use crate::error::TrackerError;
-use crate::forge::{Call, Client, Dialect, LimitRules, RequestLimits};
+use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits};
+use crate::people::Admission;
 
 /// GitLab takes up to a million characters; nobody reads that many.
 pub(super) const MAX_TEXT: usize = 200_000;
@@ -39,6 +40,7 @@ pub(super) struct Api {
     pub(super) authority: Option<Authority>,
     user: OnceCell<User>,
     projects: Mutex<HashMap<String, (Instant, Project)>>,
+    pub(super) admissions: Known<Admission>,
 }
 
 impl Api {
@@ -71,6 +73,7 @@ impl Api {
             authority,
             user: OnceCell::new(),
             projects: Mutex::default(),
+            admissions: Known::default(),
         })
     }
 

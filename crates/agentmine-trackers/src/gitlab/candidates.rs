@@ -15,11 +15,12 @@ use agentmine_runtime::config::GitLab;
 use serde_json::Value;
 
 use super::api::{Api, invalid};
-use super::wire::{Item, LabelEvent};
+use super::wire::{Item, person_of};
 use crate::error::TrackerError;
 use crate::forge::{
     Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
 };
+use crate::people::Requested;
 use crate::tracker::{Candidate, LabelRequest};
 
 /// How long the id of a configured path is used again. A rename changes no id.
@@ -257,7 +258,7 @@ impl Scan {
             return Ok(None);
         };
         let trigger = match self.trigger(api, &item, &found, label).await {
-            Ok(Some(trigger)) => trigger.id,
+            Ok(Some(trigger)) => trigger,
             Ok(None) => return Ok(None),
             // Deleted or moved since it was listed.
             Err(error) if concerns_one(&error) => {
@@ -270,7 +271,8 @@ impl Scan {
             created_at: found.created_at,
             candidate: Candidate {
                 item,
-                trigger,
+                trigger: trigger.id,
+                requested: trigger.requested,
                 // The title of a confidential issue stays on GitLab.
                 title: match found.confidential {
                     true => "(confidential)".to_owned(),
@@ -298,21 +300,21 @@ impl Scan {
         if let Some(known) = self.triggers.known(&seen) {
             return Ok(Some(known));
         }
-        let mut url = api.item_url(item, &["resource_label_events"]);
-        url.query_pairs_mut().append_pair("per_page", "100");
-        let events = api.client.list::<Value>(url, &item.to_string()).await?;
-        let events: Vec<LabelEvent> = api.client.fitting(events, &item.to_string());
-        let changes = events.iter().filter_map(|event| {
+        let events = api.label_events(item).await?.into_iter();
+        let changes = events.filter_map(|event| {
             let change = match event.action.as_str() {
                 "add" => Change::Added,
                 "remove" => Change::Removed,
                 _ => return None,
             };
-            let own = event.label.as_ref()?;
+            let own = event.label?;
             (own.name == label).then_some(LabelChange {
                 id: event.id,
                 change,
-                at: event.created_at,
+                requested: Requested {
+                    by: event.user.map(person_of),
+                    at: event.created_at,
+                },
             })
         });
         let newest = changes.max_by_key(|change| change.id);

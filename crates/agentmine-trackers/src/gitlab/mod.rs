@@ -11,19 +11,22 @@ mod files;
 mod items;
 mod merge_requests;
 mod notes;
+mod who;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
 use agentmine_domain::{ItemRef, TrackerKind};
-use agentmine_runtime::config::GitLab;
+use agentmine_runtime::config::{GitLab, GitLabWhoMayStart};
 use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 
 use crate::error::TrackerError;
 use crate::forge::RequestLimits;
 use crate::marker::Marker;
+use crate::people::{Admission, Edit, Person, Requested};
 use crate::tracker::{
     Access, Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
     Skipped, Tracker,
@@ -36,6 +39,7 @@ use candidates::Scan;
 pub struct GitLabTracker {
     api: Api,
     scan: Scan,
+    who: GitLabWhoMayStart,
 }
 
 impl GitLabTracker {
@@ -52,6 +56,7 @@ impl GitLabTracker {
         Ok(Self {
             api: Api::new(config, limits)?,
             scan: Scan::new(config)?,
+            who: config.who_may_start.clone(),
         })
     }
 }
@@ -80,6 +85,22 @@ impl Tracker for GitLabTracker {
         label: &str,
     ) -> Result<LabelRequest, TrackerError> {
         self.scan.label_request(&self.api, item, label).await
+    }
+
+    async fn may_start(&self, item: &ItemRef, person: &Person) -> Result<Admission, TrackerError> {
+        self.api.may_start(&self.who, item, person).await
+    }
+
+    async fn requested(
+        &self,
+        item: &ItemRef,
+        trigger: &str,
+    ) -> Result<Option<Requested>, TrackerError> {
+        self.api.requested(item, trigger).await
+    }
+
+    async fn edits(&self, item: &ItemRef, since: DateTime<Utc>) -> Result<Vec<Edit>, TrackerError> {
+        self.api.edits(item, since).await
     }
 
     async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {

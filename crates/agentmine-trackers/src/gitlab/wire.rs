@@ -3,6 +3,8 @@
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
+use crate::people::Person;
+
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct User {
     pub(super) id: u64,
@@ -12,6 +14,14 @@ pub(super) struct User {
 /// A user's name; deleted users are shown as GitLab shows them.
 pub(super) fn name_of(user: Option<User>) -> String {
     user.map_or_else(|| "ghost".to_owned(), |user| user.username)
+}
+
+pub(super) fn person_of(user: User) -> Person {
+    Person {
+        login: user.username,
+        id: Some(user.id),
+        is_bot: false,
+    }
 }
 
 /// A project.
@@ -96,6 +106,8 @@ pub(super) fn is_open(state: &str) -> bool {
 #[derive(Debug, Deserialize)]
 pub(super) struct LabelEvent {
     pub(super) id: u64,
+    /// Absent once the account is gone.
+    pub(super) user: Option<User>,
     /// `add` or `remove`.
     pub(super) action: String,
     /// Absent once the label itself was deleted.

@@ -27,6 +27,7 @@ use async_trait::async_trait;
 
 use crate::error::TrackerError;
 use crate::marker::Marker;
+use crate::people::{Person, Requested};
 use crate::tracker::{
     Candidate, Comment, GitSource, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
     Tracker,
@@ -37,6 +38,15 @@ use issues::{Issue, Single, Source};
 use repo::Repo;
 
 const HOST: &str = "localhost";
+
+/// Whoever can write to the folder.
+fn operator() -> Person {
+    Person {
+        login: "user".to_owned(),
+        id: None,
+        is_bot: false,
+    }
+}
 
 /// A local folder and its repository.
 #[derive(Debug, Clone)]
@@ -161,6 +171,10 @@ impl Inner {
             .map(|issue| Candidate {
                 item: self.item_ref(issue.number),
                 trigger: self.source.trigger(&issue, label, &ledger),
+                requested: Requested {
+                    by: Some(operator()),
+                    at: None,
+                },
                 title: title(&issue),
                 url: records::address(&issue.file),
             })

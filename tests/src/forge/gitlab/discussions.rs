@@ -16,7 +16,9 @@ fn all(issue: &Issue, system: bool) -> Vec<Value> {
     let events = events.map(|event| (event.at, shapes::system_note(issue, event)));
     let reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
     let reviews = reviews.map(|review| (review.at, shapes::review(issue, review)));
-    let mut all: Vec<_> = comments.chain(events).chain(reviews).collect();
+    let edits = issue.edits.iter().filter(|_| system);
+    let edits = edits.map(|edit| (edit.at, shapes::edit_note(issue, edit)));
+    let mut all: Vec<_> = comments.chain(events).chain(edits).chain(reviews).collect();
     all.sort_by_key(|(at, _)| *at);
     all.into_iter().map(|(_, note)| note).collect()
 }
@@ -31,7 +33,9 @@ pub(super) fn notes(
     match (ask.method.as_str(), rest) {
         ("GET", []) => match place.find(state) {
             Some((_, issue)) => {
-                let mut notes = all(issue, ask.param("activity_filter") != Some("only_comments"));
+                let filter = ask.param("activity_filter");
+                let mut notes = all(issue, filter != Some("only_comments"));
+                notes.retain(|note| filter != Some("only_activity") || note["system"] == true);
                 if ask.param("sort") != Some("asc") {
                     notes.reverse();
                 }

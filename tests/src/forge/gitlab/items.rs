@@ -74,11 +74,25 @@ pub(super) fn edit(inner: &Inner, state: &mut State, ask: &Ask, place: Place<'_>
         return missing("");
     };
     if let Some(title) = ask.text("title") {
+        let own = issue.title.clone();
         retitle(issue, title);
+        issue.title = own;
     }
+    let mut body = None;
     if let Some(text) = ask.text("description") {
-        (issue.body, commands) = actions::extract(text);
+        let (text, found) = actions::extract(text);
+        (body, commands) = (Some(text), found);
     }
+    state.edit(
+        place.repo,
+        place.number,
+        (ask.text("title"), body.as_deref()),
+        &login,
+    );
+    let repo = state.repo_mut(place.repo);
+    let Some(issue) = repo.and_then(|repo| repo.issue_mut(place.number)) else {
+        return missing("");
+    };
     match ask.text("state_event") {
         Some("close") => issue.open = false,
         Some("reopen") => issue.open = true,

@@ -12,9 +12,10 @@ mod shapes;
 use serde_json::{Value, json};
 
 use super::Inner;
-use super::git;
 use super::rest::{Answer, Ask};
 use super::state::{Issue, Repo, State};
+use super::{git, people};
+pub(super) use shapes::user_id;
 
 /// Issues or merge requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +87,9 @@ pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
         ("GET", ["version" | "metadata"]) => {
             Answer::ok(json!({ "version": "16.7.0", "revision": "0000000", "enterprise": false }))
         }
+        ("GET", ["groups", group, "members", "all"]) => {
+            people::members(inner, state, ask, people::Of::Group(group))
+        }
         ("GET", ["groups", group, list]) => match Kind::named(list) {
             Some(kind) => of_group(inner, state, ask, group, kind),
             None => missing(""),
@@ -140,6 +144,9 @@ fn project(inner: &Inner, state: &mut State, ask: &Ask, id: &str, rest: &[&str])
     match (ask.method.as_str(), rest) {
         ("GET", []) => Answer::ok(shapes::project(inner, repo)),
         ("GET", ["labels"]) => Answer::page(inner, ask, shapes::labels(repo)),
+        ("GET", ["members", "all"]) => {
+            people::members(inner, state, ask, people::Of::Project(&name))
+        }
         ("GET" | "HEAD", ["repository", "files", path]) => file(ask, repo, path),
         ("GET", ["repository", "branches", branch]) => match repo.sha(branch) {
             Some(sha) => {

@@ -4,6 +4,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
 use super::super::Inner;
+use super::super::people::{EditView, words};
 use super::super::state::{CommentView, Issue, LabelEvent, Repo, ReviewOf, ReviewView};
 
 /// In milliseconds, as GitLab shows times.
@@ -129,6 +130,22 @@ pub(super) fn system_note(issue: &Issue, event: &LabelEvent) -> Value {
         edits: 0,
         created_at: event.at,
         updated_at: event.at,
+        internal: false,
+    };
+    let mut value = note(issue, &comment);
+    value["system"] = true.into();
+    value
+}
+
+/// What GitLab itself notes about an edit.
+pub(super) fn edit_note(issue: &Issue, edit: &EditView) -> Value {
+    let comment = CommentView {
+        id: edit.id,
+        author: edit.by.clone(),
+        body: words(edit, issue),
+        edits: 0,
+        created_at: edit.at,
+        updated_at: edit.at,
         internal: false,
     };
     let mut value = note(issue, &comment);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::rules::{Rules, shown};
 use crate::config::trackers::{GitHub, GitLab, Labels};
+use crate::config::who::{GitHubPeople, GitHubPermission, GitLabPeople, GitLabRole};
 use crate::tls::Authority;
 
 impl Rules<'_> {
@@ -31,6 +32,27 @@ impl Rules<'_> {
             self.fault("trackers.github", "no repository", "something to scan")
                 .hint = Some("set `repositories: [owner/name]`, or `query: org:NAME`".into());
         }
+        let who = &github.who_may_start;
+        for (list, people) in [("allow", &who.allow), ("deny", &who.deny)] {
+            let key = format!("trackers.github.who_may_start.{list}");
+            self.logins(&format!("{key}.users"), &people.users);
+            for (at, team) in people.teams.iter().enumerate() {
+                let fine = team.split_once('/').is_some_and(|(org, slug)| {
+                    let part = |part: &str| {
+                        !part.is_empty()
+                            && part
+                                .chars()
+                                .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+                    };
+                    part(org) && part(slug)
+                });
+                let key = format!("{key}.teams.{at}");
+                self.expect(&key, fine, || shown(team), "`organisation/team`");
+            }
+        }
+        if who.permission == GitHubPermission::Nobody && who.allow == GitHubPeople::default() {
+            self.nobody("github");
+        }
     }
 
     pub(super) fn gitlab(&mut self, gitlab: &GitLab) {
@@ -40,6 +62,7 @@ impl Rules<'_> {
             ca_file,
             projects,
             groups,
+            who_may_start: who,
         } = gitlab;
         let key = "trackers.gitlab.api_url";
         self.http_url(key, api_url, "put the token into trackers.gitlab.token");
@@ -73,6 +96,40 @@ impl Rules<'_> {
             self.fault("trackers.gitlab", "no project", "something to scan")
                 .hint = Some("set `projects: [group/project]`, or `groups: [group]`".into());
         }
+        for (list, people) in [("allow", &who.allow), ("deny", &who.deny)] {
+            let key = format!("trackers.gitlab.who_may_start.{list}");
+            self.logins(&format!("{key}.users"), &people.users);
+            for (at, name) in people.groups.iter().enumerate() {
+                let key = format!("{key}.groups.{at}");
+                let expected = "`group` or `group/subgroup`";
+                self.expect(&key, is_gitlab_path(name), || shown(name), expected);
+            }
+        }
+        if who.permission == GitLabRole::Nobody && who.allow == GitLabPeople::default() {
+            self.nobody("gitlab");
+        }
+    }
+
+    fn logins(&mut self, key: &str, names: &[String]) {
+        for (at, name) in names.iter().enumerate() {
+            let bare = name.strip_suffix("[bot]").unwrap_or(name);
+            let fine = !bare.is_empty()
+                && bare
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+            let key = format!("{key}.{at}");
+            self.expect(&key, fine, || shown(name), "a login name, without `@`");
+        }
+    }
+
+    fn nobody(&mut self, tracker: &str) {
+        let key = format!("trackers.{tracker}.who_may_start.permission");
+        self.fault(
+            &key,
+            "`nobody` and an empty `allow`",
+            "somebody who may start work",
+        )
+        .hint = Some("name people in `allow`, or set another permission".into());
     }
 
     /// GitLab's labels have no commas in their names, and its API takes lists of labels that commas separate.

@@ -1,0 +1,126 @@
+//! Who asked for work, who may, and who changed what was asked for.
+
+use agentmine_domain::ItemRef;
+use chrono::{DateTime, Utc};
+
+use crate::error::TrackerError;
+use crate::tracker::Tracker;
+
+/// Somebody on a tracker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Person {
+    /// The login name.
+    pub login: String,
+    /// The tracker's number of the account, where that is what it asks for.
+    pub id: Option<u64>,
+    /// Whether the tracker calls it a bot.
+    pub is_bot: bool,
+}
+
+/// A request for work: who added the label, and when.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Requested {
+    /// `None`: the tracker does not know, as for items that were imported.
+    pub by: Option<Person>,
+    /// By the tracker's clock, in whole seconds at most; `None` if it does not know.
+    pub at: Option<DateTime<Utc>>,
+}
+
+/// Whether a person may start work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// The person may.
+    Granted,
+    /// The person may not; why, as the end of a sentence that begins with the name.
+    Refused(String),
+}
+
+/// A change of an item's title or text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edit {
+    /// What was changed: `title` or `text`.
+    pub what: &'static str,
+    /// Who did it; `None` if the account is gone.
+    pub by: Option<Person>,
+    /// When.
+    pub at: DateTime<Utc>,
+}
+
+/// Why a request does not start work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Objection {
+    /// A stable name of the reason.
+    pub code: &'static str,
+    /// The reason as a sentence, for people.
+    pub message: String,
+}
+
+/// What speaks against starting work because of this request; `None` if somebody who may start work made it.
+///
+/// # Errors
+/// Returns errors of the tracker that concern more than this item. One that concerns it alone is an objection.
+pub async fn objection_to_request(
+    tracker: &dyn Tracker,
+    item: &ItemRef,
+    requested: &Requested,
+) -> Result<Option<Objection>, TrackerError> {
+    let Some(person) = &requested.by else {
+        return Ok(Some(Objection {
+            code: "unknown_requester",
+            message: "The tracker does not know who added the label. Add it again.".to_owned(),
+        }));
+    };
+    Ok(match tracker.may_start(item, person).await {
+        Ok(Admission::Granted) => None,
+        Ok(Admission::Refused(why)) => Some(Objection {
+            code: "not_allowed",
+            message: format!(
+                "{} added the label and may not start work: {why}. Somebody who may start work has to add it again.",
+                person.login
+            ),
+        }),
+        Err(error) if crate::forge::concerns_one(&error) => Some(Objection {
+            code: "permission_unknown",
+            message: format!(
+                "Whether {} may start work cannot be checked: {error}.",
+                person.login
+            ),
+        }),
+        Err(error) => return Err(error),
+    })
+}
+
+/// What speaks against working on an item's text as it is now: somebody who may not start work changed it after it
+/// was requested. Ask after the text was read.
+///
+/// # Errors
+/// Returns errors of the tracker.
+pub async fn objection_to_text(
+    tracker: &dyn Tracker,
+    item: &ItemRef,
+    since: DateTime<Utc>,
+) -> Result<Option<Objection>, TrackerError> {
+    let mut asked: Vec<Person> = Vec::new();
+    for Edit { what, by, at } in tracker.edits(item, since).await? {
+        let why = match &by {
+            None => "the account is gone".to_owned(),
+            Some(person) if asked.contains(person) => continue,
+            Some(person) => match tracker.may_start(item, person).await? {
+                Admission::Granted => {
+                    asked.push(person.clone());
+                    continue;
+                }
+                Admission::Refused(why) => why,
+            },
+        };
+        let who = by.as_ref().map_or("somebody", |by| by.login.as_str());
+        return Ok(Some(Objection {
+            code: "edited",
+            message: format!(
+                "{who} changed the {what} at {} after the work was requested, and may not start work: {why}",
+                at.format("%Y-%m-%d %H:%M UTC")
+            ),
+        }));
+    }
+    Ok(None)
+}
