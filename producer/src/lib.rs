@@ -14,6 +14,7 @@ mod orphans;
 mod paused;
 mod retention;
 mod scan;
+mod webhooks;
 mod wiring;
 
 use std::sync::Arc;
@@ -50,6 +51,7 @@ pub async fn run(
     stop: Shutdown,
 ) -> anyhow::Result<Scan> {
     scan::describe_metrics(&deps.trackers);
+    webhooks::describe_metrics();
     cleanup::remove_stale_sandboxes(&deps).await;
     let mut paused = paused::Paused::default();
     if mode == ProducerMode::Once {
@@ -57,6 +59,7 @@ pub async fn run(
         retention::remove_some(&deps).await;
         return scan(&deps).await;
     }
+    webhooks::serve(&deps, &stop).await?;
     let mut total = Scan::default();
     let mut scans =
         tokio::time::interval(Duration::from_secs(deps.config.producer.interval_seconds));

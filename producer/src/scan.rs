@@ -79,7 +79,7 @@ pub async fn scan(deps: &ProducerDeps) -> Result<Scan> {
     let mut first_error = None;
     let mut known = Vec::new();
     for tracker in &deps.trackers {
-        match record(deps, tracker, &mut scan).await {
+        match scan_tracker(deps, tracker, &mut scan).await {
             Ok(tasks) => {
                 note_success(tracker.as_ref());
                 known.extend(tasks.into_iter().map(|of| (Arc::clone(tracker), of)));
@@ -129,10 +129,29 @@ struct Requested {
     span: Option<Span>,
 }
 
-/// Records a task for each item that requests work, unless the request is held: whoever made it may not start work.
-/// Where the item has one that waits, that one is the
-/// answer; where a worker holds it, the label stays on the item, and a scan after its end makes another.
-async fn record(
+/// Scans one repository that a webhook names.
+///
+/// # Errors
+/// Of the tracker, the store or the queue; the next scan makes up for it.
+pub(crate) async fn look(
+    deps: &ProducerDeps,
+    tracker: &Arc<dyn Tracker>,
+    path: &str,
+) -> Result<Scan> {
+    let mut scan = Scan::default();
+    let began = deps.store.scan_time().await?;
+    let label_name = &deps.config.labels.request;
+    let candidates = tracker.candidates_in(path, label_name).await?;
+    let requested = record(deps, tracker, candidates, began, &mut scan).await?;
+    let announced = announce(deps.store.as_ref(), deps.queue.as_ref()).await;
+    for requested in requested {
+        label(deps, Arc::clone(tracker), requested).await?;
+    }
+    scan.announced = announced?;
+    Ok(scan)
+}
+
+async fn scan_tracker(
     deps: &ProducerDeps,
     tracker: &Arc<dyn Tracker>,
     scan: &mut Scan,
@@ -142,6 +161,19 @@ async fn record(
     note_skipped(tracker.as_ref());
     let candidates =
         candidates.with_context(|| format!("{} could not be scanned", tracker.host()))?;
+    record(deps, tracker, candidates, began, scan).await
+}
+
+/// Records a task for each item that requests work, unless the request is held: whoever made it may not start work.
+/// Where the item has one that waits, that one is the
+/// answer; where a worker holds it, the label stays on the item, and a scan after its end makes another.
+async fn record(
+    deps: &ProducerDeps,
+    tracker: &Arc<dyn Tracker>,
+    candidates: Vec<Candidate>,
+    began: ScanTime,
+    scan: &mut Scan,
+) -> Result<Vec<Requested>> {
     let mut tasks = Vec::new();
     for Candidate {
         item,

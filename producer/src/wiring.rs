@@ -78,6 +78,9 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
         http::serve(listen, health(&deps), metrics, shutdown.clone()).await?;
     }
     let done = run(Arc::clone(&deps), mode, shutdown).await;
+    for tracker in &deps.trackers {
+        tracker.close().await;
+    }
     deps.queue.close().await;
     deps.store.close().await;
     trace::flush().await;

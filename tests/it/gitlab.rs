@@ -452,7 +452,7 @@ async fn git_is_served_to_the_user_oauth2() {
         (user.as_str(), &url),
         ("oauth2", &world.forge.git_url(PROJECT))
     );
-    let token = password.unwrap();
+    let token = password.unwrap().get();
     let file = world.forge.authority().unwrap();
     assert_eq!(authority.unwrap().pem(), std::fs::read(file).unwrap());
     let dir = tempfile::tempdir().unwrap();

@@ -8,6 +8,7 @@
 )]
 
 mod agents;
+mod apps;
 mod architecture;
 mod attacks;
 mod canaries;
@@ -20,6 +21,7 @@ mod everyday;
 mod failpoints;
 mod failures;
 mod fleet_mcp;
+mod forge_clients;
 mod forged;
 mod gate;
 mod gitlab;
@@ -47,4 +49,5 @@ mod trackers;
 mod upgrade;
 mod verifying;
 mod warm;
+mod webhooks;
 mod who;

@@ -771,7 +771,7 @@ async fn the_forge_serves_git_with_authorization_and_follows_pushes() {
     };
     assert_eq!(user, "x-access-token");
     assert_eq!(url, world.forge.git_url(REPO));
-    assert_eq!(password.unwrap().expose(), world.forge.token());
+    assert_eq!(password.unwrap().get().expose(), world.forge.token());
 
     let dir = tempfile::tempdir().unwrap();
     let auth = authorization(world.forge.token());

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agentmine_runtime::config::{Network, Secret};
+use agentmine_runtime::config::Network;
+use agentmine_runtime::live_secret::LiveSecret;
 use agentmine_runtime::tls::Authority;
 use async_trait::async_trait;
 use url::Url;
@@ -45,7 +46,7 @@ pub enum Upstream {
         /// The user name that goes with the token.
         user: String,
         /// The token. Without one, no credentials are sent.
-        password: Option<Secret>,
+        password: Option<LiveSecret>,
         /// A certificate authority that is trusted in addition to the system's.
         authority: Option<Authority>,
     },

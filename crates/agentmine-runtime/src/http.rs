@@ -20,7 +20,7 @@ use anyhow::{Context, Result};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use serde::Serialize;
@@ -167,6 +167,39 @@ pub async fn serve(
         }
     });
     tracing::info!(http.address = %address, "serving /live, /ready and /metrics");
+    Ok(address)
+}
+
+/// Serves what others send, such as webhooks, until the process is killed; `key` is the setting that names `listen`.
+/// Returns the address that was bound.
+///
+/// # Errors
+/// If the address cannot be bound.
+pub async fn serve_router(
+    listen: &str,
+    key: &str,
+    app: Router,
+    shutdown: &Shutdown,
+) -> Result<SocketAddr> {
+    let listener = tokio::net::TcpListener::bind(listen)
+        .await
+        .with_context(|| format!("cannot listen on `{listen}` ({key})"))?;
+    let address = listener.local_addr()?;
+    let killed = shutdown.killed();
+    let closing = |mut response: Response| async {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+        response
+    };
+    let app = app.layer(map_response(closing));
+    tokio::spawn(async move {
+        let listener = LimitedListener::new(listener, MAX_CONNECTIONS / 2, CONNECTION_LIMIT);
+        let server = axum::serve(listener, app).into_future();
+        if let Some(Err(error)) = killed.run_until_cancelled(server).await {
+            tracing::error!(error = %error, "a server stopped");
+        }
+    });
+    tracing::info!(http.address = %address, setting = key, "listening");
     Ok(address)
 }
 

@@ -4,12 +4,14 @@
 //! main function loads the configuration first and reports all its faults before it binds or starts
 //! anything.
 
+pub mod app_key;
 pub mod backoff;
 pub mod config;
 pub mod exit;
 pub mod failpoint;
 pub mod healthcheck;
 pub mod http;
+pub mod live_secret;
 pub mod liveness;
 pub mod logging;
 pub mod metrics;

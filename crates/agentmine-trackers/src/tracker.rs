@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use agentmine_domain::{ItemRef, TrackerKind};
-use agentmine_runtime::config::Secret;
+use agentmine_runtime::live_secret::LiveSecret;
 use agentmine_runtime::permit::Permit;
 use agentmine_runtime::tls::Authority;
 use async_trait::async_trait;
@@ -144,7 +144,7 @@ pub enum GitSource {
         /// User name.
         user: String,
         /// Password or token.
-        password: Option<Secret>,
+        password: Option<LiveSecret>,
         /// A certificate authority that is trusted in addition to the system's.
         authority: Option<Authority>,
     },
@@ -215,6 +215,16 @@ pub trait Tracker: Send + Sync + 'static {
     /// Open items that carry the label `label`, in the configured repositories. All pages. What cannot be read is
     /// left out, and is in [`Self::skipped`]; an error means that nothing could be read.
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError>;
+    /// Whether a repository is one of those that are scanned, by its path.
+    fn scans(&self, _path: &str) -> bool {
+        false
+    }
+    /// The same as [`Self::candidates`] for one of the repositories that are scanned.
+    async fn candidates_in(&self, path: &str, label: &str) -> Result<Vec<Candidate>, TrackerError> {
+        let mut found = self.candidates(label).await?;
+        found.retain(|candidate| candidate.item.repo_path == path);
+        Ok(found)
+    }
     /// What the latest scans could not read.
     fn skipped(&self) -> Vec<Skipped> {
         Vec::new()
@@ -311,6 +321,8 @@ pub trait Tracker: Send + Sync + 'static {
     ) -> Result<(), TrackerError>;
     /// Checks the credentials, at start-up. Returns our own login name.
     async fn login(&self) -> Result<String, TrackerError>;
+    /// Gives up what was asked for with the credentials, as minted tokens. At the end of the process.
+    async fn close(&self) {}
     /// Checks the credentials and what they allow. Writes nothing.
     async fn access(&self) -> Result<Access, TrackerError> {
         Ok(Access {

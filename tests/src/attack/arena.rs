@@ -272,7 +272,7 @@ impl Arena {
                 upstream: Upstream::Http {
                     url: self.forge.git_url(DEMO),
                     user: "x-access-token".into(),
-                    password: Some(Secret::new(self.forge.token())),
+                    password: Some(Secret::new(self.forge.token()).into()),
                     authority: None,
                 },
                 branch: BRANCH.into(),

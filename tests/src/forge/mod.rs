@@ -8,6 +8,7 @@
     reason = "a harness: a fault of its own has to end the test at once"
 )]
 
+mod apps;
 mod fault;
 mod git;
 mod gitlab;
@@ -35,6 +36,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use url::Url;
 
+pub use apps::{App, Installation};
 pub use fault::Fault;
 pub use seed::{DEMO, DEMO_BODY, DEMO_TITLE, write_demo};
 pub use state::{Account, CommentView, LabelEvent, Partition, PullView, Push, Seen, Write};
@@ -187,6 +189,26 @@ impl Forge {
         &self.reader_token
     }
 
+    /// Adds an App, installed for the owner of each of these repositories' names.
+    pub fn add_app(&self, app: App) {
+        self.inner.lock().apps.push(app);
+    }
+
+    /// Changes the Apps.
+    pub fn change_apps(&self, change: impl FnOnce(&mut Vec<App>)) {
+        change(&mut self.inner.lock().apps);
+    }
+
+    /// The tokens that installations got, each with what was asked for.
+    pub fn minted(&self) -> Vec<(String, serde_json::Value)> {
+        self.inner.lock().minted.clone()
+    }
+
+    /// The tokens that were revoked.
+    pub fn revoked(&self) -> Vec<String> {
+        self.inner.lock().revoked.clone()
+    }
+
     /// Adds a valid token.
     pub fn add_account(&self, token: &str, login: &str, may_write: bool) {
         let account = Account {
@@ -194,6 +216,7 @@ impl Forge {
             may_write,
             is_app: login.ends_with("[bot]"),
             client: String::new(),
+            grant: None,
         };
         self.inner.lock().accounts.insert(token.to_owned(), account);
     }
@@ -206,6 +229,7 @@ impl Forge {
             may_write: true,
             is_app: false,
             client: client.to_owned(),
+            grant: None,
         };
         self.inner.lock().accounts.insert(token.clone(), account);
         token
@@ -238,8 +262,8 @@ impl Forge {
             api_url: self.api_url(),
             token: Some(Secret::new(self.token.clone())),
             repositories: repositories.iter().map(|&name| name.to_owned()).collect(),
-            query: None,
-            who_may_start: Default::default(),
+            ca_file: self.authority.clone(),
+            ..GitHub::default()
         }
     }
 
@@ -257,8 +281,7 @@ impl Forge {
             token: Some(Secret::new(self.token.clone())),
             ca_file: self.authority.clone(),
             projects: projects.iter().map(|&name| name.to_owned()).collect(),
-            groups: Vec::new(),
-            who_may_start: Default::default(),
+            ..GitLab::default()
         }
     }
 
@@ -275,6 +298,22 @@ impl Forge {
     /// Makes a namespace that of a user, which GitLab does not list as a group.
     pub fn make_user_namespace(&self, name: &str) {
         self.inner.lock().users.insert(name.to_owned());
+    }
+
+    /// Adds a repository that is not served over git.
+    pub fn add_repo_without_git(&self, full_name: &str) {
+        let root = self.inner.git_root.clone();
+        self.inner.lock().add_repo(full_name, &root, "main");
+    }
+
+    /// Lets everything that happened to items have happened earlier.
+    pub fn age(&self, by: chrono::TimeDelta) {
+        let mut state = self.inner.lock();
+        for issue in state.repos.iter_mut().flat_map(|repo| &mut repo.issues) {
+            issue.created_at -= by;
+            issue.updated_at -= by;
+            issue.events.iter_mut().for_each(|event| event.at -= by);
+        }
     }
 
     /// A person makes an issue confidential.

@@ -246,6 +246,21 @@ fn in_repo(inner: &Inner, state: &mut State, ask: &Ask, name: &str, rest: &[&str
         ("GET", ["branches", branch @ ..]) => branch_json(repo, &branch.join("/")),
         ("GET", ["git", "ref", "heads", branch @ ..]) => branch_json(repo, &branch.join("/")),
         ("GET", ["collaborators", login, "permission"]) => people::permission(state, name, login),
+        ("GET", ["issues", "events"]) => {
+            let mut events: Vec<_> = repo
+                .issues
+                .iter()
+                .flat_map(|issue| issue.events.iter().map(move |event| (issue, event)))
+                .collect();
+            // The newest first.
+            events.sort_by_key(|(_, event)| std::cmp::Reverse(event.id));
+            let all = events.into_iter().map(|(issue, event)| {
+                let mut shown = event_json(event);
+                shown["issue"] = issue_json(inner, repo, issue);
+                shown
+            });
+            Answer::page(inner, ask, all.collect())
+        }
         (_, ["issues", "comments", id]) => one_comment(inner, state, ask, name, id),
         (_, ["issues", number, rest @ ..]) => match number.parse() {
             Ok(number) => in_issue(inner, state, ask, name, number, rest),

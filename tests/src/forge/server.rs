@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::fault::{self, Kind};
 use super::rest::{self, Answer, Api, Ask};
 use super::state::{Account, Partition, Seen, Write};
-use super::{Inner, git, gitlab, page};
+use super::{Inner, apps, git, gitlab, page};
 
 const MAX_JSON: usize = 4 << 20;
 
@@ -166,6 +166,11 @@ async fn git_http(inner: &Arc<Inner>, repo: &str, rest: &str, request: Request<B
     };
     let query = request.uri().query().unwrap_or_default();
     let push = rest == "git-receive-pack" || query.contains("service=git-receive-pack");
+    if let Some(grant) = &account.grant
+        && !grant.git(repo, push)
+    {
+        return plain(403, "this token may not do that");
+    }
     if push && !account.may_write {
         return plain(403, "this token may not push");
     }
@@ -177,12 +182,25 @@ async fn git_http(inner: &Arc<Inner>, repo: &str, rest: &str, request: Request<B
 
 /// Whose token it is: GitLab's own header, `Bearer`, `token`, or the password (or user name) of basic authentication.
 fn account(inner: &Inner, headers: &HeaderMap) -> Option<Account> {
+    let candidates = tokens(headers)?;
+    let state = inner.lock();
+    let found = candidates.iter();
+    let mut found = found.filter_map(|token| state.accounts.get(token));
+    let valid = |account: &&Account| {
+        let grant = account.grant.as_ref();
+        grant.is_none_or(|grant| grant.until > Utc::now())
+    };
+    found.find(valid).cloned()
+}
+
+/// What may be the token of a request.
+fn tokens(headers: &HeaderMap) -> Option<Vec<String>> {
     if let Some(token) = headers.get("private-token") {
-        return inner.lock().accounts.get(token.to_str().ok()?).cloned();
+        return Some(vec![token.to_str().ok()?.to_owned()]);
     }
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, rest) = value.split_once(' ')?;
-    let candidates = match scheme.to_ascii_lowercase().as_str() {
+    Some(match scheme.to_ascii_lowercase().as_str() {
         "bearer" | "token" => vec![rest.trim().to_owned()],
         "basic" => {
             let bytes = base64::engine::general_purpose::STANDARD
@@ -193,15 +211,15 @@ fn account(inner: &Inner, headers: &HeaderMap) -> Option<Account> {
             vec![password.to_owned(), user.to_owned()]
         }
         _ => Vec::new(),
-    };
-    let state = inner.lock();
-    candidates
-        .iter()
-        .find_map(|token| state.accounts.get(token).cloned())
+    })
 }
 
 async fn api(inner: &Arc<Inner>, speaks: Api, path: String, request: Request<Body>) -> Response {
-    let Some(account) = account(inner, request.headers()) else {
+    let token = tokens(request.headers()).and_then(|all| all.into_iter().next());
+    let token = token.unwrap_or_default();
+    let signed = token.matches('.').count() == 2 && token.starts_with("ey");
+    let known = account(inner, request.headers());
+    let Some(account) = known.or_else(|| signed.then(Account::nobody)) else {
         return plain(
             401,
             match speaks {
@@ -237,7 +255,16 @@ async fn api(inner: &Arc<Inner>, speaks: Api, path: String, request: Request<Bod
         account,
     };
     let work = inner.clone();
-    let answer = tokio::task::spawn_blocking(move || answer(&work, &ask, reads)).await;
+    let answer = tokio::task::spawn_blocking(move || {
+        let of_app = apps::dispatch(&mut work.lock(), &token, &ask);
+        let refused = || ask.account.grant.as_ref()?.refusal(&ask, reads);
+        match of_app.or_else(refused) {
+            Some(answer) => answer,
+            None if signed => Answer::new(401, json!({ "message": "Bad credentials" })),
+            None => answer(&work, &ask, reads),
+        }
+    })
+    .await;
     let answer = answer.unwrap_or_else(|error| {
         Answer::new(
             500,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
+use super::apps::{App, Grant};
 use super::fault::Fault;
 use super::git;
 use super::people::EditView;
@@ -21,6 +22,21 @@ pub struct Account {
     pub is_app: bool,
     /// The program that has the token, for the records; empty if nobody asked for one of its own.
     pub client: String,
+    /// What a token of an App's installation is limited to.
+    pub grant: Option<Grant>,
+}
+
+impl Account {
+    /// Of a request that is not a user's.
+    pub(super) fn nobody() -> Self {
+        Self {
+            login: String::new(),
+            may_write: false,
+            is_app: true,
+            client: String::new(),
+            grant: None,
+        }
+    }
 }
 
 /// A push over HTTP that changed a ref.
@@ -217,6 +233,10 @@ impl Repo {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) accounts: HashMap<String, Account>,
+    pub(super) apps: Vec<App>,
+    /// Tokens of installations, with what was asked for.
+    pub(super) minted: Vec<(String, Value)>,
+    pub(super) revoked: Vec<String>,
     pub(super) repos: Vec<Repo>,
     pub(super) writes: Vec<Write>,
     pub(super) seen: Vec<Seen>,

@@ -106,7 +106,7 @@ impl Mirror {
             return None;
         };
         let url = http.base();
-        let (user, password) = http.credentials();
+        let (user, password) = http.identity();
         let password = password.map_or("", |password| password.expose());
         let opened = mirrors
             .place(&[url.as_str(), user, password])

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agentmine_runtime::config::Secret;
+use agentmine_runtime::live_secret::LiveSecret;
 use agentmine_runtime::tls::Authority;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -34,7 +35,7 @@ const USER_AGENT: &str = concat!("git/2.40.0 (agentmine ", env!("CARGO_PKG_VERSI
 pub(crate) struct HttpUpstream {
     client: Client,
     user: String,
-    password: Option<Secret>,
+    password: Option<LiveSecret>,
     /// For git's own processes, which trust the authorities of one file: the added one and the system's.
     authorities: Option<NamedTempFile>,
     /// Where the repository is, without a slash at the end.
@@ -45,7 +46,7 @@ impl HttpUpstream {
     pub(crate) fn new(
         mut url: Url,
         user: String,
-        password: Option<Secret>,
+        password: Option<LiveSecret>,
         authority: Option<Authority>,
     ) -> anyhow::Result<Self> {
         anyhow::ensure!(
@@ -84,9 +85,9 @@ impl HttpUpstream {
         self.authorities.as_ref().map(NamedTempFile::path)
     }
 
-    /// The user and the token that go with it.
-    pub(crate) fn credentials(&self) -> (&str, Option<&Secret>) {
-        (&self.user, self.password.as_ref())
+    /// The user, and who the token stands for.
+    pub(crate) fn identity(&self) -> (&str, Option<&Secret>) {
+        (&self.user, self.password.as_ref().map(LiveSecret::identity))
     }
 
     /// The repository's URL, after the redirects seen so far.
@@ -100,7 +101,7 @@ impl HttpUpstream {
     /// The value of the `Authorization` header.
     pub(crate) fn authorization(&self) -> Option<Secret> {
         let password = self.password.as_ref()?;
-        let pair = format!("{}:{}", self.user, password.expose());
+        let pair = format!("{}:{}", self.user, password.get().expose());
         Some(Secret::new(format!("Basic {}", STANDARD.encode(pair))))
     }
 
@@ -112,7 +113,7 @@ impl HttpUpstream {
     ) -> RequestBuilder {
         let mut request = self.client.request(method, url);
         if let Some(password) = &self.password {
-            request = request.basic_auth(&self.user, Some(password.expose()));
+            request = request.basic_auth(&self.user, Some(password.get().expose()));
         }
         if let Some(version) = version {
             request = request.header("Git-Protocol", version.text());

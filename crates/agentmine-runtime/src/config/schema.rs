@@ -90,6 +90,17 @@ pub struct Producer {
     /// Also remove stale sandboxes, at the start and every
     /// `command_executor.cleanup.interval_hours`. This needs access to the Docker engine.
     pub cleanup: bool,
+    /// Where forges deliver webhooks.
+    pub webhooks: Webhooks,
+}
+
+/// Webhooks: with them a label starts work at once, and not with the next scan. Each tracker has its own secret.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Webhooks {
+    /// Address and port that producers listen on for `/webhooks/github` and `/webhooks/gitlab`, in plain HTTP: put a
+    /// proxy with TLS before it. Without it, nothing listens.
+    pub listen: Option<String>,
 }
 
 impl Default for Producer {
@@ -97,6 +108,7 @@ impl Default for Producer {
         Self {
             interval_seconds: 60,
             cleanup: true,
+            webhooks: Webhooks::default(),
         }
     }
 }

@@ -8,10 +8,20 @@ use super::fault::SettingFault;
 use super::tree::Place;
 
 /// The variables that may come from a file, under the name that says so.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 9] = [
     ("AGENTMINE_STORE_URL_FILE", "AGENTMINE_STORE_URL"),
     ("AGENTMINE_QUEUE_URL_FILE", "AGENTMINE_QUEUE_URL"),
     ("OPENAI_API_KEY_FILE", "OPENAI_API_KEY"),
+    ("GITHUB_WEBHOOK_SECRET_FILE", "GITHUB_WEBHOOK_SECRET"),
+    (
+        "GITLAB_WEBHOOK_SIGNING_TOKEN_FILE",
+        "GITLAB_WEBHOOK_SIGNING_TOKEN",
+    ),
+    (
+        "GITLAB_WEBHOOK_SECRET_TOKEN_FILE",
+        "GITLAB_WEBHOOK_SECRET_TOKEN",
+    ),
+    ("GITHUB_APP_PRIVATE_KEY_FILE", "GITHUB_APP_PRIVATE_KEY"),
     (
         "GITHUB_PERSONAL_ACCESS_TOKEN_FILE",
         "GITHUB_PERSONAL_ACCESS_TOKEN",

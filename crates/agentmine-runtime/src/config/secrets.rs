@@ -18,7 +18,7 @@ use url::Url;
 use super::executor::{CommandExecutor, Docker, Network, RegistryCredential};
 use super::schema::{Config, ModelConfig, QueueConfig, StoreConfig};
 use super::secret::Secret;
-use super::trackers::{GitHub, GitLab, Trackers};
+use super::trackers::{GitHub, GitHubApp, GitLab, Trackers};
 
 /// Query parameters of a URL whose value is a credential.
 const CREDENTIALS: [&str; 10] = [
@@ -99,22 +99,42 @@ impl Found {
             let GitHub {
                 api_url,
                 token,
+                app,
+                ca_file: _,
+                webhook_secret,
+                former_logins: _,
                 repositories: _,
                 query: _,
                 who_may_start: _,
             } = github;
             self.url(api_url.as_str());
+            webhook_secret.iter().for_each(|it| self.text(it.expose()));
             token.iter().for_each(|token| self.text(token.expose()));
+            if let Some(GitHubApp {
+                id: _,
+                key_file: _,
+                key,
+                installation: _,
+            }) = app
+            {
+                key.iter().for_each(|key| self.text(key.expose()));
+            }
         }
         if let Some(gitlab) = gitlab {
             let GitLab {
                 api_url,
                 token,
                 ca_file: _,
+                webhook_signing_token,
+                webhook_secret_token,
+                former_logins: _,
                 projects: _,
                 groups: _,
                 who_may_start: _,
             } = gitlab;
+            let webhooks = [webhook_signing_token, webhook_secret_token];
+            let webhooks = webhooks.into_iter().flatten();
+            webhooks.for_each(|it| self.text(it.expose()));
             self.url(api_url.as_str());
             token.iter().for_each(|token| self.text(token.expose()));
         }

@@ -45,11 +45,23 @@ const ENVIRONMENT: [(&str, &str); 18] = [
     ("AGENTMINE_LOG", "log.level"),
 ];
 
-/// Tokens of trackers, and their sections. A token alone does not create a section: a person with a token
+/// Tokens and keys of trackers, their sections, and their keys in them. A token alone does not create a section: a person with a token
 /// in the environment has not asked for a forge to be scanned.
-const TOKENS: [(&str, &str); 2] = [
-    ("GITHUB_PERSONAL_ACCESS_TOKEN", "trackers.github"),
-    ("GITLAB_PERSONAL_ACCESS_TOKEN", "trackers.gitlab"),
+const TOKENS: [(&str, &str, &str); 6] = [
+    ("GITHUB_PERSONAL_ACCESS_TOKEN", "trackers.github", "token"),
+    ("GITHUB_APP_PRIVATE_KEY", "trackers.github.app", "key"),
+    ("GITHUB_WEBHOOK_SECRET", "trackers.github", "webhook_secret"),
+    (
+        "GITLAB_WEBHOOK_SIGNING_TOKEN",
+        "trackers.gitlab",
+        "webhook_signing_token",
+    ),
+    (
+        "GITLAB_WEBHOOK_SECRET_TOKEN",
+        "trackers.gitlab",
+        "webhook_secret_token",
+    ),
+    ("GITLAB_PERSONAL_ACCESS_TOKEN", "trackers.gitlab", "token"),
 ];
 
 /// The largest file that is read. A configuration has a few kilobytes.
@@ -176,17 +188,18 @@ impl Sources {
     }
 
     fn tokens(&self, tree: &mut Node) {
-        for (name, section) in TOKENS {
+        for (name, section, key) in TOKENS {
             let there = section
                 .split('.')
                 .try_fold(&*tree, |node, key| node.get(key));
             let wanted = there.is_some_and(|node| !matches!(node.value, Value::Null));
-            let by_flag = |(_, key, _): &(String, String, Json)| *key == format!("{section}.token");
+            let by_flag =
+                |(_, flag, _): &(String, String, Json)| *flag == format!("{section}.{key}");
             if let (true, Some(text)) = (wanted && !self.flags.iter().any(by_flag), self.env(name))
             {
                 let value = Value::Text(text.to_owned());
                 let place = Place::Env(name);
-                tree.set(&format!("{section}.token"), Node { place, value });
+                tree.set(&format!("{section}.{key}"), Node { place, value });
             }
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! The comments of these structs become the reference in docs/config.schema.json.
 
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -52,8 +53,17 @@ impl Trackers {
 pub struct GitHub {
     /// Base of the REST API; `https://HOST/api/v3/` for GitHub Enterprise.
     pub api_url: Url,
-    /// Personal access token; usually set by `GITHUB_PERSONAL_ACCESS_TOKEN`.
+    /// Personal access token; usually set by `GITHUB_PERSONAL_ACCESS_TOKEN`. Not used beside `app`.
     pub token: Option<Secret>,
+    /// A GitHub App, which gets tokens for one hour, one repository and few permissions.
+    pub app: Option<GitHubApp>,
+    /// A PEM file with the certificate authority of the server, for the API and for git. It is trusted in addition
+    /// to the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The secret of its webhooks; usually set by `GITHUB_WEBHOOK_SECRET`.
+    pub webhook_secret: Option<Secret>,
+    /// Login names under which this fleet wrote before. Comments of theirs that carry the fleet's marker are its own.
+    pub former_logins: Vec<String>,
     /// Repositories to scan, as `owner/name`.
     pub repositories: Vec<String>,
     /// Search qualifiers, instead of `repositories` or in addition, e.g. `org:acme`.
@@ -68,9 +78,56 @@ impl Default for GitHub {
             #[expect(clippy::expect_used, reason = "a literal URL parses")]
             api_url: Url::parse("https://api.github.com/").expect("a literal URL"),
             token: None,
+            app: None,
+            ca_file: None,
+            webhook_secret: None,
+            former_logins: Vec::new(),
             repositories: Vec::new(),
             query: None,
             who_may_start: GitHubWhoMayStart::default(),
+        }
+    }
+}
+
+/// A GitHub App. It needs read and write on Contents, Issues and Pull requests.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GitHubApp {
+    /// Its id, from the App's settings.
+    pub id: u64,
+    /// A file with its private key, PEM.
+    #[serde(default)]
+    pub key_file: Option<PathBuf>,
+    /// The private key itself; usually set by `GITHUB_APP_PRIVATE_KEY`, or by a file that
+    /// `GITHUB_APP_PRIVATE_KEY_FILE` names.
+    #[serde(default)]
+    pub key: Option<Secret>,
+    /// The id of its installation, if it has one. By default that of each repository's owner is looked up.
+    #[serde(default)]
+    pub installation: Option<u64>,
+}
+
+/// The longest file with a private key.
+const LONGEST_KEY: u64 = 64 << 10;
+
+impl GitHubApp {
+    /// The private key, as it was written.
+    ///
+    /// # Errors
+    /// What is wrong with the file, in words that follow "is".
+    pub fn pem(&self) -> Result<Secret, String> {
+        match (&self.key, &self.key_file) {
+            (Some(key), _) => Ok(key.clone()),
+            (None, Some(path)) => {
+                let of = |error: std::io::Error| format!("a file that cannot be read ({error})");
+                let file = std::fs::File::open(path).map_err(of)?;
+                let mut text = String::new();
+                file.take(LONGEST_KEY)
+                    .read_to_string(&mut text)
+                    .map_err(of)?;
+                Ok(Secret::new(text))
+            }
+            (None, None) => Err("not set".to_owned()),
         }
     }
 }
@@ -86,6 +143,13 @@ pub struct GitLab {
     /// A PEM file with the certificate authority of the server, for the API and for git. It is trusted in addition
     /// to the system's.
     pub ca_file: Option<PathBuf>,
+    /// The signing token of its webhooks (`whsec_…`, GitLab 19.0 and later); usually set by
+    /// `GITLAB_WEBHOOK_SIGNING_TOKEN`.
+    pub webhook_signing_token: Option<Secret>,
+    /// The secret token of its webhooks, which is sent in clear; usually set by `GITLAB_WEBHOOK_SECRET_TOKEN`.
+    pub webhook_secret_token: Option<Secret>,
+    /// User names under which this fleet wrote before. Comments of theirs that carry the fleet's marker are its own.
+    pub former_logins: Vec<String>,
     /// Projects to scan, as `group/project` or `group/subgroup/project`.
     pub projects: Vec<String>,
     /// Groups to scan, with all of their subgroups, as `group` or `group/subgroup`.
@@ -101,6 +165,9 @@ impl Default for GitLab {
             api_url: Url::parse("https://gitlab.com/api/v4/").expect("a literal URL"),
             token: None,
             ca_file: None,
+            webhook_signing_token: None,
+            webhook_secret_token: None,
+            former_logins: Vec::new(),
             projects: Vec::new(),
             groups: Vec::new(),
             who_may_start: GitLabWhoMayStart::default(),

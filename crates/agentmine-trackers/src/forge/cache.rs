@@ -1,6 +1,6 @@
 //! Replies with their `ETag`, for conditional requests: what did not change costs no rate limit.
 //!
-//! Guaranteed: at most [`MAX_BYTES`] of bodies are kept; the replies that were not used for longest are
+//! Guaranteed: at most [`MAX_BYTES`] of replies are kept; the replies that were not used for longest are
 //! dropped first. Each page of a list has its own `ETag`: that page 1 is the same says nothing about
 //! page 2.
 
@@ -12,10 +12,12 @@ use url::Url;
 
 use super::reply::Reply;
 
-/// Bytes of all bodies that are kept.
+/// Bytes of all replies that are kept.
 const MAX_BYTES: usize = 8 << 20;
+/// What a kept reply takes beside its body: address, headers, tables.
+const OVERHEAD: usize = 4 << 10;
 /// A body larger than this is not kept: it would drive out too many others.
-const MAX_BODY: usize = MAX_BYTES / 4;
+const MAX_BODY: usize = MAX_BYTES / 4 - OVERHEAD;
 
 /// Replies by address.
 #[derive(Debug, Default)]
@@ -67,7 +69,7 @@ impl Entries {
     fn insert(&mut self, url: Url, etag: String, reply: Reply) {
         self.uses += 1;
         let used = self.uses;
-        self.bytes += reply.body.len();
+        self.bytes += reply.body.len() + OVERHEAD;
         self.by_use.insert(used, url.clone());
         self.by_url.insert(url, Entry { etag, reply, used });
     }
@@ -75,12 +77,12 @@ impl Entries {
     fn remove(&mut self, url: &Url) -> Option<Entry> {
         let entry = self.by_url.remove(url)?;
         self.by_use.remove(&entry.used);
-        self.bytes -= entry.reply.body.len();
+        self.bytes -= entry.reply.body.len() + OVERHEAD;
         Some(entry)
     }
 
     fn make_room(&mut self, bytes: usize) {
-        while self.bytes + bytes > MAX_BYTES
+        while self.bytes + bytes + OVERHEAD > MAX_BYTES
             && let Some((_, oldest)) = self.by_use.pop_first()
         {
             self.remove(&oldest);

@@ -7,7 +7,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use agentmine_runtime::config::Secret;
 use chrono::Utc;
 use http::{StatusCode, header};
 use serde::de::DeserializeOwned;
@@ -51,12 +50,11 @@ impl Client {
     pub(crate) fn new(
         dialect: Dialect,
         base: &Url,
-        token: Secret,
         limits: RequestLimits,
     ) -> Result<Self, TrackerError> {
         metrics::describe(dialect.tracker);
         Ok(Self {
-            transport: Transport::new(dialect, base, token, limits)?,
+            transport: Transport::new(dialect, base, limits)?,
             limits,
             gates: Gates::default(),
             cache: Cache::default(),
@@ -67,10 +65,6 @@ impl Client {
     /// The base of the API, with a slash at its end.
     pub(crate) fn base(&self) -> &Url {
         self.transport.base()
-    }
-
-    pub(crate) fn token(&self) -> &Secret {
-        self.transport.token()
     }
 
     /// The budget of a new operation.

@@ -31,7 +31,7 @@ pub(crate) use reply::Reply;
 pub(crate) use scan::{
     Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
 };
-pub(crate) use transport::{Call, Dialect};
+pub(crate) use transport::{Authorize, Call, Dialect, Purpose, http_client};
 pub(crate) use who::{Known, Membership, NamedPeople, Permission, admission};
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The client against a forge that is not GitHub: other headers, other refusals. What GitHub does to it
 //! is in `github/tests.rs`.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentmine_domain::{Blame, TrackerKind};
@@ -22,6 +23,7 @@ fn client(server: &MockServer, max_wait: Duration) -> Client {
     let dialect = Dialect {
         tracker: TrackerKind::GitLab,
         headers,
+        credentials: Arc::new(Secret::new("glpat-canary")),
         credentials_hint: "set GITLAB_PERSONAL_ACCESS_TOKEN",
         limits: LimitRules {
             header_prefix: "ratelimit-",
@@ -38,7 +40,7 @@ fn client(server: &MockServer, max_wait: Duration) -> Client {
         max_body: 1 << 20,
     };
     let base = Url::parse(&server.uri()).unwrap().join("api/v4").unwrap();
-    Client::new(dialect, &base, Secret::new("glpat-canary"), limits).unwrap()
+    Client::new(dialect, &base, limits).unwrap()
 }
 
 async fn on(server: &MockServer, at: &str, times: Option<u64>, answer: ResponseTemplate) {

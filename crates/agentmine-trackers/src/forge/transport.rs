@@ -4,6 +4,7 @@
 //! read up to a cap.
 
 use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentmine_domain::TrackerKind;
@@ -11,8 +12,9 @@ use agentmine_runtime::config::Secret;
 use agentmine_runtime::permit::Permit;
 use agentmine_runtime::redact::Redactor;
 use agentmine_runtime::tls::Authority;
+use async_trait::async_trait;
 use chrono::Utc;
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
 use url::Url;
 
@@ -28,8 +30,10 @@ const MAX_REDIRECTS: usize = 5;
 pub(crate) struct Dialect {
     /// Whose errors these are.
     pub(crate) tracker: TrackerKind,
-    /// Sent with every request, the credentials among them.
+    /// Sent with every request.
     pub(crate) headers: HeaderMap,
+    /// Where the token of a request comes from.
+    pub(crate) credentials: Arc<dyn Authorize>,
     /// What the operator can do about refused credentials.
     pub(crate) credentials_hint: &'static str,
     /// How rate limits are announced.
@@ -38,6 +42,28 @@ pub(crate) struct Dialect {
     pub(crate) own_buckets: &'static [&'static str],
     /// A certificate authority that is trusted in addition to the system's.
     pub(crate) authority: Option<Authority>,
+}
+
+/// What a token is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Read,
+    Write,
+}
+
+/// Credentials that know which token a request is sent with.
+#[async_trait]
+pub(crate) trait Authorize: std::fmt::Debug + Send + Sync {
+    /// The token for a request to `path`, which is below the API's base.
+    async fn token(&self, path: &str, purpose: Purpose) -> Result<Secret, TrackerError>;
+}
+
+/// The same token for every request.
+#[async_trait]
+impl Authorize for Secret {
+    async fn token(&self, _: &str, _: Purpose) -> Result<Secret, TrackerError> {
+        Ok(self.clone())
+    }
 }
 
 /// One call of an API.
@@ -119,9 +145,8 @@ impl From<TrackerError> for Outcome {
 pub(crate) struct Transport {
     http: reqwest::Client,
     base: Url,
-    token: Secret,
-    /// Of the token, which a server may repeat.
-    redactor: Redactor,
+    /// Of the latest token, which a server may repeat.
+    redactor: Mutex<Option<(Secret, Redactor)>>,
     dialect: Dialect,
     max_body: usize,
 }
@@ -130,26 +155,9 @@ impl Transport {
     pub(crate) fn new(
         dialect: Dialect,
         base: &Url,
-        token: Secret,
         limits: RequestLimits,
     ) -> Result<Self, TrackerError> {
-        agentmine_runtime::tls::install_default_provider();
-        let broken = |error| {
-            let detail = format!("cannot create an HTTP client: {error}");
-            TrackerError::unavailable(dialect.tracker, detail)
-        };
-        let extra = dialect.authority.as_ref();
-        let extra = extra.map(|authority| reqwest::Certificate::from_pem_bundle(authority.pem()));
-        let http = reqwest::Client::builder()
-            .tls_certs_merge(extra.transpose().map_err(broken)?.unwrap_or_default())
-            .user_agent(concat!("agentmine/", env!("CARGO_PKG_VERSION")))
-            .default_headers(dialect.headers.clone())
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .connect_timeout(Duration::from_secs(10).min(limits.timeout))
-            .timeout(limits.timeout)
-            .build()
-            .map_err(broken)?;
+        let http = http_client(dialect.tracker, dialect.authority.as_ref(), limits)?;
         let mut base = base.clone();
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
@@ -157,8 +165,7 @@ impl Transport {
         Ok(Self {
             http,
             base,
-            redactor: Redactor::at_least(1, [token.clone()]),
-            token,
+            redactor: Mutex::default(),
             dialect,
             max_body: limits.max_body,
         })
@@ -167,10 +174,6 @@ impl Transport {
     /// The base of the API, with a slash at its end.
     pub(crate) fn base(&self) -> &Url {
         &self.base
-    }
-
-    pub(crate) fn token(&self) -> &Secret {
-        &self.token
     }
 
     pub(crate) fn dialect(&self) -> &Dialect {
@@ -219,7 +222,17 @@ impl Transport {
                 .check()
                 .map_err(|lapsed| TrackerError::NotPermitted { tracker, lapsed })?;
         }
-        let mut request = self.http.request(call.method.clone(), url.clone());
+        let (token, redactor) = self.token(call).await?;
+        let mut bearer =
+            HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| {
+                self.unavailable("its token has characters that no HTTP header may have")
+            })?;
+        bearer.set_sensitive(true);
+        let mut request = self
+            .http
+            .request(call.method.clone(), url.clone())
+            .headers(self.dialect.headers.clone())
+            .header(header::AUTHORIZATION, bearer);
         if let Some(body) = call.body {
             request = request.json(body);
         }
@@ -227,23 +240,56 @@ impl Transport {
             request = request.header(header::IF_NONE_MATCH, etag);
         }
         let response = request.send().await.map_err(|error| match error {
-            error if error.is_connect() => self.failed(error, Acted::No),
-            error => self.failed(error, Acted::Maybe),
+            error if error.is_connect() => failed(error, &redactor, Acted::No),
+            error => failed(error, &redactor, Acted::Maybe),
         })?;
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = self.body(response).await?;
+        let body = self.body(response, &redactor).await?;
         Ok(Reply {
             tracker: self.dialect.tracker,
             status,
             headers,
             body: body.into(),
-            redactor: self.redactor.clone(),
+            redactor,
         })
     }
 
-    async fn body(&self, mut response: reqwest::Response) -> Result<Vec<u8>, Outcome> {
+    /// The token of a call, and what removes it from texts.
+    async fn token(&self, call: &Call<'_>) -> Result<(Secret, Redactor), Outcome> {
+        let path = call.url.path().strip_prefix(self.base.path());
+        let purpose = match call.effect {
+            Effect::None => Purpose::Read,
+            Effect::Write(_) => Purpose::Write,
+        };
+        let asked = self
+            .dialect
+            .credentials
+            .token(path.unwrap_or_default(), purpose);
+        let token = asked.await.map_err(|error| match error {
+            TrackerError::Unavailable { detail, until, .. } => {
+                Outcome::Failed(Fault { detail, until }, Acted::No)
+            }
+            error => Outcome::Denied(error),
+        })?;
+        let mut known = self.redactor.lock().unwrap_or_else(PoisonError::into_inner);
+        let redactor = match &*known {
+            Some((of, redactor)) if of.expose() == token.expose() => redactor.clone(),
+            Some(_) | None => {
+                let redactor = Redactor::at_least(1, [token.clone()]);
+                *known = Some((token.clone(), redactor.clone()));
+                redactor
+            }
+        };
+        Ok((token, redactor))
+    }
+
+    async fn body(
+        &self,
+        mut response: reqwest::Response,
+        redactor: &Redactor,
+    ) -> Result<Vec<u8>, Outcome> {
         let mut body = Vec::new();
-        let read = |error| self.failed(error, Acted::Maybe);
+        let read = |error| failed(error, redactor, Acted::Maybe);
         while let Some(chunk) = response.chunk().await.map_err(read)? {
             if body.len() + chunk.len() > self.max_body {
                 let detail = format!("its reply is larger than {} bytes", self.max_body);
@@ -252,11 +298,6 @@ impl Transport {
             body.extend_from_slice(&chunk);
         }
         Ok(body)
-    }
-
-    fn failed(&self, error: reqwest::Error, acted: Acted) -> Outcome {
-        let detail = self.redactor.redact(chain(&error.without_url()));
-        Outcome::Failed(Fault::new(detail), acted)
     }
 
     fn redirect_target(&self, from: &Url, reply: &Reply) -> Result<Url, TrackerError> {
@@ -304,14 +345,43 @@ impl Transport {
 
     /// A server that echoes the token must not bring it into an error text by way of a refusal.
     fn redacted(&self, reply: Reply) -> Reply {
-        match self.redactor.redact_bytes(&reply.body) {
-            Cow::Borrowed(_) => reply,
-            Cow::Owned(body) => {
-                let body = body.into();
-                Reply { body, ..reply }
-            }
+        let redacted = match reply.redactor.redact_bytes(&reply.body) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(body) => Some(body.into()),
+        };
+        match redacted {
+            Some(body) => Reply { body, ..reply },
+            None => reply,
         }
     }
+}
+
+/// The HTTP client of a forge. It follows no redirect by itself.
+pub(crate) fn http_client(
+    tracker: TrackerKind,
+    authority: Option<&Authority>,
+    limits: RequestLimits,
+) -> Result<reqwest::Client, TrackerError> {
+    agentmine_runtime::tls::install_default_provider();
+    let broken = |error| {
+        let detail = format!("cannot create an HTTP client: {error}");
+        TrackerError::unavailable(tracker, detail)
+    };
+    let extra = authority.map(|it| reqwest::Certificate::from_pem_bundle(it.pem()));
+    reqwest::Client::builder()
+        .tls_certs_merge(extra.transpose().map_err(broken)?.unwrap_or_default())
+        .user_agent(concat!("agentmine/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .connect_timeout(Duration::from_secs(10).min(limits.timeout))
+        .timeout(limits.timeout)
+        .build()
+        .map_err(broken)
+}
+
+fn failed(error: reqwest::Error, redactor: &Redactor, acted: Acted) -> Outcome {
+    let detail = redactor.redact(chain(&error.without_url()));
+    Outcome::Failed(Fault::new(detail), acted)
 }
 
 /// Which permissions of the token would allow what was refused, where GitHub names them:

@@ -5,7 +5,7 @@
 use agentmine_domain::TrackerKind;
 use serde::Deserialize;
 
-use super::api::Api;
+use super::api::{Api, Credentials};
 use super::wire::User;
 use crate::error::TrackerError;
 use crate::forge::{Call, MOST_ASKED, lacks, refusal};
@@ -24,6 +24,16 @@ struct Permissions {
 
 impl Api {
     pub(super) async fn access(&self, repositories: &[String]) -> Result<Access, TrackerError> {
+        if let Credentials::App(_) = &self.credentials {
+            let mut access = Access {
+                login: self.ask_login().await?,
+                ..Access::default()
+            };
+            for path in repositories.iter().take(MOST_ASKED) {
+                access.missing.extend(self.refusal_of(path).await?);
+            }
+            return Ok(access);
+        }
         let call = Call::get(self.client.url(["user"]));
         let mut access = match self.client.send(&call).await {
             Ok(reply) => {

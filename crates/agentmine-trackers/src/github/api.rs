@@ -4,17 +4,19 @@
 //! repository under an old name is not taken for the old one.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentmine_domain::{ItemRef, TrackerKind};
 use agentmine_runtime::config::{GitHub, Secret};
-use http::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue};
+use agentmine_runtime::tls::Authority;
+use http::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use url::Url;
 
+use super::app::App;
 use super::wire::{Repo, User};
 use crate::error::TrackerError;
 use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits};
@@ -34,11 +36,21 @@ const LIMITS: LimitRules = LimitRules {
     phrases: &["secondary rate limit", "abuse detection"],
 };
 
-/// The API with one token.
+/// What the API is asked with.
+#[derive(Debug)]
+pub(super) enum Credentials {
+    Token(Secret),
+    App(Arc<App>),
+}
+
+/// The API with its credentials.
 #[derive(Debug)]
 pub(super) struct Api {
     pub(super) client: Client,
     pub(super) host: String,
+    pub(super) credentials: Credentials,
+    pub(super) authority: Option<Authority>,
+    former_logins: Vec<String>,
     login: OnceCell<String>,
     repos: Mutex<HashMap<String, (Instant, Repo)>>,
     pub(super) admissions: Known<Admission>,
@@ -48,24 +60,28 @@ pub(super) struct Api {
 
 impl Api {
     pub(super) fn new(config: &GitHub, limits: RequestLimits) -> Result<Self, TrackerError> {
-        let token = config
-            .token
-            .as_ref()
-            .map_or("", |token| token.expose().trim());
-        if token.is_empty() {
-            return Err(unauthorized("no token is configured"));
-        }
+        let authority = config.ca_file.as_deref().map(Authority::read).transpose();
+        let authority =
+            authority.map_err(|error| invalid(format!("trackers.github.ca_file is {error}")))?;
+        let credentials = credentials(config, authority.as_ref(), limits)?;
         let dialect = Dialect {
             tracker: TrackerKind::GitHub,
-            headers: headers(token)?,
+            headers: headers(),
+            credentials: match &credentials {
+                Credentials::Token(token) => Arc::new(token.clone()),
+                Credentials::App(app) => Arc::<App>::clone(app),
+            },
             credentials_hint: CREDENTIALS_HINT,
             limits: LIMITS,
             own_buckets: &["search/"],
-            authority: None,
+            authority: authority.clone(),
         };
         Ok(Self {
             host: host_of(&config.api_url)?,
-            client: Client::new(dialect, &config.api_url, Secret::new(token), limits)?,
+            client: Client::new(dialect, &config.api_url, limits)?,
+            credentials,
+            authority,
+            former_logins: config.former_logins.clone(),
             login: OnceCell::new(),
             repos: Mutex::default(),
             admissions: Known::default(),
@@ -142,7 +158,19 @@ impl Api {
         Ok(login)
     }
 
+    /// Whether this is our login name, or was.
+    pub(super) fn is_ours(&self, login: &str, own: &str) -> bool {
+        let former = self.former_logins.iter();
+        former
+            .map(String::as_str)
+            .chain([own])
+            .any(|ours| ours.eq_ignore_ascii_case(login))
+    }
+
     pub(super) async fn ask_login(&self) -> Result<String, TrackerError> {
+        if let Credentials::App(app) = &self.credentials {
+            return app.login().await;
+        }
         let call = Call::get(self.client.url(["user"]));
         match self.client.send(&call).await {
             Ok(reply) => Ok(reply.ok("the token's user")?.json::<User>()?.login),
@@ -165,13 +193,32 @@ impl Api {
     }
 }
 
-fn headers(token: &str) -> Result<HeaderMap, TrackerError> {
-    let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
-        invalid("trackers.github.token has characters that no HTTP header may have")
-    })?;
-    bearer.set_sensitive(true);
+fn credentials(
+    config: &GitHub,
+    authority: Option<&Authority>,
+    limits: RequestLimits,
+) -> Result<Credentials, TrackerError> {
+    if let Some(app) = &config.app {
+        let (base, repositories) = (&config.api_url, &config.repositories);
+        let app = App::new(app, base, repositories, authority, limits)?;
+        return Ok(Credentials::App(Arc::new(app)));
+    }
+    let token = config
+        .token
+        .as_ref()
+        .map_or("", |token| token.expose().trim());
+    if token.is_empty() {
+        return Err(unauthorized("no token is configured"));
+    }
+    if HeaderValue::from_str(token).is_err() {
+        let detail = "trackers.github.token has characters that no HTTP header may have";
+        return Err(invalid(detail));
+    }
+    Ok(Credentials::Token(Secret::new(token)))
+}
+
+fn headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(AUTHORIZATION, bearer);
     headers.insert(
         ACCEPT,
         HeaderValue::from_static("application/vnd.github+json"),
@@ -180,7 +227,7 @@ fn headers(token: &str) -> Result<HeaderMap, TrackerError> {
         "X-GitHub-Api-Version",
         HeaderValue::from_static(API_VERSION),
     );
-    Ok(headers)
+    headers
 }
 
 /// The owner and name in `owner/name`, with nothing in them that could change an address.

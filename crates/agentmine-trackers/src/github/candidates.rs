@@ -93,6 +93,25 @@ impl Scan {
         found.oldest_first()
     }
 
+    /// Whether a repository is scanned, by its path.
+    pub(super) fn contains(&self, path: &str) -> bool {
+        self.repositories
+            .iter()
+            .any(|own| own.eq_ignore_ascii_case(path))
+    }
+
+    /// Open items with the label in one repository.
+    pub(super) async fn run_in(
+        &self,
+        api: &Api,
+        path: &str,
+        label: &str,
+    ) -> Result<Vec<Candidate>, TrackerError> {
+        let mut found = Found::new(&self.faults);
+        found.add(path, self.scan_repository(api, path, label).await)?;
+        found.oldest_first()
+    }
+
     /// Whether an item carries the label now, and since which event.
     pub(super) async fn label_request(
         &self,

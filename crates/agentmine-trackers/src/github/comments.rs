@@ -68,7 +68,7 @@ impl Api {
                 let author = wire::login_of(comment.user);
                 Comment {
                     id: comment.id.to_string(),
-                    ours: author.eq_ignore_ascii_case(login),
+                    ours: self.is_ours(&author, login),
                     author,
                     kind: CommentKind::Plain,
                     body: comment.body.unwrap_or_default(),

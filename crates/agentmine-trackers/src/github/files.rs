@@ -5,7 +5,7 @@ use base64::Engine;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::api::{Api, invalid, refused, unavailable};
+use super::api::{Api, Credentials, invalid, refused, unavailable};
 use super::wire::Content;
 use crate::error::TrackerError;
 use crate::forge::clone_url;
@@ -21,8 +21,11 @@ impl Api {
             source: GitSource::Http {
                 url: clone_url(TrackerKind::GitHub, &repo.clone_url, self.client.base())?,
                 user: "x-access-token".to_owned(),
-                password: Some(self.client.token().clone()),
-                authority: None,
+                password: Some(match &self.credentials {
+                    Credentials::Token(token) => token.clone().into(),
+                    Credentials::App(app) => app.git_token(&repo.full_name).await?,
+                }),
+                authority: self.authority.clone(),
             },
             default_branch: repo.default_branch,
         })

@@ -5,6 +5,7 @@
 
 mod access;
 mod api;
+mod app;
 mod candidates;
 mod comments;
 mod files;
@@ -31,10 +32,10 @@ use crate::tracker::{
     Access, Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
     Skipped, Tracker,
 };
-use api::Api;
+use api::{Api, Credentials};
 use candidates::Scan;
 
-/// GitHub with one token.
+/// GitHub with one token, or as an App.
 #[derive(Debug)]
 pub struct GitHubTracker {
     api: Api,
@@ -73,6 +74,14 @@ impl Tracker for GitHubTracker {
 
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
         self.scan.run(&self.api, label).await
+    }
+
+    fn scans(&self, path: &str) -> bool {
+        self.scan.contains(path)
+    }
+
+    async fn candidates_in(&self, path: &str, label: &str) -> Result<Vec<Candidate>, TrackerError> {
+        self.scan.run_in(&self.api, path, label).await
     }
 
     fn skipped(&self) -> Vec<Skipped> {
@@ -178,6 +187,12 @@ impl Tracker for GitHubTracker {
     async fn login(&self) -> Result<String, TrackerError> {
         // Asked anew each time: a token that was revoked since is noticed.
         self.api.ask_login().await
+    }
+
+    async fn close(&self) {
+        if let Credentials::App(app) = &self.api.credentials {
+            app.close().await;
+        }
     }
 
     async fn access(&self) -> Result<Access, TrackerError> {

@@ -35,7 +35,7 @@ fn tracker_of(api: &str, repositories: &[&str]) -> GitHubTracker {
         token: Some(Secret::new(TOKEN)),
         repositories: repositories.iter().map(ToString::to_string).collect(),
         query: None,
-        who_may_start: Default::default(),
+        ..GitHub::default()
     };
     let limits = RequestLimits {
         tries: 3,
@@ -623,7 +623,7 @@ async fn an_odd_search_result_skips_itself() {
         token: Some(Secret::new(TOKEN)),
         repositories: Vec::new(),
         query: Some("org:octo".into()),
-        who_may_start: Default::default(),
+        ..GitHub::default()
     };
     let tracker = GitHubTracker::with_limits(&config, RequestLimits::default()).unwrap();
     let found = tracker.candidates(LABEL).await.unwrap();

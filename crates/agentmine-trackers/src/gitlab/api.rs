@@ -4,13 +4,13 @@
 //! changes nothing, and a new project under an old path is not taken for the old one.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config::{GitLab, Secret};
 use agentmine_runtime::tls::Authority;
-use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use http::header::{HeaderMap, HeaderValue};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use url::Url;
@@ -38,6 +38,8 @@ pub(super) struct Api {
     pub(super) client: Client,
     pub(super) host: String,
     pub(super) authority: Option<Authority>,
+    pub(super) token: Secret,
+    former_logins: Vec<String>,
     user: OnceCell<User>,
     projects: Mutex<HashMap<String, (Instant, Project)>>,
     pub(super) admissions: Known<Admission>,
@@ -59,9 +61,16 @@ impl Api {
         let authority = config.ca_file.as_deref().map(Authority::read).transpose();
         let authority =
             authority.map_err(|error| invalid(format!("trackers.gitlab.ca_file is {error}")))?;
+        if HeaderValue::from_str(token).is_err() {
+            let detail = "trackers.gitlab.token has characters that no HTTP header may have";
+            return Err(invalid(detail));
+        }
+        let token = Secret::new(token);
         let dialect = Dialect {
             tracker: TrackerKind::GitLab,
-            headers: headers(token)?,
+            headers: HeaderMap::new(),
+            // All kinds of tokens may be sent as bearers, those of OAuth too.
+            credentials: Arc::new(token.clone()),
             credentials_hint: CREDENTIALS_HINT,
             limits: LIMITS,
             own_buckets: &[],
@@ -69,7 +78,9 @@ impl Api {
         };
         Ok(Self {
             host: host_of(&config.api_url)?,
-            client: Client::new(dialect, &config.api_url, Secret::new(token), limits)?,
+            client: Client::new(dialect, &config.api_url, limits)?,
+            token,
+            former_logins: config.former_logins.clone(),
             authority,
             user: OnceCell::new(),
             projects: Mutex::default(),
@@ -126,22 +137,20 @@ impl Api {
         self.user.get_or_try_init(|| self.ask_user()).await
     }
 
+    /// Whether this user was ours before.
+    pub(super) fn was_ours(&self, user: Option<&User>) -> bool {
+        let name = user.map_or("", |user| user.username.as_str());
+        let former = self.former_logins.iter();
+        former
+            .into_iter()
+            .any(|ours| ours.eq_ignore_ascii_case(name))
+    }
+
     pub(super) async fn ask_user(&self) -> Result<User, TrackerError> {
         let call = Call::get(self.client.url(["user"]));
         let reply = self.client.send(&call).await?;
         reply.ok("the token's user")?.json()
     }
-}
-
-fn headers(token: &str) -> Result<HeaderMap, TrackerError> {
-    // All kinds of tokens may be sent so, those of OAuth too.
-    let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
-        invalid("trackers.gitlab.token has characters that no HTTP header may have")
-    })?;
-    bearer.set_sensitive(true);
-    let mut headers = HeaderMap::new();
-    headers.insert(AUTHORIZATION, bearer);
-    Ok(headers)
 }
 
 /// The host in an item's identity.

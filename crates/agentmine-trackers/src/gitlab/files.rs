@@ -29,7 +29,7 @@ impl Api {
             source: GitSource::Http {
                 url: clone_url(TrackerKind::GitLab, url, self.client.base())?,
                 user: GIT_USER.to_owned(),
-                password: Some(self.client.token().clone()),
+                password: Some(self.token.clone().into()),
                 authority: self.authority.clone(),
             },
             default_branch,

@@ -75,6 +75,14 @@ impl Tracker for GitLabTracker {
         self.scan.run(&self.api, label).await
     }
 
+    fn scans(&self, path: &str) -> bool {
+        self.scan.contains(path)
+    }
+
+    async fn candidates_in(&self, path: &str, label: &str) -> Result<Vec<Candidate>, TrackerError> {
+        self.scan.run_in(&self.api, path, label).await
+    }
+
     fn skipped(&self) -> Vec<Skipped> {
         self.scan.faults().list()
     }

@@ -12,7 +12,7 @@ use http::{Method, StatusCode};
 use serde_json::json;
 
 use super::api::{Api, MAX_TEXT};
-use super::wire::{self, Note, Position, name_of};
+use super::wire::{self, Note, Position, User, name_of};
 use crate::error::TrackerError;
 use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
 use crate::marker::{self, Marker};
@@ -67,15 +67,19 @@ impl Api {
         let people = notes
             .into_iter()
             .filter(|note| !note.system && note.is_public());
-        Ok(people.map(|note| comment(note, me)).collect())
+        let ours = |author: &User| author.id == me || self.was_ours(Some(author));
+        let people = people.map(|note| {
+            let ours = note.author.as_ref().is_some_and(ours);
+            comment(note, ours)
+        });
+        Ok(people.collect())
     }
 }
 
-fn comment(note: Note, me: u64) -> Comment {
+fn comment(note: Note, ours: bool) -> Comment {
     Comment {
         id: note.id.to_string(),
-        // By id: a name can be changed, and taken by somebody else.
-        ours: note.author.as_ref().is_some_and(|author| author.id == me),
+        ours,
         author: name_of(note.author),
         kind: note.position.map_or(CommentKind::Plain, kind),
         body: note.body,

@@ -56,7 +56,7 @@ impl Place {
                 upstream: Upstream::Http {
                     url: forge.git_url(repository),
                     user: "x-access-token".into(),
-                    password: Some(Secret::new(forge.token())),
+                    password: Some(Secret::new(forge.token()).into()),
                     authority: None,
                 },
                 branch: BRANCH.into(),

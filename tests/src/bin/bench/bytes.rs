@@ -296,7 +296,7 @@ async fn pushed(clock: &Clock, sandbox: &Arc<dyn Sandbox>, pushes: u32) -> anyho
             upstream: Upstream::Http {
                 url: forge.git_url("octo/ours"),
                 user: "x-access-token".into(),
-                password: Some(Secret::new(forge.token())),
+                password: Some(Secret::new(forge.token()).into()),
                 authority: None,
             },
             branch: BRANCH.into(),

@@ -13,6 +13,7 @@ mod mcp;
 mod memory;
 mod plain;
 mod queue;
+mod scan;
 mod short;
 mod start;
 mod step;
@@ -175,6 +176,18 @@ enum Bench {
         #[arg(long)]
         record: bool,
     },
+    /// Requests, time and memory of scans of many repositories, on both forges; needs no service
+    Scan {
+        #[command(flatten)]
+        size: scan::Size,
+    },
+    /// The process that `scan` measures
+    #[command(hide = true)]
+    ScanProcess {
+        kind: scan::Kind,
+        api: url::Url,
+        repositories: u64,
+    },
     /// Memory of an idle consumer and of each running task; needs Postgres, RabbitMQ and Docker
     Memory {
         /// Numbers of concurrent tasks, one measurement each
@@ -248,6 +261,12 @@ async fn main() -> anyhow::Result<()> {
         } => control::run(rounds, postgres.as_deref(), check).await,
         Bench::Short { record: true } => short::record().await,
         Bench::Short { record: false } => short::check().await,
+        Bench::Scan { size } => scan::run(size).await,
+        Bench::ScanProcess {
+            kind,
+            api,
+            repositories,
+        } => scan::process(kind, api, repositories).await,
         Bench::Memory { tasks } => memory::run(&tasks).await,
     }
 }

@@ -1,6 +1,6 @@
 //! Issues and merge requests: lists, new issues, edits.
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use super::super::Inner;
@@ -12,6 +12,8 @@ use super::{Kind, Place, actions, missing, names, shapes};
 pub(super) fn of<'r>(repo: &'r Repo, ask: &Ask, kind: Kind) -> Vec<(&'r Repo, &'r Issue)> {
     let wanted = ask.param("state").unwrap_or("all");
     let labels = names(&Value::from(ask.param("labels").unwrap_or_default()));
+    let since = ask.param("updated_after");
+    let since = since.and_then(|text| DateTime::parse_from_rfc3339(text).ok());
     let fits = |issue: &&Issue| {
         let state = match wanted {
             "opened" => issue.open,
@@ -24,6 +26,7 @@ pub(super) fn of<'r>(repo: &'r Repo, ask: &Ask, kind: Kind) -> Vec<(&'r Repo, &'
             ask.param(key).is_none_or(|branch| own == Some(branch))
         };
         state
+            && since.is_none_or(|since| issue.updated_at >= since)
             && kind.holds(issue)
             && labels.iter().all(|label| has(issue, label))
             && branch("source_branch", |pull| &pull.head)

@@ -209,7 +209,7 @@ async fn a_token_that_the_host_refuses_gets_nothing_from_a_mirror() {
     let upstream = |password: &str| Upstream::Http {
         url: url.clone(),
         user: user.clone(),
-        password: Some(Secret::new(password)),
+        password: Some(Secret::new(password).into()),
         authority: authority.clone(),
     };
     for password in ["wrong", ""] {

@@ -450,7 +450,7 @@ async fn target(kind: Kind, root: &Path, path: &Path) -> (Upstream, Option<Arc<F
     let target = Upstream::Http {
         url: format!("{origin}/{name}").parse().unwrap(),
         user: "bot".into(),
-        password: Some(Secret::new(password)),
+        password: Some(Secret::new(password).into()),
         authority: None,
     };
     (target, Some(forge))

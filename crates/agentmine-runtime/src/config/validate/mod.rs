@@ -32,6 +32,7 @@ pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<SettingFau
         config.producer.interval_seconds,
         1,
     );
+    rules.webhooks(config);
     rules.consumer(&config.consumer);
     rules.queue(&config.queue);
     rules.store(&config.store);

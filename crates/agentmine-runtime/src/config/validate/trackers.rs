@@ -1,9 +1,16 @@
 //! The rules of `trackers` and `labels`.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 use super::rules::{Rules, shown};
-use crate::config::trackers::{GitHub, GitLab, Labels};
+use crate::app_key::AppKey;
+use crate::config::schema::Config;
+use crate::config::secret::Secret;
+use crate::config::trackers::{GitHub, GitHubApp, GitLab, Labels, Trackers};
 use crate::config::who::{GitHubPeople, GitHubPermission, GitLabPeople, GitLabRole};
 use crate::tls::Authority;
 
@@ -27,7 +34,25 @@ impl Rules<'_> {
             let key = format!("trackers.github.repositories.{at}");
             self.expect(&key, fine, || shown(name), "`owner/name`");
         }
+        if let Some(file) = &github.ca_file
+            && let Err(error) = Authority::read(file)
+        {
+            let expected = "a PEM file with at least one certificate";
+            self.fault("trackers.github.ca_file", error.to_string(), expected);
+        }
+        if let Some(app) = &github.app {
+            self.github_app(app);
+        }
         let query = github.query.as_deref().unwrap_or_default().trim();
+        let app = github.app.as_ref();
+        if app.is_some_and(|app| app.installation.is_none()) && github.repositories.is_empty() {
+            self.fault(
+                "trackers.github.app",
+                "no installation",
+                "the installation that may search",
+            )
+            .hint = Some("set `installation: ID`, or name repositories".into());
+        }
         if github.repositories.is_empty() && query.is_empty() {
             self.fault("trackers.github", "no repository", "something to scan")
                 .hint = Some("set `repositories: [owner/name]`, or `query: org:NAME`".into());
@@ -55,11 +80,47 @@ impl Rules<'_> {
         }
     }
 
+    fn github_app(&mut self, app: &GitHubApp) {
+        let GitHubApp {
+            id: _,
+            key_file,
+            key,
+            installation: _,
+        } = app;
+        let expected = "the App's RSA private key, PEM";
+        let place = match (key, key_file) {
+            (Some(_), Some(_)) => {
+                self.fault(
+                    "trackers.github.app.key",
+                    "set beside key_file",
+                    "only one of the two",
+                );
+                return;
+            }
+            (Some(_), None) => "trackers.github.app.key",
+            (None, Some(_)) => "trackers.github.app.key_file",
+            (None, None) => {
+                self.fault("trackers.github.app", "no private key", expected)
+                    .hint = Some("set `key_file: PATH`, or GITHUB_APP_PRIVATE_KEY_FILE".into());
+                return;
+            }
+        };
+        let read = app.pem();
+        let parsed = read.and_then(|pem| AppKey::parse(pem.expose()).map_err(|it| it.to_string()));
+        if let Err(seen) = parsed {
+            self.fault(place, seen, expected).hint =
+                Some("generate a private key in the App's settings, and use that file".into());
+        }
+    }
+
     pub(super) fn gitlab(&mut self, gitlab: &GitLab) {
         let GitLab {
             api_url,
             token: _,
             ca_file,
+            webhook_signing_token: _,
+            webhook_secret_token: _,
+            former_logins: _,
             projects,
             groups,
             who_may_start: who,
@@ -132,6 +193,54 @@ impl Rules<'_> {
         .hint = Some("name people in `allow`, or set another permission".into());
     }
 
+    /// Secrets that sign nothing, and a listener that nothing can be delivered to.
+    pub(super) fn webhooks(&mut self, config: &Config) {
+        let Trackers { github, gitlab, .. } = &config.trackers;
+        let github = github.as_ref().and_then(|it| it.webhook_secret.as_ref());
+        let signing = gitlab
+            .as_ref()
+            .and_then(|it| it.webhook_signing_token.as_ref());
+        let in_clear = gitlab
+            .as_ref()
+            .and_then(|it| it.webhook_secret_token.as_ref());
+        for (key, secret) in [
+            ("trackers.github.webhook_secret", github),
+            ("trackers.gitlab.webhook_secret_token", in_clear),
+        ] {
+            if secret.is_some_and(|secret| secret.expose().trim().is_empty()) {
+                self.fault(key, "an empty secret", "the secret of the webhook")
+                    .hint = Some(
+                    "make one with `openssl rand -hex 32`, and enter it in the webhook too".into(),
+                );
+            }
+        }
+        if signing.is_some_and(|token| !is_signing_token(token)) {
+            let key = "trackers.gitlab.webhook_signing_token";
+            let expected = "`whsec_` and 32 bytes in base64, as GitLab shows it";
+            self.fault(key, "another text", expected);
+        }
+        let Some(listen) = &config.producer.webhooks.listen else {
+            return;
+        };
+        self.expect(
+            "producer.webhooks.listen",
+            listen.parse::<SocketAddr>().is_ok(),
+            || shown(listen),
+            "an address and port such as `0.0.0.0:8090`",
+        );
+        if github.or(signing).or(in_clear).is_none() {
+            self.fault(
+                "producer.webhooks.listen",
+                "no secret of a webhook",
+                "a secret for at least one tracker",
+            )
+            .hint = Some(
+                "set trackers.github.webhook_secret or trackers.gitlab.webhook_signing_token"
+                    .into(),
+            );
+        }
+    }
+
     /// GitLab's labels have no commas in their names, and its API takes lists of labels that commas separate.
     pub(super) fn labels_without_commas(&mut self, labels: &Labels) {
         for (key, name) in labels.entries() {
@@ -153,6 +262,11 @@ impl Rules<'_> {
             }
         }
     }
+}
+
+fn is_signing_token(token: &Secret) -> bool {
+    let key = token.expose().strip_prefix("whsec_");
+    key.is_some_and(|key| STANDARD.decode(key).is_ok_and(|key| key.len() >= 24))
 }
 
 /// Whether this is the path of a project or group: names separated by slashes.

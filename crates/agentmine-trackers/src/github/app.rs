@@ -1,0 +1,426 @@
+//! A GitHub App: tokens of its installations, each for what it is needed for.
+//!
+//! Guaranteed: what reads gets a token that may not write; what writes gets a token for its repository alone; git gets
+//! one of its own for its repository, which is revoked when the session ends. A token is replaced before its hour is
+//! over. Nothing is assumed about its form or length.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentmine_domain::TrackerKind;
+use agentmine_runtime::app_key::AppKey;
+use agentmine_runtime::config::{GitHubApp, Secret};
+use agentmine_runtime::live_secret::LiveSecret;
+use agentmine_runtime::tls::Authority;
+use async_trait::async_trait;
+use chrono::{DateTime, TimeDelta, Utc};
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use tokio::sync::Mutex;
+use url::Url;
+
+use super::api::{invalid, unavailable};
+use crate::error::TrackerError;
+use crate::forge::{Authorize, Purpose, RequestLimits, http_client};
+
+/// A token is replaced when it lasts no longer than this.
+const SPARE: TimeDelta = TimeDelta::minutes(10);
+/// GitHub accepts ten minutes at most, and clocks differ.
+const JWT_LASTS: i64 = 540;
+const CLOCK_SKEW: i64 = 60;
+/// The longest answer to a request for a token.
+const MAX_ANSWER: usize = 1 << 20;
+/// How long a failed try to replace the token of git waits for the next one.
+const TRY_AGAIN: Duration = Duration::from_secs(30);
+const HINT: &str =
+    "check trackers.github.app: its id, its key, and what the App's installation may see and do";
+
+const READ: &[(&str, &str)] = &[
+    ("contents", "read"),
+    ("issues", "read"),
+    ("metadata", "read"),
+    ("pull_requests", "read"),
+];
+const WRITE: &[(&str, &str)] = &[
+    ("contents", "write"),
+    ("issues", "write"),
+    ("metadata", "read"),
+    ("pull_requests", "write"),
+];
+const GIT: &[(&str, &str)] = &[("contents", "write"), ("metadata", "read")];
+
+/// The App with its key, and the tokens that are in use.
+#[derive(Debug)]
+pub(crate) struct App {
+    id: String,
+    key: AppKey,
+    installation: Option<u64>,
+    /// Whose installation reads what belongs to no repository.
+    home: Option<String>,
+    base: Url,
+    http: reqwest::Client,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    login: Option<String>,
+    installations: HashMap<String, u64>,
+    tokens: HashMap<Scope, Minted>,
+}
+
+/// What a token is for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Scope {
+    installation: u64,
+    /// All of the installation's if there is none.
+    repository: Option<String>,
+    permissions: &'static [(&'static str, &'static str)],
+}
+
+#[derive(Debug, Clone)]
+struct Minted {
+    token: Secret,
+    until: DateTime<Utc>,
+}
+
+#[derive(Deserialize)]
+struct TokenAnswer {
+    token: Secret,
+    expires_at: DateTime<Utc>,
+}
+
+#[derive(Deserialize)]
+struct Installation {
+    id: u64,
+    #[serde(default)]
+    permissions: HashMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct AppAnswer {
+    slug: String,
+}
+
+impl App {
+    pub(super) fn new(
+        config: &GitHubApp,
+        base: &Url,
+        repositories: &[String],
+        authority: Option<&Authority>,
+        limits: RequestLimits,
+    ) -> Result<Self, TrackerError> {
+        let pem = config
+            .pem()
+            .map_err(|error| invalid(format!("trackers.github.app.key_file is {error}")))?;
+        let key = AppKey::parse(pem.expose())
+            .map_err(|error| invalid(format!("trackers.github.app: the key is {error}")))?;
+        let home = repositories.first().and_then(|path| path.split_once('/'));
+        Ok(Self {
+            id: config.id.to_string(),
+            key,
+            installation: config.installation,
+            home: home.map(|(owner, _)| owner.to_owned()),
+            base: base.clone(),
+            http: http_client(TrackerKind::GitHub, authority, limits)?,
+            state: Mutex::default(),
+        })
+    }
+
+    /// The login name under which the App writes.
+    pub(super) async fn login(&self) -> Result<String, TrackerError> {
+        let mut state = self.state.lock().await;
+        if let Some(login) = &state.login {
+            return Ok(login.clone());
+        }
+        let app: AppAnswer = self.ask(Method::GET, &["app"], None).await?;
+        Ok(state.login.insert(format!("{}[bot]", app.slug)).clone())
+    }
+
+    /// A token for git and one repository. It is replaced while somebody holds it, and revoked afterwards.
+    pub(super) async fn git_token(
+        self: &Arc<Self>,
+        path: &str,
+    ) -> Result<LiveSecret, TrackerError> {
+        let (owner, name) = path.split_once('/').unwrap_or((path, ""));
+        let installation = {
+            let mut state = self.state.lock().await;
+            self.installation_of(&mut state, owner, Some(name)).await?
+        };
+        let scope = Scope {
+            installation,
+            repository: Some(name.to_owned()),
+            permissions: GIT,
+        };
+        let first = self.mint(&scope).await?;
+        let identity = Secret::new(format!("app {} installation {installation}", self.id));
+        let (sender, live) = LiveSecret::replaceable(identity, first.token.clone());
+        let app = Arc::clone(self);
+        tokio::spawn(async move {
+            let mut current = first;
+            loop {
+                let lasts = (current.until - SPARE - Utc::now()).to_std();
+                tokio::select! {
+                    () = sender.closed() => break,
+                    () = tokio::time::sleep(lasts.unwrap_or_default()) => {}
+                }
+                match app.mint(&scope).await {
+                    Ok(next) => {
+                        // A push may be under way with the former one: it ends by itself.
+                        current = next;
+                        let _ = sender.send(current.token.clone());
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the token for git could not be replaced; it is tried again");
+                        tokio::time::sleep(TRY_AGAIN).await;
+                    }
+                }
+            }
+            app.revoke(&current.token).await;
+        });
+        Ok(live)
+    }
+
+    /// Revokes the tokens in use. At the end of the process.
+    pub(super) async fn close(&self) {
+        let tokens = std::mem::take(&mut self.state.lock().await.tokens);
+        for minted in tokens.into_values() {
+            self.revoke(&minted.token).await;
+        }
+    }
+
+    async fn revoke(&self, token: &Secret) {
+        let url = self.url(&["installation", "token"]);
+        let sent = self
+            .http
+            .delete(url)
+            .bearer_auth(token.expose())
+            .send()
+            .await;
+        if let Err(error) = sent {
+            tracing::debug!(error = %error.without_url(), "a token could not be revoked; it expires within the hour");
+        }
+    }
+
+    /// The token of a scope, minted anew if it expires soon.
+    async fn token(&self, scope: Scope, state: &mut State) -> Result<Secret, TrackerError> {
+        if let Some(minted) = state.tokens.get(&scope)
+            && minted.until - Utc::now() > SPARE
+        {
+            return Ok(minted.token.clone());
+        }
+        let minted = self.mint(&scope).await?;
+        state.tokens.retain(|_, minted| minted.until > Utc::now());
+        let token = minted.token.clone();
+        state.tokens.insert(scope, minted);
+        Ok(token)
+    }
+
+    async fn mint(&self, scope: &Scope) -> Result<Minted, TrackerError> {
+        let permissions = scope.permissions.iter();
+        let permissions: Map<String, Value> = permissions
+            .map(|(name, level)| ((*name).to_owned(), Value::from(*level)))
+            .collect();
+        let mut body = json!({ "permissions": permissions });
+        if let Some(repository) = &scope.repository {
+            body["repositories"] = json!([repository]);
+        }
+        let id = scope.installation.to_string();
+        let path = ["app", "installations", &id, "access_tokens"];
+        let answer = self
+            .ask::<TokenAnswer>(Method::POST, &path, Some(&body))
+            .await;
+        match answer {
+            Ok(TokenAnswer { token, expires_at }) => Ok(Minted {
+                token,
+                until: expires_at,
+            }),
+            Err(TrackerError::Refused { detail, .. }) => {
+                Err(self.why_not(scope, &id, detail).await)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Which of the permissions the installation was not granted.
+    async fn why_not(&self, scope: &Scope, id: &str, refusal: String) -> TrackerError {
+        let path = ["app", "installations", id];
+        let granted = match self.ask::<Installation>(Method::GET, &path, None).await {
+            Ok(installation) => installation.permissions,
+            Err(error) => return error,
+        };
+        let is_granted = |(name, level): &&(&str, &str)| {
+            let own = granted.get(*name).map(String::as_str);
+            own == Some(*level) || own == Some("write") || own == Some("admin")
+        };
+        let missing = scope.permissions.iter().filter(|it| !is_granted(it));
+        let missing: Vec<String> = missing
+            .map(|(name, level)| format!("{name}={level}"))
+            .collect();
+        let detail = match missing.is_empty() {
+            true => refusal,
+            false => format!(
+                "the App's installation {id} lacks the permission {}",
+                missing.join(" and ")
+            ),
+        };
+        TrackerError::Forbidden {
+            tracker: TrackerKind::GitHub,
+            detail,
+            hint: "grant it in the App's settings, and accept the change in the installation's"
+                .into(),
+        }
+    }
+
+    async fn installation_of(
+        &self,
+        state: &mut State,
+        owner: &str,
+        repository: Option<&str>,
+    ) -> Result<u64, TrackerError> {
+        if let Some(id) = self.installation {
+            return Ok(id);
+        }
+        let key = owner.to_lowercase();
+        if let Some(id) = state.installations.get(&key) {
+            return Ok(*id);
+        }
+        let segments = match repository {
+            Some(name) => vec!["repos", owner, name, "installation"],
+            None => vec!["users", owner, "installation"],
+        };
+        let asked = self.ask::<Installation>(Method::GET, &segments, None).await;
+        let installation = asked.map_err(|error| match error {
+            TrackerError::NotFound { tracker, .. } => TrackerError::Forbidden {
+                tracker,
+                detail: format!("the App is not installed for {owner}"),
+                hint: "install it there, with access to the repositories".into(),
+            },
+            error => error,
+        })?;
+        state.installations.insert(key, installation.id);
+        Ok(installation.id)
+    }
+
+    /// Sends a request as the App itself.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        segments: &[&str],
+        body: Option<&Value>,
+    ) -> Result<T, TrackerError> {
+        let jwt = self.jwt()?;
+        let mut request = self
+            .http
+            .request(method, self.url(segments))
+            .bearer_auth(jwt.expose())
+            .header("accept", "application/vnd.github+json");
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let away = |error: reqwest::Error| unavailable(format!("{}", error.without_url()));
+        let mut response = request.send().await.map_err(away)?;
+        let status = response.status();
+        let mut answer = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(away)? {
+            if answer.len() + chunk.len() > MAX_ANSWER {
+                return Err(unavailable("its answer about the App is too large"));
+            }
+            answer.extend_from_slice(&chunk);
+        }
+        if status.is_success() {
+            return serde_json::from_slice(&answer)
+                .map_err(|_| unavailable("its answer about the App has an unexpected form"));
+        }
+        let message: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        let message = message["message"].as_str().unwrap_or("no message");
+        let message: String = message
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(300)
+            .collect();
+        let detail = format!("{status}: {message}");
+        let tracker = TrackerKind::GitHub;
+        Err(match status {
+            StatusCode::UNAUTHORIZED => TrackerError::Unauthorized {
+                tracker,
+                detail,
+                hint: HINT.into(),
+            },
+            StatusCode::FORBIDDEN => TrackerError::Forbidden {
+                tracker,
+                detail,
+                hint: HINT.into(),
+            },
+            StatusCode::NOT_FOUND => TrackerError::NotFound {
+                tracker,
+                what: format!("{} of the App", segments.join("/")),
+            },
+            status if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
+                TrackerError::Refused { tracker, detail }
+            }
+            _ => unavailable(detail),
+        })
+    }
+
+    fn jwt(&self) -> Result<Secret, TrackerError> {
+        let now = Utc::now().timestamp();
+        let claims =
+            json!({ "iat": now - CLOCK_SKEW, "exp": now - CLOCK_SKEW + JWT_LASTS, "iss": self.id });
+        let signed = self.key.sign(&claims);
+        signed.map_err(|error| invalid(format!("trackers.github.app: {error}")))
+    }
+
+    fn url(&self, segments: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        // Only a URL that cannot be a base has no segments, and the configuration refuses those.
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url
+    }
+}
+
+#[async_trait]
+impl Authorize for App {
+    async fn token(&self, path: &str, purpose: Purpose) -> Result<Secret, TrackerError> {
+        let mut segments = path.split('/');
+        let repository = match (segments.next(), segments.next(), segments.next()) {
+            (Some("repos"), Some(owner), Some(name)) => Some((owner, name)),
+            _ => None,
+        };
+        let mut state = self.state.lock().await;
+        let state = &mut *state;
+        let (installation, repository) = match (repository, &self.home) {
+            (Some((owner, name)), _) => {
+                let id = self.installation_of(state, owner, Some(name)).await?;
+                (id, Some(name.to_owned()))
+            }
+            (None, Some(home)) => (self.installation_of(state, home, None).await?, None),
+            (None, None) => match self.installation {
+                Some(id) => (id, None),
+                None => {
+                    return Err(invalid(
+                        "trackers.github.app.installation is needed for a search",
+                    ));
+                }
+            },
+        };
+        let scope = match purpose {
+            Purpose::Read => Scope {
+                installation,
+                repository: None,
+                permissions: READ,
+            },
+            Purpose::Write => Scope {
+                installation,
+                repository,
+                permissions: WRITE,
+            },
+        };
+        self.token(scope, state).await
+    }
+}

@@ -1,0 +1,160 @@
+//! Webhooks: a forge says that something happened, and the repository is scanned at once.
+//!
+//! A delivery is only a hint where to look: nothing in it is believed, and the scan remains the truth. Guaranteed: what
+//! is not signed with a configured secret is refused with 401 and causes nothing; a delivery that was seen before causes
+//! nothing; however many come, each repository is looked at once in [`hints::APART`].
+
+mod hints;
+mod signed;
+
+use std::sync::Arc;
+
+use agentmine_domain::TrackerKind;
+use agentmine_runtime::config::{GitHub, GitLab};
+use agentmine_runtime::http::serve_router;
+use agentmine_runtime::shutdown::Shutdown;
+use anyhow::Result;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use chrono::Utc;
+use serde_json::Value;
+
+use crate::deps::ProducerDeps;
+use hints::Hints;
+use signed::{Genuine, github, gitlab};
+
+/// The longest delivery.
+const MAX_BODY: usize = 1 << 20;
+
+#[derive(Clone)]
+struct Receiver {
+    deps: Arc<ProducerDeps>,
+    hints: Arc<Hints>,
+}
+
+/// Describes the metrics.
+pub(crate) fn describe_metrics() {
+    metrics::describe_counter!(
+        "agentmine_webhooks_total",
+        "Deliveries of webhooks by forge and outcome: accepted, repeated, ignored, refused."
+    );
+    for forge in ["github", "gitlab"] {
+        for outcome in ["accepted", "repeated", "ignored", "refused"] {
+            metrics::counter!("agentmine_webhooks_total", "forge" => forge, "outcome" => outcome)
+                .increment(0);
+        }
+    }
+}
+
+/// Listens for deliveries, if `producer.webhooks.listen` says so, and looks where they point until the process drains.
+///
+/// # Errors
+/// If the address cannot be bound.
+pub(crate) async fn serve(deps: &Arc<ProducerDeps>, stop: &Shutdown) -> Result<()> {
+    let Some(listen) = &deps.config.producer.webhooks.listen else {
+        return Ok(());
+    };
+    let hints = Arc::new(Hints::default());
+    let receiver = Receiver {
+        deps: Arc::clone(deps),
+        hints: Arc::clone(&hints),
+    };
+    let app = Router::new()
+        .route("/webhooks/github", post(of_github))
+        .route("/webhooks/gitlab", post(of_gitlab))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(receiver);
+    serve_router(listen, "producer.webhooks.listen", app, stop).await?;
+    tokio::spawn(hints::look(Arc::clone(deps), hints, stop.draining()));
+    Ok(())
+}
+
+async fn of_github(
+    State(receiver): State<Receiver>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    let config = receiver.deps.config.trackers.github.as_ref();
+    let secret = config.and_then(|GitHub { webhook_secret, .. }| webhook_secret.as_ref());
+    let genuine = secret.and_then(|secret| github(secret, &headers, &body));
+    let place = |body: &Value| body["repository"]["full_name"].as_str().map(str::to_owned);
+    receiver.take(TrackerKind::GitHub, genuine, &body, place)
+}
+
+async fn of_gitlab(
+    State(receiver): State<Receiver>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    let config = receiver.deps.config.trackers.gitlab.as_ref();
+    let genuine = config.and_then(|config| {
+        let GitLab {
+            webhook_signing_token: signing,
+            webhook_secret_token: secret,
+            ..
+        } = config;
+        gitlab(
+            signing.as_ref(),
+            secret.as_ref(),
+            &headers,
+            &body,
+            Utc::now(),
+        )
+    });
+    let place = |body: &Value| {
+        let path = &body["project"]["path_with_namespace"];
+        path.as_str().map(str::to_owned)
+    };
+    receiver.take(TrackerKind::GitLab, genuine, &body, place)
+}
+
+impl Receiver {
+    /// The answer to a delivery, after the place where it points was noted.
+    fn take(
+        &self,
+        forge: TrackerKind,
+        genuine: Option<Genuine>,
+        body: &[u8],
+        place: impl Fn(&Value) -> Option<String>,
+    ) -> StatusCode {
+        let (outcome, status) = match genuine {
+            None => {
+                tracing::debug!(%forge, "a delivery without a valid signature was refused");
+                ("refused", StatusCode::UNAUTHORIZED)
+            }
+            Some(genuine) if !self.hints.is_new(forge, &genuine) => ("repeated", StatusCode::OK),
+            Some(_) => {
+                let body: Value = serde_json::from_slice(body).unwrap_or_default();
+                let noted = place(&body).is_some_and(|path| self.note(forge, &path));
+                (
+                    if noted { "accepted" } else { "ignored" },
+                    StatusCode::ACCEPTED,
+                )
+            }
+        };
+        let name = match forge {
+            TrackerKind::GitHub => "github",
+            TrackerKind::GitLab => "gitlab",
+            TrackerKind::Local => "local",
+        };
+        metrics::counter!("agentmine_webhooks_total", "forge" => name, "outcome" => outcome)
+            .increment(1);
+        status
+    }
+
+    /// Notes a repository that is scanned by one of our trackers.
+    fn note(&self, forge: TrackerKind, path: &str) -> bool {
+        let trackers = self.deps.trackers.iter().enumerate();
+        let mut of_forge = trackers.filter(|(_, tracker)| tracker.kind() == forge);
+        match of_forge.find(|(_, tracker)| tracker.scans(path)) {
+            Some((at, _)) => {
+                self.hints.note(at, path);
+                true
+            }
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Webhooks: deliveries that others signed start work at once, and nothing else does.
+
+use std::time::{Duration, Instant};
+
+use agentmine_runtime::config::{self, Sources};
+use agentmine_tests::forge::DEMO;
+use chrono::Utc;
+use serde_json::json;
+
+use crate::endpoint::free_address;
+use crate::forge_clients::node;
+use crate::rig::{Process, Rig, solves_demo};
+
+const SECRET: &str = "canary of a webhook's secret";
+const TOKEN: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=";
+
+/// The scan is so rare that only a webhook can start anything.
+async fn producer(rig: &mut Rig) -> (Process, String) {
+    let address = free_address();
+    rig.config["producer"] = json!({ "interval_seconds": 3600, "webhooks": { "listen": address } });
+    let producer = rig.spawn("producer", &[]);
+    producer.wait_for("scanned").await;
+    (producer, format!("http://{address}/webhooks"))
+}
+
+async fn post(url: &str, headers: &[(&str, &str)], body: &str) -> u16 {
+    let mut request = reqwest::Client::new().post(url).body(body.to_owned());
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.send().await.unwrap().status().as_u16()
+}
+
+/// What GitHub sends when a label was added, as far as anything is read of it.
+fn body() -> String {
+    json!({ "action": "labeled", "repository": { "id": 1, "full_name": DEMO } }).to_string()
+}
+
+async fn of_github(secret: &str, body: &str) -> String {
+    node("sign.mjs", &["github", secret, body], "/dev/null".as_ref())
+        .await
+        .unwrap()
+}
+
+fn lists(rig: &Rig) -> usize {
+    let seen = rig.forge.requests();
+    let is_list = |target: &str| target.contains("/issues?") && target.contains("coding+agent&");
+    seen.iter().filter(|it| is_list(&it.target)).count()
+}
+
+#[tokio::test]
+async fn a_label_starts_work_at_once_by_a_delivery_that_github_signed() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["trackers"]["github"]["webhook_secret"] = SECRET.into();
+    let (producer, url) = producer(&mut rig).await;
+    let url = format!("{url}/github");
+    rig.label_issue();
+    let before = lists(&rig);
+    let body = body();
+    // Forged, unsigned, of another body, and too large.
+    let forged = of_github("another", &body).await;
+    let genuine = of_github(SECRET, &body).await;
+    let signed = |signature: &'static str| {
+        [
+            ("x-hub-signature-256", signature),
+            ("x-github-delivery", "1"),
+        ]
+    };
+    let (forged, genuine): (&'static str, &'static str) = (forged.leak(), genuine.leak());
+    assert_eq!(post(&url, &signed(forged), &body).await, 401);
+    assert_eq!(post(&url, &[], &body).await, 401);
+    assert_eq!(post(&url, &signed(genuine), "{}").await, 401);
+    let large = "x".repeat((1 << 20) + 1);
+    assert_eq!(post(&url, &signed(genuine), &large).await, 413);
+    assert_eq!((rig.tasks().await.len(), lists(&rig)), (0, before));
+
+    let begun = Instant::now();
+    assert_eq!(post(&url, &signed(genuine), &body).await, 202);
+    rig.wait("the task", |tasks| tasks.len() == 1).await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begun.elapsed()
+    );
+
+    // The same delivery again, and a flood under other ids, which GitHub does not sign.
+    let after = lists(&rig);
+    for n in 0..100 {
+        let id = n.to_string();
+        let headers = [
+            ("x-hub-signature-256", genuine),
+            ("x-github-delivery", id.as_str()),
+        ];
+        let expected = if n == 1 { 200 } else { 202 };
+        assert_eq!(post(&url, &headers, &body).await, expected);
+    }
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let flooded = lists(&rig) - after;
+    let looks = 1 + begun.elapsed().as_secs() as usize / 5;
+    assert!(
+        flooded <= looks,
+        "{flooded} lists, expected {looks} at most"
+    );
+    producer.terminate();
+    let (status, log) = producer.end().await;
+    assert!(status.success(), "{log}");
+    assert!(!log.contains(SECRET), "{log}");
+}
+
+#[tokio::test]
+async fn a_label_starts_work_at_once_by_a_delivery_that_gitlab_signed() {
+    let mut rig = Rig::on_gitlab(solves_demo()).await;
+    rig.config["command_executor"]["backend"] = "local".into();
+    rig.config["trackers"]["gitlab"]["webhook_signing_token"] = TOKEN.into();
+    rig.config["trackers"]["gitlab"]["webhook_secret_token"] = SECRET.into();
+    let (producer, url) = producer(&mut rig).await;
+    let url = format!("{url}/gitlab");
+    rig.label_issue();
+    let body =
+        json!({ "object_kind": "issue", "project": { "id": 1, "path_with_namespace": DEMO } });
+    let body = body.to_string();
+    let now = Utc::now().timestamp();
+    let send = async |id: &str, sent: i64, token: &str, text: &str| {
+        let time = sent.to_string();
+        let args = ["gitlab", token, id, time.as_str(), body.as_str()];
+        let signature = node("sign.mjs", &args, "/dev/null".as_ref()).await.unwrap();
+        let headers = [
+            ("webhook-id", id),
+            ("webhook-timestamp", time.as_str()),
+            ("webhook-signature", signature.as_str()),
+        ];
+        post(&url, &headers, text).await
+    };
+    assert_eq!(send("a", now - 400, TOKEN, &body).await, 401);
+    assert_eq!(send("a", now + 400, TOKEN, &body).await, 401);
+    assert_eq!(
+        send("a", now, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", &body).await,
+        401
+    );
+    assert_eq!(send("a", now, TOKEN, "{}").await, 401);
+    assert_eq!(
+        post(&url, &[("x-gitlab-token", "canary")], &body).await,
+        401
+    );
+    assert_eq!(rig.tasks().await.len(), 0);
+    assert_eq!(send("a", now, TOKEN, &body).await, 202);
+    rig.wait("the task", |tasks| tasks.len() == 1).await;
+    assert_eq!(send("a", now, TOKEN, &body).await, 200);
+    assert_eq!(post(&url, &[("x-gitlab-token", SECRET)], &body).await, 202);
+    producer.terminate();
+    assert!(producer.end().await.0.success());
+}
+
+#[test]
+fn empty_secrets_and_a_listener_without_any_are_refused() {
+    let check = |github: &str, gitlab: &str| {
+        let text = format!(
+            "producer: {{webhooks: {{listen: '127.0.0.1:1'}}}}\ntrackers:\n  github: {{repositories: [a/b]{github}}}\n  gitlab: {{projects: [a/b]{gitlab}}}\n"
+        );
+        let loaded = config::load(&Sources::from_text("c.yaml", text));
+        loaded
+            .map(drop)
+            .map_err(|errors| errors.to_string())
+            .err()
+            .unwrap_or_default()
+    };
+    assert_eq!(check(", webhook_secret: s", ""), "");
+    assert!(check("", "").contains("producer.webhooks.listen"));
+    for (github, gitlab, key) in [
+        (
+            ", webhook_secret: ' '",
+            "",
+            "trackers.github.webhook_secret",
+        ),
+        (
+            "",
+            ", webhook_secret_token: ''",
+            "trackers.gitlab.webhook_secret_token",
+        ),
+        (
+            "",
+            ", webhook_signing_token: whsec_x",
+            "trackers.gitlab.webhook_signing_token",
+        ),
+    ] {
+        let faults = check(github, gitlab);
+        assert!(
+            faults.contains(key) && faults.contains("c.yaml:"),
+            "{faults}"
+        );
+    }
+}
