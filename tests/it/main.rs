@@ -11,6 +11,7 @@ mod agents;
 mod apps;
 mod architecture;
 mod attacks;
+mod bench;
 mod canaries;
 mod chaos;
 mod control;
