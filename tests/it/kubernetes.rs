@@ -54,15 +54,15 @@ fn validated(yaml: &str, versions: &[&str]) -> Result<Vec<Value>, String> {
     Ok(serde_json::from_slice(&output.stdout).unwrap())
 }
 
-fn objects(overlay: &str) -> Vec<Value> {
+pub(crate) fn objects(overlay: &str) -> Vec<Value> {
     validated(&rendered(overlay), &[]).unwrap()
 }
 
-fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or("")
 }
 
-fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     let found = value.pointer(pointer).and_then(Value::as_array);
     found.map_or(&[], Vec::as_slice)
 }
@@ -75,7 +75,7 @@ fn of_kind<'a>(objects: &'a [Value], kind: &'static str) -> impl Iterator<Item =
     objects.iter().filter(move |object| object["kind"] == kind)
 }
 
-fn one<'a>(objects: &'a [Value], kind: &'static str, named: &str) -> &'a Value {
+pub(crate) fn one<'a>(objects: &'a [Value], kind: &'static str, named: &str) -> &'a Value {
     let mut found = of_kind(objects, kind).filter(|object| name(object).starts_with(named));
     found.next().unwrap_or_else(|| panic!("no {kind} {named}"))
 }
@@ -745,6 +745,48 @@ fn a_changed_configuration_has_another_name() {
 }
 
 #[test]
+fn a_service_monitor_takes_the_place_of_the_pod_monitor() {
+    let copy = tempfile::tempdir().unwrap();
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(root().join("deploy/kubernetes"))
+        .arg(copy.path())
+        .status();
+    assert!(copied.unwrap().success());
+    let overlay = copy.path().join("kubernetes/overlays/production");
+    let file = overlay.join("kustomization.yaml");
+    let operator = "  - ../../components/prometheus-operator\n";
+    let text_of = std::fs::read_to_string(&file).unwrap();
+    let both = format!("{operator}  - ../../components/service-monitor\n");
+    std::fs::write(&file, text_of.replace(operator, &both)).unwrap();
+    let kubectl = Command::new("kubectl")
+        .arg("kustomize")
+        .arg(&overlay)
+        .output()
+        .unwrap();
+    let yaml = String::from_utf8(kubectl.stdout).unwrap();
+    let objects = validated(&yaml, &VERSIONS).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(of_kind(&objects, "PodMonitor").count(), 0, "scraped twice");
+    let monitor = one(&objects, "ServiceMonitor", "agentmine");
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    for program in ["producer", "consumer"] {
+        let service = one(&objects, "Service", program);
+        let labels = &service["metadata"]["labels"];
+        let has = |key: &str| labels[key].as_str().map(str::to_owned);
+        assert!(labels_match(&monitor["spec"]["selector"], &has));
+        // The rules name the jobs like this.
+        assert_eq!(labels[text(monitor, "/spec/jobLabel")], program);
+        let port = &service["spec"]["ports"][0];
+        assert_eq!(port["name"], endpoint["port"]);
+        let template = &one(&objects, "Deployment", program)["spec"]["template"];
+        let pod = &template["metadata"]["labels"]["app.kubernetes.io/name"];
+        assert_eq!(&service["spec"]["selector"]["app.kubernetes.io/name"], pod);
+        let open = &template["spec"]["containers"][0]["ports"][0];
+        assert_eq!(open["name"], port["targetPort"]);
+    }
+}
+
+#[test]
 fn the_configurations_are_valid_and_the_secrets_come_from_files() {
     use agentmine_runtime::config::{Sources, load};
     let folder = tempfile::tempdir().unwrap();
@@ -784,73 +826,104 @@ fn the_configurations_are_valid_and_the_secrets_come_from_files() {
     }
 }
 
-/// The roles of `roles.sql`, on a real Postgres: only the owner changes the schema, and the autoscaler reads one view.
+/// A database of its own with the roles of `roles.sql`, as URLs. Removed when dropped.
+pub(crate) struct Roles {
+    pub(crate) owner: String,
+    pub(crate) fleet: String,
+    pub(crate) autoscaler: String,
+    prefix: String,
+}
+
+impl Roles {
+    pub(crate) async fn make() -> Self {
+        let prefix = format!("k{}", uuid::Uuid::new_v4().simple());
+        let server = crate::rig::postgres_url();
+        as_admin(&[format!("CREATE DATABASE {prefix}")]).await;
+        let database = crate::rig::with_database(&server, &prefix);
+        let component = "deploy/kubernetes/components/postgres-roles/roles.sql";
+        let sql = std::fs::read_to_string(root().join(component)).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), sql.replace("agentmine", &prefix)).unwrap();
+        let psql = Command::new("psql")
+            .args(["owner='a'", "fleet='b'", "autoscaler='c'"].map(|it| format!("--set={it}")))
+            .arg("--file")
+            .arg(file.path())
+            .arg(&database)
+            .output()
+            .expect("psql, which tests/run installs");
+        let error = String::from_utf8_lossy(&psql.stderr);
+        assert!(psql.status.success(), "{error}");
+        let url = |role: &str, password: &str| {
+            let mut url: url::Url = database.parse().unwrap();
+            url.set_username(role).unwrap();
+            url.set_password(Some(password)).unwrap();
+            url.to_string()
+        };
+        Self {
+            owner: url(&format!("{prefix}_owner"), "a"),
+            fleet: url(&prefix, "b"),
+            autoscaler: url(&format!("{prefix}_autoscaler"), "c"),
+            prefix,
+        }
+    }
+}
+
+async fn as_admin(statements: &[String]) {
+    use sqlx::Connection as _;
+    let server = crate::rig::postgres_url();
+    let mut admin = sqlx::PgConnection::connect(&server).await.unwrap();
+    for sql in statements {
+        let sql = sqlx::AssertSqlSafe(sql.as_str());
+        sqlx::raw_sql(sql).execute(&mut admin).await.unwrap();
+    }
+}
+
+impl Drop for Roles {
+    fn drop(&mut self) {
+        let prefix = self.prefix.clone();
+        let removal = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let drop_roles = format!("DROP ROLE {prefix}_owner, {prefix}, {prefix}_autoscaler");
+            let drop_database = format!("DROP DATABASE {prefix} WITH (FORCE)");
+            runtime
+                .unwrap()
+                .block_on(as_admin(&[drop_database, drop_roles]));
+        });
+        // A failed test is reported as such, whatever is left.
+        let _ = removal.join();
+    }
+}
+
+/// On a real Postgres: only the owner changes the schema, and the autoscaler reads one view.
 #[tokio::test]
 async fn each_role_of_the_database_may_do_what_it_needs_and_no_more() {
     use agentmine_runtime::config::{Migrations, Secret, StoreConfig};
     use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
-    let prefix = format!("k{}", uuid::Uuid::new_v4().simple());
-    let server = crate::rig::postgres_url();
-    let admin = async |sql: String| {
-        let mut admin = PgConnection::connect(&server).await.unwrap();
-        sqlx::raw_sql(AssertSqlSafe(sql))
-            .execute(&mut admin)
-            .await
-            .unwrap();
-    };
-    admin(format!("CREATE DATABASE {prefix}")).await;
-    let database = crate::rig::with_database(&server, &prefix);
-    let sql = std::fs::read_to_string(
-        root().join("deploy/kubernetes/components/postgres-roles/roles.sql"),
-    )
-    .unwrap();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), sql.replace("agentmine", &prefix)).unwrap();
-    let psql = Command::new("psql")
-        .args([
-            "-v",
-            "owner='a'",
-            "-v",
-            "fleet='b'",
-            "-v",
-            "autoscaler='c'",
-            "-f",
-        ])
-        .arg(file.path())
-        .arg(&database)
-        .output()
-        .expect("psql, which tests/run installs");
-    assert!(
-        psql.status.success(),
-        "{}",
-        String::from_utf8_lossy(&psql.stderr)
-    );
-
-    let as_role = |role: &str, password: &str, migrations| StoreConfig {
-        url: Secret::new(database.replace("postgres@", &format!("{role}:{password}@"))),
+    let roles = Roles::make().await;
+    let config = |url: &str, migrations| StoreConfig {
+        url: Secret::new(url),
         max_connections: 1,
         migrations,
         ..StoreConfig::default()
     };
-    let fleet = as_role(&prefix, "b", Migrations::Wait);
-    let without_right = as_role(&prefix, "b", Migrations::Run);
+    let without_right = config(&roles.fleet, Migrations::Run);
     assert!(
         agentmine_store::connect(&without_right).await.is_err(),
         "the fleet may change the schema"
     );
-    agentmine_store::migrate(&as_role(&format!("{prefix}_owner"), "a", Migrations::Wait))
+    agentmine_store::migrate(&config(&roles.owner, Migrations::Wait))
         .await
         .unwrap();
+    let fleet = config(&roles.fleet, Migrations::Wait);
     let store = agentmine_store::connect(&fleet).await.unwrap();
     assert_eq!(store.figures().await.unwrap().slots, 0);
     store.scan_time().await.unwrap();
     store.close().await;
 
-    let autoscaler = as_role(&format!("{prefix}_autoscaler"), "c", Migrations::Wait);
-    let mut connection = PgConnection::connect(autoscaler.url.expose())
-        .await
-        .unwrap();
+    let mut connection = PgConnection::connect(&roles.autoscaler).await.unwrap();
     // What KEDA asks.
     let slots: i64 = sqlx::query_scalar("SELECT slots FROM demand")
         .fetch_one(&mut connection)
@@ -872,10 +945,4 @@ async fn each_role_of_the_database_may_do_what_it_needs_and_no_more() {
             "it reads {table}"
         );
     }
-    connection.close().await.unwrap();
-    admin(format!("DROP DATABASE {prefix} WITH (FORCE)")).await;
-    admin(format!(
-        "DROP ROLE {prefix}_owner, {prefix}, {prefix}_autoscaler"
-    ))
-    .await;
 }

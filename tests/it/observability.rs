@@ -353,3 +353,22 @@ async fn a_program_says_whether_it_is_healthy_and_the_schema_is_migrated_by_a_co
     let (status, log) = producer.end().await;
     assert!(status.success(), "{log}");
 }
+
+/// Two faults of `tests/alerts`; tests/README.md describes how to run all of them.
+#[test]
+fn alerts_fire_reach_their_receiver_with_the_runbook_and_clear() {
+    let binaries = crate::rig::binary("producer").parent().unwrap().to_owned();
+    let postgres = crate::rig::postgres_url();
+    let output = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("alerts"))
+        .args(["--only", "AgentMineNoProducer,AgentMineModelFailing"])
+        .env("CARGO_TARGET_DIR", binaries.parent().unwrap())
+        .env("AGENTMINE_TEST_POSTGRES_URL", postgres)
+        .env("AGENTMINE_TEST_AMQP_URL", crate::rig::amqp_url())
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+    let text = text.concat();
+    assert!(output.status.success(), "{text}");
+    let seen = "2 alerts fired, reached their receiver with their runbook, and cleared";
+    assert!(text.contains(seen), "{text}");
+}

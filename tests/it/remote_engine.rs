@@ -9,9 +9,9 @@ use tokio::process::Command;
 use crate::rig::{Process, Rig, assert_done, binary, containers, solves_demo};
 
 #[path = "../../crates/agentmine-sandbox/src/contract/remote/sshd.rs"]
-mod sshd;
+pub(crate) mod sshd;
 #[path = "../../crates/agentmine-sandbox/src/contract/remote/tls_engine.rs"]
-mod tls_engine;
+pub(crate) mod tls_engine;
 
 use sshd::Sshd;
 
