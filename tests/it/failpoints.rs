@@ -29,6 +29,7 @@ const READS: &[&str] = &[
     "session",
     "session_steps",
     "sessions",
+    "sessions_with_tasks",
     "sizes",
     "steps",
     "task",

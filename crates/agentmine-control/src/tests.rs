@@ -46,7 +46,9 @@ impl World {
             title: title.into(),
             ..TaskCreate::default()
         };
-        tasks::create(self.store(), args).await.unwrap()
+        tasks::create(self.store(), &Place::default(), args)
+            .await
+            .unwrap()
     }
 
     /// A task of the fleet; its number.
@@ -136,7 +138,7 @@ async fn a_task_is_made_listed_and_changed() {
         write_scope: Some(vec!["src/login".into()]),
         ..TaskCreate::default()
     };
-    let made = tasks::create(store, args).await.unwrap();
+    let made = tasks::create(store, &Place::default(), args).await.unwrap();
     let task = &made.task;
     assert_eq!((task.id, task.title.as_str()), (1, "Fix the login"));
     let shown = json!({
@@ -181,13 +183,15 @@ async fn a_task_is_made_listed_and_changed() {
         assignee: Some(String::new()),
         ..TaskUpdate::default()
     };
-    let after = tasks::update(store, &update).await.unwrap();
+    let after = tasks::update(store, &Place::default(), &update)
+        .await
+        .unwrap();
     assert_eq!(
         (after.task.status.as_str(), after.task.version),
         ("done", 2)
     );
     assert_eq!(after.task.assignee, None);
-    let outdated = tasks::update(store, &update).await;
+    let outdated = tasks::update(store, &Place::default(), &update).await;
     refused(outdated, "InvalidStatus", "has version 2, expected 1");
 }
 
@@ -221,7 +225,7 @@ async fn what_cannot_be_is_refused_with_what_was_expected() {
         ..TaskCreate::default()
     };
     refused(
-        tasks::create(store, empty).await,
+        tasks::create(store, &Place::default(), empty).await,
         "ValidationError",
         "expected 1 to 300",
     );
@@ -231,7 +235,7 @@ async fn what_cannot_be_is_refused_with_what_was_expected() {
         ..TaskCreate::default()
     };
     refused(
-        tasks::create(store, priority).await,
+        tasks::create(store, &Place::default(), priority).await,
         "ValidationError",
         "low, medium, high or critical",
     );
@@ -241,7 +245,7 @@ async fn what_cannot_be_is_refused_with_what_was_expected() {
         ..TaskUpdate::default()
     };
     refused(
-        tasks::update(store, &nothing).await,
+        tasks::update(store, &Place::default(), &nothing).await,
         "ValidationError",
         "nothing to change",
     );
@@ -251,7 +255,7 @@ async fn what_cannot_be_is_refused_with_what_was_expected() {
         ..TaskUpdate::default()
     };
     refused(
-        tasks::update(store, &circle).await,
+        tasks::update(store, &Place::default(), &circle).await,
         "ValidationError",
         "itself waits for task 1",
     );
@@ -262,7 +266,7 @@ async fn what_cannot_be_is_refused_with_what_was_expected() {
         ..TaskUpdate::default()
     };
     refused(
-        tasks::update(store, &title).await,
+        tasks::update(store, &Place::default(), &title).await,
         "InvalidStatus",
         "on its tracker",
     );
@@ -295,7 +299,9 @@ async fn why_names_every_reason() {
         depends_on: Some(vec![first]),
         ..TaskUpdate::default()
     };
-    tasks::update(store, &change).await.unwrap();
+    tasks::update(store, &Place::default(), &change)
+        .await
+        .unwrap();
     assert_eq!(
         world.codes(issue).await,
         ["human_task", "dependency", "requested"]
@@ -307,7 +313,9 @@ async fn why_names_every_reason() {
         write_scope: Some(vec!["src".into()]),
         ..TaskUpdate::default()
     };
-    tasks::update(store, &change).await.unwrap();
+    tasks::update(store, &Place::default(), &change)
+        .await
+        .unwrap();
     let claim = world.claim(id).await;
     assert_eq!(world.codes(issue).await, ["working", "requested"]);
     let (_, other) = world.issue(2).await;
@@ -316,7 +324,9 @@ async fn why_names_every_reason() {
         write_scope: Some(vec!["src/a.rs".into()]),
         ..TaskUpdate::default()
     };
-    tasks::update(store, &change).await.unwrap();
+    tasks::update(store, &Place::default(), &change)
+        .await
+        .unwrap();
     assert_eq!(world.codes(other).await, ["conflict", "requested"]);
     let later = LeaseEnd::Release {
         reason: "outage".into(),
@@ -391,7 +401,7 @@ async fn a_clients_session_has_the_codes_of_the_specification() {
         ..TaskUpdate::default()
     };
     refused(
-        tasks::update(store, &status).await,
+        tasks::update(store, &Place::default(), &status).await,
         "SessionAlreadyRunning",
         "running",
     );
@@ -696,4 +706,52 @@ fn the_tools_have_the_parameters_of_the_specification() {
     assert_eq!(end["properties"]["artifacts"]["type"], "array");
     assert_eq!(end["properties"]["error"]["type"], "object");
     assert_eq!(end["properties"]["signal"]["type"], "string");
+}
+
+#[tokio::test]
+async fn a_task_names_only_agents_that_are_defined() {
+    let world = World::new().await;
+    let (store, place) = (world.store(), world.place());
+    let create = |agent: &str| TaskCreate {
+        title: "x".into(),
+        agent: Some(agent.into()),
+        ..TaskCreate::default()
+    };
+    let made = tasks::create(store, &place, create("nobody")).await;
+    refused(made, "AgentNotFound", "nobody");
+    assert!(
+        tasks::list(store, &TaskList::default())
+            .await
+            .unwrap()
+            .tasks
+            .is_empty()
+    );
+    let folder = place.project.join(".agentmine/agents");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("fix.yaml"), "description: Fixes\n").unwrap();
+    std::fs::write(folder.join("wrong.yaml"), "descriptio: Fixes\n").unwrap();
+    let made = tasks::create(store, &place, create("fix")).await.unwrap();
+    assert_eq!(made.task.agent.as_deref(), Some("fix"));
+    let update = |agent: &str| TaskUpdate {
+        task_id: made.task.id,
+        agent: Some(agent.into()),
+        ..TaskUpdate::default()
+    };
+    refused(
+        tasks::update(store, &place, &update("nobody")).await,
+        "AgentNotFound",
+        "nobody",
+    );
+    refused(
+        tasks::update(store, &place, &update("wrong")).await,
+        "ConfigError",
+        "descriptio",
+    );
+    let now = tasks::get(store, made.task.id).await.unwrap().task;
+    assert_eq!((now.agent.as_deref(), now.version), (Some("fix"), 1));
+    // The built-in one needs no file.
+    for none in ["", "default"] {
+        let after = tasks::update(store, &place, &update(none)).await.unwrap();
+        assert_eq!(after.task.agent, None);
+    }
 }

@@ -29,7 +29,7 @@ pub use memory::{MemoryAdded, MemoryFilter, MemoryStore, MemoryUpdated};
 pub use model::{
     Attempt, Backlog, Checkpoint, Claim, EffectState, Enqueued, Figures, LeaseEnd, LeaseRequest,
     NewStep, Publish, ScanTime, Standing, StepToken, SweepPolicy, SweepReport, TaskCount,
-    TaskFilter,
+    TaskFilter, WhichSessions,
 };
 pub use people::{
     Begun, Dependency, Edited, ExternalEnd, Finished, NewExternal, NewPersonTask, ScopeConflict,

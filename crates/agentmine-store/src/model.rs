@@ -88,6 +88,15 @@ pub enum LeaseEnd {
     },
 }
 
+/// Which sessions a listing shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhichSessions {
+    /// All that have not ended.
+    Running,
+    /// All that have ended.
+    Ended,
+}
+
 /// How far an effect has come.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EffectState {

@@ -15,7 +15,7 @@ use crate::{
     Begun, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued, ExternalEnd, Figures,
     Finished, HeldStore, LeaseEnd, LeaseRequest, MemoryStore, NewExternal, NewPersonTask, NewStep,
     Publish, RelayError, RetentionStore, ScanTime, ScopeConflict, StoreError, SweepPolicy,
-    SweepReport, TaskEdit, TaskFilter,
+    SweepReport, TaskEdit, TaskFilter, WhichSessions,
 };
 
 /// The database. Object-safe.
@@ -322,6 +322,14 @@ pub trait TaskStore: Send + Sync + 'static {
 
     /// Sessions, newest first; of one task if named. 0 is all.
     async fn sessions(&self, task: Option<TaskId>, limit: u32) -> Result<Vec<Session>, StoreError>;
+
+    /// The sessions that run, or those that have ended, each with its task, newest first. 0 is all. The number of
+    /// statements does not grow with that of the sessions.
+    async fn sessions_with_tasks(
+        &self,
+        which: WhichSessions,
+        limit: u32,
+    ) -> Result<Vec<(Session, Task)>, StoreError>;
 
     /// One session.
     async fn session(&self, id: SessionId) -> Result<Option<Session>, StoreError>;

@@ -96,12 +96,7 @@ pub(crate) fn broker(config: &Config) -> Result<Option<Arc<dyn Queue>>> {
     Ok(Some(queue))
 }
 
-/// The store that the configuration names, or that of the embedded mode.
-pub(crate) async fn open_store(file: Option<PathBuf>) -> Result<Arc<dyn Store>> {
-    open_configured(&mut config::load(&Sources::from_process(file))?).await
-}
-
-/// The same for a configuration that is loaded.
+/// The store that a configuration names, or that of the embedded mode.
 pub(crate) async fn open_configured(config: &mut Config) -> Result<Arc<dyn Store>> {
     default_store(config)?;
     Ok(agentmine_store::connect(&config.store).await?)

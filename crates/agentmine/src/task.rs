@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use clap::Subcommand;
 
 use crate::control::failure as failed;
-use crate::embedded::open_store;
+use crate::embedded::open_here;
 use crate::print::{Json, cell, clean, line, one_line, table, trimmed, wrapped};
 
 #[derive(Debug, Subcommand)]
@@ -126,7 +126,7 @@ pub(crate) struct Request {
 
 /// Runs one of the commands.
 pub(crate) async fn run(file: Option<PathBuf>, command: TaskCommand) -> Result<Exit> {
-    let store = open_store(file).await?;
+    let (store, place) = open_here(file).await?;
     let store = store.as_ref();
     match command {
         TaskCommand::List {
@@ -148,7 +148,7 @@ pub(crate) async fn run(file: Option<PathBuf>, command: TaskCommand) -> Result<E
             fields,
             json,
         } => {
-            let made = tasks::create(store, fields.create(store, title).await?);
+            let made = tasks::create(store, &place, fields.create(store, title).await?);
             let made = made.await.map_err(failed)?;
             json.print(&made, |made| {
                 line(format!("task #{} is open", made.task.id));
@@ -168,7 +168,9 @@ pub(crate) async fn run(file: Option<PathBuf>, command: TaskCommand) -> Result<E
             update.title = title;
             update.status = status;
             update.version = version;
-            let after = tasks::update(store, &update).await.map_err(failed)?;
+            let after = tasks::update(store, &place, &update)
+                .await
+                .map_err(failed)?;
             json.print(&after, |after| {
                 let TaskView { id, version, .. } = &after.task;
                 line(format!("task #{id} is changed; its version is {version}"));

@@ -104,6 +104,8 @@ fn what_does_not_exist_exits_with_5_everywhere() {
         &["worker", "remove", "99"],
         &["worker", "remove", "1"],
         &["worker", "run", "1", "--agent", "nobody"],
+        &["task", "add", "x", "--agent", "nobody"],
+        &["task", "update", "1", "--agent", "nobody"],
     ] {
         let shown = world.shown(args, 5);
         assert!(

@@ -279,6 +279,16 @@ async fn every_code(served: &Served) {
         (-32001, "task_pause", json!({"taskId": 99})),
         (
             -32002,
+            "task_create",
+            json!({"title": "x", "agent": "nobody"}),
+        ),
+        (
+            -32002,
+            "task_update",
+            json!({"taskId": 1, "agent": "nobody"}),
+        ),
+        (
+            -32002,
             "session_start",
             json!({"taskId": 1, "agent": "nobody"}),
         ),

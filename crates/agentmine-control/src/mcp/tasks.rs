@@ -36,7 +36,7 @@ pub(super) fn tools() -> Vec<ToolDef> {
             "Makes a task that a client (worker_command) or a person works on. Returns it with its number.",
             Effect::Adds,
             |it, args: TaskCreate| {
-                Box::pin(async move { tasks::create(it.store.as_ref(), args).await })
+                Box::pin(async move { tasks::create(it.store.as_ref(), &it.place, args).await })
             },
         ),
         ToolDef::new(
@@ -45,7 +45,7 @@ pub(super) fn tools() -> Vec<ToolDef> {
             "Changes the named fields of a task. Give the version that you saw, so that no change of others is lost.",
             Effect::Sets,
             |it, args: TaskUpdate| {
-                Box::pin(async move { tasks::update(it.store.as_ref(), &args).await })
+                Box::pin(async move { tasks::update(it.store.as_ref(), &it.place, &args).await })
             },
         ),
         ToolDef::new(

@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use super::list::details;
 use crate::view::TaskDetails;
-use crate::{ControlError, input};
+use crate::worker::Place;
+use crate::{ControlError, agents, input};
 
 const PRIORITIES: &str = "low, medium, high or critical";
 const TYPES: &str = "task, feature, bug or refactor";
@@ -46,8 +47,12 @@ pub struct TaskCreate {
 /// Makes a task.
 ///
 /// # Errors
-/// [`ControlError::Validation`].
-pub async fn create(store: &dyn Store, args: TaskCreate) -> Result<TaskDetails, ControlError> {
+/// [`ControlError::Validation`]; those of [`agents::get`] for the agent that it names.
+pub async fn create(
+    store: &dyn Store,
+    place: &Place,
+    args: TaskCreate,
+) -> Result<TaskDetails, ControlError> {
     let assignee = args.assignee.as_deref().unwrap_or_default();
     let new = NewPersonTask {
         title: input::title(&args.title)?,
@@ -62,8 +67,25 @@ pub async fn create(store: &dyn Store, args: TaskCreate) -> Result<TaskDetails, 
         depends_on: input::dependencies(&args.depends_on.unwrap_or_default())?,
         write_scope: input::scope(args.write_scope.unwrap_or_default())?,
     };
+    defined(place, new.agent.as_deref()).await?;
     let made = edited(store.create_task(&new).await?, "the new task", None)?;
     details(store, &made).await
+}
+
+/// Refuses an agent that neither the operator nor the project defines, or whose definition has faults.
+async fn defined(place: &Place, agent: Option<&str>) -> Result<(), ControlError> {
+    let Some(agent) = agent.map(ToOwned::to_owned) else {
+        return Ok(());
+    };
+    let found = place.with_agents(move |all| agents::get(all, &agent));
+    found.await.map(drop).map_err(|error| match error {
+        ControlError::AgentNotFound(_) => error.next(
+            "agent_list",
+            "agent list",
+            "lists the agents of the operator and of the project in this folder",
+        ),
+        error => error,
+    })
 }
 
 /// A change of a task. What is not named stays as it is.
@@ -154,8 +176,13 @@ const BY_A_PERSON: &str = "set by hand";
 ///
 /// # Errors
 /// [`ControlError::Validation`]; [`ControlError::InvalidStatus`] if somebody else has changed it since, or if the
-/// field is the tracker's; [`ControlError::SessionAlreadyRunning`] for a status while a client works on it.
-pub async fn update(store: &dyn Store, args: &TaskUpdate) -> Result<TaskDetails, ControlError> {
+/// field is the tracker's; [`ControlError::SessionAlreadyRunning`] for a status while a client works on it; those of
+/// [`agents::get`] for the agent that it names.
+pub async fn update(
+    store: &dyn Store,
+    place: &Place,
+    args: &TaskUpdate,
+) -> Result<TaskDetails, ControlError> {
     let edit = args.edit()?;
     let task = input::task(store, args.task_id).await?;
     if let Some(field) = foreign_field(&task, &edit) {
@@ -169,6 +196,8 @@ pub async fn update(store: &dyn Store, args: &TaskUpdate) -> Result<TaskDetails,
             "changes what the fleet does; change this field there",
         ));
     }
+    let agent = edit.agent.as_ref().and_then(Option::as_deref);
+    defined(place, agent).await?;
     let name = format!("task {}", task.number);
     let outcome = store.edit_task(task.id, &edit).await?;
     let after = edited(outcome, &name, args.version)?;

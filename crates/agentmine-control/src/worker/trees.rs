@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use agentmine_domain::{Task, TaskId};
 use agentmine_git::{Force, View, Worktree};
 use agentmine_runtime::own_folder;
-use agentmine_store::Store;
+use agentmine_store::{Store, WhichSessions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -51,7 +51,7 @@ pub struct WorkerView {
 /// # Errors
 /// Those of the store. Outside of a repository there are no work trees.
 pub async fn list(store: &dyn Store, place: &Place) -> Result<WorkerPage, ControlError> {
-    const NEWEST: u32 = 500;
+    const MOST: u32 = 500;
     let project = place.project.clone();
     let trees = blocking(move || {
         let view = View::open(&project).map_err(git_error)?;
@@ -74,12 +74,12 @@ pub async fn list(store: &dyn Store, place: &Place) -> Result<WorkerPage, Contro
             });
         }
     }
-    for session in store.sessions(None, NEWEST).await? {
+    let running = store.sessions_with_tasks(WhichSessions::Running, MOST);
+    for (session, task) in running.await? {
         let number = session.task_number.0;
-        if session.end.is_some() || workers.iter().any(|it| it.task_id == number) {
+        if workers.iter().any(|it| it.task_id == number) {
             continue;
         }
-        let task = input::task(store, number).await?;
         let external = session.external.as_ref();
         workers.push(WorkerView {
             task_id: number,

@@ -7,6 +7,7 @@ facts! {
     a_listing_shows_the_newest_of_its_kind,
     the_steps_of_one_session_are_read_in_parts,
     the_work_on_a_task_reads_no_other_tasks,
+    sessions_are_listed_with_their_tasks,
 }
 
 impl World {
@@ -75,6 +76,11 @@ async fn no_listing_reads_all_tasks_sessions_or_steps(world: World) {
         store.scope_conflict(&task).await.unwrap();
         store.due_at(task.id).await.unwrap();
     }
+    for (which, limit) in [(WhichSessions::Running, 500), (WhichSessions::Ended, 20)] {
+        store.sessions_with_tasks(which, limit).await.unwrap();
+    }
+    store.figures().await.unwrap();
+    store.claimable(NONE, 0, 20).await.unwrap();
     let (queued, leased) = store.queued_and_leased().await.unwrap();
     assert!(queued > 800 && leased == 45, "{queued} {leased}");
     let statements = trace::take();
@@ -146,14 +152,16 @@ fn reads_whole_table(line: &str) -> bool {
 fn reads_all(line: &str, statement: &serde_json::Value) -> bool {
     let sql = statement["sql"].as_str().unwrap_or_default();
     // The newest ones come from the end of the index by number or of the rows, as far as the limit goes.
-    let of_all =
-        sql.contains("FROM tasks WHERE number < $1") || sql.ends_with("ORDER BY id DESC LIMIT $1");
+    let of_all = sql.contains("FROM tasks WHERE number < $1")
+        || sql
+            .trim_end_matches(')')
+            .ends_with("ORDER BY id DESC LIMIT $1");
     let is_listing =
         sql.ends_with("ORDER BY number DESC LIMIT $2") || (of_all && !sql.contains("task = $2"));
     // Postgres also sorts where it finds no more than it shows.
     let sorts = line.contains("TEMP B-TREE");
     if of_all && !sql.contains("task = $2") {
-        return sorts || line.contains("Seq Scan");
+        return sorts || line.contains("Seq Scan") || line.contains("SCAN tasks");
     }
     const FEW: [&str; 5] = [
         "tasks_waiting",
@@ -219,4 +227,24 @@ async fn the_steps_of_one_session_are_read_in_parts(world: World) {
     assert_eq!(of(first, 8, 3).await, [9, 10]);
     assert_eq!(of(second, 0, 2).await, [11, 12]);
     assert_eq!(of(second, 5008, 0).await, [5009, 5010]);
+}
+
+async fn sessions_are_listed_with_their_tasks(world: World) {
+    world.crowded().await;
+    let store = &world.store;
+    let listed = async |which, limit| {
+        let found = store.sessions_with_tasks(which, limit).await.unwrap();
+        for (session, task) in &found {
+            assert_eq!(task.number, session.task_number);
+        }
+        let sessions = found.into_iter().map(|(session, _)| session);
+        sessions.collect::<Vec<_>>()
+    };
+    let all = store.sessions(None, 0).await.unwrap();
+    let running: Vec<_> = all.iter().filter(|it| it.end.is_none()).cloned().collect();
+    assert_eq!(running.len(), 45);
+    assert_eq!(listed(WhichSessions::Running, 0).await, running);
+    assert_eq!(listed(WhichSessions::Running, 7).await, running[..7]);
+    let ended: Vec<_> = all.into_iter().filter(|it| it.end.is_some()).collect();
+    assert_eq!(listed(WhichSessions::Ended, 20).await, ended[..20]);
 }

@@ -1,7 +1,7 @@
 //! The figures of the whole fleet, for its metrics.
 //!
 //! Only rows that are not over are counted, each kind through an index of its own, so that the time does not grow
-//! with the number of ended tasks.
+//! with the number of ended tasks. Subqueries are counted, not asked for existence: see `migrations/postgres/0017_running.sql`.
 
 use std::time::Duration;
 
@@ -34,9 +34,9 @@ impl<D: Dialect> FigureStore for SqlStore<D> {
                     "SELECT count(*) AS count, COALESCE({millis(}{now} - min(updated_at){)millis}, 0) AS oldest
                      FROM tasks t
                      WHERE state IN ('done', 'failed', 'stopped', 'paused') AND NOT end_reported
-                       AND NOT EXISTS (SELECT 1 FROM effects e
-                                       WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
-                                         AND e.epoch = t.epoch AND e.done_at IS NOT NULL)",
+                       AND (SELECT count(*) FROM effects e
+                            WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
+                              AND e.epoch = t.epoch AND e.done_at IS NOT NULL) = 0",
                 )
                 .await?,
                 effects: backlog(

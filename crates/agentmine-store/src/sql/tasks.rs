@@ -1,5 +1,6 @@
 //! What people ask of tasks, and what they see of them.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use agentmine_domain::{PublicStatus, Session, SessionId, Task, TaskId, TaskNumber};
@@ -11,7 +12,7 @@ use super::effects::end_pause;
 use super::enqueue::{wake, wake_now};
 use super::row::{SessionRow, TaskRow};
 use super::store::SqlStore;
-use crate::{StoreError, TaskFilter, TaskStore};
+use crate::{StoreError, TaskFilter, TaskStore, WhichSessions};
 
 #[async_trait]
 impl<D: Dialect> TaskStore for SqlStore<D> {
@@ -149,6 +150,37 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
         }
     }
 
+    async fn sessions_with_tasks(
+        &self,
+        which: WhichSessions,
+        limit: u32,
+    ) -> Result<Vec<(Session, Task)>, StoreError> {
+        let limit = row_limit(limit);
+        let (sessions, tasks) = match which {
+            WhichSessions::Running => (RUNNING_SESSIONS, TASKS_OF_RUNNING),
+            WhichSessions::Ended => (ENDED_SESSIONS, TASKS_OF_ENDED),
+        };
+        self.run("sessions_with_tasks", || async {
+            let mut db = self.connection().await?;
+            let rows: Vec<SessionRow> = db.rows(sessions, args![limit]).await?;
+            // A session that began since has its task among these; one that ended since may not.
+            let mut of: HashMap<TaskId, Task> = HashMap::new();
+            for row in db.rows::<TaskRow>(tasks, args![limit]).await? {
+                let task = Task::try_from(row)?;
+                of.insert(task.id, task);
+            }
+            let mut found = Vec::new();
+            for row in rows {
+                let session = Session::try_from(row)?;
+                if let Some(task) = of.get(&session.task) {
+                    found.push((session, task.clone()));
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+
     async fn session(&self, id: SessionId) -> Result<Option<Session>, StoreError> {
         let mut found = self
             .select::<SessionRow, _>("session", SESSION, args![id])
@@ -190,6 +222,19 @@ const SESSIONS_OF_TASK: &str = "SELECT {columns} FROM (
 const SESSION: &str = "SELECT {columns} FROM (
          SELECT s.*, (SELECT number FROM tasks t WHERE t.id = s.task) AS task_number FROM sessions s
      ) AS s WHERE id = $1";
+
+const RUNNING_SESSIONS: &str = "SELECT {columns} FROM (
+         SELECT s.*, (SELECT number FROM tasks t WHERE t.id = s.task) AS task_number FROM sessions s
+         WHERE s.ended_at IS NULL
+     ) AS s ORDER BY id DESC LIMIT $1";
+const TASKS_OF_RUNNING: &str = "SELECT {columns} FROM tasks
+     WHERE id IN (SELECT task FROM sessions WHERE ended_at IS NULL ORDER BY id DESC LIMIT $1)";
+const ENDED_SESSIONS: &str = "SELECT {columns} FROM (
+         SELECT s.*, (SELECT number FROM tasks t WHERE t.id = s.task) AS task_number FROM sessions s
+         WHERE s.ended_at IS NOT NULL
+     ) AS s ORDER BY id DESC LIMIT $1";
+const TASKS_OF_ENDED: &str = "SELECT {columns} FROM tasks
+     WHERE id IN (SELECT task FROM sessions WHERE ended_at IS NOT NULL ORDER BY id DESC LIMIT $1)";
 
 /// The state under which the index by status has a task: the paused ones are among the leased.
 fn listed_as(status: PublicStatus) -> &'static str {

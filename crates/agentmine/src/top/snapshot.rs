@@ -1,11 +1,9 @@
 //! What a frame shows, read from the store.
 
-use std::collections::HashMap;
-
 use agentmine_control::queue::{self, QueueStatus};
 use agentmine_control::view::{SessionView, detail};
-use agentmine_domain::Usage;
-use agentmine_store::Store;
+use agentmine_domain::{Session, Task, Usage};
+use agentmine_store::{Store, WhichSessions};
 use anyhow::Result;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
@@ -15,7 +13,7 @@ use crate::control::failure;
 /// Sessions that are read, newest first: the totals are of these.
 const SESSIONS: u32 = 200;
 /// Sessions that have ended, of those that a frame lists.
-const ENDED: usize = 20;
+const ENDED: u32 = 20;
 
 /// The fleet at one moment.
 #[derive(Debug, Clone, Serialize)]
@@ -46,6 +44,7 @@ pub(super) struct Row {
 pub(super) struct Totals {
     /// How many sessions these are.
     pub(super) sessions: usize,
+    /// All that run.
     pub(super) running: usize,
     pub(super) input_tokens: u64,
     pub(super) output_tokens: u64,
@@ -54,10 +53,22 @@ pub(super) struct Totals {
     pub(super) tokens_per_minute: Option<u64>,
 }
 
-/// Reads one snapshot after another. Titles do not change often, so they are kept.
+impl Row {
+    fn of(session: &Session, task: &Task, now: DateTime<Utc>) -> Self {
+        let is_running = session.end.is_none();
+        let took = session.ended_at.unwrap_or(now) - session.started_at;
+        Self {
+            session: SessionView::of(session),
+            title: task.title.clone(),
+            phase: detail(task).filter(|_| is_running).map(ToOwned::to_owned),
+            seconds: u64::try_from(took.num_seconds()).unwrap_or(0),
+        }
+    }
+}
+
+/// Reads one snapshot after another.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    titles: HashMap<i64, String>,
     before: Option<(DateTime<Utc>, u64)>,
 }
 
@@ -65,38 +76,23 @@ impl Reader {
     pub(super) async fn read(&mut self, store: &dyn Store) -> Result<Snapshot> {
         let now = Utc::now();
         let queue = queue::status(store, None).await.map_err(failure)?;
-        let all = store.sessions(None, SESSIONS).await?;
+        let running = store.sessions_with_tasks(WhichSessions::Running, 0).await?;
+        let ended = store
+            .sessions_with_tasks(WhichSessions::Ended, ENDED)
+            .await?;
+        let newest = store.sessions(None, SESSIONS).await?;
         let mut used = Usage::default();
-        for session in &all {
+        for session in &newest {
             used += session.usage;
         }
-        let (running, ended): (Vec<_>, Vec<_>) = all.iter().partition(|it| it.end.is_none());
-        let mut sessions = Vec::new();
-        for session in running.iter().chain(ended.iter().take(ENDED)) {
-            let number = session.task_number;
-            let mut phase = None;
-            if session.end.is_none() || !self.titles.contains_key(&number.0) {
-                let task = store.task_by_number(number).await?;
-                if let Some(task) = task {
-                    let is_running = session.end.is_none();
-                    phase = detail(&task).filter(|_| is_running).map(ToOwned::to_owned);
-                    self.titles.insert(number.0, task.title);
-                }
-            }
-            let took = session.ended_at.unwrap_or(now) - session.started_at;
-            sessions.push(Row {
-                session: SessionView::of(session),
-                title: self.titles.get(&number.0).cloned().unwrap_or_default(),
-                phase,
-                seconds: u64::try_from(took.num_seconds()).unwrap_or(0),
-            });
-        }
+        let rows = running.iter().chain(&ended);
+        let rows = rows.map(|(session, task)| Row::of(session, task, now));
         Ok(Snapshot {
             at: now.to_rfc3339_opts(SecondsFormat::Secs, true),
             queue,
-            sessions,
+            sessions: rows.collect(),
             totals: Totals {
-                sessions: all.len(),
+                sessions: newest.len(),
                 running: running.len(),
                 input_tokens: used.input_tokens,
                 output_tokens: used.output_tokens,

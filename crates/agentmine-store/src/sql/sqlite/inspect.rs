@@ -3,7 +3,7 @@
 use chrono::Utc;
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::open::options;
+use super::open::{applied, options};
 use crate::StoreError;
 use crate::inspect::{Existing, Inspection, Migrated};
 use crate::migrations;
@@ -25,20 +25,10 @@ pub(crate) async fn inspect(url: &str) -> Result<Inspection, StoreError> {
         let version: String = sqlx::query_scalar("SELECT sqlite_version()")
             .fetch_one(&mut connection)
             .await?;
-        let tables: i64 = sqlx::query_scalar(
-            "SELECT count(*) FROM sqlite_schema WHERE name = '_sqlx_migrations'",
-        )
-        .fetch_one(&mut connection)
-        .await?;
-        let (applied, migrated) = match tables {
-            0 => (Vec::new(), Migrated::Never),
-            _ => {
-                let applied = "SELECT version FROM _sqlx_migrations WHERE success";
-                let applied = sqlx::query_scalar(applied)
-                    .fetch_all(&mut connection)
-                    .await?;
-                (applied, Migrated::Before)
-            }
+        let applied = applied(&mut connection).await?;
+        let migrated = match applied.as_slice() {
+            [] => Migrated::Never,
+            [_, ..] => Migrated::Before,
         };
         connection.close().await?;
         Ok(Existing::Present {

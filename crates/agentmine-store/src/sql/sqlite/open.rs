@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Connection as _, Sqlite, SqlitePool};
+use sqlx::{Connection as _, Sqlite, SqliteConnection, SqlitePool};
 
 use crate::StoreError;
 use crate::migrations;
@@ -61,10 +61,14 @@ pub(super) fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
 }
 
 /// sqlx takes no lock of its own on SQLite, so all migrations run in one write transaction. Foreign keys are
-/// off for that connection meanwhile, as a migration that makes a table anew needs.
+/// off for that connection meanwhile, as a migration that makes a table anew needs. Where no migration is missing,
+/// nothing is locked and nothing is checked: every command opens the file, beside processes that write to it.
 async fn migrate(pool: &SqlitePool) -> Result<(), Failure> {
-    let migrator = migrations::migrator(migrations::SQLITE);
     let mut connection = pool.acquire().await?;
+    if migrations::missing(migrations::SQLITE, &applied(&mut connection).await?) == 0 {
+        return Ok(());
+    }
+    let migrator = migrations::migrator(migrations::SQLITE);
     sqlx::query("PRAGMA foreign_keys = OFF")
         .execute(&mut *connection)
         .await?;
@@ -82,6 +86,21 @@ async fn migrate(pool: &SqlitePool) -> Result<(), Failure> {
         .execute(&mut *connection)
         .await?;
     Ok(())
+}
+
+/// The migrations that the file has.
+pub(super) async fn applied(connection: &mut SqliteConnection) -> Result<Vec<i64>, Failure> {
+    let tables = "SELECT count(*) FROM sqlite_schema WHERE name = '_sqlx_migrations'";
+    let tables: i64 = sqlx::query_scalar(tables)
+        .fetch_one(&mut *connection)
+        .await?;
+    match tables {
+        0 => Ok(Vec::new()),
+        _ => {
+            let applied = "SELECT version FROM _sqlx_migrations WHERE success";
+            Ok(sqlx::query_scalar(applied).fetch_all(connection).await?)
+        }
+    }
 }
 
 /// Creates a file that no other user can read: it holds what issues, people and models wrote. SQLite gives the mode to
@@ -127,5 +146,20 @@ mod tests {
             assert_eq!(mode & 0o777, 0o600, "{file:?}");
         }
         store.pool.close().await;
+    }
+
+    /// Each command opens the file. It must not wait for a process that writes for long.
+    #[tokio::test]
+    async fn a_file_that_needs_no_migration_is_opened_while_another_process_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("fleet.db").display());
+        let first = open(&url, Role::Main(1, Migrations::Run)).await.unwrap();
+        let writing = first.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let opened = open(&url, Role::Main(1, Migrations::Run));
+        let limit = BUSY_LIMIT / 5;
+        let second = tokio::time::timeout(limit, opened).await.unwrap().unwrap();
+        second.pool.close().await;
+        drop(writing);
+        first.pool.close().await;
     }
 }
