@@ -8,6 +8,7 @@
 mod claim;
 mod error;
 mod metrics;
+mod one;
 mod prepare;
 mod presence;
 mod record;
@@ -25,6 +26,7 @@ use agentmine_runtime::config::{Config, warn_of_open_file};
 use agentmine_runtime::redact;
 use agentmine_runtime::shutdown::Shutdown;
 
+pub use one::{RunOne, run_one};
 pub use prepare::traffic::Traffic;
 pub use record::live::Progress;
 pub use record::secret::operator_secrets;

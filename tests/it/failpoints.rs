@@ -46,6 +46,7 @@ const READS: &[&str] = &[
 const OF_PEOPLE: &[&str] = &[
     "add_memory",
     "begin_external",
+    "claim_of_person",
     "create_task",
     "discard_external",
     "edit_task",

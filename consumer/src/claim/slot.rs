@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{Task, TaskId, TaskState, WorkerId};
+use agentmine_domain::{Task, TaskId, TaskOrigin, TaskState, WorkerId};
 use agentmine_queue::Delivery;
 use agentmine_runtime::backoff::Backoff;
 use agentmine_runtime::failpoint::Guard;
@@ -212,9 +212,10 @@ async fn leave(delivery: Box<dyn Delivery>, task: &Task) {
 }
 
 /// One claim of a row, which may have to be repeated.
-struct Claiming<'a> {
+pub(crate) struct Claiming<'a> {
     deps: &'a ConsumerDeps,
     task: TaskId,
+    whose: TaskOrigin,
     worker: &'a WorkerId,
     nonce: Uuid,
     /// The moment before the first try, from which on its lease certainly lasts.
@@ -226,9 +227,18 @@ impl<'a> Claiming<'a> {
         Self {
             deps,
             task,
+            whose: TaskOrigin::Tracker,
             worker,
             nonce: Uuid::new_v4(),
             since: BootInstant::now(),
+        }
+    }
+
+    /// The claim of a task that a person asked this process for.
+    pub(crate) fn asked_for(deps: &'a ConsumerDeps, task: &Task, worker: &'a WorkerId) -> Self {
+        Self {
+            whose: task.card.origin,
+            ..Self::new(deps, task.id, worker)
         }
     }
 
@@ -236,22 +246,27 @@ impl<'a> Claiming<'a> {
         let config = &self.deps.config.consumer;
         let lease = Duration::from_secs(config.lease_seconds);
         let store = &self.deps.store;
-        let claim = store
-            .claim(
-                self.task,
-                self.worker,
-                self.nonce,
-                lease,
-                config.max_attempts,
-            )
-            .await?;
+        let Self {
+            task,
+            worker,
+            nonce,
+            ..
+        } = *self;
+        let claim = match self.whose {
+            TaskOrigin::Tracker => store.claim(task, worker, nonce, lease, config.max_attempts),
+            TaskOrigin::Person => store.claim_of_person(task, worker, nonce, lease),
+        };
+        let claim = claim.await?;
         Ok(claim.map(|claim| Claimed {
             claim,
             since: self.since,
         }))
     }
 
-    async fn until_answered(&self, stop: &Shutdown) -> Result<Option<Claimed>, StoreError> {
+    pub(crate) async fn until_answered(
+        &self,
+        stop: &Shutdown,
+    ) -> Result<Option<Claimed>, StoreError> {
         answered(stop, || self.once()).await
     }
 }

@@ -3,11 +3,12 @@
 //! It is read from the store alone. The files in a repository's `.agentmine/memory/` are not: a model can open them like
 //! any other file, and they become memory when a person imports them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use agentmine_agent::{GivenMemory, given_memory};
 use agentmine_domain::{MemoryStatus, ProjectName, TrackerKind};
 use agentmine_store::MemoryFilter;
+use agentmine_trackers::{GitSource, Repository};
 use chrono::Utc;
 
 use crate::error::SessionError;
@@ -45,11 +46,19 @@ async fn project(ctx: &SessionContext) -> ProjectName {
             ProjectName::of_forge(&item.host, &item.repo_path)
         }
         TrackerKind::Local => {
-            let folder = PathBuf::from(&item.repo_path);
+            // The item of a task that a person made names no folder.
+            let folder = match ctx.effects.tracker().repository(item).await {
+                Ok(Repository {
+                    source: GitSource::Path(folder),
+                    ..
+                }) => folder,
+                Ok(_) | Err(_) => PathBuf::from(&item.repo_path),
+            };
+            let named = folder.clone();
             let reading = tokio::task::spawn_blocking(move || agentmine_git::origin(&folder));
             match reading.await {
                 Ok(Ok(origin)) => ProjectName::of_folder(&origin.main, origin.remote.as_deref()),
-                Ok(Err(_)) | Err(_) => ProjectName::of_folder(Path::new(&item.repo_path), None),
+                Ok(Err(_)) | Err(_) => ProjectName::of_folder(&named, None),
             }
         }
     }

@@ -55,7 +55,7 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>, presence: &Arc<Presence>) -> Backg
     let sweep_every = Duration::from_secs(deps.config.consumer.sweep_seconds);
     tasks.spawn(every(RELAY_EVERY, Arc::clone(deps), stop.clone(), relay));
     tasks.spawn(sweep_in_time(sweep_every, Arc::clone(deps), stop.clone()));
-    tasks.spawn(end_leases_of_the_dead(
+    tasks.spawn(look_for_the_dead(
         Arc::clone(presence),
         Arc::clone(deps),
         stop.clone(),
@@ -132,41 +132,45 @@ async fn sweep_in_time(period: Duration, deps: Arc<ConsumerDeps>, stop: Cancella
     stop.run_until_cancelled(forever).await;
 }
 
-/// Shortens the leases of processes of this machine that died. What they sent last has as long to arrive as what a
-/// worker sends just before it stands still, which is the rest of the lease then.
-async fn end_leases_of_the_dead(
+async fn look_for_the_dead(
     presence: Arc<Presence>,
     deps: Arc<ConsumerDeps>,
     stop: CancellationToken,
 ) {
+    let forever = async {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            end_leases_of_the_dead(&deps, &presence).await;
+        }
+    };
+    stop.run_until_cancelled(forever).await;
+}
+
+/// Shortens the leases of processes of this machine that died. What they sent last has as long to arrive as what a
+/// worker sends just before it stands still, which is the rest of the lease then.
+pub(crate) async fn end_leases_of_the_dead(deps: &ConsumerDeps, presence: &Presence) {
     let consumer = &deps.config.consumer;
     let rest = consumer
         .lease_seconds
         .saturating_sub(consumer.heartbeat_loss_seconds);
-    let forever = async {
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            for gone in presence.gone() {
-                let ended = deps
-                    .store
-                    .worker_died(&gone.process, Duration::from_secs(rest));
-                match ended.await {
-                    Ok(leases) => {
-                        tracing::warn!(
-                            worker.process = gone.process,
-                            leases,
-                            "a worker of this machine died"
-                        );
-                        gone.forget();
-                    }
-                    Err(error) => {
-                        tracing::debug!(%error, "the leases of a dead worker cannot be shortened yet")
-                    }
-                }
+    for gone in presence.gone() {
+        let ended = deps
+            .store
+            .worker_died(&gone.process, Duration::from_secs(rest));
+        match ended.await {
+            Ok(leases) => {
+                tracing::warn!(
+                    worker.process = gone.process,
+                    leases,
+                    "a worker of this machine died"
+                );
+                gone.forget();
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the leases of a dead worker cannot be shortened yet")
             }
         }
-    };
-    stop.run_until_cancelled(forever).await;
+    }
 }
 
 async fn relay(deps: Arc<ConsumerDeps>) {

@@ -618,11 +618,10 @@ async fn the_fleets_own_client_makes_a_task_due() {
         "fleet's workers",
     );
     let own = world.add("Mine").await.task.id;
-    refused(
-        worker::start(store, &place, &start(own, Some("agentmine"))).await,
-        "InvalidStatus",
-        "made by a person",
-    );
+    let mine = start(own, Some("agentmine"));
+    let here = worker::start(store, &place, &mine).await.unwrap();
+    let line = format!("agentmine worker run {own} --local");
+    assert!(here.command.ends_with(&line), "{}", here.command);
     refused(
         worker::start(store, &place, &start(own, Some("cursor"))).await,
         "ValidationError",

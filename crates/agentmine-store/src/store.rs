@@ -90,6 +90,16 @@ pub trait LeaseStore: Send + Sync + 'static {
         max_attempts: u32,
     ) -> Result<Option<Claim>, StoreError>;
 
+    /// The same for a task that a person made, which no worker of the fleet claims: a person has asked this process
+    /// for it. `None` also while a client works on it, while it waits for others, or if it is for a person.
+    async fn claim_of_person(
+        &self,
+        task: TaskId,
+        worker: &WorkerId,
+        nonce: Uuid,
+        lease: Duration,
+    ) -> Result<Option<Claim>, StoreError>;
+
     /// Rows that lost their worker, and queued rows that are older than `older_than`. The former come
     /// first, then the oldest of the highest priority. Workers poll this while the broker is down. A
     /// released row whose wake-up is not due yet is left out. At most `limit` rows, after the first `skip`.

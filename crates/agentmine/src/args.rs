@@ -84,6 +84,13 @@ pub(crate) struct RunArgs {
     /// One issue, as a Markdown file [default: every open issue in .agentmine/issues with the request label]
     #[arg(long, value_name = "FILE")]
     pub(crate) issue: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) with: LoopArgs,
+}
+
+/// What the fleet's loop works with.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LoopArgs {
     /// Base URL of an OpenAI-compatible API, e.g. http://127.0.0.1:11434/v1 for Ollama
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_consumer as consumer;
-use agentmine_consumer::Progress;
+use agentmine_consumer::{Progress, RunOne};
 use agentmine_control::worker::Place;
+use agentmine_domain::Task;
 use agentmine_llm::Model;
 use agentmine_producer as producer;
 use agentmine_queue::Queue;
@@ -35,10 +36,10 @@ pub(crate) struct Ran {
     pub(crate) sessions: u64,
 }
 
-/// A running fleet, and its progress.
-pub(crate) struct Embedded {
+/// What runs in this process, and its progress.
+pub(crate) struct Embedded<T = Ran> {
     pub(crate) progress: UnboundedReceiver<Progress>,
-    pub(crate) fleet: JoinHandle<Result<Ran>>,
+    pub(crate) fleet: JoinHandle<Result<T>>,
 }
 
 /// The embedded mode's defaults.
@@ -103,9 +104,10 @@ pub(crate) async fn open_configured(config: &mut Config) -> Result<Arc<dyn Store
 }
 
 /// The project that a folder is in, with what the operator defines of it.
-pub(crate) fn place(project: PathBuf, config: &Config) -> Result<Place> {
+pub(crate) fn place(project: PathBuf, config: &Config, file: Option<PathBuf>) -> Result<Place> {
     Ok(Place {
         project,
+        config: file.map(|file| std::path::absolute(&file).unwrap_or(file)),
         worktrees: state_dir()?.join("worktrees"),
         operator_agents: config.agent.folder.clone(),
         allowed_images: config.command_executor.docker.allowed_images.clone(),
@@ -114,10 +116,10 @@ pub(crate) fn place(project: PathBuf, config: &Config) -> Result<Place> {
 
 /// The store, and the project that the current folder is in.
 pub(crate) async fn open_here(file: Option<PathBuf>) -> Result<(Arc<dyn Store>, Place)> {
-    let mut config = config::load(&Sources::from_process(file))?;
+    let mut config = config::load(&Sources::from_process(file.clone()))?;
     let store = open_configured(&mut config).await?;
     let here = std::env::current_dir().context("the current folder cannot be found")?;
-    Ok((store, place(here, &config)?))
+    Ok((store, place(here, &config, file)?))
 }
 
 /// The live view shows what happens, so logs are off unless a level is configured.
@@ -176,6 +178,41 @@ pub(crate) async fn start(
             found: scan.found,
             sessions,
         })
+    });
+    Ok(Embedded { progress, fleet })
+}
+
+/// Works on one task, which a person asked for. Ctrl-C gives it back, with its files.
+pub(crate) async fn start_one(
+    config: Config,
+    store: Arc<dyn Store>,
+    tracker: Arc<dyn Tracker>,
+    model: Arc<dyn Model>,
+    task: Task,
+) -> Result<Embedded<RunOne>> {
+    let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
+    let backend = agentmine_sandbox::from_config(&config.command_executor).await?;
+    backend.check().await?;
+    print::line(format!("disk        {}", backend.disk_limit().await));
+    let (watch, progress) = tokio::sync::mpsc::unbounded_channel();
+    let deps = Arc::new(consumer::ConsumerDeps {
+        config,
+        store,
+        heartbeat,
+        // Nobody publishes to it: the fleet's outbox is left to the fleet.
+        queue: agentmine_queue::inproc(),
+        trackers: vec![tracker],
+        backend,
+        model,
+        watch: Some(watch),
+    });
+    let shutdown = Shutdown::on_signals(Duration::from_secs(2))?;
+    let fleet = tokio::spawn(async move {
+        let ran = consumer::run_one(deps, &task, shutdown.clone()).await?;
+        if shutdown.is_draining() {
+            print::line("interrupted; the next run continues with the task");
+        }
+        Ok(ran)
     });
     Ok(Embedded { progress, fleet })
 }

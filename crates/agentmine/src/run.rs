@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agentmine_domain::{EndState, TaskState};
+use agentmine_llm::Model;
 use agentmine_runtime::config::{self, Config, Labels, LocalTrackerConfig, Sources, StoreConfig};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::logging;
@@ -16,8 +17,8 @@ use url::Position::{AfterPath, BeforeHost};
 use url::Url;
 
 use crate::again;
-use crate::args::RunArgs;
-use crate::embedded::{self, Embedded, Ran};
+use crate::args::{LoopArgs, RunArgs};
+use crate::embedded::{self, Embedded};
 use crate::live::{self, Ending};
 use crate::print::{clean, line, program};
 use crate::summary;
@@ -29,8 +30,8 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
     let mut config = config::load(&sources)?;
     logging::init(&embedded::quiet(&config.log), config.secrets())?;
     config.warn_of_exposures(&sources);
-    embedded::configure(&mut config, args.sandbox.into())?;
-    apply_flags(&mut config, &args)?;
+    embedded::configure(&mut config, args.with.sandbox.into())?;
+    apply_flags(&mut config, &args.with)?;
     let repository = std::fs::canonicalize(&args.repo).map_err(|error| {
         Failure::new(
             Exit::NotFound,
@@ -61,19 +62,8 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
         }
     };
     let tracker: Arc<dyn Tracker> = Arc::new(tracker);
-    let model = agentmine_llm::from_config(&config.model).map_err(|e| {
-        Failure::new(Exit::Config, "the model cannot be used")
-            .hint("set one with --base-url and --model, or in config.yaml")
-            .because(e)
-    })?;
-    line(format!("repository  {}", repository.display()));
-    line(format!(
-        "model       {} at {}",
-        config.model.name,
-        without_credentials(&config.model.base_url)
-    ));
-    again::uncommitted(&repository).await;
-    line("");
+    let model = model(&config)?;
+    head(&config, &repository).await;
     let store = config.store.clone();
     let embedded = embedded::start(config, Arc::clone(&tracker), model).await?;
     let (ran, endings) = follow(embedded, started).await?;
@@ -92,14 +82,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
         line("There is nothing to do now. hint: run the same command again later");
         return Ok(Exit::WrongState);
     }
-    for ending in &endings {
-        summary::print(&repository, ending).await;
-    }
-    let good = !endings.is_empty()
-        && endings
-            .iter()
-            .all(|e| e.end == Some(EndState::Done) && e.reason.is_none());
-    Ok(if good { Exit::Done } else { Exit::Other })
+    Ok(summaries(&repository, &endings).await)
 }
 
 /// The tracker of one issue file, which has to be open.
@@ -118,7 +101,7 @@ async fn open_issue(repository: &Path, issue: &Path, labels: &Labels) -> Result<
 }
 
 /// The error for a repository or an issue file that cannot be used.
-fn refused(error: TrackerError) -> Failure {
+pub(crate) fn refused(error: TrackerError) -> Failure {
     let exit = match error {
         TrackerError::Refused { .. } => Exit::Validation,
         TrackerError::Invalid { .. } | TrackerError::NotFound { .. } => Exit::NotFound,
@@ -164,8 +147,42 @@ async fn waiting(store: &StoreConfig, tracker: &dyn Tracker) -> Result<usize> {
     Ok(tasks)
 }
 
-/// Shows the fleet's progress until it ends.
-pub(crate) async fn follow(embedded: Embedded, started: Instant) -> Result<(Ran, Vec<Ending>)> {
+/// The configured model.
+pub(crate) fn model(config: &Config) -> Result<Arc<dyn Model>> {
+    let model = agentmine_llm::from_config(&config.model).map_err(|error| {
+        Failure::new(Exit::Config, "the model cannot be used")
+            .hint("set one with --base-url and --model, or in config.yaml")
+            .because(error)
+    })?;
+    Ok(model)
+}
+
+/// Prints what is worked on, and with what.
+pub(crate) async fn head(config: &Config, repository: &Path) {
+    line(format!("repository  {}", repository.display()));
+    line(format!(
+        "model       {} at {}",
+        config.model.name,
+        without_credentials(&config.model.base_url)
+    ));
+    again::uncommitted(repository).await;
+    line("");
+}
+
+/// Prints how each task ended, and what the program returns for it.
+pub(crate) async fn summaries(repository: &Path, endings: &[Ending]) -> Exit {
+    for ending in endings {
+        summary::print(repository, ending).await;
+    }
+    let is_done = |it: &Ending| it.end == Some(EndState::Done) && it.reason.is_none();
+    match !endings.is_empty() && endings.iter().all(is_done) {
+        true => Exit::Done,
+        false => Exit::Other,
+    }
+}
+
+/// Shows the progress of what runs until it ends.
+pub(crate) async fn follow<T>(embedded: Embedded<T>, started: Instant) -> Result<(T, Vec<Ending>)> {
     let Embedded { progress, fleet } = embedded;
     let endings = live::show(progress, started).await;
     let ran = fleet.await.context("the fleet ended unexpectedly")??;
@@ -178,7 +195,7 @@ fn without_credentials(url: &Url) -> String {
 }
 
 /// The flags that replace settings.
-fn apply_flags(config: &mut Config, args: &RunArgs) -> Result<()> {
+pub(crate) fn apply_flags(config: &mut Config, args: &LoopArgs) -> Result<()> {
     if let Some(url) = &args.base_url {
         config.model.base_url = url.parse().map_err(|error| {
             Failure::new(Exit::Validation, format!("--base-url {url:?} is not a URL"))

@@ -143,7 +143,6 @@ fn a_mistake_exits_with_its_code_and_a_hint() {
         (6, &["task", "pause", "1"]),
         (6, &["task", "resume", "1"]),
         (6, &["task", "retry", "1"]),
-        (6, &["worker", "run", "1", "--client", "agentmine"]),
         (3, &["--config", "/does/not/exist.yaml", "task", "list"]),
     ] {
         let shown = world.shown(args, code);

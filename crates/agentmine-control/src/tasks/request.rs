@@ -40,10 +40,10 @@ pub async fn cancel(store: &dyn Store, args: &TaskRequest) -> Result<TaskDetails
         return Err(wrong(&task, "expected one that is not over"));
     }
     match task.card.origin {
-        TaskOrigin::Person => {
+        TaskOrigin::Person if !matches!(task.state, TaskState::Leased(_)) => {
             set_status(store, &task, PublicStatus::Cancelled, Some(reason)).await?;
         }
-        TaskOrigin::Tracker => {
+        TaskOrigin::Person | TaskOrigin::Tracker => {
             if !store.request_stop(task.id, &reason).await? {
                 return Err(wrong(&task, "and has ended meanwhile"));
             }

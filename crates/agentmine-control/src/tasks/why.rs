@@ -218,7 +218,8 @@ async fn waiting(
         false => Reason::new(
             "needs_client",
             format!(
-                "It waits for a client: worker_command {0} (`agentmine worker run {0}`) starts one.",
+                "It waits for a client: worker_command {0} (`agentmine worker run {0}`) starts one, and with --local \
+                 AgentMine itself works on it in this project.",
                 task.number
             ),
         ),

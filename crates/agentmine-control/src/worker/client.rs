@@ -88,7 +88,7 @@ pub fn command_line(
 }
 
 /// One word of a shell. Control characters, which no program's argument needs, are left out.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let plain: String = text
         .chars()
         .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))

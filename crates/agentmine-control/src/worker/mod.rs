@@ -5,7 +5,7 @@ mod run;
 mod trees;
 
 pub use client::{Approval, Client, command_line};
-pub use run::{TaskRef, WorkerCommand, WorkerStart, start};
+pub use run::{TaskRef, WorkBy, WorkerCommand, WorkerStart, start};
 pub(crate) use trees::blocking;
 pub use trees::{WorkerList, WorkerPage, WorkerRemove, WorkerView, list, remove};
 
@@ -23,6 +23,8 @@ pub struct Place {
     pub worktrees: PathBuf,
     /// The operator's folder of agents.
     pub operator_agents: Option<PathBuf>,
+    /// The configuration file that was named, for commands that others are to run.
+    pub config: Option<PathBuf>,
     /// Images that a project's own agent may choose.
     pub allowed_images: Vec<String>,
 }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Place;
-use super::client::{Approval, Client, command_line};
+use super::client::{Approval, Client, command_line, quoted};
 use super::trees::{blocking, git_error, path_of, tree_name};
 use crate::sessions::{self, DEFAULT_AGENT};
 use crate::{ControlError, agents, input};
@@ -21,7 +21,7 @@ pub struct WorkerStart {
     /// The agent's name
     #[schemars(extend("default" = "default"))]
     pub agent: Option<String>,
-    /// The client. agentmine, the default of a task of a tracker, queues it for the fleet's workers; claude-code is the default of a task that a person made
+    /// The client. agentmine, the default of a task of a tracker, queues it for the fleet's workers, or returns the command that works on a task that a person made in this project; claude-code is the default of such a task
     #[schemars(extend("enum" = ["agentmine", "claude-code", "codex", "gemini-cli"]))]
     pub client: Option<String>,
     /// Whether the client's flag that approves everything is added, so that it runs without a terminal
@@ -33,7 +33,7 @@ pub struct WorkerStart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerCommand {
-    /// A line for a POSIX shell that starts the client in its work tree; with the client agentmine, one that shows how far the fleet is.
+    /// A line for a POSIX shell that starts the client in its work tree; with the client agentmine, one that works on the task in this project, or that shows how far the fleet is.
     pub command: String,
     /// The client.
     pub client: String,
@@ -45,6 +45,20 @@ pub struct WorkerCommand {
     pub agent: String,
     /// The task.
     pub task: TaskRef,
+    /// Who works on it.
+    #[serde(skip)]
+    pub by: WorkBy,
+}
+
+/// Who works on a task that was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkBy {
+    /// The client, once the command runs.
+    Client,
+    /// A worker of the fleet.
+    Fleet,
+    /// The fleet's loop in this project, once the command runs.
+    Here,
 }
 
 /// A task in the answer.
@@ -85,6 +99,7 @@ pub async fn start(
         false => Approval::Asked,
     };
     match client {
+        Client::AgentMine if task.card.origin == TaskOrigin::Person => here(place, &task, agent),
         Client::AgentMine => queue(store, &task, agent).await,
         Client::ClaudeCode | Client::Codex | Client::GeminiCli => {
             external(store, place, &task, client, approval, agent).await
@@ -131,6 +146,7 @@ async fn external(
                 session_id: Some(session.id.0),
                 agent: new.agent,
                 task: reference(task),
+                by: WorkBy::Client,
             })
         }
         Err(error) => {
@@ -167,12 +183,6 @@ async fn queue(
     agent: String,
 ) -> Result<WorkerCommand, ControlError> {
     let number = task.number;
-    if task.card.origin == TaskOrigin::Person {
-        return Err(ControlError::InvalidStatus(format!(
-            "task {number} was made by a person, and no worker of the fleet works on it"
-        ))
-        .hint("name the client claude-code, codex or gemini-cli"));
-    }
     match task.state {
         TaskState::Queued => drop(store.skip_delay(task.id).await?),
         TaskState::Paused => drop(store.resume(task.id).await?),
@@ -189,17 +199,7 @@ async fn queue(
                 "follows it",
             ));
         }
-        TaskState::Ended(_) => {
-            return Err(ControlError::InvalidStatus(format!(
-                "task {number} is {}, expected one that is not over",
-                task.state.public()
-            ))
-            .next(
-                format!("task_retry with taskId {number}"),
-                format!("task retry {number}"),
-                "makes a new one",
-            ));
-        }
+        TaskState::Ended(_) => return Err(over(task)),
     }
     Ok(WorkerCommand {
         command: format!("agentmine task why {number}"),
@@ -208,7 +208,50 @@ async fn queue(
         session_id: None,
         agent,
         task: reference(task),
+        by: WorkBy::Fleet,
     })
+}
+
+/// The command that works on a task of a person in this project.
+fn here(place: &Place, task: &Task, agent: String) -> Result<WorkerCommand, ControlError> {
+    let number = task.number;
+    if let TaskState::Ended(_) = task.state {
+        return Err(over(task));
+    }
+    let config = place.config.as_deref().map(|file| {
+        let file = file.to_string_lossy();
+        format!(" --config {}", quoted(&file))
+    });
+    let named = match agent == DEFAULT_AGENT {
+        true => String::new(),
+        false => format!(" --agent {}", quoted(&agent)),
+    };
+    Ok(WorkerCommand {
+        command: format!(
+            "cd {} && agentmine{} worker run {number} --local{named}",
+            quoted(&place.project.to_string_lossy()),
+            config.unwrap_or_default()
+        ),
+        client: Client::AgentMine.to_string(),
+        worktree: None,
+        session_id: None,
+        agent,
+        task: reference(task),
+        by: WorkBy::Here,
+    })
+}
+
+fn over(task: &Task) -> ControlError {
+    let number = task.number;
+    ControlError::InvalidStatus(format!(
+        "task {number} is {}, expected one that is not over",
+        task.state.public()
+    ))
+    .next(
+        format!("task_retry with taskId {number}"),
+        format!("task retry {number}"),
+        "begins it once more",
+    )
 }
 
 fn reference(task: &Task) -> TaskRef {

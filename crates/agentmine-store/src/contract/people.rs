@@ -17,6 +17,8 @@ facts! {
     a_cancelled_task_ends_its_session,
     a_session_whose_client_never_started_opens_its_task_again,
     a_task_has_the_agent_that_people_name,
+    a_task_of_a_person_is_claimed_where_the_person_asks_for_it,
+    a_worker_and_a_client_do_not_share_a_task_of_a_person,
 }
 
 fn wanted(title: &str) -> NewPersonTask {
@@ -485,4 +487,96 @@ async fn a_task_has_the_agent_that_people_name(world: World) {
     assert_eq!(names().await, (None, Some("review".into())));
     let claim = world.claim(queued.id, MINUTE).await.unwrap();
     assert_eq!(claim.task.card.agent.as_deref(), Some("review"));
+}
+
+async fn claim_here(world: &World, task: TaskId, nonce: Uuid) -> Option<Claim> {
+    let worker = WorkerId("host/1/0".into());
+    let claim = world
+        .store
+        .claim_of_person(task, &worker, nonce, MINUTE)
+        .await;
+    claim.unwrap()
+}
+
+async fn a_task_of_a_person_is_claimed_where_the_person_asks_for_it(world: World) {
+    let fleet = world.new_task(1).await;
+    world.relay().await;
+    assert!(claim_here(&world, fleet.id, Uuid::new_v4()).await.is_none());
+    let first = world.made(&wanted("first")).await;
+    let second = NewPersonTask {
+        depends_on: vec![first.number],
+        write_scope: scope("src"),
+        ..wanted("second")
+    };
+    let second = world.made(&second).await;
+    let human = NewPersonTask {
+        assignee_type: AssigneeType::Human,
+        ..wanted("human")
+    };
+    let human = world.made(&human).await;
+    for id in [second.id, human.id] {
+        assert!(claim_here(&world, id, Uuid::new_v4()).await.is_none());
+    }
+    let nonce = Uuid::new_v4();
+    let claim = claim_here(&world, first.id, nonce).await.unwrap();
+    // A lost answer.
+    let again = claim_here(&world, first.id, nonce).await.unwrap();
+    assert_eq!(again.lease.session, claim.lease.session);
+    assert!(claim_here(&world, first.id, Uuid::new_v4()).await.is_none());
+    let step = world.store.append_step(&claim.lease, &note("x")).await;
+    assert_eq!(step.unwrap(), Seq(1));
+    // What is given back wakes nobody up.
+    let back = release(Attempt::Charged, NONE);
+    world.store.end_lease(&claim.lease, &back).await.unwrap();
+    assert_eq!(world.task(first.id).await.state, TaskState::Queued);
+    assert!(world.relay().await.is_empty());
+    // No attempt is the last.
+    for _ in 0..5 {
+        let claim = claim_here(&world, first.id, Uuid::new_v4()).await.unwrap();
+        world.store.end_lease(&claim.lease, &back).await.unwrap();
+    }
+    let claim = claim_here(&world, first.id, Uuid::new_v4()).await.unwrap();
+    world.store.end_lease(&claim.lease, &done()).await.unwrap();
+    assert_eq!(
+        world.task(first.id).await.state,
+        TaskState::Ended(EndState::Done)
+    );
+    assert!(world.unreported().await.is_empty());
+    assert!(
+        claim_here(&world, second.id, Uuid::new_v4())
+            .await
+            .is_some()
+    );
+}
+
+async fn a_worker_and_a_client_do_not_share_a_task_of_a_person(world: World) {
+    let task = world.made(&wanted("x")).await;
+    let session = world.begun(task.id).await;
+    assert!(claim_here(&world, task.id, Uuid::new_v4()).await.is_none());
+    let ending = ended(0, DodResult::Pending);
+    world.store.end_external(session.id, &ending).await.unwrap();
+    let open = TaskEdit {
+        status: Some((PublicStatus::Open, None)),
+        ..TaskEdit::default()
+    };
+    world.edited(task.id, open).await;
+    let claim = claim_here(&world, task.id, Uuid::new_v4()).await.unwrap();
+    let running = claim.lease.session;
+    let begun = world
+        .store
+        .begin_external(task.id, &client())
+        .await
+        .unwrap();
+    assert_eq!(begun, Begun::Running(running));
+    for status in [PublicStatus::Done, PublicStatus::Cancelled] {
+        let edit = TaskEdit {
+            status: Some((status, None)),
+            ..TaskEdit::default()
+        };
+        let refused = world.store.edit_task(task.id, &edit).await.unwrap();
+        assert_eq!(refused, Edited::Running(running));
+    }
+    assert!(world.store.request_stop(task.id, "enough").await.unwrap());
+    let asked = world.store.heartbeat(&claim.lease, MINUTE).await.unwrap();
+    assert_eq!(asked, LeaseRequest::Stop);
 }

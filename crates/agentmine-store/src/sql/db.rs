@@ -263,6 +263,15 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
              AND (SELECT count(*) FROM task_dependencies d JOIN tasks before ON before.id = d.depends_on
                   WHERE d.task = tasks.id AND before.state <> 'done') = 0",
         ),
+        // What a person may have worked on here: a task of a person likewise, on which no client works.
+        (
+            "{workable here}",
+            "tasks.origin = 'person' AND tasks.assignee_type = 'ai'
+             AND (SELECT count(*) FROM task_dependencies d JOIN tasks before ON before.id = d.depends_on
+                  WHERE d.task = tasks.id AND before.state <> 'done') = 0
+             AND (SELECT count(*) FROM sessions s
+                  WHERE s.task = tasks.id AND s.client IS NOT NULL AND s.ended_at IS NULL) = 0",
+        ),
         ("{now}", D::NOW),
         ("{clock}", D::CLOCK),
         ("{epoch}", D::EPOCH),

@@ -177,8 +177,10 @@ pub(super) async fn wake<D: Dialect>(
     task: TaskId,
     delay: Duration,
 ) -> Result<(), Failure> {
+    // A task of a person is worked on where the person says so: a message would wake nobody.
     tx.execute(
-        "INSERT INTO outbox (task, due_at) VALUES ($1, {now} + $2{ms})",
+        "INSERT INTO outbox (task, due_at)
+         SELECT id, {now} + $2{ms} FROM tasks WHERE id = $1 AND origin = 'tracker'",
         args![task, delay],
     )
     .await?;

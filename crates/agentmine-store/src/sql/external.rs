@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::arg::args;
 use super::db::{Db, Dialect};
 use super::failure::Failure;
-use super::people::{conflict, dependencies, locked, row_state, running, wake_waiting};
+use super::people::{conflict, dependencies, locked, row_state, running, wake_waiting, working};
 use super::row::{IdRow, SessionRow};
 use super::store::SqlStore;
 use crate::people::token;
@@ -119,6 +119,9 @@ async fn refusal<D: Dialect>(tx: &mut Db<D>, row: &Task) -> Result<Option<Begun>
         TaskOrigin::Person => {}
     }
     if let Some(session) = running(tx, row.id).await? {
+        return Ok(Some(Begun::Running(session)));
+    }
+    if let Some(session) = working(tx, row.id).await? {
         return Ok(Some(Begun::Running(session)));
     }
     match row.state {

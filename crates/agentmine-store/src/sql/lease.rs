@@ -31,52 +31,24 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
         max_attempts: u32,
     ) -> Result<Option<Claim>, StoreError> {
         self.run("claim", || async {
-            let mut tx = self.transaction().await?;
-            // 0: the holder of an expired lease may not have been able to extend it.
-            let expired = i64::from(!self.absence.is_within(lease));
-            let unattended = unattended(&mut tx, task).await?;
-            // The clock, since the statement may have waited for the row longer than the lease lasts.
-            let taken: Option<TaskRow> = tx
-                .row(
-                    "UPDATE tasks SET state = 'leased', phase = 'preparing', epoch = epoch + 1,
-                         attempt = attempt + 1, owner = $2, nonce = $3, reason = NULL,
-                         takeover = false, updated_at = {now}, lease_since = {clock},
-                         lease_until = {clock} + $4{ms}
-                     WHERE id = $1 AND request IS NULL AND attempt < $5 + {one more}
-                       AND (state = 'queued'
-                            OR (state = 'leased' AND $6 > 0 AND lease_until <= {clock} AND nonce <> $3))
-                       AND {workable}
-                     RETURNING {columns}",
-                    args![task, &worker.0, nonce, lease, max_attempts, expired],
-                )
-                .await?;
-            self.absence.written();
-            let is_new = taken.is_some();
-            let claim = match taken {
-                Some(row) => {
-                    let task = row.try_into()?;
-                    if is_held_up(&mut tx, &task).await? {
-                        // The row stays as it was. It is woken when the other task ends.
-                        return Ok(None);
-                    }
-                    Some(begin_session(&mut tx, task, worker, nonce).await?)
-                }
-                None => match own_claim(&mut tx, task, worker, nonce).await? {
-                    Some(own) => Some(own),
-                    None => {
-                        settle_unclaimable(&mut tx, task, max_attempts, expired).await?;
-                        None
-                    }
-                },
-            };
-            tx.commit().await?;
-            let outcome = if claim.is_some() { "taken" } else { "none" };
-            metrics::counter!("agentmine_claims_total", "outcome" => outcome).increment(1);
-            if let Some(claim) = claim.as_ref().filter(|_| is_new) {
-                metrics::counter!("agentmine_attempts_total", "attempt" => attempt_name(claim.task.attempt)).increment(1);
-                measure_wait(&claim.task, unattended);
-            }
-            Ok(claim)
+            self.claim_by(CLAIM, task, worker, (nonce, lease, max_attempts))
+                .await
+        })
+        .await
+    }
+
+    async fn claim_of_person(
+        &self,
+        task: TaskId,
+        worker: &WorkerId,
+        nonce: Uuid,
+        lease: Duration,
+    ) -> Result<Option<Claim>, StoreError> {
+        // Each attempt is asked for by a person, so their number is not limited.
+        const NO_LIMIT: u32 = i32::MAX.unsigned_abs();
+        self.run("claim_of_person", || async {
+            self.claim_by(CLAIM_OF_PERSON, task, worker, (nonce, lease, NO_LIMIT))
+                .await
         })
         .await
     }
@@ -168,6 +140,76 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
             Ok(())
         })
         .await
+    }
+}
+
+/// The row's change that takes a lease on it, if it may be taken.
+macro_rules! claim {
+    ($workable:literal) => {
+        concat!(
+            "UPDATE tasks SET state = 'leased', phase = 'preparing', epoch = epoch + 1,
+                 attempt = attempt + 1, owner = $2, nonce = $3, reason = NULL,
+                 takeover = false, updated_at = {now}, lease_since = {clock},
+                 lease_until = {clock} + $4{ms}
+             WHERE id = $1 AND request IS NULL AND attempt < $5 + {one more}
+               AND (state = 'queued'
+                    OR (state = 'leased' AND $6 > 0 AND lease_until <= {clock} AND nonce <> $3))
+               AND ",
+            $workable,
+            " RETURNING {columns}"
+        )
+    };
+}
+
+const CLAIM: &str = claim!("{workable}");
+const CLAIM_OF_PERSON: &str = claim!("{workable here}");
+
+impl<D: Dialect> SqlStore<D> {
+    async fn claim_by(
+        &self,
+        statement: &'static str,
+        task: TaskId,
+        worker: &WorkerId,
+        (nonce, lease, max_attempts): (Uuid, Duration, u32),
+    ) -> Result<Option<Claim>, Failure> {
+        let mut tx = self.transaction().await?;
+        // 0: the holder of an expired lease may not have been able to extend it.
+        let expired = i64::from(!self.absence.is_within(lease));
+        let unattended = unattended(&mut tx, task).await?;
+        // The clock, since the statement may have waited for the row longer than the lease lasts.
+        let taken: Option<TaskRow> = tx
+            .row(
+                statement,
+                args![task, &worker.0, nonce, lease, max_attempts, expired],
+            )
+            .await?;
+        self.absence.written();
+        let is_new = taken.is_some();
+        let claim = match taken {
+            Some(row) => {
+                let task = row.try_into()?;
+                if is_held_up(&mut tx, &task).await? {
+                    // The row stays as it was. It is woken when the other task ends.
+                    return Ok(None);
+                }
+                Some(begin_session(&mut tx, task, worker, nonce).await?)
+            }
+            None => match own_claim(&mut tx, task, worker, nonce).await? {
+                Some(own) => Some(own),
+                None => {
+                    settle_unclaimable(&mut tx, task, max_attempts, expired).await?;
+                    None
+                }
+            },
+        };
+        tx.commit().await?;
+        let outcome = if claim.is_some() { "taken" } else { "none" };
+        metrics::counter!("agentmine_claims_total", "outcome" => outcome).increment(1);
+        if let Some(claim) = claim.as_ref().filter(|_| is_new) {
+            metrics::counter!("agentmine_attempts_total", "attempt" => attempt_name(claim.task.attempt)).increment(1);
+            measure_wait(&claim.task, unattended);
+        }
+        Ok(claim)
     }
 }
 

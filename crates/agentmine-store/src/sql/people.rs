@@ -112,6 +112,15 @@ pub(super) async fn locked<D: Dialect>(
     row.map(Task::try_from).transpose()
 }
 
+/// The number of the session that a worker of ours runs.
+pub(super) async fn working<D: Dialect>(
+    tx: &mut Db<D>,
+    task: TaskId,
+) -> Result<Option<SessionId>, Failure> {
+    let open = "SELECT id FROM sessions WHERE task = $1 AND ended_at IS NULL AND client IS NULL";
+    Ok(tx.scalar(open, args![task]).await?.map(SessionId))
+}
+
 /// The number of the session of an external client that is running.
 pub(super) async fn running<D: Dialect>(
     tx: &mut Db<D>,
@@ -296,6 +305,13 @@ async fn refusal<D: Dialect>(
     let to_a_person = edit.assignee_type == Some(AssigneeType::Human);
     if to_a_person && matches!(before.state, TaskState::Leased(_)) {
         return Ok(Some(Edited::Leased));
+    }
+    // The state of a leased row is its worker's; a request to stop goes through `request_stop`.
+    if edit.status.is_some()
+        && matches!(before.state, TaskState::Leased(_))
+        && let Some(session) = working(tx, before.id).await?
+    {
+        return Ok(Some(Edited::Running(session)));
     }
     let changes_status = edit
         .status

@@ -7,14 +7,14 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agentmine_domain::TrackerKind;
+use agentmine_domain::{ItemRef, TrackerKind};
 use sha2::{Digest, Sha256};
 
 use super::error::invalid;
 use super::files::{self, Folders, Ledger, Locked};
-use super::front_matter::{self, Document};
+use super::front_matter::{self, Document, Head};
 use crate::error::TrackerError;
 
 /// Where the issues are.
@@ -24,6 +24,17 @@ pub(super) enum Source {
     Folder(PathBuf),
     /// One file, which asks for work whatever its labels are, and is never written to.
     Single(Single),
+    /// A task that is in no file, likewise.
+    Given(Given),
+}
+
+/// What a person asks for in the repository, as the store has it.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) item: ItemRef,
+    title: String,
+    body: String,
+    labels: Mutex<Overlay>,
 }
 
 /// The one issue of `agentmine run --issue`.
@@ -69,31 +80,58 @@ impl Single {
             labels: Mutex::default(),
         })
     }
+}
 
-    /// The file's labels as this process sees them.
-    fn labels(&self, own: &[String]) -> Vec<String> {
-        let overlay = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: BTreeSet<&String> = own.iter().chain(&overlay.added).collect();
+impl Overlay {
+    /// The labels as this process sees them.
+    fn over(&self, own: &[String]) -> Vec<String> {
+        let all: BTreeSet<&String> = own.iter().chain(&self.added).collect();
         let left = all
             .into_iter()
-            .filter(|label| !overlay.removed.contains(*label));
+            .filter(|label| !self.removed.contains(*label));
         left.cloned().collect()
     }
 
     fn asks(&self, label: &str) -> bool {
-        let overlay = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
-        !overlay.removed.contains(label)
+        !self.removed.contains(label)
     }
 
-    fn set(&self, add: &[String], remove: &[String]) {
-        let mut overlay = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+    fn set(&mut self, add: &[String], remove: &[String]) {
         for label in add {
-            overlay.removed.remove(label);
-            overlay.added.insert(label.clone());
+            self.removed.remove(label);
+            self.added.insert(label.clone());
         }
         for label in remove {
-            overlay.added.remove(label);
-            overlay.removed.insert(label.clone());
+            self.added.remove(label);
+            self.removed.insert(label.clone());
+        }
+    }
+}
+
+impl Given {
+    pub(super) fn new(item: ItemRef, title: String, body: String) -> Self {
+        Self {
+            item,
+            title,
+            body,
+            labels: Mutex::default(),
+        }
+    }
+
+    fn issue(&self) -> Issue {
+        let head = Head {
+            title: Some(self.title.clone()),
+            ..Head::default()
+        };
+        Issue {
+            // The name, for what is kept of its comments.
+            file: PathBuf::from(format!("task-{}.md", self.item.number)),
+            number: self.item.number,
+            document: Document {
+                head,
+                body: self.body.clone(),
+            },
+            text: String::new(),
         }
     }
 }
@@ -103,6 +141,7 @@ impl Source {
         match self {
             Self::Folder(folder) => files::markdown(folder),
             Self::Single(single) => Ok(vec![single.file.clone()]),
+            Self::Given(_) => Ok(Vec::new()),
         }
     }
 
@@ -113,6 +152,9 @@ impl Source {
         locked: &Locked<'_>,
         numbered: impl Fn(&Document) -> bool,
     ) -> Result<Vec<Issue>, TrackerError> {
+        if let Self::Given(given) = self {
+            return Ok(vec![given.issue()]);
+        }
         let mut ledger = locked.ledger()?;
         let mut taken: BTreeSet<u64> = BTreeSet::new();
         let mut found = Vec::new();
@@ -175,7 +217,7 @@ impl Source {
     fn key(&self, file: &Path) -> String {
         match self {
             Self::Folder(_) => files::file_name(file),
-            Self::Single(_) => file.to_string_lossy().into_owned(),
+            Self::Single(_) | Self::Given(_) => file.to_string_lossy().into_owned(),
         }
     }
 
@@ -193,14 +235,18 @@ impl Source {
     pub(super) fn asks(&self, document: &Document, label: &str) -> bool {
         match self {
             Self::Folder(_) => has(&document.head.labels, label),
-            Self::Single(single) => single.asks(label),
+            Self::Single(Single { labels, .. }) | Self::Given(Given { labels, .. }) => {
+                overlay(labels).asks(label)
+            }
         }
     }
 
     pub(super) fn labels(&self, issue: &Issue) -> Vec<String> {
         match self {
             Self::Folder(_) => issue.document.head.labels.clone(),
-            Self::Single(single) => single.labels(&issue.document.head.labels),
+            Self::Single(Single { labels, .. }) | Self::Given(Given { labels, .. }) => {
+                overlay(labels).over(&issue.document.head.labels)
+            }
         }
     }
 
@@ -232,9 +278,12 @@ impl Source {
         remove: &[String],
     ) -> Result<(), TrackerError> {
         let issue = self.issue(locked, number)?;
-        if let Self::Single(single) = self {
-            single.set(add, remove);
-            return Ok(());
+        match self {
+            Self::Single(Single { labels, .. }) | Self::Given(Given { labels, .. }) => {
+                overlay(labels).set(add, remove);
+                return Ok(());
+            }
+            Self::Folder(_) => {}
         }
         let mut labels = issue.document.head.labels.clone();
         let gone: Vec<&String> = remove.iter().filter(|label| has(&labels, label)).collect();
@@ -272,8 +321,13 @@ impl Source {
                 let digest = hex::encode(&digest[..6]);
                 folders.own().join(format!("{stem}-{digest}.comments"))
             }
+            Self::Given(_) => folders.own().join(format!("{stem}.comments")),
         }
     }
+}
+
+fn overlay(labels: &Mutex<Overlay>) -> MutexGuard<'_, Overlay> {
+    labels.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn read(file: &Path) -> Result<Option<(Document, String)>, TrackerError> {

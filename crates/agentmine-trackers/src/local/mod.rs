@@ -34,7 +34,7 @@ use crate::tracker::{
 };
 use error::unavailable;
 use files::{Folders, Locked};
-use issues::{Issue, Single, Source};
+use issues::{Given, Issue, Single, Source};
 use repo::Repo;
 
 const HOST: &str = "localhost";
@@ -96,6 +96,25 @@ impl LocalTracker {
         Ok(tracker)
     }
 
+    /// A task that a person made, which is in no file: its item, title and text are given. It asks for work whatever its
+    /// labels are, which are kept as long as this tracker exists, as for [`Self::single`].
+    ///
+    /// # Errors
+    /// [`TrackerError::Invalid`] if the folder is not a git repository or has no commit.
+    pub fn given(
+        repository: &Path,
+        item: ItemRef,
+        title: String,
+        body: String,
+    ) -> Result<Self, TrackerError> {
+        let repo = Repo::open(repository)?;
+        Ok(Self(Arc::new(Inner {
+            folders: Folders::new(&repo.path, None),
+            repo,
+            source: Source::Given(Given::new(item, title, body)),
+        })))
+    }
+
     /// Why files in the folder of issues cannot be read, one line each. Such a file is left out.
     ///
     /// # Errors
@@ -149,7 +168,13 @@ impl Inner {
 
     /// The number of an item, if the item is of this repository.
     fn number(&self, item: &ItemRef) -> Result<u64, TrackerError> {
-        if item.repo_id == self.repo.id && item.kind == ItemKind::Issue {
+        let is_ours = match &self.source {
+            Source::Folder(_) | Source::Single(_) => {
+                item.repo_id == self.repo.id && item.kind == ItemKind::Issue
+            }
+            Source::Given(given) => is_same(item, &given.item),
+        };
+        if is_ours {
             Ok(item.number)
         } else {
             Err(TrackerError::NotFound {
@@ -160,6 +185,10 @@ impl Inner {
     }
 
     fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
+        if let Source::Given(_) = self.source {
+            // It is in the store already.
+            return Ok(Vec::new());
+        }
         let locked = self.folders.lock()?;
         let asks = |document: &_| self.source.asks(document, label);
         let mut all = self.source.issues(&locked, asks)?;
@@ -198,8 +227,21 @@ impl Inner {
 
     fn item(&self, number: u64) -> Result<Item, TrackerError> {
         let issue = self.source.issue(&self.folders.lock()?, number)?;
+        let (item, url) = match &self.source {
+            Source::Folder(_) | Source::Single(_) => {
+                (self.item_ref(number), records::address(&issue.file))
+            }
+            Source::Given(given) => {
+                let repo_path = self.repo.path.to_string_lossy().into_owned();
+                let item = ItemRef {
+                    repo_path,
+                    ..given.item.clone()
+                };
+                (item, format!("task://{number}"))
+            }
+        };
         Ok(Item {
-            item: self.item_ref(number),
+            item,
             title: title(&issue),
             author: issue
                 .document
@@ -210,7 +252,7 @@ impl Inner {
             open: open(&issue),
             labels: self.source.labels(&issue),
             assignees: issue.document.head.assignees.clone(),
-            url: records::address(&issue.file),
+            url,
             branches: None,
             body: issue.document.body,
         })
@@ -235,6 +277,12 @@ impl Inner {
     }
 }
 
+/// Whether it is this item. Its repository may have moved.
+fn is_same(item: &ItemRef, given: &ItemRef) -> bool {
+    let identity = |it: &ItemRef| (it.tracker, it.host.clone(), it.repo_id.clone(), it.number);
+    identity(item) == identity(given)
+}
+
 fn open(issue: &Issue) -> bool {
     issue.document.head.state == front_matter::State::Open
 }
@@ -257,6 +305,9 @@ impl Tracker for LocalTracker {
     /// tracker of a single file is meant.
     fn serves(&self, item: &ItemRef) -> bool {
         let inner = &self.0;
+        if let Source::Given(given) = &inner.source {
+            return is_same(item, &given.item);
+        }
         item.tracker == TrackerKind::Local
             && item.repo_id == inner.repo.id
             && inner.has(item.number)
@@ -281,7 +332,7 @@ impl Tracker for LocalTracker {
     fn requests_by_label(&self) -> bool {
         match &self.0.source {
             Source::Folder(_) => true,
-            Source::Single(_) => false,
+            Source::Single(_) | Source::Given(_) => false,
         }
     }
 

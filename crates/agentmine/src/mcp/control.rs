@@ -21,7 +21,7 @@ pub(super) async fn run(with: With, verbose: bool, http: Option<SocketAddr>) -> 
         which,
     } = with;
     // As every other command on tasks: an editor starts this in the project's folder.
-    let mut config = config::load(&Sources::from_process(file))?;
+    let mut config = config::load(&Sources::from_process(file.clone()))?;
     let log = match verbose {
         true => Log {
             format: config.log.format,
@@ -37,7 +37,7 @@ pub(super) async fn run(with: With, verbose: bool, http: Option<SocketAddr>) -> 
     let context = Context {
         broker: broker(&config)?,
         store: open_configured(&mut config).await?,
-        place: place(project, &config)?,
+        place: place(project, &config, file)?,
         secrets: Arc::new(redactor(&config)),
         memory_tokens: config.memory.limit(),
     };

@@ -140,6 +140,7 @@ async fn serve(store: Arc<dyn Store>, project: PathBuf) -> anyhow::Result<Client
             worktrees: project.with_file_name("worktrees"),
             project,
             operator_agents: None,
+            config: None,
             allowed_images: Vec::new(),
         },
         broker: None,

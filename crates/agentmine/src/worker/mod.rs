@@ -1,12 +1,15 @@
 //! `agentmine worker`: starts work on tasks, and manages the work trees of external clients.
 
+mod local;
+
 use std::path::PathBuf;
 
-use agentmine_control::worker::{self, WorkerPage, WorkerRemove, WorkerStart};
+use agentmine_control::worker::{self, WorkBy, WorkerPage, WorkerRemove, WorkerStart};
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 use clap::Subcommand;
 
+use crate::args::LoopArgs;
 use crate::control::failure as failed;
 use crate::embedded::open_here;
 use crate::print::{Json, cell, clean, line, note, one_line, program, table, trimmed};
@@ -18,7 +21,8 @@ pub(crate) enum WorkerCommand {
     ///
     /// For claude-code, codex and gemini-cli: makes a git work tree of the current folder's repository on the task's
     /// branch, and begins a session. Run the printed command, then `agentmine session end`. For agentmine, the default
-    /// of a task of a tracker: queues the task for the fleet's workers.
+    /// of a task of a tracker: queues the task for the fleet's workers. With --local, AgentMine works on the task here
+    /// and now, in a sandbox on a clone of the current folder's repository.
     Run {
         /// The task's number or UUID
         task: String,
@@ -31,6 +35,11 @@ pub(crate) enum WorkerCommand {
         /// Add the client's flag that approves everything, so that it runs without a terminal
         #[arg(long)]
         auto: bool,
+        /// Work on the task here, without a fleet: `session logs --follow` in another terminal follows it
+        #[arg(long, conflicts_with_all = ["client", "auto", "json"])]
+        local: bool,
+        #[command(flatten)]
+        with: LoopArgs,
         #[command(flatten)]
         json: Json,
     },
@@ -53,6 +62,17 @@ pub(crate) enum WorkerCommand {
 
 /// Runs one of the commands.
 pub(crate) async fn run(file: Option<PathBuf>, command: WorkerCommand) -> Result<Exit> {
+    if let WorkerCommand::Run {
+        local: true,
+        task,
+        agent,
+        with,
+        ..
+    } = &command
+    {
+        // Boxed: it contains a whole session.
+        return Box::pin(local::run(file, task, agent.clone(), with)).await;
+    }
     let (store, place) = open_here(file).await?;
     let store = store.as_ref();
     match command {
@@ -61,6 +81,8 @@ pub(crate) async fn run(file: Option<PathBuf>, command: WorkerCommand) -> Result
             client,
             agent,
             auto,
+            local: _,
+            with: _,
             json,
         } => {
             let args = WorkerStart {
@@ -72,18 +94,25 @@ pub(crate) async fn run(file: Option<PathBuf>, command: WorkerCommand) -> Result
             let started = worker::start(store, &place, &args).await.map_err(failed)?;
             json.print(&started, |started| {
                 let task = &started.task;
-                match (&started.worktree, started.session_id) {
-                    (Some(worktree), Some(session)) => {
-                        // Only the command is the result, so that `sh -c "$(agentmine worker run 3)"` works.
+                match started.by {
+                    // Only the command is the result, so that `sh -c "$(agentmine worker run 3)"` works.
+                    WorkBy::Client => {
                         line(clean(&started.command));
                         note(format!("task #{}: {}", task.id, one_line(&task.title, 120)));
+                        let worktree = started.worktree.as_deref().unwrap_or_default();
                         note(format!("work tree {worktree}, branch {}", task.branch));
-                        note(format!(
-                            "hint: after it: {} session end {session} --exit-code $?",
-                            program()
-                        ));
+                        if let Some(session) = started.session_id {
+                            let program = program();
+                            note(format!(
+                                "hint: after it: {program} session end {session} --exit-code $?"
+                            ));
+                        }
                     }
-                    _ => {
+                    WorkBy::Here => {
+                        line(clean(&started.command));
+                        note(format!("task #{}: {}", task.id, one_line(&task.title, 120)));
+                    }
+                    WorkBy::Fleet => {
                         line(format!(
                             "task #{} is queued for the fleet's workers",
                             task.id

@@ -1,0 +1,48 @@
+//! One task that a person asked this process for: claimed and worked on like any other, without a queue and a sweep.
+
+use std::sync::Arc;
+
+use agentmine_domain::Task;
+use agentmine_runtime::shutdown::Shutdown;
+use agentmine_store::StoreError;
+
+use crate::claim::slot::Claiming;
+use crate::presence::Presence;
+use crate::session;
+use crate::session::deps::ConsumerDeps;
+use crate::sweep::end_leases_of_the_dead;
+
+/// Whether the task was worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunOne {
+    /// Its session ran, and ended as the row says.
+    Ran,
+    /// It cannot be claimed: another worker has it, it is over, or it waits for others.
+    Refused,
+}
+
+/// Claims this task and runs its session.
+///
+/// # Errors
+/// The store's, if the task could not be claimed.
+pub async fn run_one(
+    deps: Arc<ConsumerDeps>,
+    task: &Task,
+    stop: Shutdown,
+) -> Result<RunOne, StoreError> {
+    crate::metrics::describe();
+    crate::keep_operator_secrets(&deps.config);
+    let presence = Presence::announce(&deps.config);
+    end_leases_of_the_dead(&deps, &presence).await;
+    let worker = presence.worker(0);
+    let claiming = Claiming::asked_for(&deps, task, &worker);
+    let Some(claimed) = claiming.until_answered(&stop).await? else {
+        presence.withdraw();
+        return Ok(RunOne::Refused);
+    };
+    Box::pin(session::run(Arc::clone(&deps), claimed, stop.clone())).await;
+    if !stop.killed().is_cancelled() {
+        presence.withdraw();
+    }
+    Ok(RunOne::Ran)
+}
