@@ -15,6 +15,7 @@ mod bench;
 mod canaries;
 mod chaos;
 mod control;
+mod conversation;
 mod embedded;
 mod endpoint;
 mod ends;

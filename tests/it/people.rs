@@ -228,6 +228,7 @@ fn task_prompt(rig: &Rig) -> String {
 async fn the_discussion_so_far_reaches_the_model() {
     let rig = Rig::local(solves_demo()).await;
     let number = issue(&rig, "greet.sh greets nobody");
+    rig.forge.set_permission(DEMO, "stranger", "write");
     rig.forge
         .add_comment(DEMO, number, "stranger", "Greet <!-- hidden --> in French.");
     rig.forge.add_comment(
@@ -256,6 +257,7 @@ async fn what_was_hidden_in_comments_is_reported_after_a_takeover() {
     let rig = Rig::local(solves_demo()).await;
     let (title, text) = ("greet.sh greets nobody", "It should <!-- one --> greet.");
     let number = rig.forge.add_issue(DEMO, title, text, &[REQUEST]);
+    rig.forge.set_permission(DEMO, "stranger", "write");
     let comment = "In <!-- two --> English.\u{200b}";
     rig.forge.add_comment(DEMO, number, "stranger", comment);
     rig.produce().await;

@@ -338,7 +338,7 @@ async fn a_marked_comment_is_written_once_and_edited(world: &dyn World) {
     assert_eq!(ours, [false, true, true]);
     assert!(comments[1].body.starts_with("there"));
     assert!(comments[1].body.contains("<!-- task 1 progress -->"));
-    assert_eq!(comments[1].author, tracker.login().await.unwrap());
+    assert_eq!(comments[1].author.login, tracker.login().await.unwrap());
 }
 
 async fn a_pull_request_is_opened_once_for_a_branch(world: &dyn World) {

@@ -1,18 +1,20 @@
 //! What people wrote about the item, for the model.
 
+use std::collections::BTreeSet;
+
 use agentmine_agent::{Discussion, Remark, RemarkOrder};
 use agentmine_domain::ItemKind;
 use agentmine_effects::is_final;
-use agentmine_trackers::{Comment, CommentKind};
+use agentmine_trackers::{Admission, Comment, CommentKind, TrackerError};
 
 use crate::error::SessionError;
 use crate::session::context::SessionContext;
 
-/// Reads the discussion on the item, without the fleet's own comments. If the tracker refuses it for good, the
-/// work goes on without it, with a note.
+/// Reads the discussion on the item: what people wrote who may start work, without the fleet's own comments. If the
+/// tracker refuses it for good, the work goes on without it, with a note.
 pub(crate) async fn discussion(ctx: &SessionContext) -> Result<Discussion, SessionError> {
-    let comments = match ctx.effects.tracker().comments(&ctx.task.item).await {
-        Ok(comments) => comments,
+    let remarks = match remarks(ctx, &BTreeSet::new()).await {
+        Ok(Remarks { heard, .. }) => heard,
         Err(error) if is_final(&error) => {
             let note = format!(
                 "the comments on the item cannot be read, the work goes on without them: {error}"
@@ -22,11 +24,8 @@ pub(crate) async fn discussion(ctx: &SessionContext) -> Result<Discussion, Sessi
         }
         Err(error) => return Err(error.into()),
     };
-    let of_people = comments
-        .into_iter()
-        .filter(|comment| !comment.is_of_the_fleet());
     Ok(Discussion {
-        remarks: of_people.map(remark).collect(),
+        remarks,
         order: match ctx.task.item.kind {
             ItemKind::Issue => RemarkOrder::OldestFirst,
             ItemKind::PullRequest => RemarkOrder::NewestFirst,
@@ -34,7 +33,48 @@ pub(crate) async fn discussion(ctx: &SessionContext) -> Result<Discussion, Sessi
     })
 }
 
-fn remark(comment: Comment) -> Remark {
+/// What people wrote on the item.
+#[derive(Debug, Default)]
+pub(crate) struct Remarks {
+    /// By people who may start work.
+    pub(crate) heard: Vec<Remark>,
+    /// The ids of those of others.
+    pub(crate) of_others: Vec<String>,
+}
+
+/// Reads what people wrote on the item, but for what is `known`.
+pub(crate) async fn remarks(
+    ctx: &SessionContext,
+    known: &BTreeSet<String>,
+) -> Result<Remarks, TrackerError> {
+    let (tracker, item) = (ctx.effects.tracker(), &ctx.task.item);
+    let mut remarks = Remarks::default();
+    for comment in tracker.comments(item).await? {
+        let id = id(&comment);
+        if comment.is_of_the_fleet() || known.contains(&id) {
+            continue;
+        }
+        match tracker.may_start(item, &comment.author).await? {
+            Admission::Granted => remarks.heard.push(remark(id, comment)),
+            Admission::Refused(why) => {
+                tracing::debug!(comment.id = id, why, "a comment is not heard");
+                remarks.of_others.push(id);
+            }
+        }
+    }
+    Ok(remarks)
+}
+
+/// Names a comment among all of the item: each kind has numbers of its own.
+fn id(comment: &Comment) -> String {
+    match &comment.kind {
+        CommentKind::Plain => comment.id.clone(),
+        CommentKind::Review { .. } => format!("review-{}", comment.id),
+        CommentKind::OnLine { .. } => format!("line-{}", comment.id),
+    }
+}
+
+fn remark(id: String, comment: Comment) -> Remark {
     let about = match comment.kind {
         CommentKind::Plain => None,
         CommentKind::Review { verdict } => Some(format!("review, {verdict}")),
@@ -44,7 +84,8 @@ fn remark(comment: Comment) -> Remark {
         }),
     };
     Remark {
-        author: comment.author,
+        id,
+        author: comment.author.login,
         at: comment.created_at,
         about,
         text: comment.body,

@@ -32,7 +32,7 @@ use crate::record::checkpoint::unpack;
 use crate::session::context::SessionContext;
 use branches::WorkBranches;
 use clone::clone;
-pub(crate) use discussion::discussion;
+pub(crate) use discussion::{Remarks, discussion, remarks};
 use image::chosen_image;
 use install::install;
 pub(crate) use memory::memory;

@@ -2,7 +2,7 @@
 
 use agentmine_agent::{RunOutcome, pull_request, pull_request_comment};
 use agentmine_domain::TaskLabel;
-use agentmine_trackers::{Item, NewPullRequest};
+use agentmine_trackers::{Item, NewPullRequest, PullRequest};
 
 use crate::error::{Interrupt, SessionError};
 use crate::prepare::Prepared;
@@ -42,7 +42,11 @@ pub(crate) async fn report(
         };
         let missing = outcome.missing.as_deref();
         let open = || ctx.effects.pull_request(&new, head, missing);
-        let url = ctx.heartbeat.patiently(open).await?.url;
+        let pull = ctx.heartbeat.patiently(open).await?;
+        if pull.is_rejected() {
+            return Err(rejected(ctx, &pull));
+        }
+        let url = pull.url;
         let report = || ctx.effects.report_done(&url, missing, &session);
         let reported = ctx.heartbeat.patiently(report).await;
         (url, reported)
@@ -50,7 +54,8 @@ pub(crate) async fn report(
         let missing = outcome.missing.as_deref();
         let pushed = || ctx.effects.pushed_result(head, missing);
         ctx.heartbeat.patiently(pushed).await?;
-        ctx.comment(&pull_request_comment(&session, outcome))
+        let name = ctx.task.item.tracker.pull_request();
+        ctx.comment(&pull_request_comment(name, &session, outcome))
             .await?;
         let label = || ctx.effects.label(TaskLabel::Done);
         (item.url.clone(), ctx.heartbeat.patiently(label).await)
@@ -63,7 +68,8 @@ pub(crate) async fn report(
 }
 
 /// Reports the pull request that an earlier attempt opened, and does nothing else. `failure` is why the work was
-/// not continued; `None` if nobody tried to. Returns `None` if there is no such pull request.
+/// not continued; `None` if nobody tried to. Returns `None` if there is no such pull request. One that a person closed
+/// ends the task as stopped.
 pub(crate) async fn report_earlier(
     ctx: &SessionContext,
     failure: Option<&str>,
@@ -72,6 +78,9 @@ pub(crate) async fn report_earlier(
     let Some(earlier) = ctx.heartbeat.patiently(find).await? else {
         return Ok(None);
     };
+    if earlier.pull.is_rejected() {
+        return Err(rejected(ctx, &earlier.pull));
+    }
     let url = earlier.pull.url.clone();
     let missing = earlier.missing_after(failure);
     let session = ctx.session_name();
@@ -82,6 +91,12 @@ pub(crate) async fn report_earlier(
         missing: missing.clone(),
     };
     decided(reported, report).map(Some)
+}
+
+/// A person closed the pull request of an earlier attempt: nobody wants the work, until somebody requests it again.
+fn rejected(ctx: &SessionContext, pull: &PullRequest) -> SessionError {
+    let name = ctx.task.item.tracker.pull_request();
+    Interrupt::Stopped(format!("somebody closed the {name} {}", pull.url)).into()
 }
 
 /// The error for a session that pushed nothing: the reason, with the agent's last message.

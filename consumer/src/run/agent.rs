@@ -1,18 +1,20 @@
 //! Runs the agent in a prepared sandbox, with the session's MCP servers.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_agent::{Agent, Brief, Discussion, History, RunLimits, RunOutcome, TextEditor};
-use agentmine_domain::{ItemKind, Usage};
+use agentmine_domain::{ItemKind, TrackerKind, Usage};
 use agentmine_llm::{Delta, Model};
 use agentmine_trackers::Item;
 use futures::FutureExt as _;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::command::CommandTool;
+use super::inbox::ItemInbox;
 use super::redacting_model::RedactingModel;
 use super::servers::Servers;
 use super::servers::sampling::SessionSampling;
@@ -36,6 +38,8 @@ pub(crate) struct Work<'a> {
     pub(crate) measurer: &'a Measurer<'a>,
     /// What people wrote about the item.
     pub(crate) discussion: Discussion,
+    /// The ids of the remarks that the model was given in earlier sessions; `None`: they were not recorded.
+    pub(crate) given: Option<BTreeSet<String>>,
     /// What people recorded about the project.
     pub(crate) memory: String,
     /// The agent's model.
@@ -93,12 +97,14 @@ impl Work<'_> {
             model: Arc::clone(&self.model),
             redactor: Arc::clone(&ctx.redactor),
         };
+        let inbox = ItemInbox::new(self.given.clone());
         let (watch, mut deltas) = unbounded_channel();
         let agent = Agent {
             model: &model,
             tools: &tools,
             journal: self.recorder.as_ref(),
             gather: self.measurer,
+            inbox: &inbox,
             limits: RunLimits::new(ctx.deps.budget(&prepared.agent.limits)),
             max_rounds: ctx.deps.max_rounds(&prepared.agent.limits),
             brief: &self.brief(servers),
@@ -117,6 +123,7 @@ impl Work<'_> {
         tokio::select! {
             outcome = agent.run(history, used) => Ok(outcome?),
             never = show => match never {},
+            never = inbox.watch(ctx) => match never {},
         }
     }
 
@@ -158,7 +165,10 @@ impl Work<'_> {
             body: self.item.body.clone(),
             kind: match item.kind {
                 ItemKind::Issue => "Issue".into(),
-                ItemKind::PullRequest => "Pull request".into(),
+                ItemKind::PullRequest => match item.tracker {
+                    TrackerKind::GitHub | TrackerKind::Local => "Pull request".into(),
+                    TrackerKind::GitLab => "Merge request".into(),
+                },
             },
             number: item.number,
             repository: self.item.item.repo_path.clone(),

@@ -4,6 +4,7 @@ mod admission;
 pub(crate) mod agent;
 mod call;
 mod command;
+mod inbox;
 mod offers;
 mod redacting_model;
 pub(crate) mod result;

@@ -147,8 +147,9 @@ async fn give_up(ctx: &SessionContext, failure: String) -> Option<LeaseEnd> {
 /// it, which looks for the pull request first: if there is one, the task is done after all.
 async fn fail_unsure(ctx: &SessionContext, failure: &str) -> LeaseEnd {
     let branch = ctx.task.branch();
+    let name = ctx.task.item.tracker.pull_request();
     let reason = format!(
-        "{failure}\nNobody knows whether the pull request was opened: the tracker could not be asked since. If it was, it is the one from the branch `{branch}`; once the tracker answers, it is looked for, and the task is done if it exists."
+        "{failure}\nNobody knows whether the {name} was opened: the tracker could not be asked since. If it was, it is the one from the branch `{branch}`; once the tracker answers, it is looked for, and the task is done if it exists."
     );
     tracing::error!(reason, "the task failed; its pull request may be open");
     let _ = ctx.note(&format!("the task failed: {reason}")).await;

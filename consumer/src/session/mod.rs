@@ -16,7 +16,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use agentmine_agent::journal::{decode_all, hidden_in_prompt, newest_start};
+use agentmine_agent::journal::{decode_all, given_remarks, hidden_in_prompt, newest_start};
 use agentmine_agent::{Discussion, GivenMemory, History, hidden_text};
 use agentmine_domain::{Phase, TaskLabel, TrackerKind};
 use agentmine_effects::{held_comment, work_comment};
@@ -149,8 +149,9 @@ async fn report_only(ctx: &SessionContext) -> Result<Report, SessionError> {
     match ctx.heartbeat.unless_interrupted(earlier).await? {
         Some(report) => Ok(report),
         None => Err(SessionError::NoResult(format!(
-            "gave up after {} attempts; the pull request was not opened",
-            ctx.deps.config.consumer.max_attempts
+            "gave up after {} attempts; the {} was not opened",
+            ctx.deps.config.consumer.max_attempts,
+            ctx.task.item.tracker.pull_request()
         ))),
     }
 }
@@ -170,6 +171,10 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
             heartbeat.unless_interrupted(discussion(ctx)).await?,
             heartbeat.unless_interrupted(memory(ctx)).await?,
         ),
+    };
+    let given = match history.has_task() {
+        true => given_remarks(&entries),
+        false => Some(discussion.remarks.iter().map(|it| it.id.clone()).collect()),
     };
     let hidden = hidden_in_prompt(&entries)
         .unwrap_or_else(|| hidden_text(&item.title, &item.body, &discussion));
@@ -200,6 +205,7 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         prepared: &prepared,
         measurer: &measurer,
         discussion,
+        given,
         memory: memory.text,
         model,
         recorder,

@@ -18,6 +18,8 @@ const MAX_TOTAL: usize = 48 * 1024;
 /// A comment, a review, or a comment on a line of the diff.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
+    /// Names it among all remarks on the item.
+    pub id: String,
     /// Who wrote it.
     pub author: String,
     /// When.
@@ -54,6 +56,14 @@ impl Discussion {
             remarks: Vec::new(),
             order: RemarkOrder::OldestFirst,
         }
+    }
+
+    /// The ids of all remarks, those that the limit leaves out too: they are not given later.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.remarks
+            .iter()
+            .map(|remark| remark.id.clone())
+            .collect()
     }
 
     /// The section of the prompt; empty without remarks.
@@ -100,6 +110,7 @@ impl Discussion {
 /// A remark with its author and time, each line of its text quoted.
 fn quoted(remark: &Remark) -> String {
     let Remark {
+        id: _,
         author,
         at,
         about,
@@ -163,6 +174,7 @@ mod tests {
 
     fn remark(minute: u32, text: &str) -> Remark {
         Remark {
+            id: minute.to_string(),
             author: "mona".into(),
             at: Utc.with_ymd_and_hms(2026, 1, 2, 3, minute, 0).unwrap(),
             about: None,

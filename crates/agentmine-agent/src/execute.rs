@@ -6,11 +6,12 @@ use agentmine_domain::{Budget, Usage};
 use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::discussion::{Discussion, RemarkOrder};
 use crate::history::{History, INTERRUPTED};
 use crate::journal::{CallResult, Entry};
-use crate::prompt::Prompt;
+use crate::prompt::{Prompt, remarks_prompt};
 use crate::repeats::Repeats;
-use crate::seam::{AgentError, Journal, Tools};
+use crate::seam::{AgentError, Inbox, Journal, Tools};
 
 /// Limits that stop the loop although the model would continue.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,6 +54,7 @@ pub(crate) struct Execution<'a, E> {
     pub(crate) model: &'a dyn Model,
     pub(crate) tools: &'a dyn Tools<E>,
     pub(crate) journal: &'a dyn Journal<E>,
+    pub(crate) inbox: &'a dyn Inbox,
     pub(crate) limits: RunLimits,
     pub(crate) history: &'a mut History,
     pub(crate) usage: &'a mut Usage,
@@ -65,6 +67,13 @@ enum Answer {
     Reply(ModelReply),
     /// The conversation no longer fits into the model's context; the reason.
     Full(String),
+}
+
+/// Whether people wrote something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    Remarks,
 }
 
 const EMPTY: &str =
@@ -83,6 +92,7 @@ impl<E> Execution<'_, E> {
         let mut empty_replies = 0;
         loop {
             self.refresh().await?;
+            self.hear().await?;
             if let Some(limit) = self
                 .limits
                 .budget
@@ -114,7 +124,11 @@ impl<E> Execution<'_, E> {
             }
             empty_replies = 0;
             if reply.calls.is_empty() {
-                return Ok(Finished::Said(reply.text));
+                match self.hear().await? {
+                    Heard::Nothing => return Ok(Finished::Said(reply.text)),
+                    // What people wrote during the last call is heard before the work is measured.
+                    Heard::Remarks => continue,
+                }
             }
             for call in &reply.calls {
                 let result = self.call(call).await?;
@@ -139,6 +153,18 @@ impl<E> Execution<'_, E> {
         }
         *self.usage += self.tools.take_usage();
         Ok(())
+    }
+
+    /// Gives the model what people wrote meanwhile.
+    async fn hear(&mut self) -> Result<Heard, E> {
+        let remarks = self.inbox.take();
+        if remarks.is_empty() {
+            return Ok(Heard::Nothing);
+        }
+        let order = RemarkOrder::OldestFirst;
+        let discussion = Discussion { remarks, order };
+        send(self.journal, self.history, remarks_prompt(&discussion)).await?;
+        Ok(Heard::Remarks)
     }
 
     /// One model call, recorded before it returns.

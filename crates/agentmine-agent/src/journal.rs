@@ -5,6 +5,8 @@
 //! The encoding is tagged and versioned; `testdata/journal.json` holds every variant as it is stored.
 //! A step that cannot be decoded is an error that names the step; nothing is guessed or skipped.
 
+use std::collections::BTreeSet;
+
 use agentmine_domain::{Phase, Seq, Step, StepKind, StepPayload, Usage};
 use agentmine_llm::{Message, ModelReply};
 use serde::{Deserialize, Serialize};
@@ -41,6 +43,10 @@ pub enum Entry {
         /// record it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hidden: Option<Hidden>,
+        /// The ids of the remarks of people that the text has, if it is one that has any. Earlier versions did not
+        /// record them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        remarks: Option<Vec<String>>,
     },
     /// The model's reply.
     ModelReply {
@@ -219,10 +225,16 @@ impl Entry {
             Self::Start { start } => Self::Start {
                 start: start.redacted(redact),
             },
-            Self::Prompt { role, text, hidden } => Self::Prompt {
+            Self::Prompt {
+                role,
+                text,
+                hidden,
+                remarks,
+            } => Self::Prompt {
                 role,
                 text: redact(text),
                 hidden,
+                remarks: remarks.map(|ids| ids.into_iter().map(redact).collect()),
             },
             Self::ModelReply { reply, usage } => Self::ModelReply {
                 reply: reply.redacted(redact),
@@ -325,6 +337,25 @@ pub fn hidden_in_prompt(entries: &[Entry]) -> Option<Hidden> {
     })
 }
 
+/// The ids of the remarks of people that the model has been given; `None` if an earlier version described the task,
+/// which recorded none.
+#[must_use]
+pub fn given_remarks(entries: &[Entry]) -> Option<BTreeSet<String>> {
+    let lists = entries.iter().filter_map(|entry| match entry {
+        Entry::Prompt { remarks, .. } => remarks.as_ref(),
+        Entry::Phase { .. }
+        | Entry::Start { .. }
+        | Entry::ModelReply { .. }
+        | Entry::ToolResult { .. }
+        | Entry::Facts { .. }
+        | Entry::ModelUse { .. }
+        | Entry::Note { .. } => None,
+    });
+    let mut lists = lists.peekable();
+    lists.peek()?;
+    Some(lists.flatten().cloned().collect())
+}
+
 fn decode(step: &Step) -> Result<Entry, Problem> {
     #[derive(Deserialize)]
     struct Version {
@@ -399,6 +430,7 @@ fn prompt(message: Message) -> Result<Entry, Problem> {
         role,
         text,
         hidden: None,
+        remarks: None,
     })
 }
 

@@ -32,11 +32,13 @@ pub use incoming::{Hidden, hidden_text};
 pub use memory::{
     GivenMemory, MemoryChoice, MemoryReason, MemoryShare, estimated_tokens, given_memory,
 };
-pub use prompt::{Brief, Prompt, TextEditor, correction, system_prompt, task_prompt};
+pub use prompt::{
+    Brief, Prompt, TextEditor, correction, remarks_prompt, system_prompt, task_prompt,
+};
 pub use report::{PullRequestText, pull_request, pull_request_comment};
 pub use resumed::Resumed;
 pub use run::{Agent, RunOutcome};
-pub use seam::{AgentError, Gather, Journal, ToolResult, Tools};
+pub use seam::{AgentError, Gather, Inbox, Journal, NoInbox, ToolResult, Tools};
 pub use start::{DoneCheck, Project, Start};
 pub use verify::{missing, placeholders};
 

@@ -13,6 +13,8 @@ pub struct Prompt {
     pub text: String,
     /// What was left out of what people wrote; `None` if the text has nothing of theirs.
     pub hidden: Option<Hidden>,
+    /// The ids of the remarks of people in the text; `None` if it is a text that has none.
+    pub remarks: Option<Vec<String>>,
 }
 
 impl Prompt {
@@ -22,13 +24,38 @@ impl Prompt {
             role: PromptRole::User,
             text: text.into(),
             hidden: None,
+            remarks: None,
         }
     }
 }
 
+/// The message about what people wrote while the agent works.
+#[must_use]
+pub fn remarks_prompt(discussion: &Discussion) -> Prompt {
+    let section = discussion.section();
+    Prompt {
+        hidden: Some(hidden_text("", "", discussion)),
+        remarks: Some(discussion.ids()),
+        ..Prompt::user(format!(
+            "People wrote this while you work. Take it into account in what you do from here on.\n{section}"
+        ))
+    }
+}
+
 impl From<Prompt> for Entry {
-    fn from(Prompt { role, text, hidden }: Prompt) -> Self {
-        Self::Prompt { role, text, hidden }
+    fn from(prompt: Prompt) -> Self {
+        let Prompt {
+            role,
+            text,
+            hidden,
+            remarks,
+        } = prompt;
+        Self::Prompt {
+            role,
+            text,
+            hidden,
+            remarks,
+        }
     }
 }
 
@@ -122,6 +149,7 @@ pub fn system_prompt(brief: &Brief) -> Prompt {
         role: PromptRole::System,
         text: relocate(&text, &brief.workspace),
         hidden: None,
+        remarks: None,
     }
 }
 
@@ -171,6 +199,7 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
     text.push_str(rest);
     Prompt {
         hidden: Some(hidden),
+        remarks: Some(brief.discussion.ids()),
         ..Prompt::user(text)
     }
 }
@@ -273,6 +302,7 @@ mod tests {
         let mut brief = brief();
         brief.body = "a <!-- x -->".into();
         brief.discussion.remarks.push(Remark {
+            id: "1".into(),
             author: "mona".into(),
             at: chrono::Utc::now(),
             about: None,

@@ -43,11 +43,12 @@ pub fn pull_request(
     }
 }
 
-/// Renders the comment on a pull request that was itself the task: it closes nothing.
+/// Renders the comment on a pull request that was itself the task: it closes nothing. `name` is what the tracker calls
+/// it: `pull request` or `merge request`.
 #[must_use]
-pub fn pull_request_comment(session: &str, outcome: &RunOutcome) -> String {
+pub fn pull_request_comment(name: &str, session: &str, outcome: &RunOutcome) -> String {
     format!(
-        "AgentMine pushed its work to this pull request's branch.\n\n{}",
+        "AgentMine pushed its work to this {name}'s branch.\n\n{}",
         measured(session, outcome)
     )
 }

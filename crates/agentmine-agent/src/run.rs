@@ -11,7 +11,7 @@ use crate::facts::Facts;
 use crate::history::History;
 use crate::journal::Entry;
 use crate::prompt::{Brief, correction, system_prompt, task_prompt};
-use crate::seam::{AgentError, Gather, Journal, Tools};
+use crate::seam::{AgentError, Gather, Inbox, Journal, Tools};
 use crate::verify::missing;
 
 /// Everything that a run of the agent needs. `E` is the worker's error type.
@@ -24,6 +24,8 @@ pub struct Agent<'a, E> {
     pub journal: &'a dyn Journal<E>,
     /// Measures the result.
     pub gather: &'a dyn Gather<E>,
+    /// What people write meanwhile.
+    pub inbox: &'a dyn Inbox,
     /// When to stop.
     pub limits: RunLimits,
     /// Maximum number of rounds of work and measurement.
@@ -85,6 +87,7 @@ impl<E> Agent<'_, E> {
                         model: self.model,
                         tools: self.tools,
                         journal: self.journal,
+                        inbox: self.inbox,
                         limits: self.limits,
                         history: &mut history,
                         usage: &mut usage,

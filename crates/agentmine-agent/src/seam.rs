@@ -6,6 +6,7 @@ use agentmine_domain::Usage;
 use agentmine_llm::{LlmError, ToolCall, ToolSpec};
 use async_trait::async_trait;
 
+use crate::discussion::Remark;
 use crate::facts::Facts;
 use crate::journal::Entry;
 
@@ -49,6 +50,23 @@ pub trait Journal<E>: Send + Sync {
     async fn record(&self, entry: Entry, duration: Duration) -> Result<(), E>;
     /// Resolves when the session has to end: a stop or pause request, a lost lease, a drain.
     async fn interrupted(&self) -> E;
+}
+
+/// What people write while the agent works.
+pub trait Inbox: Send + Sync {
+    /// Takes what has arrived since the last call. The loop records it before the next model call; each remark is
+    /// given once in the life of a task.
+    fn take(&self) -> Vec<Remark>;
+}
+
+/// An inbox in which nothing arrives.
+#[derive(Debug, Clone, Copy)]
+pub struct NoInbox;
+
+impl Inbox for NoInbox {
+    fn take(&self) -> Vec<Remark> {
+        Vec::new()
+    }
 }
 
 /// Measures the result.

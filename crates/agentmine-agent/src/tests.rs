@@ -229,6 +229,27 @@ struct Run {
     journal: Memory,
     facts: Vec<Facts>,
     budget: Budget,
+    inbox: Post,
+}
+
+/// What is there at each look, in order.
+#[derive(Default)]
+struct Post(Mutex<std::collections::VecDeque<Vec<crate::Remark>>>);
+
+impl Inbox for Post {
+    fn take(&self) -> Vec<crate::Remark> {
+        self.0.lock().unwrap().pop_front().unwrap_or_default()
+    }
+}
+
+fn remark(id: &str, text: &str) -> crate::Remark {
+    crate::Remark {
+        id: id.into(),
+        author: "mona".into(),
+        at: chrono::DateTime::UNIX_EPOCH,
+        about: None,
+        text: text.into(),
+    }
 }
 
 impl Run {
@@ -244,6 +265,7 @@ impl Run {
                 cost_micros: None,
                 wall_time: Duration::from_secs(60),
             },
+            inbox: Post::default(),
         }
     }
 
@@ -275,6 +297,7 @@ impl Run {
             tools: &self.tools,
             journal: &self.journal,
             gather: &Measured(Mutex::new(self.facts.clone().into())),
+            inbox: &self.inbox,
             limits: RunLimits::new(self.budget),
             max_rounds: 3,
             brief: &brief,
@@ -909,4 +932,37 @@ fn lists_of_exactly_the_maximum_length_are_not_truncated() {
         "{body}"
     );
     assert!(!body.contains(" more"), "{body}");
+}
+
+#[tokio::test]
+async fn what_people_write_meanwhile_is_recorded_and_given_before_the_next_model_call() {
+    let run = Run::of(vec![calls(&["1"]), says("done"), says("done again")]);
+    // At the first model call, at the second one, and at the end of the turn.
+    let posts = [
+        vec![],
+        vec![remark("7", "Use a constant. <!-- evil -->")],
+        vec![remark("8", "And a test.")],
+    ];
+    *run.inbox.0.lock().unwrap() = posts.into();
+    let outcome = run.go().await.unwrap();
+    assert_eq!(outcome.last_message, "done again");
+    let entries = decode_all(&run.journal.steps()).unwrap();
+    let given = crate::journal::given_remarks(&entries).unwrap();
+    assert_eq!(given.into_iter().collect::<Vec<_>>(), ["7", "8"]);
+    let texts: Vec<String> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Prompt { text, .. } if text.contains("while you work") => Some(text.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(texts.len(), 2);
+    assert!(texts[0].contains("> Use a constant."), "{}", texts[0]);
+    assert!(!texts[0].contains("evil"), "{}", texts[0]);
+    // A takeover finds them in the conversation.
+    let (history, _) = History::replay(&entries);
+    let of_people = history.messages().iter().filter(
+        |it| matches!(it, agentmine_llm::Message::User { text } if text.contains("while you work")),
+    );
+    assert_eq!(of_people.count(), 2);
 }

@@ -29,6 +29,15 @@ impl TrackerKind {
             Self::Local => "local",
         }
     }
+
+    /// What its users call a request to merge a branch.
+    #[must_use]
+    pub fn pull_request(self) -> &'static str {
+        match self {
+            Self::GitHub | Self::Local => "pull request",
+            Self::GitLab => "merge request",
+        }
+    }
 }
 
 impl fmt::Display for TrackerKind {

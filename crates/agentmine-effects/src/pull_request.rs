@@ -147,6 +147,7 @@ impl Effects {
             number: self.task.item.number,
             url: self.task.url.clone(),
             open: true,
+            merged: false,
         }
     }
 
@@ -191,6 +192,7 @@ impl Effects {
                     number: record.number,
                     url: record.url.clone(),
                     open: true,
+                    merged: false,
                 })
             }
             (Err(error), None) => return Err(error.into()),

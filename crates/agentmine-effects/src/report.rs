@@ -88,6 +88,9 @@ impl Effects {
             return Ok(self.without_result());
         };
         let url = earlier.pull.url.clone();
+        if earlier.pull.is_rejected() {
+            return Ok(self.with_rejected(&url));
+        }
         let missing = earlier.missing_after(reason.as_deref());
         let partial = missing.as_deref().map(partial_reason);
         let store = &self.store;
@@ -101,12 +104,23 @@ impl Effects {
         }
     }
 
+    /// There is a pull request, and a person closed it: it is no result.
+    fn with_rejected(mut self, url: &str) -> Self {
+        let reason = self.task.reason.take().unwrap_or_default();
+        self.task.reason = Some(format!(
+            "{reason}\nThe {} was opened, and somebody closed it since: {url}",
+            self.task.item.tracker.pull_request()
+        ));
+        self
+    }
+
     /// The tracker answered, and there is no pull request.
     fn without_result(mut self) -> Self {
         let reason = self.task.reason.take().unwrap_or_default();
         let branch = self.task.branch();
         self.task.reason = Some(format!(
-            "{reason}\nThe tracker has answered since: there is no pull request from `{branch}`."
+            "{reason}\nThe tracker has answered since: there is no {} from `{branch}`.",
+            self.task.item.tracker.pull_request()
         ));
         self
     }
@@ -128,7 +142,7 @@ impl Effects {
     ) -> Result<(), EffectError> {
         let kind = self.task.item.kind;
         if kind == ItemKind::Issue || !self.shows_result().await? {
-            self.comment(&result_comment(kind, url, missing, session))
+            self.comment(&result_comment(&self.task.item, url, missing, session))
                 .await?;
         }
         self.label(TaskLabel::Done).await

@@ -10,8 +10,8 @@ use agentmine_domain::{
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_store::{Attempt, Claim, Enqueued, LeaseEnd, StoreError};
 use agentmine_trackers::{
-    Candidate, Comment, CommentKind, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
-    TrackerError,
+    Candidate, Comment, CommentKind, Item, LabelRequest, NewPullRequest, Person, PullRequest,
+    Repository, TrackerError,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -181,6 +181,7 @@ impl Tracker for FakeTracker {
             number,
             url: format!("https://forge.example/pull/{number}"),
             open: true,
+            merged: false,
         };
         forge.pulls.push((pull.clone(), new.clone()));
         Ok(pull)
@@ -959,7 +960,11 @@ async fn an_item_of_another_fleet_is_left_alone_for_a_day() {
             forge.since = Some(since);
             forge.found = vec![Comment {
                 id: "1".into(),
-                author: "bot".into(),
+                author: Person {
+                    login: "bot".into(),
+                    id: None,
+                    is_bot: false,
+                },
                 ours: true,
                 kind: CommentKind::Plain,
                 body: format!("At work.\n\n<!-- {FLEET_MARKER}{task}:progress -->"),

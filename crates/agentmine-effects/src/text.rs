@@ -1,7 +1,7 @@
 //! The comments on an item.
 
 use agentmine_domain::markdown::{cap, fenced, neutralized};
-use agentmine_domain::{ItemKind, Task};
+use agentmine_domain::{ItemKind, ItemRef, Task};
 use agentmine_runtime::config::Labels;
 use agentmine_trackers::PullRequest;
 
@@ -35,7 +35,7 @@ pub(crate) fn is_of_work(body: &str) -> bool {
 
 /// The comment for a result; `missing` is set if it is partial.
 pub(crate) fn result_comment(
-    kind: ItemKind,
+    item: &ItemRef,
     url: &str,
     missing: Option<&str>,
     session: &str,
@@ -44,10 +44,11 @@ pub(crate) fn result_comment(
         Some(_) => "**a partial result**",
         None => "the measured results",
     };
-    let mut text = match kind {
-        ItemKind::Issue => format!("AgentMine opened a pull request with {what}: {url}"),
+    let name = item.tracker.pull_request();
+    let mut text = match item.kind {
+        ItemKind::Issue => format!("AgentMine opened a {name} with {what}: {url}"),
         ItemKind::PullRequest => {
-            format!("AgentMine pushed its work to this pull request's branch, with {what}.")
+            format!("AgentMine pushed its work to this {name}'s branch, with {what}.")
         }
     };
     if let Some(missing) = missing {
@@ -105,7 +106,10 @@ pub(crate) fn stopped_comment(
 ) -> String {
     let reason = neutralized(&cap(reason.trim().trim_end_matches('.'), MAX_REASON));
     let work = match (task.item.kind, open) {
-        (ItemKind::Issue, Some(pull)) => format!(" Its pull request stays open: {}.", pull.url),
+        (ItemKind::Issue, Some(pull)) => {
+            let name = task.item.tracker.pull_request();
+            format!(" Its {name} stays open: {}.", pull.url)
+        }
         (ItemKind::Issue, None) => format!(
             " Anything that was pushed is on the branch `{}`.",
             task.branch()

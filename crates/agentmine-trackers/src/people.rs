@@ -17,6 +17,17 @@ pub struct Person {
     pub is_bot: bool,
 }
 
+impl Person {
+    /// Whoever had an account that is gone, as forges show it.
+    pub(crate) fn ghost() -> Self {
+        Self {
+            login: "ghost".to_owned(),
+            id: None,
+            is_bot: false,
+        }
+    }
+}
+
 /// A request for work: who added the label, and when.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requested {

@@ -91,8 +91,8 @@ pub struct Branches {
 pub struct Comment {
     /// The tracker's id of it.
     pub id: String,
-    /// The login of its author.
-    pub author: String,
+    /// Who wrote it.
+    pub author: Person,
     /// Whether it was written with our own credentials.
     pub ours: bool,
     /// What it is.
@@ -170,6 +170,16 @@ pub struct PullRequest {
     pub url: String,
     /// Whether it is open; closed and merged ones are found too.
     pub open: bool,
+    /// Whether it was merged.
+    pub merged: bool,
+}
+
+impl PullRequest {
+    /// Whether somebody closed it without merging it.
+    #[must_use]
+    pub fn is_rejected(&self) -> bool {
+        !self.open && !self.merged
+    }
 }
 
 /// A pull request to open.

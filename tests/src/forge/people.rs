@@ -7,7 +7,7 @@ use super::gitlab::user_id;
 use super::rest::{Answer, Ask};
 use super::shapes::{time, user};
 use super::state::{Issue, State};
-use super::{Forge, HUMAN, Inner};
+use super::{Forge, HUMAN, Inner, git};
 
 /// An edit of an item's title or text.
 #[derive(Debug, Clone)]
@@ -32,6 +32,22 @@ impl Forge {
     pub fn set_team(&self, name: &str, members: &[&str]) {
         let members = members.iter().map(|&login| login.to_owned()).collect();
         self.inner.lock().teams.insert(name.to_owned(), members);
+    }
+
+    /// A person merges a pull request with the forge's own button.
+    ///
+    /// # Panics
+    /// If it cannot be merged.
+    pub fn merge(&self, repo: &str, number: u64) {
+        self.with_repo_mut(repo, |repo| {
+            let issue = repo.issue(number).expect("the pull request exists");
+            let pull = issue.pull.as_ref().expect("it is a pull request");
+            assert!(git::merge(&repo.git_dir, &pull.head, &pull.base));
+            let issue = repo.issue_mut(number).expect("the pull request exists");
+            issue.open = false;
+            issue.updated_at = Utc::now();
+            issue.pull.iter_mut().for_each(|pull| pull.merged = true);
+        });
     }
 
     /// Somebody adds a label.

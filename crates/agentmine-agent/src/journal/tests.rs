@@ -41,6 +41,7 @@ fn every_entry() -> Vec<Entry> {
             role: PromptRole::System,
             text: "who".into(),
             hidden: None,
+            remarks: None,
         },
         Entry::Prompt {
             role: PromptRole::User,
@@ -49,6 +50,7 @@ fn every_entry() -> Vec<Entry> {
                 markup: 1,
                 characters: 2,
             }),
+            remarks: Some(vec!["7".into()]),
         },
         Entry::ModelReply {
             reply: ModelReply {

@@ -12,6 +12,7 @@ use super::wire;
 use crate::error::TrackerError;
 use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
 use crate::marker::{self, Marker};
+use crate::people::Person;
 use crate::tracker::{Comment, CommentKind};
 
 /// The comments of one item, which has its repository's current path.
@@ -65,10 +66,10 @@ impl Api {
         Ok(comments
             .into_iter()
             .map(|comment| {
-                let author = wire::login_of(comment.user);
+                let author = comment.user.map_or_else(Person::ghost, wire::person_of);
                 Comment {
                     id: comment.id.to_string(),
-                    ours: self.is_ours(&author, login),
+                    ours: self.is_ours(&author.login, login),
                     author,
                     kind: CommentKind::Plain,
                     body: comment.body.unwrap_or_default(),

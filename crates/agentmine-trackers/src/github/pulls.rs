@@ -152,6 +152,7 @@ impl From<Pull> for PullRequest {
             number: pull.number,
             url: pull.html_url,
             open: pull.state == "open",
+            merged: pull.merged_at.is_some(),
         }
     }
 }

@@ -3,15 +3,16 @@
 use agentmine_domain::ItemRef;
 
 use super::api::Api;
-use super::wire::{LineComment, Review, login_of};
+use super::wire::{LineComment, Review, person_of};
 use crate::error::TrackerError;
+use crate::people::Person;
 use crate::tracker::{Comment, CommentKind};
 
 impl Api {
     /// Reviews and comments on lines; `item` is a pull request with its repository's current path.
     pub(super) async fn reviews(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
         let login = self.own_login().await?;
-        let is_ours = |author: &str| self.is_ours(author, login);
+        let is_ours = |author: &Person| self.is_ours(&author.login, login);
         let reviews: Vec<Review> = self.of_pull(item, "reviews").await?;
         let lines: Vec<LineComment> = self.of_pull(item, "comments").await?;
         let reviews = reviews.into_iter().filter_map(|review| {
@@ -20,7 +21,7 @@ impl Api {
             let body = review.body.unwrap_or_default();
             let verdict = review.state.to_lowercase().replace('_', " ");
             let says_nothing = body.trim().is_empty() && verdict == "commented";
-            let author = login_of(review.user);
+            let author = review.user.map_or_else(Person::ghost, person_of);
             (!says_nothing).then(|| Comment {
                 id: review.id.to_string(),
                 ours: is_ours(&author),
@@ -31,7 +32,7 @@ impl Api {
             })
         });
         let lines = lines.into_iter().map(|comment| {
-            let author = login_of(comment.user);
+            let author = comment.user.map_or_else(Person::ghost, person_of);
             Comment {
                 id: comment.id.to_string(),
                 ours: is_ours(&author),

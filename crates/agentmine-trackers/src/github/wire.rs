@@ -158,6 +158,8 @@ pub(super) struct Pull {
     pub(super) number: u64,
     pub(super) html_url: String,
     pub(super) state: String,
+    /// Absent unless it was merged.
+    pub(super) merged_at: Option<serde::de::IgnoredAny>,
     pub(super) head: PullRef,
     pub(super) base: PullRef,
 }

@@ -177,6 +177,7 @@ impl From<MergeRequest> for PullRequest {
         Self {
             number: found.iid,
             open: is_open(&found.state),
+            merged: found.state == "merged",
             url: found.web_url,
         }
     }

@@ -12,10 +12,11 @@ use http::{Method, StatusCode};
 use serde_json::json;
 
 use super::api::{Api, MAX_TEXT};
-use super::wire::{self, Note, Position, User, name_of};
+use super::wire::{self, Note, Position, User, person_of};
 use crate::error::TrackerError;
 use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
 use crate::marker::{self, Marker};
+use crate::people::Person;
 use crate::tracker::{Comment, CommentKind};
 
 /// The comments of one item.
@@ -80,7 +81,7 @@ fn comment(note: Note, ours: bool) -> Comment {
     Comment {
         id: note.id.to_string(),
         ours,
-        author: name_of(note.author),
+        author: note.author.map_or_else(Person::ghost, person_of),
         kind: note.position.map_or(CommentKind::Plain, kind),
         body: note.body,
         created_at: note.created_at,

@@ -10,6 +10,7 @@ use super::files::{self, Locked};
 use super::front_matter::{self, Document, State, quote};
 use crate::error::TrackerError;
 use crate::marker::Marker;
+use crate::people::Person;
 use crate::tracker::{Comment, CommentKind, NewPullRequest, PullRequest};
 
 /// The author of our own comments.
@@ -31,7 +32,11 @@ pub(super) fn comments(folder: &Path) -> Result<Vec<Comment>, TrackerError> {
         Some(Comment {
             id: files::file_name(&path),
             ours: author == LOGIN,
-            author,
+            author: Person {
+                login: author,
+                id: None,
+                is_bot: false,
+            },
             kind: CommentKind::Plain,
             body: document.body.trim_start_matches(['\n', '\r']).to_owned(),
             created_at: written.or_else(changed).unwrap_or_default(),
@@ -85,6 +90,7 @@ pub(super) fn find_pull(folder: &Path, head: &str) -> Result<Option<PullRequest>
             number,
             url: address(&path),
             open: document.head.state == State::Open,
+            merged: false,
         };
         let better = |known: &PullRequest| (pull.open, number) > (known.open, known.number);
         if found.as_ref().is_none_or(better) {
@@ -135,6 +141,7 @@ pub(super) fn create_pull(
         number,
         url: address(&path),
         open: true,
+        merged: false,
     })
 }
 

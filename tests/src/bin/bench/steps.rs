@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use agentmine_agent::journal::{CallResult, Entry};
 use agentmine_agent::{
-    Agent, Brief, ChangedFile, Facts, Gather, History, Journal, RunLimits, TextEditor, ToolResult,
-    Tools,
+    Agent, Brief, ChangedFile, Facts, Gather, History, Journal, NoInbox, RunLimits, TextEditor,
+    ToolResult, Tools,
 };
 use agentmine_domain::{Budget, Lease, StepPayload, Usage, WorkerId};
 use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec};
@@ -60,6 +60,7 @@ async fn in_memory(steps: u32) -> anyhow::Result<Samples> {
         tools: &Nothing,
         journal: &journal,
         gather: &Measured,
+        inbox: &NoInbox,
         limits: RunLimits::new(Budget {
             steps: u32::MAX,
             tokens: None,
