@@ -36,7 +36,7 @@ use crate::args::{Args, Command};
 #[tokio::main]
 async fn main() -> ExitCode {
     agentmine_runtime::tls::install_default_provider();
-    match dispatch(Args::parse()).await {
+    match Box::pin(dispatch(Args::parse())).await {
         Ok(code) => code.into(),
         Err(error) => exit::report(&error).into(),
     }
@@ -46,7 +46,7 @@ async fn dispatch(args: Args) -> anyhow::Result<Exit> {
     let Args { config, command } = args;
     match command {
         Command::Demo(demo) => demo::run(demo).await,
-        Command::Run(run) => run::run(config, run).await,
+        Command::Run(run) => Box::pin(run::run(config, run)).await,
         Command::Task(task) => task::run(config, task).await,
         Command::Session(session) => session::run(config, session).await,
         Command::Agent(agent) => agents::run(config, agent).await,

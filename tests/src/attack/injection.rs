@@ -164,11 +164,11 @@ struct Story {
 static STORY: OnceCell<Story> = OnceCell::const_new();
 
 async fn story(cell: Cell) -> anyhow::Result<&'static Story> {
-    STORY.get_or_try_init(|| tell(cell)).await
+    Box::pin(STORY.get_or_try_init(|| tell(cell))).await
 }
 
 async fn text(name: String, cell: Cell) -> anyhow::Result<Claim> {
-    let story = story(cell).await?;
+    let story = Box::pin(story(cell)).await?;
     let all = OUT
         .iter()
         .map(|it| (it, &story.published))
@@ -191,7 +191,7 @@ async fn text(name: String, cell: Cell) -> anyhow::Result<Claim> {
 }
 
 async fn deed(name: String, cell: Cell) -> anyhow::Result<Claim> {
-    let story = story(cell).await?;
+    let story = Box::pin(story(cell)).await?;
     let succeeded = match name.as_str() {
         "write_labels" => story.labels.iter().any(|label| label == "approved"),
         _ => story.main_moved || story.branches.iter().any(|it| it == "stolen"),
@@ -246,6 +246,8 @@ async fn tell(cell: Cell) -> anyhow::Result<Story> {
     let label = config.labels.request.clone();
     let title = "greet.sh greets nobody \u{202e}@octocat\u{1b}[31m";
     let number = forge.add_issue(DEMO, title, HIDDEN, &[&label]);
+    // Otherwise nobody would hear the comment.
+    forge.set_permission(DEMO, "stranger", "write");
     forge.add_comment(
         DEMO,
         number,
