@@ -310,7 +310,7 @@ async fn cluster(overlay: &str, rig: &mut Rig, images: &[&'static str]) -> (Clus
     let fleet = BTreeMap::from([
         file("store-url", &roles.fleet),
         file("queue-url", &crate::rig::amqp_url()),
-        file("github-token", &rig.forge.token()),
+        file("github-token", rig.forge.token()),
         file("openai-api-key", "unused"),
     ]);
     let owner = BTreeMap::from([file("store-url", &roles.owner)]);

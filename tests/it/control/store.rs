@@ -1,7 +1,5 @@
 //! `agentmine store`: sizes, retention, and what follows a restore.
 
-use serde_json::Value;
-
 use super::World;
 
 #[test]
@@ -18,7 +16,7 @@ fn the_store_shows_its_size_prunes_only_what_is_due_and_lifts_epochs_after_a_res
     let due = world.json(&["store", "prune", "--dry-run"]);
     let due = due.as_array().unwrap();
     assert_eq!(due.len(), 9, "of each kind and outcome: {due:?}");
-    assert!(due.iter().all(|it| it["rows"] == Value::from(0)));
+    assert!(due.iter().all(|it| it["rows"] == 0));
     let shown = world.shown(&["store", "prune", "--dry-run"], 0);
     assert!(shown.contains("Nothing was removed"), "{shown}");
     let removed = world.shown(&["store", "prune"], 0);

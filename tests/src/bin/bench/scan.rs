@@ -3,6 +3,7 @@
 //! The tracker runs in a process of its own, so that the forge's memory is not measured. Both labels are looked for that
 //! a producer looks for, that of the request and that of items at work.
 
+use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -51,8 +52,11 @@ fn names(repositories: u64) -> Vec<String> {
 
 /// Measures both forges.
 pub(crate) async fn run(size: Size) -> Result<()> {
-    println!("| forge | scan | requests | that count | seconds | items | peak MB |");
-    println!("|---|---|---|---|---|---|---|");
+    writeln!(
+        std::io::stdout(),
+        "| forge | scan | requests | that count | seconds | items | peak MB |"
+    )?;
+    writeln!(std::io::stdout(), "|---|---|---|---|---|---|---|")?;
     for kind in [Kind::Github, Kind::Gitlab] {
         measure(kind, size).await?;
     }
@@ -148,10 +152,11 @@ impl Scanned {
         let found = cost["found"].as_u64().context("a number")?;
         let seconds = cost["seconds"].as_f64().unwrap_or_default();
         let megabytes = cost["peak_kib"].as_f64().unwrap_or_default() / 1024.0;
-        println!(
+        writeln!(
+            std::io::stdout(),
             "| {kind:?} | {what} | {} | {counted} | {seconds:.1} | {found} | {megabytes:.0} |",
             new.len()
-        );
+        )?;
         Ok(found)
     }
 }
@@ -184,7 +189,7 @@ pub(crate) async fn process(kind: Kind, api: Url, repositories: u64) -> Result<(
             "seconds": begun.elapsed().as_secs_f64(),
             "peak_kib": peak_kib()?,
         });
-        println!("{cost}");
+        writeln!(std::io::stdout(), "{cost}")?;
     }
     Ok(())
 }
