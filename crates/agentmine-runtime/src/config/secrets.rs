@@ -376,6 +376,16 @@ command_executor:
         }
     }
 
+    /// The numbers without which a section is refused.
+    fn numbers(schema: &Value, section: &mut Value) {
+        for name in schema["required"].as_array().into_iter().flatten() {
+            let name = name.as_str().unwrap();
+            if schema["properties"][name]["type"] == "integer" {
+                section[name] = Value::from(1);
+            }
+        }
+    }
+
     fn value(root: &Value, schema: &Value, own: &mut Value, filled: &mut Vec<String>) {
         let choices = schema["anyOf"].as_array().into_iter().flatten();
         for choice in choices.chain([schema]) {
@@ -392,6 +402,7 @@ command_executor:
             let mut inner = json!({});
             fill(root, section, &mut inner, filled);
             if inner.as_object().is_some_and(|inner| !inner.is_empty()) {
+                numbers(section, &mut inner);
                 *own = inner;
             }
         }
