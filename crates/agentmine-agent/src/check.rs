@@ -368,6 +368,9 @@ mod tests {
             check("make test", 2, "FAIL greet\nmake: *** [test] Error 1").cannot_start(),
             None
         );
+        let listed = "ok: No rule to make target 'x' is reported";
+        assert_eq!(check("make test", 0, listed).cannot_start(), None);
+        assert_eq!(check("make test", 5, "5 failed").cannot_start(), None);
     }
 
     #[test]
@@ -438,6 +441,20 @@ mod tests {
             )
         };
         assert!(address("0x602000000010").fails_like(&address("0x602000000150")));
+        let temporary = |name: &str| check("t", 1, &format!("cannot open {name}"));
+        for (one, other) in [
+            ("/tmp/tmpk3_x9a_q/a.txt", "/tmp/tmp0zq_7_ab/a.txt"),
+            ("/tmp/tmp.Xy12abCDEF", "/tmp/tmp.0987zyXWvu"),
+        ] {
+            assert!(temporary(one).fails_like(&temporary(other)), "{one}");
+        }
+        for (one, other) in [
+            // Longer than a random part
+            ("/tmp/ccA1b2C3_main.o", "/tmp/ccD4e5F6_other.o"),
+            ("/tmp/ccA1b2C3-main.o", "/tmp/ccD4e5F6-other.o"),
+        ] {
+            assert!(!temporary(one).fails_like(&temporary(other)), "{one}");
+        }
         for (one, other) in [
             ("/src/ccache.c", "/src/ccaches.c"),
             ("/src/ccontext.c", "/src/cconvert.c"),
