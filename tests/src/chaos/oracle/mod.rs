@@ -206,11 +206,14 @@ fn judge_end(
     let withdrawn = acts
         .iter()
         .any(|act| matches!(act, Act::Stop | Act::CloseIssue));
+    let closed = acts.iter().any(|act| matches!(act, Act::ClosePullRequest));
     let contested = acts.iter().any(|act| matches!(act, Act::PushToBranch));
     let reason = task.reason.as_deref().unwrap_or("no reason");
     match task.state {
         TaskState::Ended(EndState::Done) => outcome.done += 1,
         TaskState::Ended(EndState::Stopped) if withdrawn => {}
+        TaskState::Ended(EndState::Stopped)
+            if closed && reason.contains("closed the pull request") => {}
         TaskState::Ended(EndState::Failed) if contested => {}
         TaskState::Ended(EndState::Failed) => {
             let expired = sessions
