@@ -23,8 +23,13 @@ async fn producer(rig: &mut Rig) -> (Process, String) {
     (producer, format!("http://{address}/webhooks"))
 }
 
+fn client() -> reqwest::Client {
+    agentmine_runtime::tls::install_default_provider();
+    reqwest::Client::new()
+}
+
 async fn post(url: &str, headers: &[(&str, &str)], body: &str) -> u16 {
-    let mut request = reqwest::Client::new().post(url).body(body.to_owned());
+    let mut request = client().post(url).body(body.to_owned());
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -71,9 +76,7 @@ async fn a_label_starts_work_at_once_by_a_delivery_that_github_signed() {
     assert_eq!(post(&url, &[], &body).await, 401);
     assert_eq!(post(&url, &signed(genuine), "{}").await, 401);
     // The connection may be closed before all of it was sent.
-    let large = reqwest::Client::new()
-        .post(&url)
-        .body("x".repeat((1 << 20) + 1));
+    let large = client().post(&url).body("x".repeat((1 << 20) + 1));
     let answer = large.send().await;
     assert!(answer.is_err() || answer.is_ok_and(|it| it.status() == 413));
     assert_eq!((rig.tasks().await.len(), lists(&rig)), (0, before));
