@@ -370,15 +370,18 @@ impl Backend for LocalBackend {
     async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
         let name = spare_name();
         self.prepare_folder()?;
-        let created = async { state::create(&self.0.state_dir, &name, None) };
-        let (folder, record) = around("sandbox.create", created).await?;
-        let held = match held::hold(&folder) {
-            Ok(held) => held,
-            Err(error) => {
-                let _ = state::remove(&folder).await;
-                return Err(SandboxError::of_machine(&folder.display(), &error));
+        // Held as soon as it exists: one of which nobody knows is then known to be abandoned.
+        let created = async {
+            let (folder, record) = state::create(&self.0.state_dir, &name, None)?;
+            match held::hold(&folder) {
+                Ok(held) => Ok((folder, record, held)),
+                Err(error) => {
+                    let _ = state::remove(&folder).await;
+                    Err(SandboxError::of_machine(&folder.display(), &error))
+                }
             }
         };
+        let (folder, record, held) = around("sandbox.create", created).await?;
         let running = self.run_in(folder, record, name, Some(held)).await?;
         Ok(Box::new(running))
     }
