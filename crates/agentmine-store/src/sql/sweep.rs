@@ -154,8 +154,8 @@ async fn next_expiry<D: Dialect>(tx: &mut Db<D>) -> Result<Option<Duration>, Fai
     Ok(left.map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0))))
 }
 
-/// Gives queued rows without a recent wake-up another one. A row that has waited for long gets its next one after half
-/// as long again, so that the messages in the broker do not grow with the length of the backlog and the time.
+/// Gives queued rows without a recent wake-up another one. A row gets its next one when its wait
+/// has doubled, so that the messages in the broker do not grow with the length of the backlog and the time.
 async fn rewake<D: Dialect>(tx: &mut Db<D>, wakeup_after: Duration) -> Result<u64, Failure> {
     if Guard::SecondNet.is_off() {
         return Ok(0);
