@@ -8,7 +8,7 @@ use clap::Parser as _;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match consume(ConsumerArgs::parse()).await {
+    match Box::pin(consume(ConsumerArgs::parse())).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::report(&error).into(),
     }

@@ -88,7 +88,7 @@ fn describe() {
     );
     describe_gauge!(
         "agentmine_tasks",
-        "Tasks that are not over, by priority and state: due, delayed, leased or paused. From the store."
+        "Tasks that are not over, by priority and state: due, delayed, leased, paused, or waiting for their turn. From the store."
     );
     describe_gauge!(
         "agentmine_tasks_oldest_seconds",

@@ -1,5 +1,5 @@
 //! The producer: scans trackers, records a task for each item that requests work, announces it on the
-//! queue, puts items right that say that they are worked on although no task is, ends paused tasks whose
+//! queue when its repository has room for it, puts items right that say that they are worked on although no task is, ends paused tasks whose
 //! item was closed, continues those whose credentials are accepted again, and removes stale sandboxes and what the store
 //! keeps no longer.
 //!
@@ -7,6 +7,7 @@
 //! the announcement is confirmed before the item's label changes. A producer that is killed anywhere
 //! leaves either nothing or a task that another process will announce.
 
+mod capacity;
 mod cleanup;
 mod deps;
 mod figures;
@@ -14,6 +15,7 @@ mod orphans;
 mod paused;
 mod retention;
 mod scan;
+mod waits;
 mod webhooks;
 mod wiring;
 
@@ -59,6 +61,9 @@ pub async fn run(
         retention::remove_some(&deps).await;
         return scan(&deps).await;
     }
+    let mut turns = capacity::Turns::default();
+    let mut admissions = tokio::time::interval(capacity::EVERY);
+    admissions.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     webhooks::serve(&deps, &stop).await?;
     let mut total = Scan::default();
     let mut scans =
@@ -77,9 +82,14 @@ pub async fn run(
         tokio::select! {
             () = draining.cancelled() => return Ok(total),
             _ = cleanups.tick() => cleanup::remove_stale_sandboxes(&deps).await,
+            _ = admissions.tick() => {
+                if let Err(error) = Box::pin(scan::admit(&deps, &mut turns)).await {
+                    tracing::debug!(error = format!("{error:#}"), "not all waiting tasks could be looked at");
+                }
+            }
             // A scan is short and is not cancelled.
             _ = scans.tick() => {
-                match scan(&deps).await {
+                match Box::pin(scan::scan_with(&deps, &mut turns)).await {
                 Ok(found) => total += found,
                 // The queue reported its outage when it began.
                 Err(error) if is_queue_outage(&error) => tracing::debug!(error = format!("{error:#}"), "the scan's tasks are announced later"),

@@ -8,7 +8,7 @@ use clap::Parser as _;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match produce(ProducerArgs::parse()).await {
+    match Box::pin(produce(ProducerArgs::parse())).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::report(&error).into(),
     }

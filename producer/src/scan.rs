@@ -1,17 +1,24 @@
 //! One scan: finds items, records tasks, announces them, sets labels.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use agentmine_domain::{NewTask, Priority, Task};
 use agentmine_effects::{Effects, announce};
+use agentmine_runtime::config::PriorityLabels;
 use agentmine_runtime::trace::{Span, SpanContext};
-use agentmine_store::{Enqueued, HeldRequest, ScanTime};
+use agentmine_store::{Enqueued, HeldRequest, ScanTime, WaitingRequest};
 use agentmine_trackers::{Candidate, Objection, Tracker, objection_to_request};
 use anyhow::{Context as _, Result};
 
+use crate::capacity::{self, Turns};
 use crate::deps::ProducerDeps;
+use crate::waits;
+
+/// Items of waiting tasks that one scan looks at because it does not find them any more.
+const MOST_WITHDRAWN: usize = 20;
 
 /// Totals of one or more scans.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,17 +82,27 @@ fn note_success(tracker: &dyn Tracker) {
 /// # Errors
 /// Returns the first error, after everything else was done.
 pub async fn scan(deps: &ProducerDeps) -> Result<Scan> {
+    Box::pin(scan_with(deps, &mut Turns::default())).await
+}
+
+/// The same by what earlier passes saw of the waiting tasks.
+pub(crate) async fn scan_with(deps: &ProducerDeps, turns: &mut Turns) -> Result<Scan> {
     let mut scan = Scan::default();
     let mut first_error = None;
     let mut known = Vec::new();
+    let waiting = Waiting::read(deps).await?;
     for tracker in &deps.trackers {
-        match scan_tracker(deps, tracker, &mut scan).await {
+        match scan_tracker(deps, tracker, &waiting, &mut scan).await {
             Ok(tasks) => {
                 note_success(tracker.as_ref());
                 known.extend(tasks.into_iter().map(|of| (Arc::clone(tracker), of)));
             }
             Err(error) => keep_first(&mut first_error, error),
         }
+    }
+    match turns.pass(deps).await {
+        Ok(admitted) => known.extend(admitted.into_iter().map(Requested::admitted)),
+        Err(error) => keep_first(&mut first_error, error),
     }
     let announced = announce(deps.store.as_ref(), deps.queue.as_ref()).await;
     match announced.context(
@@ -129,6 +146,92 @@ struct Requested {
     span: Option<Span>,
 }
 
+impl Requested {
+    fn admitted((tracker, task): (Arc<dyn Tracker>, Task)) -> (Arc<dyn Tracker>, Self) {
+        let requested = Self {
+            task,
+            again: false,
+            span: None,
+        };
+        (tracker, requested)
+    }
+}
+
+/// The requests whose tasks wait for their turn: there may be thousands, and each scan finds them again.
+struct Waiting(HashMap<String, WaitingRequest>);
+
+impl Waiting {
+    async fn read(deps: &ProducerDeps) -> Result<Self> {
+        let requests = deps.store.waiting_requests().await?.into_iter();
+        let known = requests.map(|request| (request.dedup_key.clone(), request));
+        Ok(Self(known.collect()))
+    }
+
+    /// Whether the task of a request waits. A label of a priority that its item got meanwhile counts; what people set
+    /// otherwise stays.
+    async fn knows(
+        &self,
+        deps: &ProducerDeps,
+        new: &NewTask,
+        by_label: Option<Priority>,
+    ) -> Result<bool> {
+        let Some(request) = self.0.get(&new.dedup_key()) else {
+            return Ok(false);
+        };
+        if let Some(priority) = by_label.filter(|priority| *priority != request.priority) {
+            deps.store.prioritize(request.task, priority).await?;
+        }
+        Ok(true)
+    }
+
+    /// Ends the tasks of items that a whole scan does not find any more, since nobody wants the work: some in each scan,
+    /// for each of these items costs a request.
+    async fn end_withdrawn(
+        &self,
+        deps: &ProducerDeps,
+        tracker: &Arc<dyn Tracker>,
+        found: &HashSet<String>,
+    ) -> Result<()> {
+        let gone = self.0.values().filter(|request| {
+            tracker.serves(&request.item) && !found.contains(&request.item.key())
+        });
+        for request in gone.take(MOST_WITHDRAWN) {
+            let Ok(item) = tracker.item(&request.item).await else {
+                continue;
+            };
+            if let Some(reason) = waits::withdrawn(deps, tracker.as_ref(), &item) {
+                deps.store.request_stop(request.task, &reason).await?;
+                tracing::info!(task.id = %request.task, item = %request.item, reason, "a task that waited for its turn ends");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Admits waiting tasks, and announces them.
+///
+/// # Errors
+/// Of the store, the queue or a tracker; the next pass or scan makes up for it.
+pub(crate) async fn admit(deps: &ProducerDeps, turns: &mut Turns) -> Result<()> {
+    let admitted = turns.pass(deps).await?;
+    announce_admitted(deps, admitted).await
+}
+
+async fn announce_admitted(
+    deps: &ProducerDeps,
+    admitted: Vec<(Arc<dyn Tracker>, Task)>,
+) -> Result<()> {
+    if admitted.is_empty() {
+        return Ok(());
+    }
+    let announced = announce(deps.store.as_ref(), deps.queue.as_ref()).await;
+    for (tracker, requested) in admitted.into_iter().map(Requested::admitted) {
+        label(deps, tracker, requested).await?;
+    }
+    announced?;
+    Ok(())
+}
+
 /// Scans one repository that a webhook names.
 ///
 /// # Errors
@@ -142,7 +245,10 @@ pub(crate) async fn look(
     let began = deps.store.scan_time().await?;
     let label_name = &deps.config.labels.request;
     let candidates = tracker.candidates_in(path, label_name).await?;
-    let requested = record(deps, tracker, candidates, began, &mut scan).await?;
+    let waiting = Waiting::read(deps).await?;
+    let requested = record(deps, tracker, candidates, (began, &waiting), &mut scan).await?;
+    let admitted = capacity::admit_in(deps, path).await?;
+    announce_admitted(deps, admitted).await?;
     let announced = announce(deps.store.as_ref(), deps.queue.as_ref()).await;
     for requested in requested {
         label(deps, Arc::clone(tracker), requested).await?;
@@ -154,6 +260,7 @@ pub(crate) async fn look(
 async fn scan_tracker(
     deps: &ProducerDeps,
     tracker: &Arc<dyn Tracker>,
+    waiting: &Waiting,
     scan: &mut Scan,
 ) -> Result<Vec<Requested>> {
     let began = deps.store.scan_time().await?;
@@ -161,7 +268,12 @@ async fn scan_tracker(
     note_skipped(tracker.as_ref());
     let candidates =
         candidates.with_context(|| format!("{} could not be scanned", tracker.host()))?;
-    record(deps, tracker, candidates, began, scan).await
+    let mut found = HashSet::new();
+    if tracker.skipped().is_empty() {
+        found.extend(candidates.iter().map(|candidate| candidate.item.key()));
+        waiting.end_withdrawn(deps, tracker, &found).await?;
+    }
+    record(deps, tracker, candidates, (began, waiting), scan).await
 }
 
 /// Records a task for each item that requests work, unless the request is held: whoever made it may not start work.
@@ -171,7 +283,7 @@ async fn record(
     deps: &ProducerDeps,
     tracker: &Arc<dyn Tracker>,
     candidates: Vec<Candidate>,
-    began: ScanTime,
+    (began, waiting): (ScanTime, &Waiting),
     scan: &mut Scan,
 ) -> Result<Vec<Requested>> {
     let mut tasks = Vec::new();
@@ -181,11 +293,30 @@ async fn record(
         requested,
         title,
         url,
+        labels,
     } in candidates
     {
         scan.found += 1;
-        let objection = objection_to_request(tracker.as_ref(), &item, &requested).await?;
+        let by_label = priority(&deps.config.capacity.priority_labels, &labels);
+        let new = NewTask {
+            item,
+            trigger,
+            title,
+            url,
+            priority: by_label.unwrap_or(Priority::Medium),
+        };
+        if waiting.knows(deps, &new, by_label).await? {
+            continue;
+        }
+        let objection = objection_to_request(tracker.as_ref(), &new.item, &requested).await?;
         if let Some(Objection { code, message }) = objection {
+            let NewTask {
+                item,
+                trigger,
+                title,
+                url,
+                priority: _,
+            } = new;
             tracing::info!(%item, code, "a request for work is held");
             let held = HeldRequest {
                 item,
@@ -198,14 +329,11 @@ async fn record(
             deps.store.hold_request(&held).await?;
             continue;
         }
-        let new = NewTask {
-            item,
-            trigger,
-            title,
-            url,
-            priority: Priority::Medium,
+        let recorded = match capacity::applies(&deps.config.capacity, new.item.tracker) {
+            true => deps.store.enqueue_waiting(&new).await?,
+            false => deps.store.enqueue(&new).await?,
         };
-        let (task, again) = match deps.store.enqueue(&new).await? {
+        let (task, again) = match recorded {
             Enqueued::Created(task) => {
                 scan.enqueued += 1;
                 let context = SpanContext::of_task(task.id.0.as_u128());
@@ -229,6 +357,26 @@ async fn record(
         });
     }
     Ok(tasks)
+}
+
+/// The priority that the labels of an item give its task: the highest of them.
+fn priority(labels: &PriorityLabels, own: &[String]) -> Option<Priority> {
+    let PriorityLabels {
+        critical,
+        high,
+        low,
+    } = labels;
+    let has = |names: &[String]| {
+        let mut names = names.iter().map(|name| name.to_lowercase());
+        names.any(|name| own.iter().any(|own| own.to_lowercase() == name))
+    };
+    if has(critical) {
+        Some(Priority::Critical)
+    } else if has(high) {
+        Some(Priority::High)
+    } else {
+        has(low).then_some(Priority::Low)
+    }
 }
 
 /// Queues a waiting task again whose item was labelled since. Returns the row as it is then.

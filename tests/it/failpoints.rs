@@ -19,9 +19,13 @@ const READS: &[&str] = &[
     "held_requests",
     "label_names",
     "latest_task",
+    "loads",
     "memory",
     "memory_record",
+    "next_waiting",
+    "opened_within",
     "prunable",
+    "pull_requests_of",
     "queued_and_leased",
     "sandbox_fate",
     "scan_time",
@@ -35,8 +39,10 @@ const READS: &[&str] = &[
     "task",
     "task_by_number",
     "tasks",
+    "turn",
     "unconfirmed",
     "unreported",
+    "waiting_requests",
     // Of the store's own tests.
     "test",
 ];
@@ -81,7 +87,7 @@ fn programs() -> Vec<(PathBuf, String)> {
 
 /// The names of the store's operations.
 fn operations(programs: &[(PathBuf, String)]) -> BTreeSet<String> {
-    let call = r#"\.(?:run|execute_held|execute|select::<[^>]*>|run_within)\(\s*(?:lease,\s*|RELAY_LIMIT,\s*)?"([a-z_]+)""#;
+    let call = r#"\.(?:run|record|execute_held|execute|select::<[^>]*>|run_within)\(\s*(?:lease,\s*|RELAY_LIMIT,\s*)?"([a-z_]+)""#;
     let call = Regex::new(call).unwrap();
     let store = programs
         .iter()

@@ -13,6 +13,7 @@ mod architecture;
 mod attacks;
 mod bench;
 mod canaries;
+mod capacity;
 mod chaos;
 mod control;
 mod conversation;

@@ -115,6 +115,7 @@ impl Rig {
         let mirrors = json!({ "folder": folder.path().join("state/mirrors") });
         let config = json!({
             "trackers": trackers,
+            "capacity": { "running_tasks": 0, "open_pull_requests": 0, "pull_requests_per_day": 0 },
             "queue": { "url": amqp_url(), "prefix": name, "retry_seconds": [1] },
             "store": { "url": database, "max_connections": 6 },
             "model": { "base_url": model.base_url(), "name": "scripted", "max_tries": 3, "retry_seconds": 0 },

@@ -51,6 +51,7 @@ impl QueueStatus {
             total.backing_off += of.backing_off;
             total.running += of.running;
             total.paused += of.paused;
+            total.waiting += of.waiting;
             total.oldest_due_seconds = total.oldest_due_seconds.max(of.oldest_due_seconds);
         }
         total
@@ -71,6 +72,8 @@ pub struct PriorityDepth {
     pub running: u64,
     /// Tasks that wait for a person.
     pub paused: u64,
+    /// Tasks that wait for the turn of their repository, or for what their item waits for.
+    pub waiting: u64,
     /// How long the task that is due has waited that has waited longest; 0 if there is none.
     pub oldest_due_seconds: u64,
 }
@@ -149,6 +152,7 @@ pub async fn status(
             Standing::Delayed => depth.backing_off = number,
             Standing::Leased => depth.running = number,
             Standing::Paused => depth.paused = number,
+            Standing::Waiting => depth.waiting = number,
         }
     }
     Ok(QueueStatus {

@@ -62,6 +62,18 @@ pub struct TaskCard {
     pub write_scope: WriteScope,
     /// Counts the changes that people made; from 1.
     pub version: i64,
+    /// What a queued task of a tracker waits for before a worker may claim it; `None`: nothing.
+    #[serde(skip)]
+    pub waits_for: Option<WaitsFor>,
+}
+
+/// What a queued task of a tracker waits for before a worker may claim it. Its item keeps the label of the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Its turn: its repository has as many tasks as it may have, or others go first.
+    Turn,
+    /// Something of its own item, as a sentence without a full stop.
+    Item(String),
 }
 
 impl Default for TaskCard {
@@ -76,6 +88,7 @@ impl Default for TaskCard {
             agent: None,
             write_scope: WriteScope::default(),
             version: 1,
+            waits_for: None,
         }
     }
 }

@@ -110,7 +110,28 @@ pub struct ItemRef {
     pub number: u64,
 }
 
+/// The permanent identity of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RepositoryKey {
+    /// The kind of tracker.
+    pub tracker: TrackerKind,
+    /// The tracker's host.
+    pub host: String,
+    /// The tracker's id of it.
+    pub repo_id: String,
+}
+
 impl ItemRef {
+    /// The repository that it is in.
+    #[must_use]
+    pub fn repository(&self) -> RepositoryKey {
+        RepositoryKey {
+            tracker: self.tracker,
+            host: self.host.clone(),
+            repo_id: self.repo_id.clone(),
+        }
+    }
+
     /// The identity as one string: `tracker|host|repo id|kind|number`.
     #[must_use]
     pub fn key(&self) -> String {

@@ -21,10 +21,10 @@ mod task;
 
 pub use blame::Blame;
 pub use budget::{Budget, Usage};
-pub use card::{AssigneeType, TaskCard, TaskOrigin, TaskType};
+pub use card::{AssigneeType, TaskCard, TaskOrigin, TaskType, WaitsFor};
 pub use effect::{EffectKey, EffectKind, TaskLabel};
 pub use ids::{Epoch, ParseIdError, Seq, SessionId, TaskId, TaskNumber, WorkerId};
-pub use item::{ItemKind, ItemRef, TrackerKind};
+pub use item::{ItemKind, ItemRef, RepositoryKey, TrackerKind};
 pub use memory::{
     Confidence, MemoryEntry, MemoryFault, MemoryId, MemoryRecord, MemorySource, MemoryStatus,
 };

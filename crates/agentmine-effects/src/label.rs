@@ -45,12 +45,14 @@ impl Effects {
         self.done(&key, &named(name(label, &self.labels))).await
     }
 
-    /// Sets the label of a task that no worker has claimed yet; later labels are the worker's.
+    /// Sets the label of a task that no worker has claimed yet; later labels are the worker's. The item of one that waits
+    /// for its turn keeps the label of the request.
     ///
     /// # Errors
     /// Returns errors of the store and the tracker.
     pub async fn label_queued(&self) -> Result<(), EffectError> {
-        if self.task.state != TaskState::Queued || self.task.epoch.0 != 0 {
+        let waits = self.task.card.waits_for.is_some();
+        if self.task.state != TaskState::Queued || self.task.epoch.0 != 0 || waits {
             return Ok(());
         }
         let key = EffectKey::label(TaskLabel::Processing, self.task.epoch);
@@ -74,9 +76,14 @@ impl Effects {
 
     async fn set_while_queued(&self) -> Result<(), EffectError> {
         // A worker may have claimed and finished the task meanwhile, so read it as late as possible.
-        if self.state_now().await? == Some(TaskState::Queued) {
-            self.set(TaskLabel::Processing).await?;
+        let now = self.store.task(self.task.id).await?;
+        let Some(now) = now.filter(|now| now.state == TaskState::Queued) else {
+            return self.give_way(TaskLabel::Processing).await;
+        };
+        if now.card.waits_for.is_some() {
+            return Ok(());
         }
+        self.set(TaskLabel::Processing).await?;
         // The task may have been paused or have ended during the write, which removed the label of that.
         self.give_way(TaskLabel::Processing).await
     }

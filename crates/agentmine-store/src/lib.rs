@@ -6,6 +6,7 @@
 //!
 //! Every operation may be repeated: with the same nonce, token or key it finds what it did before.
 
+mod capacity;
 mod connect;
 #[cfg(test)]
 mod contract;
@@ -21,6 +22,9 @@ mod retention;
 mod sql;
 mod store;
 
+pub use capacity::{
+    Admitted, CapacityStore, OpenedPullRequest, RepositoryLoad, Room, Turn, WaitingRequest,
+};
 pub use connect::{check, connect, connect_heartbeat, migrate};
 pub use error::{RelayError, StoreError};
 pub use held::{Held, HeldRequest, HeldStore};

@@ -219,11 +219,19 @@ pub enum Standing {
     Leased,
     /// A person.
     Paused,
+    /// The turn of its repository, or something of its item.
+    Waiting,
 }
 
 impl Standing {
     /// All of them.
-    pub const ALL: &'static [Self] = &[Self::Due, Self::Delayed, Self::Leased, Self::Paused];
+    pub const ALL: &'static [Self] = &[
+        Self::Due,
+        Self::Delayed,
+        Self::Leased,
+        Self::Paused,
+        Self::Waiting,
+    ];
 
     /// The stable name in metrics.
     #[must_use]
@@ -233,6 +241,7 @@ impl Standing {
             Self::Delayed => "delayed",
             Self::Leased => "leased",
             Self::Paused => "paused",
+            Self::Waiting => "waiting",
         }
     }
 }

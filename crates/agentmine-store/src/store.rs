@@ -12,16 +12,17 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    Begun, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued, ExternalEnd, Figures,
-    Finished, HeldStore, LeaseEnd, LeaseRequest, MemoryStore, NewExternal, NewPersonTask, NewStep,
-    Publish, RelayError, RetentionStore, ScanTime, ScopeConflict, StoreError, SweepPolicy,
-    SweepReport, TaskEdit, TaskFilter, WhichSessions,
+    Begun, CapacityStore, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued,
+    ExternalEnd, Figures, Finished, HeldStore, LeaseEnd, LeaseRequest, MemoryStore, NewExternal,
+    NewPersonTask, NewStep, Publish, RelayError, RetentionStore, ScanTime, ScopeConflict,
+    StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter, WhichSessions,
 };
 
 /// The database. Object-safe.
 #[async_trait]
 pub trait Store:
     EnqueueStore
+    + CapacityStore
     + LeaseStore
     + JournalStore
     + EffectStore

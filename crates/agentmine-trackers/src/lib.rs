@@ -27,8 +27,8 @@ pub use people::{
     Admission, Edit, Objection, Person, Requested, objection_to_request, objection_to_text,
 };
 pub use tracker::{
-    Access, Branches, Candidate, Comment, CommentKind, FLEET_MARKER, GitSource, Item, LabelRequest,
-    NewPullRequest, PullRequest, Repository, Skipped, Tracker,
+    Access, Blocker, Branches, Candidate, Comment, CommentKind, FLEET_MARKER, GitSource, Item,
+    LabelRequest, NewPullRequest, OpenPullRequest, PullRequest, Repository, Skipped, Tracker,
 };
 
 /// The configured trackers, in the order of the configuration. Sends no request.

@@ -27,6 +27,48 @@ pub struct Candidate {
     pub title: String,
     /// Its address for people.
     pub url: String,
+    /// Names of its labels.
+    pub labels: Vec<String>,
+}
+
+/// An open pull request of anybody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenPullRequest {
+    /// Its number.
+    pub number: u64,
+    /// Its address for people.
+    pub url: String,
+    /// The numbers of the issues of the same repository that it closes, as its text says.
+    pub closes: Vec<u64>,
+}
+
+/// An open item that another one waits for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Blocker {
+    /// Its number, if it is an issue of the same repository.
+    pub number: Option<u64>,
+    /// How people name it.
+    pub name: String,
+}
+
+impl Blocker {
+    pub(crate) fn here(number: u64) -> Self {
+        Self {
+            number: Some(number),
+            name: format!("#{number}"),
+        }
+    }
+
+    pub(crate) fn elsewhere(name: String) -> Self {
+        Self { number: None, name }
+    }
+
+    /// Both a text and the tracker may name one.
+    pub(crate) fn each_once(mut all: Vec<Self>) -> Vec<Self> {
+        all.sort();
+        all.dedup();
+        all
+    }
 }
 
 /// An item as it is now.
@@ -314,6 +356,18 @@ pub trait Tracker: Send + Sync + 'static {
         item: &ItemRef,
         head: &str,
     ) -> Result<Option<PullRequest>, TrackerError>;
+    /// All open pull requests of the item's repository. None where no limits apply to repositories.
+    async fn open_pull_requests(
+        &self,
+        _item: &ItemRef,
+    ) -> Result<Vec<OpenPullRequest>, TrackerError> {
+        Ok(Vec::new())
+    }
+    /// The open items that an item waits for: by its text ("Blocked by #1", of the same repository), and by the tracker's
+    /// own dependencies. None where no limits apply to repositories.
+    async fn blockers(&self, _item: &Item) -> Result<Vec<Blocker>, TrackerError> {
+        Ok(Vec::new())
+    }
     /// Opens a pull request, or returns the open one that exists already.
     async fn create_pull_request(
         &self,

@@ -45,7 +45,7 @@ async fn main() -> ExitCode {
 async fn dispatch(args: Args) -> anyhow::Result<Exit> {
     let Args { config, command } = args;
     match command {
-        Command::Demo(demo) => demo::run(demo).await,
+        Command::Demo(demo) => Box::pin(demo::run(demo)).await,
         Command::Run(run) => Box::pin(run::run(config, run)).await,
         Command::Task(task) => task::run(config, task).await,
         Command::Session(session) => session::run(config, session).await,

@@ -41,6 +41,7 @@ fn print(status: &QueueStatus) {
         "BACKING OFF",
         "RUNNING",
         "PAUSED",
+        "WAITING",
         "OLDEST DUE",
     ]);
     let total = status.total();
@@ -51,6 +52,7 @@ fn print(status: &QueueStatus) {
             depth.backing_off.to_string(),
             depth.running.to_string(),
             depth.paused.to_string(),
+            depth.waiting.to_string(),
             oldest(depth),
         ]);
     }

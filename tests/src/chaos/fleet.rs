@@ -288,6 +288,7 @@ impl Fleet {
             wakeup,
         } = self.setup.rhythm;
         json!({
+            "capacity": { "running_tasks": 8, "open_pull_requests": 0, "pull_requests_per_day": 0 },
             "trackers": { "github": { "api_url": self.forge.api_url(), "repositories": [DEMO] } },
             "queue": { "url": queue, "prefix": name, "retry_seconds": [1, 2] },
             "store": { "url": store, "max_connections": 8 },

@@ -29,6 +29,9 @@ const EVERY: Duration = Duration::from_millis(700);
 /// Boundaries that no producer or consumer of this fleet passes, and why.
 pub(super) fn out_of_reach(boundary: &str, store: StoreKind) -> Option<&'static str> {
     match boundary {
+        "store.enqueue" => Some("the suite's repository has limits, so its tasks wait at first"),
+        "store.hold_task" => Some("no item of the suite waits for another one"),
+        "store.prioritize" => Some("no label of the suite's items is that of a priority"),
         "store.skip_delay" => Some("only `agentmine run` passes it"),
         "store.found_result" => Some(
             "a task fails with an unsure pull request only after days of outages; `ends` kills it there",

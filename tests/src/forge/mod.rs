@@ -189,6 +189,13 @@ impl Forge {
         &self.reader_token
     }
 
+    /// Makes an issue depend on another one, as a person does on its page.
+    pub fn block(&self, repo: &str, number: u64, by: u64) {
+        let mut state = self.inner.lock();
+        let key = (repo.to_owned(), number);
+        state.blocked.entry(key).or_default().push(by);
+    }
+
     /// Adds an App, installed for the owner of each of these repositories' names.
     pub fn add_app(&self, app: App) {
         self.inner.lock().apps.push(app);

@@ -300,6 +300,11 @@ fn in_issue(
             Answer::page(inner, ask, all.into_iter().map(|(_, it)| it).collect())
         }
         ("GET", ["labels"]) => Answer::page(inner, ask, labels_json(issue)),
+        ("GET", ["dependencies", "blocked_by"]) => {
+            let blockers = state.blockers(name, number).into_iter();
+            let blockers = blockers.map(|issue| issue_json(inner, repo, issue));
+            Answer::page(inner, ask, blockers.collect())
+        }
         ("POST" | "PUT", ["labels"]) => add_labels(state, ask, name, number),
         ("DELETE", ["labels", label]) => {
             if !state.label(name, number, label, &ask.account.login, false) {

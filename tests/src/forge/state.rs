@@ -233,6 +233,8 @@ impl Repo {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) accounts: HashMap<String, Account>,
+    /// By repository and number: the numbers that block it.
+    pub(super) blocked: HashMap<(String, u64), Vec<u64>>,
     pub(super) apps: Vec<App>,
     /// Tokens of installations, with what was asked for.
     pub(super) minted: Vec<(String, Value)>,
@@ -294,6 +296,13 @@ impl State {
             allows_drafts: true,
         });
         git_dir
+    }
+
+    /// The issues that block another one.
+    pub(super) fn blockers(&self, repo: &str, number: u64) -> Vec<&Issue> {
+        let by = self.blocked.get(&(repo.to_owned(), number));
+        let by = by.into_iter().flatten();
+        by.filter_map(|by| self.repo(repo)?.issue(*by)).collect()
     }
 
     /// Makes an issue or, with `pull`, a pull request; labels come with their events.

@@ -1,9 +1,9 @@
 //! Why a task is or is not being worked on.
 
 use agentmine_domain::{
-    AssigneeType, EndState, PublicStatus, Session, Task, TaskOrigin, TaskState,
+    AssigneeType, EndState, PublicStatus, Session, Task, TaskOrigin, TaskState, WaitsFor,
 };
-use agentmine_store::{Held, HeldRequest, Store};
+use agentmine_store::{Held, HeldRequest, Store, Turn};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ pub struct Why {
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Reason {
-    /// working, external_session, done, failed, cancelled, paused, human_task, dependency, conflict, back_off, needs_client, no_free_worker, requested, or why a request is held: not_allowed, unknown_requester or permission_unknown.
+    /// working, external_session, done, failed, cancelled, paused, human_task, capacity, waits, dependency, conflict, back_off, needs_client, no_free_worker, requested, or why a request is held: not_allowed, unknown_requester or permission_unknown.
     pub code: String,
     /// The reason as a sentence.
     pub message: String,
@@ -190,6 +190,9 @@ async fn waiting(
             format!("It is for {who}; no worker takes it."),
         ));
     }
+    if let Some(waits_for) = &task.card.waits_for {
+        reasons.push(in_turn(store, task, waits_for).await?);
+    }
     for on in store.dependencies(task.id).await? {
         let status = on.state.public();
         if status != PublicStatus::Done {
@@ -226,6 +229,28 @@ async fn waiting(
         true => no_free_worker(store).await?,
     });
     Ok(())
+}
+
+/// Why a task is not admitted yet.
+async fn in_turn(
+    store: &dyn Store,
+    task: &Task,
+    waits_for: &WaitsFor,
+) -> Result<Reason, ControlError> {
+    if let WaitsFor::Item(reason) = waits_for {
+        return Ok(Reason::new("waits", format!("It waits: {reason}.")));
+    }
+    let Turn { reason, before } = store.turn(task).await?;
+    let reason = reason.unwrap_or_else(|| "its repository was not looked at yet".to_owned());
+    let before = match before {
+        0 => "it is the next one of its repository".to_owned(),
+        1 => "1 task of its repository goes before it".to_owned(),
+        _ => format!("{before} tasks of its repository go before it"),
+    };
+    Ok(Reason::new(
+        "capacity",
+        format!("It waits for its turn: {reason}; {before}."),
+    ))
 }
 
 async fn no_free_worker(store: &dyn Store) -> Result<Reason, ControlError> {

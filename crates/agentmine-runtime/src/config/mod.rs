@@ -8,6 +8,7 @@
 //! The rest becomes a [`Config`], whose values are then validated.
 
 mod agent_file;
+mod capacity;
 mod check;
 mod document;
 mod effective;
@@ -34,6 +35,7 @@ pub use agent_file::{
     AgentClient, AgentDefinition, AgentEnvironment, AgentLimits, AgentTools, NamedCheck,
     is_agent_name, read_agent,
 };
+pub use capacity::{Capacity, PriorityLabels};
 pub use check::{check, nearest};
 pub use document::{Document, document};
 pub use effective::{Setting, SettingOrigin, SettingValue, effective};

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::agent_file::AgentLimits;
+use super::capacity::Capacity;
 use super::executor::{CommandExecutor, TextEditorMcp};
 use super::mcp::Mcp;
 use super::retention::RetentionConfig;
@@ -27,6 +28,8 @@ pub struct Config {
     pub trackers: Trackers,
     /// The labels that request work and show its state.
     pub labels: Labels,
+    /// How much of the fleet a repository gets.
+    pub capacity: Capacity,
     /// The producer.
     pub producer: Producer,
     /// The consumer.

@@ -42,6 +42,7 @@ impl Config {
         let Self {
             trackers,
             labels: _,
+            capacity: _,
             producer: _,
             consumer: _,
             queue:

@@ -40,6 +40,7 @@ macro_rules! facts {
     };
 }
 
+mod capacity;
 mod effects;
 mod enqueue;
 mod figures;

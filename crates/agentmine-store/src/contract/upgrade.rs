@@ -113,6 +113,33 @@ async fn life(world: &World) {
     store.request_pause(lease.task, "lunch").await.unwrap();
     store.heartbeat(&lease, MINUTE).await.unwrap();
 
+    // One that waits for its turn.
+    let waiting = store.enqueue_waiting(&issue(7, "e1")).await.unwrap();
+    let Enqueued::Created(waiting) = waiting else {
+        panic!("known: {waiting:?}");
+    };
+    let place = waiting.item.repository();
+    store.loads().await.unwrap();
+    store.waiting_requests().await.unwrap();
+    store.next_waiting(&place, 4).await.unwrap();
+    store.pull_requests_of(&place).await.unwrap();
+    store.opened_within(&place, MINUTE).await.unwrap();
+    store.hold_repository(&place, "full").await.unwrap();
+    store.hold_task(waiting.id, "odd", NONE).await.unwrap();
+    store.turn(&waiting).await.unwrap();
+    let high = Priority::High;
+    store.prioritize(waiting.id, high).await.unwrap();
+    let room = Room {
+        tasks: None,
+        on_issues: None,
+        since: LATER,
+    };
+    store.admit(&waiting, &room).await.unwrap();
+    store.request_stop(waiting.id, "no").await.unwrap();
+    let key = EffectKey::label(TaskLabel::Stopped, waiting.epoch);
+    let stopped = store.effect_done(waiting.id, &key, &Value::Null).await;
+    stopped.unwrap();
+
     store.sandbox_fate(lease.task, lease.epoch).await.unwrap();
     let filter = TaskFilter {
         status: Some(PublicStatus::Open),

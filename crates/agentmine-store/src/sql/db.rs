@@ -255,11 +255,12 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
             "{one more}",
             "(SELECT count(*) FROM effects e WHERE e.task = tasks.id AND e.kind = 'pull_request')",
         ),
-        // What a worker of the fleet may claim: a task of a tracker, not for a person, with nothing open before it.
+        // What a worker of the fleet may claim: a task of a tracker that waits for nothing, is not for a person, and has
+        // nothing open before it.
         // A count is looked up for each row; Postgres makes `NOT EXISTS` a join, for which it may read all tasks.
         (
             "{workable}",
-            "tasks.origin = 'tracker' AND tasks.assignee_type = 'ai'
+            "tasks.waits_for IS NULL AND tasks.origin = 'tracker' AND tasks.assignee_type = 'ai'
              AND (SELECT count(*) FROM task_dependencies d JOIN tasks before ON before.id = d.depends_on
                   WHERE d.task = tasks.id AND before.state <> 'done') = 0",
         ),

@@ -19,25 +19,7 @@ const RELAY_LIMIT: Duration = Duration::from_secs(300);
 #[async_trait]
 impl<D: Dialect> EnqueueStore for SqlStore<D> {
     async fn enqueue(&self, new: &NewTask) -> Result<Enqueued, StoreError> {
-        let id = TaskId::new();
-        self.run("enqueue", || async {
-            // Most items that a scan finds are known already, and need no lock.
-            if let Some(known) = find(&mut self.connection().await?, id, new).await? {
-                return Ok(known);
-            }
-            let mut tx = self.transaction().await?;
-            D::lock_numbers(&mut tx).await?;
-            let Some(task) = insert(&mut tx, id, new).await? else {
-                let known = find(&mut tx, id, new).await?;
-                return known.ok_or_else(|| Failure::Fault("a conflicting task vanished".into()));
-            };
-            wake(&mut tx, id, Duration::ZERO).await?;
-            release_held(&mut tx, id).await?;
-            tx.commit().await?;
-            metrics::counter!("agentmine_tasks_enqueued_total").increment(1);
-            Ok(Enqueued::Created(task))
-        })
-        .await
+        self.record("enqueue", new, None).await
     }
 
     async fn scan_time(&self) -> Result<ScanTime, StoreError> {
@@ -105,11 +87,42 @@ async fn release_held<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<(), Fa
     Ok(())
 }
 
+impl<D: Dialect> SqlStore<D> {
+    /// Records a task, and its wake-up if it waits for nothing.
+    pub(super) async fn record(
+        &self,
+        operation: &'static str,
+        new: &NewTask,
+        waits_for: Option<&str>,
+    ) -> Result<Enqueued, StoreError> {
+        let id = TaskId::new();
+        self.run(operation, || async {
+            // Most items that a scan finds are known already, and need no lock.
+            if let Some(known) = find(&mut self.connection().await?, id, new).await? {
+                return Ok(known);
+            }
+            let mut tx = self.transaction().await?;
+            D::lock_numbers(&mut tx).await?;
+            let Some(task) = insert(&mut tx, id, new, waits_for).await? else {
+                let known = find(&mut tx, id, new).await?;
+                return known.ok_or_else(|| Failure::Fault("a conflicting task vanished".into()));
+            };
+            wake(&mut tx, id, Duration::ZERO).await?;
+            release_held(&mut tx, id).await?;
+            tx.commit().await?;
+            metrics::counter!("agentmine_tasks_enqueued_total").increment(1);
+            Ok(Enqueued::Created(task))
+        })
+        .await
+    }
+}
+
 /// Inserts the row, unless another one is in the way.
 async fn insert<D: Dialect>(
     tx: &mut Db<D>,
     id: TaskId,
     new: &NewTask,
+    waits_for: Option<&str>,
 ) -> Result<Option<Task>, Failure> {
     let NewTask {
         item,
@@ -121,10 +134,10 @@ async fn insert<D: Dialect>(
     let row: Option<TaskRow> = tx
         .row(
             "INSERT INTO tasks (id, number, tracker, host, repo_id, repo_path, item_kind,
-                 item_number, item_key, trigger_event, dedup_key, title, url, priority, created_at,
-                 updated_at)
+                 item_number, item_key, trigger_event, dedup_key, title, url, priority, waits_for,
+                 created_at, updated_at)
              SELECT $1, COALESCE(max(number), 0) + 1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
-                 $13, {now}, {now}
+                 $13, $14, {now}, {now}
              FROM tasks WHERE true
              ON CONFLICT DO NOTHING RETURNING {columns}",
             args![
@@ -141,6 +154,7 @@ async fn insert<D: Dialect>(
                 title,
                 url,
                 priority_number(*priority),
+                waits_for,
             ],
         )
         .await?;
@@ -177,10 +191,10 @@ pub(super) async fn wake<D: Dialect>(
     task: TaskId,
     delay: Duration,
 ) -> Result<(), Failure> {
-    // A task of a person is worked on where the person says so: a message would wake nobody.
+    // A task of a person is worked on where the person says so, and one that waits by nobody: a message would wake no worker.
     tx.execute(
         "INSERT INTO outbox (task, due_at)
-         SELECT id, {now} + $2{ms} FROM tasks WHERE id = $1 AND origin = 'tracker'",
+         SELECT id, {now} + $2{ms} FROM tasks WHERE id = $1 AND origin = 'tracker' AND waits_for IS NULL",
         args![task, delay],
     )
     .await?;

@@ -78,6 +78,15 @@ async fn tasks<D: Dialect>(db: &mut Db<D>) -> Result<Vec<TaskCount>, Failure> {
         )
         .await?;
     rows.extend(paused);
+    let waiting: Vec<StandingRow> = db
+        .rows(
+            "SELECT priority, 'waiting' AS standing, count(*) AS count,
+                 COALESCE({millis(}{now} - min(updated_at){)millis}, 0) AS oldest
+             FROM tasks WHERE waits_for IS NOT NULL AND state = 'queued' GROUP BY priority",
+            &[],
+        )
+        .await?;
+    rows.extend(waiting);
     let mut counts = Vec::new();
     for &of_priority in Priority::ALL {
         for &standing in Standing::ALL {

@@ -15,7 +15,7 @@ use super::enqueue::wake;
 use super::failure::Failure;
 use super::lease_end::Ending;
 use super::people::{conflict, wake_waiting};
-use super::row::{RequestRow, TaskRow, lease_request};
+use super::row::{RequestRow, TaskRow, WaitRow, lease_request};
 use super::store::SqlStore;
 use super::sweep::{expire_sessions, settle};
 use crate::{Claim, LeaseEnd, LeaseRequest, LeaseStore, StoreError};
@@ -175,7 +175,7 @@ impl<D: Dialect> SqlStore<D> {
         let mut tx = self.transaction().await?;
         // 0: the holder of an expired lease may not have been able to extend it.
         let expired = i64::from(!self.absence.is_within(lease));
-        let unattended = unattended(&mut tx, task).await?;
+        let waited = waited(&mut tx, task).await?;
         // The clock, since the statement may have waited for the row longer than the lease lasts.
         let taken: Option<TaskRow> = tx
             .row(
@@ -207,7 +207,7 @@ impl<D: Dialect> SqlStore<D> {
         metrics::counter!("agentmine_claims_total", "outcome" => outcome).increment(1);
         if let Some(claim) = claim.as_ref().filter(|_| is_new) {
             metrics::counter!("agentmine_attempts_total", "attempt" => attempt_name(claim.task.attempt)).increment(1);
-            measure_wait(&claim.task, unattended);
+            measure_wait(&claim.task, waited);
         }
         Ok(claim)
     }
@@ -222,16 +222,16 @@ async fn is_held_up<D: Dialect>(tx: &mut Db<D>, task: &Task) -> Result<bool, Fai
     Ok(conflict(tx, task).await?.is_some())
 }
 
-/// Milliseconds since the last heartbeat for a task that lost its worker.
-async fn unattended<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<Option<i64>, Failure> {
-    let since: Option<Option<i64>> = tx
-        .scalar(
-            "SELECT {millis(}{clock} - lease_since{)millis} FROM tasks
-             WHERE id = $1 AND (takeover OR state = 'leased')",
-            args![task],
-        )
-        .await?;
-    Ok(since.flatten())
+/// How long a row has waited for this claim: since it could be claimed for the first time, and since the last heartbeat
+/// if it lost its worker.
+async fn waited<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<Option<WaitRow>, Failure> {
+    tx.row(
+        "SELECT {millis(}{clock} - COALESCE(admitted_at, created_at){)millis} AS waited,
+             CASE WHEN takeover OR state = 'leased' THEN {millis(}{clock} - lease_since{)millis} END AS unattended
+         FROM tasks WHERE id = $1",
+        args![task],
+    )
+    .await
 }
 
 /// How attempts are named in `agentmine_attempts_total`.
@@ -247,16 +247,19 @@ fn attempt_name(attempt: u32) -> &'static str {
 }
 
 /// By the database's clock, as all times in the row.
-fn measure_wait(task: &Task, unattended: Option<i64>) {
+fn measure_wait(task: &Task, wait: Option<WaitRow>) {
+    let Some(WaitRow { waited, unattended }) = wait else {
+        return;
+    };
+    let seconds = |millis: i64| {
+        let millis = u64::try_from(millis).unwrap_or(0);
+        Duration::from_millis(millis).as_secs_f64()
+    };
     if task.epoch == Epoch(1) {
-        let waited = (task.updated_at - task.created_at).to_std();
-        metrics::histogram!("agentmine_task_pickup_seconds")
-            .record(waited.unwrap_or_default().as_secs_f64());
+        metrics::histogram!("agentmine_task_pickup_seconds").record(seconds(waited));
     }
     if let Some(millis) = unattended {
-        let millis = u64::try_from(millis).unwrap_or(0);
-        metrics::histogram!("agentmine_task_recovery_seconds")
-            .record(Duration::from_millis(millis).as_secs_f64());
+        metrics::histogram!("agentmine_task_recovery_seconds").record(seconds(millis));
     }
 }
 

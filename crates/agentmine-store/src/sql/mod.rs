@@ -10,6 +10,7 @@
 
 mod absence;
 mod arg;
+mod capacity;
 mod db;
 mod effects;
 mod enqueue;

@@ -2,8 +2,8 @@
 
 use agentmine_domain::{
     EndState, Epoch, External, ItemRef, MemoryEntry, MemoryFault, MemoryRecord, Phase, Priority,
-    ScopeError, Seq, Session, SessionId, Step, Task, TaskCard, TaskId, TaskNumber, TaskState,
-    Urgency, Usage, WakeUp, WorkerId, WriteScope,
+    RepositoryKey, ScopeError, Seq, Session, SessionId, Step, Task, TaskCard, TaskId, TaskNumber,
+    TaskState, Urgency, Usage, WaitsFor, WakeUp, WorkerId, WriteScope,
 };
 use chrono::{DateTime, SubsecRound as _, TimeZone as _, Utc};
 use sqlx::error::BoxDynError;
@@ -13,7 +13,10 @@ use uuid::fmt::Hyphenated;
 
 use super::db::AnyRow;
 use super::failure::Failure;
-use crate::{Checkpoint, Dependency, Held, HeldRequest, LeaseRequest};
+use crate::{
+    Checkpoint, Dependency, Held, HeldRequest, LeaseRequest, OpenedPullRequest, RepositoryLoad,
+    WaitingRequest,
+};
 
 /// Declares a row, and the columns that fill it. sqlx has a derive for this, but its macro crate compiles
 /// SQLite and most of sqlx a second time.
@@ -76,6 +79,7 @@ row!(TaskRow {
     agent: Option<String>,
     write_scope: String,
     version: i64,
+    waits_for: Option<String>,
 });
 
 impl TryFrom<TaskRow> for Task {
@@ -116,10 +120,108 @@ impl TryFrom<TaskRow> for Task {
                 agent: row.agent,
                 write_scope: scope(&row.write_scope)?,
                 version: row.version,
+                waits_for: row.waits_for.map(waits_for),
             },
         })
     }
 }
+
+/// Nothing of its own: the turn of its repository.
+fn waits_for(text: String) -> WaitsFor {
+    match text.is_empty() {
+        true => WaitsFor::Turn,
+        false => WaitsFor::Item(text),
+    }
+}
+
+row!(WaitingRow {
+    id: Id,
+    tracker: String,
+    host: String,
+    repo_id: String,
+    repo_path: String,
+    item_kind: String,
+    item_number: i64,
+    dedup_key: String,
+    priority: i16,
+});
+
+impl TryFrom<WaitingRow> for WaitingRequest {
+    type Error = Failure;
+
+    fn try_from(row: WaitingRow) -> Result<Self, Failure> {
+        Ok(Self {
+            task: row.id.into(),
+            item: ItemRef {
+                tracker: row.tracker.parse()?,
+                host: row.host,
+                repo_id: row.repo_id,
+                repo_path: row.repo_path,
+                kind: row.item_kind.parse()?,
+                number: unsigned(row.item_number)?,
+            },
+            dedup_key: row.dedup_key,
+            priority: priority(row.priority)?,
+        })
+    }
+}
+
+row!(LoadRow {
+    tracker: String,
+    host: String,
+    repo_id: String,
+    repo_path: String,
+    waiting: i64,
+    queued: i64,
+    leased: i64,
+    on_issues: i64,
+});
+
+impl TryFrom<LoadRow> for RepositoryLoad {
+    type Error = Failure;
+
+    fn try_from(row: LoadRow) -> Result<Self, Failure> {
+        Ok(Self {
+            repository: RepositoryKey {
+                tracker: row.tracker.parse()?,
+                host: row.host,
+                repo_id: row.repo_id,
+            },
+            repo_path: row.repo_path,
+            waiting: unsigned(row.waiting)?,
+            queued: unsigned(row.queued)?,
+            leased: unsigned(row.leased)?,
+            on_issues: unsigned(row.on_issues)?,
+        })
+    }
+}
+
+row!(OpenedRow {
+    item_number: i64,
+    pull_request_url: String,
+});
+
+impl TryFrom<OpenedRow> for OpenedPullRequest {
+    type Error = Failure;
+
+    fn try_from(row: OpenedRow) -> Result<Self, Failure> {
+        Ok(Self {
+            issue: unsigned(row.item_number)?,
+            url: row.pull_request_url,
+        })
+    }
+}
+
+row!(WaitRow {
+    waited: i64,
+    unattended: Option<i64>,
+});
+
+row!(AtWorkRow {
+    state: String,
+    item_kind: String,
+    count: i64,
+});
 
 row!(SessionRow {
     id: i64,

@@ -15,6 +15,7 @@ mod lists;
 mod marked;
 mod metrics;
 mod rate_limit;
+mod refs;
 mod reply;
 mod scan;
 mod transport;
@@ -27,6 +28,7 @@ pub(crate) use clone_url::clone_url;
 pub(crate) use lists::Lists;
 pub(crate) use marked::{Budget, CommentThread, Written, upsert};
 pub(crate) use rate_limit::LimitRules;
+pub(crate) use refs::{blocked_by, closes};
 pub(crate) use reply::Reply;
 pub(crate) use scan::{
     Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,

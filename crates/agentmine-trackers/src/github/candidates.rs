@@ -313,6 +313,7 @@ impl Scan {
                 requested: trigger.requested,
                 title: asking.title.clone(),
                 url: asking.url.clone(),
+                labels: asking.labels.clone(),
             },
         }))
     }
@@ -343,6 +344,7 @@ struct Asking {
     kind: ItemKind,
     title: String,
     url: String,
+    labels: Vec<String>,
     created_at: Option<DateTime<Utc>>,
     updated_at: DateTime<Utc>,
 }
@@ -368,6 +370,7 @@ impl From<Issue> for Asking {
                 Some(_) => ItemKind::PullRequest,
                 None => ItemKind::Issue,
             },
+            labels: issue.labels.iter().map(|it| it.name().to_owned()).collect(),
             title: issue.title,
             url: issue.html_url,
             created_at: issue.created_at,

@@ -12,6 +12,7 @@ mod files;
 mod items;
 mod pulls;
 mod reviews;
+mod waits;
 mod who;
 mod wire;
 
@@ -29,8 +30,8 @@ use crate::forge::RequestLimits;
 use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
 use crate::tracker::{
-    Access, Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
-    Skipped, Tracker,
+    Access, Blocker, Candidate, Comment, Item, LabelRequest, NewPullRequest, OpenPullRequest,
+    PullRequest, Repository, Skipped, Tracker,
 };
 use api::{Api, Credentials};
 use candidates::Scan;
@@ -161,6 +162,17 @@ impl Tracker for GitHubTracker {
     ) -> Result<Option<PullRequest>, TrackerError> {
         let attempts = self.api.client.attempts();
         self.api.find_pull_request(item, head, &attempts).await
+    }
+
+    async fn open_pull_requests(
+        &self,
+        item: &ItemRef,
+    ) -> Result<Vec<OpenPullRequest>, TrackerError> {
+        self.api.open_pull_requests(item).await
+    }
+
+    async fn blockers(&self, item: &Item) -> Result<Vec<Blocker>, TrackerError> {
+        self.api.blockers(item).await
     }
 
     async fn create_pull_request(

@@ -395,6 +395,7 @@ impl Scan {
                     false => found.title.clone(),
                 },
                 url: found.web_url.clone(),
+                labels: found.labels.clone(),
             },
         }))
     }

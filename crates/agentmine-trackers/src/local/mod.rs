@@ -206,6 +206,7 @@ impl Inner {
                 },
                 title: title(&issue),
                 url: records::address(&issue.file),
+                labels: self.source.labels(&issue),
             })
             .collect())
     }

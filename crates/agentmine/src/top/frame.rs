@@ -84,7 +84,8 @@ fn head(snapshot: &Snapshot, address: &str, size: Size) -> String {
 fn queue(snapshot: &Snapshot) -> Vec<String> {
     let queue = &snapshot.queue;
     let total = queue.total();
-    let is_empty = |it: &&PriorityDepth| it.due + it.backing_off + it.running + it.paused > 0;
+    let is_empty =
+        |it: &&PriorityDepth| it.due + it.backing_off + it.running + it.paused + it.waiting > 0;
     let mut lines = vec![format!("queue     {}", depth(&total))];
     let used: Vec<&PriorityDepth> = queue.priorities.iter().filter(is_empty).collect();
     if used.len() > 1 {
@@ -121,8 +122,8 @@ fn depth(of: &PriorityDepth) -> String {
         _ => format!(" (oldest {})", span(of.oldest_due_seconds)),
     };
     format!(
-        "{} due{oldest}, {} backing off, {} running, {} paused",
-        of.due, of.backing_off, of.running, of.paused
+        "{} due{oldest}, {} backing off, {} running, {} paused, {} waiting",
+        of.due, of.backing_off, of.running, of.paused, of.waiting
     )
 }
 

@@ -126,6 +126,7 @@ fn write_config(
     concurrency: usize,
 ) -> anyhow::Result<PathBuf> {
     let config = json!({
+        "capacity": { "running_tasks": 0, "open_pull_requests": 0, "pull_requests_per_day": 0 },
         "trackers": { "github": { "api_url": fleet.forge.api_url(), "repositories": [DEMO] } },
         "queue": { "url": amqp_url(), "prefix": database.name },
         "store": { "url": database.url()? },

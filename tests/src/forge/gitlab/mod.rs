@@ -189,7 +189,7 @@ fn below_item(
     place: Place<'_>,
     rest: &[&str],
 ) -> Answer {
-    let Some((_, issue)) = place.find(state) else {
+    let Some((repo, issue)) = place.find(state) else {
         return missing("");
     };
     match (ask.method.as_str(), rest) {
@@ -202,6 +202,15 @@ fn below_item(
             let events = issue.events.iter();
             let events = events.map(|event| shapes::label_event(issue, event));
             Answer::page(inner, ask, events.collect())
+        }
+        ("GET", ["links"]) if place.kind == Kind::Issue => {
+            let blockers = state.blockers(place.repo, place.number).into_iter();
+            let linked = blockers.map(|other| {
+                let mut linked = shapes::item(inner, repo, other);
+                linked["link_type"] = "is_blocked_by".into();
+                linked
+            });
+            Answer::page(inner, ask, linked.collect())
         }
         (_, ["notes", rest @ ..]) => discussions::notes(inner, state, ask, place, rest),
         (_, ["discussions", rest @ ..]) => discussions::dispatch(inner, state, ask, place, rest),

@@ -33,6 +33,7 @@ pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<SettingFau
         1,
     );
     rules.webhooks(config);
+    rules.capacity(&config.capacity);
     rules.consumer(&config.consumer);
     rules.queue(&config.queue);
     rules.store(&config.store);

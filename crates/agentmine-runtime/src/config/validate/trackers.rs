@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::rules::{Rules, shown};
 use crate::app_key::AppKey;
+use crate::config::capacity::{Capacity, quiet};
 use crate::config::schema::Config;
 use crate::config::secret::Secret;
 use crate::config::trackers::{GitHub, GitHubApp, GitLab, Labels, Trackers};
@@ -239,6 +240,22 @@ impl Rules<'_> {
                     .into(),
             );
         }
+    }
+
+    /// Times that are none.
+    pub(super) fn capacity(&mut self, capacity: &Capacity) {
+        for (at, text) in capacity.quiet_hours.iter().enumerate() {
+            let key = format!("capacity.quiet_hours.{at}");
+            let expected = "two times such as `22:00-07:00`";
+            self.expect(&key, quiet(text).is_some(), || shown(text), expected);
+        }
+        let offset = &capacity.utc_offset;
+        self.expect(
+            "capacity.utc_offset",
+            capacity.offset().is_some(),
+            || shown(offset),
+            "an offset such as `+09:00`",
+        );
     }
 
     /// GitLab's labels have no commas in their names, and its API takes lists of labels that commas separate.

@@ -1,0 +1,88 @@
+//! What the work on an item waits for: other items, and merge requests that are open already.
+
+use agentmine_domain::{ItemKind, ItemRef};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::api::Api;
+use super::wire::{References, is_open};
+use crate::error::TrackerError;
+use crate::forge::{blocked_by, closes, concerns_one};
+use crate::tracker::{Blocker, Item, OpenPullRequest};
+
+#[derive(Debug, Deserialize)]
+struct Open {
+    iid: u64,
+    web_url: String,
+    description: Option<String>,
+}
+
+/// An issue that another one is linked to.
+#[derive(Debug, Deserialize)]
+struct Linked {
+    iid: u64,
+    project_id: u64,
+    state: String,
+    references: References,
+    /// `relates_to`, `blocks` or `is_blocked_by`; the latter two need a paid plan.
+    link_type: String,
+}
+
+impl Api {
+    pub(super) async fn open_merge_requests(
+        &self,
+        item: &ItemRef,
+    ) -> Result<Vec<OpenPullRequest>, TrackerError> {
+        let mut url = self.project_url(&item.repo_id, &["merge_requests"]);
+        url.query_pairs_mut()
+            .append_pair("state", "opened")
+            .append_pair("scope", "all")
+            .append_pair("per_page", "100");
+        let what = format!("the merge requests of {}", item.repo_path);
+        let found = self.client.list::<Value>(url, &what).await?;
+        let found = self.client.fitting::<Open>(found, &what).into_iter();
+        let found = found.map(|request| OpenPullRequest {
+            number: request.iid,
+            url: request.web_url,
+            closes: closes(&request.description.unwrap_or_default(), &item.repo_path),
+        });
+        Ok(found.collect())
+    }
+
+    pub(super) async fn blockers(&self, item: &Item) -> Result<Vec<Blocker>, TrackerError> {
+        let own = &item.item;
+        let mut open = Vec::new();
+        for number in blocked_by(&item.body, &own.repo_path) {
+            let other = ItemRef {
+                kind: ItemKind::Issue,
+                number,
+                ..own.clone()
+            };
+            match self.wire_item(&other).await {
+                Ok(other) if other.is_open() => open.push(Blocker::here(number)),
+                Ok(_) => {}
+                Err(error) if concerns_one(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if own.kind == ItemKind::Issue {
+            let url = self.item_url(own, &["links"]);
+            let what = own.to_string();
+            let links = match self.client.list::<Value>(url, &what).await {
+                Ok(links) => self.client.fitting::<Linked>(links, &what),
+                Err(error) if concerns_one(&error) => Vec::new(),
+                Err(error) => return Err(error),
+            };
+            let links = links.into_iter();
+            let links =
+                links.filter(|link| link.link_type == "is_blocked_by" && is_open(&link.state));
+            open.extend(
+                links.map(|link| match link.project_id.to_string() == own.repo_id {
+                    true => Blocker::here(link.iid),
+                    false => Blocker::elsewhere(link.references.full),
+                }),
+            );
+        }
+        Ok(Blocker::each_once(open))
+    }
+}

@@ -1,0 +1,345 @@
+//! Limits on what a repository gets of the fleet, on both forges.
+
+use std::collections::BTreeMap;
+
+use agentmine_control::tasks;
+use agentmine_domain::{EndState, Task, TaskState};
+use agentmine_tests::forge::{DEMO, HUMAN};
+use serde_json::json;
+
+use crate::rig::{REQUEST, Rig, assert_done, solves_demo};
+
+const PROCESSING: &str = "coding agent processing";
+const OTHER: &str = "octo/other";
+
+/// Both forges, with the limits that are the defaults.
+async fn limited(gitlab: bool) -> Rig {
+    let mut rig = match gitlab {
+        false => Rig::new(solves_demo()).await,
+        true => Rig::on_gitlab(solves_demo()).await,
+    };
+    rig.config["command_executor"]["backend"] = "local".into();
+    rig.config["capacity"] = json!({});
+    rig
+}
+
+/// The reasons for which the tasks of the items wait; empty for those that do not.
+async fn reasons(rig: &Rig) -> BTreeMap<u64, String> {
+    let mut found = BTreeMap::new();
+    for task in rig.tasks().await {
+        let why = tasks::why(rig.store.as_ref(), task.number.0).await.unwrap();
+        let waits = why.reasons.iter();
+        let mut waits = waits.filter(|it| it.code == "capacity" || it.code == "waits");
+        let reason = waits.next().map_or("", |it| it.message.as_str());
+        found.insert(task.item.number, reason.to_owned());
+    }
+    found
+}
+
+async fn waiting(rig: &Rig, said: &str) -> usize {
+    let reasons = reasons(rig).await;
+    let waiting = reasons.values().filter(|reason| reason.contains(said));
+    waiting.count()
+}
+
+async fn many_delay_those_of_another_repository_by_one(gitlab: bool) {
+    let mut rig = limited(gitlab).await;
+    rig.config["consumer"]["concurrency"] = 1.into();
+    for _ in 0..6 {
+        rig.label_issue();
+    }
+    rig.produce().await;
+    // One is ahead of a worker; the others keep the label of the request, and cost no message.
+    let tasks = rig.tasks().await;
+    assert_eq!(tasks.len(), 6);
+    let admitted: Vec<&Task> = tasks
+        .iter()
+        .filter(|it| it.card.waits_for.is_none())
+        .collect();
+    assert_eq!(admitted.len(), 1);
+    for task in &tasks {
+        let expected = if task.card.waits_for.is_some() {
+            REQUEST
+        } else {
+            PROCESSING
+        };
+        assert_eq!(rig.forge.labels(DEMO, task.item.number), [expected]);
+    }
+    let said = reasons(&rig).await;
+    assert!(said[&2].contains("it is the next one"), "{said:?}");
+    assert!(
+        said[&6].contains("4 tasks of its repository go before it"),
+        "{said:?}"
+    );
+
+    rig.forge
+        .add_repo(OTHER, agentmine_tests::forge::write_demo);
+    let key = if gitlab { "projects" } else { "repositories" };
+    let tracker = if gitlab { "gitlab" } else { "github" };
+    rig.config["trackers"][tracker][key] = json!([DEMO, OTHER]);
+    rig.forge.add_issue(
+        OTHER,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
+    rig.produce().await;
+    // One slot, and the producer beside it.
+    let _producer = rig.spawn("producer", &[]);
+    let _consumer = rig.spawn("consumer", &[]);
+    let ended = rig.wait_ended(7).await;
+    ended.iter().for_each(assert_done);
+    let mut order: Vec<&Task> = ended.iter().collect();
+    order.sort_by_key(|task| task.updated_at);
+    let place = order.iter().position(|task| task.item.repo_path == OTHER);
+    assert!(place <= Some(1), "{place:?} of {order:#?}");
+    assert_eq!(rig.forge.pulls(DEMO).len(), 6);
+}
+
+#[tokio::test]
+async fn many_delay_those_of_another_repository_by_one_on_github() {
+    many_delay_those_of_another_repository_by_one(false).await;
+}
+
+#[tokio::test]
+async fn many_delay_those_of_another_repository_by_one_on_gitlab() {
+    many_delay_those_of_another_repository_by_one(true).await;
+}
+
+async fn open_pull_requests_and_those_of_a_day_are_limited(gitlab: bool) {
+    let mut rig = limited(gitlab).await;
+    rig.config["capacity"] = json!({
+        "open_pull_requests": 1, "pull_requests_per_day": 2, "running_tasks": 9
+    });
+    for _ in 0..3 {
+        rig.label_issue();
+    }
+    rig.produce().await;
+    let full = "capacity.open_pull_requests is 1";
+    assert_eq!(waiting(&rig, full).await, 2);
+    rig.consume().await;
+    rig.produce().await;
+    assert_eq!(waiting(&rig, full).await, 2);
+    assert!(
+        reasons(&rig)
+            .await
+            .values()
+            .any(|it| it.contains("1 open pull request of"))
+    );
+    // A labelled pull request opens none, so it is worked on.
+    let pulls = rig.forge.pulls(DEMO);
+    let on_pull = rig.produce_pull_request().await;
+    assert_eq!(rig.forge.labels(DEMO, on_pull), [PROCESSING]);
+    rig.consume().await;
+    // A person closes the first one: there is room for one more, and then the day is full.
+    rig.forge.close(DEMO, pulls[0].number);
+    rig.produce().await;
+    rig.consume().await;
+    let second = rig.forge.pulls(DEMO);
+    let second = second.iter().filter(|it| it.author == pulls[0].author);
+    let second = second.map(|it| it.number).max().unwrap();
+    rig.forge.close(DEMO, second);
+    rig.produce().await;
+    assert_eq!(
+        waiting(&rig, "capacity.pull_requests_per_day is 2").await,
+        1
+    );
+    rig.config["capacity"] = json!({ "quiet_hours": ["00:00-12:00", "12:00-00:00"] });
+    rig.produce().await;
+    assert_eq!(waiting(&rig, "quiet hours last until").await, 1);
+    // What waited under limits is admitted without them.
+    rig.config["capacity"] = json!({
+        "open_pull_requests": 0, "pull_requests_per_day": 0, "running_tasks": 0
+    });
+    rig.produce().await;
+    assert_eq!(waiting(&rig, "").await, 4);
+    assert!(reasons(&rig).await.values().all(String::is_empty));
+}
+
+#[tokio::test]
+async fn open_pull_requests_and_those_of_a_day_are_limited_on_github() {
+    open_pull_requests_and_those_of_a_day_are_limited(false).await;
+}
+
+#[tokio::test]
+async fn open_pull_requests_and_those_of_a_day_are_limited_on_gitlab() {
+    open_pull_requests_and_those_of_a_day_are_limited(true).await;
+}
+
+#[tokio::test]
+async fn labels_of_an_item_give_its_task_a_priority_also_while_it_waits() {
+    for gitlab in [false, true] {
+        let mut rig = limited(gitlab).await;
+        rig.config["capacity"]["priority_labels"] =
+            json!({ "high": ["Urgent"], "low": ["someday"] });
+        rig.forge
+            .add_issue(DEMO, "a", "text", &[REQUEST, "someday"]);
+        rig.forge.add_issue(DEMO, "b", "text", &[REQUEST]);
+        rig.forge
+            .add_issue(DEMO, "c", "text", &[REQUEST, "urgent", "someday"]);
+        rig.produce().await;
+        let found = async |rig: &Rig| {
+            let mut tasks = rig.tasks().await;
+            tasks.sort_by_key(|task| task.item.number);
+            let found = tasks
+                .iter()
+                .map(|task| (task.priority.as_str(), task.card.waits_for.is_some()));
+            found.collect::<Vec<_>>()
+        };
+        let expected = [("low", true), ("medium", true), ("high", false)];
+        assert_eq!(found(&rig).await, expected);
+        rig.forge.add_label(DEMO, 1, "urgent");
+        rig.produce().await;
+        assert_eq!(found(&rig).await[0], ("high", true));
+    }
+}
+
+/// A producer that is killed around an admission leaves a task that is admitted once.
+#[tokio::test]
+async fn a_producer_that_is_killed_while_it_admits_loses_and_doubles_nothing() {
+    for point in [
+        "store.admit.before",
+        "store.admit.after",
+        "queue.publish.after",
+    ] {
+        let mut rig = limited(false).await;
+        rig.config["capacity"] = json!({ "running_tasks": 1 });
+        rig.label_issue();
+        rig.label_issue();
+        let kill = format!("{point}=kill");
+        let (status, log) = rig.spawn_failing("producer", &kill).end().await;
+        assert!(!status.success(), "{log}");
+        for _ in 0..2 {
+            rig.produce().await;
+            rig.consume().await;
+        }
+        rig.tasks().await.iter().for_each(assert_done);
+        assert_eq!(rig.forge.pulls(DEMO).len(), 2, "{point}");
+    }
+}
+
+async fn a_blocked_item_waits_and_a_cycle_is_reported(gitlab: bool) {
+    let mut rig = limited(gitlab).await;
+    rig.config["capacity"] = json!({ "running_tasks": 9 });
+    let first = rig.forge.add_issue(DEMO, "first", "text", &[]);
+    let by_text = format!("Blocked by #{first}.");
+    let second = rig.forge.add_issue(DEMO, "second", &by_text, &[REQUEST]);
+    let third = rig.forge.add_issue(DEMO, "third", "text", &[REQUEST]);
+    rig.forge.block(DEMO, third, first);
+    let circle = [third + 1, third + 2];
+    for (own, other) in [(0, 1), (1, 0)] {
+        let text = format!("Depends on #{}", circle[other]);
+        let added = rig.forge.add_issue(DEMO, "circle", &text, &[REQUEST]);
+        assert_eq!(added, circle[own]);
+    }
+    rig.produce().await;
+    let waits = reasons(&rig).await;
+    for number in [second, third] {
+        let reason = format!("It waits: it is blocked by #{first}.");
+        assert_eq!(waits[&number], reason, "{waits:?}");
+        assert_eq!(rig.forge.labels(DEMO, number), [REQUEST]);
+    }
+    let [a, b] = circle;
+    let reason = format!("in a cycle, #{a} by #{b} by #{a};");
+    assert!(waits[&a].contains(&reason), "{waits:?}");
+    assert!(rig.model.requests().is_empty());
+
+    rig.forge.close(DEMO, first);
+    look_again(&rig).await;
+    rig.produce().await;
+    let waits = reasons(&rig).await;
+    assert_eq!(waits[&second], "", "{waits:?}");
+    assert!(
+        waits[&third].contains("1 task of its repository wait"),
+        "{waits:?}"
+    );
+}
+
+/// As if a minute had passed.
+async fn look_again(rig: &Rig) {
+    let sql = rig.sql().await;
+    let past = "UPDATE tasks SET look_at = now() WHERE look_at IS NOT NULL";
+    sqlx::query(past).execute(&sql).await.unwrap();
+    sql.close().await;
+}
+
+#[tokio::test]
+async fn a_blocked_item_waits_and_a_cycle_is_reported_on_github() {
+    a_blocked_item_waits_and_a_cycle_is_reported(false).await;
+}
+
+#[tokio::test]
+async fn a_blocked_item_waits_and_a_cycle_is_reported_on_gitlab() {
+    a_blocked_item_waits_and_a_cycle_is_reported(true).await;
+}
+
+async fn an_issue_that_an_open_pull_request_closes_waits(gitlab: bool) {
+    let rig = limited(gitlab).await;
+    rig.forge.commit(DEMO, "theirs", "main", |dir| {
+        std::fs::write(dir.join("theirs.txt"), "x\n").unwrap();
+    });
+    let pull = rig.forge.add_pull(DEMO, "theirs", "main", "Do it", &[]);
+    let issue = rig.label_issue();
+    rig.forge
+        .edit_text_as(DEMO, pull, &format!("Fixes #{issue}"), HUMAN);
+    rig.produce().await;
+    let waits = reasons(&rig).await;
+    assert!(
+        waits[&issue].contains("an open pull request closes its issue"),
+        "{waits:?}"
+    );
+    rig.forge.close(DEMO, pull);
+    look_again(&rig).await;
+    rig.produce().await;
+    assert_eq!(reasons(&rig).await[&issue], "");
+    rig.consume().await;
+    rig.tasks().await.iter().for_each(assert_done);
+    // More work on an issue whose pull request of ours is open does not wait for that.
+    rig.forge.add_label(DEMO, issue, REQUEST);
+    rig.produce().await;
+    let waits = rig.tasks().await;
+    assert!(
+        waits.iter().all(|task| task.card.waits_for.is_none()),
+        "{waits:#?}"
+    );
+    assert_eq!(waits.len(), 2);
+}
+
+#[tokio::test]
+async fn an_issue_that_an_open_pull_request_closes_waits_on_github() {
+    an_issue_that_an_open_pull_request_closes_waits(false).await;
+}
+
+#[tokio::test]
+async fn an_issue_that_an_open_pull_request_closes_waits_on_gitlab() {
+    an_issue_that_an_open_pull_request_closes_waits(true).await;
+}
+
+#[tokio::test]
+async fn a_waiting_task_ends_when_its_label_is_removed_or_its_item_closed() {
+    for gitlab in [false, true] {
+        let mut rig = limited(gitlab).await;
+        rig.config["capacity"] = json!({ "quiet_hours": ["00:00-12:00", "12:00-00:00"] });
+        let numbers = [rig.label_issue(), rig.label_issue(), rig.label_issue()];
+        rig.produce().await;
+        rig.forge.remove_label(DEMO, numbers[0], REQUEST);
+        rig.forge.close(DEMO, numbers[1]);
+        rig.produce().await;
+        let mut tasks = rig.tasks().await;
+        tasks.sort_by_key(|task| task.item.number);
+        let found: Vec<_> = tasks
+            .iter()
+            .map(|it| (it.state, it.reason.as_deref()))
+            .collect();
+        let stopped = TaskState::Ended(EndState::Stopped);
+        let removed = "the label `coding agent` was removed";
+        assert_eq!(
+            found,
+            [
+                (stopped, Some(removed)),
+                (stopped, Some("the item was closed")),
+                (TaskState::Queued, None)
+            ]
+        );
+    }
+}
