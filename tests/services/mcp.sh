@@ -43,6 +43,23 @@ install_from_pypi() {
         --only-binary=:all: --python-version "$2" --target "$1/python" --requirement "$MCP_INPUTS/requirements.txt"
 }
 
+# The inspector of MCP, whose command line drives our own server. It runs on the Node of the servers.
+install_inspector() {
+    [ -z "${AGENTMINE_TEST_INSPECTOR:-}" ] || return 0
+    local inputs=$ROOT/tests/services/inspector folder
+    folder=$STATE/inspector-$(sha256sum <"$inputs/package-lock.json" | cut -c1-16)
+    export AGENTMINE_TEST_INSPECTOR=$folder
+    [ ! -e "$folder" ] || return 0
+    rm -rf "$STATE"/inspector-*
+    mkdir "$folder.part"
+    if ! { cp "$inputs"/package.json "$inputs"/package-lock.json "$folder.part" &&
+        npm ci --prefix "$folder.part" --ignore-scripts --no-audit --no-fund; } >"$STATE/inspector.log" 2>&1 9>&-; then
+        tail -n 20 "$STATE/inspector.log" >&2
+        die "cannot install the inspector of MCP; the full output is in $STATE/inspector.log"
+    fi
+    mv "$folder.part" "$folder"
+}
+
 # The same servers in an image, for Docker sandboxes.
 make_mcp_image() {
     [ -z "${AGENTMINE_TEST_MCP_IMAGE:-}" ] || return 0

@@ -39,7 +39,7 @@ pub(crate) async fn memory(ctx: &SessionContext) -> Result<GivenMemory, SessionE
 }
 
 /// The name of the task's project. A local repository whose remote cannot be read is named by its folder.
-async fn project(ctx: &SessionContext) -> ProjectName {
+pub(crate) async fn project(ctx: &SessionContext) -> ProjectName {
     let item = &ctx.task.item;
     match item.tracker {
         TrackerKind::GitHub | TrackerKind::GitLab => {

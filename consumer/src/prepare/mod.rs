@@ -6,7 +6,7 @@ pub(crate) mod clone;
 mod discussion;
 mod image;
 mod install;
-mod memory;
+pub(crate) mod memory;
 mod project;
 mod servers_file;
 pub(crate) mod traffic;

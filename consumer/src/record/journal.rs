@@ -43,9 +43,14 @@ impl SessionJournal {
         }
     }
 
-    /// The number of the next step. Correct only after the first one was appended.
+    /// The newest step of this session. Correct only after the first one was appended.
+    pub(crate) async fn newest(&self) -> Seq {
+        *self.newest.lock().await
+    }
+
+    /// The number of the next step, likewise.
     pub(crate) async fn next_seq(&self) -> Seq {
-        Seq(self.newest.lock().await.0 + 1)
+        Seq(self.newest().await.0 + 1)
     }
 
     /// Redacts and appends an entry. A phase is also stored in the task's row.

@@ -19,6 +19,11 @@ impl Redactor {
         self.0.redact(text)
     }
 
+    /// The beginning of a text that goes on, redacted: as far as no secret can be there in part.
+    pub(crate) fn redact_open(&self, text: &str) -> String {
+        self.0.redact_open(text)
+    }
+
     /// Bytes to capture of an output of which `max` are shown: a secret beside the gap may be cut in half,
     /// so that much is not shown.
     pub(crate) fn capture(&self, max: usize) -> usize {

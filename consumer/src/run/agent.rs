@@ -11,11 +11,13 @@ use agentmine_domain::{ItemKind, TrackerKind, Usage};
 use agentmine_llm::{Delta, Model};
 use agentmine_trackers::Item;
 use futures::FutureExt as _;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::command::CommandTool;
 use super::inbox::ItemInbox;
+use super::proposal::{PROPOSAL, ProposalTool};
 use super::redacting_model::RedactingModel;
+use super::reply::ReplyView;
 use super::servers::Servers;
 use super::servers::sampling::SessionSampling;
 use super::tools::{FleetTools, may_command, may_edit};
@@ -88,6 +90,7 @@ impl Work<'_> {
             ),
             sandbox,
             command: self.command(),
+            proposal: self.proposal(),
             agent: &prepared.agent,
             servers: Arc::clone(servers),
             workspace: &prepared.workspace,
@@ -111,18 +114,9 @@ impl Work<'_> {
             resumed: &resumed_with(prepared),
             watch: Some(&watch),
         };
-        let show = async {
-            while let Some(delta) = deltas.recv().await {
-                if let Delta::Waiting(text) = delta {
-                    ctx.live.show(Progress::Note(text));
-                }
-            }
-            // The sender lives as long as the agent.
-            std::future::pending::<Infallible>().await
-        };
         tokio::select! {
             outcome = agent.run(history, used) => Ok(outcome?),
-            never = show => match never {},
+            never = show(ctx, &mut deltas) => match never {},
             never = inbox.watch(ctx) => match never {},
         }
     }
@@ -154,6 +148,12 @@ impl Work<'_> {
         let command = CommandTool::of(executor)?;
         let server = &executor.mcp_server.name;
         may_command(&self.prepared.agent, server, &command.name).then_some(command)
+    }
+
+    /// The tool for proposals, unless the configuration or the agent forbids it.
+    fn proposal(&self) -> Option<ProposalTool> {
+        let tool = ProposalTool::of(self.ctx.deps.config.memory.proposals())?;
+        self.prepared.agent.allows(&[PROPOSAL]).then_some(tool)
     }
 
     fn brief(&self, servers: &Servers) -> Brief {
@@ -190,6 +190,27 @@ impl Work<'_> {
                 Some(editor) if may_edit(agent, editor) => TextEditor::Offered,
                 Some(_) | None => TextEditor::Absent,
             },
+        }
+    }
+}
+
+/// Shows people what the model writes, and why it writes nothing.
+async fn show(ctx: &SessionContext, pieces: &mut UnboundedReceiver<Delta>) -> Infallible {
+    let mut view = ReplyView::new(ctx);
+    loop {
+        tokio::select! {
+            biased;
+            piece = pieces.recv() => match piece {
+                Some(piece) => {
+                    view.add(&piece).await;
+                    if let Delta::Waiting(text) = piece {
+                        ctx.live.show(Progress::Note(text));
+                    }
+                }
+                // The sender lives as long as the agent.
+                None => return std::future::pending().await,
+            },
+            () = view.due() => view.show().await,
         }
     }
 }

@@ -25,6 +25,7 @@ use super::admission::{MAX_SPECS, Offered, Rank, within_limits};
 use super::call::{arguments, summary};
 use super::command::CommandTool;
 use super::offers::{OfferCall, OfferTool};
+use super::proposal::{PROPOSAL, ProposalTool};
 use super::result::failed;
 use super::servers::{MAX_TOOLS, Servers, TEXT_EDITOR};
 use crate::error::SessionError;
@@ -45,6 +46,8 @@ pub(crate) struct FleetTools<'a> {
     pub(crate) sandbox: Arc<dyn Sandbox>,
     /// `None` if the command tool is disabled.
     pub(crate) command: Option<CommandTool>,
+    /// `None` if the operator or the agent allows no proposals.
+    pub(crate) proposal: Option<ProposalTool>,
     pub(crate) servers: Arc<Servers>,
     /// Whose rules each tool has to pass.
     pub(crate) agent: &'a EffectiveAgent,
@@ -66,6 +69,8 @@ enum Route {
     },
     /// The servers' resources and prompts.
     Offer(OfferTool),
+    /// A proposal for the memory.
+    Proposal,
     Unknown,
 }
 
@@ -130,7 +135,9 @@ impl Tools<SessionError> for FleetTools<'_> {
 }
 
 /// The kinds of tools in metrics.
-pub(crate) const KINDS: [&str; 5] = ["command", "editor", "server", "offer", "unknown"];
+pub(crate) const KINDS: [&str; 6] = [
+    "command", "editor", "server", "offer", "unknown", "proposal",
+];
 /// The outcomes of calls in metrics.
 pub(crate) const OUTCOMES: [&str; 2] = ["ok", "error"];
 
@@ -143,6 +150,7 @@ impl Route {
             Self::Server { .. } => KINDS[2],
             Self::Offer(_) => KINDS[3],
             Self::Unknown => KINDS[4],
+            Self::Proposal => KINDS[5],
         }
     }
 
@@ -150,7 +158,7 @@ impl Route {
     fn traced_name(&self) -> String {
         match self {
             Self::Server { server, tool } => format!("{server}:{tool}"),
-            Self::Command | Self::Editor(_) | Self::Offer(_) | Self::Unknown => {
+            Self::Command | Self::Editor(_) | Self::Offer(_) | Self::Proposal | Self::Unknown => {
                 self.kind().to_owned()
             }
         }
@@ -214,7 +222,12 @@ impl FleetTools<'_> {
             server: OFFERS.into(),
             spec: tool.spec(),
         });
-        let all = built_in.chain(tools).chain(offers);
+        let proposal = self.proposal.iter().map(|tool| Offered {
+            rank: Rank::BuiltIn,
+            server: PROPOSAL.into(),
+            spec: tool.spec(),
+        });
+        let all = built_in.chain(proposal).chain(tools).chain(offers);
         within_limits(
             all.filter(|it| self.route(&it.spec.name) != Route::Unknown)
                 .collect(),
@@ -246,7 +259,7 @@ impl FleetTools<'_> {
         let route = self.find(name);
         let config = &self.ctx.deps.config;
         let allowed = match &route {
-            Route::Command | Route::Unknown => true,
+            Route::Command | Route::Proposal | Route::Unknown => true,
             Route::Editor(_) => may_edit(self.agent, &config.text_editor_mcp.mcp_server.name),
             Route::Server { server, tool } => self.agent.allows(&[&format!("{server}:{tool}")]),
             // The servers that the agent may use are left in what it offers.
@@ -264,6 +277,9 @@ impl FleetTools<'_> {
             && (command.name == name || pair == Some((executor, "execute_command")))
         {
             return Route::Command;
+        }
+        if self.proposal.is_some() && name == PROPOSAL {
+            return Route::Proposal;
         }
         if self.servers.editor().is_some() {
             if name == TEXT_EDITOR || pair == Some((editor, TEXT_EDITOR)) {
@@ -324,6 +340,10 @@ impl FleetTools<'_> {
                 Ok((result, self.files_of(&server)))
             }
             (Route::Offer(tool), _) => self.call_offer(tool, &arguments).await,
+            (Route::Proposal, _) => match &self.proposal {
+                Some(tool) => Ok((tool.propose(self.ctx, arguments).await?, Files::Untouched)),
+                None => Ok((self.unknown(&call.name), Files::Untouched)),
+            },
             (Route::Unknown | Route::Command, _) => {
                 Ok((self.unknown(&call.name), Files::Untouched))
             }

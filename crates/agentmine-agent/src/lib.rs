@@ -30,7 +30,7 @@ pub use facts::{ChangedFile, Facts, WebRequest};
 pub use history::History;
 pub use incoming::{Hidden, hidden_text};
 pub use memory::{
-    GivenMemory, MemoryChoice, MemoryReason, MemoryShare, estimated_tokens, given_memory,
+    GivenMemory, MemoryChoice, MemoryReason, MemoryShare, as_shown, estimated_tokens, given_memory,
 };
 pub use prompt::{
     Brief, Prompt, TextEditor, correction, remarks_prompt, system_prompt, task_prompt,

@@ -181,6 +181,7 @@ pub struct SessionEndArgs {
     #[schemars(extend("enum" = ["pending", "merged", "timeout", "error"], "default" = "pending"))]
     pub dod_result: Option<String>,
     /// The results: paths, addresses, or objects that describe them
+    #[schemars(extend("items" = crate::view::artifact_schema()))]
     pub artifacts: Option<Vec<Value>>,
     /// What went wrong
     #[schemars(extend("type" = "object"))]
@@ -272,6 +273,9 @@ pub struct StepPage {
     pub steps: Vec<StepView>,
     /// Whether there are more steps already.
     pub more: bool,
+    /// What the model has written of its next reply, while it writes; null else. It is recorded for those who follow: from
+    /// the first call of session_logs on, until some seconds after the last one.
+    pub reply: Option<String>,
 }
 
 /// A step.
@@ -311,10 +315,15 @@ pub async fn logs(store: &dyn Store, args: &SessionLogs) -> Result<StepPage, Con
         duration_ms: step.duration_ms,
         payload: step.payload,
     });
+    let reply = match session.end.is_none() && !more {
+        true => store.follow_reply(&session).await?,
+        false => None,
+    };
     Ok(StepPage {
         session_id: session.id.0,
         running: session.end.is_none(),
         more,
+        reply,
         steps: shown.collect(),
     })
 }

@@ -5,7 +5,7 @@ use agentmine_store::Dependency;
 use chrono::{DateTime, SecondsFormat, Utc};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -165,6 +165,7 @@ pub struct SessionView {
     /// pending, merged, timeout or error.
     pub dod_result: Option<String>,
     /// What the client named as its results.
+    #[schemars(extend("items" = artifact_schema()))]
     pub artifacts: Vec<Value>,
     /// What the client reported as its error.
     pub error: Option<Value>,
@@ -235,6 +236,11 @@ impl SessionView {
             },
         }
     }
+}
+
+/// A path, an address, or an object that describes a result. Clients refuse schemas that allow anything.
+pub(crate) fn artifact_schema() -> Value {
+    json!({ "anyOf": [{ "type": "string" }, { "type": "object", "additionalProperties": true }] })
 }
 
 /// A time as in all answers: RFC 3339, UTC, with milliseconds.

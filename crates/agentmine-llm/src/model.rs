@@ -27,8 +27,7 @@ impl ModelRequest<'_> {
     }
 }
 
-/// A piece of a streamed reply, for a person who watches: the planned `agentmine session logs -f` and
-/// live view.
+/// A piece of a streamed reply, for a person who watches: `agentmine session logs -f` and the live view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delta {
     /// Some text.

@@ -70,6 +70,7 @@ pub const BOUNDARIES: &[&str] = &[
     "store.append_step",
     "store.record_usage",
     "store.save_checkpoint",
+    "store.add_memory",
     "checkpoint.snapshot",
     "checkpoint.restore",
     // §8: sandboxes.

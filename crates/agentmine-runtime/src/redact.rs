@@ -102,6 +102,27 @@ impl Redactor {
         self.forms.as_ref().map_or(0, AhoCorasick::max_pattern_len)
     }
 
+    /// The beginning of a text that goes on, redacted: as far as no secret can be there in part.
+    #[must_use]
+    pub fn redact_open(&self, text: &str) -> String {
+        let Some(found) = &self.forms else {
+            return text.to_owned();
+        };
+        let open = self.secrets.iter().flat_map(|it| forms(it.expose()));
+        let open = open.map(|form| open_end(text, &form)).max().unwrap_or(0);
+        let mut end = text.len() - open;
+        // A secret that is there as a whole stays whole.
+        for whole in found.find_iter(text) {
+            if whole.start() < end && whole.end() > end {
+                end = whole.start();
+            }
+        }
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.redact(text[..end].to_owned())
+    }
+
     /// Whether the text contains a secret.
     #[must_use]
     pub fn finds_in(&self, text: &str) -> bool {
@@ -115,6 +136,14 @@ impl Redactor {
         let mut texts = secrets.iter().map(Secret::expose);
         texts.all(|secret| secret.len() < SHORTEST || is_known(secret))
     }
+}
+
+/// Bytes at the end of the text with which the secret begins, without the rest of it.
+fn open_end(text: &str, form: &str) -> usize {
+    let (text, form) = (text.as_bytes(), form.as_bytes());
+    let longest = form.len().saturating_sub(1).min(text.len());
+    let begins = |length: &usize| text.ends_with(&form[..*length]);
+    (1..=longest).rev().find(begins).unwrap_or(0)
 }
 
 /// A secret as it may occur.
@@ -193,6 +222,30 @@ mod tests {
             *redactor.redact_bytes(b"\xff canary-token"),
             *b"\xff ***".as_slice()
         );
+    }
+
+    #[test]
+    fn a_text_that_goes_on_shows_no_part_of_a_secret() {
+        let redactor = redactor(&[
+            "canary-token",
+            "canary-token-and-more",
+            "nightingale-é-song",
+        ]);
+        let whole = "It is canary-token-and-more, canary-token and nightingale-é-song, ¡sí!";
+        let last = redactor.redact(whole.into());
+        assert_eq!(last, "It is ***, *** and ***, ¡sí!");
+        let mut before = String::new();
+        for end in (0..=whole.len()).filter(|end| whole.is_char_boundary(*end)) {
+            let shown = redactor.redact_open(&whole[..end]);
+            assert!(last.starts_with(&shown), "{shown:?} of {:?}", &whole[..end]);
+            assert!(
+                shown.len() >= before.len() || before.starts_with(&shown),
+                "{before:?} {shown:?}"
+            );
+            before = shown;
+        }
+        assert_eq!(before, last);
+        assert_eq!(super::Redactor::default().redact_open("can"), "can");
     }
 
     #[test]

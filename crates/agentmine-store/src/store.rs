@@ -161,6 +161,14 @@ pub trait JournalStore: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<Step>, StoreError>;
 
+    /// Records what the model has written of the reply after step `after`, if somebody follows the session. `false`:
+    /// nobody does, or the lease is lost. Nothing depends on it.
+    async fn show_reply(&self, lease: &Lease, after: Seq, text: &str) -> Result<bool, StoreError>;
+
+    /// What the model of a running session has written of the reply after its newest step. From the first call until some
+    /// seconds after the last one its worker records it.
+    async fn follow_reply(&self, session: &Session) -> Result<Option<String>, StoreError>;
+
     /// The checkpoints of a task, in order.
     async fn checkpoints(&self, task: TaskId) -> Result<Vec<Checkpoint>, StoreError>;
 }

@@ -10,6 +10,7 @@ mod doctor;
 mod embedded;
 mod git;
 mod live;
+mod live_reply;
 mod mcp;
 mod memory;
 mod pager;

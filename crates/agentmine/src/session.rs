@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::control::failure as failed;
 use crate::embedded::open_here;
 use crate::live::count;
+use crate::live_reply::LiveReply;
 use crate::pager::Pager;
 use crate::print::{Json, cell, line, one_line, program, table, trimmed};
 use crate::takeover;
@@ -285,6 +286,7 @@ struct Logs {
 
 impl Logs {
     async fn show(&self, store: &dyn Store, mut after: i64, follow: bool) -> Result<Exit> {
+        let mut reply = LiveReply::new(!self.json.is_wanted());
         loop {
             let args = SessionLogs {
                 session_id: self.id.0,
@@ -292,6 +294,9 @@ impl Logs {
                 limit: Some(500),
             };
             let page = sessions::logs(store, &args).await.map_err(failed)?;
+            if !page.steps.is_empty() {
+                reply.clear();
+            }
             if self.json.is_wanted() {
                 for step in &page.steps {
                     line(serde_json::to_string(step)?);
@@ -302,10 +307,14 @@ impl Logs {
             after = page.steps.last().map_or(after, |step| step.seq);
             match (page.more, follow && page.running) {
                 (true, _) => {}
-                (false, true) => tokio::time::sleep(FOLLOW).await,
+                (false, true) => {
+                    reply.draw(page.reply.as_deref());
+                    tokio::time::sleep(FOLLOW).await;
+                }
                 (false, false) => break,
             }
         }
+        reply.clear();
         if after == 0 && !self.json.is_wanted() {
             let session = store.session(self.id).await?;
             line(match session {

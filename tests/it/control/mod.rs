@@ -4,6 +4,7 @@ mod command_line;
 mod completeness;
 mod doctor;
 mod http;
+mod inspector;
 mod local;
 mod mcp;
 mod orchestrator;

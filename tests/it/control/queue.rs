@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::World;
 use crate::rig::Rig;
 
-fn item(number: u64) -> ItemRef {
+pub(super) fn item(number: u64) -> ItemRef {
     serde_json::from_value(json!({
         "tracker": "github", "host": "github.com", "repo_id": "1", "repo_path": "a/b", "kind": "issue", "number": number
     }))

@@ -1,7 +1,10 @@
 //! The command line in a real terminal: tmux.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use agentmine_tests::model::{Fault, Scenario, ScriptedModel, commit_and_push, say, shell};
+use serde_json::json;
 
 use super::World;
 use crate::rig::binary;
@@ -205,4 +208,52 @@ fn a_long_session_is_shown_in_the_pager() {
         !plain.contains("paged:") && plain.contains("session 1 of task #1"),
         "{plain}"
     );
+}
+
+/// The first half of it arrives, and the rest never: the model server stalls once.
+const THOUGHT: &str =
+    "First I look at the file, since its first line decides about all that follows it.";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_is_seen_while_the_model_writes_it_and_once_when_it_is_recorded() {
+    let world = World::new();
+    let scenario = Scenario::new("thinks")
+        .replies([
+            say(THOUGHT).and(shell("cat a.txt")),
+            shell("printf 'two\\n' > a.txt"),
+            commit_and_push("Change a.txt"),
+            say("It says two now."),
+        ])
+        .fault_at(0, Fault::Stall, 1);
+    let model = ScriptedModel::start(scenario).await;
+    let config = json!({ "model": { "base_url": model.base_url(), "name": "scripted", "idle_timeout_seconds": 12 } });
+    std::fs::write(world.project().join("config.yaml"), config.to_string()).unwrap();
+    world.shown(&["task", "add", "Change a.txt"], 0);
+    let mut working = Command::new(binary("agentmine"));
+    world.environment(&mut working);
+    let mut working = working
+        .args(["worker", "run", "1", "--local", "--check", "grep two a.txt"])
+        .current_dir(world.project())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    model.wait_for_requests(1).await;
+    tokio::task::block_in_place(|| {
+        let terminal = Terminal::open(&world, 100, 50);
+        terminal.types("clear; agentmine session logs 1 --follow");
+        terminal.key("Enter");
+        let screen = terminal.wait("First I look");
+        assert!(
+            !screen.contains("all that follows"),
+            "the reply is not complete: {screen}"
+        );
+        assert!(!screen.contains("It says two now"), "{screen}");
+        let screen = terminal.wait_until("end", |screen| {
+            screen.contains("It says two now") && screen.trim_end().ends_with("ready>")
+        });
+        assert_eq!(screen.matches("First I look").count(), 1, "{screen}");
+        assert!(working.wait().unwrap().success());
+    });
 }

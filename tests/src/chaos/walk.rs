@@ -39,6 +39,9 @@ pub(super) fn out_of_reach(boundary: &str, store: StoreKind) -> Option<&'static 
         "store.hold_request" => {
             Some("everybody of this fleet may start work; `who` kills it there")
         }
+        "store.add_memory" => {
+            Some("the model of this fleet proposes no record; `memory` kills it there")
+        }
         "store.fail_queued" => Some(
             "no queued task has run out of attempts, since a claim or the sweep fails it first",
         ),

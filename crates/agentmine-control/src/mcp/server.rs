@@ -164,14 +164,14 @@ impl ServerHandler for ControlServer {
         for kind in self.resources.iter() {
             if let Some(rest) = uri.strip_prefix(kind.prefix()) {
                 let read = kind.read(Arc::clone(&self.context), rest.to_owned()).await;
-                let text = read.map_err(|error| protocol_error(&error))?;
+                let text = read.map_err(|error| resource_error(&error, &uri))?;
                 let content = ResourceContents::text(text, uri.clone()).with_mime_type(kind.mime());
                 return Ok(ReadResourceResult::new(vec![content]).into());
             }
         }
         let error = ControlError::Validation(format!("unknown resource {:?}", input::shown(&uri)))
             .hint("resources/list and resources/templates/list list the resources");
-        Err(protocol_error(&error))
+        Err(resource_error(&error, &uri))
     }
 
     /// Of the current revision: the tasks among what a client wants to know of.
@@ -213,10 +213,11 @@ impl ServerHandler for ControlServer {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
+        let uri = request.uri;
         let added = self
             .subscriptions
-            .add(&self.context, request.uri, context.peer);
-        added.await.map_err(|error| protocol_error(&error))
+            .add(&self.context, uri.clone(), context.peer);
+        added.await.map_err(|error| resource_error(&error, &uri))
     }
 
     async fn unsubscribe(
@@ -276,6 +277,15 @@ fn protocol_error(error: &ControlError) -> ErrorData {
         ControlError::Store(error) => internal(error),
         error => ErrorData::invalid_params(error.to_string(), Some(described(error))),
     }
+}
+
+/// The same with the resource that was asked for, as the current revision wants it.
+fn resource_error(error: &ControlError, uri: &str) -> ErrorData {
+    let mut error = protocol_error(error);
+    if let Some(Value::Object(data)) = &mut error.data {
+        data.insert("uri".into(), uri.into());
+    }
+    error
 }
 
 fn internal(error: &StoreError) -> ErrorData {

@@ -62,20 +62,22 @@ impl ToolDef {
             .with_title(title)
             .with_raw_output_schema(Arc::new(schema::<R>(Side::Output)))
             .with_annotations(annotations);
-        let call = move |context, arguments| -> BoxFuture<'static, Result<Value, ControlError>> {
-            let arguments: Result<A, _> = serde_json::from_value(arguments);
-            match arguments {
-                Ok(arguments) => {
-                    let result = operation(context, arguments);
-                    Box::pin(async move { to_value(&result.await?) })
+        let call =
+            move |context, mut arguments| -> BoxFuture<'static, Result<Value, ControlError>> {
+                whole_numbers(&mut arguments);
+                let arguments: Result<A, _> = serde_json::from_value(arguments);
+                match arguments {
+                    Ok(arguments) => {
+                        let result = operation(context, arguments);
+                        Box::pin(async move { to_value(&result.await?) })
+                    }
+                    Err(error) => {
+                        let hint = "the tool's input schema lists its parameters";
+                        let error = ControlError::Validation(error.to_string()).hint(hint);
+                        Box::pin(std::future::ready(Err(error)))
+                    }
                 }
-                Err(error) => {
-                    let hint = "the tool's input schema lists its parameters";
-                    let error = ControlError::Validation(error.to_string()).hint(hint);
-                    Box::pin(std::future::ready(Err(error)))
-                }
-            }
-        };
+            };
         Self {
             definition,
             call: Box::new(call),
@@ -122,6 +124,28 @@ impl ToolDef {
         arguments: JsonObject,
     ) -> BoxFuture<'static, Result<Value, ControlError>> {
         (self.call)(context, Value::Object(arguments))
+    }
+}
+
+/// To JSON Schema `3.0` is an integer, and some clients write all their numbers so.
+fn whole_numbers(arguments: &mut Value) {
+    match arguments {
+        Value::Number(number) => {
+            let whole = number
+                .as_f64()
+                .filter(|it| it.fract() == 0.0 && it.abs() < 9e15);
+            if let (true, Some(whole)) = (number.is_f64(), whole) {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "it is whole, and within the limits of an i64"
+                )]
+                let whole = whole as i64;
+                *arguments = whole.into();
+            }
+        }
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 

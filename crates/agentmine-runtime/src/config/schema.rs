@@ -411,10 +411,13 @@ impl Default for Agent {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Memory {
-    /// Give agents the active records of the project's memory.
+    /// Give agents the active records of the project's memory, and let them propose more.
     pub enabled: bool,
     /// Limit of what they are given, in estimated tokens.
     pub max_tokens: u64,
+    /// Records that the sessions of one task may propose as drafts, which agents are not given until a person activates
+    /// them; 0 for none.
+    pub max_proposals: u32,
 }
 
 impl Default for Memory {
@@ -422,6 +425,7 @@ impl Default for Memory {
         Self {
             enabled: true,
             max_tokens: 2000,
+            max_proposals: 3,
         }
     }
 }
@@ -432,6 +436,15 @@ impl Memory {
     pub fn limit(&self) -> u64 {
         match self.enabled {
             true => self.max_tokens,
+            false => 0,
+        }
+    }
+
+    /// How many records the sessions of one task may propose.
+    #[must_use]
+    pub fn proposals(&self) -> u32 {
+        match self.enabled {
+            true => self.max_proposals,
             false => 0,
         }
     }

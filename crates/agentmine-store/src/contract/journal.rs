@@ -3,6 +3,7 @@
 use super::*;
 
 facts! {
+    a_reply_is_shown_to_those_who_follow_until_it_is_recorded,
     a_step_appended_again_is_recorded_once,
     appends_of_one_step_at_once_record_it_once,
     the_journal_has_no_gaps_over_sessions,
@@ -103,4 +104,39 @@ async fn appends_of_one_step_at_once_record_it_once(world: World) {
     let steps = store.steps(lease.task).await.unwrap();
     let seqs: Vec<i64> = steps.iter().map(|step| step.seq.0).collect();
     assert_eq!(seqs, [1, 2, 3, 4, 5]);
+}
+
+async fn a_reply_is_shown_to_those_who_follow_until_it_is_recorded(world: World) {
+    let lease = world.leased(1).await;
+    let store = &world.store;
+    let session = store.session(lease.session).await.unwrap().unwrap();
+    let follow = async |session| store.follow_reply(session).await.unwrap();
+    let show = async |lease, after, text| store.show_reply(lease, Seq(after), text).await.unwrap();
+    assert!(!show(&lease, 0, "unseen").await, "nobody follows");
+    assert_eq!(follow(&session).await, None);
+    assert!(show(&lease, 0, "I look").await);
+    assert!(show(&lease, 0, "I look at \0 it").await);
+    let shown = follow(&session).await;
+    assert_eq!(shown.as_deref(), Some("I look at \u{fffd} it"));
+    let seq = store.append_step(&lease, &note("x")).await.unwrap();
+    assert_eq!(follow(&session).await, None);
+    assert!(show(&lease, 0, "I look at it all").await, "a late write");
+    assert_eq!(follow(&session).await, None);
+    assert!(show(&lease, seq.0, "Then").await);
+    assert_eq!(follow(&session).await.as_deref(), Some("Then"));
+    assert!(show(&lease, seq.0, "").await);
+    assert_eq!(follow(&session).await, None, "it began anew");
+    assert!(show(&lease, seq.0, "Then").await);
+    let end = release(Attempt::Charged, NONE);
+    store.end_lease(&lease, &end).await.unwrap();
+    assert_eq!(follow(&session).await, None);
+    assert!(!show(&lease, seq.0, "late").await);
+    let next = world.claim(lease.task, MINUTE).await.unwrap().lease;
+    assert_eq!(follow(&session).await, None, "it is over");
+    assert!(!show(&next, seq.0, "unseen").await, "nobody follows it");
+    let session = store.session(next.session).await.unwrap().unwrap();
+    assert_eq!(follow(&session).await, None);
+    assert!(!show(&lease, seq.0, "of a worker without a lease").await);
+    assert!(show(&next, seq.0, "again").await);
+    assert_eq!(follow(&session).await.as_deref(), Some("again"));
 }

@@ -3,6 +3,8 @@
 //! A payload is stored as JSON text, not as jsonb: jsonb refuses `\u0000`, and a transcript has to come back
 //! as it went in.
 
+use std::time::Duration;
+
 use agentmine_domain::{Lease, Seq, Session, Step, TaskId, Usage};
 use async_trait::async_trait;
 
@@ -12,6 +14,9 @@ use super::row::{CheckpointRow, StepRow};
 use super::store::SqlStore;
 use super::tasks::row_limit;
 use crate::{Checkpoint, JournalStore, NewStep, StoreError};
+
+/// How long somebody counts as following a session after a look at its reply.
+const FOLLOWING: Duration = Duration::from_secs(20);
 
 #[async_trait]
 impl<D: Dialect> JournalStore for SqlStore<D> {
@@ -109,6 +114,49 @@ impl<D: Dialect> JournalStore for SqlStore<D> {
              ORDER BY seq LIMIT $4",
             args![session.task, session.epoch, after, row_limit(limit)],
         )
+        .await
+    }
+
+    async fn show_reply(&self, lease: &Lease, after: Seq, text: &str) -> Result<bool, StoreError> {
+        let text = text.replace('\0', "\u{fffd}");
+        let changed = self
+            .execute(
+                "show_reply",
+                "UPDATE replies SET epoch = $2, after_seq = $4, text = $5
+                 WHERE task = $1 AND followed_until > {now} AND EXISTS (SELECT 1 FROM tasks WHERE {held})",
+                args![lease.task, lease.epoch, lease.nonce, after, &text],
+            )
+            .await?;
+        Ok(changed > 0)
+    }
+
+    async fn follow_reply(&self, session: &Session) -> Result<Option<String>, StoreError> {
+        self.run("follow_reply", || async {
+            let mut connection = self.connection().await?;
+            let fresh: Option<i32> = connection
+                .scalar(
+                    "SELECT 1 FROM replies WHERE task = $1 AND followed_until > {now} + $2{ms}",
+                    args![session.task, FOLLOWING / 2],
+                )
+                .await?;
+            if fresh.is_none() {
+                connection
+                    .execute(
+                        "INSERT INTO replies (task, followed_until)
+                         SELECT id, {now} + $3{ms} FROM tasks WHERE id = $1 AND epoch = $2 AND state = 'leased'
+                         ON CONFLICT (task) DO UPDATE SET followed_until = excluded.followed_until",
+                        args![session.task, session.epoch, FOLLOWING],
+                    )
+                    .await?;
+            }
+            connection
+                .scalar(
+                    "SELECT text FROM replies WHERE task = $1 AND epoch = $2 AND text <> ''
+                       AND after_seq >= (SELECT last_seq FROM tasks WHERE id = $1)",
+                    args![session.task, session.epoch],
+                )
+                .await
+        })
         .await
     }
 

@@ -378,6 +378,8 @@ async fn write_ending<D: Dialect>(
         ],
     )
     .await?;
+    tx.execute("DELETE FROM replies WHERE task = $1", args![lease.task])
+        .await?;
     if let TaskState::Ended(_) = ending.state {
         // Nobody resumes from here.
         tx.execute("DELETE FROM checkpoints WHERE task = $1", args![lease.task])

@@ -176,6 +176,9 @@ async fn remove_journals<D: Dialect>(
         pruned.steps += tx
             .execute("DELETE FROM steps WHERE task = $1", args![task])
             .await?;
+        // Left by a worker that died.
+        tx.execute("DELETE FROM replies WHERE task = $1", args![task])
+            .await?;
         pruned.tasks += 1;
     }
     Ok(())
