@@ -8,6 +8,8 @@ use agentmine_sandbox::Backend;
 use agentmine_store::Store;
 use agentmine_trackers::Tracker;
 
+use crate::rounds::SeenPulls;
+
 /// The dependencies of a producer.
 pub struct ProducerDeps {
     /// Configuration, already validated.
@@ -20,4 +22,6 @@ pub struct ProducerDeps {
     pub trackers: Vec<Arc<dyn Tracker>>,
     /// The backend whose stale sandboxes are removed; `None` if `producer.cleanup` is false.
     pub backend: Option<Arc<dyn Backend>>,
+    /// What was seen of the pull requests that the fleet opened; empty at first.
+    pub pulls: SeenPulls,
 }

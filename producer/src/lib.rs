@@ -14,6 +14,7 @@ mod figures;
 mod orphans;
 mod paused;
 mod retention;
+mod rounds;
 mod scan;
 mod waits;
 mod webhooks;
@@ -27,6 +28,7 @@ use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::RelayError;
 
 pub use deps::ProducerDeps;
+pub use rounds::SeenPulls;
 pub use scan::{Scan, scan};
 pub use wiring::{ProducerArgs, ProducerCommand, connect, main};
 

@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result};
 
 use crate::capacity::{self, Turns};
 use crate::deps::ProducerDeps;
+use crate::rounds::{self, Begun};
 use crate::waits;
 
 /// Items of waiting tasks that one scan looks at because it does not find them any more.
@@ -246,7 +247,9 @@ pub(crate) async fn look(
     let label_name = &deps.config.labels.request;
     let candidates = tracker.candidates_in(path, label_name).await?;
     let waiting = Waiting::read(deps).await?;
-    let requested = record(deps, tracker, candidates, (began, &waiting), &mut scan).await?;
+    let mut requested = record(deps, tracker, candidates, (began, &waiting), &mut scan).await?;
+    let begun = Box::pin(rounds::begin(deps, tracker, Some(path))).await?;
+    requested.extend(begun.into_iter().map(|begun| of_round(begun, &mut scan)));
     let admitted = capacity::admit_in(deps, path).await?;
     announce_admitted(deps, admitted).await?;
     let announced = announce(deps.store.as_ref(), deps.queue.as_ref()).await;
@@ -273,7 +276,44 @@ async fn scan_tracker(
         found.extend(candidates.iter().map(|candidate| candidate.item.key()));
         waiting.end_withdrawn(deps, tracker, &found).await?;
     }
-    record(deps, tracker, candidates, (began, waiting), scan).await
+    let mut requested = record(deps, tracker, candidates, (began, waiting), scan).await?;
+    match Box::pin(rounds::begin(deps, tracker, None)).await {
+        Ok(begun) => requested.extend(begun.into_iter().map(|begun| of_round(begun, scan))),
+        // The tasks that were recorded are announced all the same.
+        Err(error) => {
+            let (host, error) = (tracker.host(), format!("{error:#}"));
+            tracing::warn!(
+                host,
+                error,
+                "the pull requests cannot be looked at; the next scan looks again"
+            );
+        }
+    }
+    Ok(requested)
+}
+
+/// The task of a round, which is to be labelled.
+fn of_round(begun: Begun, scan: &mut Scan) -> Requested {
+    let task = match begun {
+        Begun::Now(task) => task,
+        Begun::Before(task) => {
+            return Requested {
+                task,
+                again: false,
+                span: None,
+            };
+        }
+    };
+    scan.enqueued += 1;
+    let context = SpanContext::of_task(task.id.0.as_u128());
+    let mut span = Span::of_task(context, "enqueue_task");
+    span.set("agentmine.task.number", task.number.0);
+    span.set("agentmine.tracker", task.item.tracker.as_str());
+    Requested {
+        task,
+        again: false,
+        span: Some(span),
+    }
 }
 
 /// Records a task for each item that requests work, unless the request is held: whoever made it may not start work.

@@ -125,6 +125,7 @@ pub async fn connect(config: Config) -> Result<ProducerDeps> {
         queue,
         trackers,
         backend,
+        pulls: crate::SeenPulls::default(),
     })
 }
 

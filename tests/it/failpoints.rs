@@ -28,6 +28,7 @@ const READS: &[&str] = &[
     "pull_requests_of",
     "queued_and_leased",
     "sandbox_fate",
+    "rounds",
     "scan_time",
     "scope_conflict",
     "session",
@@ -43,6 +44,7 @@ const READS: &[&str] = &[
     "unconfirmed",
     "unreported",
     "waiting_requests",
+    "watched_pulls",
     // Of the store's own tests.
     "test",
 ];

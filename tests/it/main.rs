@@ -44,6 +44,7 @@ mod people;
 mod remote_engine;
 mod reviewed;
 mod rig;
+mod rounds;
 mod secrets;
 mod standstill;
 mod story;

@@ -50,7 +50,7 @@ pub(crate) async fn remarks(
     let (tracker, item) = (ctx.effects.tracker(), &ctx.task.item);
     let mut remarks = Remarks::default();
     for comment in tracker.comments(item).await? {
-        let id = id(&comment);
+        let id = comment.remark_id();
         if comment.is_of_the_fleet() || known.contains(&id) {
             continue;
         }
@@ -63,15 +63,6 @@ pub(crate) async fn remarks(
         }
     }
     Ok(remarks)
-}
-
-/// Names a comment among all of the item: each kind has numbers of its own.
-fn id(comment: &Comment) -> String {
-    match &comment.kind {
-        CommentKind::Plain => comment.id.clone(),
-        CommentKind::Review { .. } => format!("review-{}", comment.id),
-        CommentKind::OnLine { .. } => format!("line-{}", comment.id),
-    }
 }
 
 fn remark(id: String, comment: Comment) -> Remark {

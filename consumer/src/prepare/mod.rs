@@ -8,6 +8,7 @@ mod image;
 mod install;
 pub(crate) mod memory;
 mod project;
+mod round;
 mod servers_file;
 pub(crate) mod traffic;
 pub(crate) mod workspace;
@@ -36,6 +37,7 @@ pub(crate) use discussion::{Remarks, discussion, remarks};
 use image::chosen_image;
 use install::install;
 pub(crate) use memory::memory;
+pub(crate) use round::{RoundWork, round};
 use servers_file::{Base, repository_file};
 use workspace::Workspace;
 

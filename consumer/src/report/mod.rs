@@ -1,11 +1,12 @@
 //! Opens the pull request for a measured result, and reports on the item.
 
+mod round;
+
 use agentmine_agent::{RunOutcome, pull_request, pull_request_comment};
-use agentmine_domain::TaskLabel;
 use agentmine_trackers::{Item, NewPullRequest, PullRequest};
 
 use crate::error::{Interrupt, SessionError};
-use crate::prepare::Prepared;
+use crate::prepare::{Prepared, RoundWork};
 use crate::session::context::SessionContext;
 use crate::verify::measure::Measurer;
 
@@ -22,6 +23,7 @@ pub(crate) async fn report(
     item: &Item,
     prepared: &Prepared,
     measurer: &Measurer<'_>,
+    round: Option<&RoundWork>,
     outcome: &RunOutcome,
 ) -> Result<Report, SessionError> {
     let Some(head) = &outcome.facts.head else {
@@ -52,13 +54,22 @@ pub(crate) async fn report(
         (url, reported)
     } else {
         let missing = outcome.missing.as_deref();
+        let more = match round {
+            Some(work) => round::record_answers(ctx, work, head, outcome).await?,
+            None => None,
+        };
         let pushed = || ctx.effects.pushed_result(head, missing);
         ctx.heartbeat.patiently(pushed).await?;
         let name = ctx.task.item.tracker.pull_request();
-        ctx.comment(&pull_request_comment(name, &session, outcome))
-            .await?;
-        let label = || ctx.effects.label(TaskLabel::Done);
-        (item.url.clone(), ctx.heartbeat.patiently(label).await)
+        let mut text = pull_request_comment(name, &session, outcome);
+        text.extend(round.map(|work| format!("\n\n{}", work.because())));
+        text.extend(more.map(|more| format!("\n\n{more}")));
+        ctx.comment(&text).await?;
+        let url = item.url.clone();
+        // The comment is there, so what is left are the replies and the label.
+        let report = || ctx.effects.report_done(&url, missing, &session);
+        let reported = ctx.heartbeat.patiently(report).await;
+        (url, reported)
     };
     let report = Report {
         url: Some(url),

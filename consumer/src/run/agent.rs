@@ -22,7 +22,7 @@ use super::servers::Servers;
 use super::servers::sampling::SessionSampling;
 use super::tools::{FleetTools, may_command, may_edit};
 use crate::error::SessionError;
-use crate::prepare::Prepared;
+use crate::prepare::{Prepared, RoundWork};
 use crate::record::checkpoint::Checkpoints;
 use crate::record::live::Progress;
 use crate::record::recorder::Recorder;
@@ -40,6 +40,8 @@ pub(crate) struct Work<'a> {
     pub(crate) measurer: &'a Measurer<'a>,
     /// What people wrote about the item.
     pub(crate) discussion: Discussion,
+    /// The round that the task is.
+    pub(crate) round: Option<&'a RoundWork>,
     /// The ids of the remarks that the model was given in earlier sessions; `None`: they were not recorded.
     pub(crate) given: Option<BTreeSet<String>>,
     /// What people recorded about the project.
@@ -174,6 +176,7 @@ impl Work<'_> {
             repository: self.item.item.repo_path.clone(),
             author: self.item.author.clone(),
             discussion: self.discussion.clone(),
+            round: self.round.map(RoundWork::brief),
             memory: self.memory.clone(),
             agent_prompt: agent.system_prompt.clone().unwrap_or_default(),
             repository_prompt: agent.repository_prompt.clone().unwrap_or_default(),

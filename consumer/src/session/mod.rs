@@ -30,7 +30,7 @@ use tracing::Instrument as _;
 use crate::claim::claimed::Claimed;
 use crate::error::{Interrupt, SessionError, WorkspaceError};
 use crate::metrics::{count_lost_lease, count_result};
-use crate::prepare::{discussion, memory, prepare};
+use crate::prepare::{discussion, memory, prepare, round};
 use crate::record::live::Progress;
 use crate::record::trace::{self, TracedModel};
 use crate::report::{Report, report, report_earlier};
@@ -164,7 +164,8 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
     let entries = decode_all(&steps)?;
     let (history, usage) = History::replay(&entries);
     let start = newest_start(&entries).cloned();
-    let (discussion, memory) = match history.has_task() {
+    let mut round = heartbeat.unless_interrupted(round(ctx, item)).await?;
+    let (mut discussion, memory) = match history.has_task() {
         // The conversation contains both.
         true => (Discussion::none(), GivenMemory::default()),
         false => (
@@ -172,6 +173,9 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
             heartbeat.unless_interrupted(memory(ctx)).await?,
         ),
     };
+    if let Some(round) = round.as_mut().filter(|_| !history.has_task()) {
+        round.name_threads(&mut discussion);
+    }
     let given = match history.has_task() {
         true => given_remarks(&entries),
         false => Some(discussion.remarks.iter().map(|it| it.id.clone()).collect()),
@@ -197,6 +201,9 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         prepared: &prepared,
         title: &item.title,
         hidden: hidden.note(),
+        may_only_answer: round
+            .as_ref()
+            .is_some_and(|work| work.round.cause.may_only_answer()),
         checks: CheckRunner::new(ctx, &prepared),
     };
     let work = agent::Work {
@@ -205,6 +212,7 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         prepared: &prepared,
         measurer: &measurer,
         discussion,
+        round: round.as_ref(),
         given,
         memory: memory.text,
         model,
@@ -213,7 +221,14 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
     let outcome = work.run(history, usage).await?;
     ctx.begin(Phase::Reporting).await?;
     heartbeat
-        .unless_interrupted(report(ctx, item, &prepared, &measurer, &outcome))
+        .unless_interrupted(report(
+            ctx,
+            item,
+            &prepared,
+            &measurer,
+            round.as_ref(),
+            &outcome,
+        ))
         .await
 }
 
@@ -231,7 +246,10 @@ async fn wanted_item(ctx: &SessionContext) -> Result<Item, SessionError> {
     let store = &ctx.deps.store;
     let names = || store.label_names(ctx.task.id);
     let earlier = ctx.heartbeat.patiently(names).await?;
+    // A round begins without a request label; until its own label was set, nobody can have removed it.
+    let is_labelled = ctx.task.round().is_none() || earlier.contains(&labels.processing);
     match withdrawal::withdrawn(tracker, &item, labels, &earlier) {
+        Some(_) if item.open && !is_labelled => confirmed(ctx, item).await,
         None => confirmed(ctx, item).await,
         Some(reason) => Err(Interrupt::Stopped(format!("{reason} before the work began")).into()),
     }

@@ -42,6 +42,9 @@ pub struct Facts {
     /// Whether the diff was too large to be checked completely.
     #[serde(default)]
     pub diff_cut: bool,
+    /// Nothing was pushed, and nothing had to be: people's words were answered. `head` is what the branch was at.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unchanged: bool,
 }
 
 /// A changed file.
@@ -100,6 +103,7 @@ impl Facts {
             web,
             web_dropped,
             diff_cut,
+            unchanged,
         } = self;
         Self {
             head: head.map(redact),
@@ -128,6 +132,7 @@ impl Facts {
                 .collect(),
             web_dropped,
             diff_cut,
+            unchanged,
         }
     }
 }

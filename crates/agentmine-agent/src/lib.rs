@@ -18,6 +18,7 @@ mod prompt;
 mod repeats;
 mod report;
 mod resumed;
+mod round;
 mod run;
 mod seam;
 mod start;
@@ -37,6 +38,7 @@ pub use prompt::{
 };
 pub use report::{PullRequestText, pull_request, pull_request_comment};
 pub use resumed::Resumed;
+pub use round::{FailedCheck, RoundBrief, thread_answers};
 pub use run::{Agent, RunOutcome};
 pub use seam::{AgentError, Gather, Inbox, Journal, NoInbox, ToolResult, Tools};
 pub use start::{DoneCheck, Project, Start};

@@ -3,6 +3,7 @@
 use crate::discussion::{Discussion, on_one_line};
 use crate::incoming::{self, Hidden, hidden_text};
 use crate::journal::{Entry, PromptRole};
+use crate::round::RoundBrief;
 
 /// A message from the worker to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +86,8 @@ pub struct Brief {
     pub author: String,
     /// What people wrote about it so far.
     pub discussion: Discussion,
+    /// The round, if the item is the fleet's own pull request.
+    pub round: Option<RoundBrief>,
     /// What people recorded about the project: [`GivenMemory::text`](crate::GivenMemory); empty if nothing is given.
     pub memory: String,
     /// What the operator adds to the system prompt for this agent; empty: nothing.
@@ -189,6 +192,10 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
                 text.push_str(&brief.memory);
                 text.push_str(&of_repository(&brief.repository_prompt));
             }
+            "round" => {
+                let round = brief.round.as_ref().map(RoundBrief::section);
+                text.push_str(&round.unwrap_or_default());
+            }
             "discussion" => text.push_str(&brief.discussion.section()),
             "publish" => text.push_str(&publish(brief)),
             "body" => text.push_str(&body(brief, hidden)),
@@ -285,6 +292,7 @@ mod tests {
             repository: "octo/demo".into(),
             author: "maintainer".into(),
             discussion: Discussion::none(),
+            round: None,
             memory: String::new(),
             agent_prompt: String::new(),
             repository_prompt: String::new(),

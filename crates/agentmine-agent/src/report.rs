@@ -47,10 +47,11 @@ pub fn pull_request(
 /// it: `pull request` or `merge request`.
 #[must_use]
 pub fn pull_request_comment(name: &str, session: &str, outcome: &RunOutcome) -> String {
-    format!(
-        "AgentMine pushed its work to this {name}'s branch.\n\n{}",
-        measured(session, outcome)
-    )
+    let what = match outcome.facts.unchanged {
+        false => format!("AgentMine pushed its work to this {name}'s branch."),
+        true => format!("AgentMine read what people wrote on this {name}, and changed nothing."),
+    };
+    format!("{what}\n\n{}", measured(session, outcome))
 }
 
 /// The model's text, the measured facts, and the footer.
@@ -63,7 +64,9 @@ fn measured(session: &str, outcome: &RunOutcome) -> String {
     if !message.is_empty() {
         let _ = writeln!(body, "{}\n", neutralized(&message));
     }
-    body.push_str(&evidence(&outcome.facts));
+    if !outcome.facts.unchanged {
+        body.push_str(&evidence(&outcome.facts));
+    }
     if let Some(missing) = &outcome.missing {
         let _ = writeln!(
             body,

@@ -282,6 +282,7 @@ impl Run {
             repository: "o/r".into(),
             author: "a".into(),
             discussion: crate::Discussion::none(),
+            round: None,
             agent_prompt: String::new(),
             repository_prompt: String::new(),
             memory: String::new(),

@@ -103,6 +103,18 @@ impl EffectKey {
         Self::once_per_task(EffectKind::Comment, "editor")
     }
 
+    /// The task's reply to a thread of a review.
+    #[must_use]
+    pub fn thread_reply(thread: &str) -> Self {
+        Self::once_per_task(EffectKind::Comment, &format!("thread-{thread}"))
+    }
+
+    /// The comment on a pull request of ours that no further round is made.
+    #[must_use]
+    pub fn rounds_comment() -> Self {
+        Self::once_per_task(EffectKind::Comment, "rounds")
+    }
+
     /// The pull request from this head branch.
     #[must_use]
     pub fn pull_request(head: &str) -> Self {

@@ -13,6 +13,7 @@ pub mod markdown;
 pub mod memory;
 mod names;
 mod project;
+mod round;
 mod sandbox_fate;
 mod scope;
 mod session;
@@ -30,6 +31,7 @@ pub use memory::{
 };
 pub use names::UnknownName;
 pub use project::ProjectName;
+pub use round::{RedCheck, Round, RoundCause, RoundResult, ThreadAnswer};
 pub use sandbox_fate::SandboxFate;
 pub use scope::{ScopeError, WriteScope};
 pub use session::{DodResult, External, Session, SessionEnd};

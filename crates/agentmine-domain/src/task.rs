@@ -11,6 +11,7 @@ use crate::card::{TaskCard, TaskOrigin};
 use crate::ids::{Epoch, SessionId, TaskId, TaskNumber, WorkerId};
 use crate::item::{ItemKind, ItemRef};
 use crate::names::{UnknownName, named};
+use crate::round::Round;
 
 named!(
     /// What the worker that holds a lease is doing.
@@ -234,6 +235,15 @@ impl Task {
             | TaskState::Leased(_)
             | TaskState::Paused
             | TaskState::Ended(EndState::Failed | EndState::Stopped) => None,
+        }
+    }
+
+    /// The number of the round that this task is; `None` if it is none.
+    #[must_use]
+    pub fn round(&self) -> Option<u32> {
+        match self.item.kind {
+            ItemKind::PullRequest => Round::number_of(&self.trigger),
+            ItemKind::Issue => None,
         }
     }
 

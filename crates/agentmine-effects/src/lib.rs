@@ -15,6 +15,7 @@ mod label;
 mod orphan;
 mod pull_request;
 mod report;
+mod rounds;
 mod text;
 
 use std::sync::Arc;

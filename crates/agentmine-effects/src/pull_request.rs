@@ -214,6 +214,14 @@ impl Effects {
     }
 }
 
+/// The commit in the record of a result.
+pub(crate) fn reported_commit(
+    key: &EffectKey,
+    result: serde_json::Value,
+) -> Result<String, EffectError> {
+    opened(key, result).map(|opened| opened.commit)
+}
+
 fn opened(key: &EffectKey, result: serde_json::Value) -> Result<Opened, EffectError> {
     serde_json::from_value(result).map_err(unreadable(key))
 }

@@ -145,6 +145,10 @@ impl Effects {
             self.comment(&result_comment(&self.task.item, url, missing, session))
                 .await?;
         }
+        match kind {
+            ItemKind::Issue => self.store.watch_pull(self.task.id).await?,
+            ItemKind::PullRequest => self.answer_threads().await?,
+        }
         self.label(TaskLabel::Done).await
     }
 

@@ -60,6 +60,16 @@ pub(crate) fn result_comment(
     progress_comment(&text, session)
 }
 
+/// The comment on a pull request of ours on which no further round is made.
+pub(crate) fn rounds_comment(pull: &ItemRef, reason: &str, request: &str) -> String {
+    let name = pull.tracker.pull_request();
+    let reason = reason.trim().trim_end_matches('.');
+    let text = format!(
+        "AgentMine does no further work on this {name} by itself: {reason}. Add the label `{request}` to this {name} to have AgentMine continue."
+    );
+    progress_comment(&text, "ended")
+}
+
 /// The comment for a task that waits until somebody confirms the request.
 #[must_use]
 pub fn held_comment(reason: &str, request: &str, session: &str) -> String {

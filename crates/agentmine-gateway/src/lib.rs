@@ -25,6 +25,7 @@ mod write_timeout;
 pub use config::{GatewayConfig, GitAccess, PushFence, Upstream};
 pub use events::TrafficEvent;
 pub use gateway::Gateway;
+pub use git::without_secrets;
 pub use metrics::describe as describe_metrics;
 pub use mirror::Mirrors;
 pub use stream::GatewayStream;

@@ -19,6 +19,7 @@ mod migrations;
 mod model;
 mod people;
 mod retention;
+mod rounds;
 mod sql;
 mod store;
 
@@ -40,6 +41,7 @@ pub use people::{
     TaskEdit,
 };
 pub use retention::{Kept, Prunable, Pruned, Restored, RetentionStore, TableSize};
+pub use rounds::RoundStore;
 pub use store::{
     EffectStore, EnqueueStore, ExternalStore, FigureStore, JournalStore, LeaseStore, PeopleStore,
     ReportStore, Store, SweepStore, TaskStore,

@@ -14,8 +14,8 @@ use uuid::Uuid;
 use crate::{
     Begun, CapacityStore, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued,
     ExternalEnd, Figures, Finished, HeldStore, LeaseEnd, LeaseRequest, MemoryStore, NewExternal,
-    NewPersonTask, NewStep, Publish, RelayError, RetentionStore, ScanTime, ScopeConflict,
-    StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter, WhichSessions,
+    NewPersonTask, NewStep, Publish, RelayError, RetentionStore, RoundStore, ScanTime,
+    ScopeConflict, StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter, WhichSessions,
 };
 
 /// The database. Object-safe.
@@ -33,6 +33,7 @@ pub trait Store:
     + ExternalStore
     + MemoryStore
     + HeldStore
+    + RoundStore
     + FigureStore
     + RetentionStore
 {

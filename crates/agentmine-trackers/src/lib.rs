@@ -13,6 +13,7 @@ pub mod gitlab;
 pub mod local;
 mod marker;
 mod people;
+mod rounds;
 mod tracker;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub use local::LocalTracker;
 pub use people::{
     Admission, Edit, Objection, Person, Requested, objection_to_request, objection_to_text,
 };
+pub use rounds::{Checks, OpenPull, OpenPulls, Thread};
 pub use tracker::{
     Access, Blocker, Branches, Candidate, Comment, CommentKind, FLEET_MARKER, GitSource, Item,
     LabelRequest, NewPullRequest, OpenPullRequest, PullRequest, Repository, Skipped, Tracker,

@@ -12,6 +12,7 @@ use url::Url;
 
 use crate::error::TrackerError;
 use crate::people::{Admission, Edit, Person, Requested};
+use crate::rounds::{Checks, OpenPulls, Thread};
 
 /// An item that asks for work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,6 +147,16 @@ pub struct Comment {
 }
 
 impl Comment {
+    /// Names it among all comments of its item: each kind has numbers of its own.
+    #[must_use]
+    pub fn remark_id(&self) -> String {
+        match &self.kind {
+            CommentKind::Plain => self.id.clone(),
+            CommentKind::Review { .. } => format!("review-{}", self.id),
+            CommentKind::OnLine { .. } => format!("line-{}", self.id),
+        }
+    }
+
     /// Whether the fleet wrote it: with our credentials, and with a marker. A person's own token may be
     /// the fleet's, and such a person's comments are not.
     #[must_use]
@@ -383,6 +394,63 @@ pub trait Tracker: Send + Sync + 'static {
         new: &NewPullRequest,
         permit: &Permit,
     ) -> Result<(), TrackerError>;
+    /// The open pull requests of the repositories of these items; of a tracker that has one account for all, perhaps
+    /// only our own. None where nobody reviews.
+    async fn open_pulls(&self, _repos: &[ItemRef]) -> Result<OpenPulls, TrackerError> {
+        Ok(OpenPulls::default())
+    }
+    /// How the checks of a commit of a pull request stand.
+    async fn checks(&self, _pull: &ItemRef, _commit: &str) -> Result<Checks, TrackerError> {
+        Ok(Checks::default())
+    }
+    /// The same of the commit that a branch is at.
+    async fn checks_of_branch(
+        &self,
+        _pull: &ItemRef,
+        _branch: &str,
+    ) -> Result<Checks, TrackerError> {
+        Ok(Checks::default())
+    }
+    /// The end of a failed check's log, 256 KiB at most: see [`agentmine_domain::RedCheck::log`].
+    async fn check_log(&self, _pull: &ItemRef, _log: &str) -> Result<Option<String>, TrackerError> {
+        Ok(None)
+    }
+    /// Whether the target branch has changes that conflict with a pull request; `None` while the tracker finds out.
+    async fn conflicts(&self, _pull: &ItemRef) -> Result<Option<bool>, TrackerError> {
+        Ok(None)
+    }
+    /// The threads of reviews on a pull request.
+    async fn threads(&self, _pull: &ItemRef) -> Result<Vec<Thread>, TrackerError> {
+        Ok(Vec::new())
+    }
+    /// Replies to a thread, once for each marker: see [`Self::upsert_comment`].
+    async fn reply_to_thread(
+        &self,
+        pull: &ItemRef,
+        thread: &str,
+        _marker: &str,
+        _body: &str,
+        _permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        let what = format!("thread {thread} of {pull}");
+        Err(TrackerError::NotFound {
+            tracker: self.kind(),
+            what,
+        })
+    }
+    /// Marks a thread as resolved.
+    async fn resolve_thread(
+        &self,
+        pull: &ItemRef,
+        thread: &str,
+        _permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        let what = format!("thread {thread} of {pull}");
+        Err(TrackerError::NotFound {
+            tracker: self.kind(),
+            what,
+        })
+    }
     /// Checks the credentials, at start-up. Returns our own login name.
     async fn login(&self) -> Result<String, TrackerError>;
     /// Gives up what was asked for with the credentials, as minted tokens. At the end of the process.

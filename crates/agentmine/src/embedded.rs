@@ -155,6 +155,7 @@ pub(crate) async fn start(
         queue: Arc::clone(&queue),
         trackers: vec![Arc::clone(&tracker)],
         backend: Some(Arc::clone(&backend)),
+        pulls: producer::SeenPulls::default(),
     });
     let consumer = Arc::new(consumer::ConsumerDeps {
         config,

@@ -132,6 +132,12 @@ pub(super) fn merge(git_dir: &Path, head: &str, base: &str) -> bool {
     true
 }
 
+/// Whether the branches merge without a conflict.
+pub(super) fn can_merge(git_dir: &Path, head: &str, base: &str) -> bool {
+    let [head, base] = [head, base].map(|name| format!("refs/heads/{name}"));
+    try_out(git_dir, &["merge-tree", "--write-tree", &base, &head]).is_some()
+}
+
 pub(super) fn branch_sha(git_dir: &Path, branch: &str) -> Option<String> {
     if branch.contains("..") {
         return None;

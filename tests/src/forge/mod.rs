@@ -9,6 +9,7 @@
 )]
 
 mod apps;
+mod checks;
 mod fault;
 mod git;
 mod gitlab;
@@ -22,6 +23,7 @@ mod seed;
 mod server;
 mod shapes;
 mod state;
+mod threads;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -42,7 +44,7 @@ pub use seed::{DEMO, DEMO_BODY, DEMO_TITLE, write_demo};
 pub use state::{Account, CommentView, LabelEvent, Partition, PullView, Push, Seen, Write};
 
 use listen::{Listening, TlsListener};
-use state::{Issue, Pull, Repo, ReviewOf, ReviewView, State};
+use state::{Issue, Pull, Repo, ReviewOf, State};
 
 /// The login of [`Forge::token`].
 pub const BOT: &str = "agentmine-bot";
@@ -57,6 +59,8 @@ struct Inner {
     healed: Notify,
     git_root: PathBuf,
     api_url: Url,
+    /// The host of logs, without a slash at its end.
+    logs: String,
 }
 
 impl Inner {
@@ -141,13 +145,18 @@ impl Forge {
     fn serve_on(listener: Listening, folder: &Path, token: &str) -> Self {
         let address: SocketAddr = listener.address().expect("a bound listener");
         let base = format!("{}://{address}/api/v3/", listener.scheme());
+        let logs = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        logs.set_nonblocking(true).expect("a socket");
+        let logs_at = logs.local_addr().expect("a bound listener");
         let inner = Arc::new(Inner {
             state: Mutex::default(),
             changed: Notify::new(),
             healed: Notify::new(),
             git_root: folder.to_path_buf(),
             api_url: Url::parse(&base).expect("an address is a URL"),
+            logs: format!("http://{logs_at}"),
         });
+        checks::serve_logs(&inner, logs);
         let handler = inner.clone();
         let app = axum::Router::new()
             .fallback(move |request| server::handle(handler.clone(), request))
@@ -423,13 +432,7 @@ impl Forge {
         labels: &[&str],
     ) -> u64 {
         let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
-        let pull = Pull {
-            head: head.to_owned(),
-            base: base.to_owned(),
-            draft: false,
-            merged: false,
-            reviews: Vec::new(),
-        };
+        let pull = Pull::new(head, base, false);
         let mut state = self.inner.lock();
         let number = state.add_issue(repo, HUMAN, (title, ""), &labels, Some(pull));
         number.expect("the repository exists")
@@ -458,7 +461,8 @@ impl Forge {
     /// # Panics
     /// If there is no such pull request.
     pub fn add_review(&self, repo: &str, number: u64, verdict: &str, body: &str) {
-        self.review(repo, number, ReviewOf::Verdict(verdict.to_owned()), body);
+        let of = ReviewOf::Verdict(verdict.to_owned());
+        self.review(repo, number, (HUMAN, body), of);
     }
 
     /// A person comments on a line of a pull request's diff.
@@ -467,7 +471,7 @@ impl Forge {
     /// If there is no such pull request.
     pub fn add_line_comment(&self, repo: &str, number: u64, place: (&str, u64), body: &str) {
         let place = ReviewOf::Line(place.0.to_owned(), place.1);
-        self.review(repo, number, place, body);
+        self.review(repo, number, (HUMAN, body), place);
     }
 
     /// Moves all comments and reviews of an issue back by a second: times are shown in whole seconds, so what is
@@ -487,23 +491,6 @@ impl Forge {
             }
             let reviews = issue.pull.iter_mut().flat_map(|pull| &mut pull.reviews);
             reviews.for_each(|review| review.at -= second);
-        });
-    }
-
-    fn review(&self, repo: &str, number: u64, of: ReviewOf, body: &str) {
-        let id = self.inner.lock().id();
-        self.with_repo_mut(repo, |repo| {
-            let issue = repo.issue_mut(number).expect("the pull request exists");
-            issue.updated_at = Utc::now();
-            let review = ReviewView {
-                id,
-                author: HUMAN.to_owned(),
-                body: body.to_owned(),
-                of,
-                at: issue.updated_at,
-            };
-            let pull = issue.pull.as_mut().expect("it is a pull request");
-            pull.reviews.push(review);
         });
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::rest::{Answer, Ask};
 use super::shapes::{repo_json, time, user};
 use super::state::{Issue, Pull, Repo, ReviewOf, State};
-use super::{Inner, git};
+use super::{Inner, git, threads};
 
 pub(super) fn dispatch(
     inner: &Inner,
@@ -25,6 +25,10 @@ pub(super) fn dispatch(
             reviews(inner, ask, repo, number, list)
         }
         ("PATCH", [number]) => edit(inner, state, ask, name, number),
+        ("POST", [number, "comments", root, "replies"]) => {
+            threads::reply(state, ask, name, (number, root))
+        }
+        (_, ["comments", id]) => threads::one(state, ask, name, id),
         _ => Answer::not_found(),
     }
 }
@@ -55,7 +59,12 @@ fn list(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
 fn one(inner: &Inner, repo: &Repo, number: &str) -> Answer {
     let issue = number.parse().ok().and_then(|number| repo.issue(number));
     match issue.and_then(|issue| Some((issue, issue.pull.as_ref()?))) {
-        Some((issue, pull)) => Answer::ok(pull_json(inner, repo, issue, pull)),
+        Some((issue, pull)) => {
+            let mut value = pull_json(inner, repo, issue, pull);
+            let mergeable = git::can_merge(&repo.git_dir, &pull.head, &pull.base);
+            value["mergeable"] = (issue.open).then_some(mergeable).into();
+            Answer::ok(value)
+        }
         None => Answer::not_found(),
     }
 }
@@ -73,12 +82,7 @@ fn reviews(inner: &Inner, ask: &Ask, repo: &Repo, number: &str, list: &str) -> A
                 "submitted_at": time(review.at),
             })
         }),
-        ReviewOf::Line(path, line) => (list == "comments").then(|| {
-            json!({
-                "id": review.id, "user": user(&review.author), "body": review.body, "path": path,
-                "line": line, "created_at": time(review.at),
-            })
-        }),
+        ReviewOf::Line(..) => (list == "comments").then(|| threads::line_json(review)),
     });
     Answer::page(inner, ask, found.collect())
 }
@@ -145,13 +149,7 @@ fn check(repo: &Repo, ask: &Ask, title: &str, draft: bool) -> Result<Pull, Box<A
         let answer = Answer::new(422, json!({ "message": message }));
         return Err(Box::new(answer));
     }
-    Ok(Pull {
-        head: head.to_owned(),
-        base: base.to_owned(),
-        draft,
-        merged: false,
-        reviews: Vec::new(),
-    })
+    Ok(Pull::new(head, base, draft))
 }
 
 fn edit(inner: &Inner, state: &mut State, ask: &Ask, name: &str, number: &str) -> Answer {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::shapes::{comment_json, event_json, issue_json, labels_json, repo_json, user};
 use super::state::{Account, Issue, Repo, State};
-use super::{Inner, git, people, pulls, search};
+use super::{Inner, checks, git, people, pulls, search, threads};
 
 /// Which forge's API a request speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,6 +190,13 @@ pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
         ["orgs", org, "teams", team, "members"] => {
             people::team(inner, state, ask, &format!("{org}/{team}"))
         }
+        ["graphql"]
+            if ask
+                .text("query")
+                .is_some_and(|it| it.contains("reviewThread") || it.contains("ReviewThread")) =>
+        {
+            threads::graphql(state, ask)
+        }
         ["graphql"] => Answer::ok(json!({ "data": { "viewer": { "login": ask.account.login } } })),
         ["rate_limit"] => Answer::ok(json!({ "rate": { "limit": 5000 } })),
         ["search", "issues"] => search::issues(inner, state, ask),
@@ -245,6 +252,9 @@ fn in_repo(inner: &Inner, state: &mut State, ask: &Ask, name: &str, rest: &[&str
         ("GET", ["contents", path @ ..]) => contents(ask, repo, &path.join("/")),
         ("GET", ["branches", branch @ ..]) => branch_json(repo, &branch.join("/")),
         ("GET", ["git", "ref", "heads", branch @ ..]) => branch_json(repo, &branch.join("/")),
+        ("GET", ["commits", named, "check-runs"]) => checks::runs(repo, named),
+        ("GET", ["commits", named, "status"]) => checks::status(repo, named),
+        ("GET", ["actions", "jobs", id, "logs"]) => checks::log(inner, repo, id),
         ("GET", ["collaborators", login, "permission"]) => people::permission(state, name, login),
         ("GET", ["issues", "events"]) => {
             let mut events: Vec<_> = repo

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::apps::{App, Grant};
+use super::checks::CheckView;
 use super::fault::Fault;
 use super::git;
 use super::people::EditView;
@@ -163,6 +164,8 @@ pub(super) struct ReviewView {
     /// `CHANGES_REQUESTED` and the like; of a comment on a line, its file and line.
     pub(super) of: ReviewOf,
     pub(super) at: DateTime<Utc>,
+    /// The comment that began the thread, of a reply in it.
+    pub(super) in_reply_to: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -178,6 +181,22 @@ pub(super) struct Pull {
     pub(super) draft: bool,
     pub(super) merged: bool,
     pub(super) reviews: Vec<ReviewView>,
+    /// The threads that are resolved, by the comment that began them.
+    pub(super) resolved: HashSet<u64>,
+}
+
+impl Pull {
+    /// One that nobody has reviewed.
+    pub(super) fn new(head: &str, base: &str, draft: bool) -> Self {
+        Self {
+            head: head.to_owned(),
+            base: base.to_owned(),
+            draft,
+            merged: false,
+            reviews: Vec::new(),
+            resolved: HashSet::new(),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -209,6 +228,7 @@ pub(super) struct Repo {
     pub(super) git_dir: PathBuf,
     pub(super) issues: Vec<Issue>,
     pub(super) allows_drafts: bool,
+    pub(super) checks: Vec<CheckView>,
 }
 
 impl Repo {
@@ -294,6 +314,7 @@ impl State {
             git_dir: git_dir.clone(),
             issues: Vec::new(),
             allows_drafts: true,
+            checks: Vec::new(),
         });
         git_dir
     }

@@ -108,6 +108,7 @@ fn every_entry() -> Vec<Entry> {
                 }],
                 web_dropped: 1,
                 diff_cut: true,
+                unchanged: false,
             },
         },
         Entry::ModelUse {

@@ -33,6 +33,8 @@ mod respond;
 mod secrets;
 mod spool;
 
+pub use secrets::without_secrets;
+
 #[cfg(test)]
 mod tests;
 

@@ -15,6 +15,7 @@ use super::capacity::Capacity;
 use super::executor::{CommandExecutor, TextEditorMcp};
 use super::mcp::Mcp;
 use super::retention::RetentionConfig;
+use super::rounds::RoundsConfig;
 use super::secret::Secret;
 use super::size::ByteSize;
 use super::trackers::{Labels, Trackers};
@@ -34,6 +35,8 @@ pub struct Config {
     pub producer: Producer,
     /// The consumer.
     pub consumer: Consumer,
+    /// Further work on pull requests that AgentMine opened.
+    pub rounds: RoundsConfig,
     /// The wake-up queue.
     pub queue: QueueConfig,
     /// The database.

@@ -45,6 +45,7 @@ impl Config {
             capacity: _,
             producer: _,
             consumer: _,
+            rounds: _,
             queue:
                 QueueConfig {
                     url: queue_url,

@@ -56,6 +56,7 @@ mod people;
 mod plans;
 mod reports;
 mod retention;
+mod rounds;
 mod sweep;
 mod tasks;
 mod upgrade;

@@ -29,6 +29,7 @@ mod read_only;
 mod reports;
 mod restored;
 mod retention;
+mod rounds;
 mod row;
 mod sqlite;
 mod store;

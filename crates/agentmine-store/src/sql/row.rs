@@ -2,8 +2,8 @@
 
 use agentmine_domain::{
     EndState, Epoch, External, ItemRef, MemoryEntry, MemoryFault, MemoryRecord, Phase, Priority,
-    RepositoryKey, ScopeError, Seq, Session, SessionId, Step, Task, TaskCard, TaskId, TaskNumber,
-    TaskState, Urgency, Usage, WaitsFor, WakeUp, WorkerId, WriteScope,
+    RepositoryKey, Round, ScopeError, Seq, Session, SessionId, Step, Task, TaskCard, TaskId,
+    TaskNumber, TaskState, Urgency, Usage, WaitsFor, WakeUp, WorkerId, WriteScope,
 };
 use chrono::{DateTime, SubsecRound as _, TimeZone as _, Utc};
 use sqlx::error::BoxDynError;
@@ -427,6 +427,32 @@ impl TryFrom<HeldRow> for Held {
                 message: row.message,
             },
             since: row.held_since.0,
+        })
+    }
+}
+
+row!(
+    /// A round; whoever asks for it knows its pull request.
+    RoundRow {
+        number: i64,
+        origin: Id,
+        head: String,
+        cause: String,
+        result: Option<String>,
+    }
+);
+
+impl RoundRow {
+    pub(super) fn of(self, pull: &ItemRef) -> Result<Round, Failure> {
+        let result = self.result.as_deref().map(serde_json::from_str);
+        Ok(Round {
+            pull: pull.clone(),
+            number: u32::try_from(self.number)
+                .map_err(|_| Failure::Fault("the number of a round".into()))?,
+            origin: self.origin.into(),
+            head: self.head,
+            cause: serde_json::from_str(&self.cause)?,
+            result: result.transpose()?,
         })
     }
 }

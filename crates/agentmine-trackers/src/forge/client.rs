@@ -175,6 +175,11 @@ impl Client {
         }
     }
 
+    /// The end of a long text, which the forge may keep on another host; `None` if there is none.
+    pub(crate) async fn end_of(&self, url: Url) -> Result<Option<String>, TrackerError> {
+        self.transport.end_of(url).await
+    }
+
     /// All pages of a list; `what` names it in errors. Each page has a budget of its own.
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,

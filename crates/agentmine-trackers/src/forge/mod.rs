@@ -18,6 +18,7 @@ mod rate_limit;
 mod refs;
 mod reply;
 mod scan;
+mod tail;
 mod transport;
 mod who;
 

@@ -176,6 +176,11 @@ impl Transport {
         &self.base
     }
 
+    /// The HTTP client, which follows no redirect by itself.
+    pub(super) fn http(&self) -> &reqwest::Client {
+        &self.http
+    }
+
     pub(crate) fn dialect(&self) -> &Dialect {
         &self.dialect
     }
@@ -255,7 +260,7 @@ impl Transport {
     }
 
     /// The token of a call, and what removes it from texts.
-    async fn token(&self, call: &Call<'_>) -> Result<(Secret, Redactor), Outcome> {
+    pub(super) async fn token(&self, call: &Call<'_>) -> Result<(Secret, Redactor), Outcome> {
         let path = call.url.path().strip_prefix(self.base.path());
         let purpose = match call.effect {
             Effect::None => Purpose::Read,

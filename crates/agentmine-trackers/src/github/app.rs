@@ -50,6 +50,10 @@ const WRITE: &[(&str, &str)] = &[
     ("metadata", "read"),
     ("pull_requests", "write"),
 ];
+/// What shows checks, each with a token of its own: an installation need not allow all of them, and work goes on without.
+const CHECK_RUNS: &[(&str, &str)] = &[("checks", "read"), ("metadata", "read")];
+const STATUSES: &[(&str, &str)] = &[("metadata", "read"), ("statuses", "read")];
+const JOBS: &[(&str, &str)] = &[("actions", "read"), ("metadata", "read")];
 const GIT: &[(&str, &str)] = &[("contents", "write"), ("metadata", "read")];
 
 /// The App with its key, and the tokens that are in use.
@@ -384,6 +388,17 @@ impl App {
     }
 }
 
+/// What a token to read `path` needs.
+fn to_read(path: &str) -> &'static [(&'static str, &'static str)] {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts.as_slice() {
+        ["repos", _, _, "commits", .., "check-runs"] => CHECK_RUNS,
+        ["repos", _, _, "commits", .., "status"] => STATUSES,
+        ["repos", _, _, "actions", ..] => JOBS,
+        _ => READ,
+    }
+}
+
 #[async_trait]
 impl Authorize for App {
     async fn token(&self, path: &str, purpose: Purpose) -> Result<Secret, TrackerError> {
@@ -413,7 +428,7 @@ impl Authorize for App {
             Purpose::Read => Scope {
                 installation,
                 repository: None,
-                permissions: READ,
+                permissions: to_read(path),
             },
             Purpose::Write => Scope {
                 installation,

@@ -7,11 +7,13 @@ mod access;
 mod api;
 mod app;
 mod candidates;
+mod checks;
 mod comments;
 mod files;
 mod items;
 mod pulls;
 mod reviews;
+mod rounds;
 mod waits;
 mod who;
 mod wire;
@@ -26,9 +28,10 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use crate::error::TrackerError;
-use crate::forge::RequestLimits;
+use crate::forge::{Lists, RequestLimits};
 use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
+use crate::rounds::{Checks, OpenPull, OpenPulls, Thread};
 use crate::tracker::{
     Access, Blocker, Candidate, Comment, Item, LabelRequest, NewPullRequest, OpenPullRequest,
     PullRequest, Repository, Skipped, Tracker,
@@ -41,6 +44,8 @@ use candidates::Scan;
 pub struct GitHubTracker {
     api: Api,
     scan: Scan,
+    /// The lists of open pull requests.
+    open: Lists<OpenPull>,
     who: GitHubWhoMayStart,
 }
 
@@ -58,6 +63,7 @@ impl GitHubTracker {
         Ok(Self {
             api: Api::new(config, limits)?,
             scan: Scan::new(config)?,
+            open: Lists::default(),
             who: config.who_may_start.clone(),
         })
     }
@@ -194,6 +200,52 @@ impl Tracker for GitHubTracker {
         self.api
             .update_pull_request(item, number, new, permit)
             .await
+    }
+
+    async fn open_pulls(&self, repos: &[ItemRef]) -> Result<OpenPulls, TrackerError> {
+        self.api.open_pulls(&self.open, repos).await
+    }
+
+    async fn checks(&self, pull: &ItemRef, commit: &str) -> Result<Checks, TrackerError> {
+        self.api.checks(pull, commit).await
+    }
+
+    async fn checks_of_branch(&self, pull: &ItemRef, branch: &str) -> Result<Checks, TrackerError> {
+        self.api.checks(pull, branch).await
+    }
+
+    async fn check_log(&self, pull: &ItemRef, log: &str) -> Result<Option<String>, TrackerError> {
+        self.api.check_log(pull, log).await
+    }
+
+    async fn conflicts(&self, pull: &ItemRef) -> Result<Option<bool>, TrackerError> {
+        self.api.conflicts(pull).await
+    }
+
+    async fn threads(&self, pull: &ItemRef) -> Result<Vec<Thread>, TrackerError> {
+        self.api.threads(pull).await
+    }
+
+    async fn reply_to_thread(
+        &self,
+        pull: &ItemRef,
+        thread: &str,
+        marker: &str,
+        body: &str,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        let marker = Marker::new(TrackerKind::GitHub, marker)?;
+        let reply = (&marker, body);
+        self.api.reply_to_thread(pull, thread, reply, permit).await
+    }
+
+    async fn resolve_thread(
+        &self,
+        pull: &ItemRef,
+        thread: &str,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        self.api.resolve_thread(pull, thread, permit).await
     }
 
     async fn login(&self) -> Result<String, TrackerError> {

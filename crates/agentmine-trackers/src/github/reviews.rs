@@ -48,7 +48,7 @@ impl Api {
         Ok(reviews.chain(lines).collect())
     }
 
-    async fn of_pull<T: serde::de::DeserializeOwned>(
+    pub(super) async fn of_pull<T: serde::de::DeserializeOwned>(
         &self,
         item: &ItemRef,
         list: &str,

@@ -150,6 +150,8 @@ pub(super) struct LineComment {
     pub(super) path: String,
     /// Absent once the diff no longer has the line.
     pub(super) line: Option<u64>,
+    /// The comment that began the thread, of a reply.
+    pub(super) in_reply_to_id: Option<u64>,
     pub(super) created_at: DateTime<Utc>,
 }
 
@@ -162,12 +164,17 @@ pub(super) struct Pull {
     pub(super) merged_at: Option<serde::de::IgnoredAny>,
     pub(super) head: PullRef,
     pub(super) base: PullRef,
+    /// Of one that was asked for alone; absent while GitHub finds out.
+    pub(super) mergeable: Option<bool>,
+    /// In lists.
+    pub(super) updated_at: Option<DateTime<Utc>>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct PullRef {
     #[serde(rename = "ref")]
     pub(super) branch: String,
+    pub(super) sha: Option<String>,
     /// Gone when a fork was deleted.
     pub(super) repo: Option<RepoId>,
 }

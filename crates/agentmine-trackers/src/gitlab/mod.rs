@@ -7,10 +7,12 @@
 mod access;
 mod api;
 mod candidates;
+mod checks;
 mod files;
 mod items;
 mod merge_requests;
 mod notes;
+mod rounds;
 mod waits;
 mod who;
 mod wire;
@@ -28,6 +30,7 @@ use crate::error::TrackerError;
 use crate::forge::RequestLimits;
 use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
+use crate::rounds::{Checks, OpenPulls, Thread};
 use crate::tracker::{
     Access, Blocker, Candidate, Comment, Item, LabelRequest, NewPullRequest, OpenPullRequest,
     PullRequest, Repository, Skipped, Tracker,
@@ -193,6 +196,52 @@ impl Tracker for GitLabTracker {
         self.api
             .update_merge_request(item, number, new, permit)
             .await
+    }
+
+    async fn open_pulls(&self, repos: &[ItemRef]) -> Result<OpenPulls, TrackerError> {
+        self.api.own_merge_requests(repos).await
+    }
+
+    async fn checks(&self, pull: &ItemRef, commit: &str) -> Result<Checks, TrackerError> {
+        self.api.checks(pull, commit).await
+    }
+
+    async fn checks_of_branch(&self, pull: &ItemRef, branch: &str) -> Result<Checks, TrackerError> {
+        self.api.checks_of_branch(pull, branch).await
+    }
+
+    async fn check_log(&self, pull: &ItemRef, log: &str) -> Result<Option<String>, TrackerError> {
+        self.api.check_log(pull, log).await
+    }
+
+    async fn conflicts(&self, pull: &ItemRef) -> Result<Option<bool>, TrackerError> {
+        self.api.conflicts(pull).await
+    }
+
+    async fn threads(&self, pull: &ItemRef) -> Result<Vec<Thread>, TrackerError> {
+        self.api.threads(pull).await
+    }
+
+    async fn reply_to_thread(
+        &self,
+        pull: &ItemRef,
+        thread: &str,
+        marker: &str,
+        body: &str,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        let marker = Marker::new(TrackerKind::GitLab, marker)?;
+        let reply = (&marker, body);
+        self.api.reply_to_thread(pull, thread, reply, permit).await
+    }
+
+    async fn resolve_thread(
+        &self,
+        pull: &ItemRef,
+        thread: &str,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        self.api.resolve_thread(pull, thread, permit).await
     }
 
     async fn login(&self) -> Result<String, TrackerError> {

@@ -3,8 +3,8 @@
 //! Guaranteed: internal notes are never read, since what we write about them is more public than they are; no
 //! text of ours runs as a quick action.
 
-use agentmine_domain::ItemRef;
 use agentmine_domain::markdown::without_quick_actions;
+use agentmine_domain::{ItemKind, ItemRef};
 use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
@@ -49,6 +49,42 @@ impl Api {
         upsert(&thread, marker, &marker.append(&body), &budget).await
     }
 
+    pub(super) async fn edit_note(
+        &self,
+        item: &ItemRef,
+        id: String,
+        text: &str,
+        budget: &Budget<'_>,
+    ) -> Result<Written, TrackerError> {
+        let url = self.item_url(item, &["notes", &id]);
+        let body = json!({ "body": text });
+        let call = Call::write(Method::PUT, url, budget.permit).json(&body);
+        let sent = self.client.send_within(&call, &budget.attempts);
+        let reply = around("tracker.comment_edit", sent).await?;
+        if reply.status == StatusCode::NOT_FOUND {
+            let detail = format!("note {id} on {item} was deleted while it was edited");
+            return Ok(Written::Look(Fault::new(detail)));
+        }
+        reply.ok(&format!("note {id}"))?;
+        Ok(Written::Yes(id))
+    }
+
+    pub(super) async fn delete_note(
+        &self,
+        item: &ItemRef,
+        id: &str,
+        budget: &Budget<'_>,
+    ) -> Result<(), TrackerError> {
+        let url = self.item_url(item, &["notes", id]);
+        let call = Call::write(Method::DELETE, url, budget.permit);
+        let sent = self.client.send_within(&call, &budget.attempts);
+        let reply = around("tracker.comment_delete", sent).await?;
+        match reply.status {
+            StatusCode::NOT_FOUND => Ok(()),
+            _ => reply.ok(&format!("note {id}")).map(drop),
+        }
+    }
+
     async fn comments_within(
         &self,
         item: &ItemRef,
@@ -57,17 +93,20 @@ impl Api {
         let me = self.me().await?.id;
         let mut url = self.item_url(item, &["notes"]);
         url.query_pairs_mut()
-            .append_pair("activity_filter", "only_comments")
             .append_pair("order_by", "created_at")
             .append_pair("sort", "asc")
             .append_pair("per_page", "100");
+        if item.kind == ItemKind::Issue {
+            url.query_pairs_mut()
+                .append_pair("activity_filter", "only_comments");
+        }
         let notes = self
             .client
             .list_within::<Note>(url, &item.to_string(), attempts)
             .await?;
         let people = notes
             .into_iter()
-            .filter(|note| !note.system && note.is_public());
+            .filter(|note| (!note.system || asks_for_changes(note)) && note.is_public());
         let ours = |author: &User| author.id == me || self.was_ours(Some(author));
         let people = people.map(|note| {
             let ours = note.author.as_ref().is_some_and(ours);
@@ -77,15 +116,27 @@ impl Api {
     }
 }
 
-fn comment(note: Note, ours: bool) -> Comment {
+pub(super) fn comment(note: Note, ours: bool) -> Comment {
     Comment {
         id: note.id.to_string(),
         ours,
+        kind: match asks_for_changes(&note) {
+            true => CommentKind::Review {
+                verdict: "changes requested".to_owned(),
+            },
+            false => note.position.map_or(CommentKind::Plain, kind),
+        },
         author: note.author.map_or_else(Person::ghost, person_of),
-        kind: note.position.map_or(CommentKind::Plain, kind),
         body: note.body,
         created_at: note.created_at,
     }
+}
+
+/// What GitLab notes of a reviewer who asks for changes. The state of the reviewer has neither time nor number.
+const CHANGES_REQUESTED: &str = "requested changes";
+
+fn asks_for_changes(note: &Note) -> bool {
+    note.system && note.body.trim() == CHANGES_REQUESTED
 }
 
 fn kind(position: Position) -> CommentKind {
@@ -126,28 +177,10 @@ impl CommentThread for Thread<'_> {
         text: &str,
         budget: &Budget<'_>,
     ) -> Result<Written, TrackerError> {
-        let url = self.api.item_url(self.item, &["notes", &id]);
-        let body = json!({ "body": text });
-        let call = Call::write(Method::PUT, url, budget.permit).json(&body);
-        let sent = self.api.client.send_within(&call, &budget.attempts);
-        let reply = around("tracker.comment_edit", sent).await?;
-        if reply.status == StatusCode::NOT_FOUND {
-            let item = self.item;
-            let detail = format!("note {id} on {item} was deleted while it was edited");
-            return Ok(Written::Look(Fault::new(detail)));
-        }
-        reply.ok(&format!("note {id}"))?;
-        Ok(Written::Yes(id))
+        self.api.edit_note(self.item, id, text, budget).await
     }
 
     async fn delete(&self, id: &str, budget: &Budget<'_>) -> Result<(), TrackerError> {
-        let url = self.api.item_url(self.item, &["notes", id]);
-        let call = Call::write(Method::DELETE, url, budget.permit);
-        let sent = self.api.client.send_within(&call, &budget.attempts);
-        let reply = around("tracker.comment_delete", sent).await?;
-        match reply.status {
-            StatusCode::NOT_FOUND => Ok(()),
-            _ => reply.ok(&format!("note {id}")).map(drop),
-        }
+        self.api.delete_note(self.item, id, budget).await
     }
 }

@@ -134,6 +134,11 @@ pub(super) struct Note {
     /// The older name of `internal`.
     #[serde(default)]
     pub(super) confidential: Option<bool>,
+    /// Whether its discussion can be resolved, and is.
+    #[serde(default)]
+    pub(super) resolvable: bool,
+    #[serde(default)]
+    pub(super) resolved: bool,
     /// Of a comment on a line of a merge request's diff.
     pub(super) position: Option<Position>,
 }

@@ -284,6 +284,7 @@ fn brief() -> Brief {
         repository: "octo/demo".into(),
         author: "mona".into(),
         discussion: agentmine_agent::Discussion::none(),
+        round: None,
         agent_prompt: String::new(),
         repository_prompt: String::new(),
         memory: String::new(),

@@ -3,9 +3,9 @@
 use chrono::Utc;
 use serde_json::{Value, json};
 
-use super::super::Inner;
 use super::super::rest::{Answer, Ask};
 use super::super::state::{Issue, State};
+use super::super::{Inner, threads};
 use super::{Place, actions, missing, shapes};
 
 /// All notes of an item, oldest first; `system` ones too unless they are filtered out.
@@ -15,7 +15,12 @@ fn all(issue: &Issue, system: bool) -> Vec<Value> {
     let events = issue.events.iter().filter(|_| system);
     let events = events.map(|event| (event.at, shapes::system_note(issue, event)));
     let reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
-    let reviews = reviews.map(|review| (review.at, shapes::review(issue, review)));
+    let reviews = reviews.flat_map(|review| {
+        let asks = shapes::asks_for_changes(issue, review).filter(|_| system);
+        // A review without a summary leaves no note of its reviewer.
+        let says = (!review.body.is_empty()).then(|| shapes::review(issue, review));
+        asks.into_iter().chain(says).map(|note| (review.at, note))
+    });
     let edits = issue.edits.iter().filter(|_| system);
     let edits = edits.map(|edit| (edit.at, shapes::edit_note(issue, edit)));
     let mut all: Vec<_> = comments.chain(events).chain(edits).chain(reviews).collect();
@@ -163,10 +168,37 @@ pub(super) fn dispatch(
             Err(answer) => *answer,
         },
         ("GET", [id]) => discussion(state, place, id, 200),
+        ("PUT", [id]) => {
+            let root = u64::from_str_radix(id, 16).unwrap_or_default();
+            let is_line = |(_, issue): (_, &Issue)| threads::begins(issue, root);
+            if !place.find(state).is_some_and(is_line) {
+                return missing("Discussion");
+            }
+            let resolved = ask.param("resolved").or_else(|| ask.text("resolved"));
+            let is_resolved = resolved == Some("true") || ask.body["resolved"] == true;
+            threads::resolve(state, (place.repo, place.number), root, is_resolved);
+            discussion(state, place, id, 200)
+        }
         ("POST", [id, "notes"]) => {
             let Ok(root) = u64::from_str_radix(id, 16) else {
                 return missing("Discussion");
             };
+            if place
+                .find(state)
+                .is_some_and(|(_, issue)| threads::begins(issue, root))
+            {
+                let text = ask.text("body").unwrap_or_default().to_owned();
+                let (text, commands) = actions::extract(&text);
+                let login = ask.account.login.clone();
+                actions::run(state, place, &login, &commands);
+                let reply = threads::add(state, (place.repo, place.number), root, (&login, &text));
+                return match (reply, place.find(state)) {
+                    (Some(reply), Some((_, issue))) => {
+                        Answer::new(201, shapes::review(issue, &reply))
+                    }
+                    _ => missing("Discussion"),
+                };
+            }
             if one(state, place, root, 200).status != 200 {
                 return missing("Discussion");
             }
@@ -211,7 +243,16 @@ fn discussions(state: &State, place: Place<'_>) -> Vec<(String, Value)> {
         let alone = root(first).is_none();
         json!({ "id": name(first), "individual_note": alone, "notes": notes })
     };
+    let on_lines = threads::threads(issue).into_iter().map(|(root, members)| {
+        let notes: Vec<Value> = members
+            .iter()
+            .map(|member| shapes::review(issue, member))
+            .collect();
+        let value = json!({ "id": name(root), "individual_note": false, "notes": notes });
+        (name(root), value)
+    });
     roots
         .map(|comment| (name(comment.id), value(comment.id)))
+        .chain(on_lines)
         .collect()
 }

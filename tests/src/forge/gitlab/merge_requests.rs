@@ -31,13 +31,7 @@ pub(super) fn create(inner: &Inner, state: &mut State, ask: &Ask, name: &str) ->
     if let Some(answer) = refusal(repo, head, base, title) {
         return answer;
     }
-    let pull = Pull {
-        head: head.to_owned(),
-        base: base.to_owned(),
-        draft: is_draft(title),
-        merged: false,
-        reviews: Vec::new(),
-    };
+    let pull = Pull::new(head, base, is_draft(title));
     let (body, commands) = actions::extract(ask.text("description").unwrap_or_default());
     let labels = names(&ask.body["labels"]);
     let login = &ask.account.login;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::Inner;
 use super::rest::{Answer, Ask};
 use super::state::{Issue, Repo, State};
-use super::{git, people};
+use super::{checks, git, people};
 pub(super) use shapes::user_id;
 
 /// Issues or merge requests.
@@ -56,7 +56,14 @@ impl Place<'_> {
     /// The item as it is now.
     fn answer(&self, inner: &Inner, state: &State, status: u16) -> Answer {
         match self.find(state) {
-            Some((repo, issue)) => Answer::new(status, shapes::item(inner, repo, issue)),
+            Some((repo, issue)) => {
+                let mut value = shapes::item(inner, repo, issue);
+                if let Some(pull) = issue.pull.as_ref().filter(|_| issue.open) {
+                    let merges = git::can_merge(&repo.git_dir, &pull.head, &pull.base);
+                    value["has_conflicts"] = (!merges).into();
+                }
+                Answer::new(status, value)
+            }
             None => missing(""),
         }
     }
@@ -141,6 +148,9 @@ fn project(inner: &Inner, state: &mut State, ask: &Ask, id: &str, rest: &[&str])
     let Some(repo) = state.repo(&name) else {
         return missing("Project");
     };
+    if let Some(answer) = checks::gitlab(inner, state, ask, &name, rest) {
+        return answer;
+    }
     match (ask.method.as_str(), rest) {
         ("GET", []) => Answer::ok(shapes::project(inner, repo)),
         ("GET", ["labels"]) => Answer::page(inner, ask, shapes::labels(repo)),

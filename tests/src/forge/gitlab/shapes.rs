@@ -153,6 +153,25 @@ pub(super) fn edit_note(issue: &Issue, edit: &EditView) -> Value {
     value
 }
 
+/// What GitLab itself notes of a reviewer who asks for changes.
+pub(super) fn asks_for_changes(issue: &Issue, review: &ReviewView) -> Option<Value> {
+    let asks = matches!(&review.of, ReviewOf::Verdict(verdict) if verdict == "CHANGES_REQUESTED");
+    asks.then(|| {
+        let comment = CommentView {
+            id: review.id + 1_000_000,
+            author: review.author.clone(),
+            body: "requested changes".to_owned(),
+            edits: 0,
+            created_at: review.at,
+            updated_at: review.at,
+            internal: false,
+        };
+        let mut value = note(issue, &comment);
+        value["system"] = true.into();
+        value
+    })
+}
+
 /// A review, or a comment on a line of the diff.
 pub(super) fn review(issue: &Issue, review: &ReviewView) -> Value {
     let comment = CommentView {
@@ -168,6 +187,12 @@ pub(super) fn review(issue: &Issue, review: &ReviewView) -> Value {
     if let ReviewOf::Line(path, line) = &review.of {
         value["type"] = "DiffNote".into();
         value["resolvable"] = true.into();
+        let root = review.in_reply_to.unwrap_or(review.id);
+        let resolved = issue
+            .pull
+            .as_ref()
+            .map(|pull| pull.resolved.contains(&root));
+        value["resolved"] = resolved.unwrap_or(false).into();
         value["position"] = json!({
             "position_type": "text", "old_path": path, "new_path": path, "old_line": null, "new_line": line,
         });

@@ -35,6 +35,14 @@ pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<SettingFau
     rules.webhooks(config);
     rules.capacity(&config.capacity);
     rules.consumer(&config.consumer);
+    rules.at_least("rounds.max", config.rounds.max, 1);
+    let settle = config.rounds.settle_seconds;
+    rules.expect(
+        "rounds.settle_seconds",
+        settle <= 3600,
+        || format!("the number {settle}"),
+        "at most 3600: somebody waits for the round",
+    );
     rules.queue(&config.queue);
     rules.store(&config.store);
     rules.model(&config.model);

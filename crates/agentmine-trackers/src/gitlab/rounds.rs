@@ -1,0 +1,227 @@
+//! Open merge requests, and the discussions on them.
+
+use agentmine_domain::ItemRef;
+use agentmine_domain::markdown::without_quick_actions;
+use agentmine_runtime::failpoint::around;
+use agentmine_runtime::permit::Permit;
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::api::{Api, MAX_TEXT};
+use super::notes::comment;
+use super::wire::{Note, User};
+use crate::error::TrackerError;
+use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
+use crate::marker::{self, Marker};
+use crate::rounds::{OpenPull, OpenPulls, Thread};
+use crate::tracker::{Comment, FLEET_MARKER};
+
+/// A merge request of a list.
+#[derive(Debug, Deserialize)]
+struct Listed {
+    iid: u64,
+    project_id: u64,
+    source_project_id: Option<u64>,
+    web_url: String,
+    source_branch: String,
+    target_branch: String,
+    /// Absent once the source branch is gone.
+    sha: Option<String>,
+    updated_at: DateTime<Utc>,
+}
+
+/// Whether a merge request can be merged.
+#[derive(Debug, Deserialize)]
+struct Mergeable {
+    #[serde(default)]
+    has_conflicts: bool,
+    merge_status: Option<String>,
+}
+
+/// A discussion.
+#[derive(Debug, Deserialize)]
+struct Discussion {
+    id: String,
+    #[serde(default)]
+    individual_note: bool,
+    notes: Vec<Note>,
+}
+
+impl Api {
+    /// The open merge requests that the bot opened in these projects: one list for all of them.
+    pub(super) async fn own_merge_requests(
+        &self,
+        repos: &[ItemRef],
+    ) -> Result<OpenPulls, TrackerError> {
+        if repos.is_empty() {
+            return Ok(OpenPulls::default());
+        }
+        let mut url = self.client.url(["merge_requests"]);
+        url.query_pairs_mut()
+            .append_pair("scope", "created_by_me")
+            .append_pair("state", "opened")
+            .append_pair("order_by", "created_at")
+            .append_pair("sort", "asc")
+            .append_pair("per_page", "100");
+        let what = "the merge requests of the token's user";
+        let found = self.client.list::<Value>(url, what).await?;
+        let pulls = self.client.fitting::<Listed>(found, what).into_iter();
+        let pulls = pulls.filter(|one| one.source_project_id == Some(one.project_id));
+        let pulls = pulls.map(|one| OpenPull {
+            repo_id: one.project_id.to_string(),
+            number: one.iid,
+            url: one.web_url,
+            head: one.source_branch,
+            head_sha: one.sha.unwrap_or_default(),
+            base: one.target_branch,
+            updated_at: one.updated_at,
+        });
+        Ok(OpenPulls {
+            pulls: pulls.collect(),
+            unread: Vec::new(),
+        })
+    }
+
+    /// Whether it conflicts with its target branch.
+    pub(super) async fn conflicts(&self, item: &ItemRef) -> Result<Option<bool>, TrackerError> {
+        let reply = self.client.get(self.item_url(item, &[])).await?;
+        let found: Mergeable = reply.ok(&item.to_string())?.json()?;
+        let is_known = !matches!(
+            found.merge_status.as_deref(),
+            Some("unchecked" | "checking" | "cannot_be_merged_recheck")
+        );
+        Ok(is_known.then_some(found.has_conflicts))
+    }
+
+    /// The discussions that can be replied to.
+    pub(super) async fn threads(&self, item: &ItemRef) -> Result<Vec<Thread>, TrackerError> {
+        let me = self.me().await?.id;
+        let mut url = self.item_url(item, &["discussions"]);
+        url.query_pairs_mut().append_pair("per_page", "100");
+        let what = item.to_string();
+        let found = self.client.list::<Value>(url, &what).await?;
+        let discussions = self.client.fitting::<Discussion>(found, &what).into_iter();
+        let ours =
+            |author: Option<&User>| author.is_some_and(|it| it.id == me || self.was_ours(Some(it)));
+        let threads = discussions.filter_map(|discussion| {
+            let Discussion {
+                id,
+                individual_note,
+                notes,
+            } = discussion;
+            let notes: Vec<Note> = notes
+                .into_iter()
+                .filter(|note| !note.system && note.is_public())
+                .collect();
+            let last = notes.last().filter(|_| !individual_note)?;
+            let mut resolvable = notes.iter().filter(|note| note.resolvable).peekable();
+            Some(Thread {
+                id,
+                answered: ours(last.author.as_ref()) && last.body.contains(FLEET_MARKER),
+                resolved: resolvable.peek().is_some() && resolvable.all(|note| note.resolved),
+                comments: notes.iter().map(|note| note.id.to_string()).collect(),
+            })
+        });
+        Ok(threads.collect())
+    }
+
+    /// Replies to a discussion, unless the reply with this marker is there.
+    pub(super) async fn reply_to_thread(
+        &self,
+        item: &ItemRef,
+        thread: &str,
+        (marker, body): (&Marker, &str),
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        let text = without_quick_actions(&marker::cut(body, MAX_TEXT));
+        let budget = Budget {
+            attempts: self.client.attempts(),
+            permit,
+        };
+        let replies = Replies {
+            api: self,
+            item,
+            id: thread,
+        };
+        upsert(&replies, marker, &marker.append(&text), &budget)
+            .await
+            .map(drop)
+    }
+
+    /// Resolves a discussion; one that is resolved stays so.
+    pub(super) async fn resolve_thread(
+        &self,
+        item: &ItemRef,
+        thread: &str,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        let mut url = self.item_url(item, &["discussions", thread]);
+        url.query_pairs_mut().append_pair("resolved", "true");
+        let call = Call::write(Method::PUT, url, permit);
+        let reply = around("tracker.thread_resolve", self.client.send(&call)).await?;
+        match reply.status {
+            // It cannot be resolved, as one that is not about the diff, or is gone.
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => Ok(()),
+            _ => reply.ok(&format!("discussion {thread}")).map(drop),
+        }
+    }
+}
+
+/// The notes of one discussion.
+struct Replies<'a> {
+    api: &'a Api,
+    item: &'a ItemRef,
+    id: &'a str,
+}
+
+#[async_trait]
+impl CommentThread for Replies<'_> {
+    async fn all(&self, attempts: &Attempts) -> Result<Vec<Comment>, TrackerError> {
+        let me = self.api.me().await?.id;
+        let url = self.api.item_url(self.item, &["discussions", self.id]);
+        let reply = self
+            .api
+            .client
+            .send_within(&Call::get(url), attempts)
+            .await?;
+        let discussion: Discussion = reply.ok(&format!("discussion {}", self.id))?.json()?;
+        let notes = discussion.notes.into_iter().map(|note| {
+            let author = note.author.as_ref();
+            let ours = author.is_some_and(|it| it.id == me || self.api.was_ours(Some(it)));
+            comment(note, ours)
+        });
+        Ok(notes.collect())
+    }
+
+    async fn create(&self, text: &str, budget: &Budget<'_>) -> Result<Written, TrackerError> {
+        let place = ["discussions", self.id, "notes"];
+        let url = self.api.item_url(self.item, &place);
+        let body = json!({ "body": text });
+        let call = Call::write(Method::POST, url, budget.permit).json(&body);
+        let sent = self.api.client.send_once(&call, &budget.attempts);
+        let reply = match around("tracker.thread_reply", sent).await? {
+            Sent::Reply(reply) => reply.ok(&format!("discussion {}", self.id))?,
+            Sent::Unknown(fault) => return Ok(Written::Look(fault)),
+        };
+        Ok(match reply.json::<Note>() {
+            Ok(note) => Written::Yes(note.id.to_string()),
+            Err(error) => Written::Look(Fault::new(error.to_string())),
+        })
+    }
+
+    async fn edit(
+        &self,
+        id: String,
+        text: &str,
+        budget: &Budget<'_>,
+    ) -> Result<Written, TrackerError> {
+        self.api.edit_note(self.item, id, text, budget).await
+    }
+
+    async fn delete(&self, id: &str, budget: &Budget<'_>) -> Result<(), TrackerError> {
+        self.api.delete_note(self.item, id, budget).await
+    }
+}

@@ -1,0 +1,112 @@
+//! Why no further round is made, as the end of a sentence for people.
+
+use agentmine_domain::markdown::{cap, line};
+use agentmine_domain::{EndState, RedCheck, Round, RoundCause, Task, TaskState};
+
+use super::requests::Requests;
+
+/// Why no further round is made.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Ended(pub(super) String);
+
+/// Requests that are named.
+const MOST_NAMED: usize = 10;
+/// Characters of a reason.
+const MAX_REASON: usize = 300;
+
+/// The last round did not come to a result; `None` if it did, or if there was none.
+pub(super) fn of_last_round(last: Option<&Task>) -> Option<Ended> {
+    let last = last?;
+    let number = last.round().unwrap_or_default();
+    let reason = last.reason.as_deref().unwrap_or("no reason is recorded");
+    let reason = line(&cap(reason, MAX_REASON), MAX_REASON);
+    match last.state {
+        TaskState::Ended(EndState::Failed) => Some(Ended(format!(
+            "round {number} failed ({reason}); it needs a person to look"
+        ))),
+        TaskState::Ended(EndState::Stopped) => {
+            Some(Ended(format!("round {number} was stopped ({reason})")))
+        }
+        TaskState::Ended(EndState::Done)
+        | TaskState::Queued
+        | TaskState::Leased(_)
+        | TaskState::Paused => None,
+    }
+}
+
+/// All rounds were made, and something is still open.
+pub(super) fn limit(max: u32, requests: &Requests, cause: &RoundCause) -> Ended {
+    let rounds = match max {
+        1 => "1 round was".to_owned(),
+        max => format!("{max} rounds were"),
+    };
+    let mut named: Vec<String> = requests.words();
+    named.extend(
+        cause
+            .checks
+            .iter()
+            .map(|check| format!("the failed check {}", code(&check.name))),
+    );
+    named.extend(
+        cause
+            .conflict
+            .then(|| "a conflict with the target branch".to_owned()),
+    );
+    let more = named.split_off(named.len().min(MOST_NAMED)).len();
+    if more > 0 {
+        named.push(format!("{more} more"));
+    }
+    Ended(format!(
+        "{rounds} made, which is the limit, and this is still open: {}. It needs a person to decide what is to be done",
+        named.join("; ")
+    ))
+}
+
+/// The checks that failed fail on the target branch too.
+pub(super) fn red_base(base: &str) -> Ended {
+    Ended(format!(
+        "the checks that failed fail on {} as well, so the cause is not in this change; fix them there first",
+        code(base)
+    ))
+}
+
+/// What the last round was for is as it was before it.
+pub(super) fn same_again(last: Option<&Round>, cause: &RoundCause, head: &str) -> Option<Ended> {
+    let last = last?;
+    if cause.conflict && last.cause.conflict && last.head == head {
+        let reason = format!(
+            "round {} did not solve the conflict with the target branch",
+            last.number
+        );
+        return Some(Ended(reason));
+    }
+    let before = |check: &&RedCheck| {
+        let same = |it: &RedCheck| it.name == check.name && it.failure == check.failure;
+        !check.failure.is_empty() && last.cause.checks.iter().any(same)
+    };
+    let again = cause.checks.iter().find(before)?;
+    Some(Ended(format!(
+        "the check {} failed in the same way before and after round {}; it needs a person to look",
+        code(&again.name),
+        last.number
+    )))
+}
+
+/// A name as code.
+fn code(name: &str) -> String {
+    format!("`{}`", line(name, 100).replace('`', "'"))
+}
+
+/// A person pushed to the branch.
+pub(super) fn pushed(branch: &str) -> Ended {
+    Ended(format!(
+        "somebody else pushed to `{branch}`, and that work is not overwritten"
+    ))
+}
+
+/// A person removed the branch.
+pub(super) fn removed(branch: &str) -> Ended {
+    Ended(format!(
+        "somebody removed `{branch}`, and it is not brought back"
+    ))
+}

@@ -1,0 +1,381 @@
+//! Rounds on the pull requests that the fleet opened: reviews and mentions, failed checks, and conflicts begin them.
+//!
+//! A round is recorded before its task, and its number makes the task's trigger, so any number of producers begin it
+//! once. What was found is read from the tracker again each time; only what an earlier look of this process found
+//! settled is not read again while the pull request stays as it is.
+
+mod ends;
+mod failure;
+mod red;
+mod requests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use agentmine_domain::{
+    EndState, ItemKind, ItemRef, NewTask, Priority, Round, RoundCause, Task, TaskId, TaskState,
+};
+use agentmine_effects::Effects;
+use agentmine_store::Enqueued;
+use agentmine_trackers::{OpenPull, OpenPulls, Tracker, TrackerError};
+use anyhow::Result;
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::deps::ProducerDeps;
+use ends::Ended;
+use red::Red;
+use requests::Requests;
+
+/// What this producer has seen of the watched pull requests, by the task that opened each.
+#[derive(Debug, Default)]
+pub struct SeenPulls(Mutex<HashMap<TaskId, Seen>>);
+
+/// A pull request as it was looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Seen {
+    updated_at: DateTime<Utc>,
+    head: String,
+    /// Nothing was due, and nothing becomes due while it stays as it is.
+    settled: bool,
+    /// When its checks are looked at again, although it stays as it is.
+    again: Option<Instant>,
+    /// When this head was seen first.
+    since: Option<Instant>,
+    /// The head is not a commit of ours. A list may lag behind a push, so the second look decides.
+    foreign: bool,
+}
+
+impl SeenPulls {
+    fn get(&self, task: TaskId) -> Option<Seen> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(&task).cloned()
+    }
+
+    fn put(&self, task: TaskId, now: Seen) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.insert(task, now);
+    }
+
+    fn forget(&self, task: TaskId) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.remove(&task);
+    }
+}
+
+/// Begins the rounds that are due on a tracker's pull requests, or on those of one repository, and returns their tasks.
+/// What concerns one pull request does not stop the others.
+///
+/// # Errors
+/// Returns errors of the store, and of the tracker if they concern all of it.
+pub(crate) async fn begin(
+    deps: &ProducerDeps,
+    tracker: &Arc<dyn Tracker>,
+    only: Option<&str>,
+) -> Result<Vec<Begun>> {
+    if !deps.config.rounds.enabled {
+        return Ok(Vec::new());
+    }
+    let watched = deps.store.watched_pulls(tracker.kind(), tracker.host());
+    let mut watched = watched.await?;
+    watched.retain(|task| only.is_none_or(|only| task.item.repo_path.eq_ignore_ascii_case(only)));
+    let mut repos: Vec<ItemRef> = Vec::new();
+    for task in &watched {
+        if repos.iter().all(|repo| repo.repo_id != task.item.repo_id) {
+            repos.push(task.item.clone());
+        }
+    }
+    if repos.is_empty() {
+        return Ok(Vec::new());
+    }
+    let open = tracker.open_pulls(&repos).await?;
+    let mut begun = Vec::new();
+    for origin in watched {
+        let look = Look {
+            deps,
+            tracker,
+            origin: &origin,
+        };
+        match Box::pin(look.at(&open)).await {
+            Ok(task) => begun.extend(task),
+            Err(error) if concerns_the_tracker(&error) => return Err(error),
+            Err(error) => {
+                tracing::warn!(task.id = %origin.id, error = format!("{error:#}"), "a pull request cannot be looked at; the next scan looks again");
+            }
+        }
+    }
+    Ok(begun)
+}
+
+/// Whether an error would meet the other pull requests too.
+fn concerns_the_tracker(error: &anyhow::Error) -> bool {
+    !matches!(
+        error.downcast_ref::<TrackerError>(),
+        Some(
+            TrackerError::NotFound { .. }
+                | TrackerError::Forbidden { .. }
+                | TrackerError::Refused { .. }
+                | TrackerError::Invalid { .. }
+        )
+    )
+}
+
+/// The task of a round that no worker has claimed yet.
+#[derive(Debug)]
+pub(crate) enum Begun {
+    /// It was recorded just now.
+    Now(Task),
+    /// It was recorded before; its label may be missing.
+    Before(Task),
+}
+
+/// A look at the pull request of one task.
+struct Look<'a> {
+    deps: &'a ProducerDeps,
+    tracker: &'a Arc<dyn Tracker>,
+    origin: &'a Task,
+}
+
+impl Look<'_> {
+    /// Begins a round if one is due.
+    async fn at(&self, open: &OpenPulls) -> Result<Option<Begun>> {
+        let repo_id = &self.origin.item.repo_id;
+        if open.unread.contains(repo_id) {
+            return Ok(None);
+        }
+        let head = self.origin.branch();
+        let is_it = |pull: &&OpenPull| pull.repo_id == *repo_id && pull.head == head;
+        let Some(pull) = open.pulls.iter().find(is_it) else {
+            return self.not_listed().await.map(|()| None);
+        };
+        let seen = self.deps.pulls.get(self.origin.id).unwrap_or_default();
+        let mut now = Seen {
+            updated_at: pull.updated_at,
+            head: pull.head_sha.clone(),
+            ..Seen::default()
+        };
+        let is_same = seen.updated_at == now.updated_at && seen.head == now.head;
+        let is_due = seen.again.is_none_or(|again| again <= Instant::now());
+        if seen.settled && is_same && !is_due {
+            return Ok(None);
+        }
+        now.foreign = seen.foreign && seen.head == now.head;
+        let since = seen.since.filter(|_| seen.head == now.head);
+        now.since = Some(since.unwrap_or_else(Instant::now));
+        let task = self.judge(pull, &mut now).await?;
+        self.deps.pulls.put(self.origin.id, now);
+        Ok(task)
+    }
+
+    async fn judge(&self, pull: &OpenPull, seen: &mut Seen) -> Result<Option<Begun>> {
+        let store = &self.deps.store;
+        let item = ItemRef {
+            kind: ItemKind::PullRequest,
+            number: pull.number,
+            ..self.origin.item.clone()
+        };
+        let rounds = store.rounds(&item).await?;
+        let latest = match rounds.last() {
+            Some(last) => match self.task_of(last, &pull.url).await? {
+                Work::Begun(begun) => return Ok(Some(*begun)),
+                Work::UnderWay => return Ok(None),
+                Work::Over(task) => Some(*task),
+            },
+            None => None,
+        };
+        // A person may have put the request label on it: that is a task of its own.
+        let newest = store.latest_task(&item).await?;
+        if newest.as_ref().is_some_and(|task| !is_over(task)) {
+            return Ok(None);
+        }
+        if let Some(ended) = ends::of_last_round(latest.as_ref()) {
+            return self.end(&item, ended).await;
+        }
+        let worked = newest.as_ref().unwrap_or(self.origin);
+        match self.whose_head(worked, pull, seen).await? {
+            Head::Ours => {}
+            Head::Unclear => return Ok(None),
+            Head::OfOthers(ended) => return self.end(&item, ended).await,
+        }
+        let requests = Requests::read(self.tracker.as_ref(), &item, &rounds, newest.as_ref());
+        let requests = requests.await?;
+        let red = Red::read(self.tracker.as_ref(), &item, pull).await?;
+        let settle = self.deps.config.rounds.settle_seconds;
+        let first = requests.first().into_iter().chain(red.first()).min();
+        if red.pending || first.is_some_and(|first| is_younger_than(first, settle)) {
+            return Ok(None);
+        }
+        let mut cause = RoundCause {
+            requests: requests.ids(),
+            checks: red.checks.clone(),
+            conflict: red.conflict,
+        };
+        if cause.is_empty() && !red.of_base {
+            seen.settled = true;
+            let age = seen.since.map_or(Duration::ZERO, |since| since.elapsed());
+            seen.again = Some(Instant::now() + apart(age));
+            return Ok(None);
+        }
+        let max = self.deps.config.rounds.max;
+        if cause.is_empty() {
+            return self.end(&item, ends::red_base(&pull.base)).await;
+        }
+        if rounds.len() >= usize::try_from(max).unwrap_or(usize::MAX) {
+            return self.end(&item, ends::limit(max, &requests, &cause)).await;
+        }
+        red::add_failures(self.tracker.as_ref(), &item, &mut cause.checks).await?;
+        if let Some(ended) = ends::same_again(rounds.last(), &cause, &pull.head_sha) {
+            return self.end(&item, ended).await;
+        }
+        self.start(item, pull, &rounds, cause).await
+    }
+
+    /// Records the round, then its task.
+    async fn start(
+        &self,
+        pull: ItemRef,
+        open: &OpenPull,
+        rounds: &[Round],
+        cause: RoundCause,
+    ) -> Result<Option<Begun>> {
+        let last = rounds.last().map_or(0, |round| round.number);
+        let round = Round {
+            pull,
+            number: last + 1,
+            origin: self.origin.id,
+            head: open.head_sha.clone(),
+            cause,
+            result: None,
+        };
+        let recorded = self.deps.store.begin_round(&round).await?;
+        match self.task_of(&recorded, &open.url).await? {
+            Work::Begun(begun) => Ok(Some(*begun)),
+            Work::UnderWay | Work::Over(_) => Ok(None),
+        }
+    }
+
+    /// The task of a round. One whose process died before it recorded the task is begun now.
+    async fn task_of(&self, round: &Round, url: &str) -> Result<Work> {
+        let new = NewTask {
+            item: round.pull.clone(),
+            trigger: round.trigger(),
+            title: self.origin.title.clone(),
+            url: url.to_owned(),
+            priority: Priority::Medium,
+        };
+        Ok(match self.deps.store.enqueue(&new).await? {
+            Enqueued::Created(task) => {
+                let (number, item) = (round.number, &round.pull);
+                tracing::info!(task.id = %task.id, task.number = %task.number, %item, round = number, "a round begins");
+                Work::Begun(Box::new(Begun::Now(task)))
+            }
+            // Whoever recorded it may have died before it was labelled.
+            Enqueued::Known(task)
+                if task.trigger == new.trigger
+                    && task.state == TaskState::Queued
+                    && task.epoch.0 == 0 =>
+            {
+                Work::Begun(Box::new(Begun::Before(task)))
+            }
+            Enqueued::Known(task) if task.trigger == new.trigger && is_over(&task) => {
+                Work::Over(Box::new(task))
+            }
+            Enqueued::Known(_) => Work::UnderWay,
+        })
+    }
+
+    /// Whether the branch is where we left it. `worked` is the newest task that may have pushed.
+    async fn whose_head(&self, worked: &Task, pull: &OpenPull, seen: &mut Seen) -> Result<Head> {
+        let Some(ours) = self.effects(worked).reported_commit().await? else {
+            return Ok(Head::Ours);
+        };
+        if ours == pull.head_sha {
+            seen.foreign = false;
+            return Ok(Head::Ours);
+        }
+        // A list may lag behind a push of ours.
+        if !std::mem::replace(&mut seen.foreign, true) {
+            return Ok(Head::Unclear);
+        }
+        Ok(Head::OfOthers(match pull.head_sha.as_str() {
+            "" => ends::removed(&pull.head),
+            _ => ends::pushed(&pull.head),
+        }))
+    }
+
+    /// It is not among the open ones: closed, merged, or not listed yet.
+    async fn not_listed(&self) -> Result<()> {
+        let (item, head) = (&self.origin.item, self.origin.branch());
+        let found = match self.tracker.find_pull_request(item, &head).await {
+            Err(TrackerError::NotFound { .. }) => None,
+            found => found?,
+        };
+        let reason = match found {
+            Some(pull) if pull.open => return Ok(()),
+            Some(pull) if pull.merged => "it was merged",
+            Some(_) => "it was closed",
+            None => "it is gone",
+        };
+        self.forget(reason).await
+    }
+
+    async fn forget(&self, reason: &str) -> Result<()> {
+        self.deps.store.unwatch_pull(self.origin.id, reason).await?;
+        self.deps.pulls.forget(self.origin.id);
+        tracing::info!(task.id = %self.origin.id, reason, "no further round is made on the pull request");
+        Ok(())
+    }
+
+    /// No further round: says so on the pull request.
+    async fn end(&self, pull: &ItemRef, Ended(reason): Ended) -> Result<Option<Begun>> {
+        self.effects(self.origin).end_rounds(pull, &reason).await?;
+        self.forget(&reason).await.map(|()| None)
+    }
+
+    fn effects(&self, task: &Task) -> Effects {
+        Effects::of_reconciler(
+            Arc::clone(&self.deps.store),
+            Arc::clone(self.tracker),
+            self.deps.config.labels.clone(),
+            task.clone(),
+        )
+    }
+}
+
+/// How long after one look at the checks of a head the next one is due. They come to an end soon, or change rarely.
+fn apart(age: Duration) -> Duration {
+    match age < Duration::from_secs(3600) {
+        true => Duration::from_secs(60),
+        false => Duration::from_secs(600),
+    }
+}
+
+fn is_younger_than(at: DateTime<Utc>, seconds: u64) -> bool {
+    let window = TimeDelta::seconds(i64::try_from(seconds).unwrap_or(i64::MAX));
+    Utc::now() - at < window
+}
+
+/// Whose commit the source branch is at.
+enum Head {
+    Ours,
+    /// Perhaps the list of pull requests is old.
+    Unclear,
+    /// Somebody else moved or removed it.
+    OfOthers(Ended),
+}
+
+/// How far the task of a round is.
+enum Work {
+    /// No worker has claimed it yet.
+    Begun(Box<Begun>),
+    /// It, or another one on the same pull request, is not over.
+    UnderWay,
+    Over(Box<Task>),
+}
+
+fn is_over(task: &Task) -> bool {
+    match task.state {
+        TaskState::Ended(EndState::Done | EndState::Failed | EndState::Stopped) => true,
+        TaskState::Queued | TaskState::Leased(_) | TaskState::Paused => false,
+    }
+}

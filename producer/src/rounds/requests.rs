@@ -1,0 +1,178 @@
+//! Reviews that ask for changes, and mentions of the bot, by people who may start work.
+
+use std::collections::{BTreeMap, HashSet};
+
+use agentmine_domain::markdown::neutralized;
+use agentmine_domain::{ItemRef, Round, Task};
+use agentmine_trackers::{Admission, Comment, CommentKind, Tracker, TrackerError};
+use chrono::{DateTime, Utc};
+
+/// The words of a review's verdict that ask for a round.
+const ASKS: &str = "changes requested";
+/// The verdicts after which an earlier one of the same person does not ask any more.
+const WITHDRAWS: [&str; 2] = ["approved", "dismissed"];
+/// Comments that begin with it are commands to the fleet.
+const COMMAND: &str = "/agentmine";
+
+/// What asks for a round and was not answered by one.
+#[derive(Debug, Default)]
+pub(super) struct Requests(Vec<Request>);
+
+#[derive(Debug)]
+struct Request {
+    id: String,
+    author: String,
+    is_review: bool,
+    at: DateTime<Utc>,
+}
+
+impl Requests {
+    /// Reads them. `newest` is the newest task on the pull request: what was written before one that is no round was
+    /// given to it.
+    pub(super) async fn read(
+        tracker: &dyn Tracker,
+        pull: &ItemRef,
+        rounds: &[Round],
+        newest: Option<&Task>,
+    ) -> Result<Self, TrackerError> {
+        let login = tracker.login().await?;
+        let answered: HashSet<&String> = rounds
+            .iter()
+            .flat_map(|round| {
+                let heard = round.result.iter().flat_map(|result| &result.heard);
+                round.cause.requests.iter().chain(heard)
+            })
+            .collect();
+        let since = newest
+            .filter(|task| task.round().is_none())
+            .map(|task| task.created_at);
+        let comments = tracker.comments(pull).await?;
+        let withdrawn = withdrawn(&comments);
+        let mut found = Vec::new();
+        for comment in comments {
+            let asks = asks(&comment, &login)
+                && !comment.is_of_the_fleet()
+                && !withdrawn.contains(&comment.id)
+                && since.is_none_or(|since| comment.created_at >= since);
+            let id = comment.remark_id();
+            if !asks || answered.contains(&id) {
+                continue;
+            }
+            match tracker.may_start(pull, &comment.author).await? {
+                Admission::Granted => found.push(Request {
+                    id,
+                    author: comment.author.login,
+                    is_review: matches!(comment.kind, CommentKind::Review { .. }),
+                    at: comment.created_at,
+                }),
+                Admission::Refused(why) => {
+                    tracing::debug!(comment.id = id, why, "a request for a round is not heard");
+                }
+            }
+        }
+        Ok(Self(found))
+    }
+
+    /// When the first one was made.
+    pub(super) fn first(&self) -> Option<DateTime<Utc>> {
+        self.0.iter().map(|request| request.at).min()
+    }
+
+    pub(super) fn ids(&self) -> Vec<String> {
+        self.0.iter().map(|request| request.id.clone()).collect()
+    }
+
+    /// Each of them in a few words.
+    pub(super) fn words(&self) -> Vec<String> {
+        let words = self.0.iter().map(|request| {
+            let what = match request.is_review {
+                true => "a review of",
+                false => "a comment of",
+            };
+            format!("{what} {}", neutralized(&request.author))
+        });
+        words.collect()
+    }
+}
+
+/// The ids of reviews that their authors replaced by an approval.
+fn withdrawn(comments: &[Comment]) -> HashSet<String> {
+    let mut open: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut withdrawn = HashSet::new();
+    for comment in comments {
+        let CommentKind::Review { verdict } = &comment.kind else {
+            continue;
+        };
+        let own = open.entry(&comment.author.login).or_default();
+        if verdict == ASKS {
+            own.push(&comment.id);
+        } else if WITHDRAWS.contains(&verdict.as_str()) {
+            withdrawn.extend(own.drain(..).map(str::to_owned));
+        }
+    }
+    withdrawn
+}
+
+fn asks(comment: &Comment, login: &str) -> bool {
+    if comment.body.trim_start().starts_with(COMMAND) {
+        return false;
+    }
+    match &comment.kind {
+        CommentKind::Review { verdict } if verdict == ASKS => true,
+        CommentKind::Review { .. } | CommentKind::Plain | CommentKind::OnLine { .. } => {
+            mentions(&comment.body, login)
+        }
+    }
+}
+
+/// Whether a text names somebody with an `@`, outside of quotations.
+fn mentions(text: &str, login: &str) -> bool {
+    // The bot of an App is mentioned without what its name ends with.
+    let login = login.strip_suffix("[bot]").unwrap_or(login).to_lowercase();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let lines = text.lines();
+    lines
+        .filter(|line| !line.trim_start().starts_with('>'))
+        .any(|line| {
+            let line = line.to_lowercase();
+            line.match_indices('@').any(|(at, _)| {
+                let before = line[..at].chars().next_back();
+                let Some(after) = line[at + 1..].strip_prefix(&login) else {
+                    return false;
+                };
+                let is_free = before.is_none_or(|c| !is_name(c) && c != '`');
+                let mut rest = after.chars();
+                let end = rest.next();
+                is_free && end.is_none_or(|c| !is_name(c))
+            })
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mention_is_the_whole_name_outside_of_quotations() {
+        for text in [
+            "@agentmine-bot please",
+            "hi\n@AgentMine-Bot: rename it",
+            "(@agentmine-bot)",
+            "ok, @agentmine-bot.",
+        ] {
+            assert!(mentions(text, "agentmine-bot"), "{text}");
+            assert!(mentions(text, "agentmine-bot[bot]"), "{text}");
+        }
+        for text in [
+            "> @agentmine-bot please\n\nWhy?",
+            "@agentmine-bot2",
+            "@agentmine-bot-two",
+            "mail@agentmine-bot",
+            "`@agentmine-bot`",
+            "agentmine-bot",
+            "@",
+        ] {
+            assert!(!mentions(text, "agentmine-bot"), "{text}");
+        }
+    }
+}

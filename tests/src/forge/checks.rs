@@ -1,0 +1,196 @@
+//! Check runs, statuses, and jobs of pipelines, with logs that are kept on another host.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Request};
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+
+use super::rest::{Answer, Ask};
+use super::shapes::time;
+use super::state::{Repo, State};
+use super::{Forge, Inner};
+
+/// A check of a commit.
+#[derive(Debug, Clone)]
+pub(super) struct CheckView {
+    id: u64,
+    commit: String,
+    name: String,
+    /// `success`, `failure` or `pending`.
+    state: String,
+    /// Of a job; a status has none.
+    log: Option<String>,
+    at: DateTime<Utc>,
+}
+
+impl Forge {
+    /// A job of the forge's own CI comes to `success`, `failure` or `pending`, with a log.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn add_job(&self, repo: &str, commit: &str, name: &str, state: &str, log: &str) {
+        self.add_check(repo, commit, (name, state), Some(log));
+    }
+
+    /// Somebody else's service sets the status of a commit.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn add_status(&self, repo: &str, commit: &str, name: &str, state: &str) {
+        self.add_check(repo, commit, (name, state), None);
+    }
+
+    fn add_check(&self, repo: &str, commit: &str, (name, state): (&str, &str), log: Option<&str>) {
+        let id = self.inner.lock().id();
+        self.with_repo_mut(repo, |repo| {
+            // The newest of a name is shown.
+            repo.checks
+                .retain(|it| it.commit != commit || it.name != name);
+            repo.checks.push(CheckView {
+                id,
+                commit: commit.to_owned(),
+                name: name.to_owned(),
+                state: state.to_owned(),
+                log: log.map(str::to_owned),
+                at: Utc::now(),
+            });
+        });
+    }
+}
+
+/// Serves logs on a port of its own: where a token arrives, it has leaked.
+pub(super) fn serve_logs(inner: &Arc<Inner>, listener: std::net::TcpListener) {
+    let inner = Arc::clone(inner);
+    let serve = move |Path(id): Path<u64>, request: Request| {
+        let inner = Arc::clone(&inner);
+        async move {
+            let mut state = inner.lock();
+            let headers = request.headers();
+            if headers.contains_key("authorization") || headers.contains_key("private-token") {
+                let leak = format!("a token was sent to the host of logs: {}", request.uri());
+                state.leaks.push(leak);
+            }
+            let mut checks = state.repos.iter().flat_map(|repo| &repo.checks);
+            let log = checks.find(|it| it.id == id).and_then(|it| it.log.clone());
+            log.unwrap_or_default()
+        }
+    };
+    let app = axum::Router::new().route("/logs/{id}", axum::routing::get(serve));
+    tokio::spawn(async move {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        axum::serve(listener, app).await
+    });
+}
+
+/// The checks of a commit, or of the commit that a branch is at.
+fn of<'r>(repo: &'r Repo, named: &str) -> Vec<&'r CheckView> {
+    let commit = repo.sha(named).unwrap_or_else(|| named.to_owned());
+    let checks = repo.checks.iter();
+    checks.filter(|it| it.commit == commit).collect()
+}
+
+/// GitHub: `/repos/O/R/commits/REF/check-runs`.
+pub(super) fn runs(repo: &Repo, named: &str) -> Answer {
+    let runs = of(repo, named).into_iter().filter(|it| it.log.is_some());
+    let runs: Vec<Value> = runs
+        .map(|it| {
+            let is_over = it.state != "pending";
+            json!({
+                "id": it.id, "name": it.name, "head_sha": it.commit,
+                "status": if is_over { "completed" } else { "in_progress" },
+                "conclusion": is_over.then_some(&it.state),
+                "started_at": time(it.at), "completed_at": is_over.then(|| time(it.at)),
+                "app": { "id": 15368, "slug": "github-actions", "name": "GitHub Actions" },
+                "output": { "title": null, "summary": null, "text": null, "annotations_count": 0 },
+            })
+        })
+        .collect();
+    Answer::ok(json!({ "total_count": runs.len(), "check_runs": runs }))
+}
+
+/// GitHub: `/repos/O/R/commits/REF/status`.
+pub(super) fn status(repo: &Repo, named: &str) -> Answer {
+    let statuses = of(repo, named).into_iter().filter(|it| it.log.is_none());
+    let statuses: Vec<Value> = statuses
+        .map(|it| {
+            json!({
+                "id": it.id, "context": it.name, "state": it.state, "description": "said by a service",
+                "target_url": null, "created_at": time(it.at), "updated_at": time(it.at),
+            })
+        })
+        .collect();
+    Answer::ok(json!({ "sha": named, "total_count": statuses.len(), "statuses": statuses }))
+}
+
+/// GitHub: `/repos/O/R/actions/jobs/ID/logs`, which leads to another host.
+pub(super) fn log(inner: &Inner, repo: &Repo, id: &str) -> Answer {
+    match repo
+        .checks
+        .iter()
+        .any(|it| it.id.to_string() == id && it.log.is_some())
+    {
+        true => Answer {
+            location: Some(format!("{}/logs/{id}", inner.logs)),
+            ..Answer::new(302, Value::Null)
+        },
+        false => Answer::not_found(),
+    }
+}
+
+/// GitLab: what is below a project for its checks; `None` if the request is about something else.
+pub(super) fn gitlab(
+    inner: &Inner,
+    state: &State,
+    ask: &Ask,
+    name: &str,
+    rest: &[&str],
+) -> Option<Answer> {
+    let repo = state.repo(name)?;
+    let word = |state: &str| {
+        match state {
+            "failure" => "failed",
+            "pending" => "running",
+            _ => "success",
+        }
+        .to_owned()
+    };
+    match (ask.method.as_str(), rest) {
+        ("GET", ["repository", "commits", commit, "statuses"]) => {
+            let checks = repo.checks.iter().filter(|it| it.commit == *commit);
+            let statuses = checks.map(|it| {
+                json!({
+                    "id": it.id, "sha": it.commit, "ref": null, "name": it.name, "status": word(&it.state),
+                    "allow_failure": false, "description": null, "target_url": null,
+                    "created_at": time(it.at), "started_at": time(it.at), "finished_at": time(it.at),
+                    "coverage": null, "author": null,
+                })
+            });
+            Some(Answer::page(inner, ask, statuses.collect()))
+        }
+        ("GET", ["pipelines"]) => {
+            let sha = ask.param("sha").unwrap_or_default();
+            let own: Vec<&CheckView> = repo.checks.iter().filter(|it| it.commit == sha).collect();
+            let states = ["failure", "pending", "success"];
+            let worst = states
+                .iter()
+                .find(|state| own.iter().any(|it| it.state == **state));
+            let pipelines = worst.map(|state| {
+                json!({
+                    "id": own[0].id + 5_000_000, "iid": 1, "project_id": repo.id, "sha": sha, "ref": "x",
+                    "status": word(state), "source": "push",
+                    "created_at": time(own[0].at), "updated_at": time(own[0].at),
+                })
+            });
+            Some(Answer::page(inner, ask, pipelines.into_iter().collect()))
+        }
+        ("GET", ["jobs", id, "trace"]) => {
+            let found = repo.checks.iter().find(|it| it.id.to_string() == *id);
+            Some(match found.and_then(|it| it.log.clone()) {
+                Some(log) => Answer::ok(Value::String(log)),
+                None => Answer::new(404, json!({ "message": "404 Not Found" })),
+            })
+        }
+        _ => None,
+    }
+}
