@@ -58,8 +58,12 @@ install_packages() {
         need /usr/bin/python3 python3
         need "/usr/lib/python3/dist-packages/pip" python3-pip
     fi
-    [ "${#MISSING[@]}" -gt 0 ] || return 0
+    install_missing
+}
 
+# Installs the packages in the list.
+install_missing() {
+    [ "${#MISSING[@]}" -gt 0 ] || return 0
     command -v apt-get >/dev/null \
         || die "missing: ${MISSING[*]}. hint: this is not Debian; install them by hand"
     say "installing ${MISSING[*]}"
