@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agentmine_store::{Backlog, Figures, TableSize};
-use metrics::{describe_gauge, gauge};
+use agentmine_domain::TaskState;
+use agentmine_store::{Backlog, Figures, TableSize, Totals};
+use metrics::{counter, describe_counter, describe_gauge, gauge};
 use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
@@ -17,6 +18,9 @@ const EVERY: Duration = Duration::from_secs(15);
 
 /// Time between two looks at the sizes of the tables, which change slowly.
 const SIZES_EVERY: u32 = 40;
+
+/// Rows of the sums since the beginning from which on they are folded. Up to here they are read in far less than a millisecond.
+const MANY_ROWS: u64 = 500;
 
 /// Publishes them until the process drains. While the store is away they keep their last values, and
 /// `agentmine_figures_timestamp_seconds` shows how old these are.
@@ -29,7 +33,9 @@ pub(crate) async fn publish(deps: Arc<ProducerDeps>, draining: CancellationToken
             tick.tick().await;
             if turn == 0 {
                 sizes(&deps).await;
+                fold(&deps).await;
             }
+            totals(&deps).await;
             match deps.store.figures().await {
                 Ok(figures) => set(&figures),
                 Err(error) => tracing::debug!(%error, "the figures of the fleet cannot be read"),
@@ -48,6 +54,49 @@ async fn sizes(deps: &ProducerDeps) {
             }
         }
         Err(error) => tracing::debug!(%error, "the sizes of the tables cannot be read"),
+    }
+}
+
+/// The sums since the beginning. What processes count themselves lacks what they counted after the last scrape before a kill.
+async fn totals(deps: &ProducerDeps) {
+    let Totals {
+        sessions,
+        tasks,
+        input_tokens,
+        cached_tokens,
+        output_tokens,
+        cost_micros,
+        rows,
+    } = match deps.store.totals().await {
+        Ok(totals) => totals,
+        Err(error) => {
+            tracing::debug!(%error, "the sums of the fleet cannot be read");
+            return;
+        }
+    };
+    for (end, count) in sessions {
+        counter!("agentmine_fleet_sessions_ended_total", "end" => end.as_str()).absolute(count);
+    }
+    for (state, count) in tasks {
+        let state = TaskState::Ended(state).as_str();
+        gauge!("agentmine_fleet_tasks_over", "state" => state).set(count as f64);
+    }
+    for (direction, tokens) in [
+        ("input", input_tokens.saturating_sub(cached_tokens)),
+        ("cached_input", cached_tokens),
+        ("output", output_tokens),
+    ] {
+        counter!("agentmine_fleet_tokens_total", "direction" => direction).absolute(tokens);
+    }
+    counter!("agentmine_fleet_cost_microdollars_total").absolute(cost_micros);
+    if rows > MANY_ROWS {
+        fold(deps).await;
+    }
+}
+
+async fn fold(deps: &ProducerDeps) {
+    if let Err(error) = deps.store.fold_totals().await {
+        tracing::debug!(%error, "the sums of the fleet were not folded; a later reading tries again");
     }
 }
 
@@ -78,6 +127,22 @@ fn set(figures: &Figures) {
 }
 
 fn describe() {
+    describe_counter!(
+        "agentmine_fleet_sessions_ended_total",
+        "Sessions of the fleet that ended since it began, by how. From the store."
+    );
+    describe_gauge!(
+        "agentmine_fleet_tasks_over",
+        "Tasks of the fleet that are over, by outcome. From the store."
+    );
+    describe_counter!(
+        "agentmine_fleet_tokens_total",
+        "Tokens sent and received by the fleet since it began, also by sessions that run. From the store."
+    );
+    describe_counter!(
+        "agentmine_fleet_cost_microdollars_total",
+        "Cost of the fleet's model calls since it began, in millionths of a US dollar. From the store."
+    );
     describe_gauge!(
         "agentmine_store_table_bytes",
         "Size of each table of the store with its indexes."

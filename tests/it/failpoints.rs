@@ -40,6 +40,7 @@ const READS: &[&str] = &[
     "task",
     "task_by_number",
     "tasks",
+    "totals",
     "turn",
     "unconfirmed",
     "unreported",

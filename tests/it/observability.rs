@@ -228,6 +228,37 @@ fn every_query_of_a_dashboard_parses() {
     );
 }
 
+/// The types are those of Grafana's own code; Grafana itself is not here.
+#[test]
+fn every_dashboard_compiles_with_the_types_that_grafana_publishes() {
+    let types = std::env::var("AGENTMINE_TEST_GRAFANA").expect(
+        "AGENTMINE_TEST_GRAFANA, which tests/run sets: a folder with @grafana/schema and typescript",
+    );
+    let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("services/grafana/check.mjs");
+    let compile = |dashboards: &[PathBuf]| {
+        let mut args = vec![check.to_str().unwrap(), &types];
+        args.extend(dashboards.iter().map(|path| path.to_str().unwrap()));
+        tool("node", &args, &deploy("."), "")
+    };
+    let files = std::fs::read_dir(deploy("grafana/dashboards")).unwrap();
+    let files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    assert!(files.len() >= 4);
+    compile(&files).unwrap_or_else(|faults| panic!("{faults}"));
+    // A key that Grafana does not know, and a value of another type, are noticed.
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy.json");
+    let text = std::fs::read_to_string(&files[0]).unwrap();
+    for (right, wrong) in [
+        ("\"gridPos\"", "\"gridPoss\""),
+        ("\"refresh\": \"30s\"", "\"refresh\": 30"),
+    ] {
+        assert!(text.contains(right), "{right}");
+        std::fs::write(&copy, text.replace(right, wrong)).unwrap();
+        let faults = compile(std::slice::from_ref(&copy)).unwrap_err();
+        assert!(faults.contains(wrong), "{faults}");
+    }
+}
+
 /// A whole task with real programs: what they export is what rules and dashboards read, and the other way round.
 #[tokio::test]
 async fn programs_export_every_metric_that_rules_and_dashboards_use_and_no_other() {

@@ -47,6 +47,7 @@ pub const BOUNDARIES: &[&str] = &[
     "store.prioritize",
     "store.skip_delay",
     "store.prune",
+    "store.fold_totals",
     "store.resume",
     // Before the commit of a transaction its locks are held.
     "store.commit",

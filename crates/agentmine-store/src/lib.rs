@@ -22,6 +22,7 @@ mod retention;
 mod rounds;
 mod sql;
 mod store;
+mod totals;
 
 pub use capacity::{
     Admitted, CapacityStore, OpenedPullRequest, RepositoryLoad, Room, Turn, WaitingRequest,
@@ -46,3 +47,4 @@ pub use store::{
     EffectStore, EnqueueStore, ExternalStore, FigureStore, JournalStore, LeaseStore, PeopleStore,
     ReportStore, Store, SweepStore, TaskStore,
 };
+pub use totals::Totals;

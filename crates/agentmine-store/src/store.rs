@@ -15,7 +15,8 @@ use crate::{
     Begun, CapacityStore, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued,
     ExternalEnd, Figures, Finished, HeldStore, LeaseEnd, LeaseRequest, MemoryStore, NewExternal,
     NewPersonTask, NewStep, Publish, RelayError, RetentionStore, RoundStore, ScanTime,
-    ScopeConflict, StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter, WhichSessions,
+    ScopeConflict, StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter, Totals,
+    WhichSessions,
 };
 
 /// The database. Object-safe.
@@ -360,4 +361,10 @@ pub trait TaskStore: Send + Sync + 'static {
 pub trait FigureStore: Send + Sync + 'static {
     /// The figures at this moment.
     async fn figures(&self) -> Result<Figures, StoreError>;
+
+    /// What the fleet has done since it began.
+    async fn totals(&self) -> Result<Totals, StoreError>;
+
+    /// Makes one row of the rows that each sum consists of, so that the sums stay quick to read. Changes no sum.
+    async fn fold_totals(&self) -> Result<(), StoreError>;
 }

@@ -81,6 +81,7 @@ impl fmt::Display for Table {
         writeln!(f, "wrong labels     {}", found(Broken::Wrong))?;
         writeln!(f, "journal          {}", found(Broken::Journal))?;
         writeln!(f, "left behind      {}", found(Broken::Left))?;
+        writeln!(f, "wrong sums       {}", found(Broken::Sums))?;
         let kills = self
             .points
             .iter()

@@ -5,6 +5,7 @@ use super::*;
 facts! {
     demand_is_never_below_what_runs_or_is_owed,
     figures_show_every_priority_and_return_to_zero,
+    sums_since_the_beginning_are_those_over_all_rows,
 }
 
 async fn slots(world: &World) -> u64 {
@@ -113,4 +114,106 @@ async fn figures_show_every_priority_and_return_to_zero(world: World) {
     assert!(store.figures().await.unwrap().outbox.count > 0);
     world.relay().await;
     assert_eq!(store.figures().await.unwrap().outbox.count, 0);
+}
+
+impl World {
+    /// The sums that the store keeps are those over all sessions and tasks.
+    pub(super) async fn assert_totals(&self) {
+        let sessions = self.store.sessions(None, 0).await.unwrap();
+        let tasks = self.store.tasks(&TaskFilter::default()).await.unwrap();
+        let Totals {
+            sessions: ended,
+            tasks: over,
+            input_tokens,
+            cached_tokens,
+            output_tokens,
+            cost_micros,
+            rows: _,
+        } = self.store.totals().await.unwrap();
+        for (end, count) in ended {
+            let found = sessions.iter().filter(|it| it.end == Some(end)).count();
+            assert_eq!(count, found as u64, "{end:?}: {sessions:#?}");
+        }
+        for (end, count) in over {
+            let is_so = |it: &&Task| it.state == TaskState::Ended(end);
+            let found = tasks.iter().filter(is_so).count();
+            assert_eq!(count, found as u64, "{end:?}: {tasks:#?}");
+        }
+        let mut usage = Usage::default();
+        sessions.iter().for_each(|session| usage += session.usage);
+        assert_eq!(
+            (input_tokens, cached_tokens, output_tokens, cost_micros),
+            (
+                usage.input_tokens,
+                usage.cached_tokens,
+                usage.output_tokens,
+                usage.cost_micros
+            )
+        );
+    }
+}
+
+async fn sums_since_the_beginning_are_those_over_all_rows(world: World) {
+    let store = &world.store;
+    world.assert_totals().await;
+    let usage = |n: u64| Usage {
+        model_calls: 1,
+        tool_calls: 1,
+        input_tokens: 1000 * n,
+        cached_tokens: 100 * n,
+        output_tokens: 10 * n,
+        cost_micros: n,
+    };
+    // A session that runs counts with what it has used so far, and once after its end.
+    let ends = world.leased(1).await;
+    store.record_usage(&ends, "m", &usage(1)).await.unwrap();
+    assert_eq!(store.totals().await.unwrap().input_tokens, 1000);
+    store.record_usage(&ends, "m", &usage(2)).await.unwrap();
+    store.end_lease(&ends, &done()).await.unwrap();
+    world.assert_totals().await;
+    let totals = store.totals().await.unwrap();
+    assert_eq!((totals.input_tokens, totals.cost_micros), (2000, 2));
+    assert_eq!(totals.tasks[0], (EndState::Done, 1));
+
+    // One that is given back, one whose worker dies, and the end by too many attempts.
+    let lost = world.new_task(2).await;
+    for n in 3..6 {
+        let lease = world.claim(lost.id, NONE).await.unwrap().lease;
+        store.record_usage(&lease, "m", &usage(n)).await.unwrap();
+        world.sweep(MINUTE).await;
+        world.assert_totals().await;
+    }
+    let given_back = world.leased(3).await;
+    store
+        .record_usage(&given_back, "m", &usage(6))
+        .await
+        .unwrap();
+    let later = release(Attempt::Refunded, MINUTE);
+    store.end_lease(&given_back, &later).await.unwrap();
+    // One that people stop, and one that waits.
+    store
+        .request_stop(world.new_task(4).await.id, "no")
+        .await
+        .unwrap();
+    world.new_task(5).await;
+    world.assert_totals().await;
+    let before = store.totals().await.unwrap();
+    assert!(before.rows > 15, "{before:?}");
+
+    // Folding changes no sum, and what is added later comes on top.
+    store.fold_totals().await.unwrap();
+    store.fold_totals().await.unwrap();
+    let folded = store.totals().await.unwrap();
+    assert!(folded.rows <= 12, "{folded:?}");
+    let rows = folded.rows;
+    assert_eq!(folded, Totals { rows, ..before });
+    let runs = world.leased(6).await;
+    store.record_usage(&runs, "m", &usage(7)).await.unwrap();
+    world.assert_totals().await;
+    store.restored().await.unwrap();
+    world.assert_totals().await;
+    // Two at once fold everything once.
+    let (first, second) = tokio::join!(store.fold_totals(), store.fold_totals());
+    first.and(second).unwrap();
+    world.assert_totals().await;
 }

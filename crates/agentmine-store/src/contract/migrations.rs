@@ -54,6 +54,7 @@ async fn carried_over(world: &World) {
     assert_eq!(state(EffectKey::progress_comment()).await, comment);
     let processing = EffectKey::label(TaskLabel::Processing, Epoch(0));
     assert_eq!(state(processing).await, EffectState::Done(json!({})));
+    world.assert_totals().await;
 }
 
 #[tokio::test]

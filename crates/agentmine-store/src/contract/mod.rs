@@ -50,6 +50,7 @@ mod lease;
 mod listings;
 mod memory;
 mod migrations;
+mod million;
 mod ninety_days;
 mod outage;
 mod people;

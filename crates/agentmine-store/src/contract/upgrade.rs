@@ -16,7 +16,7 @@ use crate::migrations::{self, Embedded, migrator};
 use crate::sql::Dialect;
 
 /// Levels at which no deployed version ever stood: several migrations came with one version.
-const NEVER_DEPLOYED: [i64; 12] = [1, 2, 3, 5, 7, 10, 11, 13, 15, 16, 18, 19];
+const NEVER_DEPLOYED: [i64; 13] = [1, 2, 3, 5, 7, 10, 11, 13, 15, 16, 18, 19, 20];
 
 /// A scan of the future, since the statement of a recorded one is executed again long after it.
 const LATER: ScanTime = ScanTime {
@@ -234,6 +234,7 @@ async fn goes_on(world: &World) {
     let mut expected = [of(4).id, of(5).id, of(6).id];
     expected.sort();
     assert_eq!(unreported, expected);
+    world.assert_totals().await;
 }
 
 fn recorded(level: i64, database: &str) -> Vec<Value> {

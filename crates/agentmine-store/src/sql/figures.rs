@@ -12,7 +12,8 @@ use super::db::{Db, Dialect};
 use super::failure::Failure;
 use super::row::{AgeRow, StandingRow, priority};
 use super::store::SqlStore;
-use crate::{Backlog, FigureStore, Figures, Standing, StoreError, TaskCount};
+use super::totals;
+use crate::{Backlog, FigureStore, Figures, Standing, StoreError, TaskCount, Totals};
 
 #[async_trait]
 impl<D: Dialect> FigureStore for SqlStore<D> {
@@ -46,6 +47,20 @@ impl<D: Dialect> FigureStore for SqlStore<D> {
                 )
                 .await?,
             })
+        })
+        .await
+    }
+
+    async fn totals(&self) -> Result<Totals, StoreError> {
+        self.run("totals", || async {
+            totals::read(self.connection().await?).await
+        })
+        .await
+    }
+
+    async fn fold_totals(&self) -> Result<(), StoreError> {
+        self.run("fold_totals", || async {
+            totals::fold(self.transaction().await?).await
         })
         .await
     }

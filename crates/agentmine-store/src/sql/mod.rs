@@ -35,6 +35,7 @@ mod sqlite;
 mod store;
 mod sweep;
 mod tasks;
+mod totals;
 #[cfg(test)]
 pub(crate) mod trace;
 

@@ -521,6 +521,15 @@ row!(StandingRow {
 });
 
 row!(
+    /// A part of a sum, or the sum of some rows.
+    TotalRow {
+        what: String,
+        amount: i64,
+        rows: i64,
+    }
+);
+
+row!(
     /// A task with its number of steps.
     EndedRow {
         id: Id,

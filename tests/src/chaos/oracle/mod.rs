@@ -6,6 +6,7 @@ mod left;
 mod queues;
 mod rows;
 mod stale;
+mod sums;
 mod taken;
 
 use std::collections::BTreeMap;
@@ -47,6 +48,8 @@ pub enum Broken {
     Journal,
     /// A sandbox, process or file is left.
     Left,
+    /// A sum of the fleet is not that of its rows.
+    Sums,
 }
 
 /// A broken promise.
@@ -189,6 +192,9 @@ pub(super) async fn judge(
         .findings
         .extend(taken::from_the_living(fleet, &sessions, expected.away));
     outcome.findings.extend(left::find(fleet, &tasks).await?);
+    outcome
+        .findings
+        .extend(sums::find(fleet, &tasks, &sessions).await?);
     if let Some(left) = queues::left(fleet).await? {
         outcome.findings.push(Finding::new(Broken::Left, left));
     }
