@@ -65,6 +65,8 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "agentmine-queue",
                 "agentmine-store",
                 "agentmine-git",
+                // Why an item has no task, only its tracker knows.
+                "agentmine-trackers",
             ],
         ),
         (

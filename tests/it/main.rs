@@ -53,6 +53,7 @@ mod takeover;
 mod totals;
 mod traces;
 mod trackers;
+mod untaken;
 mod upgrade;
 mod verify;
 mod verifying;

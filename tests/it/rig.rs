@@ -27,6 +27,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 /// The label that requests work.
 pub(crate) const REQUEST: &str = "coding agent";
 
+/// The codes of the reasons that [`Rig::why`] returned.
+pub(crate) fn codes(why: &Value) -> Vec<&str> {
+    let reasons = why["reasons"].as_array().expect("reasons");
+    let codes = reasons.iter().map(|it| it["code"].as_str().unwrap());
+    codes.collect()
+}
+
 pub(crate) fn assert_done(task: &Task) {
     let done = TaskState::Ended(EndState::Done);
     assert_eq!(task.state, done, "{:?}", task.reason);
@@ -140,6 +147,32 @@ impl Rig {
         let mut rig = Self::new(script).await;
         rig.config["command_executor"]["backend"] = "local".into();
         rig
+    }
+
+    /// Runs `agentmine` with the configuration, and returns its output and its error output.
+    #[track_caller]
+    pub(crate) fn agentmine(&self, args: &[&str], code: i32) -> (String, String) {
+        let done = Command::new(binary("agentmine"))
+            .arg("--config")
+            .arg(self.config_file())
+            .args(args)
+            .env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token())
+            .env("GITLAB_PERSONAL_ACCESS_TOKEN", self.forge.token())
+            .env("XDG_CONFIG_HOME", self.folder.path())
+            .current_dir(self.folder.path())
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, err) = (text(&done.stdout), text(&done.stderr));
+        assert_eq!(done.status.code(), Some(code), "{args:?}: {out}{err}");
+        (out, err)
+    }
+
+    /// What `agentmine task why` says of a task or an item.
+    #[track_caller]
+    pub(crate) fn why(&self, what: &str, code: i32) -> Value {
+        let (out, err) = self.agentmine(&["task", "why", what, "--json"], code);
+        serde_json::from_str(&out).unwrap_or(Value::String(err))
     }
 
     /// Writes the current configuration to its file.

@@ -8,7 +8,7 @@ use agentmine_trackers::{
     objection_to_text,
 };
 
-use crate::rig::{REQUEST, Rig, assert_done, solves_demo};
+use crate::rig::{REQUEST, Rig, assert_done, codes, solves_demo};
 use crate::trackers::{LABEL, seed};
 
 /// A project that both forges have, in a subgroup where one may be.
@@ -275,14 +275,10 @@ async fn held_until_somebody_allowed_labels(rig: Rig) {
     assert_eq!(held.len(), 1);
     assert_eq!(held[0].request.code, "not_allowed");
     let name = item(&held[0].request.item);
-    let why = agentmine_control::tasks::why_of_item(rig.store.as_ref(), &name)
-        .await
-        .unwrap();
-    assert_eq!(why.status, "held");
-    assert!(
-        why.reasons[0].message.contains("trixie added the label"),
-        "{why:?}"
-    );
+    let why = rig.why(&name, 0);
+    assert_eq!(why["status"], "held");
+    let message = why["reasons"][0]["message"].as_str().unwrap();
+    assert!(message.contains("trixie added the label"), "{why}");
 
     rig.forge.remove_label(DEMO, number, REQUEST);
     rig.forge.add_label(DEMO, number, REQUEST);
@@ -322,11 +318,8 @@ async fn an_edit_pauses(rig: Rig) {
     rig.forge.add_label_as(DEMO, number, REQUEST, "remy");
     rig.produce().await;
     assert_eq!(rig.task().await.state, TaskState::Paused);
-    let why = agentmine_control::tasks::why(rig.store.as_ref(), task.number.0)
-        .await
-        .unwrap();
-    let codes: Vec<&str> = why.reasons.iter().map(|it| it.code.as_str()).collect();
-    assert_eq!(codes, ["paused", "not_allowed", "requested"]);
+    let why = rig.why(&task.number.to_string(), 0);
+    assert_eq!(codes(&why), ["paused", "not_allowed", "requested"]);
 
     rig.forge.remove_label(DEMO, number, REQUEST);
     rig.forge

@@ -1,8 +1,7 @@
 //! The sandbox image that a repository requests.
 
-use agentmine_runtime::config::is_allowed_image;
+use agentmine_runtime::config::{PROJECT_FILE, ProjectFile, is_allowed_image};
 
-use super::project::{PROJECT_FILE, ProjectFile};
 use crate::error::SessionError;
 use crate::session::context::SessionContext;
 

@@ -9,6 +9,9 @@ pub enum ControlError {
     /// There is no task with this number or id.
     #[error("there is no task {0}")]
     TaskNotFound(String),
+    /// An item that its tracker does not have.
+    #[error("{0}")]
+    ItemNotFound(String),
     /// There is no agent with this name.
     #[error("there is no agent {0:?}")]
     AgentNotFound(String),
@@ -140,6 +143,9 @@ impl ControlError {
         match self {
             Self::Hinted { hint, .. } => Some(hint.clone()),
             Self::TaskNotFound(_) => call("task_list", "task list", "lists the tasks"),
+            Self::ItemNotFound(_) => Some(NextAction::Text(
+                "check its name, and whether the token may see its repository".into(),
+            )),
             Self::AgentNotFound(_) => call("agent_list", "agent list", "lists the agents"),
             Self::SessionNotFound(_) => call("session_list", "session list", "lists the sessions"),
             Self::MemoryNotFound(_) => call("memory_list", "memory list", "lists the records"),
@@ -164,7 +170,7 @@ impl ControlError {
     /// The code of the MCP server (spec 003, "MCP error codes"); `None`: an internal error of the protocol.
     pub fn mcp_code(&self) -> Option<i32> {
         match self {
-            Self::TaskNotFound(_) => Some(-32001),
+            Self::TaskNotFound(_) | Self::ItemNotFound(_) => Some(-32001),
             Self::AgentNotFound(_) => Some(-32002),
             Self::SessionNotFound(_) => Some(-32003),
             // The id is an argument, and the specification has no code for records.
@@ -182,7 +188,7 @@ impl ControlError {
     /// The name of the code (spec 003).
     pub fn name(&self) -> &'static str {
         match self {
-            Self::TaskNotFound(_) => "TaskNotFound",
+            Self::TaskNotFound(_) | Self::ItemNotFound(_) => "TaskNotFound",
             Self::AgentNotFound(_) => "AgentNotFound",
             Self::SessionNotFound(_) => "SessionNotFound",
             Self::MemoryNotFound(_) => "ValidationError",
@@ -201,6 +207,7 @@ impl ControlError {
     pub fn exit(&self) -> Exit {
         match self {
             Self::TaskNotFound(_)
+            | Self::ItemNotFound(_)
             | Self::AgentNotFound(_)
             | Self::SessionNotFound(_)
             | Self::MemoryNotFound(_)

@@ -6,6 +6,7 @@
 
 pub mod agents;
 mod error;
+pub mod fleet;
 mod folder;
 mod input;
 pub mod mcp;

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_domain::{ItemKind, ItemRef, NewTask, Priority, TaskId, TrackerKind, WorkerId};
-use agentmine_runtime::config::{Secret, StoreConfig};
+use agentmine_runtime::config::{Config, Secret, StoreConfig};
 use agentmine_runtime::exit::Exit;
 use agentmine_store::{Attempt, Claim, Enqueued, LeaseEnd, Store};
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::ControlError;
+use crate::fleet::Fleet;
 use crate::sessions::{self, SessionEndArgs, SessionList, SessionLogs, SessionStart};
-use crate::tasks::{self, TaskCreate, TaskList, TaskRequest, TaskUpdate};
+use crate::tasks::{self, TaskCreate, TaskList, TaskRequest, TaskUpdate, TaskWhy, Why};
 use crate::view::TaskDetails;
 use crate::worker::{self, Place, WorkerRemove, WorkerStart};
 
@@ -79,8 +80,17 @@ impl World {
         claim.unwrap().unwrap()
     }
 
+    async fn why(&self, task: i64) -> Result<Why, ControlError> {
+        let fleet = Fleet::new(Config::default());
+        let args = TaskWhy {
+            task_id: Some(task),
+            ..TaskWhy::default()
+        };
+        tasks::why(self.store(), &fleet, &Place::default(), &args).await
+    }
+
     async fn codes(&self, task: i64) -> Vec<String> {
-        let why = tasks::why(self.store(), task).await.unwrap();
+        let why = self.why(task).await.unwrap();
         why.reasons.into_iter().map(|reason| reason.code).collect()
     }
 
@@ -218,7 +228,7 @@ async fn what_cannot_be_is_refused_with_what_was_expected() {
         "expected 1 to 500",
     );
     refused(tasks::get(store, 7).await, "TaskNotFound", "7");
-    refused(tasks::why(store, 7).await, "TaskNotFound", "7");
+    refused(world.why(7).await, "TaskNotFound", "7");
     refused(sessions::get(store, 7).await, "SessionNotFound", "7");
     let empty = TaskCreate {
         title: " ".into(),

@@ -79,6 +79,10 @@ impl Tracker for FakeTracker {
         "forge.example"
     }
 
+    async fn find(&self, _: &str) -> Result<Option<ItemRef>, TrackerError> {
+        Ok(None)
+    }
+
     async fn candidates(&self, _: &str) -> Result<Vec<Candidate>, TrackerError> {
         Ok(Vec::new())
     }

@@ -12,6 +12,7 @@ pub mod github;
 pub mod gitlab;
 pub mod local;
 mod marker;
+mod name;
 mod people;
 mod rounds;
 mod tracker;
@@ -38,15 +39,24 @@ pub use tracker::{
 /// # Errors
 /// The fault of the first section that cannot work.
 pub fn from_config(config: &Trackers) -> Result<Vec<Arc<dyn Tracker>>, TrackerError> {
-    let mut trackers: Vec<Arc<dyn Tracker>> = Vec::new();
-    if let Some(github) = &config.github {
-        trackers.push(Arc::new(GitHubTracker::new(github)?));
+    each_from_config(config).into_iter().collect()
+}
+
+/// The same, each by itself: one that cannot work does not keep the others from it. Sends no request.
+#[must_use]
+pub fn each_from_config(config: &Trackers) -> Vec<Result<Arc<dyn Tracker>, TrackerError>> {
+    fn shared(
+        tracker: Result<impl Tracker, TrackerError>,
+    ) -> Result<Arc<dyn Tracker>, TrackerError> {
+        Ok(Arc::new(tracker?))
     }
-    if let Some(gitlab) = &config.gitlab {
-        trackers.push(Arc::new(GitLabTracker::new(gitlab)?));
-    }
-    if let Some(local) = &config.local {
-        trackers.push(Arc::new(LocalTracker::new(local)?));
-    }
-    Ok(trackers)
+    let Trackers {
+        github,
+        gitlab,
+        local,
+    } = config;
+    let github = github.as_ref().map(|it| shared(GitHubTracker::new(it)));
+    let gitlab = gitlab.as_ref().map(|it| shared(GitLabTracker::new(it)));
+    let local = local.as_ref().map(|it| shared(LocalTracker::new(it)));
+    [github, gitlab, local].into_iter().flatten().collect()
 }

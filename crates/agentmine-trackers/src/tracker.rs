@@ -275,11 +275,18 @@ pub trait Tracker: Send + Sync + 'static {
         item.tracker == self.kind() && item.host == self.host()
     }
 
+    /// The item that a person names: by path and number (`owner/name#7`, `group/project!7`), or by its address for
+    /// people. `None`: it is not of this tracker. One that does not exist is [`TrackerError::NotFound`].
+    async fn find(&self, name: &str) -> Result<Option<ItemRef>, TrackerError>;
     /// Open items that carry the label `label`, in the configured repositories. All pages. What cannot be read is
     /// left out, and is in [`Self::skipped`]; an error means that nothing could be read.
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError>;
     /// Whether a repository is one of those that are scanned, by its path.
     fn scans(&self, _path: &str) -> bool {
+        false
+    }
+    /// Whether a search may find items of other repositories too.
+    fn searches(&self) -> bool {
         false
     }
     /// The same as [`Self::candidates`] for one of the repositories that are scanned.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agentmine_consumer as consumer;
 use agentmine_consumer::{Progress, RunOne};
+use agentmine_control::fleet::Fleet;
 use agentmine_control::worker::Place;
 use agentmine_domain::Task;
 use agentmine_llm::Model;
@@ -114,12 +115,39 @@ pub(crate) fn place(project: PathBuf, config: &Config, file: Option<PathBuf>) ->
     })
 }
 
-/// The store, and the project that the current folder is in.
-pub(crate) async fn open_here(file: Option<PathBuf>) -> Result<(Arc<dyn Store>, Place)> {
+/// What commands over tasks work with.
+pub(crate) struct Here {
+    /// The store.
+    pub(crate) store: Arc<dyn Store>,
+    /// The project that the current folder is in.
+    pub(crate) place: Place,
+    /// The fleet that the configuration describes.
+    pub(crate) fleet: Fleet,
+}
+
+/// The store, the project that the current folder is in, and the fleet.
+pub(crate) async fn open_here(file: Option<PathBuf>) -> Result<Here> {
     let mut config = config::load(&Sources::from_process(file.clone()))?;
+    let fleet = fleet(&config);
     let store = open_configured(&mut config).await?;
     let here = std::env::current_dir().context("the current folder cannot be found")?;
-    Ok((store, place(here, &config, file)?))
+    let place = place(here, &config, file)?;
+    Ok(Here {
+        store,
+        place,
+        fleet,
+    })
+}
+
+/// The fleet that a configuration describes, before [`default_store`]. The embedded mode uses the jail, unless a flag
+/// says otherwise.
+pub(crate) fn fleet(config: &Config) -> Fleet {
+    let mut config = config.clone();
+    match kind(&config) {
+        Kind::Embedded => config.command_executor.backend = BackendKind::Local,
+        Kind::Fleet => {}
+    }
+    Fleet::new(config)
 }
 
 /// The live view shows what happens, so logs are off unless a level is configured.

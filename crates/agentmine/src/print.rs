@@ -168,6 +168,21 @@ pub(crate) fn trimmed(table: &Table) -> String {
         .join("\n")
 }
 
+/// `1.5 GiB`.
+pub(crate) fn amount(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{bytes} B"),
+        _ => format!("{value:.1} {}", UNITS[unit]),
+    }
+}
+
 /// How this program was called, for hints that can be pasted.
 pub(crate) fn program() -> String {
     std::env::args()

@@ -13,7 +13,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use crate::control::failure as failed;
-use crate::embedded::open_here;
+use crate::embedded::{Here, open_here};
 use crate::live::count;
 use crate::live_reply::LiveReply;
 use crate::pager::Pager;
@@ -104,7 +104,7 @@ pub(crate) enum SessionCommand {
 
 /// Runs one of the commands.
 pub(crate) async fn run(file: Option<PathBuf>, command: SessionCommand) -> Result<Exit> {
-    let (store, place) = open_here(file).await?;
+    let Here { store, place, .. } = open_here(file).await?;
     let store = store.as_ref();
     match command {
         SessionCommand::List { task, limit, json } => {

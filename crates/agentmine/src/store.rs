@@ -10,7 +10,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use crate::embedded::open_configured;
-use crate::print::{Json, line, table, trimmed};
+use crate::print::{Json, amount, line, table, trimmed};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
@@ -64,12 +64,12 @@ async fn size(store: &dyn Store, as_json: Json) -> Result<Exit> {
             shown.add_row(vec![
                 size.table.clone(),
                 size.rows.to_string(),
-                bytes(size.bytes),
+                amount(size.bytes),
             ]);
         }
         let rows = sizes.iter().map(|size| size.rows).sum::<u64>();
         let total = sizes.iter().map(|size| size.bytes).sum();
-        shown.add_row(vec!["all".to_owned(), rows.to_string(), bytes(total)]);
+        shown.add_row(vec!["all".to_owned(), rows.to_string(), amount(total)]);
         line(trimmed(&shown));
     })
 }
@@ -91,7 +91,7 @@ async fn dry_run(store: &dyn Store, retention: &RetentionConfig, as_json: Json) 
                 outcome(one).to_owned(),
                 one.tasks.to_string(),
                 one.rows.to_string(),
-                bytes(one.bytes),
+                amount(one.bytes),
             ]);
         }
         line(trimmed(&shown));
@@ -149,19 +149,4 @@ async fn restored(store: &dyn Store, as_json: Json) -> Result<Exit> {
             ));
         }
     })
-}
-
-/// `1.5 GiB`.
-fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    match unit {
-        0 => format!("{bytes} B"),
-        _ => format!("{value:.1} {}", UNITS[unit]),
-    }
 }

@@ -4,7 +4,6 @@
 //! has to allow, they only contain shell commands that run in the sandbox.
 
 mod checks;
-mod file;
 mod layout;
 mod node;
 mod python;
@@ -13,12 +12,11 @@ mod setup;
 use std::time::Duration;
 
 use agentmine_agent::Project;
-use agentmine_runtime::config::{BackendKind, CommandExecutor};
+use agentmine_runtime::config::{BackendKind, CommandExecutor, PROJECT_FILE, ProjectFile};
 use agentmine_sandbox::SandboxError;
 
 use super::workspace::{PROJECT, Workspace};
 use crate::error::WorkspaceError;
-pub(super) use file::{PROJECT_FILE, ProjectFile};
 use layout::Layout;
 use setup::Installer;
 

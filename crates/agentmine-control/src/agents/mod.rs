@@ -167,6 +167,24 @@ pub fn get(sources: &AgentSources<'_>, name: &str) -> Result<AgentDetail, Contro
     Ok(effective(name, &files, sources.allowed_images))
 }
 
+/// The operator's definition of an agent; `None`: there is none of this name.
+///
+/// # Errors
+/// [`ControlError::Config`] with the faults of its file, or if the folder cannot be read.
+pub(crate) fn of_operator(
+    operator: Option<&Path>,
+    name: &str,
+) -> Result<Option<AgentDefinition>, ControlError> {
+    let mut files = Vec::new();
+    if let Some(folder) = operator {
+        let opened = Folder::open(folder, &[]);
+        read(&mut files, opened, AgentOrigin::Operator, folder)?;
+    }
+    let named = files.into_iter().find(|file| file.name == name);
+    let definition = named.map(|file| file.definition).transpose();
+    definition.map_err(|faults| ControlError::Config(faults.join("\n")))
+}
+
 /// Checks every file.
 ///
 /// # Errors

@@ -22,6 +22,7 @@ use agentmine_queue::Queue;
 use agentmine_runtime::redact::Redactor;
 use agentmine_store::Store;
 
+use crate::fleet::Fleet;
 use crate::worker::Place;
 use resources::ResourceKind;
 pub use server::{ControlServer, serve_stdio};
@@ -36,6 +37,8 @@ pub struct Context {
     pub broker: Option<Arc<dyn Queue>>,
     /// The project that the client works on.
     pub place: Place,
+    /// The fleet that the configuration describes.
+    pub fleet: Fleet,
     /// What must not get into its memory.
     pub secrets: Arc<Redactor>,
     /// The tokens of memory that an agent is given, unless a call names another number.

@@ -6,7 +6,7 @@ use rmcp::model::Resource;
 use super::resources::ResourceKind;
 use super::tool::{Effect, ToolDef};
 use crate::ControlError;
-use crate::tasks::{self, TaskCreate, TaskGet, TaskList, TaskRequest, TaskUpdate};
+use crate::tasks::{self, TaskCreate, TaskGet, TaskList, TaskRequest, TaskUpdate, TaskWhy};
 use crate::view::TaskDetails;
 
 pub(super) fn tools() -> Vec<ToolDef> {
@@ -51,10 +51,13 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "task_why",
             "Explain a task's state",
-            "Says why a task is or is not being worked on: reasons as codes and sentences.",
+            "Says why a task is or is not being worked on, or why an item of a tracker has no task: reasons as codes and \
+             sentences, and the agent, image, network and limits that it gets.",
             Effect::Reads,
-            |it, args: TaskGet| {
-                Box::pin(async move { tasks::why(it.store.as_ref(), args.task_id).await })
+            |it, args: TaskWhy| {
+                Box::pin(
+                    async move { tasks::why(it.store.as_ref(), &it.fleet, &it.place, &args).await },
+                )
             },
         ),
         ToolDef::new(

@@ -3,10 +3,11 @@
 mod edit;
 mod list;
 mod request;
+mod untaken;
 mod why;
 
 pub use edit::{TaskCreate, TaskUpdate, create, update};
 pub(crate) use list::limit_of;
 pub use list::{TaskGet, TaskList, TaskPage, get, list};
 pub use request::{TaskRequest, cancel, pause, resume, retry};
-pub use why::{Reason, Why, why, why_of_item};
+pub use why::{Reason, TaskWhy, Why, reasons, why};

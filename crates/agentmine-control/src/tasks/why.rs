@@ -5,13 +5,16 @@ use agentmine_domain::{
 };
 use agentmine_store::{Held, HeldRequest, Store, Turn};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::untaken::why_of_item;
+use crate::fleet::{Environment, Fleet, Subject, environment};
 use crate::view::{detail, time};
+use crate::worker::Place;
 use crate::{ControlError, input};
 
 /// Why a task is or is not being worked on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Why {
     /// The task's number; absent for an item that has no task.
@@ -20,25 +23,28 @@ pub struct Why {
     /// The item, if it was asked for by its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
-    /// The task's status; held for an item whose request starts no work.
+    /// The task's status; for an item without a task held if its request starts no work, else no_task.
     pub status: String,
     /// Whether somebody works on it now.
     pub is_worked_on: bool,
     /// The reasons, the strongest first.
     pub reasons: Vec<Reason>,
+    /// The agent, image, network and limits that it gets; null if it is over, or if no tracker could be asked about the
+    /// item.
+    pub environment: Option<Environment>,
 }
 
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Reason {
-    /// working, external_session, done, failed, cancelled, paused, human_task, capacity, waits, dependency, conflict, back_off, needs_client, no_free_worker, requested, or why a request is held: not_allowed, unknown_requester or permission_unknown.
+    /// Of a task: working, external_session, done, failed, cancelled, paused, human_task, capacity, waits, dependency, conflict, back_off, needs_client, no_free_worker, requested. Of a request that is held: not_allowed, unknown_requester, permission_unknown. Of an item without a task: not_scanned, closed, no_label, label_unknown, answered, refused, no_access, tracker_unavailable, no_tracker, next_scan.
     pub code: String,
     /// The reason as a sentence.
     pub message: String,
 }
 
 impl Reason {
-    fn new(code: &str, message: impl Into<String>) -> Self {
+    pub(super) fn new(code: &str, message: impl Into<String>) -> Self {
         Self {
             code: code.to_owned(),
             message: message.into(),
@@ -46,58 +52,103 @@ impl Reason {
     }
 }
 
-/// The reasons, as far as the store knows them. A request that starts no work is among them.
-///
-/// # Errors
-/// [`ControlError::TaskNotFound`].
-pub async fn why(store: &dyn Store, number: i64) -> Result<Why, ControlError> {
-    let task = input::task(store, number).await?;
-    let held = store.held_requests().await?;
-    let held = held.iter().find(|held| held.request.item == task.item);
-    of_task(store, &task, held).await
+/// Which task or item.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TaskWhy {
+    /// The task's number
+    #[serde(alias = "id")]
+    pub task_id: Option<i64>,
+    /// Instead of it an item of a tracker, also one that has no task: owner/name#7, group/project!7, or its web address
+    pub item: Option<String>,
 }
 
-/// The reasons for an item whose request starts no work, by its name (`owner/name#7`, `group/project!7`) or its
-/// address.
+/// The reasons, and what the task is or would be worked on with. The trackers are asked about an item that has no task,
+/// and about the files of the repository; about an item with a task that is not over, the store alone says why.
 ///
 /// # Errors
-/// [`ControlError::TaskNotFound`] if no request of such an item is held.
-pub async fn why_of_item(store: &dyn Store, name: &str) -> Result<Why, ControlError> {
-    let held = store.held_requests().await?;
-    let held = held.iter().find(|held| {
-        let HeldRequest { item, url, .. } = &held.request;
-        item.to_string().eq_ignore_ascii_case(name) || url == name
-    });
-    let held = held.ok_or_else(|| ControlError::TaskNotFound(input::shown(name)))?;
-    let why = match store.latest_task(&held.request.item).await? {
-        Some(task) => of_task(store, &task, Some(held)).await?,
-        None => Why {
-            id: None,
-            item: None,
-            status: "held".to_owned(),
-            is_worked_on: false,
-            reasons: vec![held_back(held)],
-        },
-    };
-    Ok(Why {
-        item: Some(name.to_owned()),
-        ..why
-    })
+/// [`ControlError::TaskNotFound`], [`ControlError::ItemNotFound`]; [`ControlError::Validation`] unless one of both is
+/// named.
+pub async fn why(
+    store: &dyn Store,
+    fleet: &Fleet,
+    place: &Place,
+    args: &TaskWhy,
+) -> Result<Why, ControlError> {
+    match (args.task_id, args.item.as_deref()) {
+        (Some(number), None) => {
+            let task = input::task(store, number).await?;
+            let held = store.held_requests().await?;
+            let held = held.iter().find(|held| held.request.item == task.item);
+            of_task(store, fleet, place, &task, held).await
+        }
+        (None, Some(name)) => why_of_item(store, fleet, place, name.trim()).await,
+        (None, None) | (Some(_), Some(_)) => Err(ControlError::Validation(
+            "expected either taskId or item".into(),
+        )),
+    }
 }
 
 /// Why a request starts no work.
-fn held_back(held: &Held) -> Reason {
+pub(super) fn held_back(held: &Held) -> Reason {
     let HeldRequest { code, message, .. } = &held.request;
     Reason::new(code, format!("{message} (held since {})", time(held.since)))
 }
 
-async fn of_task(store: &dyn Store, task: &Task, held: Option<&Held>) -> Result<Why, ControlError> {
+/// The same of a task that was found already.
+pub(super) async fn of_task(
+    store: &dyn Store,
+    fleet: &Fleet,
+    place: &Place,
+    task: &Task,
+    held: Option<&Held>,
+) -> Result<Why, ControlError> {
+    let (reasons, is_worked_on) = known_reasons(store, task, held).await?;
+    let agent = task.card.agent.as_deref();
+    let environment = match (task.state, task.card.origin) {
+        (TaskState::Ended(_), _) => None,
+        (TaskState::Queued | TaskState::Leased(_) | TaskState::Paused, origin) => {
+            let tracker = fleet.tracker_of(&task.item);
+            let subject = match (origin, tracker) {
+                (TaskOrigin::Person, _) => Subject::Here,
+                (TaskOrigin::Tracker, Some(tracker)) => Subject::Item(tracker.as_ref(), &task.item),
+                (TaskOrigin::Tracker, None) => Subject::Unserved(&task.item),
+            };
+            Some(environment(fleet, place, subject, agent).await)
+        }
+    };
+    Ok(Why {
+        id: Some(task.number.0),
+        item: None,
+        status: task.state.public().to_string(),
+        is_worked_on,
+        reasons,
+        environment,
+    })
+}
+
+/// The reasons of a task alone, the strongest first.
+///
+/// # Errors
+/// [`ControlError::TaskNotFound`].
+pub async fn reasons(store: &dyn Store, number: i64) -> Result<Vec<Reason>, ControlError> {
+    let task = input::task(store, number).await?;
+    let (reasons, _) = known_reasons(store, &task, None).await?;
+    Ok(reasons)
+}
+
+/// The reasons that the store knows, and whether somebody works on it now.
+async fn known_reasons(
+    store: &dyn Store,
+    task: &Task,
+    held: Option<&Held>,
+) -> Result<(Vec<Reason>, bool), ControlError> {
     let last = store.sessions(Some(task.id), 1).await?.pop();
     let running = last.filter(|session| session.end.is_none());
     let mut reasons = Vec::new();
     match task.state {
         TaskState::Leased(_) => reasons.push(working(task, running.as_ref())),
-        TaskState::Ended(end) => reasons.push(over(task, end)),
+        TaskState::Ended(_) => reasons.extend(over(task)),
         TaskState::Queued | TaskState::Paused => {
             if let Some(session) = &running {
                 reasons.push(external(session));
@@ -118,13 +169,7 @@ async fn of_task(store: &dyn Store, task: &Task, held: Option<&Held>) -> Result<
             ),
         ));
     }
-    Ok(Why {
-        id: Some(task.number.0),
-        item: None,
-        status: task.state.public().to_string(),
-        is_worked_on: running.is_some(),
-        reasons,
-    })
+    Ok((reasons, running.is_some()))
 }
 
 fn working(task: &Task, running: Option<&Session>) -> Reason {
@@ -155,7 +200,11 @@ fn external(session: &Session) -> Reason {
     )
 }
 
-fn over(task: &Task, end: EndState) -> Reason {
+/// How it ended; `None`: it has not.
+pub(super) fn over(task: &Task) -> Option<Reason> {
+    let TaskState::Ended(end) = task.state else {
+        return None;
+    };
     let code = task.state.public();
     let why = task
         .reason
@@ -167,7 +216,7 @@ fn over(task: &Task, end: EndState) -> Reason {
         EndState::Failed => "It failed",
         EndState::Stopped => "It was cancelled",
     };
-    Reason::new(code.as_str(), format!("{what}{why}."))
+    Some(Reason::new(code.as_str(), format!("{what}{why}.")))
 }
 
 async fn waiting(

@@ -20,6 +20,7 @@ use super::app::App;
 use super::wire::{Repo, User};
 use crate::error::TrackerError;
 use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits};
+use crate::name::web_root;
 use crate::people::Admission;
 
 /// GitHub refuses a text of more than 65536 characters.
@@ -48,6 +49,8 @@ pub(super) enum Credentials {
 pub(super) struct Api {
     pub(super) client: Client,
     pub(super) host: String,
+    /// The path below which its pages are.
+    pub(super) web_root: String,
     pub(super) credentials: Credentials,
     pub(super) authority: Option<Authority>,
     former_logins: Vec<String>,
@@ -78,6 +81,7 @@ impl Api {
         };
         Ok(Self {
             host: host_of(&config.api_url)?,
+            web_root: web_root(&config.api_url),
             client: Client::new(dialect, &config.api_url, limits)?,
             credentials,
             authority,

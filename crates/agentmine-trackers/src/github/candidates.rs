@@ -100,6 +100,11 @@ impl Scan {
             .any(|own| own.eq_ignore_ascii_case(path))
     }
 
+    /// Whether items are searched for beside the configured repositories.
+    pub(super) fn searches(&self) -> bool {
+        self.query.is_some()
+    }
+
     /// Open items with the label in one repository.
     pub(super) async fn run_in(
         &self,

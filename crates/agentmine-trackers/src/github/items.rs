@@ -6,13 +6,38 @@ use agentmine_runtime::permit::Permit;
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use super::api::{Api, refused};
+use super::api::{Api, refused, split_path};
 use super::wire::{Issue, Label, Pull, RepoId, login_of, same_label};
 use crate::error::TrackerError;
 use crate::forge::Call;
+use crate::name::ItemName;
 use crate::tracker::{Branches, Item};
 
 impl Api {
+    /// The item that a person names; `None`: it is on another host.
+    pub(super) async fn find(&self, name: &str) -> Result<Option<ItemRef>, TrackerError> {
+        let named = ItemName::parse(name, &self.web_root);
+        let ours = |name: &ItemName| name.is_of(&self.host) && split_path(&name.path).is_ok();
+        let Some(name) = named.filter(ours) else {
+            return Ok(None);
+        };
+        let repo = self.repo_at(&name.path).await?;
+        let item = ItemRef {
+            tracker: TrackerKind::GitHub,
+            host: self.host.clone(),
+            repo_id: repo.id.to_string(),
+            repo_path: repo.full_name,
+            kind: ItemKind::Issue,
+            number: name.number,
+        };
+        // The number alone does not say what it is.
+        let kind = match self.issue(&item).await?.pull_request {
+            Some(_) => ItemKind::PullRequest,
+            None => ItemKind::Issue,
+        };
+        Ok(Some(ItemRef { kind, ..item }))
+    }
+
     pub(super) async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
         let item = self.current(item).await?;
         let issue = self.issue(&item).await?;

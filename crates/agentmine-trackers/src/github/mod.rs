@@ -79,12 +79,20 @@ impl Tracker for GitHubTracker {
         &self.api.host
     }
 
+    async fn find(&self, name: &str) -> Result<Option<ItemRef>, TrackerError> {
+        self.api.find(name).await
+    }
+
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
         self.scan.run(&self.api, label).await
     }
 
     fn scans(&self, path: &str) -> bool {
         self.scan.contains(path)
+    }
+
+    fn searches(&self) -> bool {
+        self.scan.searches()
     }
 
     async fn candidates_in(&self, path: &str, label: &str) -> Result<Vec<Candidate>, TrackerError> {

@@ -18,12 +18,13 @@ use url::Url;
 use super::wire::{Project, User};
 use crate::error::TrackerError;
 use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits};
+use crate::name::web_root;
 use crate::people::Admission;
 
 /// GitLab takes up to a million characters; nobody reads that many.
 pub(super) const MAX_TEXT: usize = 200_000;
 /// How long an answer about a project is used again.
-const PROJECT_TTL: Duration = Duration::from_secs(60);
+pub(super) const PROJECT_TTL: Duration = Duration::from_secs(60);
 const CREDENTIALS_HINT: &str = "set GITLAB_PERSONAL_ACCESS_TOKEN to a personal, group or project access token with the \
     scopes `api` and `write_repository`, whose user is a Developer of the project at least";
 /// GitLab's "User and IP rate limits". Limits of an application are in no header.
@@ -37,6 +38,8 @@ const LIMITS: LimitRules = LimitRules {
 pub(super) struct Api {
     pub(super) client: Client,
     pub(super) host: String,
+    /// The path below which its pages are.
+    pub(super) web_root: String,
     pub(super) authority: Option<Authority>,
     pub(super) token: Secret,
     former_logins: Vec<String>,
@@ -78,6 +81,7 @@ impl Api {
         };
         Ok(Self {
             host: host_of(&config.api_url)?,
+            web_root: web_root(&config.api_url),
             client: Client::new(dialect, &config.api_url, limits)?,
             token,
             former_logins: config.former_logins.clone(),

@@ -6,13 +6,35 @@ use agentmine_runtime::permit::Permit;
 use http::Method;
 use serde_json::{Map, Value};
 
-use super::api::{Api, invalid, refused};
+use super::api::{Api, PROJECT_TTL, invalid, refused};
 use super::wire::{self, Sides, name_of};
 use crate::error::TrackerError;
 use crate::forge::Call;
+use crate::name::ItemName;
 use crate::tracker::{Branches, Item};
 
 impl Api {
+    /// The item that a person names; `None`: it is on another host.
+    pub(super) async fn find(&self, name: &str) -> Result<Option<ItemRef>, TrackerError> {
+        let named = ItemName::parse(name, &self.web_root);
+        let ours = |name: &ItemName| name.is_of(&self.host) && name.path.contains('/');
+        let Some(name) = named.filter(ours) else {
+            return Ok(None);
+        };
+        let project = self.project(&name.path, PROJECT_TTL).await?;
+        let item = ItemRef {
+            tracker: TrackerKind::GitLab,
+            host: self.host.clone(),
+            repo_id: project.id.to_string(),
+            repo_path: project.path_with_namespace,
+            // Issues and merge requests are numbered apart.
+            kind: name.kind.unwrap_or(ItemKind::Issue),
+            number: name.number,
+        };
+        let found = self.wire_item(&item).await?;
+        Ok(Some(self.current(&item, &found)))
+    }
+
     /// One item. A confidential issue is refused: its merge request would show the text to everybody who sees the
     /// project.
     pub(super) async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {

@@ -75,6 +75,10 @@ impl Tracker for GitLabTracker {
         &self.api.host
     }
 
+    async fn find(&self, name: &str) -> Result<Option<ItemRef>, TrackerError> {
+        self.api.find(name).await
+    }
+
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
         self.scan.run(&self.api, label).await
     }

@@ -17,13 +17,14 @@ mod repo;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config;
 use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
+use url::Url;
 
 use crate::error::TrackerError;
 use crate::marker::Marker;
@@ -39,12 +40,16 @@ use repo::Repo;
 
 const HOST: &str = "localhost";
 
-/// Whoever can write to the folder.
-fn operator() -> Person {
-    Person {
+/// A request by whoever can write to the folder.
+fn by_operator() -> Requested {
+    let person = Person {
         login: "user".to_owned(),
         id: None,
         is_bot: false,
+    };
+    Requested {
+        by: Some(person),
+        at: None,
     }
 }
 
@@ -157,6 +162,39 @@ impl Inner {
         }
     }
 
+    /// The item of this repository that a person names: by the folder and its number, or by its file.
+    fn find(&self, name: &str) -> Result<Option<ItemRef>, TrackerError> {
+        if let Source::Given(_) = self.source {
+            return Ok(None);
+        }
+        let file = match Url::parse(name) {
+            Ok(url) if url.scheme() == "file" => url.to_file_path().unwrap_or_default(),
+            Ok(_) | Err(_) => PathBuf::from(name),
+        };
+        let locked = self.folders.lock()?;
+        let named = file.canonicalize().ok();
+        let by_file = |issue: &Issue| named.is_some() && issue.file.canonicalize().ok() == named;
+        let issues = self.source.issues(&locked, |_| true)?;
+        if let Some(issue) = issues.iter().find(|issue| by_file(issue)) {
+            return Ok(Some(self.item_ref(issue.number)));
+        }
+        let Some((folder, number)) = name.rsplit_once('#') else {
+            return Ok(None);
+        };
+        let is_here = Path::new(folder).canonicalize();
+        let is_here = is_here.is_ok_and(|folder| folder == self.repo.path);
+        let Some(number) = number.parse().ok().filter(|_| is_here) else {
+            return Ok(None);
+        };
+        match issues.iter().any(|issue| issue.number == number) {
+            true => Ok(Some(self.item_ref(number))),
+            false => Err(TrackerError::NotFound {
+                tracker: TrackerKind::Local,
+                what: name.to_owned(),
+            }),
+        }
+    }
+
     /// Whether there is an issue with this number. An unreadable one does not count.
     fn has(&self, number: u64) -> bool {
         let found = self
@@ -200,10 +238,7 @@ impl Inner {
             .map(|issue| Candidate {
                 item: self.item_ref(issue.number),
                 trigger: self.source.trigger(&issue, label, &ledger),
-                requested: Requested {
-                    by: Some(operator()),
-                    at: None,
-                },
+                requested: by_operator(),
                 title: title(&issue),
                 url: records::address(&issue.file),
                 labels: self.source.labels(&issue),
@@ -314,6 +349,15 @@ impl Tracker for LocalTracker {
             && inner.has(item.number)
     }
 
+    async fn find(&self, name: &str) -> Result<Option<ItemRef>, TrackerError> {
+        let name = name.to_owned();
+        self.run(move |inner| inner.find(&name)).await
+    }
+
+    fn scans(&self, path: &str) -> bool {
+        Path::new(path) == self.0.repo.path
+    }
+
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {
         let label = label.to_owned();
         self.run(move |inner| inner.candidates(&label)).await
@@ -328,6 +372,14 @@ impl Tracker for LocalTracker {
         let label = label.to_owned();
         self.run(move |inner| inner.label_request(number, &label))
             .await
+    }
+
+    async fn requested(
+        &self,
+        _item: &ItemRef,
+        _trigger: &str,
+    ) -> Result<Option<Requested>, TrackerError> {
+        Ok(Some(by_operator()))
     }
 
     fn requests_by_label(&self) -> bool {

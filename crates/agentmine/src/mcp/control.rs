@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use super::args::With;
 use super::setup::folder;
 use crate::control::redactor;
-use crate::embedded::{broker, open_configured, place};
+use crate::embedded::{broker, fleet, open_configured, place};
 
 /// Serves until stdin ends.
 pub(super) async fn run(with: With, verbose: bool, http: Option<SocketAddr>) -> Result<Exit> {
@@ -35,6 +35,7 @@ pub(super) async fn run(with: With, verbose: bool, http: Option<SocketAddr>) -> 
         None => std::env::current_dir().context("the current folder cannot be found")?,
     };
     let context = Context {
+        fleet: fleet(&config),
         broker: broker(&config)?,
         store: open_configured(&mut config).await?,
         place: place(project, &config, file)?,

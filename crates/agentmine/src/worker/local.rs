@@ -108,12 +108,12 @@ async fn tracker_of(
 
 /// Why the task could not be claimed.
 async fn why_not(store: &dyn Store, number: i64) -> anyhow::Error {
-    let why = match tasks::why(store, number).await {
-        Ok(why) => why,
+    let reasons = match tasks::reasons(store, number).await {
+        Ok(reasons) => reasons,
         Err(error) => return failed(error),
     };
-    let reason = why.reasons.first().map(|it| clean(&it.message));
-    let reason = reason.unwrap_or_else(|| format!("It is {}.", why.status));
+    let reason = reasons.first().map(|it| clean(&it.message));
+    let reason = reason.unwrap_or_else(|| "it has changed meanwhile".to_owned());
     Failure::new(
         Exit::WrongState,
         format!("task {number} cannot be worked on here: {reason}"),

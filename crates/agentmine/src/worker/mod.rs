@@ -11,7 +11,7 @@ use clap::Subcommand;
 
 use crate::args::LoopArgs;
 use crate::control::failure as failed;
-use crate::embedded::open_here;
+use crate::embedded::{Here, open_here};
 use crate::print::{Json, cell, clean, line, note, one_line, program, table, trimmed};
 use crate::task::number;
 
@@ -73,7 +73,7 @@ pub(crate) async fn run(file: Option<PathBuf>, command: WorkerCommand) -> Result
         // Boxed: it contains a whole session.
         return Box::pin(local::run(file, task, agent.clone(), with)).await;
     }
-    let (store, place) = open_here(file).await?;
+    let Here { store, place, .. } = open_here(file).await?;
     let store = store.as_ref();
     match command {
         WorkerCommand::Run {

@@ -8,10 +8,11 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agentmine_control::fleet::Fleet;
 use agentmine_control::mcp::{Context, ControlServer};
 use agentmine_control::worker::Place;
 use agentmine_domain::TaskNumber;
-use agentmine_runtime::config::{Secret, StoreConfig};
+use agentmine_runtime::config::{Config, Secret, StoreConfig};
 use agentmine_runtime::redact::Redactor;
 use agentmine_store::Store;
 use anyhow::{Context as _, ensure};
@@ -144,6 +145,7 @@ async fn serve(store: Arc<dyn Store>, project: PathBuf) -> anyhow::Result<Client
             allowed_images: Vec::new(),
         },
         broker: None,
+        fleet: Fleet::new(Config::default()),
         secrets: Arc::new(Redactor::new([])),
         memory_tokens: 2000,
     };

@@ -1,26 +1,30 @@
-//! The repository's settings file.
+//! The repository's settings file, which comes from anybody.
 
 use serde::Deserialize;
 
 /// The repository's settings file, `.agentmine/config.yaml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct ProjectFile {
+pub struct ProjectFile {
     /// The image to run in, if the operator allows it.
-    pub(crate) image: Option<String>,
+    pub image: Option<String>,
     /// Shell commands that must succeed.
-    pub(crate) checks: Vec<String>,
+    pub checks: Vec<String>,
     /// Shell commands that prepare a fresh clone, instead of those derived from the project's files.
-    pub(crate) setup: Option<Vec<String>>,
+    pub setup: Option<Vec<String>>,
 }
 
-pub(crate) const PROJECT_FILE: &str = ".agentmine/config.yaml";
+/// Where it is.
+pub const PROJECT_FILE: &str = ".agentmine/config.yaml";
 const MAX_LINES: usize = 20;
 const MAX_LINE: usize = 2_000;
 
 impl ProjectFile {
     /// Parses the text of the file.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that begin with its name.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let file: Self =
             serde_saphyr::from_str(text).map_err(|e| format!("{PROJECT_FILE}: {e}"))?;
         for (key, lines) in [

@@ -1,10 +1,12 @@
 //! `agentmine task`: makes, lists, shows and changes tasks.
 
+mod why;
+
 use std::io::Read as _;
 use std::path::PathBuf;
 
 use agentmine_control::find_task;
-use agentmine_control::tasks::{self, TaskCreate, TaskList, TaskRequest, TaskUpdate, Why};
+use agentmine_control::tasks::{self, TaskCreate, TaskList, TaskRequest, TaskUpdate, TaskWhy};
 use agentmine_control::view::{SessionView, TaskDetails, TaskView};
 use agentmine_runtime::exit::Exit;
 use agentmine_store::Store;
@@ -12,8 +14,8 @@ use anyhow::{Context as _, Result};
 use clap::Subcommand;
 
 use crate::control::failure as failed;
-use crate::embedded::open_here;
-use crate::print::{Json, cell, clean, line, one_line, table, trimmed, wrapped};
+use crate::embedded::{Here, open_here};
+use crate::print::{Json, cell, clean, line, one_line, table, trimmed};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
@@ -126,7 +128,11 @@ pub(crate) struct Request {
 
 /// Runs one of the commands.
 pub(crate) async fn run(file: Option<PathBuf>, command: TaskCommand) -> Result<Exit> {
-    let (store, place) = open_here(file).await?;
+    let Here {
+        store,
+        place,
+        fleet,
+    } = open_here(file).await?;
     let store = store.as_ref();
     match command {
         TaskCommand::List {
@@ -204,11 +210,20 @@ pub(crate) async fn run(file: Option<PathBuf>, command: TaskCommand) -> Result<E
             })
         }
         TaskCommand::Why { task, json } => {
-            let why = match task.contains(['#', '!', '/']) {
-                true => tasks::why_of_item(store, &task).await,
-                false => tasks::why(store, number(store, &task).await?).await,
+            // A number may be written as `#7`.
+            let args = match task.trim_start_matches('#').contains(['#', '!', '/']) {
+                true => TaskWhy {
+                    item: Some(task),
+                    ..TaskWhy::default()
+                },
+                false => TaskWhy {
+                    task_id: Some(number(store, &task).await?),
+                    ..TaskWhy::default()
+                },
             };
-            json.print(&why.map_err(failed)?, print_why)
+            let why = tasks::why(store, &fleet, &place, &args).await;
+            fleet.close().await;
+            json.print(&why.map_err(failed)?, why::print)
         }
     }
 }
@@ -444,19 +459,6 @@ fn print_session(session: &SessionView) {
         session.id,
         one_line(&session.client, 40)
     ));
-}
-
-fn print_why(why: &Why) {
-    let what = match (why.id, &why.item) {
-        (Some(id), _) => format!("task #{id}"),
-        (None, item) => one_line(item.as_deref().unwrap_or_default(), 200),
-    };
-    line(format!("{what} is {}", why.status));
-    for reason in &why.reasons {
-        let indent = reason.code.len() + 4;
-        let message = wrapped(&reason.message, indent);
-        line(format!("  {}: {message}", reason.code));
-    }
 }
 
 /// A task at work is stopped or paused by its worker, later than this.

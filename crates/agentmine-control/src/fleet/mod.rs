@@ -1,0 +1,115 @@
+//! What the configuration says of the fleet: its trackers, and what a task gets of it.
+
+mod environment;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use agentmine_domain::ItemRef;
+use agentmine_runtime::config::Config;
+use agentmine_trackers::{Tracker, TrackerError, each_from_config};
+
+pub use environment::{Environment, EnvironmentLimits};
+pub(crate) use environment::{Subject, environment};
+
+/// The longest wait for the answers of trackers to one question of a person.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The fleet as a configuration describes it. A clone is the same fleet.
+#[derive(Clone)]
+pub struct Fleet {
+    config: Arc<Config>,
+    trackers: Arc<OnceLock<Configured>>,
+}
+
+/// The trackers, as far as they can work.
+#[derive(Default)]
+struct Configured {
+    trackers: Vec<Arc<dyn Tracker>>,
+    /// Why others cannot.
+    faults: Vec<TrackerError>,
+}
+
+/// What trackers know of an item that a person named.
+pub(crate) enum Found {
+    /// The item, and its tracker.
+    Item(Arc<dyn Tracker>, ItemRef),
+    /// No configured tracker has items of such a name.
+    Foreign,
+    /// No tracker could say: why.
+    Failed(TrackerError),
+    /// None answered in time.
+    Late,
+}
+
+impl Fleet {
+    /// The fleet of this configuration. Trackers are made when they are first asked, so that commands that ask none do
+    /// not wait for it.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config: Arc::new(config),
+            trackers: Arc::default(),
+        }
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn configured(&self) -> &Configured {
+        self.trackers.get_or_init(|| {
+            let mut configured = Configured::default();
+            for tracker in each_from_config(&self.config.trackers) {
+                match tracker {
+                    Ok(tracker) => configured.trackers.push(tracker),
+                    Err(fault) => configured.faults.push(fault),
+                }
+            }
+            configured
+        })
+    }
+
+    /// Why configured trackers cannot work.
+    pub(crate) fn faults(&self) -> &[TrackerError] {
+        &self.configured().faults
+    }
+
+    /// The tracker of an item, if it is configured here.
+    pub(crate) fn tracker_of(&self, item: &ItemRef) -> Option<&Arc<dyn Tracker>> {
+        let mut trackers = self.configured().trackers.iter();
+        trackers.find(|tracker| tracker.serves(item))
+    }
+
+    /// The item that a person names, by the first tracker that knows it.
+    pub(crate) async fn find(&self, name: &str) -> Found {
+        let found = in_time(self.find_anywhere(name)).await;
+        found.unwrap_or(Found::Late)
+    }
+
+    async fn find_anywhere(&self, name: &str) -> Found {
+        let mut first = None;
+        for tracker in &self.configured().trackers {
+            match tracker.find(name).await {
+                Ok(Some(item)) => return Found::Item(Arc::clone(tracker), item),
+                Ok(None) => {}
+                Err(error) => drop(first.get_or_insert(error)),
+            }
+        }
+        first.map_or(Found::Foreign, Found::Failed)
+    }
+
+    /// Gives up what trackers were asked with, as minted tokens.
+    pub async fn close(&self) {
+        for tracker in self.trackers.get().iter().flat_map(|it| &it.trackers) {
+            tracker.close().await;
+        }
+    }
+}
+
+/// The answer, unless it takes longer than a person waits.
+pub(crate) async fn in_time<T>(answer: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(PATIENCE, answer).await.ok()
+}
