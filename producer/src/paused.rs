@@ -2,12 +2,13 @@
 //! since none runs, and no scan does, since it lists open items.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_domain::{PublicStatus, Task, TaskId, TaskNumber, TaskState};
 use agentmine_runtime::permit::BootInstant;
 use agentmine_store::TaskFilter;
-use agentmine_trackers::TrackerError;
+use agentmine_trackers::{TrackerError, for_task};
 
 use crate::deps::ProducerDeps;
 
@@ -78,7 +79,7 @@ impl Paused {
         let Some(tracker) = trackers.find(|tracker| tracker.serves(&task.item)) else {
             return Ok(());
         };
-        match tracker.item(&task.item).await {
+        match for_task(Arc::clone(tracker), task).item(&task.item).await {
             Ok(item) if !item.open => {
                 let stopped = deps.store.request_stop(task.id, "the item was closed");
                 if stopped.await? {

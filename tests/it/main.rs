@@ -41,6 +41,7 @@ mod operator;
 mod outages;
 mod output;
 mod people;
+mod person_tasks;
 mod remote_engine;
 mod restore;
 mod reviewed;

@@ -152,7 +152,7 @@ impl Rig {
     /// Runs `agentmine` with the configuration, and returns its output and its error output.
     #[track_caller]
     pub(crate) fn agentmine(&self, args: &[&str], code: i32) -> (String, String) {
-        let done = Command::new(binary("agentmine"))
+        let done = std::process::Command::new(binary("agentmine"))
             .arg("--config")
             .arg(self.config_file())
             .args(args)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{Task, TaskId, TaskOrigin, TaskState, WorkerId};
+use agentmine_domain::{Task, TaskHome, TaskId, TaskState, WorkerId};
 use agentmine_queue::Delivery;
 use agentmine_runtime::backoff::Backoff;
 use agentmine_runtime::failpoint::Guard;
@@ -215,7 +215,7 @@ async fn leave(delivery: Box<dyn Delivery>, task: &Task) {
 pub(crate) struct Claiming<'a> {
     deps: &'a ConsumerDeps,
     task: TaskId,
-    whose: TaskOrigin,
+    home: TaskHome,
     worker: &'a WorkerId,
     nonce: Uuid,
     /// The moment before the first try, from which on its lease certainly lasts.
@@ -227,7 +227,7 @@ impl<'a> Claiming<'a> {
         Self {
             deps,
             task,
-            whose: TaskOrigin::Tracker,
+            home: TaskHome::Item,
             worker,
             nonce: Uuid::new_v4(),
             since: BootInstant::now(),
@@ -237,7 +237,7 @@ impl<'a> Claiming<'a> {
     /// The claim of a task that a person asked this process for.
     pub(crate) fn asked_for(deps: &'a ConsumerDeps, task: &Task, worker: &'a WorkerId) -> Self {
         Self {
-            whose: task.card.origin,
+            home: task.home(),
             ..Self::new(deps, task.id, worker)
         }
     }
@@ -252,9 +252,11 @@ impl<'a> Claiming<'a> {
             nonce,
             ..
         } = *self;
-        let claim = match self.whose {
-            TaskOrigin::Tracker => store.claim(task, worker, nonce, lease, config.max_attempts),
-            TaskOrigin::Person => store.claim_of_person(task, worker, nonce, lease),
+        let claim = match self.home {
+            TaskHome::Item | TaskHome::Repository => {
+                store.claim(task, worker, nonce, lease, config.max_attempts)
+            }
+            TaskHome::People => store.claim_of_person(task, worker, nonce, lease),
         };
         let claim = claim.await?;
         Ok(claim.map(|claim| Claimed {

@@ -27,7 +27,7 @@ pub(crate) async fn discussion(ctx: &SessionContext) -> Result<Discussion, Sessi
     Ok(Discussion {
         remarks,
         order: match ctx.task.item.kind {
-            ItemKind::Issue => RemarkOrder::OldestFirst,
+            ItemKind::Issue | ItemKind::Task => RemarkOrder::OldestFirst,
             ItemKind::PullRequest => RemarkOrder::NewestFirst,
         },
     })

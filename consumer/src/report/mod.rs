@@ -2,7 +2,8 @@
 
 mod round;
 
-use agentmine_agent::{RunOutcome, pull_request, pull_request_comment};
+use agentmine_agent::{Asked, RunOutcome, pull_request, pull_request_comment};
+use agentmine_domain::ItemKind;
 use agentmine_trackers::{Item, NewPullRequest, PullRequest};
 
 use crate::error::{Interrupt, SessionError};
@@ -34,7 +35,15 @@ pub(crate) async fn report(
     }
     let session = ctx.session_name();
     let (url, reported) = if prepared.branches.opens_pull_request {
-        let text = pull_request(&item.title, ctx.task.item.number, &session, outcome);
+        let number = ctx.task.item.number;
+        let asked = match ctx.task.item.kind {
+            ItemKind::Issue | ItemKind::PullRequest => Asked::Issue(number),
+            ItemKind::Task => Asked::Task {
+                number,
+                text: &item.body,
+            },
+        };
+        let text = pull_request(&item.title, asked, &session, outcome);
         let new = NewPullRequest {
             head: prepared.branches.work.clone(),
             base: prepared.branches.target.clone(),

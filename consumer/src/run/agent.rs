@@ -165,14 +165,16 @@ impl Work<'_> {
         Brief {
             title: self.item.title.clone(),
             body: self.item.body.clone(),
-            kind: match item.kind {
-                ItemKind::Issue => "Issue".into(),
-                ItemKind::PullRequest => match item.tracker {
-                    TrackerKind::GitHub | TrackerKind::Local => "Pull request".into(),
-                    TrackerKind::GitLab => "Merge request".into(),
-                },
+            name: match (item.kind, item.tracker) {
+                (ItemKind::Issue, _) => format!("Issue #{}", item.number),
+                (ItemKind::PullRequest, TrackerKind::GitHub | TrackerKind::Local) => {
+                    format!("Pull request #{}", item.number)
+                }
+                (ItemKind::PullRequest, TrackerKind::GitLab) => {
+                    format!("Merge request !{}", item.number)
+                }
+                (ItemKind::Task, _) => format!("Task {}", item.number),
             },
-            number: item.number,
             repository: self.item.item.repo_path.clone(),
             author: self.item.author.clone(),
             discussion: self.discussion.clone(),

@@ -76,10 +76,8 @@ pub struct Brief {
     pub title: String,
     /// The item's text.
     pub body: String,
-    /// `Issue` or `Pull request`.
-    pub kind: String,
-    /// The item's number.
-    pub number: u64,
+    /// What the item is called: `Issue #7`, `Pull request #8`, or `Task 9` for a task of a person.
+    pub name: String,
     /// The repository's path, e.g. `owner/name`.
     pub repository: String,
     /// Who opened the item.
@@ -184,8 +182,7 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
         text.push_str(&rest[..start]);
         match &rest[start + 1..end] {
             "title" => text.push_str(&on_one_line(&brief.title, MAX_TITLE)),
-            "kind" => text.push_str(&brief.kind),
-            "number" => text.push_str(&brief.number.to_string()),
+            "name" => text.push_str(&brief.name),
             "repository" => text.push_str(&brief.repository),
             "author" => text.push_str(&on_one_line(&brief.author, MAX_TITLE)),
             "memory" => {
@@ -287,8 +284,7 @@ mod tests {
         Brief {
             title: "Greeting is wrong".into(),
             body: "See {branch}.".into(),
-            kind: "Issue".into(),
-            number: 7,
+            name: "Issue #7".into(),
             repository: "octo/demo".into(),
             author: "maintainer".into(),
             discussion: Discussion::none(),

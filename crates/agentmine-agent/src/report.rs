@@ -24,11 +24,25 @@ const MAX_TEXT: usize = 8_000;
 const MAX_ROWS: usize = 50;
 const MAX_NOTE: usize = 1_000;
 
+/// What a pull request is the result of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked<'a> {
+    /// An issue with this number.
+    Issue(u64),
+    /// A task that a person made, which no issue describes.
+    Task {
+        /// Its number, which is none of the tracker.
+        number: u64,
+        /// What is to be done.
+        text: &'a str,
+    },
+}
+
 /// Renders the pull request. Measured facts and the model's text are in separate sections.
 #[must_use]
 pub fn pull_request(
     title: &str,
-    number: u64,
+    asked: Asked<'_>,
     session: &str,
     outcome: &RunOutcome,
 ) -> PullRequestText {
@@ -36,7 +50,7 @@ pub fn pull_request(
         title: line(title, MAX_TITLE),
         body: format!(
             "{}\n\n{}",
-            closing_line(number, outcome),
+            opening(asked, outcome),
             measured(session, outcome)
         ),
         draft: outcome.missing.is_some(),
@@ -87,11 +101,16 @@ fn measured(session: &str, outcome: &RunOutcome) -> String {
     body
 }
 
-/// Only a complete result closes its issue.
-fn closing_line(number: u64, outcome: &RunOutcome) -> String {
-    match outcome.missing {
-        None => format!("Closes #{number}"),
-        Some(_) => format!("For #{number}"),
+/// Only a complete result closes its issue. A task of a person is said in whole, since there is no other page that does.
+fn opening(asked: Asked<'_>, outcome: &RunOutcome) -> String {
+    match (asked, &outcome.missing) {
+        (Asked::Issue(number), None) => format!("Closes #{number}"),
+        (Asked::Issue(number), Some(_)) => format!("For #{number}"),
+        (Asked::Task { number, text }, _) => {
+            let text = neutralized(&cap(text.trim(), MAX_TEXT));
+            let gap = if text.is_empty() { "" } else { "\n\n" };
+            format!("For task {number} of AgentMine, which a person made.{gap}{text}")
+        }
     }
 }
 

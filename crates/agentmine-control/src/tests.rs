@@ -47,7 +47,7 @@ impl World {
             title: title.into(),
             ..TaskCreate::default()
         };
-        tasks::create(self.store(), &Place::default(), args)
+        tasks::create(self.store(), &fleet(), &Place::default(), args)
             .await
             .unwrap()
     }
@@ -81,12 +81,11 @@ impl World {
     }
 
     async fn why(&self, task: i64) -> Result<Why, ControlError> {
-        let fleet = Fleet::new(Config::default());
         let args = TaskWhy {
             task_id: Some(task),
             ..TaskWhy::default()
         };
-        tasks::why(self.store(), &fleet, &Place::default(), &args).await
+        tasks::why(self.store(), &fleet(), &Place::default(), &args).await
     }
 
     async fn codes(&self, task: i64) -> Vec<String> {
@@ -121,6 +120,10 @@ fn git(folder: &Path, args: &[&str]) -> String {
     String::from_utf8(done.stdout).unwrap().trim().to_owned()
 }
 
+fn fleet() -> Fleet {
+    Fleet::new(Config::default())
+}
+
 fn request(task_id: i64) -> TaskRequest {
     TaskRequest {
         task_id,
@@ -148,7 +151,9 @@ async fn a_task_is_made_listed_and_changed() {
         write_scope: Some(vec!["src/login".into()]),
         ..TaskCreate::default()
     };
-    let made = tasks::create(store, &Place::default(), args).await.unwrap();
+    let made = tasks::create(store, &fleet(), &Place::default(), args)
+        .await
+        .unwrap();
     let task = &made.task;
     assert_eq!((task.id, task.title.as_str()), (1, "Fix the login"));
     let shown = json!({
@@ -235,7 +240,7 @@ async fn what_cannot_be_is_refused_with_what_was_expected() {
         ..TaskCreate::default()
     };
     refused(
-        tasks::create(store, &Place::default(), empty).await,
+        tasks::create(store, &fleet(), &Place::default(), empty).await,
         "ValidationError",
         "expected 1 to 300",
     );
@@ -245,7 +250,7 @@ async fn what_cannot_be_is_refused_with_what_was_expected() {
         ..TaskCreate::default()
     };
     refused(
-        tasks::create(store, &Place::default(), priority).await,
+        tasks::create(store, &fleet(), &Place::default(), priority).await,
         "ValidationError",
         "low, medium, high or critical",
     );

@@ -1,6 +1,6 @@
 //! What the operations return: the same JSON on the command line and in the MCP server.
 
-use agentmine_domain::{EndState, Session, Task, TaskOrigin, TaskState};
+use agentmine_domain::{EndState, Session, Task, TaskHome, TaskState};
 use agentmine_store::Dependency;
 use chrono::{DateTime, SecondsFormat, Utc};
 use schemars::JsonSchema;
@@ -38,6 +38,8 @@ pub struct TaskView {
     pub write_scope: Vec<String>,
     /// The branch with its result.
     pub branch: String,
+    /// The repository in which the fleet works on it; null for a task that is worked on where a person says.
+    pub repository: Option<String>,
     /// The item of the tracker, e.g. `owner/name#7`; null for a task of a person.
     pub item: Option<String>,
     /// The item's web address; null for a task of a person.
@@ -60,7 +62,11 @@ impl TaskView {
     /// Of a row.
     #[must_use]
     pub fn of(task: &Task) -> Self {
-        let of_tracker = task.card.origin == TaskOrigin::Tracker;
+        let (of_fleet, of_item) = match task.home() {
+            TaskHome::Item => (true, true),
+            TaskHome::Repository => (true, false),
+            TaskHome::People => (false, false),
+        };
         Self {
             id: task.number.0,
             uuid: task.id.to_string(),
@@ -75,8 +81,9 @@ impl TaskView {
             agent: task.card.agent.clone(),
             write_scope: task.card.write_scope.patterns().to_vec(),
             branch: task.branch(),
-            item: of_tracker.then(|| task.item.to_string()),
-            url: of_tracker.then(|| task.url.clone()),
+            repository: of_fleet.then(|| task.item.repo_path.clone()),
+            item: of_item.then(|| task.item.to_string()),
+            url: of_item.then(|| task.url.clone()),
             reason: task.reason.clone(),
             pull_request_url: task.pull_request_url.clone(),
             attempt: task.attempt,
@@ -90,9 +97,9 @@ impl TaskView {
 /// What the status of a task leaves open.
 #[must_use]
 pub fn detail(task: &Task) -> Option<&'static str> {
-    match (task.state, task.card.origin) {
+    match (task.state, task.home()) {
         (TaskState::Leased(phase), _) => Some(phase.as_str()),
-        (TaskState::Paused, TaskOrigin::Tracker) => Some("paused"),
+        (TaskState::Paused, TaskHome::Item | TaskHome::Repository) => Some("paused"),
         (TaskState::Ended(EndState::Done), _) if task.missing().is_some() => Some("partial"),
         (
             TaskState::Queued

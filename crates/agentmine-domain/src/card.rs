@@ -13,7 +13,7 @@ named!(
     TaskOrigin, "task origin" {
         /// A producer, from an item of a tracker. The fleet's workers work on it.
         Tracker = "tracker",
-        /// A person or an orchestrator. No worker of the fleet claims it: a person or an external client works on it.
+        /// A person or an orchestrator.
         Person = "person",
     }
 );
@@ -41,6 +41,17 @@ named!(
         Human = "human",
     }
 );
+
+/// Who works on a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskHome {
+    /// The fleet, on an item of a tracker.
+    Item,
+    /// The fleet, on a task that a person made for a repository of a tracker.
+    Repository,
+    /// A person, an external client, or this program where a person says so. No worker of the fleet claims it.
+    People,
+}
 
 /// What people know and say of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

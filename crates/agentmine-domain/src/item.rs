@@ -59,6 +59,22 @@ impl FromStr for TrackerKind {
     }
 }
 
+/// The host of tasks of people that are in no repository of a tracker.
+pub const PEOPLE_HOST: &str = "agentmine";
+
+/// A repository of a tracker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepositoryRef {
+    /// The kind of tracker.
+    pub tracker: TrackerKind,
+    /// The tracker's host.
+    pub host: String,
+    /// The tracker's id of the repository.
+    pub repo_id: String,
+    /// Its current path.
+    pub repo_path: String,
+}
+
 /// Whether the item is an issue or a pull request (merge request).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -67,6 +83,8 @@ pub enum ItemKind {
     Issue,
     /// A pull request or merge request. Work starts from its source branch.
     PullRequest,
+    /// No item of the tracker: a task that a person made, with the task's own number. Work starts from the default branch.
+    Task,
 }
 
 impl ItemKind {
@@ -76,6 +94,7 @@ impl ItemKind {
         match self {
             Self::Issue => "issue",
             Self::PullRequest => "pull_request",
+            Self::Task => "task",
         }
     }
 }
@@ -87,6 +106,7 @@ impl FromStr for ItemKind {
         match s {
             "issue" => Ok(Self::Issue),
             "pull_request" => Ok(Self::PullRequest),
+            "task" => Ok(Self::Task),
             _ => Err(UnknownName::new("item kind", s)),
         }
     }
@@ -148,12 +168,17 @@ impl ItemRef {
 
 impl fmt::Display for ItemRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // On GitLab issues and merge requests are numbered apart.
-        let mark = match (self.tracker, self.kind) {
-            (TrackerKind::GitLab, ItemKind::PullRequest) => '!',
-            (TrackerKind::GitHub | TrackerKind::GitLab | TrackerKind::Local, _) => '#',
-        };
-        write!(f, "{}{mark}{}", self.repo_path, self.number)
+        let Self {
+            repo_path, number, ..
+        } = self;
+        match (self.tracker, self.kind) {
+            // On GitLab issues and merge requests are numbered apart.
+            (TrackerKind::GitLab, ItemKind::PullRequest) => write!(f, "{repo_path}!{number}"),
+            (_, ItemKind::Issue | ItemKind::PullRequest) => write!(f, "{repo_path}#{number}"),
+            (_, ItemKind::Task) if self.host == PEOPLE_HOST => write!(f, "task {number}"),
+            // Not `#`, which names an issue.
+            (_, ItemKind::Task) => write!(f, "task {number} in {repo_path}"),
+        }
     }
 }
 
@@ -182,7 +207,7 @@ mod tests {
         for kind in [TrackerKind::GitHub, TrackerKind::GitLab, TrackerKind::Local] {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
-        for kind in [ItemKind::Issue, ItemKind::PullRequest] {
+        for kind in [ItemKind::Issue, ItemKind::PullRequest, ItemKind::Task] {
             assert_eq!(kind.as_str().parse(), Ok(kind));
         }
         let error = "gitea".parse::<TrackerKind>().unwrap_err().to_string();
@@ -203,5 +228,9 @@ mod tests {
         assert_eq!(item.to_string(), "group/name#7");
         item.kind = ItemKind::PullRequest;
         assert_eq!(item.to_string(), "group/name!7");
+        item.kind = ItemKind::Task;
+        assert_eq!(item.to_string(), "task 7 in group/name");
+        item.host = PEOPLE_HOST.into();
+        assert_eq!(item.to_string(), "task 7");
     }
 }

@@ -22,10 +22,10 @@ mod task;
 
 pub use blame::Blame;
 pub use budget::{Budget, Usage};
-pub use card::{AssigneeType, TaskCard, TaskOrigin, TaskType, WaitsFor};
+pub use card::{AssigneeType, TaskCard, TaskHome, TaskOrigin, TaskType, WaitsFor};
 pub use effect::{EffectKey, EffectKind, TaskLabel};
 pub use ids::{Epoch, ParseIdError, Seq, SessionId, TaskId, TaskNumber, WorkerId};
-pub use item::{ItemKind, ItemRef, RepositoryKey, TrackerKind};
+pub use item::{ItemKind, ItemRef, PEOPLE_HOST, RepositoryKey, RepositoryRef, TrackerKind};
 pub use memory::{
     Confidence, MemoryEntry, MemoryFault, MemoryId, MemoryRecord, MemorySource, MemoryStatus,
 };

@@ -7,9 +7,9 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::card::{TaskCard, TaskOrigin};
+use crate::card::{TaskCard, TaskHome, TaskOrigin};
 use crate::ids::{Epoch, SessionId, TaskId, TaskNumber, WorkerId};
-use crate::item::{ItemKind, ItemRef};
+use crate::item::{ItemKind, ItemRef, PEOPLE_HOST};
 use crate::names::{UnknownName, named};
 use crate::round::Round;
 
@@ -208,13 +208,23 @@ impl Task {
         self.state == TaskState::Paused && reason.starts_with(CREDENTIALS)
     }
 
+    /// Who works on it.
+    #[must_use]
+    pub fn home(&self) -> TaskHome {
+        match self.card.origin {
+            TaskOrigin::Tracker => TaskHome::Item,
+            TaskOrigin::Person if self.item.host == PEOPLE_HOST => TaskHome::People,
+            TaskOrigin::Person => TaskHome::Repository,
+        }
+    }
+
     /// The only branch that this task may push to. It is the same for every attempt.
     #[must_use]
     pub fn branch(&self) -> String {
-        let kind = match (self.card.origin, self.item.kind) {
-            (TaskOrigin::Person, _) => "task",
-            (TaskOrigin::Tracker, ItemKind::Issue) => "issue",
-            (TaskOrigin::Tracker, ItemKind::PullRequest) => "pr",
+        let kind = match self.item.kind {
+            ItemKind::Issue => "issue",
+            ItemKind::PullRequest => "pr",
+            ItemKind::Task => "task",
         };
         format!("agentmine/{kind}-{}-{}", self.item.number, self.id.short())
     }
@@ -366,8 +376,7 @@ mod tests {
             task(ItemKind::PullRequest).branch(),
             "agentmine/pr-7-deadbeef"
         );
-        let mut of_a_person = task(ItemKind::Issue);
-        of_a_person.card.origin = TaskOrigin::Person;
+        let of_a_person = task(ItemKind::Task);
         assert_eq!(of_a_person.branch(), "agentmine/task-7-deadbeef");
     }
 

@@ -5,7 +5,7 @@
 //!
 //! Accepted: a person who removes the label of an end within that time sees it return once.
 
-use agentmine_domain::{EffectKey, Task, TaskLabel, TaskState};
+use agentmine_domain::{EffectKey, ItemKind, Task, TaskLabel, TaskState};
 use agentmine_store::EffectState;
 use agentmine_trackers::Comment;
 use serde_json::Value;
@@ -55,6 +55,10 @@ impl Effects {
     }
 
     pub(crate) async fn put_right(&self, label: TaskLabel) -> Result<(), EffectError> {
+        if self.task.item.kind == ItemKind::Task {
+            // It has no item that anybody could have written to.
+            return Ok(());
+        }
         let item = self.tracker.item(&self.task.item).await?;
         let is_requested = item.labels.contains(&self.labels.request);
         let is_left = is_requested && self.request_is_answered(label).await?;

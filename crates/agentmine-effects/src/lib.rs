@@ -25,7 +25,7 @@ use agentmine_domain::{EffectKey, Lease, Task};
 use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::{EffectState, Store};
-use agentmine_trackers::{FLEET_MARKER, Tracker};
+use agentmine_trackers::{FLEET_MARKER, Tracker, for_task};
 use serde_json::Value;
 
 pub use announce::announce;
@@ -77,7 +77,7 @@ impl Effects {
     ) -> Self {
         Self {
             store,
-            tracker,
+            tracker: for_task(tracker, &task),
             labels,
             task,
             lease: None,

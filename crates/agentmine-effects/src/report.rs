@@ -141,7 +141,7 @@ impl Effects {
         session: &str,
     ) -> Result<(), EffectError> {
         let kind = self.task.item.kind;
-        if kind == ItemKind::Issue || !self.shows_result().await? {
+        if kind != ItemKind::PullRequest || !self.shows_result().await? {
             self.comment(&result_comment(&self.task.item, url, missing, session))
                 .await?;
         }
@@ -188,7 +188,7 @@ impl Effects {
     pub async fn report_stopped(&self, reason: &str, session: &str) -> Result<(), EffectError> {
         let task = &self.task;
         let earlier = match task.item.kind {
-            ItemKind::Issue => self.earlier_pull_request().await?,
+            ItemKind::Issue | ItemKind::Task => self.earlier_pull_request().await?,
             ItemKind::PullRequest => None,
         };
         let open = earlier.map(|earlier| earlier.pull).filter(|it| it.open);

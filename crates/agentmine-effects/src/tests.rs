@@ -83,6 +83,10 @@ impl Tracker for FakeTracker {
         Ok(None)
     }
 
+    async fn find_repository(&self, _: &str) -> Result<Option<RepositoryRef>, TrackerError> {
+        Ok(None)
+    }
+
     async fn candidates(&self, _: &str) -> Result<Vec<Candidate>, TrackerError> {
         Ok(Vec::new())
     }

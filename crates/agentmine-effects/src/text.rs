@@ -46,7 +46,9 @@ pub(crate) fn result_comment(
     };
     let name = item.tracker.pull_request();
     let mut text = match item.kind {
-        ItemKind::Issue => format!("AgentMine opened a {name} with {what}: {url}"),
+        ItemKind::Issue | ItemKind::Task => {
+            format!("AgentMine opened a {name} with {what}: {url}")
+        }
         ItemKind::PullRequest => {
             format!("AgentMine pushed its work to this {name}'s branch, with {what}.")
         }
@@ -116,17 +118,22 @@ pub(crate) fn stopped_comment(
 ) -> String {
     let reason = neutralized(&cap(reason.trim().trim_end_matches('.'), MAX_REASON));
     let work = match (task.item.kind, open) {
-        (ItemKind::Issue, Some(pull)) => {
+        (ItemKind::Issue | ItemKind::Task, Some(pull)) => {
             let name = task.item.tracker.pull_request();
             format!(" Its {name} stays open: {}.", pull.url)
         }
-        (ItemKind::Issue, None) => format!(
+        (ItemKind::Issue | ItemKind::Task, None) => format!(
             " Anything that was pushed is on the branch `{}`.",
             task.branch()
         ),
         (ItemKind::PullRequest, _) => String::new(),
     };
-    let text =
-        format!("AgentMine stopped: {reason}.{work} Add the label `{request}` to queue it again.");
+    let again = match task.item.kind {
+        ItemKind::Issue | ItemKind::PullRequest => {
+            format!("Add the label `{request}` to queue it again.")
+        }
+        ItemKind::Task => format!("`agentmine task retry {}` begins it again.", task.number),
+    };
+    let text = format!("AgentMine stopped: {reason}.{work} {again}");
     progress_comment(&text, session)
 }

@@ -1,8 +1,8 @@
 //! What goes into the operations on tasks of people and on sessions of external clients, and what comes out.
 
 use agentmine_domain::{
-    AssigneeType, DodResult, Priority, PublicStatus, Session, SessionId, Task, TaskNumber,
-    TaskState, TaskType, WriteScope,
+    AssigneeType, DodResult, Priority, PublicStatus, RepositoryRef, Session, SessionId, Task,
+    TaskNumber, TaskState, TaskType, WriteScope,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -28,6 +28,8 @@ pub struct NewPersonTask {
     pub depends_on: Vec<TaskNumber>,
     /// The files that it may change.
     pub write_scope: WriteScope,
+    /// The repository in which the fleet works on it; `None`: it is worked on where a person says.
+    pub repository: Option<RepositoryRef>,
 }
 
 /// A change of a task by a person. `None` leaves a field as it is.

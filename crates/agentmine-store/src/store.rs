@@ -93,7 +93,7 @@ pub trait LeaseStore: Send + Sync + 'static {
         max_attempts: u32,
     ) -> Result<Option<Claim>, StoreError>;
 
-    /// The same for a task that a person made, which no worker of the fleet claims: a person has asked this process
+    /// The same for a task that no worker of the fleet claims ([`agentmine_domain::TaskHome::People`]): a person has asked this process
     /// for it. `None` also while a client works on it, while it waits for others, or if it is for a person.
     async fn claim_of_person(
         &self,
@@ -276,7 +276,8 @@ pub trait SweepStore: Send + Sync + 'static {
 /// Tasks that people make and change.
 #[async_trait]
 pub trait PeopleStore: Send + Sync + 'static {
-    /// Records a task of a person. No worker of the fleet claims it.
+    /// Records a task of a person, and its wake-up if it is for a repository of a tracker. Of another one no worker of
+    /// the fleet claims it.
     async fn create_task(&self, new: &NewPersonTask) -> Result<Edited, StoreError>;
 
     /// Changes a task, if it has the version that the person saw. A status that the edit names is given to a task of
@@ -332,7 +333,7 @@ pub trait TaskStore: Send + Sync + 'static {
     /// Tasks, newest first.
     async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError>;
 
-    /// How many tasks of trackers are queued, and how many are leased.
+    /// How many tasks of the fleet are queued, and how many are leased.
     async fn queued_and_leased(&self) -> Result<(u64, u64), StoreError>;
 
     /// One task.

@@ -14,6 +14,7 @@ pub mod local;
 mod marker;
 mod name;
 mod people;
+mod person_task;
 mod rounds;
 mod tracker;
 
@@ -29,6 +30,7 @@ pub use people::{
     Admission, Edit, Objection, Person, Requested, objection_to_request, objection_to_text,
 };
 pub use rounds::{Checks, OpenPull, OpenPulls, Thread};
+pub use person_task::for_task;
 pub use tracker::{
     Access, Blocker, Branches, Candidate, Comment, CommentKind, FLEET_MARKER, GitSource, Item,
     LabelRequest, NewPullRequest, OpenPullRequest, PullRequest, Repository, Skipped, Tracker,

@@ -42,12 +42,8 @@ impl ItemName {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let list = parts.iter().rposition(|part| kind_of(part).is_some())?;
         let before = parts[..list].strip_suffix(&["-"]).unwrap_or(&parts[..list]);
-        let host = url.host_str()?;
         Some(Self {
-            host: Some(match url.port() {
-                Some(port) => format!("{host}:{port}"),
-                None => host.to_owned(),
-            }),
+            host: Some(host_of(url)?),
             path: before.join("/"),
             kind: kind_of(parts[list]),
             number: parts.get(list + 1)?.parse().ok()?,
@@ -59,6 +55,28 @@ impl ItemName {
         let own = self.host.as_deref();
         own.is_none_or(|own| own.eq_ignore_ascii_case(host))
     }
+}
+
+/// The path of the repository that a person names on the forge at this host, by its path or its address; `None`: it is
+/// on another host.
+pub(crate) fn repository_path(name: &str, host: &str, root: &str) -> Option<String> {
+    let name = name.trim();
+    if !name.starts_with("https://") && !name.starts_with("http://") {
+        return Some(name.to_owned());
+    }
+    let url = Url::parse(name).ok()?;
+    let is_here = host_of(&url)?.eq_ignore_ascii_case(host);
+    let path = url.path().strip_prefix(root).unwrap_or(url.path());
+    let path = path.trim_matches('/').trim_end_matches(".git");
+    is_here.then(|| path.to_owned())
+}
+
+fn host_of(url: &Url) -> Option<String> {
+    let host = url.host_str()?;
+    Some(match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    })
 }
 
 /// The kind of the items that an address has in a list of this name.
@@ -148,6 +166,15 @@ mod tests {
         ] {
             assert_eq!(named(name, ""), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_repository_is_named_by_its_path_or_its_address() {
+        let path = |name: &str| repository_path(name, "git.example", "/gitlab");
+        assert_eq!(path("a/b/c").as_deref(), Some("a/b/c"));
+        let address = "https://git.example/gitlab/a/b.git/";
+        assert_eq!(path(address).as_deref(), Some("a/b"));
+        assert_eq!(path("https://elsewhere.example/a/b"), None);
     }
 
     #[test]

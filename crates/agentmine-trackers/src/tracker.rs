@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use agentmine_domain::{ItemRef, TrackerKind};
+use agentmine_domain::{ItemRef, RepositoryRef, TrackerKind};
 use agentmine_runtime::live_secret::LiveSecret;
 use agentmine_runtime::permit::Permit;
 use agentmine_runtime::tls::Authority;
@@ -278,6 +278,9 @@ pub trait Tracker: Send + Sync + 'static {
     /// The item that a person names: by path and number (`owner/name#7`, `group/project!7`), or by its address for
     /// people. `None`: it is not of this tracker. One that does not exist is [`TrackerError::NotFound`].
     async fn find(&self, name: &str) -> Result<Option<ItemRef>, TrackerError>;
+    /// The repository that a person names, by its path or its address for people. `None`: it is not of this tracker. One
+    /// that does not exist is [`TrackerError::NotFound`].
+    async fn find_repository(&self, name: &str) -> Result<Option<RepositoryRef>, TrackerError>;
     /// Open items that carry the label `label`, in the configured repositories. All pages. What cannot be read is
     /// left out, and is in [`Self::skipped`]; an error means that nothing could be read.
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError>;

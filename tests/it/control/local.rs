@@ -132,6 +132,19 @@ async fn a_task_of_a_person_is_worked_on_in_the_current_repository_and_followed(
         sent.contains("It should say two.") && sent.contains("Numbers are words"),
         "{sent}"
     );
+    // There is no issue, so nothing says that there is one.
+    assert!(
+        sent.contains("Task 1 of ") && !sent.contains("#1"),
+        "{sent}"
+    );
+    let pull = std::fs::read_dir(world.project().join(".agentmine/pulls")).unwrap();
+    let pull = pull.map(|it| std::fs::read_to_string(it.unwrap().path()).unwrap());
+    let pull = pull.collect::<String>();
+    assert!(
+        pull.contains("For task 1 of AgentMine, which a person made."),
+        "{pull}"
+    );
+    assert!(!pull.contains("Closes"), "{pull}");
     // It is over, so it is not begun again by itself.
     assert!(world.shown(&local, 6).contains("It is done"));
 }

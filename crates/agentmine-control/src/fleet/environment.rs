@@ -3,7 +3,7 @@
 //! It is the answer at this moment. A repository's files are read from the branch that work starts from, as a worker
 //! does; what cannot be read is left out, with a note.
 
-use agentmine_domain::ItemRef;
+use agentmine_domain::{ItemKind, ItemRef, RepositoryRef};
 use agentmine_runtime::config::{
     AgentClient, AgentDefinition, AgentLimits, BUILT_IN, BackendKind, Config, EffectiveAgent,
     Network, PROJECT_FILE, ProjectFile, is_allowed_image, read_agent,
@@ -116,6 +116,40 @@ pub(crate) async fn environment(
     described(config, backend, agent, own)
 }
 
+/// Refuses an agent that neither the operator nor the repository defines, or that the fleet would refuse.
+pub(crate) async fn has_agent(
+    fleet: &Fleet,
+    place: &Place,
+    tracker: &dyn Tracker,
+    repository: &RepositoryRef,
+    name: &str,
+) -> Result<(), ControlError> {
+    let RepositoryRef {
+        tracker: kind,
+        host,
+        repo_id,
+        repo_path,
+    } = repository.clone();
+    let item = ItemRef {
+        tracker: kind,
+        host,
+        repo_id,
+        repo_path,
+        kind: ItemKind::Task,
+        number: 0,
+    };
+    let config = fleet.config();
+    let own = in_time(at_default_branch(config, tracker, &item, name)).await;
+    let own = own.and_then(Result::ok).unwrap_or_default();
+    let found = effective(config, place, &own, false, name).await;
+    found.map(drop).map_err(|error| match error {
+        ControlError::AgentNotFound(_) => error.hint(format!(
+            "expected {name}.yaml in the operator's folder of agents, or in {AGENTS_FOLDER} of the repository"
+        )),
+        error => error,
+    })
+}
+
 /// What a repository's own files ask for.
 #[derive(Default)]
 struct Own {
@@ -136,14 +170,33 @@ async fn of_repository(
     item: &ItemRef,
     name: &str,
 ) -> Result<Own, TrackerError> {
-    let branch = match tracker.item(item).await?.branches {
-        Some(branches) => branches.source,
-        None => tracker.repository(item).await?.default_branch,
-    };
+    match tracker.item(item).await?.branches {
+        Some(branches) => at_branch(config, tracker, item, &branches.source, name).await,
+        None => at_default_branch(config, tracker, item, name).await,
+    }
+}
+
+async fn at_default_branch(
+    config: &Config,
+    tracker: &dyn Tracker,
+    item: &ItemRef,
+    name: &str,
+) -> Result<Own, TrackerError> {
+    let branch = tracker.repository(item).await?.default_branch;
+    at_branch(config, tracker, item, &branch, name).await
+}
+
+async fn at_branch(
+    config: &Config,
+    tracker: &dyn Tracker,
+    item: &ItemRef,
+    branch: &str,
+    name: &str,
+) -> Result<Own, TrackerError> {
     let mut own = Own::default();
     for ending in ["yaml", "yml"] {
         let path = format!("{AGENTS_FOLDER}/{name}.{ending}");
-        let Some(text) = tracker.file(item, &branch, &path).await? else {
+        let Some(text) = tracker.file(item, branch, &path).await? else {
             continue;
         };
         match read_agent(&path, &text) {
@@ -158,7 +211,7 @@ async fn of_repository(
     }
     let docker = &config.command_executor.docker;
     if !docker.allowed_images.is_empty()
-        && let Some(text) = tracker.file(item, &branch, PROJECT_FILE).await?
+        && let Some(text) = tracker.file(item, branch, PROJECT_FILE).await?
         && let Ok(file) = ProjectFile::parse(&text)
         && let Some(image) = file.image
     {

@@ -5,12 +5,13 @@ mod environment;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use agentmine_domain::ItemRef;
+use agentmine_domain::{ItemRef, RepositoryRef, Task};
 use agentmine_runtime::config::Config;
-use agentmine_trackers::{Tracker, TrackerError, each_from_config};
+use agentmine_trackers::{Tracker, TrackerError, each_from_config, for_task};
 
+use crate::{ControlError, input};
 pub use environment::{Environment, EnvironmentLimits};
-pub(crate) use environment::{Subject, environment};
+pub(crate) use environment::{Subject, environment, has_agent};
 
 /// The longest wait for the answers of trackers to one question of a person.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -77,10 +78,11 @@ impl Fleet {
         &self.configured().faults
     }
 
-    /// The tracker of an item, if it is configured here.
-    pub(crate) fn tracker_of(&self, item: &ItemRef) -> Option<&Arc<dyn Tracker>> {
+    /// What a task is worked on through, if its tracker is configured here.
+    pub(crate) fn tracker_of(&self, task: &Task) -> Option<Arc<dyn Tracker>> {
         let mut trackers = self.configured().trackers.iter();
-        trackers.find(|tracker| tracker.serves(item))
+        let tracker = trackers.find(|tracker| tracker.serves(&task.item))?;
+        Some(for_task(Arc::clone(tracker), task))
     }
 
     /// The item that a person names, by the first tracker that knows it.
@@ -101,11 +103,62 @@ impl Fleet {
         first.map_or(Found::Foreign, Found::Failed)
     }
 
+    /// The repository that a person names, if a scan reads it, and its tracker.
+    pub(crate) async fn repository(
+        &self,
+        name: &str,
+    ) -> Result<(Arc<dyn Tracker>, RepositoryRef), ControlError> {
+        let mut first = None;
+        for tracker in &self.configured().trackers {
+            let found = in_time(tracker.find_repository(name)).await;
+            match found {
+                Some(Ok(Some(found))) if tracker.scans(&found.repo_path) || tracker.searches() => {
+                    return Ok((Arc::clone(tracker), found));
+                }
+                Some(Ok(Some(found))) => drop(first.get_or_insert_with(|| unscanned(&found))),
+                Some(Ok(None)) => {}
+                Some(Err(error)) => drop(first.get_or_insert_with(|| refusal(&error))),
+                None => drop(first.get_or_insert_with(|| {
+                    ControlError::Config(format!("{} did not answer in time", tracker.kind()))
+                })),
+            }
+        }
+        first.map_or_else(|| Err(self.no_repository(name)), Err)
+    }
+
+    fn no_repository(&self, name: &str) -> ControlError {
+        let shown = input::shown(name);
+        match self.faults().first() {
+            Some(fault) => ControlError::Config(fault.to_string()),
+            None => ControlError::Config(format!(
+                "no configured tracker has a repository {shown:?}"
+            ))
+            .hint("name one that the configuration scans, as owner/name; `--config` names the fleet's configuration"),
+        }
+    }
+
     /// Gives up what trackers were asked with, as minted tokens.
     pub async fn close(&self) {
         for tracker in self.trackers.get().iter().flat_map(|it| &it.trackers) {
             tracker.close().await;
         }
+    }
+}
+
+fn unscanned(found: &RepositoryRef) -> ControlError {
+    let RepositoryRef {
+        tracker, repo_path, ..
+    } = found;
+    ControlError::Config(format!(
+        "{repo_path} is none of the repositories that trackers.{tracker} scans"
+    ))
+    .hint("add it to the configuration of the fleet")
+}
+
+fn refusal(error: &TrackerError) -> ControlError {
+    match error {
+        TrackerError::NotFound { .. } => ControlError::ItemNotFound(error.to_string()),
+        error => ControlError::Config(error.to_string()),
     }
 }
 

@@ -33,10 +33,13 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "task_create",
             "Make a task",
-            "Makes a task that a client (worker_command) or a person works on. Returns it with its number.",
+            "Makes a task that a client (worker_command) or a person works on; with repository, one that the fleet works on \
+             like on an issue. Returns it with its number.",
             Effect::Adds,
             |it, args: TaskCreate| {
-                Box::pin(async move { tasks::create(it.store.as_ref(), &it.place, args).await })
+                Box::pin(async move {
+                    tasks::create(it.store.as_ref(), &it.fleet, &it.place, args).await
+                })
             },
         ),
         ToolDef::new(

@@ -1,11 +1,14 @@
 //! Making and changing tasks.
 
-use agentmine_domain::{AssigneeType, Priority, PublicStatus, Task, TaskOrigin, TaskType};
+use agentmine_domain::{
+    AssigneeType, Priority, PublicStatus, RepositoryRef, Task, TaskHome, TaskType,
+};
 use agentmine_store::{Edited, NewPersonTask, Store, TaskEdit};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::list::details;
+use crate::fleet::{Fleet, has_agent};
 use crate::view::TaskDetails;
 use crate::worker::Place;
 use crate::{ControlError, agents, input};
@@ -42,18 +45,30 @@ pub struct TaskCreate {
     pub depends_on: Option<Vec<i64>>,
     /// Patterns of the files that it may change, from the top of the repository: `*` within a folder, `**` for any folders. A task waits while one with a common file is running
     pub write_scope: Option<Vec<String>>,
+    /// A repository that the fleet scans, as owner/name or by its address: the fleet works on the task as on an issue of it, and opens a pull request. Default: none; then the task is worked on where you say (worker_command)
+    pub repository: Option<String>,
 }
 
 /// Makes a task.
 ///
 /// # Errors
-/// [`ControlError::Validation`]; those of [`agents::get`] for the agent that it names.
+/// [`ControlError::Validation`]; those of [`agents::get`] for the agent that it names; [`ControlError::ItemNotFound`] and
+/// [`ControlError::Config`] for a repository that the fleet cannot work on.
 pub async fn create(
     store: &dyn Store,
+    fleet: &Fleet,
     place: &Place,
     args: TaskCreate,
 ) -> Result<TaskDetails, ControlError> {
     let assignee = args.assignee.as_deref().unwrap_or_default();
+    let agent = input::agent(args.agent.as_deref().unwrap_or_default())?;
+    let repository = match args.repository.as_deref().map(str::trim) {
+        Some(name) => Some(repository_for(fleet, place, name, agent.as_deref()).await?),
+        None => {
+            defined(place, agent.as_deref()).await?;
+            None
+        }
+    };
     let new = NewPersonTask {
         title: input::title(&args.title)?,
         description: input::description(args.description.as_deref().unwrap_or_default())?,
@@ -63,13 +78,27 @@ pub async fn create(
         assignee: input::name("assignee", assignee)?,
         assignee_type: input::named("assigneeType", args.assignee_type.as_deref(), ASSIGNEES)?
             .unwrap_or(AssigneeType::Ai),
-        agent: input::agent(args.agent.as_deref().unwrap_or_default())?,
+        agent,
         depends_on: input::dependencies(&args.depends_on.unwrap_or_default())?,
         write_scope: input::scope(args.write_scope.unwrap_or_default())?,
+        repository,
     };
-    defined(place, new.agent.as_deref()).await?;
     let made = edited(store.create_task(&new).await?, "the new task", None)?;
     details(store, &made).await
+}
+
+/// The repository that a person names, if the fleet works on it and has the agent.
+async fn repository_for(
+    fleet: &Fleet,
+    place: &Place,
+    name: &str,
+    agent: Option<&str>,
+) -> Result<RepositoryRef, ControlError> {
+    let (tracker, repository) = fleet.repository(name).await?;
+    if let Some(agent) = agent {
+        has_agent(fleet, place, tracker.as_ref(), &repository, agent).await?;
+    }
+    Ok(repository)
 }
 
 /// Refuses an agent that neither the operator nor the project defines, or whose definition has faults.
@@ -186,14 +215,21 @@ pub async fn update(
     let edit = args.edit()?;
     let task = input::task(store, args.task_id).await?;
     if let Some(field) = foreign_field(&task, &edit) {
+        let what = match task.home() {
+            TaskHome::Item => format!("that of {} on its tracker", task.item),
+            TaskHome::Repository | TaskHome::People => "what the fleet makes of it".to_owned(),
+        };
         return Err(ControlError::InvalidStatus(format!(
-            "the {field} of task {} is that of {} on its tracker",
-            task.number, task.item
+            "the {field} of task {} is {what}",
+            task.number
         ))
         .next(
             "task_cancel, task_pause, task_resume or task_retry",
             format!("task cancel|pause|resume|retry {}", task.number),
-            "changes what the fleet does; change this field there",
+            match task.home() {
+                TaskHome::Item => "changes what the fleet does; change this field there",
+                TaskHome::Repository | TaskHome::People => "changes what the fleet does",
+            },
         ));
     }
     let agent = edit.agent.as_ref().and_then(Option::as_deref);
@@ -204,14 +240,14 @@ pub async fn update(
     details(store, &after).await
 }
 
-/// A field of the edit that the tracker decides.
+/// A field of the edit that the tracker or the fleet decides.
 fn foreign_field(task: &Task, edit: &TaskEdit) -> Option<&'static str> {
-    match task.card.origin {
-        TaskOrigin::Person => None,
-        TaskOrigin::Tracker if edit.title.is_some() => Some("title"),
-        TaskOrigin::Tracker if edit.description.is_some() => Some("description"),
-        TaskOrigin::Tracker if edit.status.is_some() => Some("status"),
-        TaskOrigin::Tracker => None,
+    match task.home() {
+        TaskHome::People => None,
+        TaskHome::Item if edit.title.is_some() => Some("title"),
+        TaskHome::Item if edit.description.is_some() => Some("description"),
+        TaskHome::Item | TaskHome::Repository if edit.status.is_some() => Some("status"),
+        TaskHome::Item | TaskHome::Repository => None,
     }
 }
 

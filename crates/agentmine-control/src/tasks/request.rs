@@ -1,7 +1,7 @@
 //! Requests to the fleet, and the same for tasks of people.
 
-use agentmine_domain::{NewTask, PublicStatus, Task, TaskOrigin, TaskState};
-use agentmine_store::{Enqueued, Store, TaskEdit};
+use agentmine_domain::{ItemRef, NewTask, PublicStatus, RepositoryRef, Task, TaskHome, TaskState};
+use agentmine_store::{Enqueued, NewPersonTask, Store, TaskEdit};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -39,11 +39,11 @@ pub async fn cancel(store: &dyn Store, args: &TaskRequest) -> Result<TaskDetails
     if let TaskState::Ended(_) = task.state {
         return Err(wrong(&task, "expected one that is not over"));
     }
-    match task.card.origin {
-        TaskOrigin::Person if !matches!(task.state, TaskState::Leased(_)) => {
+    match task.home() {
+        TaskHome::People if !matches!(task.state, TaskState::Leased(_)) => {
             set_status(store, &task, PublicStatus::Cancelled, Some(reason)).await?;
         }
-        TaskOrigin::Person | TaskOrigin::Tracker => {
+        TaskHome::People | TaskHome::Item | TaskHome::Repository => {
             if !store.request_stop(task.id, &reason).await? {
                 return Err(wrong(&task, "and has ended meanwhile"));
             }
@@ -79,21 +79,24 @@ pub async fn resume(store: &dyn Store, args: &TaskRequest) -> Result<TaskDetails
     }
 }
 
-/// Begins a task that is over once more. The end of a task of the fleet is final, so its item gets a new task, which
-/// is returned; a task of a person is opened again. A task that waits for the end of a delay is made due.
+/// Begins a task that is over once more. The end of a task of the fleet is final, so its item, or the repository, gets a new
+/// task, which is returned; another task of a person is opened again. A task that waits for the end of a delay is made due.
 ///
 /// # Errors
 /// [`ControlError::InvalidStatus`] if it is not over and does not wait for a time, or if its item has another task
 /// that is not over.
 pub async fn retry(store: &dyn Store, args: &TaskRequest) -> Result<TaskDetails, ControlError> {
     let task = input::task(store, args.task_id).await?;
-    match (task.state, task.card.origin) {
-        (TaskState::Ended(_), TaskOrigin::Person) => {
+    match (task.state, task.home()) {
+        (TaskState::Ended(_), TaskHome::People) => {
             set_status(store, &task, PublicStatus::Open, None).await?;
             now(store, &task).await
         }
-        (TaskState::Ended(_), TaskOrigin::Tracker) => again(store, &task).await,
-        (TaskState::Queued, TaskOrigin::Tracker) if store.skip_delay(task.id).await? => {
+        (TaskState::Ended(_), TaskHome::Item) => again(store, &task).await,
+        (TaskState::Ended(_), TaskHome::Repository) => once_more(store, &task).await,
+        (TaskState::Queued, TaskHome::Item | TaskHome::Repository)
+            if store.skip_delay(task.id).await? =>
+        {
             now(store, &task).await
         }
         (TaskState::Queued | TaskState::Leased(_) | TaskState::Paused, _) => Err(wrong(
@@ -136,6 +139,37 @@ async fn again(store: &dyn Store, task: &Task) -> Result<TaskDetails, ControlErr
     }
 }
 
+/// A new task of a person with what this one says.
+async fn once_more(store: &dyn Store, task: &Task) -> Result<TaskDetails, ControlError> {
+    let ItemRef {
+        tracker,
+        host,
+        repo_id,
+        repo_path,
+        ..
+    } = task.item.clone();
+    let on = store.dependencies(task.id).await?;
+    let new = NewPersonTask {
+        title: task.title.clone(),
+        description: task.card.description.clone(),
+        priority: task.priority,
+        kind: task.card.kind,
+        assignee: task.card.assignee.clone(),
+        assignee_type: task.card.assignee_type,
+        agent: task.card.agent.clone(),
+        depends_on: on.iter().map(|on| on.number).collect(),
+        write_scope: task.card.write_scope.clone(),
+        repository: Some(RepositoryRef {
+            tracker,
+            host,
+            repo_id,
+            repo_path,
+        }),
+    };
+    let made = edited(store.create_task(&new).await?, "the new task", None)?;
+    details(store, &made).await
+}
+
 async fn set_status(
     store: &dyn Store,
     task: &Task,
@@ -156,10 +190,10 @@ async fn now(store: &dyn Store, task: &Task) -> Result<TaskDetails, ControlError
 }
 
 fn of_the_fleet(task: &Task) -> Result<(), ControlError> {
-    match task.card.origin {
-        TaskOrigin::Tracker => Ok(()),
-        TaskOrigin::Person => Err(ControlError::InvalidStatus(format!(
-            "task {} was made by a person, and no worker of the fleet works on it",
+    match task.home() {
+        TaskHome::Item | TaskHome::Repository => Ok(()),
+        TaskHome::People => Err(ControlError::InvalidStatus(format!(
+            "task {} is in no repository of the fleet, and no worker of the fleet works on it",
             task.number
         ))
         .next(
@@ -174,7 +208,7 @@ fn wrong(task: &Task, expected: &str) -> ControlError {
     let status = task.state.public();
     let detail = match task.state {
         TaskState::Leased(phase) => format!(" ({phase})"),
-        TaskState::Paused if task.card.origin == TaskOrigin::Tracker => " (paused)".to_owned(),
+        TaskState::Paused if task.home() != TaskHome::People => " (paused)".to_owned(),
         TaskState::Queued | TaskState::Paused | TaskState::Ended(_) => String::new(),
     };
     ControlError::InvalidStatus(format!(

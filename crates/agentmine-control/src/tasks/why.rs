@@ -1,7 +1,7 @@
 //! Why a task is or is not being worked on.
 
 use agentmine_domain::{
-    AssigneeType, EndState, PublicStatus, Session, Task, TaskOrigin, TaskState, WaitsFor,
+    AssigneeType, EndState, PublicStatus, Session, Task, TaskHome, TaskState, WaitsFor,
 };
 use agentmine_store::{Held, HeldRequest, Store, Turn};
 use schemars::JsonSchema;
@@ -105,14 +105,16 @@ pub(super) async fn of_task(
 ) -> Result<Why, ControlError> {
     let (reasons, is_worked_on) = known_reasons(store, task, held).await?;
     let agent = task.card.agent.as_deref();
-    let environment = match (task.state, task.card.origin) {
+    let environment = match (task.state, task.home()) {
         (TaskState::Ended(_), _) => None,
-        (TaskState::Queued | TaskState::Leased(_) | TaskState::Paused, origin) => {
-            let tracker = fleet.tracker_of(&task.item);
-            let subject = match (origin, tracker) {
-                (TaskOrigin::Person, _) => Subject::Here,
-                (TaskOrigin::Tracker, Some(tracker)) => Subject::Item(tracker.as_ref(), &task.item),
-                (TaskOrigin::Tracker, None) => Subject::Unserved(&task.item),
+        (TaskState::Queued | TaskState::Leased(_) | TaskState::Paused, home) => {
+            let tracker = fleet.tracker_of(task);
+            let subject = match (home, &tracker) {
+                (TaskHome::People, _) => Subject::Here,
+                (TaskHome::Item | TaskHome::Repository, Some(tracker)) => {
+                    Subject::Item(tracker.as_ref(), &task.item)
+                }
+                (TaskHome::Item | TaskHome::Repository, None) => Subject::Unserved(&task.item),
             };
             Some(environment(fleet, place, subject, agent).await)
         }
@@ -158,8 +160,8 @@ async fn known_reasons(
         }
     }
     reasons.extend(held.map(held_back));
-    if task.card.origin == TaskOrigin::Tracker {
-        reasons.push(Reason::new(
+    match task.home() {
+        TaskHome::Item => reasons.push(Reason::new(
             "requested",
             format!(
                 "{} asked for work by the event {}, at {}.",
@@ -167,7 +169,16 @@ async fn known_reasons(
                 input::shown(&task.trigger),
                 time(task.created_at)
             ),
-        ));
+        )),
+        TaskHome::Repository => reasons.push(Reason::new(
+            "requested",
+            format!(
+                "A person made it for {}, at {}.",
+                task.item.repo_path,
+                time(task.created_at)
+            ),
+        )),
+        TaskHome::People => {}
     }
     Ok((reasons, running.is_some()))
 }
@@ -224,8 +235,8 @@ async fn waiting(
     task: &Task,
     reasons: &mut Vec<Reason>,
 ) -> Result<(), ControlError> {
-    let of_tracker = task.card.origin == TaskOrigin::Tracker;
-    if of_tracker && task.state == TaskState::Paused {
+    let of_fleet = task.home() != TaskHome::People;
+    if of_fleet && task.state == TaskState::Paused {
         let why = task.reason.as_deref().unwrap_or("no reason is recorded");
         reasons.push(Reason::new(
             "paused",
@@ -256,7 +267,7 @@ async fn waiting(
         );
         reasons.push(Reason::new("conflict", message));
     }
-    if of_tracker && let Some(due) = store.due_at(task.id).await? {
+    if of_fleet && let Some(due) = store.due_at(task.id).await? {
         let message = format!(
             "Its last attempt gave it back; it waits until {}.",
             time(due)
@@ -266,12 +277,12 @@ async fn waiting(
     if !reasons.is_empty() {
         return Ok(());
     }
-    reasons.push(match of_tracker {
+    reasons.push(match of_fleet {
         false => Reason::new(
             "needs_client",
             format!(
-                "It waits for a client: worker_command {0} (`agentmine worker run {0}`) starts one, and with --local \
-                 AgentMine itself works on it in this project.",
+                "It waits until somebody starts work on it: `agentmine worker run {0}` (worker_command) prepares a client, \
+                 and with --local AgentMine itself works on it in this project.",
                 task.number
             ),
         ),

@@ -1,6 +1,6 @@
 //! Starting a worker on a task.
 
-use agentmine_domain::{Session, Task, TaskOrigin, TaskState};
+use agentmine_domain::{Session, Task, TaskHome, TaskState};
 use agentmine_git::View;
 use agentmine_store::{NewExternal, Store};
 use schemars::JsonSchema;
@@ -21,7 +21,7 @@ pub struct WorkerStart {
     /// The agent's name
     #[schemars(extend("default" = "default"))]
     pub agent: Option<String>,
-    /// The client. agentmine, the default of a task of a tracker, queues it for the fleet's workers, or returns the command that works on a task that a person made in this project; claude-code is the default of such a task
+    /// The client. agentmine, the default of a task of the fleet, queues it for the fleet's workers; of any other task, whose default is claude-code, it returns the command that works on it in this project
     #[schemars(extend("enum" = ["agentmine", "claude-code", "codex", "gemini-cli"]))]
     pub client: Option<String>,
     /// Whether the client's flag that approves everything is added, so that it runs without a terminal
@@ -89,17 +89,17 @@ pub async fn start(
     let agent = args.agent.as_deref().or(task.card.agent.as_deref());
     let agent = agent.unwrap_or_default();
     let agent = input::name("agent", agent)?.unwrap_or_else(|| DEFAULT_AGENT.to_owned());
-    let client = match (client, task.card.origin) {
+    let client = match (client, task.home()) {
         (Some(client), _) => client,
-        (None, TaskOrigin::Tracker) => Client::AgentMine,
-        (None, TaskOrigin::Person) => preferred(place, &agent).await?,
+        (None, TaskHome::Item | TaskHome::Repository) => Client::AgentMine,
+        (None, TaskHome::People) => preferred(place, &agent).await?,
     };
     let approval = match args.auto.unwrap_or(false) {
         true => Approval::Automatic,
         false => Approval::Asked,
     };
     match client {
-        Client::AgentMine if task.card.origin == TaskOrigin::Person => here(place, &task, agent),
+        Client::AgentMine if task.home() == TaskHome::People => here(place, &task, agent),
         Client::AgentMine => queue(store, &task, agent).await,
         Client::ClaudeCode | Client::Codex | Client::GeminiCli => {
             external(store, place, &task, client, approval, agent).await

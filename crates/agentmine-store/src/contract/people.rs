@@ -19,6 +19,7 @@ facts! {
     a_task_has_the_agent_that_people_name,
     a_task_of_a_person_is_claimed_where_the_person_asks_for_it,
     a_worker_and_a_client_do_not_share_a_task_of_a_person,
+    a_task_for_a_repository_is_worked_on_by_the_fleet,
 }
 
 fn wanted(title: &str) -> NewPersonTask {
@@ -32,6 +33,7 @@ fn wanted(title: &str) -> NewPersonTask {
         agent: None,
         depends_on: Vec::new(),
         write_scope: WriteScope::default(),
+        repository: None,
     }
 }
 
@@ -579,4 +581,78 @@ async fn a_worker_and_a_client_do_not_share_a_task_of_a_person(world: World) {
     assert!(world.store.request_stop(task.id, "enough").await.unwrap());
     let asked = world.store.heartbeat(&claim.lease, MINUTE).await.unwrap();
     assert_eq!(asked, LeaseRequest::Stop);
+}
+
+async fn a_task_for_a_repository_is_worked_on_by_the_fleet(world: World) {
+    let issue = world.new_task(2).await;
+    let repository = RepositoryRef {
+        tracker: issue.item.tracker,
+        host: issue.item.host.clone(),
+        repo_id: issue.item.repo_id.clone(),
+        repo_path: issue.item.repo_path.clone(),
+    };
+    let new = NewPersonTask {
+        repository: Some(repository),
+        ..wanted("In a repository")
+    };
+    world.relay().await;
+    // Its number is that of the issue, which is another item.
+    let task = world.made(&new).await;
+    assert_eq!((task.number, issue.item.number), (TaskNumber(2), 2));
+    assert_eq!(
+        (task.home(), task.item.kind),
+        (TaskHome::Repository, ItemKind::Task)
+    );
+    assert_eq!(
+        (task.item.number, &task.item.repo_path),
+        (2, &issue.item.repo_path)
+    );
+    assert_ne!(task.item.key(), issue.item.key());
+    let latest = world.store.latest_task(&task.item).await.unwrap();
+    assert_eq!(latest.map(|task| task.id), Some(task.id));
+    let later = world.made(&new).await;
+
+    assert_eq!(world.relay().await, [task.id, later.id]);
+    assert_eq!(world.store.figures().await.unwrap().slots, 3);
+    assert_eq!(world.store.queued_and_leased().await.unwrap(), (3, 0));
+    let claimable = world.claimable(NONE, 9).await;
+    assert!(claimable.contains(&task.id), "{claimable:?}");
+    assert!(claim_here(&world, task.id, Uuid::new_v4()).await.is_none());
+    let begun = world
+        .store
+        .begin_external(task.id, &client())
+        .await
+        .unwrap();
+    assert_eq!(begun, Begun::OfTheFleet);
+    let done = TaskEdit {
+        status: Some((PublicStatus::Done, None)),
+        title: Some("Another title".into()),
+        ..TaskEdit::default()
+    };
+    let edited = world.edited(task.id, done).await;
+    assert_eq!(
+        (edited.state, edited.title.as_str()),
+        (TaskState::Queued, "Another title")
+    );
+    let claim = world.claim(task.id, MINUTE).await.unwrap();
+    let back = release(Attempt::Charged, NONE);
+    world.store.end_lease(&claim.lease, &back).await.unwrap();
+    assert!(world.relay().await.contains(&task.id));
+    assert!(world.store.request_pause(task.id, "wait").await.unwrap());
+    assert!(world.store.resume(task.id).await.unwrap());
+    assert!(world.relay().await.contains(&task.id));
+    let claim = world.claim(task.id, MINUTE).await.unwrap();
+    let failed = LeaseEnd::Finish {
+        state: EndState::Failed,
+        reason: Some("x".into()),
+        pull_request_url: None,
+    };
+    world.store.end_lease(&claim.lease, &failed).await.unwrap();
+    // Its end is looked after as any other: a pull request may be open.
+    let ends = world
+        .store
+        .unreported(NONE, TaskNumber(0), 9)
+        .await
+        .unwrap();
+    assert_eq!(ends.iter().map(|it| it.id).collect::<Vec<_>>(), [task.id]);
 }

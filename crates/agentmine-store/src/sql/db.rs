@@ -255,23 +255,28 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
             "{one more}",
             "(SELECT count(*) FROM effects e WHERE e.task = tasks.id AND e.kind = 'pull_request')",
         ),
-        // What a worker of the fleet may claim: a task of a tracker that waits for nothing, is not for a person, and has
+        // What a worker of the fleet may claim: a task of the fleet that waits for nothing, is not for a person, and has
         // nothing open before it.
         // A count is looked up for each row; Postgres makes `NOT EXISTS` a join, for which it may read all tasks.
         (
             "{workable}",
-            "tasks.waits_for IS NULL AND tasks.origin = 'tracker' AND tasks.assignee_type = 'ai'
+            "tasks.waits_for IS NULL AND {of fleet} AND tasks.assignee_type = 'ai'
              AND (SELECT count(*) FROM task_dependencies d JOIN tasks before ON before.id = d.depends_on
                   WHERE d.task = tasks.id AND before.state <> 'done') = 0",
         ),
         // What a person may have worked on here: a task of a person likewise, on which no client works.
         (
             "{workable here}",
-            "tasks.origin = 'person' AND tasks.assignee_type = 'ai'
+            "tasks.origin = 'person' AND tasks.host = 'agentmine' AND tasks.assignee_type = 'ai'
              AND (SELECT count(*) FROM task_dependencies d JOIN tasks before ON before.id = d.depends_on
                   WHERE d.task = tasks.id AND before.state <> 'done') = 0
              AND (SELECT count(*) FROM sessions s
                   WHERE s.task = tasks.id AND s.client IS NOT NULL AND s.ended_at IS NULL) = 0",
+        ),
+        // See `Task::home`. Programs of earlier versions know tasks of trackers alone, and leave the others.
+        (
+            "{of fleet}",
+            "(tasks.origin = 'tracker' OR tasks.host <> 'agentmine')",
         ),
         ("{now}", D::NOW),
         ("{clock}", D::CLOCK),

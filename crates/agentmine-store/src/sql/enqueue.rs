@@ -194,7 +194,7 @@ pub(super) async fn wake<D: Dialect>(
     // A task of a person is worked on where the person says so, and one that waits by nobody: a message would wake no worker.
     tx.execute(
         "INSERT INTO outbox (task, due_at)
-         SELECT id, {now} + $2{ms} FROM tasks WHERE id = $1 AND origin = 'tracker' AND waits_for IS NULL",
+         SELECT id, {now} + $2{ms} FROM tasks WHERE id = $1 AND {of fleet} AND waits_for IS NULL",
         args![task, delay],
     )
     .await?;

@@ -1,7 +1,7 @@
 //! Sessions of clients outside of the fleet. They hold no lease: they are begun and ended by whoever runs the client.
 
 use agentmine_domain::{
-    AssigneeType, EndState, Session, SessionId, Task, TaskId, TaskOrigin, TaskState,
+    AssigneeType, EndState, Session, SessionId, Task, TaskHome, TaskId, TaskState,
 };
 use async_trait::async_trait;
 use serde_json::Value;
@@ -114,9 +114,9 @@ impl<D: Dialect> ExternalStore for SqlStore<D> {
 }
 
 async fn refusal<D: Dialect>(tx: &mut Db<D>, row: &Task) -> Result<Option<Begun>, Failure> {
-    match row.card.origin {
-        TaskOrigin::Tracker => return Ok(Some(Begun::OfTheFleet)),
-        TaskOrigin::Person => {}
+    match row.home() {
+        TaskHome::Item | TaskHome::Repository => return Ok(Some(Begun::OfTheFleet)),
+        TaskHome::People => {}
     }
     if let Some(session) = running(tx, row.id).await? {
         return Ok(Some(Begun::Running(session)));

@@ -1,13 +1,15 @@
 //! Tasks that people make and change.
 //!
-//! A task of a person has an item of a host that no tracker serves, and the number of the item is the task's own. Its
-//! row is `queued` while it is open, and `paused` while somebody works on it; no worker claims it in either state.
+//! A task of a person has no item. One for a repository of a tracker is worked on by the fleet like any other; in its row it
+//! has the number 0, which no item of a tracker has, so that no program of an earlier version takes an issue for it. The
+//! others are of a host that no tracker serves: such a row is `queued` while it is open, and `paused` while somebody works on
+//! it; no worker claims it in either state.
 
 use std::time::Duration;
 
 use agentmine_domain::{
-    AssigneeType, EndState, PublicStatus, SessionId, Task, TaskId, TaskNumber, TaskOrigin,
-    TaskState,
+    AssigneeType, EndState, PEOPLE_HOST, PublicStatus, RepositoryRef, SessionId, Task, TaskHome,
+    TaskId, TaskNumber, TaskState, TrackerKind,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, TimeZone as _, Utc};
@@ -37,6 +39,7 @@ impl<D: Dialect> PeopleStore for SqlStore<D> {
             if let Some(refused) = depend(&mut tx, id, &new.depends_on).await? {
                 return Ok(refused);
             }
+            wake(&mut tx, id, Duration::ZERO).await?;
             tx.commit().await?;
             Ok(Edited::Done(Box::new(task)))
         })
@@ -189,7 +192,7 @@ pub(super) async fn wake_waiting<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Re
     tx.execute(
         "INSERT INTO outbox (task, due_at)
          SELECT id, {now} FROM tasks
-         WHERE state = 'queued' AND origin = 'tracker' AND id <> $1
+         WHERE state = 'queued' AND {of fleet} AND id <> $1
            AND (id IN (SELECT d.task FROM task_dependencies d WHERE d.depends_on = $1)
                 OR (write_scope <> ''
                     AND repo_id = (SELECT ended.repo_id FROM tasks ended
@@ -216,17 +219,25 @@ async fn insert<D: Dialect>(
         agent,
         depends_on: _,
         write_scope,
+        repository,
     } = new;
+    let nowhere = RepositoryRef {
+        tracker: TrackerKind::Local,
+        host: PEOPLE_HOST.to_owned(),
+        repo_id: "people".to_owned(),
+        repo_path: "people".to_owned(),
+    };
+    let place = repository.as_ref().unwrap_or(&nowhere);
+    let key = format!("{}|{}|{}|task|", place.tracker, place.host, place.repo_id);
     let row: Option<TaskRow> = tx
         .row(
             "INSERT INTO tasks (id, number, tracker, host, repo_id, repo_path, item_kind,
                  item_number, item_key, trigger_event, dedup_key, title, url, priority, created_at,
                  updated_at, end_reported, origin, task_type, description, assignee, assignee_type,
                  write_scope, agent)
-             SELECT $1, n, 'local', 'agentmine', 'people', 'people', 'issue', n,
-                 'local|agentmine|people|issue|' || n, 'created',
-                 'local|agentmine|people|issue|' || n || '|created', $2, 'task://' || n, $3, {now}, {now},
-                 true, 'person', $4, $5, $6, $7, $8, $9
+             SELECT $1, n, $10, $11, $12, $13, 'issue', CASE WHEN $15 = 1 THEN n ELSE 0 END,
+                 $14 || n, 'created', $14 || n || '|created', $2, 'task://' || n, $3, {now}, {now},
+                 $15 = 1, 'person', $4, $5, $6, $7, $8, $9
              FROM (SELECT COALESCE(max(number), 0) + 1 AS n FROM tasks) AS next
              RETURNING {columns}",
             args![
@@ -239,6 +250,12 @@ async fn insert<D: Dialect>(
                 assignee_type.as_str(),
                 &write_scope.to_string(),
                 agent.as_deref(),
+                place.tracker.as_str(),
+                &place.host,
+                &place.repo_id,
+                &place.repo_path,
+                &key,
+                i64::from(repository.is_none()),
             ],
         )
         .await?;
@@ -348,9 +365,9 @@ async fn write<D: Dialect>(
     let assignee = assignee.as_ref().unwrap_or(&card.assignee);
     let agent = agent.as_ref().unwrap_or(&card.agent);
     let scope = write_scope.as_ref().unwrap_or(&card.write_scope);
-    let (state, reason) = match (status, card.origin) {
-        (Some((status, why)), TaskOrigin::Person) => (row_state(*status), why.as_deref()),
-        (Some(_), TaskOrigin::Tracker) | (None, _) => {
+    let (state, reason) = match (status, before.home()) {
+        (Some((status, why)), TaskHome::People) => (row_state(*status), why.as_deref()),
+        (Some(_), TaskHome::Item | TaskHome::Repository) | (None, _) => {
             (before.state.as_str(), before.reason.as_deref())
         }
     };
@@ -382,8 +399,8 @@ async fn write<D: Dialect>(
 
 /// What follows from a change: a waiting task may be ready now, and so may those that waited for it.
 async fn follow<D: Dialect>(tx: &mut Db<D>, before: &Task, after: &Task) -> Result<(), Failure> {
-    match (after.card.origin, after.state) {
-        (TaskOrigin::Tracker, TaskState::Queued) => {
+    match (after.home(), after.state) {
+        (TaskHome::Item | TaskHome::Repository, TaskState::Queued) => {
             let unsent: Option<i32> = tx
                 .scalar(
                     "SELECT 1 FROM outbox WHERE task = $1 AND sent_at IS NULL LIMIT 1",
@@ -395,7 +412,7 @@ async fn follow<D: Dialect>(tx: &mut Db<D>, before: &Task, after: &Task) -> Resu
                 None => wake(tx, after.id, Duration::ZERO).await,
             }
         }
-        (TaskOrigin::Person, TaskState::Ended(end)) if before.state != after.state => {
+        (TaskHome::People, TaskState::Ended(end)) if before.state != after.state => {
             if end == EndState::Stopped {
                 tx.execute(
                     "UPDATE sessions SET ended_at = {now}, ending = 'stopped', reason = $2
@@ -409,7 +426,7 @@ async fn follow<D: Dialect>(tx: &mut Db<D>, before: &Task, after: &Task) -> Resu
             }
             wake_waiting(tx, after.id).await
         }
-        (TaskOrigin::Tracker | TaskOrigin::Person, _) => Ok(()),
+        (TaskHome::Item | TaskHome::Repository | TaskHome::People, _) => Ok(()),
     }
 }
 

@@ -16,19 +16,19 @@ use crate::Restored;
 /// No task was claimed as often since the time that was restored.
 const LIFT: i64 = 1_000_000;
 
-/// Lifts the epochs of all tasks of trackers that are not over, and takes them from their workers. An effect needs
+/// Lifts the epochs of all tasks of the fleet that are not over, and takes them from their workers. An effect needs
 /// no change: each looks at the tracker before it acts, also where it seems to begin for the first time.
 pub(super) async fn restore<D: Dialect>(mut tx: Db<D>) -> Result<Restored, Failure> {
     let leased: Vec<NumberedRow> = tx
         .rows(
-            "SELECT {columns} FROM tasks WHERE state = 'leased' AND origin = 'tracker' ORDER BY number{lock}",
+            "SELECT {columns} FROM tasks WHERE state = 'leased' AND {of fleet} ORDER BY number{lock}",
             &[],
         )
         .await?;
     let lifted = tx
         .execute(
             "UPDATE tasks SET epoch = epoch + $1, report_until = NULL, report_nonce = NULL
-             WHERE origin = 'tracker' AND state IN ('queued', 'leased', 'paused')",
+             WHERE {of fleet} AND state IN ('queued', 'leased', 'paused')",
             args![LIFT],
         )
         .await?;

@@ -1,9 +1,9 @@
 //! Rows, and how they become domain types. A column is named once, here.
 
 use agentmine_domain::{
-    EndState, Epoch, External, ItemRef, MemoryEntry, MemoryFault, MemoryRecord, Phase, Priority,
+    EndState, Epoch, External, ItemKind, ItemRef, MemoryEntry, MemoryFault, MemoryRecord, Phase, Priority,
     RepositoryKey, Round, ScopeError, Seq, Session, SessionId, Step, Task, TaskCard, TaskId,
-    TaskNumber, TaskState, Urgency, Usage, WaitsFor, WakeUp, WorkerId, WriteScope,
+    TaskNumber, TaskOrigin, TaskState, Urgency, Usage, WaitsFor, WakeUp, WorkerId, WriteScope,
 };
 use chrono::{DateTime, SubsecRound as _, TimeZone as _, Utc};
 use sqlx::error::BoxDynError;
@@ -86,6 +86,12 @@ impl TryFrom<TaskRow> for Task {
     type Error = Failure;
 
     fn try_from(row: TaskRow) -> Result<Self, Failure> {
+        let origin = row.origin.parse()?;
+        // Programs of earlier versions read the kind of each row, and know no other.
+        let (kind, item_number) = match origin {
+            TaskOrigin::Tracker => (row.item_kind.parse()?, row.item_number),
+            TaskOrigin::Person => (ItemKind::Task, row.number),
+        };
         Ok(Self {
             id: row.id.into(),
             number: TaskNumber(row.number),
@@ -94,8 +100,8 @@ impl TryFrom<TaskRow> for Task {
                 host: row.host,
                 repo_id: row.repo_id,
                 repo_path: row.repo_path,
-                kind: row.item_kind.parse()?,
-                number: unsigned(row.item_number)?,
+                kind,
+                number: unsigned(item_number)?,
             },
             trigger: row.trigger_event,
             answered_trigger: row.answered_trigger,
@@ -112,7 +118,7 @@ impl TryFrom<TaskRow> for Task {
             created_at: row.created_at.0,
             updated_at: row.updated_at.0,
             card: TaskCard {
-                origin: row.origin.parse()?,
+                origin,
                 kind: row.task_type.parse()?,
                 description: row.description,
                 assignee: row.assignee,

@@ -109,8 +109,7 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
 
     async fn queued_and_leased(&self) -> Result<(u64, u64), StoreError> {
         // One statement for each, so that each has its own index.
-        const QUEUED: &str =
-            "SELECT count(*) FROM tasks WHERE state = 'queued' AND origin = 'tracker'";
+        const QUEUED: &str = "SELECT count(*) FROM tasks WHERE state = 'queued' AND {of fleet}";
         const LEASED: &str = "SELECT count(*) FROM tasks WHERE state = 'leased'";
         self.run("queued_and_leased", || async {
             let mut db = self.connection().await?;

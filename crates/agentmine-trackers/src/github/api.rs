@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agentmine_domain::{ItemRef, TrackerKind};
+use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config::{GitHub, Secret};
 use agentmine_runtime::tls::Authority;
 use http::header::{ACCEPT, HeaderMap, HeaderValue};
@@ -100,6 +100,13 @@ impl Api {
     }
 
     pub(super) fn item_url(&self, item: &ItemRef, rest: &[&str]) -> Result<Url, TrackerError> {
+        if item.kind == ItemKind::Task {
+            // Its number is not that of an issue.
+            return Err(TrackerError::NotFound {
+                tracker: TrackerKind::GitHub,
+                what: format!("an item of {item}"),
+            });
+        }
         let number = item.number.to_string();
         let mut segments = vec!["issues", &number];
         segments.extend(rest);

@@ -26,7 +26,7 @@ impl Api {
         let item = self.current(item).await?;
         let mut all = self.comments_within(&item, &self.client.attempts()).await?;
         match item.kind {
-            ItemKind::Issue => {}
+            ItemKind::Issue | ItemKind::Task => {}
             ItemKind::PullRequest => all.extend(self.reviews(&item).await?),
         }
         all.sort_by_key(|comment| comment.created_at);

@@ -1,6 +1,6 @@
 //! Issues and pull requests as they are now, and their labels.
 
-use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
+use agentmine_domain::{ItemKind, ItemRef, RepositoryRef, TrackerKind};
 use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use http::{Method, StatusCode};
@@ -10,7 +10,7 @@ use super::api::{Api, refused, split_path};
 use super::wire::{Issue, Label, Pull, RepoId, login_of, same_label};
 use crate::error::TrackerError;
 use crate::forge::Call;
-use crate::name::ItemName;
+use crate::name::{ItemName, repository_path};
 use crate::tracker::{Branches, Item};
 
 impl Api {
@@ -38,11 +38,29 @@ impl Api {
         Ok(Some(ItemRef { kind, ..item }))
     }
 
+    /// The repository that a person names; `None`: it is on another host.
+    pub(super) async fn find_repository(
+        &self,
+        name: &str,
+    ) -> Result<Option<RepositoryRef>, TrackerError> {
+        let path = repository_path(name, &self.host, &self.web_root);
+        let Some(path) = path.filter(|path| split_path(path).is_ok()) else {
+            return Ok(None);
+        };
+        let repo = self.repo_at(&path).await?;
+        Ok(Some(RepositoryRef {
+            tracker: TrackerKind::GitHub,
+            host: self.host.clone(),
+            repo_id: repo.id.to_string(),
+            repo_path: repo.full_name,
+        }))
+    }
+
     pub(super) async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
         let item = self.current(item).await?;
         let issue = self.issue(&item).await?;
         let branches = match item.kind {
-            ItemKind::Issue => None,
+            ItemKind::Issue | ItemKind::Task => None,
             ItemKind::PullRequest => Some(self.branches(&item).await?),
         };
         Ok(Item {

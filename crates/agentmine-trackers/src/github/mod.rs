@@ -21,7 +21,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-use agentmine_domain::{ItemRef, TrackerKind};
+use agentmine_domain::{ItemRef, RepositoryRef, TrackerKind};
 use agentmine_runtime::config::{GitHub, GitHubWhoMayStart};
 use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
@@ -81,6 +81,10 @@ impl Tracker for GitHubTracker {
 
     async fn find(&self, name: &str) -> Result<Option<ItemRef>, TrackerError> {
         self.api.find(name).await
+    }
+
+    async fn find_repository(&self, name: &str) -> Result<Option<RepositoryRef>, TrackerError> {
+        self.api.find_repository(name).await
     }
 
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {

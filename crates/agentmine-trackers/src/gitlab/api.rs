@@ -103,6 +103,8 @@ impl Api {
         let list = match item.kind {
             ItemKind::Issue => "issues",
             ItemKind::PullRequest => "merge_requests",
+            // GitLab has no such list, so nothing is found: the number is not that of an issue.
+            ItemKind::Task => "agentmine_tasks",
         };
         let mut segments = vec![list, number.as_str()];
         segments.extend(rest);

@@ -467,7 +467,7 @@ fn seen<'a>(item: &'a ItemRef, found: &Item, label: &'a str) -> Labelled<'a> {
 
 fn list_of(kind: ItemKind) -> &'static str {
     match kind {
-        ItemKind::Issue => "issues",
+        ItemKind::Issue | ItemKind::Task => "issues",
         ItemKind::PullRequest => "merge_requests",
     }
 }

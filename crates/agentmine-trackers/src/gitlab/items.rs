@@ -1,6 +1,6 @@
 //! Issues and merge requests as they are now, and their labels.
 
-use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
+use agentmine_domain::{ItemKind, ItemRef, RepositoryRef, TrackerKind};
 use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use http::Method;
@@ -10,7 +10,7 @@ use super::api::{Api, PROJECT_TTL, invalid, refused};
 use super::wire::{self, Sides, name_of};
 use crate::error::TrackerError;
 use crate::forge::Call;
-use crate::name::ItemName;
+use crate::name::{ItemName, repository_path};
 use crate::tracker::{Branches, Item};
 
 impl Api {
@@ -35,11 +35,29 @@ impl Api {
         Ok(Some(self.current(&item, &found)))
     }
 
+    /// The project that a person names; `None`: it is on another host.
+    pub(super) async fn find_repository(
+        &self,
+        name: &str,
+    ) -> Result<Option<RepositoryRef>, TrackerError> {
+        let path = repository_path(name, &self.host, &self.web_root);
+        let Some(path) = path.filter(|path| path.contains('/')) else {
+            return Ok(None);
+        };
+        let project = self.project(&path, PROJECT_TTL).await?;
+        Ok(Some(RepositoryRef {
+            tracker: TrackerKind::GitLab,
+            host: self.host.clone(),
+            repo_id: project.id.to_string(),
+            repo_path: project.path_with_namespace,
+        }))
+    }
+
     /// One item. A confidential issue is refused: its merge request would show the text to everybody who sees the
     /// project.
     pub(super) async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
         let (found, branches) = match item.kind {
-            ItemKind::Issue => (self.wire_item(item).await?, None),
+            ItemKind::Issue | ItemKind::Task => (self.wire_item(item).await?, None),
             ItemKind::PullRequest => {
                 let found = self.wire_item(item).await?;
                 (found, Some(self.branches(item).await?))

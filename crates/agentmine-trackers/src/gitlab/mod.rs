@@ -20,7 +20,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-use agentmine_domain::{ItemRef, TrackerKind};
+use agentmine_domain::{ItemRef, RepositoryRef, TrackerKind};
 use agentmine_runtime::config::{GitLab, GitLabWhoMayStart};
 use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
@@ -77,6 +77,10 @@ impl Tracker for GitLabTracker {
 
     async fn find(&self, name: &str) -> Result<Option<ItemRef>, TrackerError> {
         self.api.find(name).await
+    }
+
+    async fn find_repository(&self, name: &str) -> Result<Option<RepositoryRef>, TrackerError> {
+        self.api.find_repository(name).await
     }
 
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError> {

@@ -20,7 +20,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
+use agentmine_domain::{ItemKind, ItemRef, RepositoryRef, TrackerKind};
 use agentmine_runtime::config;
 use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
@@ -208,7 +208,9 @@ impl Inner {
     fn number(&self, item: &ItemRef) -> Result<u64, TrackerError> {
         let is_ours = match &self.source {
             Source::Folder(_) | Source::Single(_) => {
-                item.repo_id == self.repo.id && item.kind == ItemKind::Issue
+                // A task of a person asks for its repository alone.
+                item.repo_id == self.repo.id
+                    && matches!(item.kind, ItemKind::Issue | ItemKind::Task)
             }
             Source::Given(given) => is_same(item, &given.item),
         };
@@ -345,8 +347,21 @@ impl Tracker for LocalTracker {
             return is_same(item, &given.item);
         }
         item.tracker == TrackerKind::Local
+            && item.host == HOST
             && item.repo_id == inner.repo.id
-            && inner.has(item.number)
+            && (item.kind == ItemKind::Task || inner.has(item.number))
+    }
+
+    async fn find_repository(&self, name: &str) -> Result<Option<RepositoryRef>, TrackerError> {
+        let repo = &self.0.repo;
+        let named = Path::new(name).canonicalize();
+        let is_here = named.is_ok_and(|folder| folder == repo.path);
+        Ok(is_here.then(|| RepositoryRef {
+            tracker: TrackerKind::Local,
+            host: HOST.to_owned(),
+            repo_id: repo.id.clone(),
+            repo_path: repo.path.to_string_lossy().into_owned(),
+        }))
     }
 
     async fn find(&self, name: &str) -> Result<Option<ItemRef>, TrackerError> {

@@ -40,10 +40,13 @@ pub(crate) enum TaskCommand {
         #[command(flatten)]
         json: Json,
     },
-    /// Make a task that a client (`worker run`) or a person works on
+    /// Make a task that a client (`worker run`), a person, or in a repository the fleet works on
     Add {
         /// The title
         title: String,
+        /// A repository that the fleet scans, as owner/name or by its address: the fleet works on the task as on an issue
+        #[arg(long, value_name = "REPOSITORY")]
+        repository: Option<String>,
         #[command(flatten)]
         fields: Fields,
         #[command(flatten)]
@@ -151,12 +154,17 @@ pub(crate) async fn run(file: Option<PathBuf>, command: TaskCommand) -> Result<E
         }
         TaskCommand::Add {
             title,
+            repository,
             fields,
             json,
         } => {
-            let made = tasks::create(store, &place, fields.create(store, title).await?);
-            let made = made.await.map_err(failed)?;
-            json.print(&made, |made| {
+            let args = TaskCreate {
+                repository,
+                ..fields.create(store, title).await?
+            };
+            let made = tasks::create(store, &fleet, &place, args).await;
+            fleet.close().await;
+            json.print(&made.map_err(failed)?, |made| {
                 line(format!("task #{} is open", made.task.id));
                 next_step(&made.task);
             })
@@ -205,7 +213,10 @@ pub(crate) async fn run(file: Option<PathBuf>, command: TaskCommand) -> Result<E
                 false => line(format!(
                     "task #{} is the new attempt at {}",
                     after.task.id,
-                    one_line(after.task.item.as_deref().unwrap_or_default(), 120)
+                    match &after.task.item {
+                        Some(item) => one_line(item, 120),
+                        None => format!("task #{}", args.task_id),
+                    }
                 )),
             })
         }
@@ -252,6 +263,7 @@ impl Fields {
             agent: update.agent,
             depends_on: update.depends_on,
             write_scope: update.write_scope,
+            repository: None,
         })
     }
 
@@ -402,6 +414,9 @@ fn print_details(details: &TaskDetails) {
     let task = &details.task;
     let fact = |name: &str, value: String| line(format!("{name:<9} {value}"));
     line(format!("task #{}  {}", task.id, one_line(&task.title, 120)));
+    if let (Some(repository), None) = (&task.repository, &task.item) {
+        fact("in", one_line(repository, 200));
+    }
     if let (Some(item), Some(url)) = (&task.item, &task.url) {
         fact(
             "item",
@@ -471,11 +486,16 @@ fn requested(after: &TaskDetails, what: &str) {
 }
 
 fn next_step(task: &TaskView) {
-    if task.assignee_type == "ai" {
-        let program = crate::print::program();
-        line(format!(
-            "hint: {program} worker run {} --client claude-code",
-            task.id
-        ));
+    let program = crate::print::program();
+    let id = task.id;
+    match (&task.repository, task.assignee_type.as_str()) {
+        (_, "human") => {}
+        (Some(repository), _) => line(format!(
+            "the fleet works on it in {}\nhint: {program} task why {id}",
+            one_line(repository, 200)
+        )),
+        (None, _) => line(format!(
+            "hint: {program} worker run {id} --client claude-code, or {program} worker run {id} --local"
+        )),
     }
 }

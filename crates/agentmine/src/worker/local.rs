@@ -10,7 +10,7 @@ use std::time::Instant;
 use agentmine_consumer::RunOne;
 use agentmine_control::find_task;
 use agentmine_control::tasks::{self, TaskUpdate};
-use agentmine_domain::{Task, TaskOrigin};
+use agentmine_domain::{Task, TaskHome};
 use agentmine_runtime::config::{self, Config, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::logging;
@@ -77,8 +77,8 @@ async fn tracker_of(
     task: &Task,
     here: &Path,
 ) -> Result<(Arc<dyn Tracker>, PathBuf)> {
-    match task.card.origin {
-        TaskOrigin::Person => {
+    match task.home() {
+        TaskHome::People => {
             // Each attempt is asked for by hand, so none is the last.
             config.consumer.max_attempts = i32::MAX.unsigned_abs();
             let (item, title) = (task.item.clone(), task.title.clone());
@@ -88,7 +88,7 @@ async fn tracker_of(
             let repository = agentmine_control::project(here).map_err(failed)?.top;
             Ok((tracker, repository))
         }
-        TaskOrigin::Tracker => {
+        TaskHome::Item | TaskHome::Repository => {
             let trackers = agentmine_trackers::from_config(&config.trackers).map_err(refused)?;
             let served = trackers.into_iter().find(|it| it.serves(&task.item));
             let tracker = served.ok_or_else(|| {

@@ -279,8 +279,7 @@ fn brief() -> Brief {
     Brief {
         title: "An issue".into(),
         body: "Do it.".into(),
-        kind: "Issue".into(),
-        number: 1,
+        name: "Issue #1".into(),
         repository: "octo/demo".into(),
         author: "mona".into(),
         discussion: agentmine_agent::Discussion::none(),
