@@ -18,7 +18,7 @@ use agentmine_runtime::config::{
 };
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_store::Store;
+use agentmine_store::{Store, StoreError};
 use agentmine_trackers::Tracker;
 use anyhow::{Context as _, Result};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -101,7 +101,16 @@ pub(crate) fn broker(config: &Config) -> Result<Option<Arc<dyn Queue>>> {
 /// The store that a configuration names, or that of the embedded mode.
 pub(crate) async fn open_configured(config: &mut Config) -> Result<Arc<dyn Store>> {
     default_store(config)?;
-    Ok(agentmine_store::connect(&config.store).await?)
+    agentmine_store::connect(&config.store).await.map_err(|error| match error {
+        StoreError::Unavailable(_) => Failure::new(Exit::Other, "the tasks cannot be read")
+            .hint(format!(
+                "start the database, or correct store.url (AGENTMINE_STORE_URL); `{} doctor` checks all of the set-up",
+                print::program()
+            ))
+            .because(error)
+            .into(),
+        error @ (StoreError::Fenced(_) | StoreError::Expired(_) | StoreError::Fault(_)) => error.into(),
+    })
 }
 
 /// The project that a folder is in, with what the operator defines of it.

@@ -4,7 +4,7 @@
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 use comfy_table::presets::NOTHING;
-use comfy_table::{ContentArrangement, Table};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table};
 use serde::Serialize;
 
 /// Replaces control characters except newline and tab. Unicode's direction marks are removed: they can make
@@ -159,8 +159,31 @@ fn wrapped_within(width: Option<u16>, text: &str, indent: usize) -> String {
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
-/// The table's text, without trailing spaces.
+/// The table's text, without trailing spaces. On a terminal, columns without any value leave their room to the others.
 pub(crate) fn trimmed(table: &Table) -> String {
+    match width() {
+        Some(_) => text_of(&without_empty(table)),
+        None => text_of(table),
+    }
+}
+
+/// The table without the columns that no row has a value in.
+fn without_empty(table: &Table) -> Table {
+    let mut table = table.clone();
+    for index in 0..table.column_count() {
+        let mut cells = table
+            .row_iter()
+            .filter_map(|row| row.cell_iter().nth(index));
+        if cells.all(|cell| cell.content().is_empty())
+            && let Some(column) = table.column_mut(index)
+        {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
+    }
+    table
+}
+
+fn text_of(table: &Table) -> String {
     table
         .lines()
         .map(|l| l.trim_end().to_owned())
@@ -218,6 +241,17 @@ mod tests {
         assert_eq!(narrow.matches("word").count(), 40, "{narrow}");
         assert_eq!(rows(None).lines().count(), 2);
         assert_eq!(rows(None).matches("word").count(), 40);
+    }
+
+    #[test]
+    fn a_column_without_values_leaves_its_room_to_the_others() {
+        let mut table = table_within(Some(30), &["TASK", "DETAIL", "TITLE"]);
+        table.add_row(vec!["1", "", "Fix the login page"]);
+        let text = text_of(&without_empty(&table));
+        assert!(!text.contains("DETAIL"), "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
+        table.add_row(vec!["2", "paused", "x"]);
+        assert!(text_of(&without_empty(&table)).contains("DETAIL"));
     }
 
     #[test]

@@ -111,7 +111,11 @@ pub(crate) fn refused(error: TrackerError) -> Failure {
         | TrackerError::Unavailable { .. }
         | TrackerError::NotPermitted { .. } => Exit::Other,
     };
-    Failure::new(exit, error.to_string())
+    let text = error.to_string();
+    match text.split_once(". hint: ") {
+        Some((what, hint)) => Failure::new(exit, what.to_owned()).hint(hint.to_owned()),
+        None => Failure::new(exit, text.clone()),
+    }
 }
 
 /// No task could be claimed: prints which ones wait, and for what. Returns their number.
@@ -150,9 +154,12 @@ async fn waiting(store: &StoreConfig, tracker: &dyn Tracker) -> Result<usize> {
 /// The configured model.
 pub(crate) fn model(config: &Config) -> Result<Arc<dyn Model>> {
     let model = agentmine_llm::from_config(&config.model).map_err(|error| {
-        Failure::new(Exit::Config, "the model cannot be used")
-            .hint("set one with --base-url and --model, or in config.yaml")
-            .because(error)
+        let text = error.to_string();
+        let (why, hint) = text
+            .split_once(". hint: ")
+            .unwrap_or((&text, "set it in config.yaml"));
+        let hint = format!("{hint}; or name a server and a model with --base-url and --model");
+        Failure::new(Exit::Config, format!("the model cannot be used: {why}")).hint(hint)
     })?;
     Ok(model)
 }
