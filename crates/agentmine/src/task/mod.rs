@@ -387,7 +387,12 @@ fn print_list(tasks: &[TaskView]) {
             task.id.to_string(),
             task.status.clone(),
             task.detail.clone().unwrap_or_default(),
-            cell(task.item.as_deref().unwrap_or_default()),
+            cell(
+                task.item
+                    .as_deref()
+                    .or(task.repository.as_deref())
+                    .unwrap_or_default(),
+            ),
             cell(&task.title),
             cell(&assignee(task)),
             task.attempt.to_string(),
