@@ -27,8 +27,9 @@ async fn limited(gitlab: bool) -> Rig {
 async fn reasons(rig: &Rig) -> BTreeMap<u64, String> {
     let mut found = BTreeMap::new();
     for task in rig.tasks().await {
-        let why = tasks::why(rig.store.as_ref(), task.number.0).await.unwrap();
-        let waits = why.reasons.iter();
+        let why = tasks::reasons(rig.store.as_ref(), task.number.0);
+        let why = why.await.unwrap();
+        let waits = why.iter();
         let mut waits = waits.filter(|it| it.code == "capacity" || it.code == "waits");
         let reason = waits.next().map_or("", |it| it.message.as_str());
         found.insert(task.item.number, reason.to_owned());
