@@ -731,7 +731,7 @@ async fn a_task_names_only_agents_that_are_defined() {
         agent: Some(agent.into()),
         ..TaskCreate::default()
     };
-    let made = tasks::create(store, &place, create("nobody")).await;
+    let made = tasks::create(store, &fleet(), &place, create("nobody")).await;
     refused(made, "AgentNotFound", "nobody");
     assert!(
         tasks::list(store, &TaskList::default())
@@ -744,7 +744,9 @@ async fn a_task_names_only_agents_that_are_defined() {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("fix.yaml"), "description: Fixes\n").unwrap();
     std::fs::write(folder.join("wrong.yaml"), "descriptio: Fixes\n").unwrap();
-    let made = tasks::create(store, &place, create("fix")).await.unwrap();
+    let made = tasks::create(store, &fleet(), &place, create("fix"))
+        .await
+        .unwrap();
     assert_eq!(made.task.agent.as_deref(), Some("fix"));
     let update = |agent: &str| TaskUpdate {
         task_id: made.task.id,

@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use agentmine_domain::{
-    EndState, ItemKind, ItemRef, NewTask, Priority, TaskId, TaskLabel, TaskNumber, TrackerKind,
-    WorkerId,
+    EndState, ItemKind, ItemRef, NewTask, Priority, RepositoryRef, TaskId, TaskLabel, TaskNumber,
+    TrackerKind, WorkerId,
 };
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_store::{Attempt, Claim, Enqueued, LeaseEnd, StoreError};
