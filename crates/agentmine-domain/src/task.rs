@@ -253,7 +253,7 @@ impl Task {
     pub fn round(&self) -> Option<u32> {
         match self.item.kind {
             ItemKind::PullRequest => Round::number_of(&self.trigger),
-            ItemKind::Issue => None,
+            ItemKind::Issue | ItemKind::Task => None,
         }
     }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{EffectKey, EndState, ItemKind, Task, TaskLabel, TaskState, partial_reason};
+use agentmine_domain::{
+    EffectKey, EndState, ItemKind, Task, TaskHome, TaskLabel, TaskState, partial_reason,
+};
 use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::{EffectState, Store};
@@ -147,6 +149,10 @@ impl Effects {
         }
         match kind {
             ItemKind::Issue => self.store.watch_pull(self.task.id).await?,
+            ItemKind::Task => match self.task.home() {
+                TaskHome::Repository => self.store.watch_pull(self.task.id).await?,
+                TaskHome::Item | TaskHome::People => {}
+            },
             ItemKind::PullRequest => self.answer_threads().await?,
         }
         self.label(TaskLabel::Done).await

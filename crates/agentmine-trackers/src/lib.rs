@@ -29,8 +29,8 @@ pub use local::LocalTracker;
 pub use people::{
     Admission, Edit, Objection, Person, Requested, objection_to_request, objection_to_text,
 };
-pub use rounds::{Checks, OpenPull, OpenPulls, Thread};
 pub use person_task::for_task;
+pub use rounds::{Checks, OpenPull, OpenPulls, Thread};
 pub use tracker::{
     Access, Blocker, Branches, Candidate, Comment, CommentKind, FLEET_MARKER, GitSource, Item,
     LabelRequest, NewPullRequest, OpenPullRequest, PullRequest, Repository, Skipped, Tracker,

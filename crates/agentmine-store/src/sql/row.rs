@@ -1,9 +1,10 @@
 //! Rows, and how they become domain types. A column is named once, here.
 
 use agentmine_domain::{
-    EndState, Epoch, External, ItemKind, ItemRef, MemoryEntry, MemoryFault, MemoryRecord, Phase, Priority,
-    RepositoryKey, Round, ScopeError, Seq, Session, SessionId, Step, Task, TaskCard, TaskId,
-    TaskNumber, TaskOrigin, TaskState, Urgency, Usage, WaitsFor, WakeUp, WorkerId, WriteScope,
+    EndState, Epoch, External, ItemKind, ItemRef, MemoryEntry, MemoryFault, MemoryRecord, Phase,
+    Priority, RepositoryKey, Round, ScopeError, Seq, Session, SessionId, Step, Task, TaskCard,
+    TaskId, TaskNumber, TaskOrigin, TaskState, Urgency, Usage, WaitsFor, WakeUp, WorkerId,
+    WriteScope,
 };
 use chrono::{DateTime, SubsecRound as _, TimeZone as _, Utc};
 use sqlx::error::BoxDynError;
