@@ -281,7 +281,7 @@ async fn what_people_did_ends_the_rounds(rig: Rig, does: impl Fn(&Rig, &PullView
 }
 
 fn push_of_a_person(rig: &Rig, pull: &PullView) {
-    rig.forge.commit(DEMO, &pull.head, "main", |dir| {
+    rig.forge.commit(DEMO, &pull.head, &pull.head, |dir| {
         std::fs::write(dir.join("mine.txt"), "mine\n").unwrap();
     });
 }
