@@ -197,30 +197,56 @@ pub(super) async fn sensitive(
     base: &str,
     head: &str,
 ) -> Result<Sensitive, FactsError> {
-    let mut found = Sensitive::default();
-    for (controls, patterns) in PATHS {
-        let specs = pathspecs(patterns);
-        let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
-        let changed = repo.changed(base, head, &specs).await?;
-        found.cut |= changed.cut;
-        found.add(controls, changed.files.into_iter().map(|file| file.path));
-    }
     let all = repo.changed(base, head, &[]).await?;
-    found.cut |= all.cut;
+    let mut found = Sensitive {
+        cut: all.cut,
+        ..Sensitive::default()
+    };
+    // Most changes touch none, and then git is not asked for each kind apart.
+    if touches_any(repo, base, head).await? {
+        found.add_paths(repo, base, head).await?;
+    }
     let submodules = all.files.into_iter().filter(|file| file.submodule);
     found.add(SUBMODULES, submodules.map(|file| file.path));
-    for manifest in MANIFESTS {
-        let scripts = changed_scripts(repo, base, head, manifest).await?;
-        found.add(PACKAGES, scripts.into_iter());
-    }
-    for (drivers, path) in new_drivers(repo, base, head).await? {
-        let controls = format!("programs that git starts ({drivers})");
-        found.add(&controls, std::iter::once(path));
-    }
     Ok(found)
 }
 
+/// Whether a path that is looked for changed, of any kind.
+async fn touches_any(repo: &BareRepo, base: &str, head: &str) -> Result<bool, FactsError> {
+    let paths = PATHS.iter().flat_map(|(_, patterns)| pathspecs(patterns));
+    let manifests = MANIFESTS.iter().map(|(name, _)| pathspec(name));
+    let specs: Vec<String> = paths.chain(manifests).collect();
+    let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
+    let changed = repo.changed(base, head, &specs).await?;
+    Ok(changed.cut || !changed.files.is_empty())
+}
+
 impl Sensitive {
+    /// Asks for each kind apart, so that each path is named with what it controls.
+    async fn add_paths(
+        &mut self,
+        repo: &BareRepo,
+        base: &str,
+        head: &str,
+    ) -> Result<(), FactsError> {
+        for (controls, patterns) in PATHS {
+            let specs = pathspecs(patterns);
+            let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
+            let changed = repo.changed(base, head, &specs).await?;
+            self.cut |= changed.cut;
+            self.add(controls, changed.files.into_iter().map(|file| file.path));
+        }
+        for manifest in MANIFESTS {
+            let scripts = changed_scripts(repo, base, head, manifest).await?;
+            self.add(PACKAGES, scripts.into_iter());
+        }
+        for (drivers, path) in new_drivers(repo, base, head).await? {
+            let controls = format!("programs that git starts ({drivers})");
+            self.add(&controls, std::iter::once(path));
+        }
+        Ok(())
+    }
+
     fn add(&mut self, controls: &str, paths: impl Iterator<Item = String>) {
         self.files
             .extend(paths.map(|path| format!("{controls}: {path}")));
@@ -233,8 +259,11 @@ fn pathspecs(patterns: &[&str]) -> Vec<String> {
         .iter()
         .filter_map(|pattern| pattern.strip_suffix("/**"));
     let all = patterns.iter().copied().chain(links);
-    all.map(|pattern| format!(":(top,icase,glob)**/{pattern}"))
-        .collect()
+    all.map(pathspec).collect()
+}
+
+fn pathspec(pattern: &str) -> String {
+    format!(":(top,icase,glob)**/{pattern}")
 }
 
 /// The manifests of `name` in which what is run at an installation or a build changed.
@@ -244,7 +273,7 @@ async fn changed_scripts(
     head: &str,
     (name, scripts): (&str, Scripts),
 ) -> Result<Vec<String>, FactsError> {
-    let spec = format!(":(top,icase,glob)**/{name}");
+    let spec = pathspec(name);
     let manifests = repo.changed(base, head, &[&spec]).await?;
     let mut changed = Vec::new();
     for (index, manifest) in manifests.files.into_iter().enumerate() {

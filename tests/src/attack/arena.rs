@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentmine_consumer::Traffic;
 use agentmine_domain::{Epoch, TaskId};
@@ -175,14 +175,9 @@ impl Arena {
         if done.as_ref().is_ok_and(|done| done.timed_out) {
             claim = Claim::Broken("it did not end in its time limit".into());
         }
-        let now = counts(running.gateway.as_ref());
-        let missing = match attack.recorded {
-            _ if running.gateway.is_none() => false,
-            Some(Recorded::Web) => now.0 == blocked,
-            Some(Recorded::Push) => now.1 == refused,
-            None => false,
-        };
-        if missing && matches!(claim, Claim::Blocked(_)) {
+        if matches!(claim, Claim::Blocked(_))
+            && !recorded(attack, running.gateway.as_ref(), (blocked, refused)).await
+        {
             claim = Claim::Succeeded("it was blocked, but not recorded".into());
         }
         let output = done
@@ -412,6 +407,26 @@ impl Arena {
         }
         Ok(self.neighbour.remove().await?)
     }
+}
+
+/// Whether the gateway recorded what it has to record of an attack. It finishes a push that it has read after the
+/// attack has gone, which takes longer on a busy machine.
+async fn recorded(attack: &Attack, gateway: Option<&Gateway>, before: (u64, u64)) -> bool {
+    let (Some(kind), Some(gateway)) = (attack.recorded, gateway) else {
+        return true;
+    };
+    let grown = || {
+        let now = counts(Some(gateway));
+        match kind {
+            Recorded::Web => now.0 != before.0,
+            Recorded::Push => now.1 != before.1,
+        }
+    };
+    let end = Instant::now() + PATIENCE;
+    while !grown() && Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    grown()
 }
 
 /// The refused requests and the refused pushes that the gateway recorded.
