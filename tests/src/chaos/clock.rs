@@ -62,8 +62,15 @@ impl Clock {
         }
         let mut all = self.set_back.lock().unwrap_or_else(PoisonError::into_inner);
         all.push((Utc::now(), TimeDelta::from_std(by)?));
-        self.write(all.iter().map(|(_, by)| *by).sum())?;
+        drop(all);
+        self.write(self.behind())?;
         Ok(true)
+    }
+
+    /// By how much it is behind.
+    pub(super) fn behind(&self) -> TimeDelta {
+        let all = self.set_back.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|(_, by)| *by).sum()
     }
 
     /// Sets it right, between two fleets.

@@ -9,6 +9,7 @@ use agentmine_domain::Session;
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_runtime::failpoint::Guard;
 use agentmine_store::Store;
+use chrono::TimeDelta;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -340,6 +341,11 @@ impl Fleet {
             clock.correct(&mut sessions);
         }
         Ok(sessions)
+    }
+
+    /// By how much the database's clock is behind the machine's.
+    pub(super) fn clock_behind(&self) -> TimeDelta {
+        self.clock.as_ref().map_or(TimeDelta::zero(), Clock::behind)
     }
 
     /// The folder in which failpoints record what they did.

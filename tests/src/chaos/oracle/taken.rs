@@ -14,6 +14,7 @@ pub(super) fn from_the_living(
     away: &[DateTime<Utc>],
 ) -> Vec<Finding> {
     let lease = TimeDelta::seconds(fleet.setup.rhythm.lease as i64);
+    let behind = fleet.clock_behind();
     let expired = sessions
         .iter()
         .filter(|it| it.end == Some(SessionEnd::Expired));
@@ -21,9 +22,7 @@ pub(super) fn from_the_living(
         .filter_map(|session| {
             let pid = pid_of(session)?;
             let holder = fleet.programs.iter().find(|it| it.pids.contains(&pid))?;
-            let (began, ended) = (session.started_at, session.ended_at?);
-            // The database's clock may have been set back in between.
-            let (from, to) = (began.min(ended), began.max(ended));
+            let (from, to) = span(session.started_at, session.ended_at?, behind);
             // Absences that follow each other give no more grace, and who was started after one did not see it.
             let before = to - lease * 4;
             let absences = away.iter().filter(|at| (before..to).contains(*at)).count();
@@ -47,4 +46,31 @@ pub(super) fn from_the_living(
             })
         })
         .collect()
+}
+
+/// The time in which a session ran, at its longest. One that ends before it began did either while the database's
+/// clock showed a time twice (see `Clock::correct`), so it may have ended the second time.
+fn span(
+    began: DateTime<Utc>,
+    ended: DateTime<Utc>,
+    behind: TimeDelta,
+) -> (DateTime<Utc>, DateTime<Utc>) {
+    if ended < began {
+        (ended, began.max(ended + behind))
+    } else {
+        (began, ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_across_a_clock_that_was_set_back_is_looked_at_to_its_latest_end() {
+        let at = |seconds| DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds);
+        let behind = TimeDelta::seconds(10);
+        assert_eq!(span(at(1), at(5), behind), (at(1), at(5)));
+        assert_eq!(span(at(5), at(2), behind), (at(2), at(12)));
+    }
 }
