@@ -198,7 +198,7 @@ async fn run_shows_why_a_call_failed_and_which_tools_there_are() {
         say("Done."),
     ]);
     let shown = text(&run_on_own_repository(home.path(), scenario).await);
-    let expected = "there is no tool \"no_such_tool\". Available tools: command-executor_execute_command, text_editor";
+    let expected = "there is no tool \"no_such_tool\". Available tools: command-executor_execute_command, propose_memory, text_editor";
     assert!(shown.contains(expected), "{shown}");
 }
 

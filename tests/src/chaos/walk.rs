@@ -21,7 +21,7 @@ use crate::random::Random;
 const AT_ONCE: usize = 5;
 /// From here on each start carries all that are left.
 const FEW: usize = 25;
-/// How often a program starts again that is not killed otherwise.
+/// When all programs start again if none was killed at a new place.
 const RENEW: Duration = Duration::from_secs(25);
 /// A new issue, or another provocation, this often.
 const EVERY: Duration = Duration::from_millis(700);
@@ -32,6 +32,13 @@ pub(super) fn out_of_reach(boundary: &str, store: StoreKind) -> Option<&'static 
         "store.enqueue" => Some("the suite's repository has limits, so its tasks wait at first"),
         "store.hold_task" => Some("no item of the suite waits for another one"),
         "store.prioritize" => Some("no label of the suite's items is that of a priority"),
+        "store.begin_round"
+        | "store.round_result"
+        | "store.unwatch_pull"
+        | "tracker.thread_reply"
+        | "tracker.thread_resolve" => {
+            Some("nobody reviews or closes a pull request of the walk; `rounds` kills it there")
+        }
         "store.skip_delay" => Some("only `agentmine run` passes it"),
         "store.found_result" => Some(
             "a task fails with an unsure pull request only after days of outages; `ends` kills it there",
@@ -77,15 +84,20 @@ pub async fn walk(
     let all = targets(setup);
     let begun = Instant::now();
     let mut next = Instant::now();
-    let mut renew = Instant::now();
+    let mut renew = Instant::now() + RENEW;
+    let mut fewest = all.len();
     let mut turn = 0;
     loop {
         let left = left(&run, &all);
         if left.is_empty() || begun.elapsed() > limit {
             break;
         }
-        // A program that its own failpoints spare starts again with all that are left.
-        if left.len() <= FEW && Instant::now() >= renew {
+        if left.len() < fewest {
+            fewest = left.len();
+            renew = Instant::now() + RENEW;
+        }
+        // Programs that their own failpoints spare start again with others.
+        if Instant::now() >= renew {
             renew = Instant::now() + RENEW;
             for program in &run.fleet.programs {
                 program.kill();
