@@ -77,19 +77,19 @@ async fn is_worked_on_like_an_issue(rig: Rig) {
     assert_eq!(again["repository"], DEMO);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_for_a_repository_becomes_a_pull_request_on_github() {
     is_worked_on_like_an_issue(Rig::local(solves_demo()).await).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_for_a_repository_becomes_a_merge_request_on_gitlab() {
     let mut rig = Rig::on_gitlab(solves_demo()).await;
     rig.config["command_executor"]["backend"] = "local".into();
     is_worked_on_like_an_issue(rig).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_for_a_repository_is_paused_resumed_and_cancelled_like_an_issue() {
     let rig = Rig::local(solves_demo()).await;
     made(
@@ -107,7 +107,7 @@ async fn a_task_for_a_repository_is_paused_resumed_and_cancelled_like_an_issue()
     assert!(rig.forge.writes().is_empty(), "{:?}", rig.forge.writes());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_repository_or_agent_that_the_fleet_does_not_have_is_refused() {
     let rig = Rig::local(solves_demo()).await;
     rig.forge

@@ -86,22 +86,24 @@ async fn each_reason(rig: Rig) {
     assert!(["answered", "no_label"].contains(&codes(&why)[0]), "{why}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn why_says_what_keeps_an_item_from_being_taken_on_github() {
     each_reason(Rig::new(solves_demo()).await).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn why_says_what_keeps_an_item_from_being_taken_on_gitlab() {
     each_reason(Rig::on_gitlab(solves_demo()).await).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn why_says_what_a_task_would_be_worked_on_with() {
     let mut rig = Rig::new(solves_demo()).await;
     let docker = &mut rig.config["command_executor"]["docker"];
     docker["allowed_images"] = json!(["registry.example/ok/*"]);
     docker["network"] = json!({ "whitelist_mode": true, "allowed_domains": ["preset:npm"] });
+    rig.config["model"]["input_price"] = 3.into();
+    rig.config["model"]["output_price"] = 15.into();
     rig.config["agent"] = json!({ "folder": rig.folder.path(), "max_cost_usd": 2.5 });
     let operators = "description: Fixes\nmodel: dear\nlimits: {max_steps: 40}\n";
     std::fs::write(rig.folder.path().join("fix.yaml"), operators).unwrap();
