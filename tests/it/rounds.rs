@@ -147,7 +147,7 @@ async fn reviews_within_a_minute_are_one_round(rig: Rig) {
     assert!(last.contains("changed nothing"), "{last}");
     assert!(last.contains("It is as it has to be."), "{last}");
 
-    // The limit is told once.
+    // The limit is reported once.
     rig.forge
         .add_review_as(DEMO, number, HUMAN, "CHANGES_REQUESTED", "Still no.");
     rig.produce().await;

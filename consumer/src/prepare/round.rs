@@ -171,7 +171,7 @@ impl RoundWork {
         format!("Round {} was for {}.", self.round.number, parts.join(", "))
     }
 
-    /// What the model is told.
+    /// The text that the model gets.
     pub(crate) fn brief(&self) -> RoundBrief {
         RoundBrief {
             number: self.round.number,

@@ -1,4 +1,4 @@
-//! A round on the fleet's own pull request: what the model is told of it, and the answers to threads in its last
+//! A round on the fleet's own pull request: the text that the model gets, and the answers to threads in its last
 //! message.
 
 use std::collections::BTreeMap;
