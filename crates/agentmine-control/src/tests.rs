@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::ControlError;
 use crate::fleet::Fleet;
 use crate::sessions::{self, SessionEndArgs, SessionList, SessionLogs, SessionStart};
-use crate::tasks::{self, TaskCreate, TaskList, TaskRequest, TaskUpdate, TaskWhy, Why};
+use crate::tasks::{self, Reason, TaskCreate, TaskList, TaskRequest, TaskUpdate, TaskWhy, Why};
 use crate::view::TaskDetails;
 use crate::worker::{self, Place, WorkerRemove, WorkerStart};
 
@@ -136,6 +136,32 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, ControlError>, name: &str, wor
     let error = outcome.unwrap_err();
     assert_eq!(error.name(), name, "{error}");
     assert!(error.to_string().contains(words), "{error}");
+}
+
+#[tokio::test]
+async fn a_task_whose_worker_died_is_not_said_to_be_worked_on() {
+    let world = World::new().await;
+    let (task, number) = world.issue(7).await;
+    world.claim(task).await;
+    let why = world.why(number).await.unwrap();
+    assert!(why.is_worked_on, "{why:?}");
+    assert_eq!(why.reasons[0].code, "working");
+
+    let (task, number) = world.issue(8).await;
+    let worker = WorkerId("host/1/0".into());
+    let claim = world
+        .store
+        .claim(task, &worker, TaskId::new().0, Duration::ZERO, 3)
+        .await;
+    assert!(claim.unwrap().is_some());
+    let why = world.why(number).await.unwrap();
+    assert!(!why.is_worked_on, "{why:?}");
+    let Reason { code, message } = &why.reasons[0];
+    assert_eq!(code, "lost_worker");
+    assert!(
+        message.contains("host/1/0 has not renewed its lease"),
+        "{message}"
+    );
 }
 
 #[tokio::test]

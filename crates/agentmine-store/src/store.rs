@@ -292,6 +292,9 @@ pub trait PeopleStore: Send + Sync + 'static {
 
     /// Until when a queued task waits; `None`: it does not wait for a time.
     async fn due_at(&self, task: TaskId) -> Result<Option<DateTime<Utc>>, StoreError>;
+
+    /// When the lease of a task ran out, by the database's clock; `None`: its worker holds it, or it is not leased.
+    async fn lease_ran_out_at(&self, task: TaskId) -> Result<Option<DateTime<Utc>>, StoreError>;
 }
 
 /// Sessions of clients outside of the fleet, on tasks of people.

@@ -153,10 +153,17 @@ fn wrapped_within(width: Option<u16>, text: &str, indent: usize) -> String {
                 line.push(' ');
                 line.push_str(word);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.extend(pieces(word, room)),
         }
     }
     lines.join(&format!("\n{}", " ".repeat(indent)))
+}
+
+/// A word in pieces of at most `room` characters: a path may be longer than a line.
+fn pieces(word: &str, room: usize) -> Vec<String> {
+    let characters: Vec<char> = word.chars().collect();
+    let pieces = characters.chunks(room.max(1));
+    pieces.map(|piece| piece.iter().collect()).collect()
 }
 
 /// The table's text, without trailing spaces. On a terminal, columns without any value leave their room to the others.
@@ -262,6 +269,11 @@ mod tests {
             "the jail is weaker here:\n    no namespaces"
         );
         assert_eq!(wrapped_within(None, text, 4), text);
+        let path = format!("it is at /{}", "x".repeat(30));
+        assert_eq!(
+            wrapped_within(Some(24), &path, 4),
+            format!("it is at\n    /{}\n    {}", "x".repeat(19), "x".repeat(11))
+        );
     }
 
     #[test]

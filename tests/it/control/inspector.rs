@@ -301,8 +301,8 @@ fn resources(it: &Inspector) {
     assert_eq!(
         json!(templates),
         json!([
-            ["task://{id}", "Task #{id}", "application/json"],
-            ["agent://{name}", "Agent: {name}", "application/yaml"]
+            ["agent://{name}", "Agent: {name}", "application/yaml"],
+            ["task://{id}", "Task #{id}", "application/json"]
         ])
     );
     let listed = it.list("resources/list", "resources");

@@ -39,8 +39,21 @@ assert.equal(await code("task_get", { taskId: 99 }), -32001);
 assert.equal(await code("task_create", { title: "" }), -32007);
 const { resourceTemplates } = await client.listResourceTemplates();
 assert.ok(resourceTemplates.some((it) => it.uriTemplate === "task://{id}"));
-const { resources } = await client.listResources();
-assert.ok(resources.some((it) => it.uri === `task://${task.id}`));
+const made = new Set([task.id]);
+while (made.size < 130) made.add((await call("task_create", { title: "One of many" })).id);
+const parts = [];
+for (let cursor; parts.length === 0 || cursor; ) {
+  const part = await client.listResources({ cursor });
+  parts.push(part.resources.map((it) => it.uri));
+  cursor = part.nextCursor;
+}
+assert.equal(parts.length, 2);
+assert.ok(parts[0].includes("project://memory") && parts[0].includes("agent://default"));
+const listed = parts.flat();
+assert.equal(new Set(listed).size, listed.length);
+assert.ok([...made].every((id) => listed.includes(`task://${id}`)));
+for (const cursor of ["task://x", "nothing://1"])
+  await assert.rejects(client.listResources({ cursor }), (error) => error.code === -32602);
 const { contents } = await client.readResource({ uri: `task://${task.id}` });
 assert.equal(JSON.parse(contents[0].text).status, "done");
 await assert.rejects(client.readResource({ uri: "task://99" }), (error) =>

@@ -226,7 +226,7 @@ async fn a_reply_is_seen_while_the_model_writes_it_and_once_when_it_is_recorded(
         ])
         .fault_at(0, Fault::Stall, 1);
     let model = ScriptedModel::start(scenario).await;
-    let config = json!({ "model": { "base_url": model.base_url(), "name": "scripted", "idle_timeout_seconds": 12 } });
+    let config = json!({ "model": { "base_url": model.base_url(), "name": "scripted", "idle_timeout_seconds": 20 } });
     std::fs::write(world.project().join("config.yaml"), config.to_string()).unwrap();
     world.shown(&["task", "add", "Change a.txt"], 0);
     let mut working = Command::new(binary("agentmine"));
@@ -242,6 +242,12 @@ async fn a_reply_is_seen_while_the_model_writes_it_and_once_when_it_is_recorded(
     model.wait_for_requests(1).await;
     tokio::task::block_in_place(|| {
         let terminal = Terminal::open(&world, 100, 50);
+        terminal.types("clear; agentmine top");
+        terminal.key("Enter");
+        let top = terminal.wait("Change a.txt");
+        assert!(top.contains("running"), "{top}");
+        terminal.key("q");
+        terminal.wait_for_prompt();
         terminal.types("clear; agentmine session logs 1 --follow");
         terminal.key("Enter");
         let screen = terminal.wait("First I look");

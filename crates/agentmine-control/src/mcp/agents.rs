@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::resources::ResourceKind;
+use super::resources::{Part, ResourceKind};
 use super::tool::{Effect, ToolDef, to_value};
 use crate::ControlError;
 use crate::agents::{self, AgentDetail};
@@ -90,7 +90,7 @@ pub(super) fn resource() -> ResourceKind {
             "An agent's definition as it runs",
         )),
         mime: "application/yaml",
-        list: |it| {
+        list: |it, _| {
             Box::pin(async move {
                 let found = it.place.with_agents(agents::list).await?;
                 let resource = |name: &str, description: &str| {
@@ -99,7 +99,8 @@ pub(super) fn resource() -> ResourceKind {
                         .with_mime_type("application/yaml")
                 };
                 let all = found.agents.iter();
-                Ok(all.map(|it| resource(&it.name, &it.description)).collect())
+                let all = all.map(|it| resource(&it.name, &it.description));
+                Ok(Part::whole(all.collect()))
             })
         },
         read: |it, name| {

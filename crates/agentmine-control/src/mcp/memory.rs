@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Context;
-use super::resources::ResourceKind;
+use super::resources::{Part, ResourceKind};
 use super::tool::{Effect, ToolDef, to_value};
 use crate::memory::{self, Memory, MemoryChange, MemoryFields, MemoryQuery, NewMemory};
 use crate::worker::blocking;
@@ -220,11 +220,11 @@ pub(super) fn resource() -> ResourceKind {
         prefix: URI,
         template: None,
         mime: "text/markdown",
-        list: |_| {
+        list: |_, _| {
             let memory = Resource::new(URI, "Memory Bank")
                 .with_description("The active records of this project's memory")
                 .with_mime_type("text/markdown");
-            Box::pin(std::future::ready(Ok(vec![memory])))
+            Box::pin(std::future::ready(Ok(Part::whole(vec![memory]))))
         },
         read: |it, rest| {
             Box::pin(async move {

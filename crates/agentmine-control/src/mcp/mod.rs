@@ -58,7 +58,7 @@ pub fn tools() -> Vec<ToolDef> {
     tools
 }
 
-/// All kinds of resources.
+/// All kinds of resources. Tasks are last: there may be many, and a client may read the first part alone.
 fn resources() -> Vec<ResourceKind> {
-    vec![tasks::resource(), agents::resource(), memory::resource()]
+    vec![memory::resource(), agents::resource(), tasks::resource()]
 }

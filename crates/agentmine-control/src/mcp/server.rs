@@ -19,7 +19,7 @@ use rmcp::transport::io::stdio_pipes;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::resources::ResourceKind;
+use super::resources::{self, ResourceKind};
 use super::tool::ToolDef;
 use super::watch::{MAX_SUBSCRIPTIONS, State, Subscriptions, changed, watched};
 use crate::{ControlError, input};
@@ -133,15 +133,15 @@ impl ServerHandler for ControlServer {
 
     async fn list_resources(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let mut all = Vec::new();
-        for kind in self.resources.iter() {
-            let listed = kind.list(Arc::clone(&self.context)).await;
-            all.extend(listed.map_err(|error| protocol_error(&error))?);
-        }
-        Ok(ListResourcesResult::with_all_items(all))
+        let cursor = request.and_then(|request| request.cursor);
+        let part = resources::list(&self.resources, &self.context, cursor.as_deref()).await;
+        let part = part.map_err(|error| protocol_error(&error))?;
+        let mut result = ListResourcesResult::with_all_items(part.resources);
+        result.next_cursor = part.next;
+        Ok(result)
     }
 
     async fn list_resource_templates(

@@ -3,7 +3,7 @@
 use agentmine_domain::TaskNumber;
 use rmcp::model::Resource;
 
-use super::resources::ResourceKind;
+use super::resources::{Part, ResourceKind};
 use super::tool::{Effect, ToolDef};
 use crate::ControlError;
 use crate::tasks::{self, TaskCreate, TaskGet, TaskList, TaskRequest, TaskUpdate, TaskWhy};
@@ -103,6 +103,9 @@ pub(super) fn tools() -> Vec<ToolDef> {
     ]
 }
 
+/// Tasks in one part of the list of resources.
+const LISTED: u32 = 100;
+
 /// `task://{id}`.
 pub(super) fn resource() -> ResourceKind {
     ResourceKind {
@@ -113,20 +116,27 @@ pub(super) fn resource() -> ResourceKind {
             "A task by its number, with its dependencies and its sessions",
         )),
         mime: "application/json",
-        list: |it| {
+        list: |it, cursor| {
             Box::pin(async move {
-                let page = tasks::list(it.store.as_ref(), &TaskList::default()).await?;
+                let cursor = cursor.as_deref().map(str::parse).transpose();
+                let args = TaskList {
+                    cursor: cursor
+                        .map_err(|_| ControlError::Validation("unknown cursor".into()))?,
+                    limit: Some(LISTED),
+                    ..TaskList::default()
+                };
+                let page = tasks::list(it.store.as_ref(), &args).await?;
                 let resource = |id: i64, title: &str| {
                     Resource::new(format!("task://{id}"), format!("Task #{id}"))
                         .with_title(title)
                         .with_description("A task")
                         .with_mime_type("application/json")
                 };
-                Ok(page
-                    .tasks
-                    .iter()
-                    .map(|task| resource(task.id, &task.title))
-                    .collect())
+                let all = page.tasks.iter();
+                Ok(Part {
+                    resources: all.map(|it| resource(it.id, &it.title)).collect(),
+                    next: page.next_cursor.map(|number| number.to_string()),
+                })
             })
         },
         read: |it, id| {

@@ -4,6 +4,7 @@ use agentmine_domain::{
     AssigneeType, EndState, PublicStatus, Session, Task, TaskHome, TaskState, WaitsFor,
 };
 use agentmine_store::{Held, HeldRequest, Store, Turn};
+use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +38,7 @@ pub struct Why {
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Reason {
-    /// Of a task: working, external_session, done, failed, cancelled, paused, human_task, capacity, waits, dependency, conflict, back_off, needs_client, no_free_worker, requested. Of a request that is held: not_allowed, unknown_requester, permission_unknown. Of an item without a task: not_scanned, closed, no_label, label_unknown, answered, refused, no_access, tracker_unavailable, no_tracker, next_scan.
+    /// Of a task: working, lost_worker, external_session, done, failed, cancelled, paused, human_task, capacity, waits, dependency, conflict, back_off, needs_client, no_free_worker, requested. Of a request that is held: not_allowed, unknown_requester, permission_unknown. Of an item without a task: not_scanned, closed, no_label, label_unknown, answered, refused, no_access, tracker_unavailable, no_tracker, next_scan.
     pub code: String,
     /// The reason as a sentence.
     pub message: String,
@@ -147,9 +148,16 @@ async fn known_reasons(
 ) -> Result<(Vec<Reason>, bool), ControlError> {
     let last = store.sessions(Some(task.id), 1).await?.pop();
     let running = last.filter(|session| session.end.is_none());
+    let mut is_worked_on = running.is_some();
     let mut reasons = Vec::new();
     match task.state {
-        TaskState::Leased(_) => reasons.push(working(task, running.as_ref())),
+        TaskState::Leased(_) => match store.lease_ran_out_at(task.id).await? {
+            Some(since) => {
+                is_worked_on = false;
+                reasons.push(lost(task, since));
+            }
+            None => reasons.push(working(task, running.as_ref())),
+        },
         TaskState::Ended(_) => reasons.extend(over(task)),
         TaskState::Queued | TaskState::Paused => {
             if let Some(session) = &running {
@@ -180,7 +188,20 @@ async fn known_reasons(
         )),
         TaskHome::People => {}
     }
-    Ok((reasons, running.is_some()))
+    Ok((reasons, is_worked_on))
+}
+
+/// The worker ended without giving the task back, or lost the database.
+fn lost(task: &Task, since: DateTime<Utc>) -> Reason {
+    let worker = task.owner.as_ref().map_or("Its worker", |owner| &owner.0);
+    Reason::new(
+        "lost_worker",
+        format!(
+            "{worker} has not renewed its lease, which ran out at {}. The next worker that is free goes on from the last \
+             checkpoint; where no worker runs, start one.",
+            time(since)
+        ),
+    )
 }
 
 fn working(task: &Task, running: Option<&Session>) -> Reason {
@@ -318,7 +339,7 @@ async fn no_free_worker(store: &dyn Store) -> Result<Reason, ControlError> {
     Ok(Reason::new(
         "no_free_worker",
         format!(
-            "It waits for a free worker: {open} tasks are queued, {leased} are being worked on."
+            "It waits for a free worker: tasks that are queued: {open}, that are worked on: {leased}."
         ),
     ))
 }

@@ -27,6 +27,7 @@ mod secret_files;
 mod secrets;
 mod size;
 mod sources;
+mod telemetry;
 mod trackers;
 pub mod tree;
 mod validate;
@@ -54,6 +55,7 @@ pub use schema::*;
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidByteSize};
 pub use sources::Sources;
+pub use telemetry::{Http, Log, LogFormat, Traces};
 pub use trackers::*;
 pub use who::*;
 

@@ -123,14 +123,21 @@ async fn a_lease_that_ran_out_untaken_may_be_extended(world: World) {
 async fn a_lease_runs_out_by_the_databases_clock(world: World) {
     let task = world.new_task(1).await;
     let short = Duration::from_millis(50);
-    world.claim(task.id, short).await.unwrap();
+    let first = world.claim(task.id, short).await.unwrap();
     let next = loop {
+        let ran_out = world.store.lease_ran_out_at(task.id).await.unwrap();
+        if ran_out.is_some() {
+            assert_eq!(ran_out, world.task(task.id).await.lease_until);
+        }
         if let Some(claim) = world.claim(task.id, MINUTE).await {
+            assert!(ran_out.is_some() || first.task.lease_until < claim.task.lease_until);
             break claim;
         }
         tokio::task::yield_now().await;
     };
     assert_eq!(next.lease.epoch, Epoch(2));
+    let held = world.store.lease_ran_out_at(task.id).await.unwrap();
+    assert_eq!(held, None);
 }
 
 async fn a_lease_ends_once_and_the_same_end_again_is_ok(world: World) {

@@ -75,6 +75,7 @@ async fn no_listing_reads_all_tasks_sessions_or_steps(world: World) {
         store.dependencies(task.id).await.unwrap();
         store.scope_conflict(&task).await.unwrap();
         store.due_at(task.id).await.unwrap();
+        store.lease_ran_out_at(task.id).await.unwrap();
     }
     for (which, limit) in [(WhichSessions::Running, 500), (WhichSessions::Ended, 20)] {
         store.sessions_with_tasks(which, limit).await.unwrap();

@@ -88,21 +88,32 @@ impl<D: Dialect> PeopleStore for SqlStore<D> {
 
     async fn due_at(&self, task: TaskId) -> Result<Option<DateTime<Utc>>, StoreError> {
         self.run("due_at", || async {
-            let due: Option<Option<i64>> = self
-                .connection()
-                .await?
-                .scalar(
-                    "SELECT {millis(}min(due_at) - {epoch}{)millis} FROM outbox
-                     WHERE task = $1 AND sent_at IS NULL AND due_at > {now}",
-                    args![task],
-                )
-                .await?;
-            Ok(due
-                .flatten()
-                .and_then(|millis| Utc.timestamp_millis_opt(millis).single()))
+            let due = "SELECT {millis(}min(due_at) - {epoch}{)millis} FROM outbox
+                       WHERE task = $1 AND sent_at IS NULL AND due_at > {now}";
+            time(&mut self.connection().await?, due, task).await
         })
         .await
     }
+
+    async fn lease_ran_out_at(&self, task: TaskId) -> Result<Option<DateTime<Utc>>, StoreError> {
+        self.run("lease_ran_out_at", || async {
+            let ran_out = "SELECT {millis(}lease_until - {epoch}{)millis} FROM tasks
+                           WHERE id = $1 AND state = 'leased' AND lease_until <= {now}";
+            time(&mut self.connection().await?, ran_out, task).await
+        })
+        .await
+    }
+}
+
+/// A time that a statement selects for a task, in milliseconds since the epoch.
+async fn time<D: Dialect>(
+    db: &mut Db<D>,
+    statement: &'static str,
+    task: TaskId,
+) -> Result<Option<DateTime<Utc>>, Failure> {
+    let millis: Option<Option<i64>> = db.scalar(statement, args![task]).await?;
+    let at = |millis| Utc.timestamp_millis_opt(millis).single();
+    Ok(millis.flatten().and_then(at))
 }
 
 /// The row, locked.

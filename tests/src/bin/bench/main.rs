@@ -6,6 +6,7 @@
 mod bytes;
 mod command;
 mod control;
+mod density;
 mod editor;
 mod editors;
 mod fleet;
@@ -188,8 +189,24 @@ enum Bench {
         api: url::Url,
         repositories: u64,
     },
+    /// Tasks that one consumer finishes in a minute, from the claim to the pull request; needs Postgres and RabbitMQ
+    Density {
+        #[command(flatten)]
+        on: On,
+        /// Slots of the consumer
+        #[arg(long, default_value_t = 8)]
+        slots: usize,
+        /// Number of tasks
+        #[arg(long, default_value_t = 200)]
+        tasks: u32,
+        /// Whether each task's work is committed, pushed, measured and reported
+        #[arg(long, action = clap::ArgAction::Set, default_value_t = true)]
+        publish: bool,
+    },
     /// Memory of an idle consumer and of each running task; needs Postgres, RabbitMQ and Docker
     Memory {
+        #[command(flatten)]
+        on: On,
         /// Numbers of concurrent tasks, one measurement each
         #[arg(long, value_delimiter = ',', default_value = "1,4,8")]
         tasks: Vec<usize>,
@@ -267,6 +284,12 @@ async fn main() -> anyhow::Result<()> {
             api,
             repositories,
         } => scan::process(kind, api, repositories).await,
-        Bench::Memory { tasks } => memory::run(&tasks).await,
+        Bench::Density {
+            on,
+            slots,
+            tasks,
+            publish,
+        } => density::run(on.backend, slots, tasks, publish).await,
+        Bench::Memory { on, tasks } => memory::run(on.backend, &tasks).await,
     }
 }

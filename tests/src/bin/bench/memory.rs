@@ -1,7 +1,7 @@
 //! Memory of the real `consumer` program: idle, and with tasks held in the middle of their work.
 //!
 //! Shows `VmRSS` of `/proc/PID/status` and, since that includes pages of the program's file, `RssAnon`.
-//! Sandboxes are not included: they are processes of the engine.
+//! Sandboxes are not included: they are processes of the engine, or beside the worker.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
+use crate::Backend;
 use crate::fleet::{Database, Fleet, image};
 
 /// The turn at which tasks are held, after they have run a command and used the editor.
@@ -26,17 +27,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Memory of a process, in KiB.
 #[derive(Debug, Clone, Copy)]
-struct Memory {
-    rss: u64,
+pub(crate) struct Memory {
+    pub(crate) rss: u64,
     anon: u64,
 }
 
-pub(crate) async fn run(tasks: &[usize]) -> anyhow::Result<()> {
+pub(crate) async fn run(backend: Backend, tasks: &[usize]) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "{:<24}{:>10}{:>10}", "consumer", "RSS", "anonymous")?;
     let mut held = Vec::new();
     for &count in tasks {
-        let (idle, working) = measure(count).await?;
+        let (idle, working) = measure(backend, count).await?;
         for (what, memory) in [
             ("idle".to_owned(), idle),
             (format!("{count} tasks running"), working),
@@ -56,7 +57,7 @@ pub(crate) async fn run(tasks: &[usize]) -> anyhow::Result<()> {
     }
     writeln!(
         out,
-        "goal: idle under 30 MB, each further task under 5 MB\n"
+        "goal: idle under 20 MB, each further task under 2 MB\n"
     )?;
     Ok(())
 }
@@ -66,7 +67,7 @@ fn mib(kib: u64) -> f64 {
 }
 
 /// One consumer, idle and then with `count` tasks.
-async fn measure(count: usize) -> anyhow::Result<(Memory, Memory)> {
+async fn measure(backend: Backend, count: usize) -> anyhow::Result<(Memory, Memory)> {
     let database = Database::new(&service(
         "AGENTMINE_TEST_POSTGRES_URL",
         "postgres://postgres@127.0.0.1:54329/postgres",
@@ -80,7 +81,7 @@ async fn measure(count: usize) -> anyhow::Result<(Memory, Memory)> {
     .await;
     model.hold_at(HELD_AT);
     let folder = tempfile::tempdir()?;
-    let config = write_config(folder.path(), &fleet, &model, &database, count)?;
+    let config = write_config(folder.path(), &fleet, &model, &database, (backend, count))?;
     let mut consumer = start_consumer(&config, fleet.forge.token()).await?;
     let pid = consumer.id().context("the consumer has ended")?;
     let measured = hold(&fleet, &model, pid, count).await;
@@ -107,7 +108,7 @@ async fn hold(
     Ok((idle, memory_of(pid)?))
 }
 
-fn service(name: &str, default: &str) -> String {
+pub(crate) fn service(name: &str, default: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| default.to_owned())
 }
 
@@ -118,12 +119,12 @@ fn amqp_url() -> String {
     )
 }
 
-fn write_config(
+pub(crate) fn write_config(
     folder: &Path,
     fleet: &Fleet,
     model: &ScriptedModel,
     database: &Database,
-    concurrency: usize,
+    (backend, concurrency): (Backend, usize),
 ) -> anyhow::Result<PathBuf> {
     let config = json!({
         "capacity": { "running_tasks": 0, "open_pull_requests": 0, "pull_requests_per_day": 0 },
@@ -133,6 +134,7 @@ fn write_config(
         "model": { "base_url": model.base_url(), "name": "scripted" },
         "command_executor": {
             "enabled": true,
+            "backend": match backend { Backend::Docker => "docker", Backend::Local => "local" },
             "docker": { "base_image": image(), "resources": { "memory_limit": "512m" } },
         },
         "consumer": { "concurrency": concurrency, "drain_seconds": 1 },
@@ -143,7 +145,7 @@ fn write_config(
 }
 
 /// Starts the program that was built with this one, and waits until it is ready.
-async fn start_consumer(config: &Path, token: &str) -> anyhow::Result<Child> {
+pub(crate) async fn start_consumer(config: &Path, token: &str) -> anyhow::Result<Child> {
     let own = std::env::current_exe()?;
     let program = own.with_file_name("consumer");
     ensure!(
@@ -177,7 +179,7 @@ async fn start_consumer(config: &Path, token: &str) -> anyhow::Result<Child> {
 }
 
 /// Drains the consumer: running tasks are returned to the queue, and their sandboxes removed.
-async fn end(consumer: &mut Child, pid: u32) -> anyhow::Result<()> {
+pub(crate) async fn end(consumer: &mut Child, pid: u32) -> anyhow::Result<()> {
     // SAFETY: `kill` takes two numbers and touches no memory of ours.
     let sent = unsafe { libc::kill(i32::try_from(pid)?, libc::SIGTERM) };
     ensure!(sent == 0, "the consumer has ended by itself");
@@ -187,7 +189,7 @@ async fn end(consumer: &mut Child, pid: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn memory_of(pid: u32) -> anyhow::Result<Memory> {
+pub(crate) fn memory_of(pid: u32) -> anyhow::Result<Memory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -201,7 +203,7 @@ fn memory_of(pid: u32) -> anyhow::Result<Memory> {
     })
 }
 
-async fn delete_queues(prefix: &str) -> anyhow::Result<()> {
+pub(crate) async fn delete_queues(prefix: &str) -> anyhow::Result<()> {
     let options = lapin::ConnectionProperties::default();
     let broker = lapin::Connection::connect(&amqp_url(), options).await?;
     let waits = (1..=3).map(|n| format!("retry.{n}"));

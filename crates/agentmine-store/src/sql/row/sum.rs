@@ -1,0 +1,50 @@
+//! Numbers over many rows.
+
+use super::Id;
+
+row!(StandingRow {
+    priority: i16,
+    standing: String,
+    count: i64,
+    oldest: i64,
+});
+
+row!(
+    /// A part of a sum, or the sum of some rows.
+    TotalRow {
+        what: String,
+        amount: i64,
+        rows: i64,
+    }
+);
+
+row!(
+    /// A task with its number of steps.
+    EndedRow {
+        id: Id,
+        steps: i64,
+    }
+);
+
+row!(
+    /// What would be removed.
+    PrunableRow {
+        tasks: i64,
+        rows: i64,
+        bytes: i64,
+    }
+);
+
+row!(
+    /// The size of a table.
+    SizeRow {
+        name: String,
+        rows: i64,
+        bytes: i64,
+    }
+);
+
+row!(AgeRow {
+    count: i64,
+    oldest: i64,
+});
