@@ -307,11 +307,10 @@ impl<'a> CheckRunner<'a> {
             }
         }
         // As in the agent's own clone, see `prepare::install`. What the set-up left running may end the sandbox now.
-        if let Err(error) = fresh.git(&["checkout", "--quiet", "--", "."]).await {
-            return match self.prepared.project.setup.last() {
-                Some(line) => Ended::by(line, Stage::SetUp, error),
-                None => Err(error.into()),
-            };
+        if let Some(last) = self.prepared.project.setup.last()
+            && let Err(error) = fresh.git(&["checkout", "--quiet", "--", "."]).await
+        {
+            return Ended::by(last, Stage::SetUp, error);
         }
         let configured = self.ctx.deps.config.agent.check_timeout_seconds;
         for line in lines {

@@ -13,7 +13,8 @@ pub(crate) const FOLDER: &str = "/opt/agentmine/bin";
 /// The guest's file name.
 pub(crate) const GUEST: &str = "agentmine-guest";
 
-pub(crate) const PROGRAMS: [Program; 2] = [
+/// A `const` would be in this program as often as it is used.
+pub(crate) static PROGRAMS: [Program; 2] = [
     Program {
         name: GUEST,
         bytes: include_bytes!(env!("AGENTMINE_GUEST")),

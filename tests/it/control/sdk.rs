@@ -56,7 +56,7 @@ for (const cursor of ["task://x", "nothing://1"])
   await assert.rejects(client.listResources({ cursor }), (error) => error.code === -32602);
 const { contents } = await client.readResource({ uri: `task://${task.id}` });
 assert.equal(JSON.parse(contents[0].text).status, "done");
-await assert.rejects(client.readResource({ uri: "task://99" }), (error) =>
+await assert.rejects(client.readResource({ uri: "task://999" }), (error) =>
   error.code === -32602 && error.data.code === -32001);
 await assert.rejects(client.listPrompts(), () => true);
 await client.close();

@@ -41,17 +41,14 @@ pub(super) async fn list(
     context: &Arc<Context>,
     cursor: Option<&str>,
 ) -> Result<Part, ControlError> {
-    let unknown = || {
-        let cursor = crate::input::shown(cursor.unwrap_or_default());
-        ControlError::Validation(format!(
-            "unknown cursor {cursor:?}, expected the nextCursor of an earlier answer"
-        ))
-    };
     let (kinds, mut own) = match cursor {
         None => (kinds, None),
         Some(cursor) => {
             let of_kind = |kind: &ResourceKind| cursor.starts_with(kind.prefix);
-            let first = kinds.iter().position(of_kind).ok_or_else(unknown)?;
+            let first = kinds
+                .iter()
+                .position(of_kind)
+                .ok_or_else(|| unknown_cursor(cursor))?;
             let own = &cursor[kinds[first].prefix.len()..];
             (&kinds[first..], Some(own.to_owned()))
         }
@@ -68,6 +65,14 @@ pub(super) async fn list(
         }
     }
     Ok(Part::whole(all))
+}
+
+/// No part ended with it.
+pub(super) fn unknown_cursor(cursor: &str) -> ControlError {
+    let cursor = crate::input::shown(cursor);
+    ControlError::Validation(format!(
+        "unknown cursor {cursor:?}, expected the nextCursor of an earlier answer"
+    ))
 }
 
 /// A kind of resources.

@@ -3,7 +3,7 @@
 use agentmine_domain::TaskNumber;
 use rmcp::model::Resource;
 
-use super::resources::{Part, ResourceKind};
+use super::resources::{Part, ResourceKind, unknown_cursor};
 use super::tool::{Effect, ToolDef};
 use crate::ControlError;
 use crate::tasks::{self, TaskCreate, TaskGet, TaskList, TaskRequest, TaskUpdate, TaskWhy};
@@ -118,10 +118,10 @@ pub(super) fn resource() -> ResourceKind {
         mime: "application/json",
         list: |it, cursor| {
             Box::pin(async move {
-                let cursor = cursor.as_deref().map(str::parse).transpose();
+                let cursor = cursor.as_deref();
+                let before = cursor.map(|it| it.parse().map_err(|_| unknown_cursor(it)));
                 let args = TaskList {
-                    cursor: cursor
-                        .map_err(|_| ControlError::Validation("unknown cursor".into()))?,
+                    cursor: before.transpose()?,
                     limit: Some(LISTED),
                     ..TaskList::default()
                 };

@@ -46,6 +46,13 @@ async fn fsck(
     cap: usize,
 ) -> std::io::Result<Output> {
     let mut git = repo.git();
+    // A repository that was just made has neither, and git would start a process to look at each.
+    git.args([
+        "-c",
+        "core.commitGraph=false",
+        "-c",
+        "core.multiPackIndex=false",
+    ]);
     for id in accepted {
         git.arg("-c").arg(format!("fsck.{id}=ignore"));
     }

@@ -58,9 +58,15 @@ pub(crate) async fn check(
     if objects > 0 {
         unpack(&repo, spool, head.pack_offset).await?;
     }
-    let parents = commits(&repo)
-        .await
-        .map_err(|error| format!("the pack could not be checked: {error}"))?;
+    let checking = async {
+        match objects {
+            0 => Ok(()),
+            _ => fsck::check(&repo, TIME_LIMIT, MAX_LIST).await,
+        }
+    };
+    let (sound, parents) = tokio::join!(checking, commits(&repo));
+    sound?;
+    let parents = parents.map_err(|error| format!("the pack could not be checked: {error}"))?;
     if !is_zero(&command.old) {
         descends(&repo, &parents, command).await?;
     }
@@ -79,10 +85,10 @@ async fn unpack(repo: &BareRepo, spool: &Spool, pack_offset: u64) -> Result<(), 
     let output = git_process::run(git, TIME_LIMIT, MAX_LIST)
         .await
         .map_err(failed)?;
-    if output.status.success() {
-        return fsck::check(repo, TIME_LIMIT, MAX_LIST).await;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(fsck::refusal(&output)),
     }
-    Err(fsck::refusal(&output))
 }
 
 /// Whether the branch's old commit is an ancestor of the new one.

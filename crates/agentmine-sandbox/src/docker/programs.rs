@@ -39,7 +39,7 @@ const ARCHIVE_SPARE: usize = 64 * 1024;
 /// The hash of the programs: their names, lengths and bytes.
 static HASH: LazyLock<String> = LazyLock::new(|| {
     let mut hasher = Sha256::new();
-    for program in PROGRAMS {
+    for program in &PROGRAMS {
         hasher.update(program.name.as_bytes());
         hasher.update([0]);
         hasher.update((program.bytes.len() as u64).to_be_bytes());
@@ -269,7 +269,7 @@ fn holds_programs(archive: &[u8]) -> bool {
             .and_then(|path| path.to_str().map(str::to_owned));
         let program = name.and_then(|name| {
             PROGRAMS
-                .into_iter()
+                .iter()
                 .find(|program| name == format!("bin/{}", program.name))
         });
         let mut bytes = Vec::new();
@@ -284,7 +284,7 @@ fn holds_programs(archive: &[u8]) -> bool {
         }
     }
     found.sort_unstable();
-    let mut expected = PROGRAMS.map(|program| program.name);
+    let mut expected = PROGRAMS.each_ref().map(|program| program.name);
     expected.sort_unstable();
     found == expected
 }

@@ -77,7 +77,7 @@ impl Archive {
 
     fn programs(&mut self) -> Result<(), SandboxError> {
         self.folder("bin/", (0, 0))?;
-        for program in PROGRAMS {
+        for program in &PROGRAMS {
             let path = format!("bin/{}", program.name);
             self.entry(&path, EntryType::Regular, (0, 0), program.bytes)?;
         }

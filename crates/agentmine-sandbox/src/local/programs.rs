@@ -12,7 +12,7 @@ use crate::error::SandboxError;
 /// of workers may do this at once: each file appears whole, by a rename.
 pub(crate) fn install(state_dir: &Path) -> Result<PathBuf, SandboxError> {
     let mut hasher = DefaultHasher::new();
-    for program in PROGRAMS {
+    for program in &PROGRAMS {
         program.bytes.hash(&mut hasher);
     }
     let folder = state_dir.join(format!("programs-{:016x}", hasher.finish()));
