@@ -1,7 +1,9 @@
 //! Sessions: those of the fleet's workers are shown, those of external clients are also begun and ended here.
 
 use agentmine_domain::{DodResult, Seq, Session, SessionId, StepPayload};
-use agentmine_store::{Begun, ExternalEnd, Finished, NewExternal, Store};
+use agentmine_store::{
+    Begun, ExternalEnd, Finished, NewExternal, SessionFilter, Store, WhichSessions,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,16 +25,24 @@ const MAX_REPORT: usize = 64 * 1024;
 pub struct SessionList {
     /// Only sessions of this task
     pub task_id: Option<i64>,
+    /// Only sessions that run, or that have ended
+    #[schemars(extend("enum" = ["running", "ended"]))]
+    pub status: Option<String>,
     /// How many sessions at most, newest first
     #[schemars(extend("default" = 20, "minimum" = 1, "maximum" = 500))]
     pub limit: Option<u32>,
+    /// Only sessions with a number below this one: the nextCursor of the answer before
+    pub cursor: Option<i64>,
 }
 
-/// The newest sessions.
+/// A part of the list.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct SessionPage {
     /// The sessions, newest first.
     pub sessions: Vec<SessionView>,
+    /// The cursor of the next part; null: there are no more.
+    pub next_cursor: Option<i64>,
 }
 
 /// Lists sessions, newest first.
@@ -45,10 +55,33 @@ pub async fn list(store: &dyn Store, args: &SessionList) -> Result<SessionPage, 
         Some(number) => Some(input::task(store, number).await?.id),
         None => None,
     };
-    let found = store.sessions(task, limit).await?;
+    let filter = SessionFilter {
+        task,
+        which: which(args.status.as_deref())?,
+        before: args.cursor.map(SessionId),
+        // One more shows whether there are more.
+        limit: limit + 1,
+    };
+    let mut found = store.list_sessions(&filter).await?;
+    let more = found.len() > limit as usize;
+    found.truncate(limit as usize);
     Ok(SessionPage {
+        next_cursor: found.last().filter(|_| more).map(|session| session.id.0),
         sessions: found.iter().map(SessionView::of).collect(),
     })
+}
+
+/// Running or ended sessions, by name.
+pub(crate) fn which(status: Option<&str>) -> Result<Option<WhichSessions>, ControlError> {
+    match status {
+        None => Ok(None),
+        Some("running") => Ok(Some(WhichSessions::Running)),
+        Some("ended") => Ok(Some(WhichSessions::Ended)),
+        Some(other) => Err(ControlError::Validation(format!(
+            "status is {:?}, expected running or ended",
+            input::shown(other)
+        ))),
+    }
 }
 
 /// Which session.

@@ -17,7 +17,7 @@ use crate::fleet::Fleet;
 use crate::sessions::{self, SessionEndArgs, SessionList, SessionLogs, SessionStart};
 use crate::tasks::{self, Reason, TaskCreate, TaskList, TaskRequest, TaskUpdate, TaskWhy, Why};
 use crate::view::TaskDetails;
-use crate::worker::{self, Place, WorkerRemove, WorkerStart};
+use crate::worker::{self, Place, WorkerList, WorkerRemove, WorkerStart};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -500,6 +500,39 @@ async fn a_clients_session_has_the_codes_of_the_specification() {
         .unwrap();
     let clients: Vec<_> = all.sessions.iter().map(|it| it.client.as_str()).collect();
     assert_eq!(clients, ["agentmine", "external"]);
+    let listed = async |status: Option<&str>, cursor: Option<i64>| {
+        let args = SessionList {
+            status: status.map(Into::into),
+            limit: Some(1),
+            cursor,
+            ..SessionList::default()
+        };
+        let page = sessions::list(store, &args).await?;
+        let ids: Vec<i64> = page.sessions.iter().map(|it| it.id).collect();
+        Ok::<_, ControlError>((ids, page.next_cursor))
+    };
+    let (newest, oldest) = (all.sessions[0].id, all.sessions[1].id);
+    assert_eq!(
+        listed(None, None).await.unwrap(),
+        (vec![newest], Some(newest))
+    );
+    assert_eq!(
+        listed(None, Some(newest)).await.unwrap(),
+        (vec![oldest], None)
+    );
+    assert_eq!(
+        listed(Some("running"), None).await.unwrap(),
+        (vec![newest], None)
+    );
+    assert_eq!(
+        listed(Some("ended"), None).await.unwrap(),
+        (vec![oldest], None)
+    );
+    refused(
+        listed(Some("over"), None).await,
+        "ValidationError",
+        "expected running or ended",
+    );
     let logs = SessionLogs {
         session_id: lease.session.0,
         ..SessionLogs::default()
@@ -569,8 +602,27 @@ async fn a_client_gets_a_work_tree_and_a_session() {
         "InvalidStatus",
         "b.txt",
     );
-    let workers = worker::list(store, &place).await.unwrap().workers;
+    let workers = worker::list(store, &place, &WorkerList::default())
+        .await
+        .unwrap()
+        .workers;
     assert_eq!((workers.len(), workers[0].running), (1, false));
+    let listed = async |client: Option<&str>, status: Option<&str>| {
+        let args = WorkerList {
+            client: client.map(Into::into),
+            status: status.map(Into::into),
+            limit: Some(1),
+        };
+        worker::list(store, &place, &args)
+            .await
+            .unwrap()
+            .workers
+            .len()
+    };
+    let client = workers[0].client.as_str();
+    assert_eq!(listed(Some(client), Some("ended")).await, 1);
+    assert_eq!(listed(Some("agentmine"), None).await, 0);
+    assert_eq!(listed(None, Some("running")).await, 0);
     // The next client goes on in the same tree.
     let again = worker::start(store, &place, &start("gemini-cli"))
         .await

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use agentmine_domain::{
-    EndState, Lease, PublicStatus, Seq, StepKind, StepPayload, Task, TaskId, TaskNumber, WakeUp,
+    EndState, Lease, PublicStatus, Seq, SessionId, StepKind, StepPayload, Task, TaskId, TaskNumber,
+    WakeUp,
 };
 use async_trait::async_trait;
 use serde_json::Value;
@@ -95,6 +96,19 @@ pub enum WhichSessions {
     Running,
     /// All that have ended.
     Ended,
+}
+
+/// Which sessions to list.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFilter {
+    /// Only sessions of this task.
+    pub task: Option<TaskId>,
+    /// Only those that run, or that have ended.
+    pub which: Option<WhichSessions>,
+    /// Only sessions with a number below this one.
+    pub before: Option<SessionId>,
+    /// How many at most, newest first; 0 is all.
+    pub limit: u32,
 }
 
 /// How far an effect has come.

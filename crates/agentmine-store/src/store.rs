@@ -15,8 +15,8 @@ use crate::{
     Begun, CapacityStore, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued,
     ExternalEnd, Figures, Finished, HeldStore, LeaseEnd, LeaseRequest, MemoryStore, NewExternal,
     NewPersonTask, NewStep, Publish, RelayError, RetentionStore, RoundStore, ScanTime,
-    ScopeConflict, StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter, Totals,
-    WhichSessions,
+    ScopeConflict, SessionFilter, StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter,
+    Totals, WhichSessions,
 };
 
 /// The database. Object-safe.
@@ -347,6 +347,9 @@ pub trait TaskStore: Send + Sync + 'static {
 
     /// Sessions, newest first; of one task if named. 0 is all.
     async fn sessions(&self, task: Option<TaskId>, limit: u32) -> Result<Vec<Session>, StoreError>;
+
+    /// Sessions, newest first.
+    async fn list_sessions(&self, filter: &SessionFilter) -> Result<Vec<Session>, StoreError>;
 
     /// The sessions that run, or those that have ended, each with its task, newest first. 0 is all. The number of
     /// statements does not grow with that of the sessions.

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use agentmine_control::agents::{self, AgentDetail, AgentOrigin, AgentSources};
+use agentmine_control::agents::{self, AgentDetail, AgentOrigin, AgentQuery, AgentSources};
 use agentmine_runtime::config::{self, AgentTools, Config, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::Result;
 
 use crate::args::AgentCommand;
-use crate::control::failure;
+use crate::control::{failure, part};
 use crate::memory::here;
 use crate::print::{body, cell, clean, line, note, one_line, program, table, trimmed};
 
@@ -23,19 +23,44 @@ pub(crate) async fn run(file: Option<PathBuf>, command: AgentCommand) -> Result<
         allowed_images: &config.command_executor.docker.allowed_images,
     };
     match command {
-        AgentCommand::List { json } => list(&sources, json),
+        AgentCommand::List {
+            client,
+            limit,
+            json,
+        } => list(&sources, client, limit, json),
         AgentCommand::Show { name, json } => show(&sources, &config, &name, json),
         AgentCommand::Validate { json } => validate(&sources, json),
     }
 }
 
-fn list(sources: &AgentSources<'_>, json: bool) -> Result<Exit> {
-    let found = agents::list(sources).map_err(failure)?;
+fn list(
+    sources: &AgentSources<'_>,
+    client: Option<String>,
+    limit: u32,
+    json: bool,
+) -> Result<Exit> {
+    let mut all = Vec::new();
+    let mut faulty = Vec::new();
+    let mut cursor = None;
+    while let Some(count) = part(limit, all.len()) {
+        let query = AgentQuery {
+            client: client.clone(),
+            limit: Some(count),
+            cursor,
+        };
+        let found = agents::list(sources, &query).map_err(failure)?;
+        all.extend(found.agents);
+        faulty = found.faulty;
+        cursor = found.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
     if json {
-        line(serde_json::to_string_pretty(&found.agents)?);
+        line(serde_json::to_string_pretty(&all)?);
     } else {
         let mut table = table(&["NAME", "CLIENT", "MODEL", "DEFINED BY", "DESCRIPTION"]);
-        for agent in &found.agents {
+        for agent in &all {
             table.add_row(vec![
                 agent.name.clone(),
                 agent.client.as_str().to_owned(),
@@ -46,7 +71,7 @@ fn list(sources: &AgentSources<'_>, json: bool) -> Result<Exit> {
         }
         line(trimmed(&table));
     }
-    for file in &found.faulty {
+    for file in &faulty {
         note(format!(
             "warning: {} is left out. hint: `{} agent validate` shows its faults",
             clean(file),

@@ -125,6 +125,12 @@ impl From<SandboxArg> for BackendKind {
 pub(crate) enum AgentCommand {
     /// List the agents of the project in this folder
     List {
+        /// Only agents that this client runs: agentmine, claude-code, codex or gemini-cli
+        #[arg(long, value_name = "NAME")]
+        client: Option<String>,
+        /// Maximum number of agents; 0 lists all
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: u32,
         /// Print a JSON array
         #[arg(long)]
         json: bool,

@@ -14,6 +14,16 @@ pub(crate) fn failure(error: ControlError) -> anyhow::Error {
     }
 }
 
+/// How many entries of a list to ask for next, if some are still wanted. An operation gives 500 at once; a limit of 0 is none.
+pub(crate) fn part(limit: u32, have: usize) -> Option<u32> {
+    const MOST: u32 = 500;
+    let have = u32::try_from(have).unwrap_or(u32::MAX);
+    match limit {
+        0 => Some(MOST),
+        limit => Some(limit.saturating_sub(have).min(MOST)).filter(|left| *left > 0),
+    }
+}
+
 /// Redacts what the worker redacts.
 pub(crate) fn redactor(config: &Config) -> Redactor {
     let of_servers = agentmine_consumer::operator_secrets(config);

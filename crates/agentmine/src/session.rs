@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::control::failure as failed;
+use crate::control::{failure as failed, part};
 use crate::embedded::{Here, open_here};
 use crate::live::count;
 use crate::live_reply::LiveReply;
@@ -32,6 +32,9 @@ pub(crate) enum SessionCommand {
         /// Only sessions of this task
         #[arg(long)]
         task: Option<String>,
+        /// Only sessions that are running, or have ended
+        #[arg(long)]
+        status: Option<String>,
         /// Maximum number of sessions; 0 lists all
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u32,
@@ -107,8 +110,13 @@ pub(crate) async fn run(file: Option<PathBuf>, command: SessionCommand) -> Resul
     let Here { store, place, .. } = open_here(file).await?;
     let store = store.as_ref();
     match command {
-        SessionCommand::List { task, limit, json } => {
-            let sessions = list(store, task, limit).await?;
+        SessionCommand::List {
+            task,
+            status,
+            limit,
+            json,
+        } => {
+            let sessions = list(store, task, status, limit).await?;
             json.print(&sessions, |sessions| print_list(sessions))
         }
         SessionCommand::Show {
@@ -211,28 +219,33 @@ fn object(text: &str) -> Result<serde_json::Map<String, Value>> {
 }
 
 /// 0 is no limit.
-async fn list(store: &dyn Store, task: Option<String>, limit: u32) -> Result<Vec<SessionView>> {
+async fn list(
+    store: &dyn Store,
+    task: Option<String>,
+    status: Option<String>,
+    limit: u32,
+) -> Result<Vec<SessionView>> {
     let task_id = match task {
         Some(task) => Some(number(store, &task).await?),
         None => None,
     };
-    if (1..=500).contains(&limit) {
+    let mut all = Vec::new();
+    let mut cursor = None;
+    while let Some(count) = part(limit, all.len()) {
         let args = SessionList {
             task_id,
-            limit: Some(limit),
+            status: status.clone(),
+            limit: Some(count),
+            cursor,
         };
-        return Ok(sessions::list(store, &args).await.map_err(failed)?.sessions);
-    }
-    let task = match task_id {
-        Some(number) => {
-            store
-                .task_by_number(agentmine_domain::TaskNumber(number))
-                .await?
+        let page = sessions::list(store, &args).await.map_err(failed)?;
+        all.extend(page.sessions);
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
         }
-        None => None,
-    };
-    let found = store.sessions(task.map(|task| task.id), limit).await?;
-    Ok(found.iter().map(SessionView::of).collect())
+    }
+    Ok(all)
 }
 
 fn print_list(sessions: &[SessionView]) {

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use agentmine_runtime::config::{
     AgentClient, AgentDefinition, BUILT_IN, EffectiveAgent, is_agent_name, read_agent,
 };
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::ControlError;
 use crate::folder::{Entry, Folder, Kind};
@@ -74,12 +75,28 @@ pub struct AgentSummary {
     pub origins: Vec<AgentOrigin>,
 }
 
-/// The agents of a project.
+/// Which agents to list.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentQuery {
+    /// Only agents that this client runs
+    #[schemars(extend("enum" = ["agentmine", "claude-code", "codex", "gemini-cli"]))]
+    pub client: Option<String>,
+    /// How many agents at most, by name
+    #[schemars(extend("default" = 20, "minimum" = 1, "maximum" = 500))]
+    pub limit: Option<u32>,
+    /// Only agents with a name after this one: the nextCursor of the answer before
+    pub cursor: Option<String>,
+}
+
+/// A part of the agents of a project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentList {
     /// The agents, by name.
     pub agents: Vec<AgentSummary>,
+    /// The cursor of the next part; `None`: there are no more.
+    pub next_cursor: Option<String>,
     /// Files that are left out because of faults: `agent validate` shows these.
     pub faulty: Vec<String>,
 }
@@ -123,7 +140,7 @@ pub struct AgentFileCheck {
 ///
 /// # Errors
 /// [`ControlError::Config`] if a folder cannot be read or is a link.
-pub fn list(sources: &AgentSources<'_>) -> Result<AgentList, ControlError> {
+pub fn list(sources: &AgentSources<'_>, query: &AgentQuery) -> Result<AgentList, ControlError> {
     let files = files(sources)?;
     let (good, bad): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.definition.is_ok());
     let mut names: Vec<&str> = good.iter().map(|file| file.name.as_str()).collect();
@@ -140,9 +157,42 @@ pub fn list(sources: &AgentSources<'_>) -> Result<AgentList, ControlError> {
             origins,
         }
     };
+    let limit = crate::tasks::limit_of(query.limit)? as usize;
+    let client = match &query.client {
+        None => None,
+        Some(name) => Some(client_of(name)?),
+    };
+    let mut agents: Vec<AgentSummary> = names.into_iter().map(summary).collect();
+    agents.retain(|agent| {
+        let follows = |cursor: &String| agent.name > *cursor;
+        query.cursor.as_ref().is_none_or(follows)
+            && client.is_none_or(|client| agent.client == client)
+    });
+    let more = agents.len() > limit;
+    agents.truncate(limit);
     Ok(AgentList {
-        agents: names.into_iter().map(summary).collect(),
+        next_cursor: agents
+            .last()
+            .filter(|_| more)
+            .map(|agent| agent.name.clone()),
+        agents,
         faulty: bad.iter().map(|file| file.shown.clone()).collect(),
+    })
+}
+
+fn client_of(name: &str) -> Result<AgentClient, ControlError> {
+    let all = [
+        AgentClient::Agentmine,
+        AgentClient::ClaudeCode,
+        AgentClient::Codex,
+        AgentClient::GeminiCli,
+    ];
+    let found = all.into_iter().find(|client| client.as_str() == name);
+    found.ok_or_else(|| {
+        ControlError::Validation(format!(
+            "client is {:?}, expected agentmine, claude-code, codex or gemini-cli",
+            crate::input::shown(name)
+        ))
     })
 }
 
@@ -336,6 +386,10 @@ mod tests {
             std::fs::write(self.home.path().join(name), text).unwrap();
         }
 
+        fn list(&self, query: &AgentQuery) -> AgentList {
+            self.with(|sources| list(sources, query)).unwrap()
+        }
+
         fn with<T>(&self, call: impl FnOnce(&AgentSources<'_>) -> T) -> T {
             call(&AgentSources {
                 operator: Some(&self.home.path().join("operator")),
@@ -346,9 +400,44 @@ mod tests {
     }
 
     #[test]
+    fn agents_are_listed_by_client_and_in_parts() {
+        let world = World::new();
+        for name in ["a", "b", "c"] {
+            let client = if name == "b" { "codex" } else { "agentmine" };
+            world.write(
+                &format!("operator/{name}.yaml"),
+                &format!("description: x\nclient: {client}\n"),
+            );
+        }
+        let names = |query: &AgentQuery| {
+            let list = world.list(query);
+            let names: Vec<String> = list.agents.into_iter().map(|it| it.name).collect();
+            (names.join(" "), list.next_cursor)
+        };
+        let mut query = AgentQuery {
+            limit: Some(3),
+            ..AgentQuery::default()
+        };
+        assert_eq!(names(&query), ("a b c".into(), Some("c".into())));
+        query.cursor = Some("c".into());
+        assert_eq!(names(&query), ("default".into(), None));
+        let of_codex = AgentQuery {
+            client: Some("codex".into()),
+            ..AgentQuery::default()
+        };
+        assert_eq!(names(&of_codex), ("b".into(), None));
+        let unknown = AgentQuery {
+            client: Some("vim".into()),
+            ..AgentQuery::default()
+        };
+        let error = world.with(|it| list(it, &unknown)).unwrap_err();
+        assert_eq!(error.name(), "ValidationError");
+    }
+
+    #[test]
     fn a_project_without_files_has_the_built_in_agent() {
         let world = World::new();
-        let list = world.with(list).unwrap();
+        let list = world.list(&AgentQuery::default());
         assert_eq!(list.agents.len(), 1);
         assert_eq!(list.agents[0].name, "default");
         assert_eq!(list.agents[0].origins, [AgentOrigin::BuiltIn]);
@@ -409,7 +498,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let list = world.with(list).unwrap();
+        let list = world.list(&AgentQuery::default());
         let names: Vec<&str> = list
             .agents
             .iter()

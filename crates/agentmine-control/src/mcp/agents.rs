@@ -8,18 +8,17 @@ use serde_json::{Map, Value};
 use super::resources::{Part, ResourceKind};
 use super::tool::{Effect, ToolDef, to_value};
 use crate::ControlError;
-use crate::agents::{self, AgentDetail};
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct AgentList {}
+use crate::agents::{self, AgentDetail, AgentQuery};
 
 #[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 struct AgentPage {
     /// The agents: name, description, client, model and origins (built_in, operator, project).
     agents: Vec<Map<String, Value>>,
     /// Files that are left out because of faults.
     faulty: Vec<String>,
+    /// The cursor of the next part; null: there are no more.
+    next_cursor: Option<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -52,13 +51,15 @@ pub(super) fn tools() -> Vec<ToolDef> {
             "List agents",
             "Lists the agents that a task can be given to: the built-in one, the operator's and the project's own.",
             Effect::Reads,
-            |it, _: AgentList| {
+            |it, args: AgentQuery| {
                 Box::pin(async move {
-                    let found = it.place.with_agents(agents::list).await?;
+                    let found = it.place.with_agents(move |all| agents::list(all, &args));
+                    let found = found.await?;
                     let objects = found.agents.iter().map(object);
                     Ok(AgentPage {
                         agents: objects.collect::<Result<_, ControlError>>()?,
                         faulty: found.faulty,
+                        next_cursor: found.next_cursor,
                     })
                 })
             },
@@ -80,6 +81,9 @@ pub(super) fn tools() -> Vec<ToolDef> {
     ]
 }
 
+/// Agents in one part of the list of resources.
+const LISTED: u32 = 100;
+
 /// `agent://{name}`.
 pub(super) fn resource() -> ResourceKind {
     ResourceKind {
@@ -90,9 +94,15 @@ pub(super) fn resource() -> ResourceKind {
             "An agent's definition as it runs",
         )),
         mime: "application/yaml",
-        list: |it, _| {
+        list: |it, cursor| {
             Box::pin(async move {
-                let found = it.place.with_agents(agents::list).await?;
+                let query = AgentQuery {
+                    limit: Some(LISTED),
+                    cursor,
+                    ..AgentQuery::default()
+                };
+                let found = it.place.with_agents(move |all| agents::list(all, &query));
+                let found = found.await?;
                 let resource = |name: &str, description: &str| {
                     Resource::new(format!("agent://{name}"), format!("Agent: {name}"))
                         .with_description(description)
@@ -100,7 +110,10 @@ pub(super) fn resource() -> ResourceKind {
                 };
                 let all = found.agents.iter();
                 let all = all.map(|it| resource(&it.name, &it.description));
-                Ok(Part::whole(all.collect()))
+                Ok(Part {
+                    resources: all.collect(),
+                    next: found.next_cursor,
+                })
             })
         },
         read: |it, name| {

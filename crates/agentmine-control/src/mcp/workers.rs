@@ -21,8 +21,8 @@ pub(super) fn tools() -> Vec<ToolDef> {
             "List workers",
             "Lists who works on a task now, and the work trees of this repository.",
             Effect::Reads,
-            |it, _: WorkerList| {
-                Box::pin(async move { worker::list(it.store.as_ref(), &it.place).await })
+            |it, args: WorkerList| {
+                Box::pin(async move { worker::list(it.store.as_ref(), &it.place, &args).await })
             },
         ),
         ToolDef::new(

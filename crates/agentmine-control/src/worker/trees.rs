@@ -17,9 +17,18 @@ use crate::{ControlError, input};
 const PREFIX: &str = "agentmine-";
 
 /// Which workers to list.
-#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct WorkerList {}
+pub struct WorkerList {
+    /// Only workers of this client: agentmine, claude-code, codex, gemini-cli or another
+    pub client: Option<String>,
+    /// Only workers whose session runs, or has ended
+    #[schemars(extend("enum" = ["running", "ended"]))]
+    pub status: Option<String>,
+    /// How many workers at most, those of the newest tasks first
+    #[schemars(extend("default" = 20, "minimum" = 1, "maximum" = 500))]
+    pub limit: Option<u32>,
+}
 
 /// The workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -49,9 +58,16 @@ pub struct WorkerView {
 /// Lists who works on a task now, and the work trees of the repository.
 ///
 /// # Errors
-/// Those of the store. Outside of a repository there are no work trees.
-pub async fn list(store: &dyn Store, place: &Place) -> Result<WorkerPage, ControlError> {
+/// [`ControlError::Validation`] for an unknown status or a limit out of range. Outside of a repository there are no work
+/// trees.
+pub async fn list(
+    store: &dyn Store,
+    place: &Place,
+    args: &WorkerList,
+) -> Result<WorkerPage, ControlError> {
     const MOST: u32 = 500;
+    let limit = crate::tasks::limit_of(args.limit)?;
+    let which = crate::sessions::which(args.status.as_deref())?;
     let project = place.project.clone();
     let trees = blocking(move || {
         let view = View::open(&project).map_err(git_error)?;
@@ -90,7 +106,15 @@ pub async fn list(store: &dyn Store, place: &Place) -> Result<WorkerPage, Contro
             branch: task.branch(),
         });
     }
-    workers.sort_by_key(|it| it.task_id);
+    workers.retain(|it| {
+        let is_of = args
+            .client
+            .as_ref()
+            .is_none_or(|client| *client == it.client);
+        is_of && which.is_none_or(|which| it.running == (which == WhichSessions::Running))
+    });
+    workers.sort_by_key(|it| std::cmp::Reverse(it.task_id));
+    workers.truncate(limit as usize);
     Ok(WorkerPage { workers })
 }
 

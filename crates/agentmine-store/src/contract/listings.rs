@@ -66,6 +66,35 @@ async fn no_listing_reads_all_tasks_sessions_or_steps(world: World) {
         store.sessions(None, limit).await.unwrap();
         store.sessions(Some(long.id), limit).await.unwrap();
     }
+    for task in [None, Some(long.id)] {
+        for which in [
+            None,
+            Some(WhichSessions::Running),
+            Some(WhichSessions::Ended),
+        ] {
+            for before in [None, Some(SessionId(5000))] {
+                let filter = SessionFilter {
+                    task,
+                    which,
+                    before,
+                    limit: 21,
+                };
+                let listed = store.list_sessions(&filter).await.unwrap();
+                assert!(listed.windows(2).all(|pair| pair[0].id > pair[1].id));
+                for session in listed {
+                    assert!(
+                        before.is_none_or(|before| session.id < before),
+                        "{filter:?}"
+                    );
+                    assert!(task.is_none_or(|task| session.task == task), "{filter:?}");
+                    let running = which.is_none_or(|which| {
+                        (which == WhichSessions::Running) == session.end.is_none()
+                    });
+                    assert!(running, "{filter:?}");
+                }
+            }
+        }
+    }
     let session = store.sessions(Some(long.id), 1).await.unwrap().remove(0);
     store.session(session.id).await.unwrap();
     let steps = store.session_steps(&session, Seq(4000), 51).await.unwrap();

@@ -12,7 +12,7 @@ use super::effects::end_pause;
 use super::enqueue::{wake, wake_now};
 use super::row::{SessionRow, TaskRow};
 use super::store::SqlStore;
-use crate::{StoreError, TaskFilter, TaskStore, WhichSessions};
+use crate::{SessionFilter, StoreError, TaskFilter, TaskStore, WhichSessions};
 
 #[async_trait]
 impl<D: Dialect> TaskStore for SqlStore<D> {
@@ -149,6 +149,21 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
         }
     }
 
+    async fn list_sessions(&self, filter: &SessionFilter) -> Result<Vec<Session>, StoreError> {
+        let SessionFilter {
+            task,
+            which,
+            before,
+            limit,
+        } = filter;
+        let before = before.map_or(i64::MAX, |session| session.0);
+        let mut args = vec![Arg::from(before), Arg::from(row_limit(*limit))];
+        args.extend(task.map(Arg::from));
+        let listing = session_listing(task.is_some(), *which);
+        self.select::<SessionRow, _>("list_sessions", listing, &args)
+            .await
+    }
+
     async fn sessions_with_tasks(
         &self,
         which: WhichSessions,
@@ -234,6 +249,34 @@ const ENDED_SESSIONS: &str = "SELECT {columns} FROM (
      ) AS s ORDER BY id DESC LIMIT $1";
 const TASKS_OF_ENDED: &str = "SELECT {columns} FROM tasks
      WHERE id IN (SELECT task FROM sessions WHERE ended_at IS NOT NULL ORDER BY id DESC LIMIT $1)";
+
+macro_rules! session_listing {
+    ($filter:literal) => {
+        concat!(
+            "SELECT {columns} FROM (
+                 SELECT s.*, (SELECT number FROM tasks t WHERE t.id = s.task) AS task_number FROM sessions s
+                 WHERE s.id < $1",
+            $filter,
+            ") AS s ORDER BY id DESC LIMIT $2"
+        )
+    };
+}
+
+/// One statement for each filter, so that each has its own index.
+fn session_listing(of_task: bool, which: Option<WhichSessions>) -> &'static str {
+    match (of_task, which) {
+        (false, None) => session_listing!(""),
+        (false, Some(WhichSessions::Running)) => session_listing!(" AND s.ended_at IS NULL"),
+        (false, Some(WhichSessions::Ended)) => session_listing!(" AND s.ended_at IS NOT NULL"),
+        (true, None) => session_listing!(" AND s.task = $3"),
+        (true, Some(WhichSessions::Running)) => {
+            session_listing!(" AND s.task = $3 AND s.ended_at IS NULL")
+        }
+        (true, Some(WhichSessions::Ended)) => {
+            session_listing!(" AND s.task = $3 AND s.ended_at IS NOT NULL")
+        }
+    }
+}
 
 /// The state under which the index by status has a task: the paused ones are among the leased.
 fn listed_as(status: PublicStatus) -> &'static str {

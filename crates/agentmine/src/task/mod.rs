@@ -14,7 +14,7 @@ use agentmine_store::Store;
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
 
-use crate::control::failure as failed;
+use crate::control::{failure as failed, part};
 use crate::embedded::{Here, open_here};
 use crate::print::{Json, line, one_line};
 use print::{next_step, print_details, print_list};
@@ -346,32 +346,27 @@ pub(crate) async fn number(store: &dyn Store, text: &str) -> Result<i64> {
     Ok(task.number.0)
 }
 
-/// 0 is no limit.
 async fn list(
     store: &dyn Store,
     status: Option<String>,
     assignee: Option<String>,
     limit: u32,
 ) -> Result<Vec<TaskView>> {
-    const PAGE: u32 = 500;
     let mut all = Vec::new();
-    let mut args = TaskList {
-        status,
-        assignee,
-        limit: Some(if limit == 0 { PAGE } else { limit.min(PAGE) }),
-        cursor: None,
-    };
-    loop {
+    let mut cursor = None;
+    while let Some(count) = part(limit, all.len()) {
+        let args = TaskList {
+            status: status.clone(),
+            assignee: assignee.clone(),
+            limit: Some(count),
+            cursor,
+        };
         let page = tasks::list(store, &args).await.map_err(failed)?;
         all.extend(page.tasks);
-        let enough = limit != 0 && all.len() >= limit as usize;
-        match page.next_cursor {
-            Some(cursor) if !enough => args.cursor = Some(cursor),
-            _ => break,
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
         }
-    }
-    if limit != 0 {
-        all.truncate(limit as usize);
     }
     Ok(all)
 }

@@ -4,13 +4,13 @@ mod local;
 
 use std::path::PathBuf;
 
-use agentmine_control::worker::{self, WorkBy, WorkerPage, WorkerRemove, WorkerStart};
+use agentmine_control::worker::{self, WorkBy, WorkerList, WorkerPage, WorkerRemove, WorkerStart};
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 use clap::Subcommand;
 
 use crate::args::LoopArgs;
-use crate::control::failure as failed;
+use crate::control::{failure as failed, part};
 use crate::embedded::{Here, open_here};
 use crate::print::{Json, cell, clean, line, note, one_line, program, table, trimmed};
 use crate::task::number;
@@ -45,6 +45,15 @@ pub(crate) enum WorkerCommand {
     },
     /// List who works on a task now, and the work trees of this repository
     List {
+        /// Only workers of this client: agentmine, claude-code, codex, gemini-cli or another
+        #[arg(long, value_name = "NAME")]
+        client: Option<String>,
+        /// Only workers whose session is running, or has ended
+        #[arg(long)]
+        status: Option<String>,
+        /// Maximum number of workers, those of the newest tasks first; 0 lists as many as possible, 500
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: u32,
         #[command(flatten)]
         json: Json,
     },
@@ -122,8 +131,18 @@ pub(crate) async fn run(file: Option<PathBuf>, command: WorkerCommand) -> Result
                 }
             })
         }
-        WorkerCommand::List { json } => {
-            let page = worker::list(store, &place).await.map_err(failed)?;
+        WorkerCommand::List {
+            client,
+            status,
+            limit,
+            json,
+        } => {
+            let args = WorkerList {
+                client,
+                status,
+                limit: part(limit, 0),
+            };
+            let page = worker::list(store, &place, &args).await.map_err(failed)?;
             match json.is_wanted() {
                 true => json.print(&page.workers, |_| ()),
                 false => {

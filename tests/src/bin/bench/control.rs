@@ -118,6 +118,7 @@ async fn over(
         &["task", "list"][..],
         &["session", "list"],
         &["task", "why", "9011"],
+        &["top", "--once"],
     ] {
         let samples = command(&config, folder, args).await?;
         measured(
