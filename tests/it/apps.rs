@@ -7,14 +7,16 @@ use std::time::Duration;
 use agentmine_runtime::app_key::AppKey;
 use agentmine_runtime::config::{self, GitHub, GitHubApp, Sources};
 use agentmine_runtime::live_secret::LiveSecret;
-use agentmine_tests::forge::{App, DEMO, Forge, Installation};
-use agentmine_trackers::{GitHubTracker, GitSource, Tracker, TrackerError};
+use agentmine_tests::forge::{App, AskedGraphql, DEMO, Forge, Installation};
+use agentmine_trackers::github::GRAPHQL_TEXTS;
+use agentmine_trackers::{GitHubTracker, GitSource, NewPullRequest, Tracker, TrackerError};
 use chrono::TimeDelta;
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::forge_clients::node;
 use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, solves_demo};
+use crate::trackers::{new_pull, permit};
 
 const LOGIN: &str = "miner[bot]";
 
@@ -240,6 +242,50 @@ async fn a_key_that_does_not_fit_is_refused_with_its_place() {
         assert!(faults.contains("trackers.github.app.key_file"), "{faults}");
         assert!(faults.contains(said), "{faults}");
     }
+}
+
+/// What changes something through GraphQL names no repository in its address.
+#[tokio::test]
+async fn what_is_changed_through_graphql_has_a_token_for_one_repository() {
+    let world = world().await;
+    world.forge.commit(DEMO, "x", "main", |dir| {
+        std::fs::write(dir.join("x.txt"), "x\n").unwrap();
+    });
+    let number = world
+        .forge
+        .add_pull(DEMO, "x", "main", "A pull", &[REQUEST]);
+    world
+        .forge
+        .add_line_comment(DEMO, number, ("x.txt", 1), "Why?");
+    let tracker = GitHubTracker::new(&world.config).unwrap();
+    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
+    let thread = world.forge.thread_ids(DEMO, number)[0].to_string();
+    tracker.edits(&item, chrono::Utc::now()).await.unwrap();
+    let resolved = tracker.resolve_thread(&item, &thread, &permit()).await;
+    resolved.unwrap();
+    assert!(world.forge.line_threads(DEMO, number)[0].1);
+    let new = NewPullRequest {
+        draft: true,
+        ..new_pull("y")
+    };
+    world.forge.commit(DEMO, "y", "main", |dir| {
+        std::fs::write(dir.join("y.txt"), "y\n").unwrap();
+    });
+    let permit = permit();
+    let opened = tracker.create_pull_request(&item, &new, &permit);
+    let opened = opened.await.unwrap();
+    assert!(world.forge.pulls(DEMO)[1].draft);
+    for _ in 0..2 {
+        let marked = tracker.mark_ready(&item, opened.number, &permit);
+        marked.await.unwrap();
+    }
+    assert!(!world.forge.pulls(DEMO)[1].draft);
+    let asked = world.forge.graphql();
+    let known = |it: &AskedGraphql| GRAPHQL_TEXTS.iter().any(|(_, text)| *text == it.text);
+    assert!(asked.iter().all(known), "{asked:#?}");
+    let changes = asked.iter().filter(|it| it.text.starts_with("mutation"));
+    let scopes: Vec<_> = changes.map(|it| it.repositories.clone()).collect();
+    assert_eq!(scopes, vec![Some(vec!["demo".to_owned()]); 2]);
 }
 
 /// Git over HTTPS uses a minted token through the gateway, and the bot's own comments are known again.

@@ -4,6 +4,7 @@ mod agent;
 mod branches;
 pub(crate) mod clone;
 mod discussion;
+pub(crate) mod draft;
 mod image;
 mod install;
 pub(crate) mod memory;

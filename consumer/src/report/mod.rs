@@ -7,6 +7,7 @@ use agentmine_domain::ItemKind;
 use agentmine_trackers::{Item, NewPullRequest, PullRequest};
 
 use crate::error::{Interrupt, SessionError};
+use crate::prepare::draft::Begun;
 use crate::prepare::{Prepared, RoundWork};
 use crate::session::context::SessionContext;
 use crate::verify::measure::Measurer;
@@ -25,11 +26,17 @@ pub(crate) async fn report(
     prepared: &Prepared,
     measurer: &Measurer<'_>,
     round: Option<&RoundWork>,
+    begun: Begun,
     outcome: &RunOutcome,
 ) -> Result<Report, SessionError> {
     let Some(head) = &outcome.facts.head else {
         return Err(no_result(outcome));
     };
+    let changes = !outcome.facts.files.is_empty() || outcome.facts.diff_cut;
+    if begun == Begun::WithPullRequest && !changes {
+        // Only the empty commit is on the branch.
+        return Err(no_result(outcome));
+    }
     if !measurer.still_at(head).await? {
         return Err(SessionError::BranchMoved);
     }

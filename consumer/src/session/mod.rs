@@ -30,7 +30,7 @@ use tracing::Instrument as _;
 use crate::claim::claimed::Claimed;
 use crate::error::{Interrupt, SessionError, WorkspaceError};
 use crate::metrics::{count_lost_lease, count_result};
-use crate::prepare::{discussion, memory, prepare, round};
+use crate::prepare::{discussion, draft, memory, prepare, round};
 use crate::record::live::Progress;
 use crate::record::trace::{self, TracedModel};
 use crate::report::{Report, report, report_earlier};
@@ -188,6 +188,9 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
     let prepared = heartbeat
         .unless_interrupted(prepare(ctx, item, start, checkpoints))
         .await?;
+    let begun = heartbeat
+        .unless_interrupted(draft::begin(ctx, item, &prepared))
+        .await?;
     let model = ctx.deps.model(prepared.agent.model.as_deref());
     let model = model.map_err(SessionError::Agent)?;
     let model: Arc<dyn Model> = Arc::new(TracedModel {
@@ -227,6 +230,7 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
             &prepared,
             &measurer,
             round.as_ref(),
+            begun,
             &outcome,
         ))
         .await

@@ -36,7 +36,7 @@ pub use memory::{
 pub use prompt::{
     Brief, Prompt, TextEditor, correction, remarks_prompt, system_prompt, task_prompt,
 };
-pub use report::{Asked, PullRequestText, pull_request, pull_request_comment};
+pub use report::{Asked, PullRequestText, begun_pull_request, pull_request, pull_request_comment};
 pub use resumed::Resumed;
 pub use round::{FailedCheck, RoundBrief, thread_answers};
 pub use run::{Agent, RunOutcome};

@@ -57,6 +57,19 @@ pub fn pull_request(
     }
 }
 
+/// Renders the pull request that is opened when the work on an issue begins. It closes nothing yet. `name` is what the
+/// tracker calls it.
+#[must_use]
+pub fn begun_pull_request(title: &str, issue: u64, name: &str, session: &str) -> PullRequestText {
+    PullRequestText {
+        title: line(title, MAX_TITLE),
+        body: format!(
+            "For #{issue}\n\nAgentMine is working on this. The first commit is empty; the result replaces this text, and #{issue} shows how the work goes. Until then, comments on this {name} are not read.\n\n<sub>AgentMine, session {session}</sub>\n"
+        ),
+        draft: true,
+    }
+}
+
 /// Renders the comment on a pull request that was itself the task: it closes nothing. `name` is what the tracker calls
 /// it: `pull request` or `merge request`.
 #[must_use]

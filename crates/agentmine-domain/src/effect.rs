@@ -22,6 +22,10 @@ named!(
         PullRequest = "pull_request",
         /// What a pull request is about to say. Nothing is written for it.
         PullRequestText = "pull_request_text",
+        /// Opens a pull request before there is a result.
+        PullRequestDraft = "pull_request_draft",
+        /// Marks a pull request as ready for review.
+        PullRequestReady = "pull_request_ready",
     }
 );
 
@@ -125,6 +129,30 @@ impl EffectKey {
     #[must_use]
     pub fn pull_request_text(head: &str) -> Self {
         Self::once_per_task(EffectKind::PullRequestText, head)
+    }
+
+    /// The pull request from this head branch that is opened when the work begins. It is no result.
+    #[must_use]
+    pub fn pull_request_draft(head: &str) -> Self {
+        Self::once_per_task(EffectKind::PullRequestDraft, head)
+    }
+
+    /// The pull request from this head branch is marked as ready for review, since its result is complete.
+    #[must_use]
+    pub fn pull_request_ready(head: &str) -> Self {
+        Self::once_per_task(EffectKind::PullRequestReady, head)
+    }
+
+    /// The comment on a pull request that was opened when the work began, with the comments on the issue.
+    #[must_use]
+    pub fn transferred_comments() -> Self {
+        Self::once_per_task(EffectKind::Comment, "transferred")
+    }
+
+    /// The comment on a pull request that was opened when the work began: how the work ended without a result.
+    #[must_use]
+    pub fn draft_comment() -> Self {
+        Self::once_per_task(EffectKind::Comment, "draft")
     }
 
     fn once_per_task(kind: EffectKind, key: &str) -> Self {

@@ -1,4 +1,4 @@
-//! Writes to a tracker, each of which happens once: labels, the progress comment, the pull request.
+//! Writes to a tracker, each of which happens once: labels, the progress comment, the pull request and the draft before it.
 //!
 //! Producer, consumer and sweep all write through [`Effects`]; nothing else writes to a tracker. Each
 //! write is an effect: its intent is recorded under a key that is unique within the task, then the
@@ -10,6 +10,7 @@
 
 mod announce;
 mod confirm;
+mod draft;
 mod error;
 mod label;
 mod orphan;
@@ -29,12 +30,13 @@ use agentmine_trackers::{FLEET_MARKER, Tracker, for_task};
 use serde_json::Value;
 
 pub use announce::announce;
+pub use draft::DraftState;
 use error::ends_the_report;
 pub use error::{EffectError, is_final};
 pub use orphan::{Orphan, is_live};
 pub use pull_request::EarlierPullRequest;
 pub use report::{EndReport, Reporter};
-pub use text::{held_comment, progress_comment, work_comment};
+pub use text::{held_comment, progress_comment, transferred_comments, work_comment};
 
 /// How long a producer may write by what it has read of a task.
 const FRESH: Duration = Duration::from_secs(60);

@@ -28,6 +28,18 @@ struct Text {
     commit: String,
     #[serde(default)]
     missing: Option<String>,
+    /// All of it, where the pull request is there without a result: whoever takes over writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    whole: Option<Whole>,
+}
+
+/// A pull request's title and text.
+#[derive(Serialize, Deserialize)]
+struct Whole {
+    base: String,
+    title: String,
+    body: String,
+    draft: bool,
 }
 
 /// The pull request with the result of an earlier attempt.
@@ -66,7 +78,10 @@ impl Effects {
             EffectState::Done(result) => Some(opened(&key, result)?.commit),
             EffectState::Fresh | EffectState::Unsure => None,
         };
-        self.announce_text(&new.head, commit, missing).await?;
+        let draft = EffectKey::pull_request_draft(&new.head);
+        let began = self.store.effect(self.task.id, &draft).await?.is_some();
+        self.announce_text(&new.head, (commit, missing), began.then_some(new))
+            .await?;
         let item = &self.task.item;
         let found = match Guard::LookUp.is_off() {
             false => self.tracker.find_pull_request(item, &new.head).await?,
@@ -103,7 +118,7 @@ impl Effects {
     ) -> Result<(), EffectError> {
         let key = EffectKey::pull_request(&self.task.branch());
         self.begin(&key).await?;
-        self.announce_text(&self.task.branch(), commit, missing)
+        self.announce_text(&self.task.branch(), (commit, missing), None)
             .await?;
         self.opened(&key, &self.own_pull_request(), commit, missing)
             .await
@@ -112,13 +127,19 @@ impl Effects {
     async fn announce_text(
         &self,
         head: &str,
-        commit: &str,
-        missing: Option<&str>,
+        (commit, missing): (&str, Option<&str>),
+        whole: Option<&NewPullRequest>,
     ) -> Result<(), EffectError> {
         let key = EffectKey::pull_request_text(head);
         let text = Text {
             commit: commit.to_owned(),
             missing: missing.map(ToOwned::to_owned),
+            whole: whole.map(|new| Whole {
+                base: new.base.clone(),
+                title: new.title.clone(),
+                body: new.body.clone(),
+                draft: new.draft,
+            }),
         };
         let text = serde_json::to_value(&text).map_err(unreadable(&key))?;
         self.done(&key, &text).await
@@ -202,6 +223,43 @@ impl Effects {
 }
 
 impl Effects {
+    /// Writes the text of the result on a pull request that was opened without one, if whoever recorded that text may
+    /// have died before it was written.
+    pub(crate) async fn complete_text(&self, pull: &PullRequest) -> Result<(), EffectError> {
+        let head = self.task.branch();
+        let key = EffectKey::pull_request(&head);
+        let state = self.store.effect(self.task.id, &key).await?;
+        if !matches!(state, Some(EffectState::Fresh | EffectState::Unsure)) {
+            return Ok(());
+        }
+        let Some(Text {
+            commit,
+            missing,
+            whole: Some(whole),
+        }) = self.announced_text(&head).await?
+        else {
+            return Ok(());
+        };
+        let Whole {
+            base,
+            title,
+            body,
+            draft,
+        } = whole;
+        let new = NewPullRequest {
+            head,
+            base,
+            title,
+            body,
+            draft,
+        };
+        let item = &self.task.item;
+        self.tracker
+            .update_pull_request(item, pull.number, &new, &self.permit)
+            .await?;
+        self.opened(&key, pull, &commit, missing.as_deref()).await
+    }
+
     async fn announced_text(&self, head: &str) -> Result<Option<Text>, EffectError> {
         let key = EffectKey::pull_request_text(head);
         match self.store.effect(self.task.id, &key).await? {
@@ -226,7 +284,7 @@ fn opened(key: &EffectKey, result: serde_json::Value) -> Result<Opened, EffectEr
     serde_json::from_value(result).map_err(unreadable(key))
 }
 
-fn unreadable(key: &EffectKey) -> impl Fn(serde_json::Error) -> EffectError {
+pub(crate) fn unreadable(key: &EffectKey) -> impl Fn(serde_json::Error) -> EffectError {
     move |detail| EffectError::Record {
         effect: key.to_string(),
         detail,

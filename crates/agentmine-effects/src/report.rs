@@ -13,7 +13,10 @@ use agentmine_trackers::{Tracker, TrackerError};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::text::{failure_comment, is_of_work, refused_comment, result_comment, stopped_comment};
+use crate::text::{
+    failure_comment, failure_text, is_of_work, refused_comment, result_comment, stopped_comment,
+    stopped_text,
+};
 use crate::{EffectError, Effects, ends_the_report};
 
 /// What became of the report of an end.
@@ -143,6 +146,7 @@ impl Effects {
         session: &str,
     ) -> Result<(), EffectError> {
         let kind = self.task.item.kind;
+        self.finish_draft(missing).await?;
         if kind != ItemKind::PullRequest || !self.shows_result().await? {
             self.comment(&result_comment(&self.task.item, url, missing, session))
                 .await?;
@@ -183,7 +187,12 @@ impl Effects {
     /// # Errors
     /// Returns errors of the store and the tracker.
     pub async fn report_failed(&self, reason: &str, session: &str) -> Result<(), EffectError> {
-        self.comment(&failure_comment(reason, session)).await?;
+        let draft = self.open_draft_of_task().await?;
+        if let Some(draft) = &draft {
+            self.end_draft(draft, &failure_text(reason)).await?;
+        }
+        let text = failure_comment(&self.task, reason, session, draft.as_ref());
+        self.comment(&text).await?;
         self.label(TaskLabel::Failed).await
     }
 
@@ -197,7 +206,13 @@ impl Effects {
             ItemKind::Issue | ItemKind::Task => self.earlier_pull_request().await?,
             ItemKind::PullRequest => None,
         };
-        let open = earlier.map(|earlier| earlier.pull).filter(|it| it.open);
+        let mut open = earlier.map(|earlier| earlier.pull).filter(|it| it.open);
+        if open.is_none() {
+            open = self.open_draft_of_task().await?;
+            if let Some(draft) = &open {
+                self.end_draft(draft, &stopped_text(reason)).await?;
+            }
+        }
         let text = stopped_comment(task, &self.labels.request, reason, session, open.as_ref());
         self.comment(&text).await?;
         self.label(TaskLabel::Stopped).await

@@ -1,9 +1,9 @@
 //! The comments on an item.
 
-use agentmine_domain::markdown::{cap, fenced, neutralized};
+use agentmine_domain::markdown::{cap, fenced, line, neutralized};
 use agentmine_domain::{ItemKind, ItemRef, Task};
 use agentmine_runtime::config::Labels;
-use agentmine_trackers::PullRequest;
+use agentmine_trackers::{Comment, PullRequest};
 
 /// Maximum number of characters of a reason in a comment.
 const MAX_REASON: usize = 8_000;
@@ -99,13 +99,80 @@ pub(crate) fn refused_comment(refusal: &str, session: &str) -> String {
     progress_comment(&text, session)
 }
 
-/// The comment for a failed task.
-pub(crate) fn failure_comment(reason: &str, session: &str) -> String {
-    let text = format!(
+/// That a task failed, and why.
+pub(crate) fn failure_text(reason: &str) -> String {
+    format!(
         "AgentMine could not finish this task:\n\n{}",
         fenced(&cap(reason.trim(), MAX_REASON))
-    );
+    )
+}
+
+/// The comment for a failed task. `draft` is the pull request that was opened when the work began.
+pub(crate) fn failure_comment(
+    task: &Task,
+    reason: &str,
+    session: &str,
+    draft: Option<&PullRequest>,
+) -> String {
+    let mut text = failure_text(reason);
+    if let Some(draft) = draft {
+        let name = task.item.tracker.pull_request();
+        text += &format!("\n\nIts {name} stays open: {}.", draft.url);
+    }
     progress_comment(&text, session)
+}
+
+/// That a task was stopped, and why.
+pub(crate) fn stopped_text(reason: &str) -> String {
+    let reason = neutralized(&cap(reason.trim().trim_end_matches('.'), MAX_REASON));
+    format!("AgentMine stopped: {reason}.")
+}
+
+/// The comment on a pull request that was opened when the work began, for work that ended without a result.
+pub(crate) fn draft_end_comment(task: &Task, request: &str, how: &str) -> String {
+    let name = task.item.tracker.pull_request();
+    let text = format!(
+        "{how}\n\nThis {name} has no result and stays as it is. Its branch `{}` is kept, with anything that was pushed to it. To start again, add the label `{request}` to #{}.",
+        task.branch(),
+        task.item.number
+    );
+    progress_comment(&text, "ended")
+}
+
+/// Characters of one quoted comment, and of all of them.
+const MAX_QUOTED: usize = 4_000;
+const MAX_ALL_QUOTED: usize = 50_000;
+
+/// The comment on a pull request with the comments on its issue, oldest first; `None` if there are none.
+#[must_use]
+pub fn transferred_comments(issue: u64, comments: &[Comment], session: &str) -> Option<String> {
+    let mut text = format!("Comments on #{issue} when the work began:");
+    let (mut length, mut left_out) = (0, 0);
+    let said = comments.iter().filter(|it| !it.body.trim().is_empty());
+    for comment in said {
+        let author = neutralized(&line(&comment.author.login, 100));
+        let at = comment.created_at.format("%Y-%m-%d %H:%M UTC");
+        let body = neutralized(&cap(comment.body.trim(), MAX_QUOTED));
+        let quoted: Vec<String> = body.lines().map(|line| format!("> {line}")).collect();
+        let block = format!("\n\n**{author}**, {at}:\n\n{}", quoted.join("\n"));
+        length += block.chars().count();
+        match length <= MAX_ALL_QUOTED {
+            true => text += &block,
+            false => left_out += 1,
+        }
+    }
+    if left_out > 0 {
+        text += &format!("\n\n{left_out} more are on #{issue}.");
+    }
+    (length > 0).then(|| progress_comment(&text, session))
+}
+
+/// The comment on such a pull request after the work went on and came to a result.
+pub(crate) fn draft_resumed_comment(task: &Task) -> String {
+    let name = task.item.tracker.pull_request();
+    let text =
+        format!("AgentMine continued the work. The result is in the description of this {name}.");
+    progress_comment(&text, "ended")
 }
 
 /// The comment for a stopped task: why, where its work is, and how to go on. `open` is its pull request.
@@ -116,7 +183,7 @@ pub(crate) fn stopped_comment(
     session: &str,
     open: Option<&PullRequest>,
 ) -> String {
-    let reason = neutralized(&cap(reason.trim().trim_end_matches('.'), MAX_REASON));
+    let stopped = stopped_text(reason);
     let work = match (task.item.kind, open) {
         (ItemKind::Issue | ItemKind::Task, Some(pull)) => {
             let name = task.item.tracker.pull_request();
@@ -134,6 +201,6 @@ pub(crate) fn stopped_comment(
         }
         ItemKind::Task => format!("`agentmine task retry {}` begins it again.", task.number),
     };
-    let text = format!("AgentMine stopped: {reason}.{work} {again}");
+    let text = format!("{stopped}{work} {again}");
     progress_comment(&text, session)
 }

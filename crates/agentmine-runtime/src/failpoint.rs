@@ -71,6 +71,7 @@ pub const BOUNDARIES: &[&str] = &[
     "tracker.thread_resolve",
     "tracker.pull_request_create",
     "tracker.pull_request_update",
+    "tracker.pull_request_ready",
     "gateway.fence",
     "gateway.push",
     // §7: the journal and the files.

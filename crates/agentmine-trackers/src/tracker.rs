@@ -404,6 +404,15 @@ pub trait Tracker: Send + Sync + 'static {
         new: &NewPullRequest,
         permit: &Permit,
     ) -> Result<(), TrackerError>;
+    /// Marks an open pull request of ours as ready for review; one that is no draft stays as it is.
+    async fn mark_ready(
+        &self,
+        _item: &ItemRef,
+        _number: u64,
+        _permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        Ok(())
+    }
     /// The open pull requests of the repositories of these items; of a tracker that has one account for all, perhaps
     /// only our own. None where nobody reviews.
     async fn open_pulls(&self, _repos: &[ItemRef]) -> Result<OpenPulls, TrackerError> {

@@ -39,6 +39,9 @@ pub(super) fn out_of_reach(boundary: &str, store: StoreKind) -> Option<&'static 
         | "tracker.thread_resolve" => {
             Some("nobody reviews or closes a pull request of the walk; `rounds` kills it there")
         }
+        "tracker.pull_request_ready" => {
+            Some("this fleet opens no draft before the work; `conversion` kills it there")
+        }
         "store.skip_delay" => Some("only `agentmine run` passes it"),
         "store.found_result" => Some(
             "a task fails with an unsure pull request only after days of outages; `ends` kills it there",

@@ -13,6 +13,7 @@ mod checks;
 mod fault;
 mod git;
 mod gitlab;
+mod graphql;
 mod listen;
 mod page;
 mod people;
@@ -40,6 +41,7 @@ use url::Url;
 
 pub use apps::{App, Installation};
 pub use fault::Fault;
+pub use graphql::AskedGraphql;
 pub use seed::{DEMO, DEMO_BODY, DEMO_TITLE, write_demo};
 pub use state::{Account, CommentView, LabelEvent, Partition, PullView, Push, Seen, Write};
 
@@ -537,6 +539,15 @@ impl Forge {
     /// If git fails or there is no such repository.
     pub fn commit(&self, repo: &str, branch: &str, from: &str, change: impl FnOnce(&Path)) {
         git::commit(&self.git_dir(repo), branch, from, change);
+    }
+
+    /// A person removes a branch. What becomes of its pull request differs between forges.
+    ///
+    /// # Panics
+    /// If there is no such repository or branch.
+    pub fn remove_branch(&self, repo: &str, branch: &str) {
+        let name = format!("refs/heads/{branch}");
+        git::must(&self.git_dir(repo), &["update-ref", "-d", &name]);
     }
 
     /// The bare repository on disk.

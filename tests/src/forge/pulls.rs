@@ -179,7 +179,7 @@ fn pull_json(inner: &Inner, repo: &Repo, issue: &Issue, pull: &Pull) -> Value {
         })
     };
     json!({
-        "id": issue.id, "number": issue.number, "title": issue.title, "body": issue.body,
+        "id": issue.id, "node_id": format!("PR_{}", issue.id), "number": issue.number, "title": issue.title, "body": issue.body,
         "state": if issue.open { "open" } else { "closed" }, "draft": pull.draft,
         "merged_at": pull.merged.then(|| time(issue.updated_at)),
         "user": user(&issue.author),

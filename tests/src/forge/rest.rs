@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::shapes::{comment_json, event_json, issue_json, labels_json, repo_json, user};
 use super::state::{Account, Issue, Repo, State};
-use super::{Inner, checks, git, people, pulls, search, threads};
+use super::{Inner, checks, git, graphql, people, pulls, search};
 
 /// Which forge's API a request speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,24 +180,10 @@ pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
         ),
         ["user"] => Answer::ok(user(&ask.account.login)),
         ["users", login] => Answer::ok(user(login)),
-        ["graphql"]
-            if ask
-                .text("query")
-                .is_some_and(|it| it.contains("userContentEdits")) =>
-        {
-            people::edits_json(state, ask)
-        }
         ["orgs", org, "teams", team, "members"] => {
             people::team(inner, state, ask, &format!("{org}/{team}"))
         }
-        ["graphql"]
-            if ask
-                .text("query")
-                .is_some_and(|it| it.contains("reviewThread") || it.contains("ReviewThread")) =>
-        {
-            threads::graphql(state, ask)
-        }
-        ["graphql"] => Answer::ok(json!({ "data": { "viewer": { "login": ask.account.login } } })),
+        ["graphql"] => graphql::dispatch(state, ask),
         ["rate_limit"] => Answer::ok(json!({ "rate": { "limit": 5000 } })),
         ["search", "issues"] => search::issues(inner, state, ask),
         ["repos", owner, name, rest @ ..] => {

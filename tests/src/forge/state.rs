@@ -10,6 +10,7 @@ use super::apps::{App, Grant};
 use super::checks::CheckView;
 use super::fault::Fault;
 use super::git;
+use super::graphql::AskedGraphql;
 use super::people::EditView;
 
 /// A user, known by a token.
@@ -259,6 +260,7 @@ pub(super) struct State {
     /// Tokens of installations, with what was asked for.
     pub(super) minted: Vec<(String, Value)>,
     pub(super) revoked: Vec<String>,
+    pub(super) graphql: Vec<AskedGraphql>,
     pub(super) repos: Vec<Repo>,
     pub(super) writes: Vec<Write>,
     pub(super) seen: Vec<Seen>,

@@ -10,6 +10,7 @@
 mod agent_file;
 mod capacity;
 mod check;
+mod conversion;
 mod document;
 mod effective;
 mod effective_agent;
@@ -40,6 +41,7 @@ pub use agent_file::{
 };
 pub use capacity::{Capacity, PriorityLabels};
 pub use check::{check, nearest};
+pub use conversion::IssueToMrConversion;
 pub use document::{Document, document};
 pub use effective::{Setting, SettingOrigin, SettingValue, effective};
 pub use effective_agent::{BUILT_IN, EffectiveAgent, is_allowed_image};

@@ -12,6 +12,7 @@ use url::Url;
 
 use super::agent_file::AgentLimits;
 use super::capacity::Capacity;
+use super::conversion::IssueToMrConversion;
 use super::executor::{CommandExecutor, TextEditorMcp};
 use super::mcp::Mcp;
 use super::retention::RetentionConfig;
@@ -38,6 +39,8 @@ pub struct Config {
     pub consumer: Consumer,
     /// Further work on pull requests that AgentMine opened.
     pub rounds: RoundsConfig,
+    /// A pull request that is opened when the work on an issue begins.
+    pub issue_to_mr_conversion: IssueToMrConversion,
     /// The wake-up queue.
     pub queue: QueueConfig,
     /// The database.

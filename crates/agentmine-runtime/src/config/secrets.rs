@@ -46,6 +46,7 @@ impl Config {
             producer: _,
             consumer: _,
             rounds: _,
+            issue_to_mr_conversion: _,
             queue:
                 QueueConfig {
                     url: queue_url,

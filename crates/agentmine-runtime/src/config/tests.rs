@@ -114,7 +114,7 @@ log:
 "#;
     assert_snapshot!(faults(&yaml(text)), @r#"
     the configuration has 34 faults
-    config.yaml:2:1: unknown key `labls`, expected one of `agent`, `capacity`, `command_executor`, `consumer`, `http`, `labels`, `log`, `mcp`, `memory`, `model`, `producer`, `queue`, `rounds`, `store`, `text_editor_mcp`, `traces`, `trackers`
+    config.yaml:2:1: unknown key `labls`, expected one of `agent`, `capacity`, `command_executor`, `consumer`, `http`, `issue_to_mr_conversion`, `labels`, `log`, `mcp`, `memory`, `model`, `producer`, `queue`, `rounds`, `store`, `text_editor_mcp`, `traces`, `trackers`
       hint: did you mean `labels`?
     config.yaml:5:9: labels.done: `coding agent`, the same as labels.request, expected a name of its own
     config.yaml:6:11: labels.paused: an empty string, expected a string that is not empty

@@ -75,6 +75,8 @@ pub(crate) struct Call<'a> {
     /// Makes the call conditional: an unchanged reply is a 304.
     pub(crate) etag: Option<String>,
     effect: Effect<'a>,
+    /// What the token is asked for, where the address does not name it.
+    within: Option<String>,
 }
 
 /// Whether a call changes something on the server.
@@ -108,7 +110,14 @@ impl<'a> Call<'a> {
             body: None,
             etag: None,
             effect,
+            within: None,
         }
+    }
+
+    /// Sent with the token for this path below the base, instead of that for its address.
+    pub(crate) fn within(mut self, path: String) -> Self {
+        self.within = Some(path);
+        self
     }
 
     pub(crate) fn json(mut self, body: &'a Value) -> Self {
@@ -261,7 +270,10 @@ impl Transport {
 
     /// The token of a call, and what removes it from texts.
     pub(super) async fn token(&self, call: &Call<'_>) -> Result<(Secret, Redactor), Outcome> {
-        let path = call.url.path().strip_prefix(self.base.path());
+        let path = match &call.within {
+            Some(path) => Some(path.as_str()),
+            None => call.url.path().strip_prefix(self.base.path()),
+        };
         let purpose = match call.effect {
             Effect::None => Purpose::Read,
             Effect::Write(_) => Purpose::Write,

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::app::App;
+use super::graphql::VIEWER;
 use super::wire::{Repo, User};
 use crate::error::TrackerError;
 use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits};
@@ -192,10 +193,8 @@ impl Api {
     }
 
     async fn viewer(&self) -> Result<String, TrackerError> {
-        let body = json!({ "query": "query { viewer { login } }" });
-        let call = Call::query(self.graphql()).json(&body);
-        let reply = self.client.send(&call).await?;
-        let value: Value = reply.ok("the token's viewer")?.json()?;
+        let asked = self.ask_graphql(VIEWER, json!({}), "the token's viewer");
+        let value: Value = asked.await?;
         match value["data"]["viewer"]["login"].as_str() {
             Some(login) if login.ends_with("[bot]") => Ok(login.to_owned()),
             Some(login) => Ok(format!("{login}[bot]")),

@@ -10,6 +10,7 @@ mod candidates;
 mod checks;
 mod comments;
 mod files;
+mod graphql;
 mod items;
 mod pulls;
 mod reviews;
@@ -38,6 +39,7 @@ use crate::tracker::{
 };
 use api::{Api, Credentials};
 use candidates::Scan;
+pub use graphql::GRAPHQL_TEXTS;
 
 /// GitHub with one token, or as an App.
 #[derive(Debug)]
@@ -212,6 +214,15 @@ impl Tracker for GitHubTracker {
         self.api
             .update_pull_request(item, number, new, permit)
             .await
+    }
+
+    async fn mark_ready(
+        &self,
+        item: &ItemRef,
+        number: u64,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        self.api.mark_ready(item, number, permit).await
     }
 
     async fn open_pulls(&self, repos: &[ItemRef]) -> Result<OpenPulls, TrackerError> {

@@ -7,6 +7,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::api::{Api, MAX_TEXT, refused};
+use super::graphql::READY;
 use super::wire::Pull;
 use crate::error::TrackerError;
 use crate::forge::{Attempts, Call, Fault, Reply, Sent};
@@ -96,6 +97,25 @@ impl Api {
         let reply = around("tracker.pull_request_update", sent).await?;
         let what = format!("pull request {number} of {}", item.repo_path);
         reply.ok(&what).map(drop)
+    }
+
+    /// Marks it as ready for review, which REST cannot.
+    pub(super) async fn mark_ready(
+        &self,
+        item: &ItemRef,
+        number: u64,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        let item = self.current(item).await?;
+        let what = format!("pull request {number} of {}", item.repo_path);
+        let url = self.repo_url(&item.repo_path, &["pulls", &number.to_string()])?;
+        let pull: Pull = self.client.get(url).await?.ok(&what)?.json()?;
+        if !pull.draft || pull.state != "open" {
+            return Ok(());
+        }
+        let change = (READY, json!({ "pull": pull.node_id }));
+        let sent = self.change_by_graphql(change, &item.repo_path, &what, permit);
+        around("tracker.pull_request_ready", sent).await
     }
 
     async fn open(

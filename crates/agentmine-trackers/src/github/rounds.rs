@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::api::{Api, MAX_TEXT, refused, split_path};
+use super::graphql::{RESOLVE, THREADS};
 use super::wire::{self, LineComment, Pull};
 use crate::error::TrackerError;
 use crate::forge::{
@@ -26,25 +27,6 @@ use crate::tracker::{Comment, CommentKind, FLEET_MARKER};
 
 /// How long the id of a repository is used again.
 const ID_TTL: Duration = Duration::from_secs(3600);
-
-const THREADS: &str = "\
-query($owner: String!, $name: String!, $number: Int!, $after: String) {
-  repository(owner: $owner, name: $name) {
-    pullRequest(number: $number) {
-      reviewThreads(first: 100, after: $after) {
-        pageInfo { hasNextPage endCursor }
-        nodes { id isResolved comments(first: 1) { nodes { databaseId } } }
-      }
-    }
-  }
-}
-";
-
-const RESOLVE: &str = "\
-mutation($thread: ID!) {
-  resolveReviewThread(input: { threadId: $thread }) { thread { id isResolved } }
-}
-";
 
 /// A thread as GraphQL shows it.
 #[derive(Debug, Clone, Deserialize)]
@@ -193,15 +175,10 @@ impl Api {
         let Some(node) = nodes.iter().find(is_it).filter(|node| !node.is_resolved) else {
             return Ok(());
         };
-        let body = json!({ "query": RESOLVE, "variables": { "thread": node.id } });
-        let call = Call::write(Method::POST, self.graphql(), permit).json(&body);
-        let sent = self.client.send(&call);
-        let reply = around("tracker.thread_resolve", sent).await?;
-        let answer: Value = reply.ok(&format!("thread {thread} of {item}"))?.json()?;
-        match answer["errors"][0]["message"].as_str() {
-            Some(said) => Err(refused(format!("thread {thread} of {item}: {said:.300}"))),
-            None => Ok(()),
-        }
+        let what = format!("thread {thread} of {item}");
+        let change = (RESOLVE, json!({ "thread": node.id }));
+        let sent = self.change_by_graphql(change, &item.repo_path, &what, permit);
+        around("tracker.thread_resolve", sent).await
     }
 
     async fn thread_nodes(&self, item: &ItemRef) -> Result<Vec<Node>, TrackerError> {
@@ -210,12 +187,9 @@ impl Api {
         let (mut nodes, mut after) = (Vec::new(), Value::Null);
         // GitHub shows at most so many pages of comments on one pull request.
         for _ in 0..100 {
-            let body = json!({
-                "query": THREADS,
-                "variables": { "owner": owner, "name": name, "number": item.number, "after": after },
-            });
-            let call = Call::query(self.graphql()).json(&body);
-            let answer: Value = self.client.send(&call).await?.ok(&what)?.json()?;
+            let variables =
+                json!({ "owner": owner, "name": name, "number": item.number, "after": after });
+            let answer: Value = self.ask_graphql(THREADS, variables, &what).await?;
             let page = &answer["data"]["repository"]["pullRequest"]["reviewThreads"];
             let Some(found) = page["nodes"].as_array() else {
                 let said = answer["errors"][0]["message"].as_str();

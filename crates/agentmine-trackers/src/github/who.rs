@@ -10,30 +10,13 @@ use chrono::{DateTime, Utc};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use url::Url;
 
 use super::api::{Api, refused, split_path};
+use super::graphql::EDITS;
 use super::wire::{Event, User, person_of};
 use crate::error::TrackerError;
-use crate::forge::{Call, Membership, NamedPeople, Permission, admission};
+use crate::forge::{Membership, NamedPeople, Permission, admission};
 use crate::people::{Admission, Edit, Person, Requested};
-
-/// The edits of an issue or a pull request, the newest first.
-const EDITS: &str = "\
-query($owner: String!, $name: String!, $number: Int!) {
-  repository(owner: $owner, name: $name) {
-    issueOrPullRequest(number: $number) {
-      ... on Issue { ...edits }
-      ... on PullRequest { ...edits }
-    }
-  }
-}
-fragment edits on Comment {
-  lastEditedAt
-  editor { __typename login }
-  userContentEdits(first: 100) { nodes { editedAt editor { __typename login } } }
-}
-";
 
 /// Edits that one answer lists.
 const MOST_LISTED: usize = 100;
@@ -204,17 +187,9 @@ impl Api {
 
     async fn edits_of_text(&self, item: &ItemRef) -> Result<Vec<Edit>, TrackerError> {
         let (owner, name) = split_path(&item.repo_path)?;
-        let body = json!({
-            "query": EDITS,
-            "variables": { "owner": owner, "name": name, "number": item.number },
-        });
-        let call = Call::query(self.graphql()).json(&body);
-        let reply = self
-            .client
-            .send(&call)
-            .await?
-            .ok(&format!("the edits of {item}"))?;
-        let answer: Answer = reply.json()?;
+        let variables = json!({ "owner": owner, "name": name, "number": item.number });
+        let what = format!("the edits of {item}");
+        let answer: Answer = self.ask_graphql(EDITS, variables, &what).await?;
         let Some(edited) = answer.data.and_then(|data| data.repository?.item) else {
             let said = answer.errors.into_iter().next().map(|error| error.message);
             return Err(refused(format!(
@@ -223,15 +198,6 @@ impl Api {
             )));
         };
         Ok(edited.edits())
-    }
-
-    /// The address of the GraphQL API.
-    pub(super) fn graphql(&self) -> Url {
-        let mut url = self.client.url(["graphql"]);
-        if let Some(root) = self.client.base().path().strip_suffix("/v3/") {
-            url.set_path(&format!("{root}/graphql"));
-        }
-        url
     }
 }
 

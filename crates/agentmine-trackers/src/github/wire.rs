@@ -158,6 +158,11 @@ pub(super) struct LineComment {
 #[derive(Debug, Deserialize)]
 pub(super) struct Pull {
     pub(super) number: u64,
+    /// Its id in GraphQL.
+    #[serde(default)]
+    pub(super) node_id: String,
+    #[serde(default)]
+    pub(super) draft: bool,
     pub(super) html_url: String,
     pub(super) state: String,
     /// Absent unless it was merged.

@@ -116,6 +116,27 @@ impl Api {
         reply.ok(&what).map(drop)
     }
 
+    /// Removes what makes its title that of a draft.
+    pub(super) async fn mark_ready(
+        &self,
+        item: &ItemRef,
+        number: u64,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        let what = format!("merge request {number} of {}", item.repo_path);
+        let url = self.project_url(&item.repo_id, &["merge_requests", &number.to_string()]);
+        let reply = self.client.get(url.clone()).await?;
+        let now: MergeRequest = reply.ok(&what)?.json()?;
+        if !now.draft || !is_open(&now.state) {
+            return Ok(());
+        }
+        let body = json!({ "title": title(&now.title, Readiness::Ready) });
+        let call = Call::write(Method::PUT, url, permit).json(&body);
+        let sent = self.client.send(&call);
+        let reply = around("tracker.pull_request_ready", sent).await?;
+        reply.ok(&what).map(drop)
+    }
+
     async fn open(
         &self,
         item: &ItemRef,

@@ -206,6 +206,15 @@ impl Tracker for GitLabTracker {
             .await
     }
 
+    async fn mark_ready(
+        &self,
+        item: &ItemRef,
+        number: u64,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        self.api.mark_ready(item, number, permit).await
+    }
+
     async fn open_pulls(&self, repos: &[ItemRef]) -> Result<OpenPulls, TrackerError> {
         self.api.own_merge_requests(repos).await
     }

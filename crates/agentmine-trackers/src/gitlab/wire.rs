@@ -96,6 +96,8 @@ pub(super) struct MergeRequest {
     pub(super) source_branch: String,
     pub(super) source_project_id: Option<u64>,
     pub(super) draft: bool,
+    #[serde(default)]
+    pub(super) title: String,
 }
 
 pub(super) fn is_open(state: &str) -> bool {
