@@ -57,6 +57,7 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
         return healthcheck::check(config.http.listen.as_deref()).await;
     }
     config.warn_of_exposures(&sources);
+    config::follow_secret_files();
     let metrics = metrics::install("consumer");
     trace::start(config.traces.endpoint.as_ref(), "consumer");
     let mode = if args.once {

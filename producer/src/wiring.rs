@@ -65,6 +65,7 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
         None => {}
     }
     config.warn_of_exposures(&sources);
+    config::follow_secret_files();
     let metrics = metrics::install("producer");
     trace::start(config.traces.endpoint.as_ref(), "producer");
     let mode = if args.once {

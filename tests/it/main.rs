@@ -50,6 +50,7 @@ mod reviewed;
 mod rig;
 mod rounds;
 mod secrets;
+mod secret_files;
 mod standstill;
 mod story;
 mod takeover;

@@ -1,4 +1,5 @@
-//! A secret that may be replaced while it is in use: a token that is minted anew before it expires.
+//! A secret that may be replaced while it is in use: a token that is minted anew before it expires, or one in a file
+//! that changes.
 
 use tokio::sync::watch;
 
@@ -41,7 +42,7 @@ impl LiveSecret {
     #[must_use]
     pub fn get(&self) -> Secret {
         match &self.value {
-            Value::Fixed(secret) => secret.clone(),
+            Value::Fixed(secret) => secret.current(),
             Value::Live(current) => current.borrow().clone(),
         }
     }

@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use base64::Engine as _;
@@ -17,6 +17,7 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::Value;
 
 use crate::config::Secret;
+use crate::config::rotation;
 
 /// Minimum length in bytes of a secret; shorter ones would match ordinary words.
 const SHORTEST: usize = 8;
@@ -26,12 +27,26 @@ const SHORTEST_LINE: usize = 16;
 const MARK: &str = "***";
 
 /// Replaces secrets in texts. Apply it before a text is cut: a part of a secret would not be found.
-#[derive(Clone, Default)]
+///
+/// It also knows what took the place of any secret of this process in a file ([`rotation`]), whenever that was.
+#[derive(Clone)]
 pub struct Redactor {
+    /// Minimum length in bytes.
+    shortest: usize,
     /// As given, without those that are too short.
     secrets: Vec<Secret>,
     /// All forms of all secrets. `None`: there are none.
     forms: Option<AhoCorasick>,
+    /// Up to which replacement of a secret they are known.
+    generation: u64,
+    /// The one that knows later replacements.
+    later: Arc<Mutex<Option<Arc<Self>>>>,
+}
+
+impl Default for Redactor {
+    fn default() -> Self {
+        Self::new([])
+    }
 }
 
 impl fmt::Debug for Redactor {
@@ -48,8 +63,11 @@ impl Redactor {
 
     /// The same, for texts in which shorter secrets are recognized too: those of `shortest` bytes.
     pub fn at_least(shortest: usize, secrets: impl IntoIterator<Item = Secret>) -> Self {
+        // Read before the replacements: one that comes meanwhile is looked for again.
+        let generation = rotation::generation();
         let is_long = |secret: &Secret| secret.expose().len() >= shortest;
-        let secrets: Vec<Secret> = secrets.into_iter().filter(is_long).collect();
+        let secrets = secrets.into_iter().chain(rotation::replacements());
+        let secrets: Vec<Secret> = secrets.filter(is_long).collect();
         let forms: BTreeSet<String> = secrets
             .iter()
             .flat_map(|secret| forms(secret.expose()))
@@ -65,12 +83,32 @@ impl Redactor {
             // It fails for texts of gigabytes alone.
             forms: found.ok().filter(|_| !forms.is_empty()),
             secrets,
+            shortest,
+            generation,
+            later: Arc::default(),
         }
+    }
+
+    /// The one to use instead, if a secret was replaced since this one was made.
+    fn later(&self) -> Option<Arc<Self>> {
+        if self.generation == rotation::generation() {
+            return None;
+        }
+        let mut later = self.later.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_current = |known: &&Arc<Self>| known.generation == rotation::generation();
+        if let Some(known) = later.as_ref().filter(is_current) {
+            return Some(Arc::clone(known));
+        }
+        let made = Arc::new(Self::at_least(self.shortest, self.secrets.iter().cloned()));
+        Some(Arc::clone(later.insert(made)))
     }
 
     /// Replaces each secret in the text with `***`.
     #[must_use]
     pub fn redact(&self, text: String) -> String {
+        if let Some(later) = self.later() {
+            return later.redact(text);
+        }
         let Some(forms) = self.forms.as_ref().filter(|forms| forms.is_match(&text)) else {
             return text;
         };
@@ -85,6 +123,9 @@ impl Redactor {
     /// The same for bytes.
     #[must_use]
     pub fn redact_bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        if let Some(later) = self.later() {
+            return later.redact_bytes(bytes);
+        }
         let Some(forms) = self.forms.as_ref().filter(|forms| forms.is_match(bytes)) else {
             return bytes.into();
         };
@@ -99,12 +140,18 @@ impl Redactor {
     /// Length in bytes of the longest form of a secret; 0 if there are no secrets.
     #[must_use]
     pub fn longest(&self) -> usize {
+        if let Some(later) = self.later() {
+            return later.longest();
+        }
         self.forms.as_ref().map_or(0, AhoCorasick::max_pattern_len)
     }
 
     /// The beginning of a text that goes on, redacted: as far as no secret can be there in part.
     #[must_use]
     pub fn redact_open(&self, text: &str) -> String {
+        if let Some(later) = self.later() {
+            return later.redact_open(text);
+        }
         let Some(found) = &self.forms else {
             return text.to_owned();
         };
@@ -126,6 +173,9 @@ impl Redactor {
     /// Whether the text contains a secret.
     #[must_use]
     pub fn finds_in(&self, text: &str) -> bool {
+        if let Some(later) = self.later() {
+            return later.finds_in(text);
+        }
         self.forms.as_ref().is_some_and(|it| it.is_match(text))
     }
 

@@ -57,7 +57,9 @@ pub fn check(config: &config::StoreConfig) -> Result<(), StoreError> {
 async fn open(config: &config::StoreConfig, role: Role) -> Result<Arc<dyn Store>, StoreError> {
     let url = config.url.expose();
     match url.split_once(':') {
-        Some(("postgres" | "postgresql", _)) => Ok(Arc::new(open_postgres(url, role).await?)),
+        Some(("postgres" | "postgresql", _)) => {
+            Ok(Arc::new(open_postgres(&config.url, role).await?))
+        }
         Some(("sqlite", _)) => Ok(Arc::new(open_sqlite(url, role).await?)),
         _ => Err(unknown_scheme(url)),
     }

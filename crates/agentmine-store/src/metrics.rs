@@ -1,7 +1,7 @@
 //! The metrics that the store moves.
 
 use crate::Kept;
-use crate::sql::ATTEMPTS;
+use crate::sql::{ATTEMPTS, CONNECTION_STATES, POOLS};
 use agentmine_domain::SessionEnd;
 use agentmine_runtime::metrics::zero;
 
@@ -60,6 +60,16 @@ pub(crate) fn describe() {
         "Time until a statement had a connection of the pool."
     );
     let _ = metrics::histogram!("agentmine_store_connection_wait_seconds");
+    metrics::describe_gauge!(
+        "agentmine_store_connections",
+        "Connections of this process to the database, used and idle, when it used one last; by pool."
+    );
+    for pool in POOLS {
+        for state in CONNECTION_STATES {
+            metrics::gauge!("agentmine_store_connections", "pool" => pool, "state" => state)
+                .increment(0.0);
+        }
+    }
     metrics::describe_counter!(
         "agentmine_retention_removed_total",
         "Rows of tasks that are over that retention removed, by what they were."

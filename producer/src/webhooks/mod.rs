@@ -10,7 +10,7 @@ mod signed;
 use std::sync::Arc;
 
 use agentmine_domain::TrackerKind;
-use agentmine_runtime::config::{GitHub, GitLab};
+use agentmine_runtime::config::{GitHub, GitLab, Secret};
 use agentmine_runtime::http::serve_router;
 use agentmine_runtime::shutdown::Shutdown;
 use anyhow::Result;
@@ -79,7 +79,7 @@ async fn of_github(
 ) -> StatusCode {
     let config = receiver.deps.config.trackers.github.as_ref();
     let secret = config.and_then(|GitHub { webhook_secret, .. }| webhook_secret.as_ref());
-    let genuine = secret.and_then(|secret| github(secret, &headers, &body));
+    let genuine = secret.and_then(|secret| github(&secret.current(), &headers, &body));
     let place = |body: &Value| body["repository"]["full_name"].as_str().map(str::to_owned);
     receiver.take(TrackerKind::GitHub, genuine, &body, place)
 }
@@ -96,9 +96,10 @@ async fn of_gitlab(
             webhook_secret_token: secret,
             ..
         } = config;
+        let (signing, secret) = (signing.as_ref(), secret.as_ref());
         gitlab(
-            signing.as_ref(),
-            secret.as_ref(),
+            signing.map(Secret::current).as_ref(),
+            secret.map(Secret::current).as_ref(),
             &headers,
             &body,
             Utc::now(),

@@ -14,15 +14,15 @@ use agentmine_runtime::config::{ModelConfig, Secret};
 use agentmine_runtime::metrics::zero;
 use bytes::Bytes;
 use chrono::DateTime;
-use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap};
-use reqwest::{Client, Response, Url};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap};
+use reqwest::{Client, RequestBuilder, Response, Url};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, timeout_at};
 use url::Position::{AfterPort, BeforeHost};
 
 use super::body::{Body, chain, no_first_byte};
-use super::connect::http_client;
+use super::connect::{bearer, http_client};
 use super::failure;
 use super::notice::{Notices, Stage};
 use super::page;
@@ -91,6 +91,8 @@ pub(crate) struct ApiClient {
     asked: Kind,
     prices: Prices,
     redactor: Redactor,
+    /// The key that the headers hold, if it may be replaced.
+    bearer: Option<Secret>,
     pub(crate) retries: RetryPolicy,
     pub(crate) first_byte: Duration,
     pub(crate) idle: Duration,
@@ -115,6 +117,7 @@ impl ApiClient {
             },
             prices: Prices::of(config),
             redactor: Redactor::new(secrets.cloned().chain(password)),
+            bearer: None,
             retries: RetryPolicy {
                 max_tries: config.max_tries,
                 away: Duration::from_secs(config.retry_seconds),
@@ -126,6 +129,32 @@ impl ApiClient {
             idle: Duration::from_secs(config.idle_timeout_seconds),
             notice: Duration::from_secs(config.waiting_notice_seconds),
         })
+    }
+
+    /// The same, whose header `Authorization` is a bearer with this key, and follows it.
+    pub(crate) fn with_bearer(self, key: Option<Secret>) -> Self {
+        Self {
+            bearer: key,
+            ..self
+        }
+    }
+
+    /// With the key as it is by now.
+    fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
+        let Some(first) = &self.bearer else {
+            return request;
+        };
+        let now = first.current();
+        if now.expose() == first.expose() {
+            return request;
+        }
+        match bearer(&now) {
+            Ok(value) => request.header(AUTHORIZATION, value),
+            Err(error) => {
+                tracing::warn!(%error, "the former key of the model API stays in use");
+                request
+            }
+        }
     }
 
     /// Posts `body` until there is a reply. `turn`: how many replies the conversation holds.
@@ -168,7 +197,8 @@ impl ApiClient {
             detail: self.redactor.redact(&detail),
             until: None,
         };
-        let response = timeout_at(deadline, self.http.get(url.clone()).send())
+        let request = self.authorized(self.http.get(url.clone()));
+        let response = timeout_at(deadline, request.send())
             .await
             .map_err(|_| away("no answer in time".into()).at(&url))?
             .map_err(|error| away(chain(&error.without_url())).at(&url))?;
@@ -224,7 +254,7 @@ impl ApiClient {
 
     async fn attempt<A: Assembly>(&self, body: Bytes, watcher: Watcher<'_>) -> Result<A, Failure> {
         let first_byte = Instant::now() + self.first_byte;
-        let request = self.http.post(self.url.clone()).body(body);
+        let request = self.authorized(self.http.post(self.url.clone()).body(body));
         let response = timeout_at(first_byte, request.send())
             .await
             .map_err(|_| no_first_byte())?
@@ -406,6 +436,16 @@ fn count(tokens: Tokens) {
     }
 }
 
+/// Why requests are tried again ([`Failure::Retry`]).
+const RETRIED: [&str; 6] = [
+    "broken",
+    "connect",
+    "first_byte_timeout",
+    "idle_timeout",
+    "page",
+    "status",
+];
+
 fn describe_metrics() {
     metrics::describe_histogram!(
         "agentmine_llm_request_duration_seconds",
@@ -425,4 +465,8 @@ fn describe_metrics() {
         "agentmine_llm_retries_total",
         "Requests to the model API that were tried again, by reason"
     );
+    zero("agentmine_llm_retries_total", "reason", &RETRIED);
+    for outcome in RETRIED.into_iter().chain(["reply", "refused"]) {
+        let _ = metrics::histogram!("agentmine_llm_request_duration_seconds", "outcome" => outcome);
+    }
 }

@@ -23,8 +23,14 @@ pub(crate) fn headers(config: &ModelConfig, own: HeaderMap) -> anyhow::Result<He
     Ok(headers)
 }
 
+/// The header `Authorization` for an API's key.
+pub(crate) fn bearer(key: &Secret) -> anyhow::Result<HeaderValue> {
+    let bearer = Secret::new(format!("Bearer {}", key.expose().trim()));
+    secret_value(&bearer, "model.api_key")
+}
+
 /// A header value that is never printed; `what` names it in errors.
-pub(crate) fn secret_value(secret: &Secret, what: &str) -> anyhow::Result<HeaderValue> {
+fn secret_value(secret: &Secret, what: &str) -> anyhow::Result<HeaderValue> {
     let mut value = HeaderValue::from_str(secret.expose())
         .map_err(|_| anyhow::anyhow!("{what} has characters that no HTTP header may have"))?;
     value.set_sensitive(true);

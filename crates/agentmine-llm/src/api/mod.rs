@@ -21,7 +21,7 @@ mod sse;
 mod usage;
 
 pub(crate) use client::{ApiClient, Assembly, Malformed};
-pub(crate) use connect::{headers, secret_value};
+pub(crate) use connect::{bearer, headers};
 pub(crate) use failure::error_in;
 pub use overflow::Overflow;
 #[cfg(test)]

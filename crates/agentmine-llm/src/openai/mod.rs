@@ -13,7 +13,7 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::api::{ApiClient, headers, secret_value};
+use crate::api::{ApiClient, bearer, headers};
 use crate::error::LlmError;
 use crate::message::ModelReply;
 use crate::model::{Delta, Model, ModelRequest, Probe};
@@ -46,7 +46,8 @@ impl OpenAi {
         ensure!(!config.name.trim().is_empty(), "model.name is empty");
         let endpoint = endpoint(&config.base_url)?;
         Ok(Self {
-            client: ApiClient::new(config, endpoint.clone(), headers)?,
+            client: ApiClient::new(config, endpoint.clone(), headers)?
+                .with_bearer(key_in_use(config)),
             endpoint,
             settings: Settings {
                 model: config.name.clone(),
@@ -88,15 +89,22 @@ impl Model for OpenAi {
 
 fn credentials(config: &ModelConfig) -> anyhow::Result<HeaderMap> {
     let mut headers = HeaderMap::new();
-    let key = config
-        .api_key
-        .as_ref()
-        .map_or("", |key| key.expose().trim());
-    if !key.is_empty() {
-        let bearer = Secret::new(format!("Bearer {key}"));
-        headers.insert(AUTHORIZATION, secret_value(&bearer, "model.api_key")?);
+    if let Some(key) = key(config) {
+        headers.insert(AUTHORIZATION, bearer(key)?);
     }
     Ok(headers)
+}
+
+fn key(config: &ModelConfig) -> Option<&Secret> {
+    let key = config.api_key.as_ref();
+    key.filter(|key| !key.expose().trim().is_empty())
+}
+
+/// The key, unless a header of the configuration takes its place.
+fn key_in_use(config: &ModelConfig) -> Option<Secret> {
+    let mut names = config.headers.keys();
+    let is_replaced = names.any(|name| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()));
+    key(config).filter(|_| !is_replaced).cloned()
 }
 
 /// `BASE/chat/completions`, whether the base ends with a slash or is the whole address already. A query

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use agentmine_runtime::config::Secret;
 use futures::StreamExt;
 use lapin::options::{
     BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueueBindOptions,
@@ -65,6 +66,8 @@ impl Outage {
 
 /// A connection that is replaced when it is lost.
 pub(super) struct ManagedConnection {
+    url: Secret,
+    /// The URL as it was at first.
     uri: AMQPUri,
     topology: Arc<Topology>,
     role: Role,
@@ -82,18 +85,14 @@ struct State {
 
 impl ManagedConnection {
     pub(super) fn new(
-        url: &str,
+        url: &Secret,
         topology: Arc<Topology>,
         role: Role,
         outage: Outage,
     ) -> Result<Self, QueueError> {
-        let mut uri = AMQPUri::from_str(url).map_err(|_| {
-            QueueError::Invalid("queue.url is not a valid amqp:// or amqps:// URL".into())
-        })?;
-        uri.query.heartbeat.get_or_insert(10);
-        uri.query.connection_timeout.get_or_insert(4000);
         Ok(Self {
-            uri,
+            uri: parse(url)?,
+            url: url.clone(),
             topology,
             role,
             outage,
@@ -101,9 +100,17 @@ impl ManagedConnection {
         })
     }
 
+    /// Where the next connection leads, and with which password.
+    fn uri(&self) -> AMQPUri {
+        parse(&self.url.current()).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the former queue.url stays in use");
+            self.uri.clone()
+        })
+    }
+
     /// `host:port`, without credentials.
     fn address(&self) -> String {
-        let authority = &self.uri.authority;
+        let authority = self.uri().authority;
         format!("{}:{}", authority.host, authority.port)
     }
 
@@ -202,7 +209,7 @@ impl ManagedConnection {
             Role::Taker(_) => "agentmine taker",
         };
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        let connection = super::socket::connect(self.uri.clone(), properties).await?;
+        let connection = super::socket::connect(self.uri(), properties).await?;
         let channel = connection.create_channel().await?;
         let side = connection.create_channel().await?;
         Ok((connection, channel, side))
@@ -221,6 +228,15 @@ impl ManagedConnection {
             }
         }
     }
+}
+
+fn parse(url: &Secret) -> Result<AMQPUri, QueueError> {
+    let mut uri = AMQPUri::from_str(url.expose()).map_err(|_| {
+        QueueError::Invalid("queue.url is not a valid amqp:// or amqps:// URL".into())
+    })?;
+    uri.query.heartbeat.get_or_insert(10);
+    uri.query.connection_timeout.get_or_insert(4000);
+    Ok(uri)
 }
 
 /// A connection and its channels. They are replaced together.

@@ -69,7 +69,7 @@ impl RabbitMq {
     pub(crate) fn new(config: &config::QueueConfig) -> Result<Self, QueueError> {
         let topology = Arc::new(Topology::new(&config.prefix, &config.retry_seconds)?);
         let notified = Arc::new(Notify::new());
-        let url = config.url.expose();
+        let url = &config.url;
         let role = Role::Taker(notified.clone());
         let outage = Outage::default();
         Ok(Self {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agentmine_domain::WakeUp;
+use agentmine_runtime::config::Secret;
 use agentmine_runtime::failpoint::{Guard, around};
 use lapin::options::BasicPublishOptions;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
@@ -52,7 +53,7 @@ pub(super) struct Publisher {
 
 impl Publisher {
     pub(super) fn new(
-        url: &str,
+        url: &Secret,
         topology: Arc<Topology>,
         outage: Outage,
     ) -> Result<Self, QueueError> {

@@ -21,6 +21,7 @@ mod log_filter;
 mod mcp;
 mod project_file;
 mod retention;
+pub(crate) mod rotation;
 mod rounds;
 mod schema;
 mod secret;
@@ -52,6 +53,7 @@ pub(crate) use log_filter::log_filter;
 pub use mcp::*;
 pub use project_file::{PROJECT_FILE, ProjectFile};
 pub use retention::{KeepDays, RetentionConfig};
+pub use rotation::follow_secret_files;
 pub use rounds::RoundsConfig;
 pub use schema::*;
 pub use secret::Secret;
@@ -71,7 +73,10 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     let tree = sources.read(&schema, &mut faults);
     let checked = check(&schema, &tree, &mut faults);
     let config = match serde_json::from_value::<Config>(checked) {
-        Ok(config) => config.complete(sources.home(), sources.config_home()),
+        Ok(mut config) => {
+            sources.follow_files(&mut config);
+            config.complete(sources.home(), sources.config_home())
+        }
         Err(_) => {
             // The error is not shown, since it may contain a value. Reached only if the schema allows
             // what the type refuses.

@@ -1,25 +1,70 @@
 //! A string that cannot be printed.
 
 use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 
+use super::rotation::SecretFile;
+
 /// A secret string. `Debug` and `Display` show `***`; [`Secret::expose`] is the only way to the text.
 #[derive(Clone)]
-pub struct Secret(SecretString);
+pub struct Secret {
+    text: SecretString,
+    /// The file that holds it, if that is read again.
+    file: Option<Arc<SecretFile>>,
+}
 
 impl Secret {
     /// Wraps a string.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(SecretString::from(text.into()))
+        Self {
+            text: SecretString::from(text.into()),
+            file: None,
+        }
     }
 
-    /// The text itself. To be passed only to what needs it, never to what prints.
+    /// The same, which was read from the file at `path` and follows it.
+    pub(super) fn of_file(first: &Self, path: &Path) -> Self {
+        Self {
+            text: first.text.clone(),
+            file: Some(SecretFile::new(Self::new(first.expose()), path)),
+        }
+    }
+
+    /// The text itself, as it was read. To be passed only to what needs it, never to what prints.
     #[must_use]
     pub fn expose(&self) -> &str {
-        self.0.expose_secret()
+        self.text.expose_secret()
+    }
+
+    /// The value to use now: that of its file, if it is in one and that has changed.
+    #[must_use]
+    pub fn current(&self) -> Self {
+        match &self.file {
+            None => self.clone(),
+            Some(file) => Self {
+                text: file.current().text,
+                file: Some(Arc::clone(file)),
+            },
+        }
+    }
+
+    /// Without blanks at its ends.
+    #[must_use]
+    pub fn trimmed(&self) -> Self {
+        Self {
+            text: SecretString::from(self.expose().trim().to_owned()),
+            file: self.file.clone(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn file(&self) -> Option<&SecretFile> {
+        self.file.as_deref()
     }
 }
 

@@ -3,8 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
+use std::path::Path;
 
 use super::fault::SettingFault;
+use super::schema::Config;
+use super::secret::Secret;
 use super::tree::Place;
 
 /// The variables that may come from a file, under the name that says so.
@@ -47,7 +50,7 @@ pub(super) fn read(env: &mut BTreeMap<String, String>, faults: &mut Vec<SettingF
             faults.push(SettingFault::new(&place, "", seen, "only one of the two"));
             continue;
         }
-        match content(path) {
+        match content(Path::new(path)) {
             Ok(secret) => {
                 env.insert(name.to_owned(), secret);
             }
@@ -64,8 +67,40 @@ pub(super) fn read(env: &mut BTreeMap<String, String>, faults: &mut Vec<SettingF
     }
 }
 
+/// Lets the secrets of the configuration that came from files follow these.
+pub(super) fn follow(env: &BTreeMap<String, String>, config: &mut Config) {
+    for (file_name, name) in FILES {
+        let Some(path) = env.get(file_name).filter(|path| !path.is_empty()) else {
+            continue;
+        };
+        let path = Path::new(path);
+        // A flag goes before a variable, so the value need not be the file's.
+        let is_from_file = |secret: &&mut Secret| content(path).as_deref() == Ok(secret.expose());
+        if let Some(secret) = place_of(name, config).filter(is_from_file) {
+            *secret = Secret::of_file(secret, path);
+        }
+    }
+}
+
+/// Where the value of a variable is in the configuration.
+fn place_of<'a>(name: &str, config: &'a mut Config) -> Option<&'a mut Secret> {
+    let trackers = &mut config.trackers;
+    match name {
+        "AGENTMINE_STORE_URL" => Some(&mut config.store.url),
+        "AGENTMINE_QUEUE_URL" => Some(&mut config.queue.url),
+        "OPENAI_API_KEY" => config.model.api_key.as_mut(),
+        "GITHUB_WEBHOOK_SECRET" => trackers.github.as_mut()?.webhook_secret.as_mut(),
+        "GITHUB_APP_PRIVATE_KEY" => trackers.github.as_mut()?.app.as_mut()?.key.as_mut(),
+        "GITHUB_PERSONAL_ACCESS_TOKEN" => trackers.github.as_mut()?.token.as_mut(),
+        "GITLAB_WEBHOOK_SIGNING_TOKEN" => trackers.gitlab.as_mut()?.webhook_signing_token.as_mut(),
+        "GITLAB_WEBHOOK_SECRET_TOKEN" => trackers.gitlab.as_mut()?.webhook_secret_token.as_mut(),
+        "GITLAB_PERSONAL_ACCESS_TOKEN" => trackers.gitlab.as_mut()?.token.as_mut(),
+        _ => None,
+    }
+}
+
 /// Never shows what was read.
-fn content(path: &str) -> Result<String, String> {
+pub(super) fn content(path: &Path) -> Result<String, String> {
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
     file.take(LONGEST + 1)

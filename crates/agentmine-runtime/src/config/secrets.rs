@@ -81,6 +81,16 @@ impl Config {
     }
 }
 
+/// What of a single secret is to be redacted: of a URL its credentials too.
+pub(super) fn parts_of(secret: &Secret) -> Vec<Secret> {
+    let mut found = Found::default();
+    match secret.expose().contains("://") {
+        true => found.url(secret.expose()),
+        false => found.text(secret.expose()),
+    }
+    found.into_list()
+}
+
 /// The secrets found so far.
 #[derive(Default)]
 struct Found(BTreeSet<String>);

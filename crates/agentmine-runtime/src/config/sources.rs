@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 
 use super::check::{self, Kind};
 use super::fault::SettingFault;
+use super::schema::Config;
 use super::secret_files;
 use super::tree::{self, Node, Place, Value};
 use super::variables;
@@ -175,6 +176,11 @@ impl Sources {
         self.tokens(&mut tree);
         variables::expand(&mut tree, |name| self.env(name), faults);
         tree
+    }
+
+    /// Lets the secrets that came from files follow these.
+    pub(super) fn follow_files(&self, config: &mut Config) {
+        secret_files::follow(&self.env, config);
     }
 
     /// The home folder.

@@ -125,7 +125,7 @@ impl GitHubApp {
                 file.take(LONGEST_KEY)
                     .read_to_string(&mut text)
                     .map_err(of)?;
-                Ok(Secret::new(text))
+                Ok(Secret::of_file(&Secret::new(text.trim()), path))
             }
             (None, None) => Err("not set".to_owned()),
         }

@@ -109,7 +109,7 @@ impl Failure {
                 Some(code) if sqlite_primary(&code).is_none() && is_contention(&code) => {
                     Presence::There
                 }
-                _ if is_outage(error) => Presence::Away,
+                _ if is_outage(error) || is_refused_login(error) => Presence::Away,
                 _ => Presence::There,
             },
         }
@@ -136,6 +136,17 @@ impl Failure {
         }
     }
 
+    /// As [`Failure::at`], for a store that was open: a password that was right is being replaced, and its file will
+    /// hold the new one soon.
+    pub(super) fn at_work(self, address: &str) -> StoreError {
+        match self {
+            Self::Database(error) if is_refused_login(&error) => {
+                StoreError::Unavailable(format!("{address}: {error}"))
+            }
+            other => other.at(address),
+        }
+    }
+
     /// What the caller gets. `address` names the database.
     pub(super) fn at(self, address: &str) -> StoreError {
         match self {
@@ -154,6 +165,11 @@ impl Failure {
             Self::Database(error) => StoreError::Fault(format!("{address}: {error}")),
         }
     }
+}
+
+/// Postgres: invalid password, invalid authorization.
+fn is_refused_login(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| matches!(code.as_str(), "28P01" | "28000"))
 }
 
 fn is_outage(error: &sqlx::Error) -> bool {

@@ -46,4 +46,4 @@ pub(crate) use postgres::{
     check as check_postgres, inspect as inspect_postgres, open as open_postgres,
 };
 pub(crate) use sqlite::{check as check_sqlite, inspect as inspect_sqlite, open as open_sqlite};
-pub(crate) use store::Role;
+pub(crate) use store::{CONNECTION_STATES, POOLS, Role};

@@ -44,11 +44,33 @@ pub(crate) struct SqlStore<D: Dialect> {
     pub(super) absence: Absence,
     /// Which connections are not used any more.
     pub(super) read_only: ReadOnly,
+    /// How the pool is named in metrics.
+    pub(super) pool_name: &'static str,
+    /// Has new connections log in as the configuration says by now.
+    pub(super) renew: Box<Renew<D>>,
+}
+
+/// Changes how new connections of a pool log in.
+pub(super) type Renew<D> = dyn Fn(&Pool<D>) + Send + Sync;
+
+/// The values of the label `pool` of `agentmine_store_connections`.
+pub(crate) const POOLS: [&str; 2] = ["main", "heartbeat"];
+/// The values of its label `state`.
+pub(crate) const CONNECTION_STATES: [&str; 2] = ["used", "idle"];
+
+impl Role {
+    pub(super) fn pool_name(self) -> &'static str {
+        match self {
+            Self::Main(..) => POOLS[0],
+            Self::Heartbeat => POOLS[1],
+        }
+    }
 }
 
 impl<D: Dialect> SqlStore<D> {
     pub(super) async fn connection(&self) -> Result<Db<D>, Failure> {
         let begun = Instant::now();
+        (self.renew)(&self.pool);
         let connection = Db::connection(&self.pool).await;
         self.note_wait(begun);
         connection
@@ -56,6 +78,7 @@ impl<D: Dialect> SqlStore<D> {
 
     pub(super) async fn transaction(&self) -> Result<Db<D>, Failure> {
         let begun = Instant::now();
+        (self.renew)(&self.pool);
         let transaction = Db::transaction(&self.pool).await;
         self.note_wait(begun);
         transaction
@@ -81,6 +104,12 @@ impl<D: Dialect> SqlStore<D> {
         metrics::histogram!("agentmine_store_connection_wait_seconds").record(waited.as_secs_f64());
         if waited >= SLOW {
             self.absence.unanswered(begun);
+        }
+        // At each use, which the relay makes twice a second.
+        let (all, idle) = (f64::from(self.pool.size()), self.pool.num_idle() as f64);
+        for (state, count) in CONNECTION_STATES.into_iter().zip([all - idle, idle]) {
+            metrics::gauge!("agentmine_store_connections", "pool" => self.pool_name, "state" => state)
+                .set(count.max(0.0));
         }
     }
 
@@ -172,7 +201,7 @@ impl<D: Dialect> SqlStore<D> {
                 }
                 outcome => {
                     self.note_presence(&outcome, limit, begun);
-                    return outcome.map_err(|failure| failure.at(&self.address));
+                    return outcome.map_err(|failure| failure.at_work(&self.address));
                 }
             }
         }
@@ -225,6 +254,8 @@ mod tests {
             limit,
             absence: Absence::default(),
             read_only: ReadOnly::default(),
+            pool_name: POOLS[0],
+            renew: Box::new(|_| {}),
         }
     }
 

@@ -62,7 +62,7 @@ pub(crate) trait Authorize: std::fmt::Debug + Send + Sync {
 #[async_trait]
 impl Authorize for Secret {
     async fn token(&self, _: &str, _: Purpose) -> Result<Secret, TrackerError> {
-        Ok(self.clone())
+        Ok(self.current())
     }
 }
 

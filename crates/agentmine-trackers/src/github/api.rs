@@ -213,18 +213,15 @@ fn credentials(
         let app = App::new(app, base, repositories, authority, limits)?;
         return Ok(Credentials::App(Arc::new(app)));
     }
-    let token = config
-        .token
-        .as_ref()
-        .map_or("", |token| token.expose().trim());
-    if token.is_empty() {
+    let token = config.token.as_ref().map(Secret::trimmed);
+    let Some(token) = token.filter(|token| !token.expose().is_empty()) else {
         return Err(unauthorized("no token is configured"));
-    }
-    if HeaderValue::from_str(token).is_err() {
+    };
+    if HeaderValue::from_str(token.expose()).is_err() {
         let detail = "trackers.github.token has characters that no HTTP header may have";
         return Err(invalid(detail));
     }
-    Ok(Credentials::Token(Secret::new(token)))
+    Ok(Credentials::Token(token))
 }
 
 fn headers() -> HeaderMap {

@@ -5,11 +5,11 @@
 //! over. Nothing is assumed about its form or length.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use agentmine_domain::TrackerKind;
-use agentmine_runtime::app_key::AppKey;
+use agentmine_runtime::app_key::{AppKey, AppKeyError};
 use agentmine_runtime::config::{GitHubApp, Secret};
 use agentmine_runtime::live_secret::LiveSecret;
 use agentmine_runtime::tls::Authority;
@@ -60,13 +60,45 @@ const GIT: &[(&str, &str)] = &[("contents", "write"), ("metadata", "read")];
 #[derive(Debug)]
 pub(crate) struct App {
     id: String,
-    key: AppKey,
+    key: AppKeyFile,
     installation: Option<u64>,
     /// Whose installation reads what belongs to no repository.
     home: Option<String>,
     base: Url,
     http: reqwest::Client,
     state: Mutex<State>,
+}
+
+/// The App's key, and the text that it was read from.
+#[derive(Debug)]
+struct AppKeyFile {
+    pem: Secret,
+    read: std::sync::Mutex<(Secret, AppKey)>,
+}
+
+impl AppKeyFile {
+    fn new(pem: Secret) -> Result<Self, AppKeyError> {
+        let key = AppKey::parse(pem.expose())?;
+        let read = (pem.clone(), key).into();
+        Ok(Self { pem, read })
+    }
+
+    /// The key now. A new text that is no key changes nothing.
+    fn current(&self) -> AppKey {
+        let now = self.pem.current();
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let (text, key) = &mut *read;
+        if text.expose() != now.expose() {
+            match AppKey::parse(now.expose()) {
+                Ok(next) => *key = next,
+                Err(error) => {
+                    tracing::warn!(%error, "the App's new key cannot be used; the former one stays in use");
+                }
+            }
+            *text = now;
+        }
+        key.clone()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -120,7 +152,7 @@ impl App {
         let pem = config
             .pem()
             .map_err(|error| invalid(format!("trackers.github.app.key_file is {error}")))?;
-        let key = AppKey::parse(pem.expose())
+        let key = AppKeyFile::new(pem)
             .map_err(|error| invalid(format!("trackers.github.app: the key is {error}")))?;
         let home = repositories.first().and_then(|path| path.split_once('/'));
         Ok(Self {
@@ -374,7 +406,7 @@ impl App {
         let now = Utc::now().timestamp();
         let claims =
             json!({ "iat": now - CLOCK_SKEW, "exp": now - CLOCK_SKEW + JWT_LASTS, "iss": self.id });
-        let signed = self.key.sign(&claims);
+        let signed = self.key.current().sign(&claims);
         signed.map_err(|error| invalid(format!("trackers.github.app: {error}")))
     }
 

@@ -50,25 +50,21 @@ pub(super) struct Api {
 
 impl Api {
     pub(super) fn new(config: &GitLab, limits: RequestLimits) -> Result<Self, TrackerError> {
-        let token = config
-            .token
-            .as_ref()
-            .map_or("", |token| token.expose().trim());
-        if token.is_empty() {
+        let token = config.token.as_ref().map(Secret::trimmed);
+        let Some(token) = token.filter(|token| !token.expose().is_empty()) else {
             return Err(TrackerError::Unauthorized {
                 tracker: TrackerKind::GitLab,
                 detail: "no token is configured".to_owned(),
                 hint: CREDENTIALS_HINT.to_owned(),
             });
-        }
+        };
         let authority = config.ca_file.as_deref().map(Authority::read).transpose();
         let authority =
             authority.map_err(|error| invalid(format!("trackers.gitlab.ca_file is {error}")))?;
-        if HeaderValue::from_str(token).is_err() {
+        if HeaderValue::from_str(token.expose()).is_err() {
             let detail = "trackers.gitlab.token has characters that no HTTP header may have";
             return Err(invalid(detail));
         }
-        let token = Secret::new(token);
         let dialect = Dialect {
             tracker: TrackerKind::GitLab,
             headers: HeaderMap::new(),

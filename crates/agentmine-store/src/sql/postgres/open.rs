@@ -1,11 +1,12 @@
 //! Connecting, creating the database where it is missing, and migrating it.
 
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use agentmine_runtime::config::Migrations;
+use agentmine_runtime::config::{Migrations, Secret};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgConnection, Postgres};
+use sqlx::{Connection as _, PgConnection, PgPool, Postgres};
 
 use super::schema;
 
@@ -19,8 +20,8 @@ use crate::{Store as _, StoreError};
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Opens a pool. In the main role the database is created and migrated first.
-pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Postgres>, StoreError> {
-    let options = options(url)?.application_name("agentmine");
+pub(crate) async fn open(url: &Secret, role: Role) -> Result<SqlStore<Postgres>, StoreError> {
+    let options = named(url)?;
     let address = address(&options);
     let (connections, limit) = match role {
         Role::Main(connections, migrations) => {
@@ -58,9 +59,33 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Postgres>, St
         limit,
         absence: Absence::default(),
         read_only,
+        pool_name: role.pool_name(),
+        renew: Box::new(renewal(url.clone())),
     };
     store.healthy().await?;
     Ok(store)
+}
+
+fn named(url: &Secret) -> Result<PgConnectOptions, StoreError> {
+    Ok(options(url.expose())?.application_name("agentmine"))
+}
+
+/// Lets new connections of a pool log in with what the file of the URL holds by now. A new text that is no URL of
+/// Postgres changes nothing.
+fn renewal(url: Secret) -> impl Fn(&PgPool) + Send + Sync {
+    let used = Mutex::new(url.clone());
+    move |pool| {
+        let now = url.current();
+        let mut used = used.lock().unwrap_or_else(PoisonError::into_inner);
+        if used.expose() == now.expose() {
+            return;
+        }
+        match named(&now) {
+            Ok(options) => pool.set_connect_options(options),
+            Err(error) => tracing::warn!(%error, "the former store.url stays in use"),
+        }
+        *used = now;
+    }
 }
 
 /// Checks a URL.

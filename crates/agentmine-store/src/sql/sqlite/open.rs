@@ -47,6 +47,8 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Sqlite>, Stor
         limit: Duration::from_secs(30),
         absence: Absence::default(),
         read_only: ReadOnly::default(),
+        pool_name: role.pool_name(),
+        renew: Box::new(|_| {}),
     })
 }
 
