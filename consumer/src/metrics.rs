@@ -3,6 +3,7 @@
 use agentmine_domain::Phase;
 use agentmine_store::LeaseEnd;
 
+use crate::prepare::clone::CLONE_FAILURES;
 use crate::record::phase;
 use crate::run::tools;
 use crate::session::cause::Cause;
@@ -121,6 +122,12 @@ pub(crate) fn describe() {
         "agentmine_session_duration_seconds",
         "Duration of sessions."
     );
+    metrics::describe_counter!(
+        "agentmine_clone_failures_total",
+        "Clones in sandboxes that failed, by cause: the host was away, it refused the worker, repository or branch are \
+         missing, or another one."
+    );
+    agentmine_runtime::metrics::zero("agentmine_clone_failures_total", "cause", &CLONE_FAILURES);
     metrics::describe_counter!(
         "agentmine_command_timeouts_total",
         "Commands of agents that exceeded their time limit and were killed."

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use agentmine_runtime::metrics::{self, Metrics};
+use agentmine_runtime::trace::{self, SpanContext, SpanKind};
 use agentmine_tests::model::{Scenario, commit_and_push, edit_replace, say, shell};
 
 use crate::endpoint::{free_address, get};
@@ -246,4 +248,72 @@ async fn a_collector_that_is_away_stops_no_session_and_its_losses_are_counted() 
         let warned = log.matches("the collector takes no traces").count();
         assert_eq!(warned, 1, "once for each outage: {log}");
     }
+}
+
+/// Steps of a session that is faster than any collector.
+const STEPS: usize = 20_000;
+/// Spans of a step: one of the model's call, one of the tool's.
+const SPANS: u64 = 2 * STEPS as u64;
+/// Spans that may wait or be on their way: the queue, and two requests.
+const WAITING: u64 = 2048 + 2 * 256;
+
+/// Ends the spans of all steps, and returns what the steps took, in order of their length.
+fn traced_steps() -> Vec<Duration> {
+    let session = SpanContext::of_session(1, 1);
+    let step = |_| {
+        let begun = Instant::now();
+        let mut chat = trace::Span::below(session, "chat scripted", SpanKind::Client);
+        chat.set("gen_ai.operation.name", "chat");
+        chat.set("gen_ai.usage.input_tokens", 1000_u64);
+        drop(chat);
+        let mut tool = trace::Span::below(session, "execute_tool command", SpanKind::Internal);
+        tool.set("gen_ai.tool.name", "command");
+        drop(tool);
+        begun.elapsed()
+    };
+    let mut steps: Vec<Duration> = (0..STEPS).map(step).collect();
+    steps.sort_unstable();
+    steps
+}
+
+/// How many spans had this outcome.
+fn spans_that(metrics: &Metrics, outcome: &str) -> u64 {
+    let series = format!("agentmine_trace_spans_total{{outcome=\"{outcome}\"}} ");
+    let text = metrics.render();
+    let value = text.lines().find_map(|line| line.strip_prefix(&series));
+    value.expect("it exists at zero").parse().unwrap()
+}
+
+/// A step beside this collector is short, and what the collector does not take is counted.
+async fn steps_are_short_and_losses_counted(collector: String) {
+    let metrics = metrics::install("test");
+    let endpoint = format!("http://{collector}").parse().unwrap();
+    trace::start(Some(&endpoint), "test");
+    let steps = tokio::task::spawn_blocking(traced_steps).await.unwrap();
+    let mean = steps.iter().sum::<Duration>() / STEPS as u32;
+    let slow = steps[STEPS * 99 / 100];
+    let limit = Duration::from_millis(1);
+    assert!(mean < limit && slow < limit, "{mean:?} {slow:?}");
+    let begun = Instant::now();
+    loop {
+        let lost = ["queue_full", "not_taken"].map(|it| spans_that(&metrics, it));
+        if lost[0] + lost[1] + WAITING >= SPANS && lost[1] > 0 {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{lost:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(spans_that(&metrics, "exported"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_hangs_costs_a_step_less_than_a_millisecond() {
+    // Connections are taken by the kernel, and nobody reads.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    steps_are_short_and_losses_counted(silent.local_addr().unwrap().to_string()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_not_there_costs_a_step_less_than_a_millisecond() {
+    steps_are_short_and_losses_counted(free_address()).await;
 }

@@ -71,6 +71,24 @@ pub(super) async fn clone(
     Ok(start)
 }
 
+/// Why clones fail, in `agentmine_clone_failures_total`.
+pub(crate) const CLONE_FAILURES: [&str; 4] = ["host_away", "unauthorized", "missing", "other"];
+
+fn count_failed_clone(error: &WorkspaceError) {
+    let [host_away, unauthorized, missing, other] = CLONE_FAILURES;
+    let cause = match error {
+        WorkspaceError::HostAway { .. } => host_away,
+        WorkspaceError::Unauthorized { .. } => unauthorized,
+        WorkspaceError::NoSuchBranch { .. } => missing,
+        WorkspaceError::Start(_)
+        | WorkspaceError::Gateway(_)
+        | WorkspaceError::Command(_)
+        | WorkspaceError::Git { .. }
+        | WorkspaceError::Clone { .. } => other,
+    };
+    metrics::counter!("agentmine_clone_failures_total", "cause" => cause).increment(1);
+}
+
 /// Clones the branch that the work starts from, and returns the depth of the clone. The same for the agent
 /// and for the measurement, so that a check sees the same history, tags and branches.
 async fn clone_start(
@@ -81,9 +99,10 @@ async fn clone_start(
     let config = &ctx.deps.config;
     let options = &config.command_executor.clone;
     let depth = options.shallow.then_some(options.depth.max(1));
-    workspace
+    let cloned = workspace
         .clone_branch(branches.start(), depth, &settings(&config.agent))
-        .await?;
+        .await;
+    cloned.inspect_err(count_failed_clone)?;
     Ok(depth)
 }
 

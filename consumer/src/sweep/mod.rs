@@ -12,7 +12,7 @@ use std::time::Duration;
 use agentmine_effects::announce;
 use agentmine_git::remove_abandoned_folders;
 use agentmine_runtime::liveness::MainLoop;
-use agentmine_sandbox::remove_stale;
+use agentmine_sandbox::{remove_stale, show_stale};
 use agentmine_store::SweepPolicy;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -210,8 +210,9 @@ async fn remove_stale_sandboxes(deps: Arc<ConsumerDeps>) {
     let hours = deps.config.command_executor.cleanup.stale_threshold_hours;
     let max_age = Duration::from_secs(hours * 3600);
     let fate = |task, epoch| deps.store.sandbox_fate(task, epoch);
-    if let Err(error) = remove_stale(deps.backend.as_ref(), max_age, fate).await {
-        tracing::debug!(%error, "sandboxes cannot be listed");
+    match remove_stale(deps.backend.as_ref(), max_age, fate).await {
+        Ok(left) => show_stale(deps.config.command_executor.backend, left),
+        Err(error) => tracing::debug!(%error, "sandboxes cannot be listed"),
     }
 }
 

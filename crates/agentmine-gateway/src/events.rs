@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::egress::{AllowedBy, BlockedBy};
 use crate::printable::printable;
 
 /// Web hosts kept: of those allowed, and of those refused.
@@ -185,9 +186,8 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn web_allowed(&self, host: &str, port: u16) {
-        metrics::counter!("agentmine_gateway_web_requests_total", "outcome" => "allowed")
-            .increment(1);
+    pub(crate) fn web_allowed(&self, host: &str, port: u16, by: AllowedBy) {
+        by.count(1);
         self.state().count(Web {
             host: printable(host),
             port,
@@ -195,9 +195,8 @@ impl Ledger {
         });
     }
 
-    pub(crate) fn web_blocked(&self, host: &str, port: u16, reason: &str) {
-        metrics::counter!("agentmine_gateway_web_requests_total", "outcome" => "blocked")
-            .increment(1);
+    pub(crate) fn web_blocked(&self, host: &str, port: u16, by: BlockedBy, reason: &str) {
+        by.count(1);
         self.state().count(Web {
             host: printable(host),
             port,
@@ -322,17 +321,17 @@ mod tests {
     fn refused_hosts_come_first_and_then_those_with_the_most_requests() {
         let ledger = Ledger::default();
         for (host, times) in [("a", 2), ("b", 5), ("c", 2)] {
-            (0..times).for_each(|_| ledger.web_allowed(host, 443));
+            (0..times).for_each(|_| ledger.web_allowed(host, 443, AllowedBy::Listed));
         }
         for (host, times) in [("x", 1), ("y", 3)] {
-            (0..times).for_each(|_| ledger.web_blocked(host, 443, "no"));
+            (0..times).for_each(|_| ledger.web_blocked(host, 443, BlockedBy::Host, "no"));
         }
         let seen = web(&ledger);
         let seen: Vec<_> = seen.iter().map(|(host, n)| (host.as_str(), *n)).collect();
         assert_eq!(seen, [("!y", 3), ("!x", 1), ("b", 5), ("a", 2), ("c", 2)]);
         let news = ledger.news();
         assert_eq!(news.len(), 5, "{news:?}");
-        ledger.web_blocked("x", 443, "no");
+        ledger.web_blocked("x", 443, BlockedBy::Host, "no");
         assert!(ledger.news().is_empty(), "it is not new");
     }
 
@@ -341,9 +340,9 @@ mod tests {
         let ledger = Ledger::default();
         let requests = 5 * MAX_HOSTS;
         for n in 0..requests {
-            ledger.web_blocked(&format!("h{n}.evil.example"), 80, "no");
-            ledger.web_blocked(&format!("a.h{n}.example"), 80, "no");
-            ledger.web_allowed(&format!("h{n}.fine.example"), 443);
+            ledger.web_blocked(&format!("h{n}.evil.example"), 80, BlockedBy::Host, "no");
+            ledger.web_blocked(&format!("a.h{n}.example"), 80, BlockedBy::Host, "no");
+            ledger.web_allowed(&format!("h{n}.fine.example"), 443, AllowedBy::Listed);
         }
         let seen = web(&ledger);
         let refused: u64 = seen

@@ -7,6 +7,7 @@
 
 mod accepted_faults;
 mod config;
+mod egress;
 mod events;
 pub mod facts;
 mod gateway;

@@ -2,6 +2,8 @@
 
 use agentmine_runtime::metrics::zero;
 
+use crate::egress::{AllowedBy, BlockedBy};
+
 /// Describes them for `/metrics`, and makes their series exist. May be called again.
 pub fn describe() {
     metrics::describe_counter!(
@@ -23,11 +25,16 @@ pub fn describe() {
     );
     metrics::describe_counter!(
         "agentmine_gateway_web_requests_total",
-        "Web requests of sandboxes, allowed and blocked."
+        "Web requests of sandboxes, allowed and blocked, by the rule of the web policy that decided."
     );
     metrics::describe_counter!(
         "agentmine_gateway_web_bytes_total",
         "Bytes of web traffic, by direction."
+    );
+    zero(
+        "agentmine_gateway_git_requests_total",
+        "request",
+        &["advertise_fetch", "advertise_push", "fetch", "push"],
     );
     zero(
         "agentmine_gateway_git_bytes_total",
@@ -44,11 +51,8 @@ pub fn describe() {
         "outcome",
         &["accepted", "refused"],
     );
-    zero(
-        "agentmine_gateway_web_requests_total",
-        "outcome",
-        &["allowed", "blocked"],
-    );
+    AllowedBy::ALL.into_iter().for_each(|rule| rule.count(0));
+    BlockedBy::ALL.into_iter().for_each(|rule| rule.count(0));
     zero(
         "agentmine_gateway_web_bytes_total",
         "direction",

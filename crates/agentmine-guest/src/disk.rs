@@ -11,6 +11,7 @@
 //! Accepted race: a command can exceed the limit by what it writes between two polls.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,8 @@ pub(crate) struct Disk {
     exceeded: watch::Sender<Option<String>>,
     /// Processes of the guest's own that let nobody look into them.
     unreadable: Arc<Mutex<Vec<i32>>>,
+    /// Bytes at the last walk.
+    walked: Arc<AtomicU64>,
 }
 
 /// A command that is killed when the limit is exceeded.
@@ -152,7 +155,17 @@ impl Disk {
             limit,
             exceeded,
             unreadable: Arc::default(),
+            walked: Arc::default(),
         }
+    }
+
+    /// Bytes that the root takes. Where the kernel holds the limit, the root has a file system of its own.
+    pub(crate) fn used(&self) -> u64 {
+        if self.limit > 0 {
+            return self.walked.load(Ordering::Relaxed);
+        }
+        let free = Free::of(&self.root);
+        free.total.saturating_sub(free.bytes)
     }
 
     /// Registers a command.
@@ -175,9 +188,10 @@ impl Disk {
             let pids = self.unreadable.lock();
             pids.unwrap_or_else(PoisonError::into_inner).clone()
         };
-        tokio::task::spawn_blocking(move || usage::of(&root, &trusted))
-            .await
-            .unwrap_or_default()
+        let counted = tokio::task::spawn_blocking(move || usage::of(&root, &trusted));
+        let counted = counted.await.unwrap_or_default();
+        self.walked.store(counted.bytes, Ordering::Relaxed);
+        counted
     }
 
     /// Never returns, unless there is nothing to watch. Above the limit, commands may run as long as they free space.

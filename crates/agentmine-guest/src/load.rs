@@ -99,6 +99,12 @@ impl Load {
     }
 }
 
+/// Bytes of memory of these processes together, without what they share with others.
+pub(crate) fn own_memory(running: &[Process]) -> u64 {
+    let own = running.iter().map(|process| Memory::of(*process).own);
+    own.sum()
+}
+
 /// What a process has in memory, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Memory {

@@ -10,6 +10,7 @@ mod command;
 mod disk;
 mod environment;
 mod evidence;
+mod figures;
 mod files;
 mod git;
 mod home;

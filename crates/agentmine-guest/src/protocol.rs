@@ -133,6 +133,8 @@ pub enum GuestRequest {
         /// Lengths of the bundles.
         bundles: Vec<u64>,
     },
+    /// What the sandbox uses now; the reply is [`SandboxUse`].
+    Use,
 }
 
 /// What a command's result is for.
@@ -228,6 +230,19 @@ pub struct SnapshotDone {
     pub bundle_len: Option<u64>,
     /// New or changed files that are too large for a snapshot: the first [`MAX_LEFT_OUT`] of them.
     pub left_out: Vec<String>,
+}
+
+/// What a sandbox uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxUse {
+    /// Memory of all its processes but the guest, without what they share.
+    pub memory_bytes: u64,
+    /// Its processes but the guest.
+    pub processes: u64,
+    /// CPU time since its start in milliseconds, of processes that have ended too.
+    pub cpu_ms: u64,
+    /// Space taken under `/workspace`, at the last look.
+    pub disk_bytes: u64,
 }
 
 /// The first frame of a stream that the guest opened.

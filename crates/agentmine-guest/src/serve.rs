@@ -20,7 +20,7 @@ use crate::process::OwnChildren;
 use crate::programs::Programs;
 use crate::state::State;
 use crate::{
-    command, environment, evidence, files, home, jail, outbound, restore, snapshot, stdio,
+    command, environment, evidence, figures, files, home, jail, outbound, restore, snapshot, stdio,
 };
 
 /// Serves until the tunnel ends, then kills all processes that were started.
@@ -211,5 +211,6 @@ async fn answer(mut stream: MuxStream, state: Arc<State>) {
         GuestRequest::Restore { commit, bundles } => {
             restore::run(stream, &commit, &bundles, &state).await
         }
+        GuestRequest::Use => figures::report(stream, &state).await,
     };
 }

@@ -36,6 +36,7 @@ pub use backend::{Backend, FoundSandbox, SandboxSpec};
 pub use docker::DockerBackend;
 pub use error::SandboxError;
 pub use local::LocalBackend;
+pub use metrics::show_stale;
 pub use pool::{WarmPool, WarmSettings};
 pub use registries::with_presets;
 pub use role::SandboxRole;

@@ -1,13 +1,36 @@
 //! The metrics of sandboxes.
 
+use agentmine_runtime::config::BackendKind;
 use agentmine_runtime::metrics::zero;
 
-/// Describes them for `/metrics`. May be called again.
+use crate::client;
+
+/// The values of the label `backend`.
+pub(crate) const BACKENDS: [&str; 2] = ["docker", "local"];
+
+/// The value of the label `backend`.
+pub(crate) fn backend_label(kind: BackendKind) -> &'static str {
+    match kind {
+        BackendKind::Docker => BACKENDS[0],
+        BackendKind::Local => BACKENDS[1],
+    }
+}
+
+/// Shows how many stale sandboxes could not be removed, as [`crate::remove_stale`] returned it.
+pub fn show_stale(kind: BackendKind, left: u32) {
+    metrics::gauge!("agentmine_sandboxes_stale", "backend" => backend_label(kind))
+        .set(f64::from(left));
+}
+
+/// Describes them for `/metrics`, and makes their series exist. May be called again.
 pub(crate) fn describe() {
     metrics::describe_histogram!(
         "agentmine_sandbox_start_seconds",
         "Time to start a sandbox, until its guest answers, by backend."
     );
+    for backend in BACKENDS {
+        let _ = metrics::histogram!("agentmine_sandbox_start_seconds", "backend" => backend);
+    }
     metrics::describe_counter!(
         "agentmine_sandbox_removal_failures_total",
         "Sandboxes that could not be removed, by backend."
@@ -25,6 +48,38 @@ pub(crate) fn describe() {
     zero(
         "agentmine_sandbox_removal_failures_total",
         "backend",
-        &["docker", "local"],
+        &BACKENDS,
     );
+    describe_use();
+}
+
+fn describe_use() {
+    metrics::describe_gauge!(
+        "agentmine_sandboxes_running",
+        "Sandboxes of this process that run, by backend."
+    );
+    metrics::describe_gauge!(
+        "agentmine_sandbox_memory_bytes",
+        "Memory of the processes in the running sandboxes of this process, without what they share, by backend."
+    );
+    metrics::describe_counter!(
+        "agentmine_sandbox_cpu_seconds_total",
+        "CPU time of the sandboxes of this process, in whole seconds, by backend."
+    );
+    metrics::describe_gauge!(
+        "agentmine_sandbox_processes",
+        "Processes in the running sandboxes of this process, by backend."
+    );
+    metrics::describe_gauge!(
+        "agentmine_sandbox_disk_bytes",
+        "Space that the workspaces of the running sandboxes of this process take, by backend."
+    );
+    metrics::describe_gauge!(
+        "agentmine_sandboxes_stale",
+        "Sandboxes of ended work that could not be removed at the last try, by backend."
+    );
+    client::register_use();
+    for backend in BACKENDS {
+        metrics::gauge!("agentmine_sandboxes_stale", "backend" => backend).increment(0.0);
+    }
 }

@@ -22,7 +22,7 @@ use crate::spare::SpareState;
 const MAKING: Duration = Duration::from_secs(60);
 
 /// Removes stale sandboxes. `fate` asks the store about the lease of one sandbox. A sandbox that cannot
-/// be removed now is logged, and left for the next round.
+/// be removed now is logged, and left for the next round. Returns how many are left.
 ///
 /// # Errors
 /// When the sandboxes cannot be listed.
@@ -30,7 +30,7 @@ pub async fn remove_stale<F, A, E>(
     backend: &dyn Backend,
     max_age: Duration,
     fate: F,
-) -> Result<(), SandboxError>
+) -> Result<u32, SandboxError>
 where
     F: Fn(TaskId, Epoch) -> A,
     A: Future<Output = Result<SandboxFate, E>>,
@@ -39,6 +39,7 @@ where
     if let Err(error) = backend.remove_unused(max_age).await {
         tracing::debug!(%error, "what the engine keeps for starts cannot be listed");
     }
+    let mut left = 0;
     for found in backend.list().await? {
         let known = match found.task {
             None => SandboxFate::Unknown,
@@ -56,11 +57,12 @@ where
         match around("sandbox.remove_stale", backend.remove(&found)).await {
             Ok(()) => tracing::info!(sandbox.name = found.name, "removed a stale sandbox"),
             Err(error) => {
+                left += 1;
                 tracing::warn!(sandbox.name = found.name, %error, "a stale sandbox could not be removed");
             }
         }
     }
-    Ok(())
+    Ok(left)
 }
 
 fn is_stale(found: &FoundSandbox, fate: SandboxFate, max_age: Duration) -> bool {
@@ -245,5 +247,9 @@ mod tests {
         engine.stuck = Some("stuck");
         let kept = engine.names_after(|_| Ok(SandboxFate::Dead)).await;
         assert_eq!(kept, ["stuck"]);
+        let dead = |_, _| std::future::ready(Ok::<_, String>(SandboxFate::Dead));
+        assert_eq!(remove_stale(&engine, DAY, dead).await.unwrap(), 1);
+        engine.stuck = None;
+        assert_eq!(remove_stale(&engine, DAY, dead).await.unwrap(), 0);
     }
 }

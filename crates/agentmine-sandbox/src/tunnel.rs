@@ -90,6 +90,11 @@ impl Tunnel {
         self.opener.open().await.map_err(|why| self.gone_with(&why))
     }
 
+    /// Opens streams as [`Tunnel::stream`] does, and does not keep the tunnel open.
+    pub(crate) fn opener(&self) -> Opener {
+        self.opener.clone()
+    }
+
     /// The next connection out of the sandbox.
     pub(crate) async fn next_outbound(&self) -> Option<Outbound> {
         self.outbound.lock().await.recv().await

@@ -30,6 +30,7 @@ use super::registry::{NotReading, ReadOnly};
 use super::target::Target;
 use super::traffic::{IDLE, bytes_received};
 use super::tunnel::client_hello;
+use crate::egress::{AllowedBy, BlockedBy};
 use crate::events::Ledger;
 use crate::http::{self as web, Body, Ended, full, text, watched};
 use crate::stream::GatewayStream;
@@ -103,7 +104,10 @@ impl Reading {
         let host = self.target.host.to_string();
         let (wire, first) = match self.first_bytes(&mut client).await {
             Ok(first) => first,
-            Err(reason) => return self.ledger.web_blocked(&host, self.target.port, reason),
+            Err(reason) => {
+                let port = self.target.port;
+                return self.ledger.web_blocked(&host, port, BlockedBy::Tls, reason);
+            }
         };
         let (from, to) = tokio::io::split(client);
         let client = tokio::io::join(std::io::Cursor::new(first).chain(from), to);
@@ -126,7 +130,8 @@ impl Reading {
                     // Whatever does not trust the session's authority, or pins a certificate.
                     Ok(Err(_)) | Err(_) => {
                         let reason = "the TLS handshake with the gateway failed; registries are read through it";
-                        self.ledger.web_blocked(&host, self.target.port, reason);
+                        let port = self.target.port;
+                        self.ledger.web_blocked(&host, port, BlockedBy::Tls, reason);
                     }
                 }
             }
@@ -169,7 +174,7 @@ impl Reading {
         // A sandbox that asks and does not read must not occupy a connection for ever.
         let client = WriteTimeout::new(client, IDLE);
         if web::serve(client, handle).await == Ended::Unreadable {
-            ledger.web_blocked(&host, port, "not a valid HTTP request");
+            ledger.web_blocked(&host, port, BlockedBy::Request, "not a valid HTTP request");
         }
     }
 }
@@ -198,11 +203,11 @@ impl Connection {
         let request = match rules.rewritten(&request, target, self.wire.default_port()) {
             Ok(request) => request,
             Err(refused) => {
-                ledger.web_blocked(&host, target.port, refused.reason);
+                ledger.web_blocked(&host, target.port, BlockedBy::Registry, refused.reason);
                 return refused.response();
             }
         };
-        ledger.web_allowed(&host, target.port);
+        ledger.web_allowed(&host, target.port, AllowedBy::Registry);
         match self.send(&request).await {
             Ok(response) => received(response),
             Err(NoAnswer(status, reason)) => text(status, reason),

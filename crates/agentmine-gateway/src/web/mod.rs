@@ -18,13 +18,14 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
+use crate::egress::{AllowedBy, BlockedBy};
 use crate::events::Ledger;
 use crate::http::{self, Body, Ended, full, text};
 use crate::stream::GatewayStream;
 use dial::{DialError, dial};
 use forward::forward;
 use intercept::{Interceptor, Reading, read_plain};
-use policy::{Access, Grant, Policy};
+use policy::{Access, Grant, Policy, Refused};
 use registry::{ReadOnly, Registries};
 use rustls::RootCertStore;
 use target::Target;
@@ -108,7 +109,7 @@ impl WebProxy {
         let handle = |request| self.clone().handle(request, permit.clone());
         if http::serve(stream, handle).await == Ended::Unreadable {
             let reason = "not a valid HTTP request";
-            self.ledger.web_blocked("?", 0, reason);
+            self.ledger.web_blocked("?", 0, BlockedBy::Request, reason);
         }
     }
 
@@ -126,12 +127,15 @@ impl WebProxy {
             Ok(target) => target,
             Err(reason) => {
                 let host = request.uri().host().unwrap_or("?");
-                return self.blocked(host, request.uri().port_u16().unwrap_or(0), reason);
+                let port = request.uri().port_u16().unwrap_or(0);
+                return self.blocked(host, port, BlockedBy::Request, reason);
             }
         };
         let grant = match self.policy.decide(&target.host, target.port, access) {
             Ok(grant) => grant,
-            Err(reason) => return self.blocked(&target.host.to_string(), target.port, reason),
+            Err(Refused { by, reason }) => {
+                return self.blocked(&target.host.to_string(), target.port, by, reason);
+            }
         };
         let registry = self.registries.of(&target, access, grant);
         let reading = match (&registry, access) {
@@ -139,19 +143,26 @@ impl WebProxy {
                 Ok(reading) => Some(reading),
                 Err(refused) => {
                     let host = target.host.to_string();
-                    self.ledger.web_blocked(&host, target.port, refused.reason);
+                    let by = BlockedBy::Registry;
+                    self.ledger
+                        .web_blocked(&host, target.port, by, refused.reason);
                     return refused.response();
                 }
             },
             (Some(_), Access::Tunnel) | (None, _) => None,
         };
+        let allowed_by = match registry {
+            Some(_) => AllowedBy::Registry,
+            None => self.policy.allowed_by(grant),
+        };
         let upstream = match dial(&target.host, target.port, grant).await {
             Ok(upstream) => upstream,
             Err(DialError::Blocked(reason)) => {
-                return self.blocked(&target.host.to_string(), target.port, reason);
+                let host = target.host.to_string();
+                return self.blocked(&host, target.port, BlockedBy::Address, reason);
             }
             Err(DialError::Unreachable(reason)) => {
-                self.allowed(&target);
+                self.allowed(&target, allowed_by);
                 return text(StatusCode::BAD_GATEWAY, reason);
             }
         };
@@ -161,7 +172,7 @@ impl WebProxy {
             }
             (Access::Tunnel, None) => self.tunnel(request, upstream, target, grant, permit),
             (Access::Plain, _) => {
-                self.allowed(&target);
+                self.allowed(&target, allowed_by);
                 match reading {
                     Some(reading) => read_plain(&reading, upstream).await,
                     None => forward(request, upstream, &target).await,
@@ -221,26 +232,27 @@ impl WebProxy {
                         Ok(bytes) => bytes,
                         Err(reason) => {
                             let host = target.host.to_string();
-                            self.ledger.web_blocked(&host, target.port, reason);
+                            let by = BlockedBy::Tls;
+                            self.ledger.web_blocked(&host, target.port, by, reason);
                             return;
                         }
                     }
                 }
             };
-            self.allowed(&target);
+            self.allowed(&target, self.policy.allowed_by(grant));
             carry(client, upstream, &first).await;
         };
         tokio::spawn(carry.in_current_span());
         Response::new(full(bytes::Bytes::new()))
     }
 
-    fn allowed(&self, target: &Target) {
+    fn allowed(&self, target: &Target, by: AllowedBy) {
         self.ledger
-            .web_allowed(&target.host.to_string(), target.port);
+            .web_allowed(&target.host.to_string(), target.port, by);
     }
 
-    fn blocked(&self, host: &str, port: u16, reason: &str) -> Response<Body> {
-        self.ledger.web_blocked(host, port, reason);
+    fn blocked(&self, host: &str, port: u16, by: BlockedBy, reason: &str) -> Response<Body> {
+        self.ledger.web_blocked(host, port, by, reason);
         text(StatusCode::FORBIDDEN, &format!("blocked: {reason}"))
     }
 }

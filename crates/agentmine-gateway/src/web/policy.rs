@@ -6,6 +6,7 @@ use anyhow::{Context, bail, ensure};
 
 use super::address;
 use super::host::Host;
+use crate::egress::{AllowedBy, BlockedBy};
 
 /// How the client asks for a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,13 @@ pub(super) enum Grant {
     Public,
     /// Listed by the operator with its port: no further rules.
     Private,
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) by: BlockedBy,
+    pub(super) reason: &'static str,
 }
 
 /// Whether a ClientHello may have a second, encrypted name, of any host that the named server serves too.
@@ -90,15 +98,21 @@ impl Policy {
         }
     }
 
-    /// Decides on a host and port. The error is the reason for refusing.
-    pub(super) fn decide(
-        &self,
-        host: &Host,
-        port: u16,
-        access: Access,
-    ) -> Result<Grant, &'static str> {
+    /// The rule by which a host with this grant, which is no package registry, is allowed.
+    pub(super) fn allowed_by(&self, grant: Grant) -> AllowedBy {
+        match (grant, &self.allowed) {
+            (Grant::Private, _) => AllowedBy::Private,
+            (Grant::Public, Some(_)) => AllowedBy::Listed,
+            (Grant::Public, None) => AllowedBy::Public,
+        }
+    }
+
+    /// Decides on a host and port.
+    pub(super) fn decide(&self, host: &Host, port: u16, access: Access) -> Result<Grant, Refused> {
+        let refused = |by, reason| Err(Refused { by, reason });
         if !self.external {
-            return Err("web access is disabled for this session");
+            let reason = "web access is disabled for this session";
+            return refused(BlockedBy::Disabled, reason);
         }
         if self
             .private
@@ -109,20 +123,25 @@ impl Policy {
         }
         match (access, port) {
             (Access::Plain, 80) | (Access::Tunnel, 443) => {}
-            (Access::Plain, _) => return Err("plain HTTP is allowed on port 80 only"),
-            (Access::Tunnel, _) => return Err("CONNECT is allowed on port 443 only"),
+            (Access::Plain, _) => {
+                return refused(BlockedBy::Port, "plain HTTP is allowed on port 80 only");
+            }
+            (Access::Tunnel, _) => {
+                return refused(BlockedBy::Port, "CONNECT is allowed on port 443 only");
+            }
         }
         if let Some(allowed) = &self.allowed
             && !allowed.iter().any(|pattern| pattern.matches(host))
         {
-            return Err("the host is not in allowed_domains");
+            return refused(BlockedBy::Host, "the host is not in allowed_domains");
         }
         match (host, access) {
-            (Host::Address(_), Access::Tunnel) => {
-                Err("TLS to an IP address names no host; use the host name")
-            }
+            (Host::Address(_), Access::Tunnel) => refused(
+                BlockedBy::Address,
+                "TLS to an IP address names no host; use the host name",
+            ),
             (Host::Address(address), Access::Plain) => match address::refused(*address) {
-                Some(reason) => Err(reason),
+                Some(reason) => refused(BlockedBy::Address, reason),
                 None => Ok(Grant::Public),
             },
             (Host::Name(_), _) => Ok(Grant::Public),
@@ -184,7 +203,8 @@ mod tests {
         port: u16,
         access: Access,
     ) -> Result<Grant, &'static str> {
-        policy.decide(&Host::parse(host)?, port, access)
+        let decided = policy.decide(&Host::parse(host)?, port, access);
+        decided.map_err(|refused| refused.reason)
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use agentmine_runtime::config::Network;
+use agentmine_runtime::config::{Network, RegistryCredential, Secret};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -292,5 +292,100 @@ async fn a_missing_client_hello_ends_in_time() {
         )
         .await,
         Err("no TLS ClientHello within the time limit")
+    );
+}
+
+/// How many requests each rule decided, as `/metrics` shows it.
+fn decided(metrics: &agentmine_runtime::metrics::Metrics, outcome: &str, rule: &str) -> u64 {
+    let series =
+        format!("agentmine_gateway_web_requests_total{{outcome=\"{outcome}\",rule=\"{rule}\"}} ");
+    let text = metrics.render();
+    let value = text.lines().find_map(|line| line.strip_prefix(&series));
+    let value = value.unwrap_or_else(|| panic!("{series} is not in\n{text}"));
+    value.parse().unwrap()
+}
+
+#[tokio::test]
+async fn each_request_is_counted_by_the_rule_that_decided() {
+    let metrics = agentmine_runtime::metrics::install("test");
+    crate::describe_metrics();
+    let (target, registry) = (mirror().await, mirror().await);
+    let credential = RegistryCredential {
+        host: registry.to_string(),
+        token: Some(Secret::new("registry-canary")),
+        authorization: None,
+    };
+    let open = Proxy::new(|network| {
+        network.allowed_private = vec![target.to_string(), registry.to_string()];
+        network.registry_credentials = vec![credential];
+    })
+    .await;
+    let listed = Proxy::new(|network| {
+        network.whitelist_mode = true;
+        network.allowed_domains = vec!["nowhere.invalid".into()];
+    })
+    .await;
+    let closed = Proxy::new(|network| network.external_access = false).await;
+    for (proxy, request, outcome, rule) in [
+        (&open, format!("GET http://{target}/"), "allowed", "private"),
+        (
+            &open,
+            "GET http://nowhere.invalid/".into(),
+            "allowed",
+            "public",
+        ),
+        (
+            &listed,
+            "GET http://nowhere.invalid/".into(),
+            "allowed",
+            "listed",
+        ),
+        (
+            &open,
+            format!("GET http://{registry}/"),
+            "allowed",
+            "registry",
+        ),
+        (
+            &open,
+            format!("POST http://{registry}/"),
+            "blocked",
+            "registry",
+        ),
+        (&open, "GET http://127.0.0.1/".into(), "blocked", "address"),
+        (&open, "GET http://localhost/".into(), "blocked", "address"),
+        (&open, "CONNECT example.org:22".into(), "blocked", "port"),
+        (&listed, "CONNECT example.org:443".into(), "blocked", "host"),
+        (
+            &closed,
+            "CONNECT example.org:443".into(),
+            "blocked",
+            "disabled",
+        ),
+        (&open, "GET /".into(), "blocked", "request"),
+    ] {
+        let before = decided(&metrics, outcome, rule);
+        proxy
+            .ask(&format!("{request} HTTP/1.1\r\nHost: x\r\n\r\n"))
+            .await;
+        let after = decided(&metrics, outcome, rule);
+        assert!(after > before, "{request}: {outcome} by {rule}");
+    }
+    // In a tunnel to a registry: what begins as TLS and is none.
+    let before = decided(&metrics, "blocked", "tls");
+    let mut stream = TcpStream::connect(open.address).await.unwrap();
+    let request = format!("CONNECT {registry} HTTP/1.1\r\nHost: x\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    head(&mut stream).await;
+    stream
+        .write_all(b"\x16\x03\x01\x00\x05hello")
+        .await
+        .unwrap();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    assert!(decided(&metrics, "blocked", "tls") > before);
+    assert!(
+        !metrics.render().contains("nowhere"),
+        "no host is in a label"
     );
 }

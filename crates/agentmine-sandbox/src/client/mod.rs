@@ -6,6 +6,7 @@ mod exchange;
 mod hostile;
 #[cfg(test)]
 pub(crate) mod tests;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,11 +14,14 @@ use std::time::Duration;
 use agentmine_guest::protocol::{
     GuestRequest, Purpose, STDERR_RING, Started, StdioEnd, write_json,
 };
+use agentmine_runtime::config::BackendKind;
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 
 use self::answer::{bytes_answer, reply, run_answer, snapshot_answer};
 use self::exchange::{ask, no_answer};
+use self::usage::Observed;
+pub(crate) use self::usage::register as register_use;
 use crate::backend::SandboxSpec;
 use crate::error::SandboxError;
 use crate::sandbox::{
@@ -52,9 +56,20 @@ pub(crate) trait Control: Send + Sync + 'static {
 pub(crate) struct Running<C> {
     pub(crate) control: C,
     pub(crate) tunnel: Tunnel,
+    /// What it uses is in the metrics as long as this lives.
+    pub(crate) _observed: Option<Observed>,
 }
 
 impl<C: Control> Running<C> {
+    /// One whose guest has just answered.
+    pub(crate) fn new(kind: BackendKind, control: C, tunnel: Tunnel) -> Self {
+        Self {
+            _observed: Some(Observed::start(kind, tunnel.opener())),
+            control,
+            tunnel,
+        }
+    }
+
     /// A request that is answered by one frame.
     async fn ask_short<T: DeserializeOwned>(
         &self,

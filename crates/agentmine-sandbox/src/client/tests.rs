@@ -48,7 +48,12 @@ pub(crate) async fn sandbox() -> (Running<Nothing>, DuplexStream) {
     write_json(&mut guest, &hello).await.unwrap();
     let tunnel = Tunnel::open(worker).await.unwrap();
     let control = Nothing;
-    (Running { control, tunnel }, guest)
+    let running = Running {
+        control,
+        tunnel,
+        _observed: None,
+    };
+    (running, guest)
 }
 
 #[track_caller]

@@ -43,6 +43,7 @@ mod programs;
 mod remote;
 mod spare;
 mod stdio;
+mod usage;
 
 /// Not the temporary folder: a jail has one of its own, which must not be mistaken for this one.
 fn scratch() -> PathBuf {

@@ -23,7 +23,7 @@ mod volumes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentmine_runtime::config::{CommandExecutor, Docker};
+use agentmine_runtime::config::{BackendKind, CommandExecutor, Docker};
 use agentmine_runtime::failpoint::around;
 use async_trait::async_trait;
 use bollard::query_parameters::{
@@ -173,7 +173,7 @@ impl DockerBackend {
                     engine: self.engine.clone(),
                     warnings: self.profile.warnings.clone(),
                 };
-                Ok(Running { control, tunnel })
+                Ok(Running::new(BackendKind::Docker, control, tunnel))
             }
             Err(err) => {
                 self.programs.doubt(&programs).await;

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agentmine_process::Process;
-use agentmine_runtime::config::CommandExecutor;
+use agentmine_runtime::config::{BackendKind, CommandExecutor};
 use agentmine_runtime::failpoint::around;
 use async_trait::async_trait;
 use tokio::process::Child;
@@ -264,7 +264,7 @@ impl LocalBackend {
         }
         warnings.extend(cgroups.warning(limits));
         let control = LocalControl::new(name, folder, warnings, record, child, held);
-        Ok(Running { control, tunnel })
+        Ok(Running::new(BackendKind::Local, control, tunnel))
     }
 
     async fn launch(
