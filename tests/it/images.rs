@@ -22,7 +22,7 @@ use crate::rig::{PATIENCE, Rig, assert_done, binary, solves_demo};
 /// The user of every manifest.
 const USER: u32 = 10001;
 
-fn docker(args: &[&str]) -> Result<String, String> {
+pub(crate) fn docker(args: &[&str]) -> Result<String, String> {
     let out = Command::new("docker").args(args).output().unwrap();
     let [stdout, stderr] =
         [out.stdout, out.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
@@ -33,13 +33,13 @@ fn docker(args: &[&str]) -> Result<String, String> {
 }
 
 /// Images of this test's own, from the binaries that the tests run; removed when dropped.
-struct Images {
-    prefix: String,
+pub(crate) struct Images {
+    pub(crate) prefix: String,
     names: Vec<&'static str>,
 }
 
 impl Images {
-    fn build(names: &[&'static str]) -> Self {
+    pub(crate) fn build(names: &[&'static str]) -> Self {
         let prefix = format!("agentmine-test-{}-", uuid::Uuid::new_v4().simple());
         let images = Self {
             prefix,
@@ -62,7 +62,7 @@ impl Images {
     }
 
     /// The image of a manifest: `agentmine-consumer:0.1.0` is ours of the same name.
-    fn of(&self, manifest: &str) -> String {
+    pub(crate) fn of(&self, manifest: &str) -> String {
         let name = manifest.split(':').next().unwrap();
         let name = name.strip_prefix("agentmine-").unwrap();
         assert!(self.names.contains(&name), "{manifest} is not built");
