@@ -75,6 +75,11 @@ pub(crate) enum SessionError {
     Checkpoint(anyhow::Error),
     #[error("the work would be pushed to the branch {0:?}; expected a separate branch")]
     NotASeparateBranch(String),
+    /// A rule of the forge protects the work branch.
+    #[error(
+        "the branch {branch:?} cannot be pushed to, because {why}. hint: let the account of AgentMine push to it, and request the work again"
+    )]
+    ProtectedBranch { branch: String, why: String },
     #[error("the branch moved during or after the measurement")]
     BranchMoved,
     /// The agent that the task names cannot work on it.
@@ -156,6 +161,7 @@ impl SessionError {
             | Self::SandboxGone(_)
             | Self::Conversation(_)
             | Self::NotASeparateBranch(_)
+            | Self::ProtectedBranch { .. }
             | Self::BranchMoved
             | Self::Agent(_)
             | Self::NoResult(_) => Blame::Task,

@@ -19,6 +19,7 @@ const READS: &[&str] = &[
     "held_requests",
     "label_names",
     "latest_task",
+    "lease_ran_out_at",
     "loads",
     "memory",
     "memory_record",

@@ -12,6 +12,7 @@ mod apps;
 mod architecture;
 mod attacks;
 mod bench;
+mod branches;
 mod canaries;
 mod capacity;
 mod chaos;

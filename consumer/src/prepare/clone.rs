@@ -1,5 +1,7 @@
 //! Clones the repository and checks out the work branch.
 
+use std::time::Duration;
+
 use agentmine_agent::journal::Entry;
 use agentmine_agent::{DoneCheck, Start};
 use agentmine_runtime::config::Agent;
@@ -10,12 +12,17 @@ use super::workspace::{Workspace, output_tail};
 use crate::error::{SessionError, WorkspaceError};
 use crate::session::context::SessionContext;
 
+/// Time limit for writing a hook.
+const HOOK_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// What is settled before the clone.
 pub(super) struct Settings<'a> {
     /// The image that was chosen; `None` for the configured one.
     pub(super) image: Option<&'a str>,
     /// The agent's definition of done.
     pub(super) done: Vec<DoneCheck>,
+    /// Whom every commit names as co-author, as `NAME <ADDRESS>`.
+    pub(super) co_author: Option<&'a str>,
 }
 
 /// Clones, checks out the work branch, and determines the start: the recorded one if the work of an
@@ -30,6 +37,9 @@ pub(super) async fn clone(
 ) -> Result<Start, SessionError> {
     let config = &ctx.deps.config;
     let depth = clone_start(ctx, workspace, branches).await?;
+    if let Some(co_author) = settled.co_author {
+        name_co_author(workspace, co_author).await?;
+    }
     let pushed =
         branches.opens_pull_request && fetch_pushed(ctx, workspace, &branches.work, depth).await?;
     let continues = resumes || pushed || !branches.opens_pull_request;
@@ -87,6 +97,24 @@ fn count_failed_clone(error: &WorkspaceError) {
         | WorkspaceError::Clone { .. } => other,
     };
     metrics::counter!("agentmine_clone_failures_total", "cause" => cause).increment(1);
+}
+
+/// Adds the trailer to the message of every commit that is made in the clone. A repository that has hooks of its own
+/// (`core.hooksPath`) replaces this one.
+async fn name_co_author(workspace: &Workspace, co_author: &str) -> Result<(), SessionError> {
+    // `Tracker::noreply` lets nothing through that a shell would read.
+    let script = format!(
+        "set -e\nhooks=$(git rev-parse --git-path hooks)\nmkdir -p \"$hooks\"\ncat > \"$hooks/prepare-commit-msg\" <<'END'\n#!/bin/sh\nexec git interpret-trailers --in-place --if-exists addIfDifferent --trailer 'Co-authored-by: {co_author}' \"$1\"\nEND\nchmod 755 \"$hooks/prepare-commit-msg\"\n"
+    );
+    let done = workspace.script(&script, HOOK_TIMEOUT).await?;
+    match done.exit_code {
+        0 => Ok(()),
+        _ => Err(WorkspaceError::Git {
+            command: "rev-parse".into(),
+            output: output_tail(&done),
+        }
+        .into()),
+    }
 }
 
 /// Clones the branch that the work starts from, and returns the depth of the clone. The same for the agent

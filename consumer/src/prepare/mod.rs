@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use agentmine_agent::{Project, Resumed, Start};
 use agentmine_domain::Lease;
+use agentmine_effects::is_final;
 use agentmine_gateway::{GatewayConfig, GitAccess, PushFence, Upstream};
 use agentmine_mcp::config::RepositoryFile;
 use agentmine_runtime::config::{BackendKind, EffectiveAgent};
@@ -102,6 +103,8 @@ pub(crate) async fn prepare(
     let repository = ctx.effects.tracker().repository(&ctx.task.item).await?;
     let branches = WorkBranches::of(&ctx.task, item, &repository);
     branches.check(&repository)?;
+    refuse_protected(ctx, &branches.work).await?;
+    let co_author = co_author(ctx).await?;
     let upstream = upstream(repository.source.clone());
     let agent = agent::agent(ctx, branches.start()).await?;
     let image = match image_of(ctx, &agent).await? {
@@ -147,6 +150,7 @@ pub(crate) async fn prepare(
         clone::Settings {
             image: image.as_deref(),
             done: agent::done_checks(&agent),
+            co_author: co_author.as_deref(),
         },
         recorded.clone(),
         resumes,
@@ -172,6 +176,38 @@ pub(crate) async fn prepare(
         restored,
         repository_servers,
     })
+}
+
+/// Fails if the forge would refuse every push to the work branch: before a sandbox starts and a model is asked.
+async fn refuse_protected(ctx: &SessionContext, branch: &str) -> Result<(), SessionError> {
+    let tracker = ctx.effects.tracker();
+    match tracker.push_objection(&ctx.task.item, branch).await? {
+        None => Ok(()),
+        Some(why) => Err(SessionError::ProtectedBranch {
+            branch: branch.to_owned(),
+            why,
+        }),
+    }
+}
+
+/// Whoever requested the work, as `NAME <ADDRESS>`, if the configuration asks for it.
+async fn co_author(ctx: &SessionContext) -> Result<Option<String>, SessionError> {
+    if !ctx.deps.config.agent.co_author_requester {
+        return Ok(None);
+    }
+    let (tracker, task) = (ctx.effects.tracker(), &ctx.task);
+    let trigger = task.answered_trigger.as_ref().unwrap_or(&task.trigger);
+    let requested = tracker.requested(&task.item, trigger).await?;
+    let Some(person) = requested.and_then(|it| it.by).filter(|it| !it.is_program()) else {
+        return Ok(None);
+    };
+    match tracker.noreply(&person).await {
+        Err(error) if is_final(&error) => {
+            let note = format!("whoever requested the work is no co-author: {error}");
+            ctx.note(&note).await.map(|()| None)
+        }
+        named => Ok(named?),
+    }
 }
 
 /// The image that the agent names. The jail has none.

@@ -130,6 +130,7 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::Encode(_)
         | SessionError::Checkpoint(_)
         | SessionError::NotASeparateBranch(_)
+        | SessionError::ProtectedBranch { .. }
         | SessionError::NoResult(_) => true,
         SessionError::Interrupted(_)
         | SessionError::Store(_)

@@ -104,14 +104,24 @@ fn measured(session: &str, outcome: &RunOutcome) -> String {
     let usage = &outcome.usage;
     let _ = writeln!(
         body,
-        "\n<sub>AgentMine, session {session}: {} model calls, {} tool calls, {} tokens in ({} cached), {} out.</sub>",
+        "\n<sub>AgentMine, session {session}: {} model calls, {} tool calls, {} tokens in ({} cached), {} out{}.</sub>",
         usage.model_calls,
         usage.tool_calls,
         usage.input_tokens,
         usage.cached_tokens,
-        usage.output_tokens
+        usage.output_tokens,
+        cost(usage.cost_micros)
     );
     body
+}
+
+/// What was paid, if the model has prices.
+fn cost(micros: u64) -> String {
+    match micros {
+        0 => String::new(),
+        1..10_000 => ", less than 0.01 US dollars".to_owned(),
+        micros => format!(", {:.2} US dollars", micros as f64 / 1e6),
+    }
 }
 
 /// Only a complete result closes its issue. A task of a person is said in whole, since there is no other page that does.
@@ -135,6 +145,9 @@ fn evidence(facts: &Facts) -> String {
     }
     if facts.diff_cut {
         out.push_str("> [!CAUTION]\n> The change is too large for AgentMine to read all of it: files that matter may be missing below.\n\n");
+    }
+    if facts.protected.is_empty() && !facts.diff_cut {
+        out.push_str("No protected file was changed.\n\n");
     }
     protected(&mut out, &facts.protected);
     checks(&mut out, facts);
@@ -248,6 +261,7 @@ fn refused_pushes(out: &mut String, reasons: &[String]) {
 
 fn web(out: &mut String, facts: &Facts) {
     if facts.web.is_empty() {
+        out.push_str("\nNo web requests.\n");
         return;
     }
     out.push_str(

@@ -132,6 +132,14 @@ impl Tracker for PersonTask {
         self.tracker.repository(item).await
     }
 
+    async fn push_objection(
+        &self,
+        item: &ItemRef,
+        branch: &str,
+    ) -> Result<Option<String>, TrackerError> {
+        self.tracker.push_objection(item, branch).await
+    }
+
     async fn file(
         &self,
         item: &ItemRef,

@@ -404,6 +404,20 @@ pub trait Tracker: Send + Sync + 'static {
         new: &NewPullRequest,
         permit: &Permit,
     ) -> Result<(), TrackerError>;
+    /// Why a push of ours to a branch of the item's repository would be refused, as the end of a sentence: a rule of the
+    /// forge protects it. The branch need not exist. `None`: nothing is known to refuse it.
+    async fn push_objection(
+        &self,
+        _item: &ItemRef,
+        _branch: &str,
+    ) -> Result<Option<String>, TrackerError> {
+        Ok(None)
+    }
+    /// A person as git names people, `LOGIN <ADDRESS>`, with the address that the forge gives to accounts and that reaches
+    /// nobody. It has no character that a shell or a commit's trailer would read.
+    async fn noreply(&self, _person: &Person) -> Result<Option<String>, TrackerError> {
+        Ok(None)
+    }
     /// Marks an open pull request of ours as ready for review; one that is no draft stays as it is.
     async fn mark_ready(
         &self,

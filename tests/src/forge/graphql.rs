@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::rest::{Answer, Ask};
 use super::state::State;
-use super::{Forge, people, threads};
+use super::{Forge, people, protection, threads};
 
 /// One request to GraphQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub(super) fn dispatch(state: &mut State, ask: &Ask) -> Answer {
         people::edits_json(state, ask)
     } else if text.contains("markPullRequestReadyForReview") {
         ready(state, ask)
+    } else if text.contains("refUpdateRule") {
+        protection::update_rule(state, ask)
     } else if text.contains("eviewThread") {
         threads::graphql(state, ask)
     } else {

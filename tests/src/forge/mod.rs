@@ -17,6 +17,7 @@ mod graphql;
 mod listen;
 mod page;
 mod people;
+mod protection;
 mod pulls;
 mod rest;
 mod search;

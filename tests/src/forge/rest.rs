@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::shapes::{comment_json, event_json, issue_json, labels_json, repo_json, user};
 use super::state::{Account, Issue, Repo, State};
-use super::{Inner, checks, git, graphql, people, pulls, search};
+use super::{Inner, checks, git, graphql, people, protection, pulls, search};
 
 /// Which forge's API a request speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,6 +237,8 @@ fn in_repo(inner: &Inner, state: &mut State, ask: &Ask, name: &str, rest: &[&str
         ("GET", ["labels"]) => Answer::page(inner, ask, all_labels(repo)),
         ("GET", ["contents", path @ ..]) => contents(ask, repo, &path.join("/")),
         ("GET", ["branches", branch @ ..]) => branch_json(repo, &branch.join("/")),
+        ("GET", ["rules", "branches", branch @ ..]) => protection::rules(repo, &branch.join("/")),
+        ("GET", ["rulesets", id]) => protection::ruleset(id),
         ("GET", ["git", "ref", "heads", branch @ ..]) => branch_json(repo, &branch.join("/")),
         ("GET", ["commits", named, "check-runs"]) => checks::runs(repo, named),
         ("GET", ["commits", named, "status"]) => checks::status(repo, named),

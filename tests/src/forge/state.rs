@@ -230,6 +230,8 @@ pub(super) struct Repo {
     pub(super) issues: Vec<Issue>,
     pub(super) allows_drafts: bool,
     pub(super) checks: Vec<CheckView>,
+    /// See [`super::Forge::protect`].
+    pub(super) protected: Vec<String>,
 }
 
 impl Repo {
@@ -317,6 +319,7 @@ impl State {
             issues: Vec::new(),
             allows_drafts: true,
             checks: Vec::new(),
+            protected: Vec::new(),
         });
         git_dir
     }

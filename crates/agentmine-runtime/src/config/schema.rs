@@ -365,6 +365,9 @@ pub struct Agent {
     pub git_user_name: String,
     /// Author email address of the commits.
     pub git_user_email: String,
+    /// Name whoever requested the work as co-author of each commit (`Co-authored-by:`), with the address that the forge
+    /// gives to accounts and that reaches nobody.
+    pub co_author_requester: bool,
 }
 
 impl Agent {
@@ -410,6 +413,7 @@ impl Default for Agent {
             folder: None,
             git_user_name: "AgentMine".into(),
             git_user_email: "agentmine@localhost".into(),
+            co_author_requester: false,
         }
     }
 }

@@ -30,3 +30,19 @@ pub(crate) fn refusal(
         error => Err(error),
     }
 }
+
+/// What was answered; `None` if it is not there, or the token may not see it.
+pub(crate) fn shown<T>(asked: Result<T, TrackerError>) -> Result<Option<T>, TrackerError> {
+    match asked {
+        Ok(shown) => Ok(Some(shown)),
+        Err(
+            error @ (TrackerError::NotFound { .. }
+            | TrackerError::Forbidden { .. }
+            | TrackerError::Refused { .. }),
+        ) => {
+            tracing::debug!(%error, "it is not shown");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

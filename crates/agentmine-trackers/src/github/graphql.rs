@@ -67,6 +67,15 @@ mutation($thread: ID!) {
 }
 ";
 
+    /// Whether a branch exists, and whether its protection lets us push.
+    UPDATES = "\
+query($owner: String!, $name: String!, $branch: String!) {
+  repository(owner: $owner, name: $name) {
+    ref(qualifiedName: $branch) { refUpdateRule { pattern viewerCanPush } }
+  }
+}
+";
+
     /// Marks a draft as ready for review.
     READY = "\
 mutation($pull: ID!) {

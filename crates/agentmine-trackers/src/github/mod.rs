@@ -12,6 +12,8 @@ mod comments;
 mod files;
 mod graphql;
 mod items;
+mod noreply;
+mod protection;
 mod pulls;
 mod reviews;
 mod rounds;
@@ -214,6 +216,18 @@ impl Tracker for GitHubTracker {
         self.api
             .update_pull_request(item, number, new, permit)
             .await
+    }
+
+    async fn push_objection(
+        &self,
+        item: &ItemRef,
+        branch: &str,
+    ) -> Result<Option<String>, TrackerError> {
+        self.api.push_objection(item, branch).await
+    }
+
+    async fn noreply(&self, person: &Person) -> Result<Option<String>, TrackerError> {
+        self.api.noreply(person).await
     }
 
     async fn mark_ready(

@@ -16,8 +16,9 @@ struct Token {
     scopes: Vec<String>,
 }
 
+/// What a project says of our permissions.
 #[derive(Debug, Deserialize)]
-struct Allowed {
+pub(super) struct Allowed {
     #[serde(default)]
     permissions: Option<Permissions>,
 }
@@ -31,6 +32,13 @@ struct Permissions {
 #[derive(Debug, Deserialize)]
 struct Level {
     access_level: u32,
+}
+
+impl Allowed {
+    /// Our access level; `None`: the server says nothing of it, as to an administrator.
+    pub(super) fn level(&self) -> Option<u32> {
+        self.permissions.as_ref().and_then(Permissions::level)
+    }
 }
 
 impl Permissions {
@@ -85,7 +93,7 @@ impl Api {
         let reply = reply.and_then(|reply| reply.ok(&format!("project {path}")));
         match reply.and_then(|reply| reply.json::<Allowed>()) {
             Ok(allowed) => {
-                let level = allowed.permissions.and_then(|it| it.level());
+                let level = allowed.level();
                 Ok(level.is_some_and(|level| level < DEVELOPER).then(|| {
                     format!("the token's user is no Developer of {path}. hint: give it that role at least")
                 }))

@@ -12,6 +12,7 @@ mod files;
 mod items;
 mod merge_requests;
 mod notes;
+mod protection;
 mod rounds;
 mod waits;
 mod who;
@@ -27,7 +28,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use crate::error::TrackerError;
-use crate::forge::RequestLimits;
+use crate::forge::{RequestLimits, noreply};
 use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
 use crate::rounds::{Checks, OpenPulls, Thread};
@@ -204,6 +205,19 @@ impl Tracker for GitLabTracker {
         self.api
             .update_merge_request(item, number, new, permit)
             .await
+    }
+
+    async fn push_objection(
+        &self,
+        item: &ItemRef,
+        branch: &str,
+    ) -> Result<Option<String>, TrackerError> {
+        self.api.push_objection(item, branch).await
+    }
+
+    async fn noreply(&self, person: &Person) -> Result<Option<String>, TrackerError> {
+        let id = person.id;
+        Ok(id.and_then(|id| noreply(id, '-', &person.login, &self.api.host)))
     }
 
     async fn mark_ready(

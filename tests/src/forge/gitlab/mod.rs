@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::Inner;
 use super::rest::{Answer, Ask};
 use super::state::{Issue, Repo, State};
-use super::{checks, git, people};
+use super::{checks, git, people, protection};
 pub(super) use shapes::user_id;
 
 /// Issues or merge requests.
@@ -158,12 +158,13 @@ fn project(inner: &Inner, state: &mut State, ask: &Ask, id: &str, rest: &[&str])
             people::members(inner, state, ask, people::Of::Project(&name))
         }
         ("GET" | "HEAD", ["repository", "files", path]) => file(ask, repo, path),
-        ("GET", ["repository", "branches", branch]) => match repo.sha(branch) {
-            Some(sha) => {
-                Answer::ok(json!({ "name": branch, "commit": { "id": sha }, "protected": false }))
-            }
+        ("GET", ["repository", "branches", branch]) => match protection::branch(repo, branch) {
+            Some(branch) => Answer::ok(branch),
             None => missing("Branch"),
         },
+        ("GET", ["protected_branches"]) => {
+            Answer::page(inner, ask, protection::protected_branches(repo))
+        }
         (method, [list @ ("issues" | "merge_requests"), rest @ ..]) => {
             let Some(kind) = Kind::named(list) else {
                 return missing("");

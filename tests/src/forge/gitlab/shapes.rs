@@ -35,6 +35,7 @@ pub(super) fn project(inner: &Inner, repo: &Repo) -> Value {
         "http_url_to_repo": inner.html(&format!("{}.git", repo.full_name)),
         "ssh_url_to_repo": format!("git@forge.invalid:{}.git", repo.full_name),
         "issues_enabled": true, "merge_requests_enabled": true,
+        "permissions": { "project_access": { "access_level": 30 }, "group_access": null },
     })
 }
 
