@@ -8,6 +8,7 @@ use agentmine_sandbox::Backend;
 use agentmine_store::Store;
 use agentmine_trackers::Tracker;
 
+use crate::commands::SeenCommands;
 use crate::rounds::SeenPulls;
 
 /// The dependencies of a producer.
@@ -24,4 +25,6 @@ pub struct ProducerDeps {
     pub backend: Option<Arc<dyn Backend>>,
     /// What was seen of the pull requests that the fleet opened; empty at first.
     pub pulls: SeenPulls,
+    /// The commands that were seen; empty at first.
+    pub commands: SeenCommands,
 }

@@ -1,6 +1,6 @@
 //! The producer: scans trackers, records a task for each item that requests work, announces it on the
 //! queue when its repository has room for it, puts items right that say that they are worked on although no task is, ends paused tasks whose
-//! item was closed, continues those whose credentials are accepted again, and removes stale sandboxes and what the store
+//! item was closed, continues those whose credentials are accepted again, obeys commands in comments, and removes stale sandboxes and what the store
 //! keeps no longer.
 //!
 //! Any number of producers may run. The row and its outbox entry are written in one transaction, and
@@ -9,8 +9,10 @@
 
 mod capacity;
 mod cleanup;
+mod commands;
 mod deps;
 mod figures;
+mod items;
 mod orphans;
 mod paused;
 mod retention;
@@ -27,6 +29,7 @@ use agentmine_runtime::liveness::MainLoop;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::RelayError;
 
+pub use commands::SeenCommands;
 pub use deps::ProducerDeps;
 pub use rounds::SeenPulls;
 pub use scan::{Scan, scan};
@@ -60,6 +63,7 @@ pub async fn run(
     let mut paused = paused::Paused::default();
     if mode == ProducerMode::Once {
         paused.reconcile(&deps).await;
+        commands::look(&deps, None).await;
         retention::remove_some(&deps).await;
         return scan(&deps).await;
     }
@@ -78,6 +82,7 @@ pub async fn run(
     let draining = stop.draining();
     tokio::spawn(figures::publish(Arc::clone(&deps), draining.clone()));
     tokio::spawn(retention::keep(Arc::clone(&deps), draining.clone()));
+    tokio::spawn(commands::watch(Arc::clone(&deps), draining.clone()));
     let scanning = MainLoop::start("scan", STANDSTILL + scans.period());
     loop {
         scanning.turned();

@@ -1,5 +1,5 @@
-//! Ends paused tasks whose item was closed, and continues those that wait for credentials. No session notices either,
-//! since none runs, and no scan does, since it lists open items.
+//! Ends paused tasks whose item was closed, and continues those that wait for credentials, or whose item lost the pause
+//! label. No session notices any of it, since none runs, and no scan does, since it lists open items.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,9 +11,12 @@ use agentmine_store::TaskFilter;
 use agentmine_trackers::{TrackerError, for_task};
 
 use crate::deps::ProducerDeps;
+use crate::items;
 
 /// How many items one pass looks at. A later pass goes on with the next ones.
 const AT_ONCE: usize = 20;
+/// Whoever removes a pause label does not wait longer for the next look than this and the time between two scans.
+const LONGEST: Duration = Duration::from_secs(30);
 /// A task whose item could be read all the time lacks a permission that only a write shows, or the git host refused it.
 /// After so long it is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(600);
@@ -37,10 +40,13 @@ struct Waiting {
 
 impl Paused {
     /// Stops the tasks whose item is closed; the sweep reports it. Queues those again whose credentials are accepted.
-    /// Looks at most once in each lease, at [`AT_ONCE`] items. An error of the store ends the pass.
+    /// Looks at most once in each lease and in [`LONGEST`], at [`AT_ONCE`] items. An error of the store ends the pass.
     pub(crate) async fn reconcile(&mut self, deps: &ProducerDeps) {
         let lease = Duration::from_secs(deps.config.consumer.lease_seconds);
-        if self.last_look.is_some_and(|last| last.elapsed() < lease) {
+        if self
+            .last_look
+            .is_some_and(|last| last.elapsed() < lease.min(LONGEST))
+        {
             return;
         }
         let is_first = self.last_look.replace(BootInstant::now()).is_none();
@@ -91,7 +97,7 @@ impl Paused {
                     tracing::info!(task.id = %task.id, item = %task.item, "the credentials may be accepted now; the task is queued");
                 }
             }
-            Ok(_) => {}
+            Ok(item) => items::resume_unlabelled(deps, task, &item).await?,
             Err(error) => {
                 let refused = matches!(
                     error,

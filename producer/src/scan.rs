@@ -14,7 +14,9 @@ use agentmine_trackers::{Candidate, Objection, Tracker, objection_to_request};
 use anyhow::{Context as _, Result};
 
 use crate::capacity::{self, Turns};
+use crate::commands;
 use crate::deps::ProducerDeps;
+use crate::items;
 use crate::rounds::{self, Begun};
 use crate::waits;
 
@@ -243,6 +245,8 @@ pub(crate) async fn look(
     path: &str,
 ) -> Result<Scan> {
     let mut scan = Scan::default();
+    commands::look(deps, Some(path)).await;
+    items::look(deps, tracker, path).await;
     let began = deps.store.scan_time().await?;
     let label_name = &deps.config.labels.request;
     let candidates = tracker.candidates_in(path, label_name).await?;

@@ -127,6 +127,7 @@ pub async fn connect(config: Config) -> Result<ProducerDeps> {
         trackers,
         backend,
         pulls: crate::SeenPulls::default(),
+        commands: crate::SeenCommands::default(),
     })
 }
 

@@ -28,6 +28,7 @@ const READS: &[&str] = &[
     "prunable",
     "pull_requests_of",
     "queued_and_leased",
+    "request_reason",
     "sandbox_fate",
     "rounds",
     "scan_time",

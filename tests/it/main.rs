@@ -16,6 +16,7 @@ mod branches;
 mod canaries;
 mod capacity;
 mod chaos;
+mod commands;
 mod control;
 mod conversation;
 mod conversion;

@@ -28,7 +28,7 @@ fn client() -> reqwest::Client {
     reqwest::Client::new()
 }
 
-async fn post(url: &str, headers: &[(&str, &str)], body: &str) -> u16 {
+pub(crate) async fn post(url: &str, headers: &[(&str, &str)], body: &str) -> u16 {
     let mut request = client().post(url).body(body.to_owned());
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -41,7 +41,7 @@ fn body() -> String {
     json!({ "action": "labeled", "repository": { "id": 1, "full_name": DEMO } }).to_string()
 }
 
-async fn of_github(secret: &str, body: &str) -> String {
+pub(crate) async fn of_github(secret: &str, body: &str) -> String {
     node("sign.mjs", &["github", secret, body], "/dev/null".as_ref())
         .await
         .unwrap()

@@ -19,6 +19,10 @@ use tokio_util::sync::CancellationToken;
 use super::freeze::Freezer;
 use crate::error::{Interrupt, SessionError};
 
+/// The reason of a request in the row. The row says more, and is read when the session ends.
+const STOPPED: &str = "a person stopped the task";
+const PAUSED: &str = "a person paused the task";
+
 /// How long a worker that has to end at once still tries to close a lease.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
@@ -34,8 +38,8 @@ enum Status {
 /// A running heartbeat. Dropping it stops the heartbeat, and the lease then expires.
 pub(crate) struct Heartbeat {
     status: watch::Receiver<Status>,
-    /// Why people no longer want the work, once it is known.
-    withdrawn: watch::Sender<Option<String>>,
+    /// Why the session ends by what people did to the item, once it is known.
+    withdrawn: watch::Sender<Option<Interrupt>>,
     killed: CancellationToken,
     certainty: Certainty,
     task: JoinHandle<()>,
@@ -135,22 +139,22 @@ impl Heartbeat {
         tokio::select! {
             biased;
             changed = status.wait_for(|s| *s != Status::Held) => match changed.map(|s| *s) {
-                Ok(Status::StopRequested) => Interrupt::Stopped("a person stopped the task".into()),
-                Ok(Status::PauseRequested) => Interrupt::Paused("a person paused the task".into()),
+                Ok(Status::StopRequested) => Interrupt::Stopped(STOPPED.into()),
+                Ok(Status::PauseRequested) => Interrupt::Paused(PAUSED.into()),
                 // The heartbeat ends only with the lease.
                 Ok(Status::Lost | Status::Held) | Err(_) => Interrupt::LeaseLost,
             },
             // The sender is `self`, so this does not fail.
-            Ok(reason) = withdrawn.wait_for(Option::is_some) => {
-                Interrupt::Stopped(reason.clone().unwrap_or_default())
+            Ok(interrupt) = withdrawn.wait_for(Option::is_some) => {
+                interrupt.clone().unwrap_or(Interrupt::LeaseLost)
             }
             () = self.killed.clone().cancelled_owned() => Interrupt::Draining,
         }
     }
 
-    /// Ends the session: people no longer want the work.
-    pub(crate) fn withdraw(&self, reason: String) {
-        self.withdrawn.send_replace(Some(reason));
+    /// Ends the session by what people did to the item.
+    pub(crate) fn withdraw(&self, interrupt: Interrupt) {
+        self.withdrawn.send_replace(Some(interrupt));
     }
 
     /// Whether the lease certainly holds at a moment.

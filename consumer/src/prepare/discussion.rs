@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use agentmine_agent::{Discussion, Remark, RemarkOrder};
-use agentmine_domain::ItemKind;
+use agentmine_domain::{Addressed, ItemKind};
 use agentmine_effects::is_final;
 use agentmine_trackers::{Admission, Comment, CommentKind, TrackerError};
 
@@ -51,7 +51,9 @@ pub(crate) async fn remarks(
     let mut remarks = Remarks::default();
     for comment in tracker.comments(item).await? {
         let id = comment.remark_id();
-        if comment.is_of_the_fleet() || known.contains(&id) {
+        // Commands are for the fleet, and not for the model.
+        let is_command = Addressed::by(&comment.body).is_some();
+        if comment.is_of_the_fleet() || is_command || known.contains(&id) {
             continue;
         }
         match tracker.may_start(item, &comment.author).await? {

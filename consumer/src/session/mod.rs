@@ -109,8 +109,12 @@ fn of_error(error: &SessionError) -> (Ending, Cause) {
     (Ending::Error(verdict(error)), Cause::of(error))
 }
 
-/// A sandbox also ends when its engine does, which is not the task's fault where it happens once.
+/// What an error comes from, where something else knows more. A sandbox also ends when its engine does, which is not the
+/// task's fault where it happens once.
 async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
+    if let SessionError::Interrupted(Interrupt::Stopped(_) | Interrupt::Paused(_)) = error {
+        return requested(ctx, error).await;
+    }
     let of_sandbox = matches!(
         error,
         SessionError::SandboxGone(_)
@@ -123,6 +127,19 @@ async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
     match of_sandbox {
         true => ctx.engine_answers().await.err().unwrap_or(error),
         false => error,
+    }
+}
+
+/// A request to stop or pause, with the reason that is in the row.
+async fn requested(ctx: &SessionContext, error: SessionError) -> SessionError {
+    let reason = ctx.deps.store.request_reason(ctx.task.id).await;
+    let Some(reason) = reason.ok().flatten() else {
+        return error;
+    };
+    match error {
+        SessionError::Interrupted(Interrupt::Stopped(_)) => Interrupt::Stopped(reason).into(),
+        SessionError::Interrupted(Interrupt::Paused(_)) => Interrupt::Paused(reason).into(),
+        other => other,
     }
 }
 
@@ -244,6 +261,11 @@ async fn wanted_item(ctx: &SessionContext) -> Result<Item, SessionError> {
         Ok(item) => item,
     };
     let labels = &ctx.deps.config.labels;
+    if item.open
+        && let Some(pause) = withdrawal::paused(&item, labels)
+    {
+        return Err(pause.into());
+    }
     if withdrawal::withdrawn(tracker, &item, labels, &[]).is_none() {
         return confirmed(ctx, item).await;
     }

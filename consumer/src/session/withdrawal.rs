@@ -1,16 +1,19 @@
 //! Whether people still want the work (spec 001 §7.1): the item is looked at while its session runs.
 //!
-//! Closing the item, removing every label of the fleet from it, and unassigning the bot withdraw the work.
+//! Closing the item, removing every label of the fleet from it, and unassigning the bot withdraw the work; the pause label
+//! pauses it.
 //! A tracker that does not answer changes nothing. Accepted: the bot that was unassigned while no session
 //! ran is not noticed, since nobody remembers that it was assigned.
 
 use std::time::Duration;
 
+use agentmine_domain::pause_label_reason;
 use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::BootInstant;
 use agentmine_trackers::{Item, Tracker, TrackerError};
 
 use super::context::SessionContext;
+use crate::error::Interrupt;
 
 /// How long an item must not be found before it counts as gone. A tracker may lose sight of a repository for
 /// minutes: a token that is being replaced, a repository that moves.
@@ -26,18 +29,31 @@ pub(super) async fn watch(ctx: &SessionContext, item: &Item) -> std::convert::In
     loop {
         tokio::time::sleep(period).await;
         let looked = tracker.item(&ctx.task.item).await;
-        if let Some(reason) = seen.judge(ctx, tracker, looked).await {
-            tracing::info!(reason, "the work was withdrawn");
-            // In the row as well, so that it outlives this process and an outage of the store.
-            let store = &ctx.deps.store;
-            let persist = || store.request_stop(ctx.task.id, &reason);
-            if let Err(error) = ctx.heartbeat.patiently(persist).await {
-                tracing::debug!(%error, "the withdrawal is only in memory");
+        let Some(interrupt) = seen.judge(ctx, tracker, looked).await else {
+            continue;
+        };
+        tracing::info!(%interrupt, "people do not want the work at present");
+        // In the row as well, so that it outlives this process and an outage of the store.
+        let (store, task) = (&ctx.deps.store, ctx.task.id);
+        let persist = || async {
+            match &interrupt {
+                Interrupt::Stopped(reason) => store.request_stop(task, reason).await,
+                Interrupt::Paused(reason) => store.request_pause(task, reason).await,
+                Interrupt::LeaseLost | Interrupt::Draining => Ok(false),
             }
-            ctx.heartbeat.withdraw(reason);
-            return std::future::pending().await;
+        };
+        if let Err(error) = ctx.heartbeat.patiently(persist).await {
+            tracing::debug!(%error, "the request is only in memory");
         }
+        ctx.heartbeat.withdraw(interrupt);
+        return std::future::pending().await;
     }
+}
+
+/// Why the work on an item is not to begin or go on, if its labels ask for a pause.
+pub(super) fn paused(item: &Item, labels: &Labels) -> Option<Interrupt> {
+    let asks = labels.asks_for_pause(&item.labels);
+    asks.then(|| Interrupt::Paused(pause_label_reason(&labels.pause)))
 }
 
 /// Why the work on an item is not wanted; `None` if it is. `earlier` are names that the task's labels had before
@@ -92,17 +108,20 @@ impl Seen {
         ctx: &SessionContext,
         tracker: &dyn Tracker,
         looked: Result<Item, TrackerError>,
-    ) -> Option<String> {
+    ) -> Option<Interrupt> {
         match looked {
             Ok(item) => {
                 self.gone = Gone::default();
                 let unassigned = self.assigned && !self.assigned(tracker, &item).await;
-                withdrawn(tracker, &item, &ctx.deps.config.labels, &[])
+                let labels = &ctx.deps.config.labels;
+                withdrawn(tracker, &item, labels, &[])
                     .or_else(|| unassigned.then(|| "the bot was unassigned".to_owned()))
+                    .map(Interrupt::Stopped)
+                    .or_else(|| paused(&item, labels))
             }
             Err(TrackerError::NotFound { what, .. }) => {
                 let is_gone = self.gone.missed(BootInstant::now());
-                is_gone.then(|| format!("{what} no longer exists"))
+                is_gone.then(|| Interrupt::Stopped(format!("{what} no longer exists")))
             }
             Err(error) => {
                 tracing::debug!(%error, "the item cannot be looked at; the work goes on");

@@ -18,6 +18,10 @@ named!(
         LabelCheck = "label_check",
         /// Posts or edits a comment.
         Comment = "comment",
+        /// Obeys a command that a person wrote in a comment. Nothing is written to the tracker for it.
+        Command = "command",
+        /// Acknowledges a comment by a reaction.
+        Reaction = "reaction",
         /// Opens a pull request, or leaves a result in the pull request that is the item.
         PullRequest = "pull_request",
         /// What a pull request is about to say. Nothing is written for it.
@@ -117,6 +121,24 @@ impl EffectKey {
     #[must_use]
     pub fn rounds_comment() -> Self {
         Self::once_per_task(EffectKind::Comment, "rounds")
+    }
+
+    /// The newest answer to a person in the progress comment. Nothing is written for it alone.
+    #[must_use]
+    pub fn answer() -> Self {
+        Self::once_per_task(EffectKind::Comment, "answer")
+    }
+
+    /// The command in a comment, by the id of that.
+    #[must_use]
+    pub fn command(comment: &str) -> Self {
+        Self::once_per_task(EffectKind::Command, comment)
+    }
+
+    /// The reaction to a comment, by the id of that.
+    #[must_use]
+    pub fn reaction(comment: &str) -> Self {
+        Self::once_per_task(EffectKind::Reaction, comment)
     }
 
     /// The pull request from this head branch.

@@ -6,6 +6,7 @@
 mod blame;
 mod budget;
 mod card;
+mod command;
 mod effect;
 mod ids;
 mod item;
@@ -23,6 +24,7 @@ mod task;
 pub use blame::Blame;
 pub use budget::{Budget, Usage};
 pub use card::{AssigneeType, TaskCard, TaskHome, TaskOrigin, TaskType, WaitsFor};
+pub use command::{Addressed, Command, Obeyed, Order};
 pub use effect::{EffectKey, EffectKind, TaskLabel};
 pub use ids::{Epoch, ParseIdError, Seq, SessionId, TaskId, TaskNumber, WorkerId};
 pub use item::{ItemKind, ItemRef, PEOPLE_HOST, RepositoryKey, RepositoryRef, TrackerKind};
@@ -38,5 +40,5 @@ pub use session::{DodResult, External, Session, SessionEnd};
 pub use step::{Step, StepKind, StepPayload};
 pub use task::{
     EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, Urgency, WakeUp,
-    credentials_reason, partial_reason,
+    credentials_reason, partial_reason, pause_label_reason,
 };

@@ -159,6 +159,15 @@ pub fn credentials_reason(refusal: &str) -> String {
     format!("{CREDENTIALS}{refusal}")
 }
 
+/// With this begins the reason of a task that waits until a label is removed from its item; the label's name follows.
+const PAUSE_LABEL: &str = "pause label: ";
+
+/// The reason of a task that is paused while its item carries a label.
+#[must_use]
+pub fn pause_label_reason(label: &str) -> String {
+    format!("{PAUSE_LABEL}{label}")
+}
+
 /// One piece of work from a tracker item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Task {
@@ -206,6 +215,15 @@ impl Task {
     pub fn waits_for_credentials(&self) -> bool {
         let reason = self.reason.as_deref().unwrap_or_default();
         self.state == TaskState::Paused && reason.starts_with(CREDENTIALS)
+    }
+
+    /// The label on its item for which it is paused, if it is paused for that.
+    #[must_use]
+    pub fn pause_label(&self) -> Option<&str> {
+        let reason = self.reason.as_deref()?;
+        reason
+            .strip_prefix(PAUSE_LABEL)
+            .filter(|_| self.state == TaskState::Paused)
     }
 
     /// Who works on it.

@@ -9,6 +9,7 @@
 //! Accepted: if a tracker applies a write but does not show it afterwards, the write is repeated.
 
 mod announce;
+mod answer;
 mod confirm;
 mod draft;
 mod error;
@@ -36,7 +37,7 @@ pub use error::{EffectError, is_final};
 pub use orphan::{Orphan, is_live};
 pub use pull_request::EarlierPullRequest;
 pub use report::{EndReport, Reporter};
-pub use text::{held_comment, progress_comment, transferred_comments, work_comment};
+pub use text::{held_comment, progress_comment, transferred_comments, used, work_comment};
 
 /// How long a producer may write by what it has read of a task.
 const FRESH: Duration = Duration::from_secs(60);
@@ -98,7 +99,8 @@ impl Effects {
     /// # Errors
     /// Returns errors of the store and the tracker.
     pub async fn comment(&self, body: &str) -> Result<(), EffectError> {
-        self.upsert(&EffectKey::progress_comment(), body).await
+        let body = self.with_answer(body).await?;
+        self.upsert(&EffectKey::progress_comment(), &body).await
     }
 
     /// Posts the task's comment on a missing text editor, or edits it in place. The progress comment, which

@@ -25,12 +25,12 @@ impl Effects {
             answers, resolve, ..
         } = result.unwrap_or_default();
         for answer in &answers {
-            self.answer(answer, resolve).await?;
+            self.answer_thread(answer, resolve).await?;
         }
         Ok(())
     }
 
-    async fn answer(&self, answer: &ThreadAnswer, resolve: bool) -> Result<(), EffectError> {
+    async fn answer_thread(&self, answer: &ThreadAnswer, resolve: bool) -> Result<(), EffectError> {
         let key = EffectKey::thread_reply(&answer.thread);
         if let EffectState::Done(_) = self.begin(&key).await? {
             return Ok(());

@@ -1,9 +1,10 @@
 //! The comments on an item.
 
 use agentmine_domain::markdown::{cap, fenced, line, neutralized};
-use agentmine_domain::{ItemKind, ItemRef, Task};
+use agentmine_domain::{ItemKind, ItemRef, Session, Task, Usage};
 use agentmine_runtime::config::Labels;
 use agentmine_trackers::{Comment, PullRequest};
+use chrono::{DateTime, TimeDelta, Utc};
 
 /// Maximum number of characters of a reason in a comment.
 const MAX_REASON: usize = 8_000;
@@ -26,6 +27,30 @@ pub fn work_comment(attempt: u32, session: &str) -> String {
         n => format!("{WORKING} (attempt {n})."),
     };
     progress_comment(&text, session)
+}
+
+/// What sessions have used, as a list of words; `None` before the first.
+#[must_use]
+pub fn used(sessions: &[Session], now: DateTime<Utc>) -> Option<String> {
+    if sessions.is_empty() {
+        return None;
+    }
+    let mut sum = Usage::default();
+    let mut worked = TimeDelta::zero();
+    for session in sessions {
+        sum += session.usage;
+        worked += session.ended_at.unwrap_or(now) - session.started_at;
+    }
+    let cost = match sum.cost_micros {
+        0 => String::new(),
+        micros => format!(", ${}.{:02}", micros / 1_000_000, micros / 10_000 % 100),
+    };
+    Some(format!(
+        "{} min, {} model calls, {} tool calls{cost}",
+        worked.num_minutes().max(0),
+        sum.model_calls,
+        sum.tool_calls
+    ))
 }
 
 /// Whether this comment is one of [`work_comment`].

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use agentmine_domain::{
-    EffectKey, Epoch, ItemRef, Lease, NewTask, Phase, SandboxFate, Seq, Session, SessionId, Step,
-    Task, TaskId, TaskNumber, Usage, WorkerId,
+    EffectKey, Epoch, ItemRef, Lease, NewTask, Obeyed, Order, Phase, SandboxFate, Seq, Session,
+    SessionId, Step, Task, TaskId, TaskNumber, Usage, WorkerId,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -326,6 +326,18 @@ pub trait TaskStore: Send + Sync + 'static {
 
     /// Pauses the task, likewise. An earlier stop request stays: it is the stronger one.
     async fn request_pause(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
+
+    /// Obeys a command that a person wrote in a comment: records `key` as done and leaves the order in the row, in one
+    /// transaction, so that it is obeyed once whoever finds it.
+    async fn obey(
+        &self,
+        task: TaskId,
+        key: &EffectKey,
+        order: Order<'_>,
+    ) -> Result<Obeyed, StoreError>;
+
+    /// Why a leased task is to be stopped or paused; `None` without such a request.
+    async fn request_reason(&self, task: TaskId) -> Result<Option<String>, StoreError>;
 
     /// Makes a queued task due that waits for the end of a delay. `false`: it does not wait.
     async fn skip_delay(&self, task: TaskId) -> Result<bool, StoreError>;

@@ -108,6 +108,16 @@ impl Tracker for PersonTask {
         Ok(Vec::new())
     }
 
+    /// On its pull request.
+    async fn react(
+        &self,
+        item: &ItemRef,
+        comment: &str,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        self.tracker.react(item, comment, permit).await
+    }
+
     async fn set_labels(
         &self,
         _item: &ItemRef,

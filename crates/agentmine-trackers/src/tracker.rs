@@ -165,6 +165,15 @@ impl Comment {
     }
 }
 
+/// A comment of a repository's newest ones, and the item that it is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecentComment {
+    /// On which item.
+    pub item: ItemRef,
+    /// The comment.
+    pub comment: Comment,
+}
+
 /// With this begins the marker of every comment that the fleet writes.
 pub const FLEET_MARKER: &str = "agentmine:task=";
 
@@ -344,6 +353,24 @@ pub trait Tracker: Send + Sync + 'static {
     async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError>;
     /// Comments, oldest first; on a pull request its reviews and the comments on its lines too. All pages.
     async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError>;
+    /// The newest plain comments on all items of the repository of `of`, at most a hundred: one request, which costs
+    /// nothing where nobody wrote since. None where commands are not given by comments.
+    async fn recent_comments(&self, _of: &ItemRef) -> Result<Vec<RecentComment>, TrackerError> {
+        Ok(Vec::new())
+    }
+    /// Acknowledges a plain comment by a reaction of ours, once.
+    async fn react(
+        &self,
+        item: &ItemRef,
+        comment: &str,
+        _permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        let what = format!("comment {comment} on {item}");
+        Err(TrackerError::NotFound {
+            tracker: self.kind(),
+            what,
+        })
+    }
     /// Adds and removes labels. Other labels are not touched; removing an absent one is no error.
     async fn set_labels(
         &self,

@@ -193,6 +193,7 @@ pub(crate) async fn start(
         trackers: vec![Arc::clone(&tracker)],
         backend: Some(Arc::clone(&backend)),
         pulls: producer::SeenPulls::default(),
+        commands: producer::SeenCommands::default(),
     });
     let consumer = Arc::new(consumer::ConsumerDeps {
         config,

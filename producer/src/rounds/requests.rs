@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use agentmine_domain::markdown::neutralized;
-use agentmine_domain::{ItemRef, Round, Task};
+use agentmine_domain::{Addressed, ItemRef, Round, Task};
 use agentmine_trackers::{Admission, Comment, CommentKind, Tracker, TrackerError};
 use chrono::{DateTime, Utc};
 
@@ -11,8 +11,6 @@ use chrono::{DateTime, Utc};
 const ASKS: &str = "changes requested";
 /// The verdicts after which an earlier one of the same person does not ask any more.
 const WITHDRAWS: [&str; 2] = ["approved", "dismissed"];
-/// Comments that begin with it are commands to the fleet.
-const COMMAND: &str = "/agentmine";
 
 /// What asks for a round and was not answered by one.
 #[derive(Debug, Default)]
@@ -114,7 +112,7 @@ fn withdrawn(comments: &[Comment]) -> HashSet<String> {
 }
 
 fn asks(comment: &Comment, login: &str) -> bool {
-    if comment.body.trim_start().starts_with(COMMAND) {
+    if Addressed::by(&comment.body).is_some() {
         return false;
     }
     match &comment.kind {

@@ -43,6 +43,9 @@ pub(super) fn out_of_reach(boundary: &str, store: StoreKind) -> Option<&'static 
             Some("this fleet opens no draft before the work; `conversion` kills it there")
         }
         "store.skip_delay" => Some("only `agentmine run` passes it"),
+        "store.obey" | "tracker.reaction_create" => {
+            Some("nobody of the walk writes a command; `commands` kills it there")
+        }
         "store.found_result" => Some(
             "a task fails with an unsure pull request only after days of outages; `ends` kills it there",
         ),

@@ -19,6 +19,7 @@ mod page;
 mod people;
 mod protection;
 mod pulls;
+mod reactions;
 mod rest;
 mod search;
 mod seed;
@@ -43,6 +44,7 @@ use url::Url;
 pub use apps::{App, Installation};
 pub use fault::Fault;
 pub use graphql::AskedGraphql;
+pub use reactions::Reaction;
 pub use seed::{DEMO, DEMO_BODY, DEMO_TITLE, write_demo};
 pub use state::{Account, CommentView, LabelEvent, Partition, PullView, Push, Seen, Write};
 

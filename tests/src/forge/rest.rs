@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::shapes::{comment_json, event_json, issue_json, labels_json, repo_json, user};
 use super::state::{Account, Issue, Repo, State};
-use super::{Inner, checks, git, graphql, people, protection, pulls, search};
+use super::{Inner, checks, git, graphql, people, protection, pulls, reactions, search};
 
 /// Which forge's API a request speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,6 +258,10 @@ fn in_repo(inner: &Inner, state: &mut State, ask: &Ask, name: &str, rest: &[&str
                 shown
             });
             Answer::page(inner, ask, all.collect())
+        }
+        ("GET", ["issues", "comments"]) => reactions::comments(inner, ask, repo),
+        (_, ["issues", "comments", id, "reactions"]) => {
+            reactions::github(inner, state, ask, name, id)
         }
         (_, ["issues", "comments", id]) => one_comment(inner, state, ask, name, id),
         (_, ["issues", number, rest @ ..]) => match number.parse() {

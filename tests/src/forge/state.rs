@@ -280,6 +280,8 @@ pub(super) struct State {
     pub(super) users: HashSet<String>,
     /// By repository and login.
     pub(super) permissions: HashMap<(String, String), String>,
+    /// Reactions to comments.
+    pub(super) reactions: Vec<super::reactions::Reaction>,
     /// Teams and groups, with their members.
     pub(super) teams: HashMap<String, Vec<String>>,
     next_id: u64,

@@ -202,10 +202,12 @@ pub struct Labels {
     pub stopped: String,
     /// The task failed.
     pub failed: String,
+    /// People pause the task with it: it pauses while its item carries the label. The fleet neither adds nor removes it.
+    pub pause: String,
 }
 
 impl Labels {
-    /// Every label, with its configuration key.
+    /// Every label that shows or requests work, with its configuration key.
     #[must_use]
     pub fn entries(&self) -> [(&'static str, &String); 6] {
         let Self {
@@ -215,6 +217,7 @@ impl Labels {
             paused,
             stopped,
             failed,
+            pause: _,
         } = self;
         [
             ("request", request),
@@ -224,6 +227,13 @@ impl Labels {
             ("stopped", stopped),
             ("failed", failed),
         ]
+    }
+
+    /// Whether an item with these labels is to be paused.
+    #[must_use]
+    pub fn asks_for_pause(&self, labels: &[String]) -> bool {
+        let pause = self.pause.to_lowercase();
+        labels.iter().any(|label| label.to_lowercase() == pause)
     }
 }
 
@@ -236,6 +246,7 @@ impl Default for Labels {
             paused: "coding agent paused".into(),
             stopped: "coding agent stopped".into(),
             failed: "coding agent failed".into(),
+            pause: "coding agent pause".into(),
         }
     }
 }

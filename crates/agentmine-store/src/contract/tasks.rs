@@ -7,6 +7,7 @@ facts! {
     a_paused_task_waits_until_a_person_resumes_it,
     a_request_outlives_its_worker,
     the_delay_of_a_waiting_task_can_be_skipped,
+    a_command_is_obeyed_once,
     lists_are_newest_first_and_filtered,
 }
 
@@ -104,6 +105,53 @@ async fn a_request_outlives_its_worker(world: World) {
     store.end_lease(&lease, &close).await.unwrap();
     assert_eq!(world.task(lease.task).await.state, stopped);
     assert_eq!(world.relay().await, []);
+}
+
+async fn a_command_is_obeyed_once(world: World) {
+    let store = &world.store;
+    let task = world.new_task(1).await.id;
+    let obey = async |task, comment: &str, order| {
+        let key = EffectKey::command(comment);
+        store.obey(task, &key, order).await.unwrap()
+    };
+    let now = |changed| Obeyed::Now { changed };
+    assert_eq!(obey(task, "1", Order::Pause("lunch")).await, now(true));
+    let row = world.task(task).await;
+    assert_eq!(row.state, TaskState::Paused);
+    assert_eq!(row.reason.as_deref(), Some("lunch"));
+    assert!(store.resume(task).await.unwrap());
+    let before = Obeyed::Before { changed: true };
+    assert_eq!(obey(task, "1", Order::Pause("lunch")).await, before);
+    assert_eq!(world.task(task).await.state, TaskState::Queued);
+    assert_eq!(obey(task, "2", Order::Resume).await, now(false));
+    assert_eq!(obey(task, "3", Order::Remember).await, now(false));
+
+    // A worker gets it with its heartbeat, and the row says why.
+    world.relay().await;
+    let lease = world.claim(task, MINUTE).await.unwrap().lease;
+    assert_eq!(store.request_reason(task).await.unwrap(), None);
+    assert_eq!(obey(task, "4", Order::Stop("enough")).await, now(true));
+    assert_eq!(
+        store.heartbeat(&lease, MINUTE).await.unwrap(),
+        LeaseRequest::Stop
+    );
+    let reason = store.request_reason(task).await.unwrap();
+    assert_eq!(reason.as_deref(), Some("enough"));
+    let close = LeaseEnd::Finish {
+        state: EndState::Stopped,
+        reason: None,
+        pull_request_url: None,
+    };
+    store.end_lease(&lease, &close).await.unwrap();
+
+    // A later task of the same item does not obey it again.
+    let later = store.enqueue(&issue(1, "later")).await.unwrap();
+    let Enqueued::Created(later) = later else {
+        panic!("{later:?}");
+    };
+    let again = obey(later.id, "4", Order::Stop("enough")).await;
+    assert_eq!(again, Obeyed::ByAnother);
+    assert_eq!(world.task(later.id).await.state, TaskState::Queued);
 }
 
 async fn the_delay_of_a_waiting_task_can_be_skipped(world: World) {

@@ -3,71 +3,106 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use agentmine_domain::{PublicStatus, Session, SessionId, Task, TaskId, TaskNumber};
+use agentmine_domain::{
+    EffectKey, Obeyed, Order, PublicStatus, Session, SessionId, Task, TaskId, TaskNumber,
+};
 use async_trait::async_trait;
+use serde_json::{Value, json};
 
 use super::arg::{Arg, args};
-use super::db::Dialect;
+use super::db::{Db, Dialect};
 use super::effects::end_pause;
 use super::enqueue::{wake, wake_now};
+use super::failure::Failure;
 use super::row::{SessionRow, TaskRow};
 use super::store::SqlStore;
 use crate::{SessionFilter, StoreError, TaskFilter, TaskStore, WhichSessions};
+
+/// Task, reason.
+const STOP: &str = "UPDATE tasks SET
+         request = CASE state WHEN 'leased' THEN 'stop' END,
+         request_reason = CASE state WHEN 'leased' THEN $2 END,
+         reason = CASE state WHEN 'leased' THEN reason ELSE $2 END,
+         state = CASE state WHEN 'leased' THEN 'leased' ELSE 'stopped' END,
+         updated_at = {now}
+     WHERE id = $1 AND state IN ('queued', 'leased', 'paused')";
+/// Task, reason. An earlier stop request stays: it is the stronger one.
+const PAUSE: &str = "UPDATE tasks SET
+         request = CASE state WHEN 'leased' THEN COALESCE(request, 'pause') END,
+         request_reason = CASE WHEN state <> 'leased' THEN NULL
+                               WHEN request = 'stop' THEN request_reason ELSE $2 END,
+         reason = CASE state WHEN 'queued' THEN $2 ELSE reason END,
+         state = CASE state WHEN 'leased' THEN 'leased' ELSE 'paused' END,
+         updated_at = {now}
+     WHERE id = $1 AND state IN ('queued', 'leased', 'paused')";
 
 #[async_trait]
 impl<D: Dialect> TaskStore for SqlStore<D> {
     async fn request_stop(&self, task: TaskId, reason: &str) -> Result<bool, StoreError> {
         let rows = self
-            .execute(
-                "request_stop",
-                "UPDATE tasks SET
-                     request = CASE state WHEN 'leased' THEN 'stop' END,
-                     request_reason = CASE state WHEN 'leased' THEN $2 END,
-                     reason = CASE state WHEN 'leased' THEN reason ELSE $2 END,
-                     state = CASE state WHEN 'leased' THEN 'leased' ELSE 'stopped' END,
-                     updated_at = {now}
-                 WHERE id = $1 AND state IN ('queued', 'leased', 'paused')",
-                args![task, reason],
-            )
+            .execute("request_stop", STOP, args![task, reason])
             .await?;
         Ok(rows > 0)
     }
 
-    /// An earlier stop request stays: it is the stronger one.
     async fn request_pause(&self, task: TaskId, reason: &str) -> Result<bool, StoreError> {
         let rows = self
-            .execute(
-                "request_pause",
-                "UPDATE tasks SET
-                     request = CASE state WHEN 'leased' THEN COALESCE(request, 'pause') END,
-                     request_reason = CASE WHEN state <> 'leased' THEN NULL
-                                           WHEN request = 'stop' THEN request_reason ELSE $2 END,
-                     reason = CASE state WHEN 'queued' THEN $2 ELSE reason END,
-                     state = CASE state WHEN 'leased' THEN 'leased' ELSE 'paused' END,
-                     updated_at = {now}
-                 WHERE id = $1 AND state IN ('queued', 'leased', 'paused')",
-                args![task, reason],
-            )
+            .execute("request_pause", PAUSE, args![task, reason])
             .await?;
         Ok(rows > 0)
+    }
+
+    async fn obey(
+        &self,
+        task: TaskId,
+        key: &EffectKey,
+        order: Order<'_>,
+    ) -> Result<Obeyed, StoreError> {
+        self.run("obey", || async {
+            let mut tx = self.transaction().await?;
+            if let Some(before) = obeyed_before(&mut tx, task, key).await? {
+                return Ok(before);
+            }
+            let changed = match order {
+                Order::Stop(reason) => tx.execute(STOP, args![task, reason]).await? > 0,
+                Order::Pause(reason) => tx.execute(PAUSE, args![task, reason]).await? > 0,
+                Order::Resume => resume(&mut tx, task).await?,
+                Order::SkipDelay => skip_delay(&mut tx, task).await?,
+                Order::Remember => false,
+            };
+            let result = json!({ "changed": changed }).to_string();
+            tx.execute(
+                "INSERT INTO effects (task, kind, key, epoch, result, begun_at, done_at)
+                 VALUES ($1, $2, $3, $4, $5, {now}, {now})",
+                args![task, key.kind().as_str(), key.key(), key.epoch(), &result],
+            )
+            .await?;
+            tx.commit().await?;
+            Ok(Obeyed::Now { changed })
+        })
+        .await
+    }
+
+    async fn request_reason(&self, task: TaskId) -> Result<Option<String>, StoreError> {
+        self.run("request_reason", || async {
+            let mut db = self.connection().await?;
+            let reason: Option<Option<String>> = db
+                .scalar(
+                    "SELECT request_reason FROM tasks WHERE id = $1",
+                    args![task],
+                )
+                .await?;
+            Ok(reason.flatten())
+        })
+        .await
     }
 
     async fn skip_delay(&self, task: TaskId) -> Result<bool, StoreError> {
         self.run("skip_delay", || async {
             let mut tx = self.transaction().await?;
-            let waits: Option<i32> = tx
-                .scalar(
-                    "SELECT 1 FROM tasks t WHERE id = $1 AND state = 'queued'
-                       AND EXISTS (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.sent_at IS NULL
-                                     AND o.due_at > {now}){lock}",
-                    args![task],
-                )
-                .await?;
-            if waits.is_some() {
-                wake_now(&mut tx, task).await?;
-            }
+            let waits = skip_delay(&mut tx, task).await?;
             tx.commit().await?;
-            Ok(waits.is_some())
+            Ok(waits)
         })
         .await
     }
@@ -75,19 +110,9 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
     async fn resume(&self, task: TaskId) -> Result<bool, StoreError> {
         self.run("resume", || async {
             let mut tx = self.transaction().await?;
-            let rows = tx
-                .execute(
-                    "UPDATE tasks SET state = 'queued', reason = NULL, updated_at = {now}
-                     WHERE id = $1 AND state = 'paused'",
-                    args![task],
-                )
-                .await?;
-            if rows > 0 {
-                end_pause(&mut tx, task).await?;
-                wake(&mut tx, task, Duration::ZERO).await?;
-            }
+            let was_paused = resume(&mut tx, task).await?;
             tx.commit().await?;
-            Ok(rows > 0)
+            Ok(was_paused)
         })
         .await
     }
@@ -201,6 +226,74 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
             .await?;
         Ok(found.pop())
     }
+}
+
+/// What came of a command, if this task or another one of its item has obeyed it.
+async fn obeyed_before<D: Dialect>(
+    tx: &mut Db<D>,
+    task: TaskId,
+    key: &EffectKey,
+) -> Result<Option<Obeyed>, Failure> {
+    // Two processes may have found it at once.
+    let locked: Option<i32> = tx
+        .scalar("SELECT 1 FROM tasks WHERE id = $1{lock}", args![task])
+        .await?;
+    if locked.is_none() {
+        return Err(Failure::Fault(format!("there is no task {task}")));
+    }
+    let names = args![task, key.kind().as_str(), key.key()];
+    let own: Option<String> = tx
+        .scalar(
+            "SELECT result FROM effects WHERE task = $1 AND kind = $2 AND key = $3 AND result IS NOT NULL",
+            names,
+        )
+        .await?;
+    if let Some(result) = own {
+        let result: Value = serde_json::from_str(&result)?;
+        let changed = result["changed"].as_bool().unwrap_or_default();
+        return Ok(Some(Obeyed::Before { changed }));
+    }
+    let another: Option<i32> = tx
+        .scalar(
+            "SELECT 1 FROM tasks own JOIN tasks t ON t.item_key = own.item_key
+                                     JOIN effects e ON e.task = t.id
+             WHERE own.id = $1 AND e.kind = $2 AND e.key = $3 LIMIT 1",
+            names,
+        )
+        .await?;
+    Ok(another.map(|_| Obeyed::ByAnother))
+}
+
+/// Whether the task was paused.
+async fn resume<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<bool, Failure> {
+    let rows = tx
+        .execute(
+            "UPDATE tasks SET state = 'queued', reason = NULL, updated_at = {now}
+             WHERE id = $1 AND state = 'paused'",
+            args![task],
+        )
+        .await?;
+    if rows > 0 {
+        end_pause(tx, task).await?;
+        wake(tx, task, Duration::ZERO).await?;
+    }
+    Ok(rows > 0)
+}
+
+/// Whether the task waited for the end of a delay.
+async fn skip_delay<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<bool, Failure> {
+    let waits: Option<i32> = tx
+        .scalar(
+            "SELECT 1 FROM tasks t WHERE id = $1 AND state = 'queued'
+               AND EXISTS (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.sent_at IS NULL
+                             AND o.due_at > {now}){lock}",
+            args![task],
+        )
+        .await?;
+    if waits.is_some() {
+        wake_now(tx, task).await?;
+    }
+    Ok(waits.is_some())
 }
 
 /// The statement that lists tasks by these. Each has an index of its own: no listing reads tasks that it does not show.

@@ -15,6 +15,7 @@ mod items;
 mod noreply;
 mod protection;
 mod pulls;
+mod recent;
 mod reviews;
 mod rounds;
 mod waits;
@@ -37,7 +38,7 @@ use crate::people::{Admission, Edit, Person, Requested};
 use crate::rounds::{Checks, OpenPull, OpenPulls, Thread};
 use crate::tracker::{
     Access, Blocker, Candidate, Comment, Item, LabelRequest, NewPullRequest, OpenPullRequest,
-    PullRequest, Repository, Skipped, Tracker,
+    PullRequest, RecentComment, Repository, Skipped, Tracker,
 };
 use api::{Api, Credentials};
 use candidates::Scan;
@@ -141,6 +142,19 @@ impl Tracker for GitHubTracker {
 
     async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
         self.api.comments(item).await
+    }
+
+    async fn recent_comments(&self, of: &ItemRef) -> Result<Vec<RecentComment>, TrackerError> {
+        self.api.recent_comments(of).await
+    }
+
+    async fn react(
+        &self,
+        item: &ItemRef,
+        comment: &str,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        self.api.react(item, comment, permit).await
     }
 
     async fn set_labels(

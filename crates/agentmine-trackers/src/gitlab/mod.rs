@@ -13,6 +13,7 @@ mod items;
 mod merge_requests;
 mod notes;
 mod protection;
+mod recent;
 mod rounds;
 mod waits;
 mod who;
@@ -34,7 +35,7 @@ use crate::people::{Admission, Edit, Person, Requested};
 use crate::rounds::{Checks, OpenPulls, Thread};
 use crate::tracker::{
     Access, Blocker, Candidate, Comment, Item, LabelRequest, NewPullRequest, OpenPullRequest,
-    PullRequest, Repository, Skipped, Tracker,
+    PullRequest, RecentComment, Repository, Skipped, Tracker,
 };
 use api::Api;
 use candidates::Scan;
@@ -130,6 +131,19 @@ impl Tracker for GitLabTracker {
 
     async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
         self.api.comments(item).await
+    }
+
+    async fn recent_comments(&self, of: &ItemRef) -> Result<Vec<RecentComment>, TrackerError> {
+        self.api.recent_comments(of).await
+    }
+
+    async fn react(
+        &self,
+        item: &ItemRef,
+        comment: &str,
+        permit: &Permit,
+    ) -> Result<(), TrackerError> {
+        self.api.react(item, comment, permit).await
     }
 
     async fn set_labels(

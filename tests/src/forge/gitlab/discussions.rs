@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::rest::{Answer, Ask};
 use super::super::state::{Issue, State};
-use super::super::{Inner, threads};
+use super::super::{Inner, reactions, threads};
 use super::{Place, actions, missing, shapes};
 
 /// All notes of an item, oldest first; `system` ones too unless they are filtered out.
@@ -52,6 +52,9 @@ pub(super) fn notes(
             Ok((id, _)) => one(state, place, id, 201),
             Err(answer) => *answer,
         },
+        (_, [id, "award_emoji"]) => {
+            reactions::gitlab(inner, state, ask, (place.repo, id), shapes::user)
+        }
         (_, [id]) => match id.parse() {
             Ok(id) => change(state, ask, place, id),
             Err(_) => missing("Note"),

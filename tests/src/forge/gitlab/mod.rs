@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::Inner;
 use super::rest::{Answer, Ask};
 use super::state::{Issue, Repo, State};
-use super::{checks, git, people, protection};
+use super::{checks, git, people, protection, reactions};
 pub(super) use shapes::user_id;
 
 /// Issues or merge requests.
@@ -154,6 +154,7 @@ fn project(inner: &Inner, state: &mut State, ask: &Ask, id: &str, rest: &[&str])
     match (ask.method.as_str(), rest) {
         ("GET", []) => Answer::ok(shapes::project(inner, repo)),
         ("GET", ["labels"]) => Answer::page(inner, ask, shapes::labels(repo)),
+        ("GET", ["events"]) => reactions::events(inner, ask, repo, shapes::note),
         ("GET", ["members", "all"]) => {
             people::members(inner, state, ask, people::Of::Project(&name))
         }

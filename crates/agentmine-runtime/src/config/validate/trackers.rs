@@ -260,7 +260,7 @@ impl Rules<'_> {
 
     /// GitLab's labels have no commas in their names, and its API takes lists of labels that commas separate.
     pub(super) fn labels_without_commas(&mut self, labels: &Labels) {
-        for (key, name) in labels.entries() {
+        for (key, name) in named(labels) {
             let expected = "a name without a comma, which GitLab refuses in a label";
             let key = format!("labels.{key}");
             self.expect(&key, !name.contains(','), || shown(name), expected);
@@ -270,7 +270,7 @@ impl Rules<'_> {
     pub(super) fn labels(&mut self, labels: &Labels) {
         // Trackers compare label names without regard to case.
         let mut first: BTreeMap<String, &str> = BTreeMap::new();
-        for (key, name) in labels.entries() {
+        for (key, name) in named(labels) {
             let path = format!("labels.{key}");
             self.not_blank(&path, name);
             if let Some(other) = first.insert(name.trim().to_lowercase(), key) {
@@ -279,6 +279,14 @@ impl Rules<'_> {
             }
         }
     }
+}
+
+/// All labels, with their keys.
+fn named(labels: &Labels) -> impl Iterator<Item = (&'static str, &String)> {
+    labels
+        .entries()
+        .into_iter()
+        .chain([("pause", &labels.pause)])
 }
 
 fn is_signing_token(token: &Secret) -> bool {

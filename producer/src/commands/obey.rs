@@ -1,0 +1,280 @@
+//! One command: which task it is for, who wrote it, and what comes of it.
+
+use std::sync::Arc;
+
+use agentmine_domain::markdown::{line, neutralized};
+use agentmine_domain::{
+    Addressed, Command, EffectKey, ItemKind, ItemRef, NewTask, Obeyed, Order, PublicStatus, Task,
+    TaskHome, TaskState,
+};
+use agentmine_effects::{Effects, announce};
+use agentmine_store::{Enqueued, TaskEdit, TaskFilter};
+use agentmine_trackers::{Admission, Comment, Tracker};
+use anyhow::Result;
+use chrono::TimeDelta;
+
+use super::{number, words};
+use crate::capacity;
+use crate::deps::ProducerDeps;
+
+/// With this begins the trigger of a task that a command asked for; the id of the comment follows.
+const TRIGGER: &str = "command-";
+/// By how much the clocks of the database and of a tracker may differ.
+const SKEW: TimeDelta = TimeDelta::seconds(5);
+
+/// A command as it was found.
+pub(super) struct Given<'a> {
+    pub(super) deps: &'a ProducerDeps,
+    pub(super) tracker: &'a Arc<dyn Tracker>,
+    /// Where it was written.
+    pub(super) item: &'a ItemRef,
+    pub(super) comment: &'a Comment,
+    pub(super) addressed: &'a Addressed,
+}
+
+/// Whether a command is for a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bearing {
+    /// It was written before the task was asked for.
+    Older,
+    /// It made the task.
+    Origin,
+    Newer,
+}
+
+impl Given<'_> {
+    /// Obeys it, unless that was done before or its author may not start work.
+    pub(super) async fn obey(&self) -> Result<()> {
+        let Some(task) = self.task().await? else {
+            return Ok(());
+        };
+        if self.effects(&task).is_settled(&self.comment.id).await? {
+            return Ok(());
+        }
+        let bearing = self.bearing(&task).await?;
+        if bearing == Bearing::Older {
+            return Ok(());
+        }
+        let (tracker, author) = (self.tracker, &self.comment.author);
+        if let Admission::Refused(why) = tracker.may_start(self.item, author).await? {
+            tracing::info!(item = %self.item, command = %self.addressed, why, "a command is not heard");
+            return Ok(());
+        }
+        match self.addressed {
+            Addressed::Known(_) if bearing == Bearing::Origin => self.finish_retry(&task).await,
+            Addressed::Known(Command::Retry) if is_over(&task) => self.retry(&task).await,
+            Addressed::Known(command) => self.request(&task, *command).await,
+            Addressed::Unknown(_) => {
+                let answer = words::unknown(self.addressed);
+                self.answer(&task, &answer).await?;
+                Ok(self.effects(&task).settle(&self.comment.id).await?)
+            }
+        }
+    }
+
+    /// The task that it is for: the newest one of the item, or on a pull request of ours without one at work, that which
+    /// opened it.
+    async fn task(&self) -> Result<Option<Task>> {
+        let own = self.deps.store.latest_task(self.item).await?;
+        let is_at_work = own.as_ref().is_some_and(|task| !is_over(task));
+        if self.item.kind != ItemKind::PullRequest || is_at_work {
+            return Ok(own);
+        }
+        let origin = self.origin().await?;
+        Ok(match (own, origin) {
+            (Some(own), Some(origin)) if is_over(&origin) => Some(own),
+            (own, origin) => origin.or(own),
+        })
+    }
+
+    /// The task that opened this pull request.
+    async fn origin(&self) -> Result<Option<Task>> {
+        let store = &self.deps.store;
+        let in_progress = TaskFilter {
+            status: Some(PublicStatus::InProgress),
+            ..TaskFilter::default()
+        };
+        let mut tasks = store.tasks(&in_progress).await?;
+        let (kind, host) = (self.item.tracker, &self.item.host);
+        tasks.extend(store.watched_pulls(kind, host).await?);
+        if let Some(origin) = tasks.into_iter().find(|task| self.opened(task)) {
+            return Ok(Some(origin));
+        }
+        // No further round is made on it.
+        let ours = store.pull_requests_of(&self.item.repository()).await?;
+        let Some(ours) = ours.into_iter().find(|ours| self.is_at(Some(&ours.url))) else {
+            return Ok(None);
+        };
+        let issue = ItemRef {
+            kind: ItemKind::Issue,
+            number: ours.issue,
+            ..self.item.clone()
+        };
+        Ok(store.latest_task(&issue).await?)
+    }
+
+    /// Whether a task opened this pull request.
+    fn opened(&self, task: &Task) -> bool {
+        let is_here = task.item.repository() == self.item.repository();
+        is_here && self.is_at(task.pull_request_url.as_ref())
+    }
+
+    /// Whether an address is that of this pull request. They are compared by number: a repository may be renamed.
+    fn is_at(&self, url: Option<&String>) -> bool {
+        let last = url.and_then(|url| url.rsplit('/').next()?.parse().ok());
+        last == Some(self.item.number)
+    }
+
+    async fn bearing(&self, task: &Task) -> Result<Bearing> {
+        if let Some(origin) = task.trigger.strip_prefix(TRIGGER) {
+            let (own, origin) = (number(&self.comment.id), number(origin));
+            return Ok(match own.cmp(&origin) {
+                std::cmp::Ordering::Less => Bearing::Older,
+                std::cmp::Ordering::Equal => Bearing::Origin,
+                std::cmp::Ordering::Greater => Bearing::Newer,
+            });
+        }
+        let trigger = task.answered_trigger.as_ref().unwrap_or(&task.trigger);
+        let requested = match task.home() {
+            TaskHome::Item if task.round().is_none() => {
+                self.tracker.requested(&task.item, trigger).await?
+            }
+            TaskHome::Item | TaskHome::Repository | TaskHome::People => None,
+        };
+        let since = requested.and_then(|requested| requested.at);
+        let since = since.unwrap_or(task.created_at - SKEW);
+        Ok(match self.comment.created_at < since {
+            true => Bearing::Older,
+            false => Bearing::Newer,
+        })
+    }
+
+    /// Leaves it in the row of its task, answers where a reaction does not say enough, and acknowledges it.
+    async fn request(&self, task: &Task, command: Command) -> Result<()> {
+        let reason = self.reason();
+        let order = match (command, task.state) {
+            (Command::Stop, _) => Order::Stop(&reason),
+            (Command::Pause, _) => Order::Pause(&reason),
+            (Command::Resume, _) | (Command::Retry, TaskState::Paused) => Order::Resume,
+            (Command::Retry, TaskState::Queued) => Order::SkipDelay,
+            (Command::Retry, TaskState::Leased(_) | TaskState::Ended(_)) | (Command::Status, _) => {
+                Order::Remember
+            }
+        };
+        let store = &self.deps.store;
+        let key = EffectKey::command(&self.comment.id);
+        let changed = match store.obey(task.id, &key, order).await? {
+            Obeyed::Now { changed } => {
+                tracing::info!(task.id = %task.id, task.number = %task.number, %command, changed, "a command is obeyed");
+                changed
+            }
+            Obeyed::Before { changed } => changed,
+            Obeyed::ByAnother => return Ok(()),
+        };
+        if command == Command::Stop && self.item.kind == ItemKind::PullRequest {
+            // Also where a round is at work: its origin is what is watched.
+            self.end_rounds(&reason).await?;
+        }
+        let ends_rounds = command == Command::Stop && task.item.key() != self.item.key();
+        if command == Command::Status || !(changed || ends_rounds) {
+            let now = store.task(task.id).await?.unwrap_or_else(|| task.clone());
+            let sessions = store.sessions(Some(task.id), 0).await?;
+            let answer = words::status(&now, &sessions, command, changed);
+            self.answer(&now, &answer).await?;
+        }
+        self.acknowledge(task).await
+    }
+
+    /// No further round begins on this pull request.
+    async fn end_rounds(&self, reason: &str) -> Result<()> {
+        let store = &self.deps.store;
+        let (kind, host) = (self.item.tracker, &self.item.host);
+        let watched = store.watched_pulls(kind, host).await?;
+        for origin in watched.iter().filter(|task| self.opened(task)) {
+            store.unwatch_pull(origin.id, reason).await?;
+        }
+        Ok(())
+    }
+
+    /// A new task for the item: the end of one is final.
+    async fn retry(&self, over: &Task) -> Result<()> {
+        let url = match over.item.key() == self.item.key() {
+            true => Some(&over.url),
+            false => over.pull_request_url.as_ref(),
+        };
+        let new = NewTask {
+            item: self.item.clone(),
+            trigger: format!("{TRIGGER}{}", self.comment.id),
+            title: over.title.clone(),
+            url: url.unwrap_or(&over.url).clone(),
+            priority: over.priority,
+        };
+        let store = &self.deps.store;
+        let recorded = match capacity::applies(&self.deps.config.capacity, new.item.tracker) {
+            true => store.enqueue_waiting(&new).await?,
+            false => store.enqueue(&new).await?,
+        };
+        match recorded {
+            Enqueued::Created(next) => {
+                tracing::info!(task.id = %next.id, task.number = %next.number, item = %next.item, "a command begins a task");
+                if over.card.agent.is_some() {
+                    let edit = TaskEdit {
+                        agent: Some(over.card.agent.clone()),
+                        ..TaskEdit::default()
+                    };
+                    store.edit_task(next.id, &edit).await?;
+                }
+                self.finish_retry(&next).await
+            }
+            Enqueued::Known(next) if next.trigger == new.trigger => self.finish_retry(&next).await,
+            // It was begun meanwhile by somebody else.
+            Enqueued::Known(other) => self.acknowledge(&other).await,
+        }
+    }
+
+    /// What follows the row of a task that this command made.
+    async fn finish_retry(&self, task: &Task) -> Result<()> {
+        let (store, queue) = (&self.deps.store, &self.deps.queue);
+        let key = EffectKey::command(&self.comment.id);
+        store.obey(task.id, &key, Order::Remember).await?;
+        // A consumer relays too, if the broker is away now.
+        if let Err(error) = announce(store.as_ref(), queue.as_ref()).await {
+            tracing::debug!(%error, "the task is announced later");
+        }
+        self.effects(task).label_queued().await?;
+        self.acknowledge(task).await
+    }
+
+    async fn answer(&self, task: &Task, text: &str) -> Result<()> {
+        let at = self.comment.created_at.format("%Y-%m-%d %H:%M UTC");
+        let text = format!(
+            "In answer to {}, {at}: {text}",
+            self.reason().replacen(" wrote ", "'s ", 1)
+        );
+        Ok(self.effects(task).answer(&text).await?)
+    }
+
+    async fn acknowledge(&self, task: &Task) -> Result<()> {
+        let effects = self.effects(task);
+        Ok(effects.acknowledge(self.item, &self.comment.id).await?)
+    }
+
+    /// Who wrote what.
+    fn reason(&self) -> String {
+        let author = neutralized(&line(&self.comment.author.login, 100));
+        format!("{author} wrote `{}`", self.addressed)
+    }
+
+    fn effects(&self, task: &Task) -> Effects {
+        Effects::of_reconciler(
+            Arc::clone(&self.deps.store),
+            Arc::clone(self.tracker),
+            self.deps.config.labels.clone(),
+            task.clone(),
+        )
+    }
+}
+
+fn is_over(task: &Task) -> bool {
+    matches!(task.state, TaskState::Ended(_))
+}

@@ -1,0 +1,85 @@
+//! What people did to the items of tasks in progress, where a webhook points. A worker looks at its own item too, but less
+//! often.
+
+use std::sync::Arc;
+
+use agentmine_domain::{PublicStatus, Task, TaskHome, TaskState, pause_label_reason};
+use agentmine_store::TaskFilter;
+use agentmine_trackers::{Item, Tracker};
+use anyhow::Result;
+
+use crate::deps::ProducerDeps;
+
+/// Looks at the items of the tasks in progress of one repository. A fault is left to the next look.
+pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, path: &str) {
+    let in_progress = TaskFilter {
+        status: Some(PublicStatus::InProgress),
+        ..TaskFilter::default()
+    };
+    let tasks = match deps.store.tasks(&in_progress).await {
+        Ok(tasks) => tasks,
+        Err(error) => {
+            tracing::debug!(%error, "the tasks in progress cannot be listed");
+            return;
+        }
+    };
+    let is_there = |task: &&Task| {
+        tracker.serves(&task.item)
+            && task.home() == TaskHome::Item
+            && task.item.repo_path.eq_ignore_ascii_case(path)
+    };
+    for task in tasks.iter().filter(is_there) {
+        if let Err(error) = one(deps, tracker.as_ref(), task).await {
+            let error = format!("{error:#}");
+            tracing::debug!(task.id = %task.id, error, "the item of a task cannot be looked at");
+        }
+    }
+}
+
+async fn one(deps: &ProducerDeps, tracker: &dyn Tracker, task: &Task) -> Result<()> {
+    let item = tracker.item(&task.item).await?;
+    let (store, labels) = (&deps.store, &deps.config.labels);
+    if !item.open {
+        store.request_stop(task.id, "the item was closed").await?;
+    } else if task.state == TaskState::Paused {
+        resume_unlabelled(deps, task, &item).await?;
+    } else if labels.asks_for_pause(&item.labels) {
+        let reason = pause_label_reason(&labels.pause);
+        store.request_pause(task.id, &reason).await?;
+    } else if is_unlabelled(deps, tracker, task, &item).await? {
+        let reason = format!("the label `{}` was removed", labels.processing);
+        store.request_stop(task.id, &reason).await?;
+    }
+    Ok(())
+}
+
+/// Whether an item has none of the fleet's labels any more. A round begins without one, and labels may be renamed in the
+/// configuration.
+async fn is_unlabelled(
+    deps: &ProducerDeps,
+    tracker: &dyn Tracker,
+    task: &Task,
+    item: &Item,
+) -> Result<bool> {
+    let labels = &deps.config.labels;
+    let earlier = deps.store.label_names(task.id).await?;
+    if !tracker.requests_by_label() || !earlier.contains(&labels.processing) {
+        return Ok(false);
+    }
+    let entries = labels.entries().map(|(_, name)| name.to_lowercase());
+    let ours = |label: &String| entries.contains(&label.to_lowercase()) || earlier.contains(label);
+    Ok(!item.labels.iter().any(ours))
+}
+
+/// Continues a task that is paused for a label which its item does not carry any more.
+pub(crate) async fn resume_unlabelled(deps: &ProducerDeps, task: &Task, item: &Item) -> Result<()> {
+    let Some(label) = task.pause_label() else {
+        return Ok(());
+    };
+    let label = label.to_lowercase();
+    let is_there = item.labels.iter().any(|own| own.to_lowercase() == label);
+    if !is_there && deps.store.resume(task.id).await? {
+        tracing::info!(task.id = %task.id, item = %task.item, "the pause label was removed; the task is queued");
+    }
+    Ok(())
+}

@@ -1,0 +1,398 @@
+//! Commands in comments, the pause label, and what people do to items, on both forges.
+
+use agentmine_domain::{EndState, TaskState};
+use agentmine_tests::forge::{BOT, DEMO, Forge, HUMAN};
+use serde_json::json;
+
+use crate::endpoint::free_address;
+use crate::rig::{PATIENCE, Process, REQUEST, Rig, assert_done, solves_demo};
+
+const STOPPED: TaskState = TaskState::Ended(EndState::Stopped);
+const PAUSE: &str = "coding agent pause";
+
+/// The story on GitHub.
+async fn github() -> Rig {
+    Rig::local(solves_demo()).await
+}
+
+/// The same on GitLab.
+async fn gitlab() -> Rig {
+    let mut rig = Rig::on_gitlab(solves_demo()).await;
+    rig.config["command_executor"]["backend"] = "local".into();
+    rig
+}
+
+/// The comments that the bot has acknowledged, in order.
+fn acknowledged(rig: &Rig) -> Vec<u64> {
+    let reactions = rig.forge.reactions();
+    for reaction in &reactions {
+        assert_eq!(reaction.login, BOT);
+    }
+    reactions.iter().map(|it| it.comment).collect()
+}
+
+async fn wait_acknowledged(rig: &Rig, comment: u64) {
+    let is_so = |_: &Forge| acknowledged(rig).contains(&comment);
+    rig.forge
+        .wait_until("the command is acknowledged", PATIENCE, is_so)
+        .await;
+}
+
+/// The bot's comments on an item.
+fn ours(rig: &Rig, number: u64) -> Vec<String> {
+    let comments = rig.forge.comments(DEMO, number).into_iter();
+    let ours = comments.filter(|it| it.author == BOT);
+    ours.map(|it| it.body).collect()
+}
+
+async fn end(process: Process) {
+    process.terminate();
+    let (status, log) = process.end().await;
+    assert!(status.success(), "{log}");
+}
+
+/// A session at work is stopped by somebody who may start work, and by nobody else.
+async fn stops(rig: Rig) {
+    rig.forge.set_permission(DEMO, "remy", "read");
+    let number = rig.produce_issue().await;
+    rig.model.hold_at(2);
+    let (producer, consumer) = (rig.spawn("producer", &[]), rig.spawn("consumer", &[]));
+    rig.model.wait_for_held(1).await;
+    let foreign = rig.forge.say(DEMO, number, "remy", "/agentmine stop");
+    // It is seen before the one after it.
+    let status = rig.forge.say(DEMO, number, HUMAN, "/agentmine status");
+    wait_acknowledged(&rig, status).await;
+    assert!(matches!(rig.task().await.state, TaskState::Leased(_)));
+    let begun = std::time::Instant::now();
+    let stop = rig
+        .forge
+        .say(DEMO, number, HUMAN, "/agentmine stop\nIt is wrong.");
+    let task = rig.wait_ended(1).await.remove(0);
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    assert_eq!(task.state, STOPPED, "{:?}", task.reason);
+    wait_acknowledged(&rig, stop).await;
+    rig.forge
+        .wait_until("the label says so", PATIENCE, |forge| {
+            forge.labels(DEMO, number) == ["coding agent stopped"]
+        })
+        .await;
+    let comments = ours(&rig, number);
+    let [comment] = comments.as_slice() else {
+        panic!("{comments:#?}");
+    };
+    let reason = format!("{HUMAN} wrote `/agentmine stop`");
+    assert!(comment.contains(&reason), "{comment}");
+    assert!(rig.forge.pulls(DEMO).is_empty());
+    assert_eq!(rig.forge.pushes(DEMO), Vec::<String>::new());
+    assert_eq!(acknowledged(&rig), [status, stop]);
+    assert!(!acknowledged(&rig).contains(&foreign));
+    rig.model.release();
+    end(producer).await;
+    end(consumer).await;
+    // Commands are nothing for the model.
+    let requests = rig.model.requests();
+    let said = requests.iter().map(|it| it.body.to_string());
+    assert!(said.into_iter().all(|text| !text.contains("/agentmine")));
+    // GitLab leaves them in the note: they are no quick actions of its own.
+    assert_eq!(rig.forge.quick_actions(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_stop_command_ends_a_session_and_is_acknowledged_on_github() {
+    stops(github().await).await;
+}
+
+#[tokio::test]
+async fn a_stop_command_ends_a_session_and_is_acknowledged_on_gitlab() {
+    stops(gitlab().await).await;
+}
+
+/// Paused at work, resumed, stopped, and begun again: each command is obeyed once, though the producer starts anew each
+/// time.
+async fn goes_its_way(rig: Rig) {
+    let number = rig.produce_issue().await;
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    let pause = rig.forge.say(DEMO, number, HUMAN, "/agentmine pause");
+    rig.produce().await;
+    let tasks = rig
+        .wait("a pause", |t| t[0].state == TaskState::Paused)
+        .await;
+    let reason = format!("{HUMAN} wrote `/agentmine pause`");
+    assert_eq!(tasks[0].reason.as_ref(), Some(&reason));
+    rig.forge
+        .wait_until("the label says so", PATIENCE, |forge| {
+            forge.labels(DEMO, number) == ["coding agent paused"]
+        })
+        .await;
+    end(consumer).await;
+
+    let resume = rig.forge.say(DEMO, number, HUMAN, "/agentmine resume");
+    rig.produce().await;
+    assert_eq!(rig.task().await.state, TaskState::Queued);
+    // The pause is not obeyed again.
+    rig.produce().await;
+    assert_eq!(rig.task().await.state, TaskState::Queued);
+    assert_eq!(acknowledged(&rig), [pause, resume]);
+
+    let stop = rig.forge.say(DEMO, number, HUMAN, "/agentmine stop");
+    rig.produce().await;
+    assert_eq!(rig.task().await.state, STOPPED);
+    let retry = rig.forge.say(DEMO, number, HUMAN, "/agentmine retry");
+    rig.produce().await;
+    rig.produce().await;
+    let tasks = rig.tasks().await;
+    assert_eq!(tasks.len(), 2);
+    assert_eq!(
+        tasks[0].state,
+        TaskState::Queued,
+        "the stop was for the first"
+    );
+    assert_eq!(acknowledged(&rig), [pause, resume, stop, retry]);
+    rig.model.release();
+    rig.consume().await;
+    assert_done(&rig.tasks().await[0]);
+    let again = rig.forge.say(DEMO, number, HUMAN, "/agentmine resume");
+    rig.produce().await;
+    assert_eq!(acknowledged(&rig).last(), Some(&again));
+    let said = ours(&rig, number).join("\n");
+    assert!(said.contains("nothing to do. Task 2 is done"), "{said}");
+}
+
+#[tokio::test]
+async fn pause_resume_stop_and_retry_are_each_obeyed_once_on_github() {
+    goes_its_way(github().await).await;
+}
+
+#[tokio::test]
+async fn pause_resume_stop_and_retry_are_each_obeyed_once_on_gitlab() {
+    goes_its_way(gitlab().await).await;
+}
+
+/// The producer dies before and after it obeys, and before and after it acknowledges.
+async fn survives_kills(rig: Rig) {
+    let number = rig.produce_issue().await;
+    let mut commands = Vec::new();
+    for point in [
+        "store.obey.before",
+        "store.obey.after",
+        "tracker.reaction_create.before",
+        "tracker.reaction_create.after",
+    ] {
+        let task = rig.task().await;
+        if task.state == TaskState::Paused {
+            rig.store.resume(task.id).await.unwrap();
+        }
+        let pause = rig.forge.say(DEMO, number, HUMAN, "/agentmine pause");
+        let (status, log) = rig
+            .spawn_failing("producer", &format!("{point}=kill"))
+            .end()
+            .await;
+        assert!(!status.success(), "{point}: {log}");
+        rig.produce().await;
+        assert_eq!(rig.task().await.state, TaskState::Paused, "{point}");
+        commands.push(pause);
+        assert_eq!(acknowledged(&rig), commands, "{point}");
+    }
+}
+
+#[tokio::test]
+async fn a_producer_killed_around_a_command_obeys_and_acknowledges_it_once_on_github() {
+    survives_kills(github().await).await;
+}
+
+#[tokio::test]
+async fn a_producer_killed_around_a_command_obeys_and_acknowledges_it_once_on_gitlab() {
+    survives_kills(gitlab().await).await;
+}
+
+async fn answers(rig: Rig) {
+    let number = rig.produce_issue().await;
+    let unknown = rig
+        .forge
+        .say(DEMO, number, HUMAN, "/agentmine deploy @octo #1");
+    rig.produce().await;
+    let comments = ours(&rig, number);
+    assert_eq!(comments.len(), 1, "{comments:#?}");
+    let text = &comments[0];
+    assert!(
+        text.contains("`/agentmine deploy` is not a command"),
+        "{text}"
+    );
+    assert!(text.contains("`/agentmine retry`"), "{text}");
+    assert!(!acknowledged(&rig).contains(&unknown));
+
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    let status = rig.forge.say(DEMO, number, HUMAN, "/agentmine status");
+    rig.produce().await;
+    assert_eq!(acknowledged(&rig), [status]);
+    let comments = ours(&rig, number);
+    assert_eq!(comments.len(), 1, "{comments:#?}");
+    let text = &comments[0];
+    assert!(
+        text.contains("Task 1 is at work (running, attempt 1)."),
+        "{text}"
+    );
+    assert!(text.contains("model calls"), "{text}");
+    assert!(
+        !text.contains("is not a command"),
+        "the newest answer: {text}"
+    );
+    rig.model.release();
+    assert_done(&rig.wait_ended(1).await[0]);
+    rig.forge
+        .wait_until("the end is reported", PATIENCE, |forge| {
+            forge.labels(DEMO, number) == ["coding agent done"]
+        })
+        .await;
+    // The report keeps the answer.
+    let comments = ours(&rig, number);
+    assert_eq!(comments.len(), 1, "{comments:#?}");
+    assert!(
+        comments[0].contains("with the measured results"),
+        "{comments:?}"
+    );
+    assert!(comments[0].contains("is at work (running"), "{comments:?}");
+    end(consumer).await;
+}
+
+#[tokio::test]
+async fn status_and_unknown_commands_are_answered_in_the_one_comment_on_github() {
+    answers(github().await).await;
+}
+
+#[tokio::test]
+async fn status_and_unknown_commands_are_answered_in_the_one_comment_on_gitlab() {
+    answers(gitlab().await).await;
+}
+
+/// On the pull request that the task opened.
+async fn heard_on_its_pull_request(rig: Rig) {
+    rig.produce_issue().await;
+    rig.consume().await;
+    let pull = rig.forge.pulls(DEMO).remove(0).number;
+    let stop = rig.forge.say(DEMO, pull, HUMAN, "/agentmine stop");
+    rig.produce().await;
+    assert_eq!(acknowledged(&rig), [stop]);
+    let retry = rig.forge.say(DEMO, pull, HUMAN, "/agentmine retry");
+    rig.produce().await;
+    assert_eq!(acknowledged(&rig), [stop, retry]);
+    let tasks = rig.tasks().await;
+    assert_eq!(tasks.len(), 2);
+    assert_eq!(tasks[0].item.number, pull);
+    assert!(tasks[0].round().is_none());
+    assert_eq!(tasks[0].state, TaskState::Queued);
+}
+
+#[tokio::test]
+async fn commands_on_the_fleets_own_pull_request_are_heard_on_github() {
+    heard_on_its_pull_request(github().await).await;
+}
+
+#[tokio::test]
+async fn commands_on_the_fleets_own_merge_request_are_heard_on_gitlab() {
+    heard_on_its_pull_request(gitlab().await).await;
+}
+
+async fn pauses_by_label(rig: Rig) {
+    let number = rig.produce_issue().await;
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    rig.forge.add_label(DEMO, number, PAUSE);
+    let tasks = rig
+        .wait("a pause", |t| t[0].state == TaskState::Paused)
+        .await;
+    assert_eq!(tasks[0].pause_label(), Some(PAUSE));
+    rig.forge
+        .wait_until("the label says so", PATIENCE, |forge| {
+            forge.labels(DEMO, number) == [PAUSE, "coding agent paused"]
+        })
+        .await;
+    rig.produce().await;
+    assert_eq!(rig.task().await.state, TaskState::Paused);
+    rig.forge.remove_label(DEMO, number, PAUSE);
+    rig.model.release();
+    rig.produce().await;
+    assert_done(&rig.wait_ended(1).await[0]);
+    assert_eq!(rig.forge.labels(DEMO, number), ["coding agent done"]);
+    end(consumer).await;
+}
+
+#[tokio::test]
+async fn the_pause_label_pauses_and_its_removal_resumes_on_github() {
+    pauses_by_label(github().await).await;
+}
+
+#[tokio::test]
+async fn the_pause_label_pauses_and_its_removal_resumes_on_gitlab() {
+    pauses_by_label(gitlab().await).await;
+}
+
+/// Work that is not to begin does not.
+#[tokio::test]
+async fn a_task_whose_item_has_the_pause_label_does_not_begin() {
+    let rig = github().await;
+    let title = "greet.sh greets nobody";
+    rig.forge
+        .add_issue(DEMO, title, "It should.", &[REQUEST, PAUSE]);
+    rig.produce().await;
+    rig.consume().await;
+    assert_eq!(rig.task().await.state, TaskState::Paused);
+    assert_eq!(rig.model.requests().len(), 0);
+}
+
+/// Deliveries make the producer look at once; its scans and the worker's own looks are too rare to notice.
+async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
+    const SECRET: &str = "canary of a webhook's secret";
+    let address = free_address();
+    rig.config["producer"] = json!({ "interval_seconds": 3600, "webhooks": { "listen": address } });
+    rig.config["consumer"]["item_check_seconds"] = 3600.into();
+    let key = match forge {
+        "github" => "webhook_secret",
+        _ => "webhook_secret_token",
+    };
+    rig.config["trackers"][forge][key] = SECRET.into();
+    let numbers = [rig.label_issue(), rig.label_issue()];
+    let producer = rig.spawn("producer", &[]);
+    rig.wait("two tasks", |tasks| tasks.len() == 2).await;
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(2).await;
+    let body = json!({
+        "repository": { "full_name": DEMO }, "project": { "path_with_namespace": DEMO },
+    });
+    let body = body.to_string();
+    let signature = match forge {
+        "github" => crate::webhooks::of_github(SECRET, &body).await,
+        _ => SECRET.to_owned(),
+    };
+    let begun = std::time::Instant::now();
+    let stop = rig.forge.say(DEMO, numbers[0], HUMAN, "/agentmine stop");
+    rig.forge.close(DEMO, numbers[1]);
+    let url = format!("http://{address}/webhooks/{forge}");
+    let status = crate::webhooks::post(&url, &[(header, signature.as_str())], &body).await;
+    assert_eq!(status, 202);
+    let tasks = rig.wait_ended(2).await;
+    assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+    for task in tasks {
+        assert_eq!(task.state, STOPPED, "{:?}", task.reason);
+    }
+    wait_acknowledged(&rig, stop).await;
+    rig.model.release();
+    end(producer).await;
+    end(consumer).await;
+}
+
+#[tokio::test]
+async fn with_webhooks_people_are_obeyed_within_fifteen_seconds_on_github() {
+    obeyed_by_webhooks(github().await, "github", "x-hub-signature-256").await;
+}
+
+#[tokio::test]
+async fn with_webhooks_people_are_obeyed_within_fifteen_seconds_on_gitlab() {
+    obeyed_by_webhooks(gitlab().await, "gitlab", "x-gitlab-token").await;
+}
