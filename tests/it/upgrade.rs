@@ -13,10 +13,15 @@ use crate::rig::{Process, Rig, solves_demo};
 fn previous(rig: &Rig, program: &str, args: &[&str]) -> Process {
     let folder = std::env::var_os("AGENTMINE_TEST_PREVIOUS")
         .expect("AGENTMINE_TEST_PREVIOUS names the folder of the previous version's programs");
+    // A key that a version does not know is a fault. These came later, and stand for their defaults.
+    let mut config = rig.config.clone();
+    config.as_object_mut().unwrap().remove("capacity");
+    let file = rig.folder.path().join("previous.yaml");
+    std::fs::write(&file, config.to_string()).unwrap();
     Process::spawn(
         Command::new(PathBuf::from(folder).join(program))
             .arg("--config")
-            .arg(rig.config_file())
+            .arg(&file)
             .args(args)
             .env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token()),
     )

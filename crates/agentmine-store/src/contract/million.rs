@@ -35,7 +35,8 @@ const MILLION: &str = "
 /// The goal for one reading.
 const MOST: Duration = Duration::from_millis(5);
 
-async fn median<T>(read: impl AsyncFn() -> T) -> Duration {
+/// The median of 51 readings, and the shortest: the one that waited least for others on the machine.
+async fn timed<T>(read: impl AsyncFn() -> T) -> (Duration, Duration) {
     let mut times = Vec::new();
     for _ in 0..51 {
         let begun = Instant::now();
@@ -43,7 +44,7 @@ async fn median<T>(read: impl AsyncFn() -> T) -> Duration {
         times.push(begun.elapsed());
     }
     times.sort();
-    times[times.len() / 2]
+    (times[times.len() / 2], times[0])
 }
 
 #[tokio::test]
@@ -64,9 +65,9 @@ async fn figures_among_a_million_tasks_on_postgres() {
         }
         assert_eq!((figures.slots, figures.unreported.count), (951, 120));
         assert_eq!(totals.tasks[0], (EndState::Done, 980_100));
-        let figures = median(async || store.figures().await.unwrap()).await;
-        let totals = median(async || store.totals().await.unwrap()).await;
-        eprintln!("figures {figures:?}, totals {totals:?}, medians of 51");
+        let (figures, shortest) = timed(async || store.figures().await.unwrap()).await;
+        let (totals, _) = timed(async || store.totals().await.unwrap()).await;
+        eprintln!("figures {figures:?}, totals {totals:?}, medians of 51; the shortest of figures {shortest:?}");
         assert!(figures < MOST && totals < MOST, "{figures:?} {totals:?}");
     })
     .await;
