@@ -59,6 +59,7 @@ pub async fn run(
 ) -> anyhow::Result<Scan> {
     scan::describe_metrics(&deps.trackers);
     webhooks::describe_metrics();
+    rounds::metrics::describe_metrics();
     cleanup::remove_stale_sandboxes(&deps).await;
     let mut paused = paused::Paused::default();
     if mode == ProducerMode::Once {

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use agentmine_domain::{NewTask, Priority, Task};
+use agentmine_domain::{NewTask, Priority, Round, Task};
 use agentmine_effects::{Effects, announce};
 use agentmine_runtime::config::PriorityLabels;
 use agentmine_runtime::trace::{Span, SpanContext};
@@ -18,7 +18,7 @@ use crate::commands;
 use crate::deps::ProducerDeps;
 use crate::items;
 use crate::rounds::{self, Begun};
-use crate::waits;
+use crate::waits::{self, AskedBy};
 
 /// Items of waiting tasks that one scan looks at because it does not find them any more.
 const MOST_WITHDRAWN: usize = 20;
@@ -195,14 +195,18 @@ impl Waiting {
         tracker: &Arc<dyn Tracker>,
         found: &HashSet<String>,
     ) -> Result<()> {
+        // A scan finds labels. Whether a round is still wanted is seen at its turn.
+        let is_round = |request: &WaitingRequest| Round::number_of(request.trigger()).is_some();
         let gone = self.0.values().filter(|request| {
-            tracker.serves(&request.item) && !found.contains(&request.item.key())
+            let found = found.contains(&request.item.key());
+            tracker.serves(&request.item) && !found && !is_round(request)
         });
         for request in gone.take(MOST_WITHDRAWN) {
             let Ok(item) = tracker.item(&request.item).await else {
                 continue;
             };
-            if let Some(reason) = waits::withdrawn(deps, tracker.as_ref(), &item) {
+            let by_label = AskedBy::Label;
+            if let Some(reason) = waits::withdrawn(deps, tracker.as_ref(), &item, by_label) {
                 deps.store.request_stop(request.task, &reason).await?;
                 tracing::info!(task.id = %request.task, item = %request.item, reason, "a task that waited for its turn ends");
             }

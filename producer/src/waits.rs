@@ -82,7 +82,11 @@ impl<'a> Items<'a> {
             Ok(item) => item,
             Err(error) => return unseen(&error),
         };
-        if let Some(reason) = withdrawn(self.deps, self.tracker.as_ref(), &item) {
+        let asked_by = match task.round() {
+            Some(_) => AskedBy::Round,
+            None => AskedBy::Label,
+        };
+        if let Some(reason) = withdrawn(self.deps, self.tracker.as_ref(), &item, asked_by) {
             return Looked::Withdrawn(reason);
         }
         let number = task.item.number;
@@ -173,10 +177,27 @@ fn unseen(error: &TrackerError) -> Looked {
     }
 }
 
+/// Why a task waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AskedBy {
+    /// Its item carries the request label.
+    Label,
+    /// It is a round: no label asks for it.
+    Round,
+}
+
 /// Why nobody wants the work on the item of a waiting task any more.
-pub(crate) fn withdrawn(deps: &ProducerDeps, tracker: &dyn Tracker, item: &Item) -> Option<String> {
+pub(crate) fn withdrawn(
+    deps: &ProducerDeps,
+    tracker: &dyn Tracker,
+    item: &Item,
+    asked_by: AskedBy,
+) -> Option<String> {
     if !item.open {
         return Some("the item was closed".to_owned());
+    }
+    if asked_by == AskedBy::Round {
+        return None;
     }
     let request = &deps.config.labels.request;
     let is_request = |label: &String| label.to_lowercase() == request.to_lowercase();

@@ -20,6 +20,7 @@ const READS: &[&str] = &[
     "label_names",
     "latest_task",
     "lease_ran_out_at",
+    "list_sessions",
     "loads",
     "memory",
     "memory_record",

@@ -1,10 +1,10 @@
 //! Rounds on the pull requests that the fleet opened, on both forges.
 
-use agentmine_domain::{ItemKind, Task};
-use agentmine_tests::forge::{BOT, DEMO, HUMAN, PullView};
+use agentmine_domain::{ItemKind, Task, TaskState};
+use agentmine_tests::forge::{BOT, DEMO, HUMAN, PullView, Write};
 use agentmine_tests::model::{Scenario, Script, commit_and_push, say, shell};
 
-use crate::rig::{REQUEST, Rig, assert_done, solves_demo};
+use crate::rig::{REQUEST, Rig, assert_done, codes, solves_demo};
 
 /// Solves the sample issue, and then does something else in each round.
 fn script() -> Script {
@@ -242,7 +242,8 @@ async fn killed_anywhere_a_round_is_one_with_one_reply_a_thread_on_gitlab() {
 
 /// What people do with the pull request after it was opened, each followed by a request for changes.
 async fn what_people_did_ends_the_rounds(rig: Rig, does: impl Fn(&Rig, &PullView), told: &[&str]) {
-    let (rig, pull) = opened(rig).await;
+    let (mut rig, pull) = opened(rig).await;
+    rig.config["rounds"]["remove_branch"] = "never".into();
     does(&rig, &pull);
     let head = rig.forge.branch_sha(DEMO, &pull.head);
     rig.forge
@@ -312,6 +313,166 @@ async fn a_closed_or_merged_merge_request_gets_no_round_on_gitlab() {
     what_people_did_ends_the_rounds(Rig::on_gitlab(script()).await, close, &[]).await;
     let merge = |rig: &Rig, pull: &PullView| rig.forge.merge(DEMO, pull.number);
     what_people_did_ends_the_rounds(Rig::on_gitlab(script()).await, merge, &[]).await;
+}
+
+/// GitLab leaves a merge request open whose branch is gone; GitHub closes it.
+#[tokio::test]
+async fn a_branch_that_a_person_removed_ends_the_rounds_on_gitlab() {
+    let removes = |rig: &Rig, pull: &PullView| rig.forge.remove_branch(DEMO, &pull.head);
+    let rig = Rig::on_gitlab(script()).await;
+    what_people_did_ends_the_rounds(rig, removes, &["somebody removed"]).await;
+}
+
+#[tokio::test]
+async fn a_branch_that_a_person_removed_ends_the_rounds_on_github() {
+    let removes = |rig: &Rig, pull: &PullView| {
+        rig.forge.remove_branch(DEMO, &pull.head);
+        rig.forge.close(DEMO, pull.number);
+    };
+    what_people_did_ends_the_rounds(Rig::local(script()).await, removes, &[]).await;
+}
+
+/// Successful removals of branches over the forge's API.
+fn removals(rig: &Rig) -> usize {
+    let is_removal = |it: &Write| {
+        let of_branch = it.path.contains("/git/refs/heads/") || it.path.contains("/branches/");
+        it.method == "DELETE" && of_branch && it.status == 204
+    };
+    rig.forge
+        .writes()
+        .iter()
+        .filter(|it| is_removal(it))
+        .count()
+}
+
+/// Killed before and after it, the branch is removed once.
+async fn the_branch_is_removed(rig: Rig, rule: &str, does: impl Fn(&Rig, &PullView)) {
+    let (mut rig, pull) = opened(rig).await;
+    rig.config["rounds"]["remove_branch"] = rule.into();
+    does(&rig, &pull);
+    for point in [
+        "tracker.branch_remove.before",
+        "tracker.branch_remove.after",
+    ] {
+        let kill = format!("{point}=kill");
+        let (status, log) = rig.spawn_failing("producer", &kill).end().await;
+        assert!(!status.success(), "{point} was not reached\n{log}");
+    }
+    rig.produce().await;
+    rig.produce().await;
+    assert_eq!(rig.forge.branch_sha(DEMO, &pull.head), None);
+    assert_eq!(removals(&rig), 1);
+    assert!(rig.forge.branches(DEMO).contains(&"main".to_owned()));
+}
+
+fn merges_it(rig: &Rig, pull: &PullView) {
+    rig.forge.merge(DEMO, pull.number);
+}
+
+fn closes_it(rig: &Rig, pull: &PullView) {
+    rig.forge.close(DEMO, pull.number);
+}
+
+#[tokio::test]
+async fn the_branch_of_a_merged_or_closed_pull_request_is_removed_once_on_github() {
+    the_branch_is_removed(Rig::local(script()).await, "merged", merges_it).await;
+    the_branch_is_removed(Rig::local(script()).await, "closed", closes_it).await;
+}
+
+#[tokio::test]
+async fn the_branch_of_a_merged_or_closed_merge_request_is_removed_once_on_gitlab() {
+    the_branch_is_removed(Rig::on_gitlab(script()).await, "merged", merges_it).await;
+    the_branch_is_removed(Rig::on_gitlab(script()).await, "closed", closes_it).await;
+}
+
+/// The branch stays where the rule does not name its end, where a person pushed to it, and where another pull request is
+/// for it.
+async fn the_branch_stays(rig: Rig, does: impl Fn(&mut Rig, &PullView)) {
+    let (mut rig, pull) = opened(rig).await;
+    does(&mut rig, &pull);
+    rig.produce().await;
+    rig.produce().await;
+    assert!(rig.forge.branch_sha(DEMO, &pull.head).is_some());
+    assert_eq!(removals(&rig), 0);
+}
+
+fn pushes_and_merges(rig: &mut Rig, pull: &PullView) {
+    push_of_a_person(rig, pull);
+    merges_it(rig, pull);
+}
+
+fn only_closes(rig: &mut Rig, pull: &PullView) {
+    closes_it(rig, pull);
+}
+
+#[tokio::test]
+async fn a_branch_that_is_not_ours_alone_or_only_closed_stays_on_github() {
+    the_branch_stays(Rig::local(script()).await, pushes_and_merges).await;
+    the_branch_stays(Rig::local(script()).await, only_closes).await;
+    let stacks = |rig: &mut Rig, pull: &PullView| {
+        rig.forge.commit(DEMO, "stacked", &pull.head, |dir| {
+            std::fs::write(dir.join("more.txt"), "more\n").unwrap();
+        });
+        rig.forge
+            .add_pull(DEMO, "stacked", &pull.head, "On top", &[]);
+        merges_it(rig, pull);
+    };
+    the_branch_stays(Rig::local(script()).await, stacks).await;
+}
+
+#[tokio::test]
+async fn a_branch_that_is_not_ours_alone_or_only_closed_stays_on_gitlab() {
+    the_branch_stays(Rig::on_gitlab(script()).await, pushes_and_merges).await;
+    the_branch_stays(Rig::on_gitlab(script()).await, only_closes).await;
+}
+
+/// While the only task that the repository may have is at work, a round waits for its turn.
+async fn a_round_waits_for_its_turn(rig: Rig) {
+    let (mut rig, pull) = opened(rig).await;
+    rig.config["capacity"]["running_tasks"] = 1.into();
+    rig.forge
+        .add_issue(DEMO, "Again", "It should greet.", &[REQUEST]);
+    rig.produce().await;
+    rig.model.hold_at(1);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    rig.forge
+        .add_review(DEMO, pull.number, "CHANGES_REQUESTED", "Please.");
+    rig.produce().await;
+    rig.produce().await;
+    let round = rounds(&rig).await.remove(0);
+    assert!(round.card.waits_for.is_some(), "{round:#?}");
+    assert_eq!(rig.forge.labels(DEMO, pull.number), Vec::<String>::new());
+    let why = rig.why(&round.number.to_string(), 0);
+    assert_eq!(codes(&why), ["capacity", "round"], "{why:#}");
+    let said = why["reasons"].to_string();
+    assert!(said.contains("capacity.running_tasks is 1"), "{said}");
+    assert!(
+        said.contains("round 1") && said.contains("a review or comment"),
+        "{said}"
+    );
+    rig.model.release();
+    let is_over = |task: &Task| matches!(task.state, TaskState::Ended(_));
+    rig.wait("the second issue", |tasks| {
+        tasks.iter().filter(|it| is_over(it)).count() == 2
+    })
+    .await;
+    rig.produce().await;
+    rig.wait_ended(3).await;
+    consumer.terminate();
+    consumer.end().await;
+    assert_done(&rounds(&rig).await[0]);
+    assert_eq!(rig.forge.labels(DEMO, pull.number), ["coding agent done"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_waits_for_its_turn_and_says_why_on_github() {
+    a_round_waits_for_its_turn(Rig::local(script()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_waits_for_its_turn_and_says_why_on_gitlab() {
+    a_round_waits_for_its_turn(Rig::on_gitlab(script()).await).await;
 }
 
 /// The pull request's head, as its CI sees it.

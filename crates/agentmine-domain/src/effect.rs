@@ -30,6 +30,8 @@ named!(
         PullRequestDraft = "pull_request_draft",
         /// Marks a pull request as ready for review.
         PullRequestReady = "pull_request_ready",
+        /// Removes the branch of a pull request that ended.
+        BranchRemoval = "branch_removal",
     }
 );
 
@@ -163,6 +165,12 @@ impl EffectKey {
     #[must_use]
     pub fn pull_request_ready(head: &str) -> Self {
         Self::once_per_task(EffectKind::PullRequestReady, head)
+    }
+
+    /// This branch is removed, since its pull request ended.
+    #[must_use]
+    pub fn branch_removal(head: &str) -> Self {
+        Self::once_per_task(EffectKind::BranchRemoval, head)
     }
 
     /// The comment on a pull request that was opened when the work began, with the comments on the issue.

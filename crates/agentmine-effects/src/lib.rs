@@ -10,6 +10,7 @@
 
 mod announce;
 mod answer;
+mod branch;
 mod confirm;
 mod draft;
 mod error;

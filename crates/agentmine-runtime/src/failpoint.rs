@@ -74,6 +74,7 @@ pub const BOUNDARIES: &[&str] = &[
     "tracker.pull_request_create",
     "tracker.pull_request_update",
     "tracker.pull_request_ready",
+    "tracker.branch_remove",
     "gateway.fence",
     "gateway.push",
     // §7: the journal and the files.

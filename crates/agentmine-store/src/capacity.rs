@@ -20,6 +20,16 @@ pub struct WaitingRequest {
     pub priority: Priority,
 }
 
+impl WaitingRequest {
+    /// What asked for the work.
+    #[must_use]
+    pub fn trigger(&self) -> &str {
+        let key = self.item.key();
+        let trigger = self.dedup_key.strip_prefix(&key);
+        trigger.map_or("", |trigger| trigger.trim_start_matches('|'))
+    }
+}
+
 /// What a repository with waiting tasks has of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepositoryLoad {

@@ -32,9 +32,9 @@ pub use people::{
 pub use person_task::for_task;
 pub use rounds::{Checks, OpenPull, OpenPulls, Thread};
 pub use tracker::{
-    Access, Blocker, Branches, Candidate, Comment, CommentKind, FLEET_MARKER, GitSource, Item,
-    LabelRequest, NewPullRequest, OpenPullRequest, PullRequest, RecentComment, Repository, Skipped,
-    Tracker,
+    Access, Blocker, BranchRemoval, Branches, Candidate, Comment, CommentKind, FLEET_MARKER,
+    GitSource, Item, LabelRequest, NewPullRequest, OpenPullRequest, PullRequest, RecentComment,
+    Repository, Skipped, Tracker,
 };
 
 /// The configured trackers, in the order of the configuration. Sends no request.

@@ -259,6 +259,17 @@ pub struct NewPullRequest {
     pub draft: bool,
 }
 
+/// What became of a branch that was to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BranchRemoval {
+    /// It was removed.
+    Removed,
+    /// It was not there.
+    Gone,
+    /// It is at another commit, and stays.
+    Moved,
+}
+
 /// What a tracker says about its credentials, for a person who sets the fleet up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
@@ -444,6 +455,17 @@ pub trait Tracker: Send + Sync + 'static {
     /// nobody. It has no character that a shell or a commit's trailer would read.
     async fn noreply(&self, _person: &Person) -> Result<Option<String>, TrackerError> {
         Ok(None)
+    }
+    /// Removes a branch of the item's repository, if it is still at `commit`. A push between the look and the removal is
+    /// lost: forges remove whatever a branch is at.
+    async fn remove_branch(
+        &self,
+        _item: &ItemRef,
+        _branch: &str,
+        _commit: &str,
+        _permit: &Permit,
+    ) -> Result<BranchRemoval, TrackerError> {
+        Ok(BranchRemoval::Moved)
     }
     /// Marks an open pull request of ours as ready for review; one that is no draft stays as it is.
     async fn mark_ready(

@@ -7,7 +7,18 @@ use super::requests::Requests;
 
 /// Why no further round is made.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Ended(pub(super) String);
+pub(super) struct Ended {
+    /// One of [`super::metrics::ENDS`].
+    pub(super) code: &'static str,
+    /// The end of a sentence for people.
+    pub(super) reason: String,
+}
+
+impl Ended {
+    fn new(code: &'static str, reason: String) -> Self {
+        Self { code, reason }
+    }
+}
 
 /// Requests that are named.
 const MOST_NAMED: usize = 10;
@@ -21,12 +32,14 @@ pub(super) fn of_last_round(last: Option<&Task>) -> Option<Ended> {
     let reason = last.reason.as_deref().unwrap_or("no reason is recorded");
     let reason = line(&cap(reason, MAX_REASON), MAX_REASON);
     match last.state {
-        TaskState::Ended(EndState::Failed) => Some(Ended(format!(
-            "round {number} failed ({reason}); it needs a person to look"
-        ))),
-        TaskState::Ended(EndState::Stopped) => {
-            Some(Ended(format!("round {number} was stopped ({reason})")))
-        }
+        TaskState::Ended(EndState::Failed) => Some(Ended::new(
+            "failed",
+            format!("round {number} failed ({reason}); it needs a person to look"),
+        )),
+        TaskState::Ended(EndState::Stopped) => Some(Ended::new(
+            "stopped",
+            format!("round {number} was stopped ({reason})"),
+        )),
         TaskState::Ended(EndState::Done)
         | TaskState::Queued
         | TaskState::Leased(_)
@@ -56,18 +69,24 @@ pub(super) fn limit(max: u32, requests: &Requests, cause: &RoundCause) -> Ended 
     if more > 0 {
         named.push(format!("{more} more"));
     }
-    Ended(format!(
-        "{rounds} made, which is the limit, and this is still open: {}. It needs a person to decide what is to be done",
-        named.join("; ")
-    ))
+    Ended::new(
+        "limit",
+        format!(
+            "{rounds} made, which is the limit, and this is still open: {}. It needs a person to decide what is to be done",
+            named.join("; ")
+        ),
+    )
 }
 
 /// The checks that failed fail on the target branch too.
 pub(super) fn red_base(base: &str) -> Ended {
-    Ended(format!(
-        "the checks that failed fail on {} as well, so the cause is not in this change; fix them there first",
-        code(base)
-    ))
+    Ended::new(
+        "red_base",
+        format!(
+            "the checks that failed fail on {} as well, so the cause is not in this change; fix them there first",
+            code(base)
+        ),
+    )
 }
 
 /// What the last round was for is as it was before it.
@@ -78,18 +97,21 @@ pub(super) fn same_again(last: Option<&Round>, cause: &RoundCause, head: &str) -
             "round {} did not solve the conflict with the target branch",
             last.number
         );
-        return Some(Ended(reason));
+        return Some(Ended::new("same_conflict", reason));
     }
     let before = |check: &&RedCheck| {
         let same = |it: &RedCheck| it.name == check.name && it.failure == check.failure;
         !check.failure.is_empty() && last.cause.checks.iter().any(same)
     };
     let again = cause.checks.iter().find(before)?;
-    Some(Ended(format!(
-        "the check {} failed in the same way before and after round {}; it needs a person to look",
-        code(&again.name),
-        last.number
-    )))
+    Some(Ended::new(
+        "same_failure",
+        format!(
+            "the check {} failed in the same way before and after round {}; it needs a person to look",
+            code(&again.name),
+            last.number
+        ),
+    ))
 }
 
 /// A name as code.
@@ -99,14 +121,16 @@ fn code(name: &str) -> String {
 
 /// A person pushed to the branch.
 pub(super) fn pushed(branch: &str) -> Ended {
-    Ended(format!(
-        "somebody else pushed to `{branch}`, and that work is not overwritten"
-    ))
+    Ended::new(
+        "pushed",
+        format!("somebody else pushed to `{branch}`, and that work is not overwritten"),
+    )
 }
 
 /// A person removed the branch.
 pub(super) fn removed(branch: &str) -> Ended {
-    Ended(format!(
-        "somebody removed `{branch}`, and it is not brought back"
-    ))
+    Ended::new(
+        "removed",
+        format!("somebody removed `{branch}`, and it is not brought back"),
+    )
 }

@@ -6,6 +6,7 @@
 
 mod ends;
 mod failure;
+pub(crate) mod metrics;
 mod red;
 mod requests;
 
@@ -17,11 +18,13 @@ use agentmine_domain::{
     EndState, ItemKind, ItemRef, NewTask, Priority, Round, RoundCause, Task, TaskId, TaskState,
 };
 use agentmine_effects::Effects;
+use agentmine_runtime::config::BranchRemovalRule;
 use agentmine_store::Enqueued;
 use agentmine_trackers::{OpenPull, OpenPulls, Tracker, TrackerError};
 use anyhow::Result;
 use chrono::{DateTime, TimeDelta, Utc};
 
+use crate::capacity;
 use crate::deps::ProducerDeps;
 use ends::Ended;
 use red::Red;
@@ -73,7 +76,8 @@ pub(crate) async fn begin(
     tracker: &Arc<dyn Tracker>,
     only: Option<&str>,
 ) -> Result<Vec<Begun>> {
-    if !deps.config.rounds.enabled {
+    let rounds = &deps.config.rounds;
+    if !rounds.enabled && rounds.remove_branch == BranchRemovalRule::Never {
         return Ok(Vec::new());
     }
     let watched = deps.store.watched_pulls(tracker.kind(), tracker.host());
@@ -146,8 +150,11 @@ impl Look<'_> {
         let head = self.origin.branch();
         let is_it = |pull: &&OpenPull| pull.repo_id == *repo_id && pull.head == head;
         let Some(pull) = open.pulls.iter().find(is_it) else {
-            return self.not_listed().await.map(|()| None);
+            return self.not_listed(open).await.map(|()| None);
         };
+        if !self.deps.config.rounds.enabled {
+            return Ok(None);
+        }
         let seen = self.deps.pulls.get(self.origin.id).unwrap_or_default();
         let mut now = Seen {
             updated_at: pull.updated_at,
@@ -263,9 +270,15 @@ impl Look<'_> {
             url: url.to_owned(),
             priority: Priority::Medium,
         };
-        Ok(match self.deps.store.enqueue(&new).await? {
+        // It waits for its turn like a request of a person.
+        let enqueued = match capacity::applies(&self.deps.config.capacity, new.item.tracker) {
+            true => self.deps.store.enqueue_waiting(&new).await?,
+            false => self.deps.store.enqueue(&new).await?,
+        };
+        Ok(match enqueued {
             Enqueued::Created(task) => {
                 let (number, item) = (round.number, &round.pull);
+                metrics::count_begun(&round.cause);
                 tracing::info!(task.id = %task.id, task.number = %task.number, %item, round = number, "a round begins");
                 Work::Begun(Box::new(Begun::Now(task)))
             }
@@ -273,6 +286,7 @@ impl Look<'_> {
             Enqueued::Known(task)
                 if task.trigger == new.trigger
                     && task.state == TaskState::Queued
+                    && task.card.waits_for.is_none()
                     && task.epoch.0 == 0 =>
             {
                 Work::Begun(Box::new(Begun::Before(task)))
@@ -304,22 +318,63 @@ impl Look<'_> {
     }
 
     /// It is not among the open ones: closed, merged, or not listed yet.
-    async fn not_listed(&self) -> Result<()> {
+    async fn not_listed(&self, open: &OpenPulls) -> Result<()> {
         let (item, head) = (&self.origin.item, self.origin.branch());
         let found = match self.tracker.find_pull_request(item, &head).await {
             Err(TrackerError::NotFound { .. }) => None,
             found => found?,
         };
-        let reason = match found {
+        let rule = self.deps.config.rounds.remove_branch;
+        let (code, reason, removes) = match &found {
             Some(pull) if pull.open => return Ok(()),
-            Some(pull) if pull.merged => "it was merged",
-            Some(_) => "it was closed",
-            None => "it is gone",
+            Some(pull) if pull.merged => {
+                let removes = rule != BranchRemovalRule::Never;
+                ("merged", "it was merged", removes)
+            }
+            Some(_) => {
+                let removes = rule == BranchRemovalRule::Closed;
+                ("closed", "it was closed", removes)
+            }
+            None => ("gone", "it is gone", false),
         };
-        self.forget(reason).await
+        if let Some(pull) = found.filter(|_| removes)
+            && self.remove_branch(pull.number, open).await? == Removal::Later
+        {
+            return Ok(());
+        }
+        self.forget(code, reason).await
     }
 
-    async fn forget(&self, reason: &str) -> Result<()> {
+    /// Removes the branch of an ended pull request, unless a task works on it, or another pull request is for it.
+    async fn remove_branch(&self, number: u64, open: &OpenPulls) -> Result<Removal> {
+        let (item, head) = (&self.origin.item, self.origin.branch());
+        let pull = ItemRef {
+            kind: ItemKind::PullRequest,
+            number,
+            ..item.clone()
+        };
+        let newest = self.deps.store.latest_task(&pull).await?;
+        if newest.as_ref().is_some_and(|task| !is_over(task)) {
+            return Ok(Removal::Later);
+        }
+        let is_onto = |it: &OpenPull| it.repo_id == item.repo_id && it.base == head;
+        if open.pulls.iter().any(is_onto) {
+            return Ok(Removal::Over);
+        }
+        let worked = newest.as_ref().unwrap_or(self.origin);
+        // A round that changed nothing, and one that was stopped, leave what was there before them.
+        let mut commit = self.effects(worked).reported_commit().await?;
+        if commit.is_none() {
+            commit = self.effects(self.origin).reported_commit().await?;
+        }
+        if let Some(commit) = commit {
+            self.effects(self.origin).remove_branch(&commit).await?;
+        }
+        Ok(Removal::Over)
+    }
+
+    async fn forget(&self, code: &'static str, reason: &str) -> Result<()> {
+        metrics::count_ended(code);
         self.deps.store.unwatch_pull(self.origin.id, reason).await?;
         self.deps.pulls.forget(self.origin.id);
         tracing::info!(task.id = %self.origin.id, reason, "no further round is made on the pull request");
@@ -327,9 +382,10 @@ impl Look<'_> {
     }
 
     /// No further round: says so on the pull request.
-    async fn end(&self, pull: &ItemRef, Ended(reason): Ended) -> Result<Option<Begun>> {
+    async fn end(&self, pull: &ItemRef, ended: Ended) -> Result<Option<Begun>> {
+        let Ended { code, reason } = ended;
         self.effects(self.origin).end_rounds(pull, &reason).await?;
-        self.forget(&reason).await.map(|()| None)
+        self.forget(code, &reason).await.map(|()| None)
     }
 
     fn effects(&self, task: &Task) -> Effects {
@@ -362,6 +418,15 @@ enum Head {
     Unclear,
     /// Somebody else moved or removed it.
     OfOthers(Ended),
+}
+
+/// Whether the branch of an ended pull request is dealt with.
+#[derive(PartialEq, Eq)]
+enum Removal {
+    /// Removed, or to be left.
+    Over,
+    /// A task still works on it.
+    Later,
 }
 
 /// How far the task of a round is.

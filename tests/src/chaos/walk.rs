@@ -35,6 +35,7 @@ pub(super) fn out_of_reach(boundary: &str, store: StoreKind) -> Option<&'static 
         "store.begin_round"
         | "store.round_result"
         | "store.unwatch_pull"
+        | "tracker.branch_remove"
         | "tracker.thread_reply"
         | "tracker.thread_resolve" => {
             Some("nobody reviews or closes a pull request of the walk; `rounds` kills it there")

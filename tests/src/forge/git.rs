@@ -138,6 +138,16 @@ pub(super) fn can_merge(git_dir: &Path, head: &str, base: &str) -> bool {
     try_out(git_dir, &["merge-tree", "--write-tree", &base, &head]).is_some()
 }
 
+/// Whether there was one.
+pub(super) fn remove_branch(git_dir: &Path, branch: &str) -> bool {
+    let name = format!("refs/heads/{branch}");
+    let known = try_out(git_dir, &["rev-parse", "--verify", "--quiet", &name]).is_some();
+    if known {
+        must(git_dir, &["update-ref", "-d", &name]);
+    }
+    known
+}
+
 pub(super) fn branch_sha(git_dir: &Path, branch: &str) -> Option<String> {
     if branch.contains("..") {
         return None;

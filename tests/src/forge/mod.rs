@@ -549,8 +549,8 @@ impl Forge {
     /// # Panics
     /// If there is no such repository or branch.
     pub fn remove_branch(&self, repo: &str, branch: &str) {
-        let name = format!("refs/heads/{branch}");
-        git::must(&self.git_dir(repo), &["update-ref", "-d", &name]);
+        let removed = git::remove_branch(&self.git_dir(repo), branch);
+        assert!(removed, "the branch exists");
     }
 
     /// The bare repository on disk.

@@ -237,6 +237,7 @@ fn in_repo(inner: &Inner, state: &mut State, ask: &Ask, name: &str, rest: &[&str
         ("GET", ["labels"]) => Answer::page(inner, ask, all_labels(repo)),
         ("GET", ["contents", path @ ..]) => contents(ask, repo, &path.join("/")),
         ("GET", ["branches", branch @ ..]) => branch_json(repo, &branch.join("/")),
+        ("DELETE", ["git", "refs", "heads", branch @ ..]) => remove_branch(repo, &branch.join("/")),
         ("GET", ["rules", "branches", branch @ ..]) => protection::rules(repo, &branch.join("/")),
         ("GET", ["rulesets", id]) => protection::ruleset(id),
         ("GET", ["git", "ref", "heads", branch @ ..]) => branch_json(repo, &branch.join("/")),
@@ -533,6 +534,13 @@ fn branch_json(repo: &Repo, branch: &str) -> Answer {
             "commit": { "sha": sha }, "object": { "type": "commit", "sha": sha },
         })),
         None => Answer::not_found(),
+    }
+}
+
+fn remove_branch(repo: &Repo, branch: &str) -> Answer {
+    match git::remove_branch(&repo.git_dir, branch) {
+        true => Answer::new(204, Value::Null),
+        false => Answer::new(422, json!({ "message": "Reference does not exist" })),
     }
 }
 

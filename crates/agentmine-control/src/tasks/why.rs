@@ -38,7 +38,7 @@ pub struct Why {
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Reason {
-    /// Of a task: working, lost_worker, external_session, done, failed, cancelled, paused, human_task, capacity, waits, dependency, conflict, back_off, needs_client, no_free_worker, requested. Of a request that is held: not_allowed, unknown_requester, permission_unknown. Of an item without a task: not_scanned, closed, no_label, label_unknown, answered, refused, no_access, tracker_unavailable, no_tracker, next_scan.
+    /// Of a task: working, lost_worker, external_session, done, failed, cancelled, paused, human_task, capacity, waits, dependency, conflict, back_off, needs_client, no_free_worker, requested, round. Of a request that is held: not_allowed, unknown_requester, permission_unknown. Of an item without a task: not_scanned, closed, no_label, label_unknown, answered, refused, no_access, tracker_unavailable, no_tracker, next_scan.
     pub code: String,
     /// The reason as a sentence.
     pub message: String,
@@ -169,6 +169,10 @@ async fn known_reasons(
     }
     reasons.extend(held.map(held_back));
     match task.home() {
+        TaskHome::Item if task.round().is_some() => {
+            let number = task.round().unwrap_or_default();
+            reasons.push(round(store, task, number).await?);
+        }
         TaskHome::Item => reasons.push(Reason::new(
             "requested",
             format!(
@@ -202,6 +206,36 @@ fn lost(task: &Task, since: DateTime<Utc>) -> Reason {
             time(since)
         ),
     )
+}
+
+/// What a round is for.
+async fn round(store: &dyn Store, task: &Task, number: u32) -> Result<Reason, ControlError> {
+    let rounds = store.rounds(&task.item).await?;
+    let cause = rounds.into_iter().find(|round| round.number == number);
+    let cause = cause.map(|round| round.cause).unwrap_or_default();
+    let mut parts = Vec::new();
+    match cause.requests.len() {
+        0 => {}
+        1 => parts.push("a review or comment".to_owned()),
+        many => parts.push(format!("{many} reviews and comments")),
+    }
+    match cause.checks.len() {
+        0 => {}
+        1 => parts.push("a failed check".to_owned()),
+        many => parts.push(format!("{many} failed checks")),
+    }
+    if cause.conflict {
+        parts.push("a conflict with the target branch".to_owned());
+    }
+    Ok(Reason::new(
+        "round",
+        format!(
+            "It is round {number} on {}, for {}, since {}.",
+            task.item,
+            parts.join(" and "),
+            time(task.created_at)
+        ),
+    ))
 }
 
 fn working(task: &Task, running: Option<&Session>) -> Reason {

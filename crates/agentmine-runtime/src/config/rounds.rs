@@ -16,6 +16,21 @@ pub struct RoundsConfig {
     pub settle_seconds: u64,
     /// Also resolve the threads that a round answered with a commit on which the project's checks pass.
     pub resolve_threads: bool,
+    /// When the branch of a pull request is removed that AgentMine opened. Only if its newest commit is AgentMine's own.
+    pub remove_branch: BranchRemovalRule,
+}
+
+/// When the branch of an ended pull request is removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BranchRemovalRule {
+    /// The forge or people do it.
+    Never,
+    /// Once it was merged. The default.
+    #[default]
+    Merged,
+    /// Also when it was closed without being merged. Whoever reopens it needs the forge to restore the branch.
+    Closed,
 }
 
 impl Default for RoundsConfig {
@@ -25,6 +40,7 @@ impl Default for RoundsConfig {
             max: 3,
             settle_seconds: 60,
             resolve_threads: false,
+            remove_branch: BranchRemovalRule::default(),
         }
     }
 }

@@ -6,6 +6,7 @@
 mod access;
 mod api;
 mod app;
+mod branches;
 mod candidates;
 mod checks;
 mod comments;
@@ -37,8 +38,8 @@ use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
 use crate::rounds::{Checks, OpenPull, OpenPulls, Thread};
 use crate::tracker::{
-    Access, Blocker, Candidate, Comment, Item, LabelRequest, NewPullRequest, OpenPullRequest,
-    PullRequest, RecentComment, Repository, Skipped, Tracker,
+    Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, NewPullRequest,
+    OpenPullRequest, PullRequest, RecentComment, Repository, Skipped, Tracker,
 };
 use api::{Api, Credentials};
 use candidates::Scan;
@@ -242,6 +243,17 @@ impl Tracker for GitHubTracker {
 
     async fn noreply(&self, person: &Person) -> Result<Option<String>, TrackerError> {
         self.api.noreply(person).await
+    }
+
+    async fn remove_branch(
+        &self,
+        item: &ItemRef,
+        branch: &str,
+        commit: &str,
+        permit: &Permit,
+    ) -> Result<BranchRemoval, TrackerError> {
+        let at = (branch, commit);
+        self.api.remove_branch(item, at, permit).await
     }
 
     async fn mark_ready(

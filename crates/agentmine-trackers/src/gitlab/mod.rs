@@ -6,6 +6,7 @@
 
 mod access;
 mod api;
+mod branches;
 mod candidates;
 mod checks;
 mod files;
@@ -34,8 +35,8 @@ use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
 use crate::rounds::{Checks, OpenPulls, Thread};
 use crate::tracker::{
-    Access, Blocker, Candidate, Comment, Item, LabelRequest, NewPullRequest, OpenPullRequest,
-    PullRequest, RecentComment, Repository, Skipped, Tracker,
+    Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, NewPullRequest,
+    OpenPullRequest, PullRequest, RecentComment, Repository, Skipped, Tracker,
 };
 use api::Api;
 use candidates::Scan;
@@ -232,6 +233,17 @@ impl Tracker for GitLabTracker {
     async fn noreply(&self, person: &Person) -> Result<Option<String>, TrackerError> {
         let id = person.id;
         Ok(id.and_then(|id| noreply(id, '-', &person.login, &self.api.host)))
+    }
+
+    async fn remove_branch(
+        &self,
+        item: &ItemRef,
+        branch: &str,
+        commit: &str,
+        permit: &Permit,
+    ) -> Result<BranchRemoval, TrackerError> {
+        let at = (branch, commit);
+        self.api.remove_branch(item, at, permit).await
     }
 
     async fn mark_ready(

@@ -163,6 +163,12 @@ fn project(inner: &Inner, state: &mut State, ask: &Ask, id: &str, rest: &[&str])
             Some(branch) => Answer::ok(branch),
             None => missing("Branch"),
         },
+        ("DELETE", ["repository", "branches", branch]) => {
+            match git::remove_branch(&repo.git_dir, branch) {
+                true => Answer::new(204, Value::Null),
+                false => missing("Branch"),
+            }
+        }
         ("GET", ["protected_branches"]) => {
             Answer::page(inner, ask, protection::protected_branches(repo))
         }
