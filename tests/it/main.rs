@@ -47,6 +47,7 @@ mod outages;
 mod output;
 mod people;
 mod person_tasks;
+mod progress;
 mod remote_engine;
 mod restore;
 mod reviewed;

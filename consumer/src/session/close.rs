@@ -76,7 +76,16 @@ async fn stop(ctx: &SessionContext, reason: &str) -> LeaseEnd {
 }
 
 async fn pause(ctx: &SessionContext, reason: String) -> LeaseEnd {
-    log_unreported(ctx.effects.label(TaskLabel::Paused).await);
+    // A pause that the session itself came to has its comment already.
+    let by_people = ctx.deps.store.request_reason(ctx.task.id).await;
+    let reported = match by_people.ok().flatten() {
+        Some(reason) => {
+            let session = ctx.session_name();
+            ctx.effects.report_paused(&reason, &session).await
+        }
+        None => ctx.effects.label(TaskLabel::Paused).await,
+    };
+    log_unreported(reported);
     LeaseEnd::Pause { reason }
 }
 

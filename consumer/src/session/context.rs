@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::deps::ConsumerDeps;
+use super::progress::ProgressGate;
 use crate::claim::claimed::Claimed;
 use crate::claim::freeze::Freezer;
 use crate::claim::heartbeat::{Heartbeat, Rhythm};
@@ -44,6 +45,8 @@ pub(crate) struct SessionContext {
     pub(crate) effects: Effects,
     /// Where clones may come from.
     pub(crate) mirrors: Option<Mirrors>,
+    /// Whether the progress comment may be edited.
+    pub(crate) progress: ProgressGate,
     removals: Mutex<JoinSet<Removal>>,
 }
 
@@ -97,6 +100,7 @@ impl SessionContext {
             live,
             effects,
             mirrors,
+            progress: ProgressGate::default(),
             removals: Mutex::default(),
         }
     }

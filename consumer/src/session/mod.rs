@@ -9,6 +9,7 @@ pub(crate) mod close;
 pub(crate) mod context;
 pub(crate) mod deps;
 mod outage;
+pub(crate) mod progress;
 mod verdict;
 mod withdrawal;
 
@@ -25,6 +26,7 @@ use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::SandboxError;
 use agentmine_trackers::{Item, TrackerError, objection_to_text};
 use futures::FutureExt as _;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::claim::claimed::Claimed;
@@ -77,7 +79,7 @@ async fn run_in_span(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) 
         task: Box::new(ctx.task.clone()),
         session: ctx.lease.session,
     });
-    let (ending, caused) = match AssertUnwindSafe(work(&ctx)).catch_unwind().await {
+    let (ending, caused) = match AssertUnwindSafe(Box::pin(work(&ctx))).catch_unwind().await {
         Ok(Ok(report)) => (Ending::Result(report), Cause::None),
         Ok(Err(error)) => {
             if error.is_lease_lost() {
@@ -152,10 +154,17 @@ async fn work(ctx: &SessionContext) -> Result<Report, SessionError> {
     let heartbeat = &ctx.heartbeat;
     let item = heartbeat.unless_interrupted(wanted_item(ctx)).await?;
     heartbeat.unless_interrupted(announce(ctx, &item)).await?;
-    tokio::select! {
-        report = work_on(ctx, &item) => report,
-        never = withdrawal::watch(ctx, &item) => match never {},
-    }
+    let ends = CancellationToken::new();
+    let work = async {
+        let done = tokio::select! {
+            report = work_on(ctx, &item) => report,
+            never = withdrawal::watch(ctx, &item) => match never {},
+        };
+        ends.cancel();
+        done
+    };
+    let (done, ()) = tokio::join!(work, progress::watch(ctx, &ends));
+    done
 }
 
 /// The story of the claim that a task has beyond its last attempt, since an attempt began to open its pull
@@ -239,6 +248,7 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         recorder,
     };
     let outcome = work.run(history, usage).await?;
+    ctx.progress.close().await;
     ctx.begin(Phase::Reporting).await?;
     heartbeat
         .unless_interrupted(report(

@@ -40,5 +40,5 @@ pub use session::{DodResult, External, Session, SessionEnd};
 pub use step::{Step, StepKind, StepPayload};
 pub use task::{
     EndState, Lease, NewTask, Phase, Priority, PublicStatus, Task, TaskState, Urgency, WakeUp,
-    credentials_reason, partial_reason, pause_label_reason,
+    credentials_reason, label_of_pause, partial_reason, pause_label_reason,
 };

@@ -168,6 +168,12 @@ pub fn pause_label_reason(label: &str) -> String {
     format!("{PAUSE_LABEL}{label}")
 }
 
+/// The label in a reason of [`pause_label_reason`].
+#[must_use]
+pub fn label_of_pause(reason: &str) -> Option<&str> {
+    reason.strip_prefix(PAUSE_LABEL)
+}
+
 /// One piece of work from a tracker item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Task {
@@ -220,10 +226,7 @@ impl Task {
     /// The label on its item for which it is paused, if it is paused for that.
     #[must_use]
     pub fn pause_label(&self) -> Option<&str> {
-        let reason = self.reason.as_deref()?;
-        reason
-            .strip_prefix(PAUSE_LABEL)
-            .filter(|_| self.state == TaskState::Paused)
+        label_of_pause(self.reason.as_deref()?).filter(|_| self.state == TaskState::Paused)
     }
 
     /// Who works on it.

@@ -38,7 +38,9 @@ pub use error::{EffectError, is_final};
 pub use orphan::{Orphan, is_live};
 pub use pull_request::EarlierPullRequest;
 pub use report::{EndReport, Reporter};
-pub use text::{held_comment, progress_comment, transferred_comments, used, work_comment};
+pub use text::{
+    held_comment, progress_comment, transferred_comments, used, work_comment, working_comment,
+};
 
 /// How long a producer may write by what it has read of a task.
 const FRESH: Duration = Duration::from_secs(60);

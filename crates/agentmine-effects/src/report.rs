@@ -14,8 +14,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::text::{
-    failure_comment, failure_text, is_of_work, refused_comment, result_comment, stopped_comment,
-    stopped_text,
+    failure_comment, failure_text, is_of_work, paused_comment, refused_comment, result_comment,
+    stopped_comment, stopped_text,
 };
 use crate::{EffectError, Effects, ends_the_report};
 
@@ -179,6 +179,16 @@ impl Effects {
     /// Returns errors of the store and the tracker.
     pub async fn report_refused(&self, refusal: &str, session: &str) -> Result<(), EffectError> {
         self.comment(&refused_comment(refusal, session)).await?;
+        self.label(TaskLabel::Paused).await
+    }
+
+    /// Reports that a person paused the task.
+    ///
+    /// # Errors
+    /// Returns errors of the store and the tracker.
+    pub async fn report_paused(&self, reason: &str, session: &str) -> Result<(), EffectError> {
+        let text = paused_comment(reason, &self.labels.request, session);
+        self.comment(&text).await?;
         self.label(TaskLabel::Paused).await
     }
 

@@ -1,13 +1,17 @@
 //! The comments on an item.
 
+use std::cmp::Ordering;
+
 use agentmine_domain::markdown::{cap, fenced, line, neutralized};
-use agentmine_domain::{ItemKind, ItemRef, Session, Task, Usage};
+use agentmine_domain::{ItemKind, ItemRef, Phase, Session, Task, Usage, label_of_pause};
 use agentmine_runtime::config::Labels;
 use agentmine_trackers::{Comment, PullRequest};
 use chrono::{DateTime, TimeDelta, Utc};
 
 /// Maximum number of characters of a reason in a comment.
 const MAX_REASON: usize = 8_000;
+/// Characters of a label's name.
+const MAX_LABEL: usize = 100;
 
 /// The progress comment on the item, which is edited in place. `session` is the session's number, or
 /// `ended` after the last session.
@@ -25,6 +29,58 @@ pub fn work_comment(attempt: u32, session: &str) -> String {
     let text = match attempt {
         0 | 1 => format!("{WORKING}."),
         n => format!("{WORKING} (attempt {n})."),
+    };
+    progress_comment(&text, session)
+}
+
+/// The comment while a session works: what is done, what is at work, what comes, and what it has used so far.
+#[must_use]
+pub fn working_comment(
+    task: &Task,
+    phase: Phase,
+    sessions: &[Session],
+    (session, now): (&str, DateTime<Utc>),
+) -> String {
+    let name = task.item.tracker.pull_request();
+    let mut text = match task.attempt {
+        0 | 1 => format!("{WORKING}."),
+        n => format!("{WORKING} (attempt {n})."),
+    };
+    text += "\n";
+    for step in Phase::ALL {
+        let what = match (step, task.item.kind) {
+            (Phase::Preparing, _) => "Prepare the sandbox and the project".to_owned(),
+            (Phase::Running, _) => "Work on the request".to_owned(),
+            (Phase::Verifying, _) => "Check the pushed commit".to_owned(),
+            (Phase::Reporting, ItemKind::Issue | ItemKind::Task) => format!("Open the {name}"),
+            (Phase::Reporting, ItemKind::PullRequest) => "Report the result".to_owned(),
+        };
+        text += &match step.cmp(&phase) {
+            Ordering::Less => format!("\n- [x] {what}"),
+            Ordering::Equal => format!("\n- [ ] **{what}**"),
+            Ordering::Greater => format!("\n- [ ] {what}"),
+        };
+    }
+    let used = used(sessions, now);
+    text.extend(used.map(|used| format!("\n\nSo far: {used}.")));
+    let pull = task.pull_request_url.as_ref();
+    text.extend(pull.map(|url| format!("\n\nThe {name}: {url}")));
+    progress_comment(&text, session)
+}
+
+/// The comment for a task that a person paused.
+pub(crate) fn paused_comment(reason: &str, request: &str, session: &str) -> String {
+    let text = match label_of_pause(reason) {
+        Some(label) => {
+            let label = line(label, MAX_LABEL).replace('`', "'");
+            format!("AgentMine is paused while this carries the label `{label}`.")
+        }
+        None => {
+            let reason = neutralized(&cap(reason.trim().trim_end_matches('.'), MAX_REASON));
+            format!(
+                "AgentMine is paused: {reason}. The comment `/agentmine resume` or the label `{request}` continues it."
+            )
+        }
     };
     progress_comment(&text, session)
 }

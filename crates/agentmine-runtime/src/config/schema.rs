@@ -143,6 +143,8 @@ pub struct Consumer {
     /// Seconds between two looks at the item of a running task. A person withdraws the work by closing the
     /// item, removing its labels or unassigning the bot.
     pub item_check_seconds: u64,
+    /// Seconds between two edits of the progress comment while a session works.
+    pub progress_seconds: u64,
     /// Seconds between sweeps.
     pub sweep_seconds: u64,
     /// Seconds without a wake-up until a queued task gets another one.
@@ -190,6 +192,7 @@ impl Default for Consumer {
             heartbeat_seconds: 10,
             heartbeat_loss_seconds: 40,
             item_check_seconds: 30,
+            progress_seconds: 30,
             sweep_seconds: 15,
             wakeup_after_seconds: 60,
             // Below the 30 s that Kubernetes and most others give a process to end.

@@ -1,7 +1,8 @@
 //! The one comment of ours that carries a marker, on any forge.
 //!
 //! Guaranteed: it is created once and then edited. A create whose outcome is unknown is looked up before it is
-//! sent again, and of several comments with the same marker the first one stays.
+//! sent again, and of several comments with the same marker the first one stays. That of a former account of ours which
+//! may not be edited stays as it is, and there is another one.
 
 use agentmine_runtime::failpoint::Guard;
 use agentmine_runtime::permit::Permit;
@@ -50,15 +51,22 @@ pub(crate) async fn upsert(
     budget: &Budget<'_>,
 ) -> Result<String, TrackerError> {
     let mut created = None;
+    // Comments of a former account that may not be edited.
+    let mut kept: Vec<String> = Vec::new();
     loop {
         let mut mine = marked(thread, marker, &budget.attempts).await?;
+        mine.retain(|comment| !kept.contains(&comment.id));
         let twins = mine.split_off(mine.len().min(1));
-        for twin in twins {
-            thread.delete(&twin.id, budget).await?;
-        }
         let written = match (mine.pop(), created.take()) {
-            (Some(comment), _) if comment.body == text => return Ok(comment.id),
-            (Some(comment), _) => thread.edit(comment.id, text, budget).await?,
+            (Some(comment), _) if comment.body == text => Written::Yes(comment.id),
+            (Some(comment), _) => match thread.edit(comment.id.clone(), text, budget).await {
+                // Where nothing at all may be written, creating one is refused too.
+                Err(TrackerError::Forbidden { .. }) => {
+                    kept.push(comment.id);
+                    continue;
+                }
+                edited => edited?,
+            },
             // It is not shown yet.
             (None, Some(id)) => return Ok(id),
             (None, None) => match thread.create(text, budget).await? {
@@ -71,7 +79,12 @@ pub(crate) async fn upsert(
             },
         };
         match written {
-            Written::Yes(id) => return Ok(id),
+            Written::Yes(id) => {
+                for twin in twins {
+                    thread.delete(&twin.id, budget).await?;
+                }
+                return Ok(id);
+            }
             Written::Look(fault) => budget.attempts.again(fault).await?,
         }
     }

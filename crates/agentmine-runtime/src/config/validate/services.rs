@@ -17,6 +17,7 @@ impl Rules<'_> {
             heartbeat_seconds,
             heartbeat_loss_seconds,
             item_check_seconds,
+            progress_seconds,
             sweep_seconds,
             wakeup_after_seconds,
             drain_seconds: _,
@@ -37,6 +38,7 @@ impl Rules<'_> {
         self.at_least("consumer.max_attempts", max_attempts, 1);
         self.at_least("consumer.heartbeat_seconds", heartbeat_seconds, 1);
         self.at_least("consumer.item_check_seconds", item_check_seconds, 1);
+        self.at_least("consumer.progress_seconds", progress_seconds, 1);
         self.at_least("consumer.sweep_seconds", sweep_seconds, 1);
         self.at_least("consumer.wakeup_after_seconds", wakeup_after_seconds, 1);
         let MirrorsConfig {

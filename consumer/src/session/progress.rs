@@ -1,0 +1,79 @@
+//! The progress comment while a session works: the phase, what is done and what comes, and what was used.
+//!
+//! What it shows is read from the store, so a worker that takes over goes on with it. Guaranteed: it is edited once in
+//! `consumer.progress_seconds` at most, and no edit is under way when the session reports. What the comment says at the
+//! beginning and at the end is not up to this module.
+
+use std::time::Duration;
+
+use agentmine_domain::{ItemKind, TaskState};
+use agentmine_effects::{EffectError, working_comment};
+use chrono::Utc;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::context::SessionContext;
+
+/// A tracker that takes longer for one edit gets the next one.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Whether the comment is still that of a session at work. The lock is held during an edit.
+#[derive(Debug, Default)]
+pub(crate) struct ProgressGate(Mutex<Gate>);
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Gate {
+    #[default]
+    Open,
+    Closed,
+}
+
+impl ProgressGate {
+    /// From here on the comment is not edited any more.
+    pub(crate) async fn close(&self) {
+        *self.0.lock().await = Gate::Closed;
+    }
+}
+
+/// Edits the comment again and again, until the session ends or reports.
+pub(super) async fn watch(ctx: &SessionContext, ends: &CancellationToken) {
+    if ctx.task.item.kind == ItemKind::Task {
+        return;
+    }
+    let period = Duration::from_secs(ctx.deps.config.consumer.progress_seconds);
+    let mut shown = None;
+    while ends
+        .run_until_cancelled(tokio::time::sleep(period))
+        .await
+        .is_some()
+    {
+        let gate = ctx.progress.0.lock().await;
+        if *gate == Gate::Closed {
+            return;
+        }
+        match tokio::time::timeout(LIMIT, edit(ctx, &mut shown)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the progress is not shown"),
+            Err(_) => tracing::debug!("the tracker took too long to show the progress"),
+        }
+    }
+}
+
+async fn edit(ctx: &SessionContext, shown: &mut Option<String>) -> Result<(), EffectError> {
+    let (store, id) = (&ctx.deps.store, ctx.task.id);
+    let Some(task) = store.task(id).await? else {
+        return Ok(());
+    };
+    let TaskState::Leased(phase) = task.state else {
+        return Ok(());
+    };
+    let sessions = store.sessions(Some(id), 0).await?;
+    let name = ctx.session_name();
+    let text = working_comment(&task, phase, &sessions, (&name, Utc::now()));
+    if shown.as_ref() == Some(&text) {
+        return Ok(());
+    }
+    ctx.effects.comment(&text).await?;
+    *shown = Some(text);
+    Ok(())
+}
