@@ -1,6 +1,6 @@
 //! Rounds on the pull requests that the fleet opened, on both forges.
 
-use agentmine_domain::{ItemKind, Task, TaskState};
+use agentmine_domain::{EndState, ItemKind, Task, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, HUMAN, PullView, Write};
 use agentmine_tests::model::{Scenario, Script, commit_and_push, say, shell};
 
@@ -330,6 +330,39 @@ async fn a_branch_that_a_person_removed_ends_the_rounds_on_github() {
         rig.forge.close(DEMO, pull.number);
     };
     what_people_did_ends_the_rounds(Rig::local(script()).await, removes, &[]).await;
+}
+
+/// A person removes the branch while a round works on it.
+async fn a_removed_branch_is_not_brought_back(rig: Rig) {
+    let (mut rig, pull) = opened(rig).await;
+    rig.config["consumer"]["max_attempts"] = 2.into();
+    rig.forge
+        .add_review(DEMO, pull.number, "CHANGES_REQUESTED", "Please.");
+    rig.produce().await;
+    rig.model.hold_at(1);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    rig.forge.remove_branch(DEMO, &pull.head);
+    rig.model.release();
+    rig.wait_ended(2).await;
+    consumer.terminate();
+    consumer.end().await;
+    assert_eq!(rig.forge.branch_sha(DEMO, &pull.head), None);
+    let round = rounds(&rig).await.remove(0);
+    assert_ne!(round.state, TaskState::Ended(EndState::Done), "{round:#?}");
+    rig.produce().await;
+    assert_eq!(rig.forge.branch_sha(DEMO, &pull.head), None);
+    assert_eq!(rounds(&rig).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_branch_that_a_person_removed_during_a_round_is_not_brought_back_on_github() {
+    a_removed_branch_is_not_brought_back(Rig::local(script()).await).await;
+}
+
+#[tokio::test]
+async fn a_branch_that_a_person_removed_during_a_round_is_not_brought_back_on_gitlab() {
+    a_removed_branch_is_not_brought_back(Rig::on_gitlab(script()).await).await;
 }
 
 /// Successful removals of branches over the forge's API.

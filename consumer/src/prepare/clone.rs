@@ -42,6 +42,10 @@ pub(super) async fn clone(
     }
     let pushed =
         branches.opens_pull_request && fetch_pushed(ctx, workspace, &branches.work, depth).await?;
+    if pushed || !branches.opens_pull_request {
+        // A person who removes it meanwhile does not want it back.
+        workspace.gateway.require_branch();
+    }
     let continues = resumes || pushed || !branches.opens_pull_request;
     let start = match recorded.filter(|_| continues) {
         Some(start) => start,

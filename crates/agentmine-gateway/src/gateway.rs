@@ -89,6 +89,13 @@ impl Gateway {
         }
     }
 
+    /// The branch was seen: from now on a push that would create it is refused, since somebody removed it.
+    pub fn require_branch(&self) {
+        if let Some(git) = &self.inner.git {
+            git.require_branch();
+        }
+    }
+
     /// Allows pushes again.
     pub fn unseal(&self) {
         if let Some(git) = &self.inner.git {

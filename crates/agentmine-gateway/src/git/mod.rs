@@ -108,6 +108,12 @@ impl GitProxy {
         }
     }
 
+    pub(crate) fn require_branch(&self) {
+        if let Some(push) = &self.push {
+            push.require_branch();
+        }
+    }
+
     pub(crate) fn unseal(&self) {
         if let Some(push) = &self.push {
             push.unseal();

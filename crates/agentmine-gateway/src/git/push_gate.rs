@@ -51,6 +51,8 @@ pub(super) struct PushGate {
     pinned: Arc<Mutex<Pinned>>,
     /// Set under the lock of `pinned`.
     sealed: AtomicBool,
+    /// Whether the branch existed before this session's first push.
+    required: AtomicBool,
     /// Held from before a push is read until it is done.
     spools: Arc<Semaphore>,
 }
@@ -124,6 +126,7 @@ impl PushGate {
             ledger,
             pinned: Arc::default(),
             sealed: AtomicBool::new(false),
+            required: AtomicBool::new(false),
             spools: Arc::new(Semaphore::new(1)),
         })
     }
@@ -136,6 +139,10 @@ impl PushGate {
             self.settle(&refs, &mut pinned);
         }
         self.sealed.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn require_branch(&self) {
+        self.required.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn unseal(&self) {
@@ -275,7 +282,8 @@ impl PushGate {
         self.settle(&refs, pinned);
         pinned.in_doubt = None;
         let now = refs.id(&self.refname);
-        if pinned.head.is_some() && now.is_none() {
+        let was_there = pinned.head.is_some() || self.required.load(Ordering::SeqCst);
+        if was_there && now.is_none() {
             return Err("someone else deleted the branch".into());
         }
         let expected = (!is_zero(&command.old)).then_some(command.old.as_str());
