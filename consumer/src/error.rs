@@ -131,6 +131,17 @@ impl From<AgentError<SessionError>> for SessionError {
 }
 
 impl SessionError {
+    /// Whether something of the repository was not found: perhaps all of it.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(
+            self,
+            Self::Facts(FactsError::NotFound(_))
+                | Self::Tracker(TrackerError::NotFound { .. })
+                | Self::Effect(EffectError::Tracker(TrackerError::NotFound { .. }))
+                | Self::Workspace(WorkspaceError::Clone { .. } | WorkspaceError::Git { .. })
+        )
+    }
+
     /// Whose fault it is, and until when.
     pub(crate) fn blame(&self) -> Blame {
         match self {

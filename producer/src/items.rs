@@ -39,8 +39,8 @@ pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, path: 
 async fn one(deps: &ProducerDeps, tracker: &dyn Tracker, task: &Task) -> Result<()> {
     let item = tracker.item(&task.item).await?;
     let (store, labels) = (&deps.store, &deps.config.labels);
-    if !item.open {
-        store.request_stop(task.id, "the item was closed").await?;
+    if let Some(reason) = item.closed() {
+        store.request_stop(task.id, reason).await?;
     } else if task.state == TaskState::Paused {
         resume_unlabelled(deps, task, &item).await?;
     } else if labels.asks_for_pause(&item.labels) {

@@ -86,10 +86,10 @@ impl Paused {
             return Ok(());
         };
         match for_task(Arc::clone(tracker), task).item(&task.item).await {
-            Ok(item) if !item.open => {
-                let stopped = deps.store.request_stop(task.id, "the item was closed");
-                if stopped.await? {
-                    tracing::info!(task.id = %task.id, item = %task.item, "the item was closed; the paused task ends");
+            Ok(item) if item.closed().is_some() => {
+                let reason = item.closed().unwrap_or_default();
+                if deps.store.request_stop(task.id, reason).await? {
+                    tracing::info!(task.id = %task.id, item = %task.item, reason, "the paused task ends");
                 }
             }
             Ok(_) if task.waits_for_credentials() && self.is_due(task.id, is_first) => {

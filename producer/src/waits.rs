@@ -193,8 +193,8 @@ pub(crate) fn withdrawn(
     item: &Item,
     asked_by: AskedBy,
 ) -> Option<String> {
-    if !item.open {
-        return Some("the item was closed".to_owned());
+    if let Some(reason) = item.closed() {
+        return Some(reason.to_owned());
     }
     if asked_by == AskedBy::Round {
         return None;

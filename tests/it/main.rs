@@ -34,6 +34,7 @@ mod gitlab;
 mod graphql;
 mod image_contents;
 mod images;
+mod item_faults;
 mod kubernetes;
 mod limits;
 mod mcp;

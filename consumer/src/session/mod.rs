@@ -117,6 +117,14 @@ async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
     if let SessionError::Interrupted(Interrupt::Stopped(_) | Interrupt::Paused(_)) = error {
         return requested(ctx, error).await;
     }
+    let (tracker, item) = (ctx.effects.tracker(), &ctx.task.item);
+    // The look at the item has the tracker ask for the repository anew.
+    if error.is_not_found()
+        && let Err(TrackerError::NotFound { .. }) = tracker.item(item).await
+        && let Some(hidden) = withdrawal::hidden(tracker, item).await
+    {
+        return hidden.into();
+    }
     let of_sandbox = matches!(
         error,
         SessionError::SandboxGone(_)
@@ -311,6 +319,11 @@ async fn confirmed(ctx: &SessionContext, item: Item) -> Result<Item, SessionErro
 
 /// An item of a forge that cannot be found is waited for like one whose forge is away, until it counts as gone.
 async fn missing(ctx: &SessionContext, error: TrackerError) -> SessionError {
+    if let TrackerError::NotFound { .. } = error
+        && let Some(hidden) = withdrawal::hidden(ctx.effects.tracker(), &ctx.task.item).await
+    {
+        return hidden.into();
+    }
     match error {
         TrackerError::NotFound { tracker, what }
             if tracker != TrackerKind::Local && Outage::of(ctx).await.age() < GONE_AFTER =>

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use agentmine_domain::pause_label_reason;
+use agentmine_domain::{ItemRef, credentials_reason, pause_label_reason};
 use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::BootInstant;
 use agentmine_trackers::{Item, Tracker, TrackerError};
@@ -64,8 +64,8 @@ pub(super) fn withdrawn(
     labels: &Labels,
     earlier: &[String],
 ) -> Option<String> {
-    if !item.open {
-        return Some("the item was closed".to_owned());
+    if let Some(reason) = item.closed() {
+        return Some(reason.to_owned());
     }
     // A move of labels adds the new one first, so that at every moment the item has one of them.
     let is_ours = |label: &String| {
@@ -78,6 +78,17 @@ pub(super) fn withdrawn(
     let labelled = item.labels.iter().any(is_ours);
     let removed = tracker.requests_by_label() && !labelled;
     removed.then(|| format!("the label `{}` was removed", labels.processing))
+}
+
+/// Whether the whole repository of an item that was not found is not found: it was deleted or hidden, or the token does not
+/// reach it any more. The task is paused until it is found again, as after a refusal of the credentials.
+pub(super) async fn hidden(tracker: &dyn Tracker, item: &ItemRef) -> Option<Interrupt> {
+    let why = match tracker.repository(item).await {
+        Err(error @ (TrackerError::NotFound { .. } | TrackerError::Forbidden { .. })) => error,
+        Ok(_) | Err(_) => return None,
+    };
+    let reason = format!("{why}; it was hidden or deleted, or the credentials do not reach it");
+    Some(Interrupt::Paused(credentials_reason(&reason)))
 }
 
 /// What was seen of the item so far.
@@ -120,6 +131,9 @@ impl Seen {
                     .or_else(|| paused(&item, labels))
             }
             Err(TrackerError::NotFound { what, .. }) => {
+                if let Some(hidden) = hidden(tracker, &ctx.task.item).await {
+                    return Some(hidden);
+                }
                 let is_gone = self.gone.missed(BootInstant::now());
                 is_gone.then(|| Interrupt::Stopped(format!("{what} no longer exists")))
             }

@@ -13,7 +13,7 @@ use super::checks::CheckRunner;
 use super::publish::{Published, publish};
 use super::sensitive::{Sensitive, sensitive};
 use super::web::{refused_pushes, web};
-use crate::error::SessionError;
+use crate::error::{Interrupt, SessionError};
 use crate::prepare::Prepared;
 use crate::session::context::SessionContext;
 
@@ -125,6 +125,7 @@ impl Measurer<'_> {
         facts.add_web(web(&self.prepared.workspace.gateway));
         let bare = self.bare()?;
         let head = bare.resolve(&self.prepared.branches.work).await?;
+        self.check_branch(&bare, head.as_deref()).await?;
         let is_quiet = facts.push_error.is_none() && facts.refused_pushes.is_empty();
         if self.may_only_answer && is_quiet && head.as_deref() == Some(&*base) {
             facts.head = head;
@@ -161,6 +162,22 @@ impl Measurer<'_> {
         facts.setup_failures = checked.setup_failures;
         facts.add_web(checked.web);
         Ok(facts)
+    }
+
+    /// Ends the session if a person removed the branch after our push, or put something else in its place.
+    async fn check_branch(&self, bare: &BareRepo, head: Option<&str>) -> Result<(), SessionError> {
+        let branch = &self.prepared.branches.work;
+        let Some(ours) = self.prepared.workspace.gateway.pushed_head() else {
+            return Ok(());
+        };
+        let why = match head {
+            Some(head) if head == ours || bare.contains(head, &ours).await? => return Ok(()),
+            Some(_) => {
+                format!("somebody replaced the work on `{branch}`, which is not overwritten")
+            }
+            None => format!("somebody removed the branch `{branch}`, which is not brought back"),
+        };
+        Err(Interrupt::Stopped(why).into())
     }
 
     /// What the pushed commit changes.

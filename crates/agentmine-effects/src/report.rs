@@ -224,7 +224,13 @@ impl Effects {
             }
         }
         let text = stopped_comment(task, &self.labels.request, reason, session, open.as_ref());
-        self.comment(&text).await?;
+        match self.comment(&text).await {
+            // A locked conversation takes no comment, but a label.
+            Err(EffectError::Tracker(TrackerError::Forbidden { .. })) => {
+                tracing::warn!(task.id = %self.task.id, "the end of the task is shown by its label alone");
+            }
+            written => written?,
+        }
         self.label(TaskLabel::Stopped).await
     }
 

@@ -109,6 +109,7 @@ impl Tracker for FakeTracker {
             body: String::new(),
             author: "ann".into(),
             open: true,
+            withdrawn: None,
             labels: self.forge().labels.clone(),
             assignees: Vec::new(),
             url: String::new(),

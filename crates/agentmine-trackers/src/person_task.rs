@@ -97,6 +97,7 @@ impl Tracker for PersonTask {
             body: self.text.clone(),
             author: "a person".to_owned(),
             open: true,
+            withdrawn: None,
             labels: Vec::new(),
             assignees: Vec::new(),
             url: self.url.clone(),

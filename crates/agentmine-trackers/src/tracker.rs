@@ -85,6 +85,8 @@ pub struct Item {
     pub author: String,
     /// Whether it is open.
     pub open: bool,
+    /// Why nobody is to work on it, whether it is open or not: it was moved, locked or deleted.
+    pub withdrawn: Option<&'static str>,
     /// Names of its labels.
     pub labels: Vec<String>,
     /// The logins of its assignees.
@@ -93,6 +95,15 @@ pub struct Item {
     pub url: String,
     /// For a pull request: its source and target branches.
     pub branches: Option<Branches>,
+}
+
+impl Item {
+    /// Why nobody is to work on it; `None` if it is open and in its place.
+    #[must_use]
+    pub fn closed(&self) -> Option<&'static str> {
+        self.withdrawn
+            .or((!self.open).then_some("the item was closed"))
+    }
 }
 
 /// What the scans of a tracker cannot read at present: a repository, a group, or a search.

@@ -11,6 +11,7 @@
 mod apps;
 mod checks;
 mod fault;
+mod faults_of_people;
 mod git;
 mod gitlab;
 mod graphql;

@@ -288,6 +288,15 @@ fn in_issue(
     else {
         return Answer::not_found();
     };
+    if issue.deleted {
+        return Answer::new(
+            410,
+            json!({ "message": "This issue was deleted", "status": "410" }),
+        );
+    }
+    if let Some((to, new)) = &issue.moved {
+        return transferred(inner, ask, (to, *new), rest);
+    }
     match (ask.method.as_str(), rest) {
         ("GET", []) => Answer::ok(issue_json(inner, repo, issue)),
         ("PATCH", []) => edit_issue(inner, state, ask, name, number),
@@ -328,6 +337,19 @@ fn in_issue(
     }
 }
 
+/// A transferred issue redirects to where it is now.
+fn transferred(inner: &Inner, ask: &Ask, (to, number): (&str, u64), rest: &[&str]) -> Answer {
+    let mut url = inner.api_url.clone();
+    let path = format!("/api/v3/repos/{to}/issues/{number}/{}", rest.join("/"));
+    url.set_path(path.trim_end_matches('/'));
+    url.set_query((!ask.raw_query.is_empty()).then_some(&ask.raw_query));
+    let status = if ask.method == Method::GET { 301 } else { 307 };
+    Answer {
+        location: Some(url.to_string()),
+        ..Answer::new(status, json!({ "message": "Moved Permanently" }))
+    }
+}
+
 fn list_issues(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
     let labels: Vec<&str> = ask
         .param("labels")
@@ -342,6 +364,7 @@ fn list_issues(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
     let mut found: Vec<&Issue> = repo
         .issues
         .iter()
+        .filter(|issue| issue.moved.is_none() && !issue.deleted)
         .filter(|issue| wanted == "all" || issue.open == (wanted == "open"))
         .filter(|issue| labels.iter().all(|label| has(issue, label)))
         .collect();

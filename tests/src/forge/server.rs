@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::fault::{self, Kind};
 use super::rest::{self, Answer, Api, Ask};
 use super::state::{Account, Partition, Seen, Write};
-use super::{Inner, apps, git, gitlab, page};
+use super::{Inner, apps, faults_of_people, git, gitlab, page};
 
 const MAX_JSON: usize = 4 << 20;
 
@@ -159,9 +159,10 @@ async fn git_http(inner: &Arc<Inner>, repo: &str, rest: &str, request: Request<B
     let git_dir = {
         let state = inner.lock();
         let repo = state.repo(repo).or_else(|| state.renamed(repo));
-        repo.map(|repo| repo.git_dir.clone())
+        let repo = repo.filter(|repo| !repo.hidden);
+        repo.map(|repo| (repo.git_dir.clone(), repo.archived))
     };
-    let Some(git_dir) = git_dir else {
+    let Some((git_dir, archived)) = git_dir else {
         return plain(404, "no such repository");
     };
     let query = request.uri().query().unwrap_or_default();
@@ -170,6 +171,9 @@ async fn git_http(inner: &Arc<Inner>, repo: &str, rest: &str, request: Request<B
         && !grant.git(repo, push)
     {
         return plain(403, "this token may not do that");
+    }
+    if push && archived {
+        return plain(403, "This repository was archived so it is read-only.");
     }
     if push && !account.may_write {
         return plain(403, "this token may not push");
@@ -302,6 +306,11 @@ fn answer(inner: &Inner, ask: &Ask, reads: bool) -> Answer {
                 }),
             },
         );
+    }
+    let refused = faults_of_people::repository(&state, ask)
+        .and_then(|repo| faults_of_people::refusal(repo, ask, reads));
+    if let Some(answer) = refused {
+        return answer;
     }
     let answer = match ask.api {
         Api::GitHub => rest::dispatch(inner, &mut state, ask),

@@ -218,6 +218,12 @@ pub(super) struct Issue {
     pub(super) pull: Option<Pull>,
     /// GitLab's: members of the project alone see it.
     pub(super) confidential: bool,
+    /// The conversation is locked.
+    pub(super) locked: bool,
+    /// The repository and the number that it was moved to.
+    pub(super) moved: Option<(String, u64)>,
+    /// GitHub shows that there was one.
+    pub(super) deleted: bool,
 }
 
 #[derive(Debug)]
@@ -232,6 +238,10 @@ pub(super) struct Repo {
     pub(super) checks: Vec<CheckView>,
     /// See [`super::Forge::protect`].
     pub(super) protected: Vec<String>,
+    /// It takes no writes.
+    pub(super) archived: bool,
+    /// Nobody sees it.
+    pub(super) hidden: bool,
 }
 
 impl Repo {
@@ -322,6 +332,8 @@ impl State {
             allows_drafts: true,
             checks: Vec::new(),
             protected: Vec::new(),
+            archived: false,
+            hidden: false,
         });
         git_dir
     }
@@ -363,6 +375,9 @@ impl State {
             updated_at: now,
             pull,
             confidential: false,
+            locked: false,
+            moved: None,
+            deleted: false,
         });
         for label in labels {
             self.label(repo, number, label, author, true);

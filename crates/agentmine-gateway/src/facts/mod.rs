@@ -143,6 +143,18 @@ impl BareRepo {
         self.ran(git, FETCH_TIMEOUT, MAX_LISTING).await.map(drop)
     }
 
+    /// Whether a commit is in the history of upstream's commit `head`. One that upstream no longer has is not.
+    ///
+    /// # Errors
+    /// When upstream does not respond, or refuses.
+    pub async fn contains(&self, head: &str, commit: &str) -> Result<bool, FactsError> {
+        self.fetch_history().await?;
+        let mut git = self.local();
+        git.args(["rev-list", "--max-count=1", id(commit)?, "--not", id(head)?]);
+        let output = git_process::run(git, LOCAL_TIMEOUT, MAX_LISTING).await?;
+        Ok(output.status.success() && output.stdout.is_empty())
+    }
+
     /// What changed from `base` to `head`, two commits fetched before. Renames are followed.
     ///
     /// # Errors

@@ -122,6 +122,12 @@ impl Api {
         }
     }
 
+    /// What is known of the repository at a path may not be so any more.
+    pub(super) fn forget(&self, path: &str) {
+        let mut repos = self.repos.lock().unwrap_or_else(PoisonError::into_inner);
+        repos.retain(|known, (_, repo)| known != path && repo.full_name != path);
+    }
+
     /// The repository that was at a path within `ttl`.
     pub(super) fn repo_known(&self, path: &str, ttl: Duration) -> Option<Repo> {
         let repos = self.repos.lock().unwrap_or_else(PoisonError::into_inner);

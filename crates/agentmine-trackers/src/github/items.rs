@@ -58,12 +58,32 @@ impl Api {
 
     pub(super) async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
         let item = self.current(item).await?;
-        let issue = self.issue(&item).await?;
+        let reply = self.client.get(self.item_url(&item, &[])?).await?;
+        match reply.status {
+            StatusCode::GONE => return Ok(deleted(item)),
+            // Somebody may have hidden the repository meanwhile.
+            StatusCode::NOT_FOUND => self.forget(&item.repo_path),
+            _ => {}
+        }
+        let issue: Issue = reply.ok(&item.to_string())?.json()?;
+        let item = match issue.is_elsewhere(&item.repo_path) {
+            // Perhaps the repository was renamed since it was asked for.
+            true => {
+                self.forget(&item.repo_path);
+                self.current(&item).await?
+            }
+            false => item,
+        };
+        let withdrawn = match issue.is_elsewhere(&item.repo_path) {
+            true => Some("the item was moved to another repository"),
+            false => issue.locked.then_some("the conversation was locked"),
+        };
         let branches = match item.kind {
             ItemKind::Issue | ItemKind::Task => None,
             ItemKind::PullRequest => Some(self.branches(&item).await?),
         };
         Ok(Item {
+            withdrawn,
             title: issue.title,
             body: issue.body.unwrap_or_default(),
             author: login_of(issue.user),
@@ -85,11 +105,7 @@ impl Api {
         let url = self.item_url(item, &[])?;
         let reply = self.client.get(url).await?;
         let issue: Issue = reply.ok(&item.to_string())?.json()?;
-        // A transferred issue belongs to another repository now.
-        if issue
-            .repo_path()
-            .is_some_and(|path| !path.eq_ignore_ascii_case(&item.repo_path))
-        {
+        if issue.is_elsewhere(&item.repo_path) {
             return Err(TrackerError::NotFound {
                 tracker: TrackerKind::GitHub,
                 what: format!("{item} (it was transferred)"),
@@ -150,5 +166,21 @@ impl Api {
             source: pull.head.branch,
             target: pull.base.branch,
         })
+    }
+}
+
+/// GitHub shows that there was an issue, and nothing of it.
+fn deleted(item: ItemRef) -> Item {
+    Item {
+        item,
+        title: String::new(),
+        body: String::new(),
+        author: String::new(),
+        open: false,
+        withdrawn: Some("the item was deleted"),
+        labels: Vec::new(),
+        assignees: Vec::new(),
+        url: String::new(),
+        branches: None,
     }
 }

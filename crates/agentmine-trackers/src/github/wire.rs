@@ -60,6 +60,9 @@ pub(super) struct Issue {
     pub(super) title: String,
     pub(super) body: Option<String>,
     pub(super) state: String,
+    /// Whether only those who may write may comment.
+    #[serde(default)]
+    pub(super) locked: bool,
     pub(super) html_url: String,
     pub(super) repository_url: String,
     pub(super) user: Option<User>,
@@ -81,6 +84,12 @@ impl Issue {
     /// Whether it is open and carries the label.
     pub(super) fn asks_by(&self, label: &str) -> bool {
         self.state == "open" && self.has_label(label)
+    }
+
+    /// Whether it was transferred: it belongs to another repository now.
+    pub(super) fn is_elsewhere(&self, path: &str) -> bool {
+        let own = self.repo_path();
+        own.is_some_and(|own| !own.eq_ignore_ascii_case(path))
     }
 
     /// `owner/name`, from the repository's address.

@@ -134,6 +134,12 @@ impl Api {
         Ok(found)
     }
 
+    /// What is known of a project may not be so any more.
+    pub(super) fn forget(&self, id: &str) {
+        let mut projects = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
+        projects.retain(|known, (_, project)| known != id && project.id.to_string() != id);
+    }
+
     /// Who the token belongs to.
     pub(super) async fn me(&self) -> Result<&User, TrackerError> {
         self.user.get_or_try_init(|| self.ask_user()).await

@@ -56,12 +56,15 @@ impl Api {
     /// One item. A confidential issue is refused: its merge request would show the text to everybody who sees the
     /// project.
     pub(super) async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError> {
-        let (found, branches) = match item.kind {
-            ItemKind::Issue | ItemKind::Task => (self.wire_item(item).await?, None),
-            ItemKind::PullRequest => {
-                let found = self.wire_item(item).await?;
-                (found, Some(self.branches(item).await?))
-            }
+        let found = self.wire_item(item).await;
+        if let Err(TrackerError::NotFound { .. }) = found {
+            // Somebody may have hidden the project meanwhile.
+            self.forget(&item.repo_id);
+        }
+        let found = found?;
+        let branches = match item.kind {
+            ItemKind::Issue | ItemKind::Task => None,
+            ItemKind::PullRequest => Some(self.branches(item).await?),
         };
         if found.confidential {
             return Err(refused(format!(
@@ -72,6 +75,7 @@ impl Api {
         }
         let item = self.current(item, &found);
         Ok(Item {
+            withdrawn: found.withdrawn(),
             title: found.title,
             body: found.description.unwrap_or_default(),
             author: name_of(found.author),

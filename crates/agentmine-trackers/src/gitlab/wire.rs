@@ -57,11 +57,26 @@ pub(super) struct Item {
     /// Of an issue.
     #[serde(default)]
     pub(super) confidential: bool,
+    /// Whether members of the project alone may comment.
+    #[serde(default)]
+    pub(super) discussion_locked: Option<bool>,
+    /// The issue that it became in another project.
+    #[serde(default)]
+    pub(super) moved_to_id: Option<u64>,
 }
 
 impl Item {
     pub(super) fn is_open(&self) -> bool {
         is_open(&self.state)
+    }
+
+    /// Why nobody is to work on it.
+    pub(super) fn withdrawn(&self) -> Option<&'static str> {
+        if self.moved_to_id.is_some() {
+            return Some("the item was moved to another project");
+        }
+        let is_locked = self.discussion_locked == Some(true);
+        is_locked.then_some("the conversation was locked")
     }
 
     /// The project's current path.

@@ -288,6 +288,7 @@ impl Inner {
                 .clone()
                 .unwrap_or_else(|| "user".to_owned()),
             open: open(&issue),
+            withdrawn: None,
             labels: self.source.labels(&issue),
             assignees: issue.document.head.assignees.clone(),
             url,

@@ -207,7 +207,7 @@ fn below_item(
     place: Place<'_>,
     rest: &[&str],
 ) -> Answer {
-    let Some((repo, issue)) = place.find(state) else {
+    let Some((repo, issue)) = place.find(state).filter(|(_, issue)| !issue.deleted) else {
         return missing("");
     };
     match (ask.method.as_str(), rest) {

@@ -29,7 +29,7 @@ pub(super) fn project(inner: &Inner, repo: &Repo) -> Value {
     let (namespace, name) = repo.full_name.rsplit_once('/').unwrap_or_default();
     json!({
         "id": repo.id, "name": name, "path": name, "path_with_namespace": repo.full_name,
-        "default_branch": repo.default_branch, "visibility": "private", "archived": false,
+        "default_branch": repo.default_branch, "visibility": "private", "archived": repo.archived,
         "namespace": { "id": 1, "full_path": namespace, "kind": "group" },
         "web_url": inner.html(&repo.full_name),
         "http_url_to_repo": inner.html(&format!("{}.git", repo.full_name)),
@@ -69,7 +69,8 @@ pub(super) fn item(inner: &Inner, repo: &Repo, issue: &Issue) -> Value {
         "author": user(&issue.author), "assignees": users(&issue.assignees),
         "assignee": issue.assignees.first().map(|login| user(login)),
         "created_at": time(issue.created_at), "updated_at": time(issue.updated_at),
-        "user_notes_count": issue.comments.len(), "discussion_locked": null, "milestone": null,
+        "user_notes_count": issue.comments.len(), "milestone": null,
+        "discussion_locked": issue.locked.then_some(true),
         "web_url": inner.html(&format!("{}/-/{list}/{}", repo.full_name, issue.number)),
         "references": { "short": short, "relative": short, "full": format!("{}{short}", repo.full_name) },
     });
@@ -77,6 +78,7 @@ pub(super) fn item(inner: &Inner, repo: &Repo, issue: &Issue) -> Value {
         None => {
             value["type"] = "ISSUE".into();
             value["confidential"] = issue.confidential.into();
+            value["moved_to_id"] = issue.moved.as_ref().map(|(_, number)| *number).into();
         }
         Some(pull) => {
             let sides = json!({

@@ -1,0 +1,299 @@
+//! What people do to items, repositories, branches and pull requests while the fleet works on them, on both forges.
+
+use agentmine_domain::{EndState, Task, TaskState};
+use agentmine_tests::forge::{BOT, DEMO, HUMAN, PullView};
+
+use crate::rig::{PATIENCE, Process, REQUEST, Rig, assert_done, solves_demo};
+
+const PROCESSING: &str = "coding agent processing";
+const STOPPED: TaskState = TaskState::Ended(EndState::Stopped);
+const OTHER: &str = "octo/other";
+
+async fn github() -> Rig {
+    Rig::local(solves_demo()).await
+}
+
+async fn gitlab() -> Rig {
+    let mut rig = Rig::on_gitlab(solves_demo()).await;
+    rig.config["command_executor"]["backend"] = "local".into();
+    rig
+}
+
+/// A session that has pushed its work and waits for the model's last words.
+async fn pushed(rig: &Rig) -> (u64, Process) {
+    let number = rig.produce_issue().await;
+    rig.model.hold_at(4);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    (number, consumer)
+}
+
+async fn end(process: Process) {
+    process.terminate();
+    let (status, log) = process.end().await;
+    assert!(status.success(), "{log}");
+}
+
+/// The only task, once it is over.
+async fn over(rig: &Rig) -> Task {
+    rig.wait_ended(1).await.remove(0)
+}
+
+fn said(rig: &Rig, repo: &str, number: u64) -> String {
+    let comments = rig.forge.comments(repo, number).into_iter();
+    let ours = comments.filter(|it| it.author == BOT);
+    ours.map(|it| it.body).collect()
+}
+
+/// Somebody does something to the item: the session stops with the reason, its work stays on its branch, and there is no
+/// pull request. `told` is where people read it.
+async fn stops(rig: Rig, does: impl Fn(&Rig, u64), reason: &str, told: Option<&str>) {
+    rig.forge.add_repo_without_git(OTHER);
+    let (number, consumer) = pushed(&rig).await;
+    does(&rig, number);
+    let task = over(&rig).await;
+    assert_eq!(task.state, STOPPED, "{:?}", task.reason);
+    assert_eq!(task.reason.as_deref(), Some(reason));
+    let work = rig.forge.file_at(DEMO, &task.branch(), "greet.sh");
+    assert!(work.unwrap().contains("${1:-world}"), "the work stays");
+    assert!(rig.forge.pulls(DEMO).is_empty());
+    if let Some(repo) = told {
+        let number = if repo == OTHER { 1 } else { number };
+        let is_told = |_: &_| said(&rig, repo, number).contains(reason);
+        rig.forge.wait_until("it is told", PATIENCE, is_told).await;
+        let said = said(&rig, repo, number);
+        assert!(said.contains(&task.branch()), "{said}");
+    }
+    rig.model.release();
+    end(consumer).await;
+    rig.produce().await;
+    assert_eq!(rig.tasks().await.len(), 1);
+}
+
+fn removes(rig: &Rig, number: u64) {
+    rig.forge.remove_label(DEMO, number, PROCESSING);
+}
+
+fn renames(rig: &Rig, _: u64) {
+    rig.forge.rename_label(DEMO, PROCESSING, "robot at work");
+}
+
+fn closes(rig: &Rig, number: u64) {
+    rig.forge.close(DEMO, number);
+}
+
+fn locks(rig: &Rig, number: u64) {
+    rig.forge.lock(DEMO, number);
+}
+
+fn moves(rig: &Rig, number: u64) {
+    rig.forge.move_issue(DEMO, number, OTHER);
+}
+
+const REMOVED: &str = "the label `coding agent processing` was removed";
+const CLOSED: &str = "the item was closed";
+const LOCKED: &str = "the conversation was locked";
+
+#[tokio::test]
+async fn a_removed_label_stops_the_session_on_github() {
+    stops(github().await, removes, REMOVED, Some(DEMO)).await;
+}
+
+#[tokio::test]
+async fn a_removed_label_stops_the_session_on_gitlab() {
+    stops(gitlab().await, removes, REMOVED, Some(DEMO)).await;
+}
+
+#[tokio::test]
+async fn a_renamed_label_stops_the_session_on_github() {
+    stops(github().await, renames, REMOVED, Some(DEMO)).await;
+}
+
+#[tokio::test]
+async fn a_renamed_label_stops_the_session_on_gitlab() {
+    stops(gitlab().await, renames, REMOVED, Some(DEMO)).await;
+}
+
+#[tokio::test]
+async fn a_closed_item_stops_the_session_on_github() {
+    stops(github().await, closes, CLOSED, Some(DEMO)).await;
+}
+
+#[tokio::test]
+async fn a_closed_item_stops_the_session_on_gitlab() {
+    stops(gitlab().await, closes, CLOSED, Some(DEMO)).await;
+}
+
+#[tokio::test]
+async fn a_locked_conversation_stops_the_session_on_github() {
+    stops(github().await, locks, LOCKED, Some(DEMO)).await;
+}
+
+#[tokio::test]
+async fn a_locked_conversation_stops_the_session_on_gitlab() {
+    stops(gitlab().await, locks, LOCKED, Some(DEMO)).await;
+}
+
+#[tokio::test]
+async fn a_transferred_issue_stops_the_session_on_github() {
+    let reason = "the item was moved to another repository";
+    stops(github().await, moves, reason, None).await;
+}
+
+#[tokio::test]
+async fn a_moved_issue_stops_the_session_on_gitlab() {
+    let reason = "the item was moved to another project";
+    stops(gitlab().await, moves, reason, Some(DEMO)).await;
+}
+
+/// GitHub says that there was an issue. GitLab does not, and it counts as deleted after ten minutes, as `withdrawal` tests.
+#[tokio::test]
+async fn a_deleted_issue_stops_the_session_on_github() {
+    let deletes = |rig: &Rig, number| rig.forge.delete_issue(DEMO, number);
+    stops(github().await, deletes, "the item was deleted", None).await;
+}
+
+/// The repository is renamed while a session works: its pull request is opened under the new name.
+async fn follows_a_rename(rig: Rig) {
+    let (number, consumer) = pushed(&rig).await;
+    rig.forge.rename_repo(DEMO, "octo/renamed");
+    rig.model.release();
+    assert_done(&over(&rig).await);
+    assert_eq!(rig.forge.pulls("octo/renamed").len(), 1);
+    let labels = rig.forge.labels("octo/renamed", number);
+    assert_eq!(labels, ["coding agent done"]);
+    end(consumer).await;
+}
+
+#[tokio::test]
+async fn a_renamed_repository_is_followed_by_a_session_on_github() {
+    follows_a_rename(github().await).await;
+}
+
+#[tokio::test]
+async fn a_renamed_project_is_followed_by_a_session_on_gitlab() {
+    follows_a_rename(gitlab().await).await;
+}
+
+/// The task waits with its reason, and goes on once the repository is as it was.
+async fn pauses(rig: Rig, does: fn(&Rig, bool), reason: &str) {
+    let (_, consumer) = pushed(&rig).await;
+    does(&rig, true);
+    rig.model.release();
+    let tasks = rig
+        .wait("a pause", |tasks| tasks[0].state == TaskState::Paused)
+        .await;
+    let why = tasks[0].reason.clone().unwrap_or_default();
+    assert!(why.contains(reason), "{why}");
+    assert_eq!(tasks[0].attempt, 0, "it costs no attempt");
+    does(&rig, false);
+    rig.produce().await;
+    assert_done(&over(&rig).await);
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    end(consumer).await;
+}
+
+fn archives(rig: &Rig, on: bool) {
+    rig.forge.archive(DEMO, on);
+}
+
+fn hides(rig: &Rig, on: bool) {
+    rig.forge.hide(DEMO, on);
+}
+
+#[tokio::test]
+async fn an_archived_repository_pauses_the_task_on_github() {
+    pauses(github().await, archives, "archived").await;
+}
+
+#[tokio::test]
+async fn an_archived_project_pauses_the_task_on_gitlab() {
+    pauses(gitlab().await, archives, "403").await;
+}
+
+#[tokio::test]
+async fn a_hidden_repository_pauses_the_task_on_github() {
+    pauses(github().await, hides, "hidden").await;
+}
+
+#[tokio::test]
+async fn a_hidden_project_pauses_the_task_on_gitlab() {
+    pauses(gitlab().await, hides, "hidden").await;
+}
+
+/// A person removes or replaces the branch that a session has pushed to.
+async fn leaves_the_branch(rig: Rig, does: impl Fn(&Rig, &str) -> Option<String>, reason: &str) {
+    let (number, consumer) = pushed(&rig).await;
+    let branch = rig.task().await.branch();
+    let theirs = does(&rig, &branch);
+    rig.model.release();
+    let task = over(&rig).await;
+    assert_eq!(task.state, STOPPED, "{:?}", task.reason);
+    assert_eq!(rig.forge.branch_sha(DEMO, &branch), theirs);
+    assert!(rig.forge.pulls(DEMO).is_empty());
+    let is_told = |_: &_| said(&rig, DEMO, number).contains(reason);
+    rig.forge.wait_until("it is told", PATIENCE, is_told).await;
+    end(consumer).await;
+}
+
+fn removes_it(rig: &Rig, branch: &str) -> Option<String> {
+    rig.forge.remove_branch(DEMO, branch);
+    None
+}
+
+fn replaces_it(rig: &Rig, branch: &str) -> Option<String> {
+    Some(rig.forge.replace_branch(DEMO, branch))
+}
+
+#[tokio::test]
+async fn a_branch_that_a_person_removed_is_not_brought_back_on_github() {
+    leaves_the_branch(github().await, removes_it, "somebody removed the branch").await;
+}
+
+#[tokio::test]
+async fn a_branch_that_a_person_removed_is_not_brought_back_on_gitlab() {
+    leaves_the_branch(gitlab().await, removes_it, "somebody removed the branch").await;
+}
+
+#[tokio::test]
+async fn a_branch_that_a_person_replaced_is_not_overwritten_on_github() {
+    leaves_the_branch(github().await, replaces_it, "somebody replaced the work").await;
+}
+
+#[tokio::test]
+async fn a_branch_that_a_person_replaced_is_not_overwritten_on_gitlab() {
+    leaves_the_branch(gitlab().await, replaces_it, "somebody replaced the work").await;
+}
+
+/// The pull request of a task that is done.
+async fn opened(rig: &Rig) -> (u64, PullView) {
+    let number = rig.produce_issue().await;
+    rig.consume().await;
+    assert_done(&rig.task().await);
+    (number, rig.forge.pulls(DEMO).remove(0))
+}
+
+async fn closed_for_good(rig: Rig) {
+    let (number, pull) = opened(&rig).await;
+    rig.forge.close(DEMO, pull.number);
+    rig.forge
+        .say(DEMO, pull.number, HUMAN, "@agentmine-bot do it again");
+    rig.produce().await;
+    rig.produce().await;
+    assert_eq!(rig.tasks().await.len(), 1, "no round");
+    assert_eq!(rig.forge.branch_sha(DEMO, &pull.head), Some(pull.head_sha));
+    rig.forge.add_label(DEMO, number, REQUEST);
+    rig.produce().await;
+    rig.consume().await;
+    assert_eq!(rig.forge.pulls(DEMO).len(), 2, "labelled anew");
+}
+
+#[tokio::test]
+async fn a_closed_pull_request_gets_no_round_and_no_second_one_until_labelled_anew_on_github() {
+    closed_for_good(github().await).await;
+}
+
+#[tokio::test]
+async fn a_closed_merge_request_gets_no_round_and_no_second_one_until_labelled_anew_on_gitlab() {
+    closed_for_good(gitlab().await).await;
+}

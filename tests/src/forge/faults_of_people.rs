@@ -1,0 +1,130 @@
+//! What people do to items, branches and repositories, beyond closing and labelling.
+
+use chrono::Utc;
+use serde_json::json;
+
+use super::rest::{Answer, Api, Ask};
+use super::state::{Repo, State};
+use super::{Forge, git};
+
+impl Forge {
+    /// A person renames a label: items have the new one, and no event says so.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn rename_label(&self, repo: &str, from: &str, to: &str) {
+        self.with_repo_mut(repo, |repo| {
+            let labels = repo.issues.iter_mut().flat_map(|issue| &mut issue.labels);
+            labels
+                .filter(|label| *label == from)
+                .for_each(|label| to.clone_into(label));
+        });
+    }
+
+    /// A person locks a conversation.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn lock(&self, repo: &str, number: u64) {
+        self.with_repo_mut(repo, |repo| {
+            if let Some(issue) = repo.issue_mut(number) {
+                issue.locked = true;
+                issue.updated_at = Utc::now();
+            }
+        });
+    }
+
+    /// A person moves an issue to another repository. GitHub redirects from the old place, GitLab leaves a closed issue
+    /// there. Returns the new number.
+    ///
+    /// # Panics
+    /// If there is no such repository or issue.
+    pub fn move_issue(&self, from: &str, number: u64, to: &str) -> u64 {
+        let mut state = self.inner.lock();
+        let issue = state.repo(from).and_then(|repo| repo.issue(number));
+        let issue = issue.expect("the issue exists").clone();
+        let text = (issue.title.as_str(), issue.body.as_str());
+        let labels = &issue.labels;
+        let new = state.add_issue(to, &issue.author, text, labels, None);
+        let new = new.expect("the other repository exists");
+        let old = state.repo_mut(from).and_then(|repo| repo.issue_mut(number));
+        let old = old.expect("the issue exists");
+        old.moved = Some((to.to_owned(), new));
+        old.open = false;
+        old.updated_at = Utc::now();
+        drop(state);
+        self.inner.changed.notify_waiters();
+        new
+    }
+
+    /// Somebody deletes an issue.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn delete_issue(&self, repo: &str, number: u64) {
+        self.with_repo_mut(repo, |repo| {
+            let issue = repo.issue_mut(number);
+            issue.into_iter().for_each(|issue| issue.deleted = true);
+        });
+    }
+
+    /// Somebody archives a repository, or takes it out of the archive.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn archive(&self, repo: &str, archived: bool) {
+        self.with_repo_mut(repo, |repo| repo.archived = archived);
+    }
+
+    /// Somebody hides a repository from everybody, or shows it again.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn hide(&self, repo: &str, hidden: bool) {
+        self.with_repo_mut(repo, |repo| repo.hidden = hidden);
+    }
+
+    /// A person puts another commit in the place of a branch's; returns it.
+    ///
+    /// # Panics
+    /// If git fails.
+    pub fn replace_branch(&self, repo: &str, branch: &str) -> String {
+        let dir = self.git_dir(repo);
+        git::commit(&dir, "their-own", "main", |tree| {
+            std::fs::write(tree.join("theirs.txt"), "theirs\n").expect("a file can be written");
+        });
+        let new = git::branch_sha(&dir, "their-own").expect("it was made");
+        let name = format!("refs/heads/{branch}");
+        git::must(&dir, &["update-ref", &name, &new]);
+        git::must(&dir, &["update-ref", "-d", "refs/heads/their-own"]);
+        new
+    }
+}
+
+/// The answer about a repository that is hidden or takes no writes; `None` otherwise.
+pub(super) fn refusal(repo: &Repo, ask: &Ask, reads: bool) -> Option<Answer> {
+    let message = match (repo.hidden, repo.archived && !reads, ask.api) {
+        (true, _, Api::GitHub) => return Some(Answer::not_found()),
+        (true, _, Api::GitLab) => {
+            let body = json!({ "message": "404 Project Not Found" });
+            return Some(Answer::new(404, body));
+        }
+        (false, true, Api::GitHub) => "Repository was archived so is read-only.",
+        (false, true, Api::GitLab) => "403 Forbidden",
+        (false, false, _) => return None,
+    };
+    Some(Answer::new(403, json!({ "message": message })))
+}
+
+/// The repository that a request is about, by its name or number.
+pub(super) fn repository<'s>(state: &'s State, ask: &Ask) -> Option<&'s Repo> {
+    let segments: Vec<&str> = ask.segments.iter().map(String::as_str).collect();
+    let by_id = |id: &str| state.repos.iter().find(|repo| repo.id.to_string() == id);
+    let by_name = |name: &str| state.repo(name).or_else(|| state.renamed(name));
+    match segments.as_slice() {
+        ["repos", owner, name, ..] => by_name(&format!("{owner}/{name}")),
+        ["repositories", id, ..] => by_id(id),
+        ["projects", id, ..] => by_id(id).or_else(|| by_name(id)),
+        _ => None,
+    }
+}
