@@ -22,7 +22,7 @@ facts! {
     a_task_for_a_repository_is_worked_on_by_the_fleet,
 }
 
-fn wanted(title: &str) -> NewPersonTask {
+pub(super) fn wanted(title: &str) -> NewPersonTask {
     NewPersonTask {
         title: title.into(),
         description: "Do it.".into(),
@@ -60,14 +60,14 @@ fn scope(pattern: &str) -> WriteScope {
 }
 
 impl World {
-    async fn made(&self, new: &NewPersonTask) -> Task {
+    pub(super) async fn made(&self, new: &NewPersonTask) -> Task {
         match self.store.create_task(new).await.unwrap() {
             Edited::Done(task) => *task,
             refused => panic!("{refused:?}"),
         }
     }
 
-    async fn edited(&self, task: TaskId, edit: TaskEdit) -> Task {
+    pub(super) async fn edited(&self, task: TaskId, edit: TaskEdit) -> Task {
         match self.store.edit_task(task, &edit).await.unwrap() {
             Edited::Done(task) => *task,
             refused => panic!("{refused:?}"),
@@ -491,7 +491,7 @@ async fn a_task_has_the_agent_that_people_name(world: World) {
     assert_eq!(claim.task.card.agent.as_deref(), Some("review"));
 }
 
-async fn claim_here(world: &World, task: TaskId, nonce: Uuid) -> Option<Claim> {
+pub(super) async fn claim_here(world: &World, task: TaskId, nonce: Uuid) -> Option<Claim> {
     let worker = WorkerId("host/1/0".into());
     let claim = world
         .store

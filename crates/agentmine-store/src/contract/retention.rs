@@ -1,11 +1,13 @@
 //! What is removed of tasks that are over, and what a restored database is protected from.
 
+use super::people::{claim_here, wanted};
 use super::*;
 use agentmine_runtime::config::{KeepDays, RetentionConfig};
 
 facts! {
     only_what_is_old_and_over_is_removed_by_kind_and_outcome,
     an_old_trigger_makes_no_second_task_after_its_journal_is_gone,
+    the_journal_of_a_task_that_a_person_made_is_removed_and_begins_anew,
     the_journal_of_a_task_that_is_not_over_cannot_be_deleted,
     prunes_at_once_remove_each_row_once,
     after_a_restore_no_lease_of_before_is_valid,
@@ -174,6 +176,30 @@ async fn an_old_trigger_makes_no_second_task_after_its_journal_is_gone(world: Wo
         Enqueued::Known(known) => assert_eq!(known.id, task),
         Enqueued::Created(task) => panic!("a second task: {task:?}"),
     }
+}
+
+async fn the_journal_of_a_task_that_a_person_made_is_removed_and_begins_anew(world: World) {
+    let store = &world.store;
+    let task = world.made(&wanted("It fails")).await.id;
+    let work = async || {
+        let nonce = Uuid::new_v4();
+        let lease = claim_here(&world, task, nonce).await.unwrap().lease;
+        store.append_step(&lease, &note("x")).await.unwrap();
+        store.end_lease(&lease, &done()).await.unwrap();
+    };
+    work().await;
+    age(&world, task, "31 days", 31 * 86_400_000).await;
+    assert_eq!(prune(&world).await.steps, 1);
+    let open = TaskEdit {
+        status: Some((PublicStatus::Open, None)),
+        ..TaskEdit::default()
+    };
+    world.edited(task, open).await;
+    work().await;
+    assert_eq!(steps(&world, task).await, 1);
+    assert_eq!(prune(&world).await.steps, 0, "it is young");
+    age(&world, task, "31 days", 31 * 86_400_000).await;
+    assert_eq!(prune(&world).await.steps, 1);
 }
 
 async fn the_journal_of_a_task_that_is_not_over_cannot_be_deleted(world: World) {

@@ -386,7 +386,9 @@ async fn write<D: Dialect>(
         .row(
             "UPDATE tasks SET title = $2, description = $3, priority = $4, task_type = $5, assignee = $6,
                  assignee_type = $7, write_scope = $8, state = $9, reason = $10, edit_token = $11, agent = $12,
-                 version = version + 1, updated_at = {now}
+                 version = version + 1, updated_at = {now},
+                 journal_removed = journal_removed AND $9 IN ('done', 'failed', 'stopped'),
+                 effects_removed = effects_removed AND $9 IN ('done', 'failed', 'stopped')
              WHERE id = $1 RETURNING {columns}",
             args![
                 before.id,

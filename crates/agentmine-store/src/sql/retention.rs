@@ -155,7 +155,7 @@ async fn remove_journals<D: Dialect>(
     let due: Vec<EndedRow> = tx
         .rows(
             "SELECT id, last_seq AS steps FROM tasks
-             WHERE origin = 'tracker' AND state = $1 AND state IN ('done', 'failed', 'stopped')
+             WHERE state = $1 AND state IN ('done', 'failed', 'stopped')
                AND NOT journal_removed AND updated_at <= {now} - $2{ms}
              ORDER BY updated_at LIMIT $3{lock free}",
             args![name(outcome), age, TASKS],
@@ -193,7 +193,7 @@ async fn remove_effects<D: Dialect>(
     let due: Vec<(Id,)> = tx
         .rows(
             "SELECT id FROM tasks
-             WHERE origin = 'tracker' AND state = $1 AND state IN ('done', 'failed', 'stopped')
+             WHERE state = $1 AND state IN ('done', 'failed', 'stopped')
                AND NOT effects_removed AND updated_at <= {now} - $2{ms} AND end_reported
              ORDER BY updated_at LIMIT $3{lock free}",
             args![name(outcome), age, TASKS],
@@ -227,14 +227,14 @@ fn due_of(what: Kept) -> &'static str {
             "SELECT count(DISTINCT t.id) AS tasks, count(s.seq) AS rows,
                  CAST(COALESCE(sum(octet_length(s.payload)), 0) AS bigint) AS bytes
              FROM tasks t LEFT JOIN steps s ON s.task = t.id
-             WHERE t.origin = 'tracker' AND t.state = $1 AND t.state IN ('done', 'failed', 'stopped')
+             WHERE t.state = $1 AND t.state IN ('done', 'failed', 'stopped')
                AND NOT t.journal_removed AND t.updated_at <= {now} - $2{ms}"
         }
         Kept::Effects => {
             "SELECT count(DISTINCT t.id) AS tasks, count(e.key) AS rows,
                  CAST(COALESCE(sum(octet_length(e.result)), 0) AS bigint) AS bytes
              FROM tasks t LEFT JOIN effects e ON e.task = t.id
-             WHERE t.origin = 'tracker' AND t.state = $1 AND t.state IN ('done', 'failed', 'stopped')
+             WHERE t.state = $1 AND t.state IN ('done', 'failed', 'stopped')
                AND NOT t.effects_removed AND t.updated_at <= {now} - $2{ms} AND t.end_reported"
         }
     }
