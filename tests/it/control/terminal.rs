@@ -1,6 +1,7 @@
 //! The command line in a real terminal: tmux.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use agentmine_tests::model::{Fault, Scenario, ScriptedModel, commit_and_push, say, shell};
@@ -18,7 +19,9 @@ struct Terminal {
 
 impl Terminal {
     fn open(world: &World, columns: u16, rows: u16) -> Self {
-        let socket = world.home.path().join("tmux");
+        static OPENED: AtomicU32 = AtomicU32::new(0);
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        let socket = world.home.path().join(format!("tmux-{number}"));
         let commands = std::cell::Cell::new(0);
         let terminal = Self { socket, commands };
         let folder = binary("agentmine").parent().unwrap().display().to_string();
@@ -229,16 +232,12 @@ async fn a_reply_is_seen_while_the_model_writes_it_and_once_when_it_is_recorded(
     let config = json!({ "model": { "base_url": model.base_url(), "name": "scripted", "idle_timeout_seconds": 20 } });
     std::fs::write(world.project().join("config.yaml"), config.to_string()).unwrap();
     world.shown(&["task", "add", "Change a.txt"], 0);
-    let mut working = Command::new(binary("agentmine"));
-    world.environment(&mut working);
-    let mut working = working
-        .args(["worker", "run", "1", "--local", "--check", "grep two a.txt"])
-        .current_dir(world.project())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let worker = tokio::task::block_in_place(|| {
+        let worker = Terminal::open(&world, 100, 40);
+        worker.types("clear; agentmine worker run 1 --local --check 'grep two a.txt'");
+        worker.key("Enter");
+        worker
+    });
     model.wait_for_requests(1).await;
     tokio::task::block_in_place(|| {
         let terminal = Terminal::open(&world, 100, 50);
@@ -260,6 +259,7 @@ async fn a_reply_is_seen_while_the_model_writes_it_and_once_when_it_is_recorded(
             screen.contains("It says two now") && screen.trim_end().ends_with("ready>")
         });
         assert_eq!(screen.matches("First I look").count(), 1, "{screen}");
-        assert!(working.wait().unwrap().success());
+        let done = worker.wait("Done: task #1");
+        assert!(done.contains("grep two a.txt"), "{done}");
     });
 }

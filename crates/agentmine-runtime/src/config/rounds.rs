@@ -1,7 +1,7 @@
 //! The section `rounds`.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Rounds: further work on pull requests that AgentMine opened, for a review that asks for changes or a mention of the
 /// bot by somebody who may start work, for a failed check, and for a conflict with the target branch.
@@ -21,7 +21,7 @@ pub struct RoundsConfig {
 }
 
 /// When the branch of an ended pull request is removed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BranchRemovalRule {
     /// The forge or people do it.
