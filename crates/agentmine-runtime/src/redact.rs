@@ -28,7 +28,7 @@ const MARK: &str = "***";
 
 /// Replaces secrets in texts. Apply it before a text is cut: a part of a secret would not be found.
 ///
-/// It also knows what took the place of any secret of this process in a file ([`rotation`]), whenever that was.
+/// It also knows what took the place of any secret of this process in a file (`config::rotation`), whenever that was.
 #[derive(Clone)]
 pub struct Redactor {
     /// Minimum length in bytes.
