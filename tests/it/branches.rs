@@ -7,7 +7,7 @@ use agentmine_tests::model::{Scenario, Script, commit_and_push, say, shell};
 use crate::rig::{Rig, assert_done, solves_demo};
 
 /// Rules for the branches of the fleet are read before a model is paid for.
-async fn a_protected_branch_is_told(rig: Rig, words: &[&str]) {
+async fn a_protected_branch_is_reported(rig: Rig, words: &[&str]) {
     rig.forge.protect(DEMO, "agentmine/*");
     let number = rig.produce_issue().await;
     rig.consume().await;
@@ -26,20 +26,20 @@ async fn a_protected_branch_is_told(rig: Rig, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_protected_work_branch_is_told_before_the_work_on_github() {
+async fn a_protected_work_branch_is_reported_before_the_work_on_github() {
     let rig = Rig::local(solves_demo()).await;
     let words = ["release branches", "who may create"];
-    a_protected_branch_is_told(rig, &words).await;
+    a_protected_branch_is_reported(rig, &words).await;
 }
 
 #[tokio::test]
-async fn a_protected_work_branch_is_told_before_the_work_on_gitlab() {
+async fn a_protected_work_branch_is_reported_before_the_work_on_gitlab() {
     let rig = Rig::on_gitlab(solves_demo()).await;
-    a_protected_branch_is_told(rig, &["the protected branch `agentmine/*`"]).await;
+    a_protected_branch_is_reported(rig, &["the protected branch `agentmine/*`"]).await;
 }
 
 /// The branch of a pull request exists, and says itself whether it may be pushed to.
-async fn a_protected_source_branch_is_told(rig: Rig, words: &[&str]) {
+async fn a_protected_source_branch_is_reported(rig: Rig, words: &[&str]) {
     rig.forge.protect(DEMO, "feature");
     let number = rig.produce_pull_request().await;
     rig.consume().await;
@@ -53,15 +53,15 @@ async fn a_protected_source_branch_is_told(rig: Rig, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_protected_branch_of_a_pull_request_is_told_before_the_work_on_github() {
+async fn a_protected_branch_of_a_pull_request_is_reported_before_the_work_on_github() {
     let rig = Rig::local(solves_demo()).await;
-    a_protected_source_branch_is_told(rig, &["the branch protection of `feature`"]).await;
+    a_protected_source_branch_is_reported(rig, &["the branch protection of `feature`"]).await;
 }
 
 #[tokio::test]
-async fn a_protected_branch_of_a_merge_request_is_told_before_the_work_on_gitlab() {
+async fn a_protected_branch_of_a_merge_request_is_reported_before_the_work_on_gitlab() {
     let rig = Rig::on_gitlab(solves_demo()).await;
-    a_protected_source_branch_is_told(rig, &["it is a protected branch"]).await;
+    a_protected_source_branch_is_reported(rig, &["it is a protected branch"]).await;
 }
 
 /// Other rules and names keep nothing from being pushed.

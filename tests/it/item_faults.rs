@@ -59,8 +59,8 @@ async fn stops(rig: Rig, does: impl Fn(&Rig, u64), reason: &str, told: Option<&s
     assert!(rig.forge.pulls(DEMO).is_empty());
     if let Some(repo) = told {
         let number = if repo == OTHER { 1 } else { number };
-        let is_told = |_: &_| said(&rig, repo, number).contains(reason);
-        rig.forge.wait_until("it is told", PATIENCE, is_told).await;
+        let is_reported = |_: &_| said(&rig, repo, number).contains(reason);
+        rig.forge.wait_until("it is reported", PATIENCE, is_reported).await;
         let said = said(&rig, repo, number);
         assert!(said.contains(&task.branch()), "{said}");
     }
@@ -231,8 +231,8 @@ async fn leaves_the_branch(rig: Rig, does: impl Fn(&Rig, &str) -> Option<String>
     assert_eq!(task.state, STOPPED, "{:?}", task.reason);
     assert_eq!(rig.forge.branch_sha(DEMO, &branch), theirs);
     assert!(rig.forge.pulls(DEMO).is_empty());
-    let is_told = |_: &_| said(&rig, DEMO, number).contains(reason);
-    rig.forge.wait_until("it is told", PATIENCE, is_told).await;
+    let is_reported = |_: &_| said(&rig, DEMO, number).contains(reason);
+    rig.forge.wait_until("it is reported", PATIENCE, is_reported).await;
     end(consumer).await;
 }
 

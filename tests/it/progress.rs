@@ -126,7 +126,7 @@ async fn a_worker_killed_around_an_edit_leaves_one_comment_on_gitlab() {
     survives_kills(gitlab().await).await;
 }
 
-/// A pause is told, and its end too.
+/// A pause is reported, and so is its end.
 async fn tells_of_a_pause(mut rig: Rig) {
     rig.config["consumer"]["progress_seconds"] = 1.into();
     let number = rig.produce_issue().await;
