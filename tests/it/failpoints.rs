@@ -36,7 +36,6 @@ const READS: &[&str] = &[
     "scope_conflict",
     "session",
     "session_steps",
-    "sessions",
     "sessions_with_tasks",
     "sizes",
     "steps",

@@ -60,7 +60,9 @@ async fn stops(rig: Rig, does: impl Fn(&Rig, u64), reason: &str, told: Option<&s
     if let Some(repo) = told {
         let number = if repo == OTHER { 1 } else { number };
         let is_reported = |_: &_| said(&rig, repo, number).contains(reason);
-        rig.forge.wait_until("it is reported", PATIENCE, is_reported).await;
+        rig.forge
+            .wait_until("it is reported", PATIENCE, is_reported)
+            .await;
         let said = said(&rig, repo, number);
         assert!(said.contains(&task.branch()), "{said}");
     }
@@ -232,7 +234,9 @@ async fn leaves_the_branch(rig: Rig, does: impl Fn(&Rig, &str) -> Option<String>
     assert_eq!(rig.forge.branch_sha(DEMO, &branch), theirs);
     assert!(rig.forge.pulls(DEMO).is_empty());
     let is_reported = |_: &_| said(&rig, DEMO, number).contains(reason);
-    rig.forge.wait_until("it is reported", PATIENCE, is_reported).await;
+    rig.forge
+        .wait_until("it is reported", PATIENCE, is_reported)
+        .await;
     end(consumer).await;
 }
 
