@@ -358,7 +358,14 @@ pub trait TaskStore: Send + Sync + 'static {
     async fn task_by_number(&self, number: TaskNumber) -> Result<Option<Task>, StoreError>;
 
     /// Sessions, newest first; of one task if named. 0 is all.
-    async fn sessions(&self, task: Option<TaskId>, limit: u32) -> Result<Vec<Session>, StoreError>;
+    async fn sessions(&self, task: Option<TaskId>, limit: u32) -> Result<Vec<Session>, StoreError> {
+        let filter = SessionFilter {
+            task,
+            limit,
+            ..SessionFilter::default()
+        };
+        self.list_sessions(&filter).await
+    }
 
     /// Sessions, newest first.
     async fn list_sessions(&self, filter: &SessionFilter) -> Result<Vec<Session>, StoreError>;

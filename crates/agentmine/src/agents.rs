@@ -8,7 +8,7 @@ use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::Result;
 
 use crate::args::AgentCommand;
-use crate::control::{failure, part};
+use crate::control::{failure, listed};
 use crate::memory::here;
 use crate::print::{body, cell, clean, line, note, one_line, program, table, trimmed};
 
@@ -27,35 +27,30 @@ pub(crate) async fn run(file: Option<PathBuf>, command: AgentCommand) -> Result<
             client,
             limit,
             json,
-        } => list(&sources, client, limit, json),
+        } => list(&sources, client, limit, json).await,
         AgentCommand::Show { name, json } => show(&sources, &config, &name, json),
         AgentCommand::Validate { json } => validate(&sources, json),
     }
 }
 
-fn list(
+async fn list(
     sources: &AgentSources<'_>,
     client: Option<String>,
     limit: u32,
     json: bool,
 ) -> Result<Exit> {
-    let mut all = Vec::new();
     let mut faulty = Vec::new();
-    let mut cursor = None;
-    while let Some(count) = part(limit, all.len()) {
+    let all = listed(limit, async |count, cursor| {
         let query = AgentQuery {
             client: client.clone(),
             limit: Some(count),
             cursor,
         };
-        let found = agents::list(sources, &query).map_err(failure)?;
-        all.extend(found.agents);
+        let found = agents::list(sources, &query)?;
         faulty = found.faulty;
-        cursor = found.next_cursor;
-        if cursor.is_none() {
-            break;
-        }
-    }
+        Ok((found.agents, found.next_cursor))
+    })
+    .await?;
     if json {
         line(serde_json::to_string_pretty(&all)?);
     } else {

@@ -14,13 +14,35 @@ pub(crate) fn failure(error: ControlError) -> anyhow::Error {
     }
 }
 
-/// How many entries of a list to ask for next, if some are still wanted. An operation gives 500 at once; a limit of 0 is none.
-pub(crate) fn part(limit: u32, have: usize) -> Option<u32> {
-    const MOST: u32 = 500;
-    let have = u32::try_from(have).unwrap_or(u32::MAX);
+/// Entries that an operation lists at once.
+const AT_ONCE: u32 = 500;
+
+/// As many entries of a list as are wanted, asked for in parts: `part` gets their number and the cursor of the part before,
+/// and returns entries and the next cursor. A limit of 0 is none.
+pub(crate) async fn listed<T, C>(
+    limit: u32,
+    mut part: impl AsyncFnMut(u32, Option<C>) -> Result<(Vec<T>, Option<C>), ControlError>,
+) -> anyhow::Result<Vec<T>> {
+    let mut all = Vec::new();
+    let mut cursor = None;
+    loop {
+        let have = u32::try_from(all.len())?;
+        let count = at_once(limit.saturating_sub(have));
+        let (found, next) = part(count, cursor).await.map_err(failure)?;
+        all.extend(found);
+        let is_enough = limit != 0 && all.len() >= limit as usize;
+        match next {
+            Some(next) if !is_enough => cursor = Some(next),
+            _ => return Ok(all),
+        }
+    }
+}
+
+/// How many entries to ask for at once, of a limit of which 0 is none.
+pub(crate) fn at_once(limit: u32) -> u32 {
     match limit {
-        0 => Some(MOST),
-        limit => Some(limit.saturating_sub(have).min(MOST)).filter(|left| *left > 0),
+        0 => AT_ONCE,
+        limit => limit.min(AT_ONCE),
     }
 }
 

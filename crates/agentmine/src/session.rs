@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::control::{failure as failed, part};
+use crate::control::{failure as failed, listed};
 use crate::embedded::{Here, open_here};
 use crate::live::count;
 use crate::live_reply::LiveReply;
@@ -229,23 +229,17 @@ async fn list(
         Some(task) => Some(number(store, &task).await?),
         None => None,
     };
-    let mut all = Vec::new();
-    let mut cursor = None;
-    while let Some(count) = part(limit, all.len()) {
+    listed(limit, async |count, cursor| {
         let args = SessionList {
             task_id,
             status: status.clone(),
             limit: Some(count),
             cursor,
         };
-        let page = sessions::list(store, &args).await.map_err(failed)?;
-        all.extend(page.sessions);
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            break;
-        }
-    }
-    Ok(all)
+        let page = sessions::list(store, &args).await?;
+        Ok((page.sessions, page.next_cursor))
+    })
+    .await
 }
 
 fn print_list(sessions: &[SessionView]) {

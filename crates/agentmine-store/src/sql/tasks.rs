@@ -160,20 +160,6 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
         Ok(found.pop())
     }
 
-    async fn sessions(&self, task: Option<TaskId>, limit: u32) -> Result<Vec<Session>, StoreError> {
-        let limit = row_limit(limit);
-        match task {
-            Some(task) => {
-                self.select::<SessionRow, _>("sessions", SESSIONS_OF_TASK, args![limit, task])
-                    .await
-            }
-            None => {
-                self.select::<SessionRow, _>("sessions", SESSIONS, args![limit])
-                    .await
-            }
-        }
-    }
-
     async fn list_sessions(&self, filter: &SessionFilter) -> Result<Vec<Session>, StoreError> {
         let SessionFilter {
             task,
@@ -195,13 +181,14 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
         limit: u32,
     ) -> Result<Vec<(Session, Task)>, StoreError> {
         let limit = row_limit(limit);
-        let (sessions, tasks) = match which {
-            WhichSessions::Running => (RUNNING_SESSIONS, TASKS_OF_RUNNING),
-            WhichSessions::Ended => (ENDED_SESSIONS, TASKS_OF_ENDED),
+        let sessions = session_listing(false, Some(which));
+        let tasks = match which {
+            WhichSessions::Running => TASKS_OF_RUNNING,
+            WhichSessions::Ended => TASKS_OF_ENDED,
         };
         self.run("sessions_with_tasks", || async {
             let mut db = self.connection().await?;
-            let rows: Vec<SessionRow> = db.rows(sessions, args![limit]).await?;
+            let rows: Vec<SessionRow> = db.rows(sessions, args![i64::MAX, limit]).await?;
             // A session that began since has its task among these; one that ended since may not.
             let mut of: HashMap<TaskId, Task> = HashMap::new();
             for row in db.rows::<TaskRow>(tasks, args![limit]).await? {
@@ -320,26 +307,12 @@ fn listing(by_status: bool, by_assignee: bool) -> &'static str {
 }
 
 // The number of the task comes from a subquery: as a join, Postgres would read all tasks for a long list.
-const SESSIONS: &str = "SELECT {columns} FROM (
-         SELECT s.*, (SELECT number FROM tasks t WHERE t.id = s.task) AS task_number FROM sessions s
-     ) AS s ORDER BY id DESC LIMIT $1";
-const SESSIONS_OF_TASK: &str = "SELECT {columns} FROM (
-         SELECT s.*, (SELECT number FROM tasks t WHERE t.id = s.task) AS task_number FROM sessions s
-     ) AS s WHERE task = $2 ORDER BY id DESC LIMIT $1";
 const SESSION: &str = "SELECT {columns} FROM (
          SELECT s.*, (SELECT number FROM tasks t WHERE t.id = s.task) AS task_number FROM sessions s
      ) AS s WHERE id = $1";
 
-const RUNNING_SESSIONS: &str = "SELECT {columns} FROM (
-         SELECT s.*, (SELECT number FROM tasks t WHERE t.id = s.task) AS task_number FROM sessions s
-         WHERE s.ended_at IS NULL
-     ) AS s ORDER BY id DESC LIMIT $1";
 const TASKS_OF_RUNNING: &str = "SELECT {columns} FROM tasks
      WHERE id IN (SELECT task FROM sessions WHERE ended_at IS NULL ORDER BY id DESC LIMIT $1)";
-const ENDED_SESSIONS: &str = "SELECT {columns} FROM (
-         SELECT s.*, (SELECT number FROM tasks t WHERE t.id = s.task) AS task_number FROM sessions s
-         WHERE s.ended_at IS NOT NULL
-     ) AS s ORDER BY id DESC LIMIT $1";
 const TASKS_OF_ENDED: &str = "SELECT {columns} FROM tasks
      WHERE id IN (SELECT task FROM sessions WHERE ended_at IS NOT NULL ORDER BY id DESC LIMIT $1)";
 

@@ -14,7 +14,7 @@ use agentmine_store::Store;
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
 
-use crate::control::{failure as failed, part};
+use crate::control::{failure as failed, listed};
 use crate::embedded::{Here, open_here};
 use crate::print::{Json, line, one_line};
 use print::{next_step, print_details, print_list};
@@ -352,23 +352,17 @@ async fn list(
     assignee: Option<String>,
     limit: u32,
 ) -> Result<Vec<TaskView>> {
-    let mut all = Vec::new();
-    let mut cursor = None;
-    while let Some(count) = part(limit, all.len()) {
+    listed(limit, async |count, cursor| {
         let args = TaskList {
             status: status.clone(),
             assignee: assignee.clone(),
             limit: Some(count),
             cursor,
         };
-        let page = tasks::list(store, &args).await.map_err(failed)?;
-        all.extend(page.tasks);
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            break;
-        }
-    }
-    Ok(all)
+        let page = tasks::list(store, &args).await?;
+        Ok((page.tasks, page.next_cursor))
+    })
+    .await
 }
 
 /// A task at work is stopped or paused by its worker, later than this.

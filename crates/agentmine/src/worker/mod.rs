@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use crate::args::LoopArgs;
-use crate::control::{failure as failed, part};
+use crate::control::{at_once, failure as failed};
 use crate::embedded::{Here, open_here};
 use crate::print::{Json, cell, clean, line, note, one_line, program, table, trimmed};
 use crate::task::number;
@@ -140,7 +140,7 @@ pub(crate) async fn run(file: Option<PathBuf>, command: WorkerCommand) -> Result
             let args = WorkerList {
                 client,
                 status,
-                limit: part(limit, 0),
+                limit: Some(at_once(limit)),
             };
             let page = worker::list(store, &place, &args).await.map_err(failed)?;
             match json.is_wanted() {
