@@ -27,6 +27,9 @@ const POLL: Duration = Duration::from_millis(500);
 const WALK_AFTER: u32 = 100;
 const WALK_SOONEST: Duration = Duration::from_secs(2);
 const WALK_LATEST: Duration = Duration::from_secs(30);
+/// After how many milliseconds what was hidden is counted again. A process between fork and exec has the guest's own protection
+/// and cannot be looked into, and folders may go while they are counted; neither lasts.
+const AGAIN: [u64; 4] = [5, 20, 50, 100];
 /// How long killed processes may take to end.
 const DYING: Duration = Duration::from_millis(200);
 
@@ -140,6 +143,19 @@ impl Look {
     }
 }
 
+/// The count, repeated while a part of the sandbox is hidden.
+async fn settled<C: Future<Output = Usage>>(count: impl Fn() -> C) -> Usage {
+    let mut counted = count().await;
+    for millis in AGAIN {
+        if !counted.hidden {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        counted = count().await;
+    }
+    counted
+}
+
 /// How long after a walk the next one begins, whatever the free space says.
 fn until_next_walk(took: Duration) -> Duration {
     took.saturating_mul(WALK_AFTER)
@@ -188,8 +204,12 @@ impl Disk {
             let pids = self.unreadable.lock();
             pids.unwrap_or_else(PoisonError::into_inner).clone()
         };
-        let counted = tokio::task::spawn_blocking(move || usage::of(&root, &trusted));
-        let counted = counted.await.unwrap_or_default();
+        let counted = settled(|| {
+            let (root, trusted) = (root.clone(), trusted.clone());
+            let counted = tokio::task::spawn_blocking(move || usage::of(&root, &trusted));
+            async { counted.await.unwrap_or_default() }
+        })
+        .await;
         self.walked.store(counted.bytes, Ordering::Relaxed);
         counted
     }
@@ -314,6 +334,27 @@ mod tests {
         // It frees space again.
         let less = hiding.next(free(89 << 30), counted(2 << 20, true));
         assert_eq!(less.fault(LIMIT, &hiding), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_hidden_for_a_moment_is_counted_again() {
+        let hidden_for = async |times: u64| {
+            let counts = AtomicU64::new(0);
+            let counted = settled(|| {
+                let bytes = counts.fetch_add(1, Ordering::Relaxed);
+                let hidden = bytes < times;
+                std::future::ready(Usage {
+                    bytes,
+                    hidden,
+                    ..Usage::default()
+                })
+            });
+            let counted = counted.await;
+            (counted.bytes, counted.hidden)
+        };
+        assert_eq!(hidden_for(0).await, (0, false));
+        assert_eq!(hidden_for(2).await, (2, false));
+        assert_eq!(hidden_for(100).await, (4, true));
     }
 
     #[test]

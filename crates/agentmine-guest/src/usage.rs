@@ -181,7 +181,8 @@ fn count_unlinked(device: u64, trusted: &[i32], usage: &mut Usage) {
             let file = match std::fs::metadata(entry.path()) {
                 Ok(file) => file,
                 Err(error) => {
-                    usage.hidden |= hides && error.kind() != ErrorKind::NotFound;
+                    let gone = error.kind() == ErrorKind::NotFound || process.tree().is_empty();
+                    usage.hidden |= hides && !gone;
                     continue;
                 }
             };

@@ -28,7 +28,7 @@ impl Dialect for Postgres {
     const CLOCK: &'static str = "clock_timestamp()";
     const EPOCH: &'static str = "timestamptz 'epoch'";
     const MS: &'static str = " * interval '1 millisecond'";
-    const MILLIS: (&'static str, &'static str) = ("(extract(epoch FROM ", ") * 1000)::bigint");
+    const MILLIS: (&'static str, &'static str) = ("floor(extract(epoch FROM ", ") * 1000)::bigint");
     const LOCK: &'static str = " FOR NO KEY UPDATE";
     const LOCK_FREE: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
     const LOCK_SHARED: &'static str = " FOR SHARE";
