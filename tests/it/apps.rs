@@ -21,7 +21,7 @@ use crate::trackers::{new_pull, permit};
 const LOGIN: &str = "miner[bot]";
 
 /// A key as GitHub hands it out.
-fn key_in(folder: &Path) -> PathBuf {
+pub(crate) fn key_in(folder: &Path) -> PathBuf {
     let file = folder.join("app.pem");
     let made = std::process::Command::new("openssl")
         .args(["genrsa", "-traditional", "-out"])
@@ -33,7 +33,7 @@ fn key_in(folder: &Path) -> PathBuf {
     file
 }
 
-fn app(key: &Path) -> App {
+pub(crate) fn app(key: &Path) -> App {
     let key = AppKey::parse(&std::fs::read_to_string(key).unwrap()).unwrap();
     let permissions = ["contents", "issues", "metadata", "pull_requests"];
     let permissions = permissions.map(|name| (name.to_owned(), "write".to_owned()));

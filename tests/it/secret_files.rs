@@ -10,7 +10,9 @@ use serde_json::json;
 use sqlx::Connection as _;
 use tokio::process::Command;
 
+use crate::apps::{app, key_in};
 use crate::rig::{PATIENCE, Process, Rig, amqp_url, assert_done, binary, solves_demo};
+use crate::webhooks::{listen, of_github, post};
 
 const REPLACED: &str = "the new value is used from now on";
 const UNREADABLE: &str = "the file of a secret cannot be read";
@@ -230,4 +232,73 @@ async fn a_password_of_the_broker_that_is_corrected_in_its_file_is_used_at_the_n
     let (status, log) = producer.end().await;
     assert!(status.success(), "{log}");
     assert!(!log.contains("a-wrong-canary"), "{log}");
+}
+
+#[tokio::test]
+async fn a_key_of_an_app_that_is_replaced_in_its_file_signs_from_then_on() {
+    let mut rig = Rig::local(solves_demo()).await;
+    let [first, second] = ["first", "second"].map(|name| {
+        let folder = rig.folder.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        key_in(&folder)
+    });
+    let text = |key: &Path| std::fs::read_to_string(key).unwrap();
+    rig.forge.add_app(app(&first));
+    let mounted = Mounted::new(rig.folder.path(), &[("app.pem", &text(&first))]);
+    rig.config["trackers"]["github"]["app"] =
+        json!({ "id": 4711, "key_file": mounted.at("app.pem") });
+    let programs = ["producer", "consumer"].map(|program| spawn(&rig, program, &[]));
+    let [producer, consumer] = [&programs[0], &programs[1]];
+    rig.label_issue();
+    assert_done(&rig.wait_ended(1).await[0]);
+
+    // GitHub takes both keys until the operator deletes the former one.
+    mounted.publish("..2", &[("app.pem", &text(&second))]);
+    logged(&[producer, consumer], REPLACED, 1).await;
+    rig.forge.change_apps(|apps| apps[0] = app(&second));
+    rig.label_issue();
+    rig.wait_ended(2).await.iter().for_each(assert_done);
+    for program in programs {
+        program.terminate();
+        let (status, log) = program.end().await;
+        assert!(status.success(), "{log}");
+        assert!(!log.contains("PRIVATE KEY"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_of_webhooks_that_is_replaced_in_its_file_is_the_only_one_that_counts() {
+    const FIRST: &str = "first canary of a webhook";
+    const SECOND: &str = "second canary of a webhook";
+    let mut rig = Rig::local(solves_demo()).await;
+    let url = format!("{}/github", listen(&mut rig));
+    let first = [("token", rig.forge.token()), ("secret", FIRST)];
+    let mounted = Mounted::new(rig.folder.path(), &first);
+    let files = [
+        ("GITHUB_PERSONAL_ACCESS_TOKEN_FILE", mounted.at("token")),
+        ("GITHUB_WEBHOOK_SECRET_FILE", mounted.at("secret")),
+    ];
+    let producer = spawn(&rig, "producer", &files);
+    producer.wait_for("scanned").await;
+    let deliver = async |secret: &str, delivery: &str| {
+        let body = crate::webhooks::body();
+        let signature = of_github(secret, &body).await;
+        let headers = [
+            ("x-hub-signature-256", signature.as_str()),
+            ("x-github-delivery", delivery),
+        ];
+        post(&url, &headers, &body).await
+    };
+    assert_eq!(deliver(FIRST, "1").await, 202);
+    assert_eq!(deliver(SECOND, "2").await, 401);
+
+    let second = [("token", rig.forge.token()), ("secret", SECOND)];
+    mounted.publish("..2", &second);
+    logged(&[&producer], REPLACED, 1).await;
+    assert_eq!(deliver(FIRST, "3").await, 401);
+    assert_eq!(deliver(SECOND, "4").await, 202);
+    producer.terminate();
+    let (status, log) = producer.end().await;
+    assert!(status.success(), "{log}");
+    assert!(!log.contains(FIRST) && !log.contains(SECOND), "{log}");
 }

@@ -14,13 +14,18 @@ use crate::rig::{Process, Rig, solves_demo};
 const SECRET: &str = "canary of a webhook's secret";
 const TOKEN: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=";
 
-/// The scan is so rare that only a webhook can start anything.
-async fn producer(rig: &mut Rig) -> (Process, String) {
+/// Lets the producer listen, and returns where. The scan is so rare that only a webhook can start anything.
+pub(crate) fn listen(rig: &mut Rig) -> String {
     let address = free_address();
     rig.config["producer"] = json!({ "interval_seconds": 3600, "webhooks": { "listen": address } });
+    format!("http://{address}/webhooks")
+}
+
+async fn producer(rig: &mut Rig) -> (Process, String) {
+    let url = listen(rig);
     let producer = rig.spawn("producer", &[]);
     producer.wait_for("scanned").await;
-    (producer, format!("http://{address}/webhooks"))
+    (producer, url)
 }
 
 fn client() -> reqwest::Client {
@@ -37,7 +42,7 @@ pub(crate) async fn post(url: &str, headers: &[(&str, &str)], body: &str) -> u16
 }
 
 /// What GitHub sends when a label was added, as far as anything is read of it.
-fn body() -> String {
+pub(crate) fn body() -> String {
     json!({ "action": "labeled", "repository": { "id": 1, "full_name": DEMO } }).to_string()
 }
 

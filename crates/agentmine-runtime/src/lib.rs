@@ -4,6 +4,7 @@
 //! main function loads the configuration first and reports all its faults before it binds or starts
 //! anything.
 
+pub mod allocator;
 pub mod app_key;
 pub mod backoff;
 pub mod config;

@@ -34,8 +34,13 @@ use clap::{CommandFactory as _, Parser as _};
 
 use crate::args::{Args, Command};
 
+fn main() -> ExitCode {
+    agentmine_runtime::allocator::keep_small();
+    async_main()
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn async_main() -> ExitCode {
     agentmine_runtime::tls::install_default_provider();
     match Box::pin(dispatch(Args::parse())).await {
         Ok(code) => code.into(),

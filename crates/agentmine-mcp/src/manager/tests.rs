@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -747,15 +748,28 @@ fn offers_of_all_servers_together_are_bounded() {
 
 /// Keeps the metrics that were moved, as `name{labels}`.
 #[derive(Default)]
-struct Moved(Mutex<BTreeSet<String>>);
+struct Moved {
+    seen: Mutex<BTreeSet<String>>,
+    counters: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
+}
 
 impl Moved {
-    fn note(&self, key: &::metrics::Key) {
+    fn note(&self, key: &::metrics::Key) -> String {
         let labels: Vec<String> = key
             .labels()
             .map(|label| format!("{}={}", label.key(), label.value()))
             .collect();
-        lock(&self.0).insert(format!("{}{{{}}}", key.name(), labels.join(",")));
+        let name = format!("{}{{{}}}", key.name(), labels.join(","));
+        lock(&self.seen).insert(name.clone());
+        name
+    }
+
+    /// The counters that are there and have not moved.
+    fn zeros(&self) -> BTreeSet<String> {
+        let counters = lock(&self.counters);
+        let at_zero = |(_, count): &(&String, &Arc<AtomicU64>)| count.load(Ordering::Relaxed) == 0;
+        let zeros = counters.iter().filter(at_zero);
+        zeros.map(|(name, _)| name.clone()).collect()
     }
 }
 
@@ -786,8 +800,9 @@ impl ::metrics::Recorder for Moved {
         key: &::metrics::Key,
         _: &::metrics::Metadata<'_>,
     ) -> ::metrics::Counter {
-        self.note(key);
-        ::metrics::Counter::noop()
+        let name = self.note(key);
+        let mut counters = lock(&self.counters);
+        ::metrics::Counter::from_arc(counters.entry(name).or_default().clone())
     }
     fn register_gauge(
         &self,
@@ -833,7 +848,16 @@ async fn calls_and_restarts_move_metrics_whose_labels_nobody_outside_chooses() {
         .await
         .unwrap_err();
     manager.shutdown().await;
-    let moved = lock(&moved.0);
+    let zeros = moved.zeros();
+    assert!(
+        zeros.contains("agentmine_mcp_restarts_total{server=(repository)}"),
+        "{zeros:?}"
+    );
+    assert!(
+        zeros.contains("agentmine_mcp_calls_total{server=one,outcome=timeout}"),
+        "{zeros:?}"
+    );
+    let moved: BTreeSet<String> = lock(&moved.seen).difference(&zeros).cloned().collect();
     for expected in [
         "agentmine_mcp_calls_total{server=one,outcome=success}",
         "agentmine_mcp_calls_total{server=one,outcome=unavailable}",

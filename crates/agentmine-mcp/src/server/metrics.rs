@@ -21,7 +21,19 @@ impl Metrics {
             Owner::Operator => config.name.clone(),
             Owner::Repository => "(repository)".to_owned(),
         };
-        Self { server }
+        let metrics = Self { server };
+        metrics.begin_at_zero();
+        metrics
+    }
+
+    /// So that a first restart or failure is an increase.
+    fn begin_at_zero(&self) {
+        let server = &self.server;
+        metrics::counter!("agentmine_mcp_restarts_total", "server" => server.clone()).increment(0);
+        for outcome in OUTCOMES {
+            metrics::counter!("agentmine_mcp_calls_total", "server" => server.clone(), "outcome" => outcome)
+                .increment(0);
+        }
     }
 
     pub(crate) fn entered(&self, state: &ServerState) {
@@ -45,6 +57,9 @@ impl Metrics {
             .record(took.as_secs_f64());
     }
 }
+
+/// What [`outcome`] returns.
+const OUTCOMES: [&str; 5] = ["success", "tool_error", "timeout", "unavailable", "broken"];
 
 fn outcome(result: &CallResult) -> &'static str {
     match result {

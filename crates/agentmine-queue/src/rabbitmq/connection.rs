@@ -230,11 +230,15 @@ impl ManagedConnection {
     }
 }
 
+/// Bytes of the largest frame. A connection keeps room for 64 frames, and messages are far smaller than one.
+const FRAME: u32 = 32 << 10;
+
 fn parse(url: &Secret) -> Result<AMQPUri, QueueError> {
     let mut uri = AMQPUri::from_str(url.expose()).map_err(|_| {
         QueueError::Invalid("queue.url is not a valid amqp:// or amqps:// URL".into())
     })?;
     uri.query.heartbeat.get_or_insert(10);
+    uri.query.frame_max.get_or_insert(FRAME);
     uri.query.connection_timeout.get_or_insert(4000);
     Ok(uri)
 }

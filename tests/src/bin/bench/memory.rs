@@ -135,7 +135,8 @@ pub(crate) fn write_config(
         "command_executor": {
             "enabled": true,
             "backend": match backend { Backend::Docker => "docker", Backend::Local => "local" },
-            "docker": { "base_image": image(), "resources": { "memory_limit": "512m" } },
+            // So that the disk has room for the file systems of all slots, and of as many verifications.
+            "docker": { "base_image": image(), "resources": { "memory_limit": "512m", "disk_limit": "1g" } },
         },
         "consumer": { "concurrency": concurrency, "drain_seconds": 1 },
     });
