@@ -100,6 +100,33 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[tokio::test]
+async fn an_organization_is_what_the_apps_installation_in_it_includes() {
+    let world = world().await;
+    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
+    world.forge.add_repo_without_git("other/one");
+    world
+        .forge
+        .add_issue("other/one", "title", "text", &[REQUEST]);
+    let config = GitHub {
+        repositories: Vec::new(),
+        organizations: vec!["other".into(), "octo".into()],
+        ..world.config.clone()
+    };
+    let tracker = GitHubTracker::new(&config).unwrap();
+    let found = tracker.candidates(REQUEST).await.unwrap();
+    let found: Vec<_> = found.iter().map(|it| it.item.repo_path.as_str()).collect();
+    assert_eq!(found, [DEMO]);
+    let skipped = tracker.skipped();
+    assert_eq!(skipped.len(), 1);
+    let reason = &skipped[0].reason;
+    assert!(reason.contains("not installed for other"), "{reason}");
+    let requests = world.forge.requests();
+    let lists = |path: &str| requests.iter().filter(|it| it.target.contains(path)).count();
+    assert_eq!(lists("/installation/repositories"), 1);
+    assert_eq!(lists("/orgs/octo/repos"), 0);
+}
+
+#[tokio::test]
 async fn tokens_read_everywhere_write_in_one_repository_and_are_revoked_at_the_end() {
     let world = world().await;
     world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);

@@ -44,6 +44,7 @@ mod mirrors;
 mod model_servers;
 mod observability;
 mod operator;
+mod organizations;
 mod outages;
 mod output;
 mod people;

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::shapes::{comment_json, event_json, issue_json, labels_json, repo_json, user};
 use super::state::{Account, Issue, Repo, State};
-use super::{Inner, checks, git, graphql, people, protection, pulls, reactions, search};
+use super::{
+    Inner, checks, git, graphql, organizations, people, protection, pulls, reactions, search,
+};
 
 /// Which forge's API a request speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,6 +185,8 @@ pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
         ["orgs", org, "teams", team, "members"] => {
             people::team(inner, state, ask, &format!("{org}/{team}"))
         }
+        ["orgs", org, "repos"] => organizations::repositories(inner, state, ask, org),
+        ["installation", "repositories"] => organizations::of_installation(inner, state, ask),
         ["graphql"] => graphql::dispatch(state, ask),
         ["rate_limit"] => Answer::ok(json!({ "rate": { "limit": 5000 } })),
         ["search", "issues"] => search::issues(inner, state, ask),

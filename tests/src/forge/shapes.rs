@@ -28,6 +28,8 @@ pub(super) fn repo_json(inner: &Inner, repo: &Repo) -> Value {
         "owner": user(repo.owner()),
         "private": true,
         "archived": repo.archived,
+        "disabled": false,
+        "has_issues": true,
         "default_branch": repo.default_branch,
         "html_url": inner.html(&repo.full_name),
         "url": inner.api(&format!("repos/{}", repo.full_name)),

@@ -117,6 +117,8 @@ impl Found {
                 webhook_secret,
                 former_logins: _,
                 repositories: _,
+                organizations: _,
+                discovery_seconds: _,
                 query: _,
                 who_may_start: _,
             } = github;

@@ -337,6 +337,19 @@ fn a_token_in_the_environment_does_not_ask_for_a_tracker() {
 }
 
 #[test]
+fn the_faults_of_organizations_name_their_places() {
+    let text = "trackers:
+  github:
+    organizations: [acme, acme/app, '', 'a b', -x]
+";
+    assert_snapshot!(faults(&yaml(text)));
+    let fine = yaml("trackers: {github: {organizations: [acme], discovery_seconds: 60}}");
+    let github = load(&fine).unwrap().trackers.github.unwrap();
+    assert_eq!((github.organizations.len(), github.discovery_seconds), (1, 60));
+    assert_snapshot!(faults(&yaml("trackers: {github: {}}")));
+}
+
+#[test]
 fn the_faults_of_a_gitlab_section_name_their_places() {
     let text = "trackers:
   gitlab:

@@ -66,6 +66,11 @@ pub struct GitHub {
     pub former_logins: Vec<String>,
     /// Repositories to scan, as `owner/name`.
     pub repositories: Vec<String>,
+    /// Organizations to scan: all of their repositories that the token sees, or that the App's installation includes,
+    /// except archived ones.
+    pub organizations: Vec<String>,
+    /// Seconds after which the repositories of `organizations` are listed again.
+    pub discovery_seconds: u64,
     /// Search qualifiers, instead of `repositories` or in addition, e.g. `org:acme`.
     pub query: Option<String>,
     /// Whose label starts work, and whose comments are heard.
@@ -83,6 +88,8 @@ impl Default for GitHub {
             webhook_secret: None,
             former_logins: Vec::new(),
             repositories: Vec::new(),
+            organizations: Vec::new(),
+            discovery_seconds: 300,
             query: None,
             who_may_start: GitHubWhoMayStart::default(),
         }

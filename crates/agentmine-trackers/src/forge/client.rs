@@ -16,7 +16,7 @@ use url::Url;
 
 use super::attempts::{Attempts, Fault, RequestLimits};
 use super::cache::Cache;
-use super::lists::{Listed, Lists, Page};
+use super::lists::{KeptList, Listed, Lists, Page, Since};
 use super::metrics;
 use super::rate_limit::{Bucket, Gates, Limited, Scope};
 use super::reply::Reply;
@@ -204,27 +204,40 @@ impl Client {
         Ok(all)
     }
 
-    /// All pages of a list, each as it was read last if it has not changed since. `items` reads a page, and `of` says
-    /// what it looks for.
+    /// All pages of a list, each as it was read last if it has not changed since. `items` reads a page.
     pub(crate) async fn kept_list<T>(
         &self,
         kept: &Lists<T>,
-        first: Url,
-        (what, of): (&str, &str),
+        list: KeptList<'_>,
         items: impl Fn(&Reply) -> Result<Vec<T>, TrackerError>,
     ) -> Result<Listed<T>, TrackerError> {
+        let KeptList {
+            first,
+            what,
+            of,
+            within,
+        } = list;
         let mut order = Order::new(first, what);
         let mut list = Listed {
             pages: Vec::new(),
-            changed: false,
+            since: Since::Same,
         };
         while let Some(url) = order.next(self)? {
             let known = kept.get(&url, of);
+            let since = match &known {
+                Some(_) => Since::Changed,
+                None => Since::New,
+            };
             let mut call = Call::get(url);
+            if let Some(path) = &within {
+                call = call.within(path.clone());
+            }
             call.etag = known.as_ref().map(|page| page.etag.clone());
             let reply = self.send(&call).await?;
             if let (StatusCode::NOT_MODIFIED, Some(page)) = (reply.status, known) {
-                order.go_on(self, page.next)?;
+                // The page may have got a successor without a change of its own.
+                let next = order.next_of(self, &reply)?.or(page.next);
+                order.go_on(self, next)?;
                 list.pages.push(page.items);
                 continue;
             }
@@ -240,8 +253,12 @@ impl Client {
             });
             kept.put(call.url, of, page);
             order.go_on(self, next)?;
+            list.since = match list.since {
+                Since::Same if list.pages.is_empty() => since,
+                Since::Same => Since::Changed,
+                earlier @ (Since::New | Since::Changed) => earlier,
+            };
             list.pages.push(items);
-            list.changed = true;
         }
         Ok(list)
     }

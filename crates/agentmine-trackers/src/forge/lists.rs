@@ -33,12 +33,35 @@ impl<T> Clone for Page<T> {
     }
 }
 
+/// A list that is asked for.
+#[derive(Debug)]
+pub(crate) struct KeptList<'a> {
+    /// The address of its first page.
+    pub(crate) first: Url,
+    /// Its name in errors.
+    pub(crate) what: &'a str,
+    /// What is looked for in it.
+    pub(crate) of: &'a str,
+    /// See [`super::Call::within`].
+    pub(crate) within: Option<String>,
+}
+
+/// How a list stands to what was read of it before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// It was not read before, or is not kept.
+    New,
+    /// Every page is as it was.
+    Same,
+    /// A page is not as it was.
+    Changed,
+}
+
 /// A whole list.
 #[derive(Debug)]
 pub(crate) struct Listed<T> {
     pub(crate) pages: Vec<Arc<[T]>>,
-    /// Whether a page is not as it was read last.
-    pub(crate) changed: bool,
+    pub(crate) since: Since,
 }
 
 impl<T> Default for Lists<T> {

@@ -27,7 +27,7 @@ pub(crate) use access::{MOST_ASKED, lacks, refusal, shown};
 pub(crate) use attempts::{Attempts, Fault, RequestLimits};
 pub(crate) use client::{Client, Sent};
 pub(crate) use clone_url::clone_url;
-pub(crate) use lists::Lists;
+pub(crate) use lists::{KeptList, Lists, Since};
 pub(crate) use marked::{Budget, CommentThread, Written, upsert};
 pub(crate) use noreply::noreply;
 pub(crate) use rate_limit::LimitRules;

@@ -234,6 +234,11 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
+    /// Ends the fault of something that can be read, or is not to be read any more.
+    pub(crate) fn readable(&self, what: &str) {
+        self.faults.end(what);
+    }
+
     /// Whether the server has failed so often in a row that it should be asked whether it works at all. Begins to
     /// count anew.
     pub(crate) fn doubts_the_server(&mut self) -> bool {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::api::{Api, Credentials};
 use super::wire::User;
 use crate::error::TrackerError;
-use crate::forge::{Call, MOST_ASKED, lacks, refusal};
+use crate::forge::{Call, Lists, MOST_ASKED, lacks, refusal};
 use crate::tracker::Access;
 
 #[derive(Debug, Deserialize)]
@@ -23,16 +23,28 @@ struct Permissions {
 }
 
 impl Api {
-    pub(super) async fn access(&self, repositories: &[String]) -> Result<Access, TrackerError> {
+    pub(super) async fn access(
+        &self,
+        repositories: &[String],
+        organizations: &[String],
+    ) -> Result<Access, TrackerError> {
+        let mut access = self.of_token().await?;
+        for path in repositories.iter().take(MOST_ASKED) {
+            access.missing.extend(self.refusal_of(path).await?);
+        }
+        for name in organizations.iter().take(MOST_ASKED) {
+            access.missing.extend(self.organization_refusal(name).await?);
+        }
+        Ok(access)
+    }
+
+    /// What the token itself says.
+    async fn of_token(&self) -> Result<Access, TrackerError> {
         if let Credentials::App(_) = &self.credentials {
-            let mut access = Access {
+            return Ok(Access {
                 login: self.ask_login().await?,
                 ..Access::default()
-            };
-            for path in repositories.iter().take(MOST_ASKED) {
-                access.missing.extend(self.refusal_of(path).await?);
-            }
-            return Ok(access);
+            });
         }
         let call = Call::get(self.client.url(["user"]));
         let mut access = match self.client.send(&call).await {
@@ -59,10 +71,25 @@ impl Api {
                 .missing
                 .push("the token has no scope `repo`. hint: make one that has it".into());
         }
-        for path in repositories.iter().take(MOST_ASKED) {
-            access.missing.extend(self.refusal_of(path).await?);
-        }
         Ok(access)
+    }
+
+    /// Why the repositories of an organization cannot be found.
+    async fn organization_refusal(&self, name: &str) -> Result<Option<String>, TrackerError> {
+        match self.repositories_of(&Lists::default(), name).await {
+            Ok(found) if found.is_empty() => Ok(Some(format!(
+                "the organization {name} has no repository that can be worked on. hint: give the token access to its repositories"
+            ))),
+            Ok(_) => Ok(None),
+            Err(error) => refusal(
+                &format!("the organization {name}"),
+                error,
+                format!(
+                    "the organization {name} does not exist on {}, or the token may not see it. hint: correct trackers.github.organizations; the repositories of a user are named in trackers.github.repositories",
+                    TrackerKind::GitHub
+                ),
+            ),
+        }
     }
 
     /// Why the fleet cannot work on a repository.

@@ -27,7 +27,7 @@ use crate::people::Admission;
 /// GitHub refuses a text of more than 65536 characters.
 pub(super) const MAX_TEXT: usize = 65_000;
 /// How long an answer about a repository is used again.
-const REPO_TTL: Duration = Duration::from_secs(60);
+pub(super) const REPO_TTL: Duration = Duration::from_secs(60);
 const API_VERSION: &str = "2022-11-28";
 const CREDENTIALS_HINT: &str = "set GITHUB_PERSONAL_ACCESS_TOKEN to a token that may read and write the \
     repository: scope `repo` (classic), or read and write on Contents, Issues and Pull requests \
@@ -141,9 +141,18 @@ impl Api {
         let reply = self.client.get(url).await?;
         let repo: Repo = reply.ok(&format!("repository {path}"))?.json()?;
         split_path(&repo.full_name)?;
-        let mut repos = self.repos.lock().unwrap_or_else(PoisonError::into_inner);
-        repos.insert(path.to_owned(), (Instant::now(), repo.clone()));
+        self.know(path.to_owned(), repo.clone());
         Ok(repo)
+    }
+
+    /// A repository as a list shows it now.
+    pub(super) fn learn(&self, repo: Repo) {
+        self.know(repo.full_name.clone(), repo);
+    }
+
+    fn know(&self, path: String, repo: Repo) {
+        let mut repos = self.repos.lock().unwrap_or_else(PoisonError::into_inner);
+        repos.insert(path, (Instant::now(), repo));
     }
 
     /// The repository of an item, and no other one that took its name.
@@ -215,8 +224,10 @@ fn credentials(
     limits: RequestLimits,
 ) -> Result<Credentials, TrackerError> {
     if let Some(app) = &config.app {
-        let (base, repositories) = (&config.api_url, &config.repositories);
-        let app = App::new(app, base, repositories, authority, limits)?;
+        let owners = config.repositories.iter().filter_map(|path| path.split('/').next());
+        let mut owners = owners.chain(config.organizations.iter().map(String::as_str));
+        let (base, home) = (&config.api_url, owners.next());
+        let app = App::new(app, base, home, authority, limits)?;
         return Ok(Credentials::App(Arc::new(app)));
     }
     let token = config.token.as_ref().map(Secret::trimmed);

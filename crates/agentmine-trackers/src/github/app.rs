@@ -145,7 +145,7 @@ impl App {
     pub(super) fn new(
         config: &GitHubApp,
         base: &Url,
-        repositories: &[String],
+        home: Option<&str>,
         authority: Option<&Authority>,
         limits: RequestLimits,
     ) -> Result<Self, TrackerError> {
@@ -154,12 +154,11 @@ impl App {
             .map_err(|error| invalid(format!("trackers.github.app.key_file is {error}")))?;
         let key = AppKeyFile::new(pem)
             .map_err(|error| invalid(format!("trackers.github.app: the key is {error}")))?;
-        let home = repositories.first().and_then(|path| path.split_once('/'));
         Ok(Self {
             id: config.id.to_string(),
             key,
             installation: config.installation,
-            home: home.map(|(owner, _)| owner.to_owned()),
+            home: home.map(str::to_owned),
             base: base.clone(),
             http: http_client(TrackerKind::GitHub, authority, limits)?,
             state: Mutex::default(),
@@ -439,9 +438,12 @@ impl Authorize for App {
             (Some("repos"), Some(owner), Some(name)) => Some((owner, name)),
             _ => None,
         };
+        let owner = path.strip_prefix("orgs/");
+        let owner = owner.and_then(|rest| rest.split('/').next());
+        let home = owner.or(self.home.as_deref());
         let mut state = self.state.lock().await;
         let state = &mut *state;
-        let (installation, repository) = match (repository, &self.home) {
+        let (installation, repository) = match (repository, home) {
             (Some((owner, name)), _) => {
                 let id = self.installation_of(state, owner, Some(name)).await?;
                 (id, Some(name.to_owned()))

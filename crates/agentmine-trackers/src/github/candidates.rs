@@ -12,12 +12,13 @@ use chrono::{DateTime, Utc};
 use futures::future::join_all;
 use serde_json::Value;
 
-use super::api::{Api, invalid, split_path};
+use super::api::{Api, REPO_TTL, invalid, split_path};
+use super::organizations::Organizations;
 use super::wire::{Event, Issue, Repo, SearchPage, person_of, same_label};
 use crate::error::TrackerError;
 use crate::forge::{
-    Change, Dated, Faults, Found, LabelChange, Labelled, Lists, Reply, Trigger, Triggers,
-    concerns_one,
+    Change, Dated, Faults, Found, KeptList, LabelChange, Labelled, Lists, Reply, Since, Trigger,
+    Triggers, concerns_one,
 };
 use crate::people::Requested;
 use crate::tracker::{Candidate, LabelRequest};
@@ -33,6 +34,7 @@ const ID_TTL: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(super) struct Scan {
     repositories: Vec<String>,
+    organizations: Organizations,
     query: Option<String>,
     lists: Lists<Asking>,
     triggers: Triggers,
@@ -43,16 +45,18 @@ impl Scan {
     pub(super) fn new(config: &GitHub) -> Result<Self, TrackerError> {
         let query = config.query.clone();
         let query = query.filter(|query| !query.trim().is_empty());
-        if config.repositories.is_empty() && query.is_none() {
+        if config.repositories.is_empty() && config.organizations.is_empty() && query.is_none() {
             return Err(invalid(
-                "trackers.github names nothing to scan. hint: set repositories or query",
+                "trackers.github names nothing to scan. hint: set repositories, organizations or query",
             ));
         }
+        let every = Duration::from_secs(config.discovery_seconds);
         for path in &config.repositories {
             split_path(path)?;
         }
         Ok(Self {
             repositories: config.repositories.clone(),
+            organizations: Organizations::new(&config.organizations, every)?,
             query,
             lists: Lists::default(),
             triggers: Triggers::default(),
@@ -60,9 +64,9 @@ impl Scan {
         })
     }
 
-    /// The configured repositories.
-    pub(super) fn repositories(&self) -> &[String] {
-        &self.repositories
+    /// The configured repositories, and the configured organizations.
+    pub(super) fn configured(&self) -> (&[String], &[String]) {
+        (&self.repositories, self.organizations.names())
     }
 
     /// What could not be read.
@@ -70,11 +74,15 @@ impl Scan {
         &self.faults
     }
 
-    /// Open items with the label, in all configured repositories.
+    /// Open items with the label, in all configured repositories and those of the configured organizations.
     pub(super) async fn run(&self, api: &Api, label: &str) -> Result<Vec<Candidate>, TrackerError> {
         let mut found = Found::new(&self.faults);
+        let mut paths = self.repositories.clone();
+        let mut of_organizations = self.organizations.repositories(api, &mut found).await?;
+        of_organizations.retain(|path| !self.is_configured(path));
+        paths.extend(of_organizations);
         // In chunks: what is begun is read to its end before the server is asked anything else.
-        for paths in self.repositories.chunks(AT_ONCE) {
+        for paths in paths.chunks(AT_ONCE) {
             let scans = paths
                 .iter()
                 .map(|path| self.scan_repository(api, path, label));
@@ -93,8 +101,12 @@ impl Scan {
         found.oldest_first()
     }
 
-    /// Whether a repository is scanned, by its path.
+    /// Whether a repository may be one of those that are scanned, by its path.
     pub(super) fn contains(&self, path: &str) -> bool {
+        self.is_configured(path) || self.organizations.may_contain(path)
+    }
+
+    fn is_configured(&self, path: &str) -> bool {
         self.repositories
             .iter()
             .any(|own| own.eq_ignore_ascii_case(path))
@@ -113,7 +125,9 @@ impl Scan {
         label: &str,
     ) -> Result<Vec<Candidate>, TrackerError> {
         let mut found = Found::new(&self.faults);
-        found.add(path, self.scan_repository(api, path, label).await)?;
+        if self.is_configured(path) || self.organizations.contain(api, path, &mut found).await? {
+            found.add(path, self.scan_repository(api, path, label).await)?;
+        }
         found.oldest_first()
     }
 
@@ -161,17 +175,27 @@ impl Scan {
             let asking = issues.into_iter().filter(|it| it.asks_by(label));
             Ok(asking.map(Asking::from).collect())
         };
-        let list = api
-            .client
-            .kept_list(&self.lists, url, (&what, label), asking);
-        let list = list.await?;
-        // Another repository may have the name now; its list is another one.
-        let repo = match known {
-            Some(repo) if !list.changed => repo,
-            Some(_) | None => api.repo_now(path).await?,
+        let list = KeptList {
+            first: url,
+            what: &what,
+            of: label,
+            within: None,
         };
+        let list = api.client.kept_list(&self.lists, list, asking).await?;
         let items = list.pages.iter().flat_map(|page| page.iter());
         let items: Vec<&Asking> = items.collect();
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Another repository may have the name now; its list is another one.
+        let repo = match (list.since, known) {
+            (Since::Same, Some(repo)) => repo,
+            (Since::New, _) => match api.repo_known(path, REPO_TTL) {
+                Some(repo) => repo,
+                None => api.repo_now(path).await?,
+            },
+            (Since::Same, None) | (Since::Changed, _) => api.repo_now(path).await?,
+        };
         let events = self.recent_events(api, &repo, &items, label).await?;
         let mut found = Vec::new();
         for item in items {

@@ -14,6 +14,7 @@ mod files;
 mod graphql;
 mod items;
 mod noreply;
+mod organizations;
 mod protection;
 mod pulls;
 mod recent;
@@ -323,6 +324,7 @@ impl Tracker for GitHubTracker {
     }
 
     async fn access(&self) -> Result<Access, TrackerError> {
-        self.api.access(self.scan.repositories()).await
+        let (repositories, organizations) = self.scan.configured();
+        self.api.access(repositories, organizations).await
     }
 }

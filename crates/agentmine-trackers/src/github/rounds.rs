@@ -18,7 +18,8 @@ use super::graphql::{RESOLVE, THREADS};
 use super::wire::{self, LineComment, Pull};
 use crate::error::TrackerError;
 use crate::forge::{
-    Attempts, Budget, Call, CommentThread, Fault, Lists, Reply, Sent, Written, concerns_one, upsert,
+    Attempts, Budget, Call, CommentThread, Fault, KeptList, Lists, Reply, Sent, Written,
+    concerns_one, upsert,
 };
 use crate::marker::{self, Marker};
 use crate::people::Person;
@@ -97,7 +98,13 @@ impl Api {
             let own = own.filter_map(|pull| open_pull(of, pull));
             Ok(own.collect())
         };
-        let list = self.client.kept_list(kept, url, (&what, ""), open).await?;
+        let list = KeptList {
+            first: url,
+            what: &what,
+            of: "",
+            within: None,
+        };
+        let list = self.client.kept_list(kept, list, open).await?;
         let pulls = list.pages.iter().flat_map(|page| page.iter());
         Ok(pulls.cloned().collect())
     }

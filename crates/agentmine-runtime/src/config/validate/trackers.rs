@@ -35,6 +35,11 @@ impl Rules<'_> {
             let key = format!("trackers.github.repositories.{at}");
             self.expect(&key, fine, || shown(name), "`owner/name`");
         }
+        for (at, name) in github.organizations.iter().enumerate() {
+            let key = format!("trackers.github.organizations.{at}");
+            let expected = "the name of an organization, without `/`";
+            self.expect(&key, is_github_owner(name), || shown(name), expected);
+        }
         if let Some(file) = &github.ca_file
             && let Err(error) = Authority::read(file)
         {
@@ -46,17 +51,18 @@ impl Rules<'_> {
         }
         let query = github.query.as_deref().unwrap_or_default().trim();
         let app = github.app.as_ref();
-        if app.is_some_and(|app| app.installation.is_none()) && github.repositories.is_empty() {
+        let names_nothing = github.repositories.is_empty() && github.organizations.is_empty();
+        if app.is_some_and(|app| app.installation.is_none()) && names_nothing {
             self.fault(
                 "trackers.github.app",
                 "no installation",
                 "the installation that may search",
             )
-            .hint = Some("set `installation: ID`, or name repositories".into());
+            .hint = Some("set `installation: ID`, or name repositories or organizations".into());
         }
-        if github.repositories.is_empty() && query.is_empty() {
+        if names_nothing && query.is_empty() {
             self.fault("trackers.github", "no repository", "something to scan")
-                .hint = Some("set `repositories: [owner/name]`, or `query: org:NAME`".into());
+                .hint = Some("set `repositories: [owner/name]` or `organizations: [NAME]`".into());
         }
         let who = &github.who_may_start;
         for (list, people) in [("allow", &who.allow), ("deny", &who.deny)] {
@@ -292,6 +298,14 @@ fn named(labels: &Labels) -> impl Iterator<Item = (&'static str, &String)> {
 fn is_signing_token(token: &Secret) -> bool {
     let key = token.expose().strip_prefix("whsec_");
     key.is_some_and(|key| STANDARD.decode(key).is_ok_and(|key| key.len() >= 24))
+}
+
+/// Whether this may be the login name of an organization.
+fn is_github_owner(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
 }
 
 /// Whether this is the path of a project or group: names separated by slashes.
