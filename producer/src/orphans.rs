@@ -14,6 +14,8 @@ use agentmine_trackers::Tracker;
 
 use crate::deps::ProducerDeps;
 
+/// Leases between two looks while no item is without one.
+const QUIET: u32 = 10;
 /// How many leases an item must be without a live task.
 const LEASES: u32 = 3;
 
@@ -22,17 +24,25 @@ const LEASES: u32 = 3;
 pub(crate) struct Orphans {
     /// Since when each item has been without a live task.
     since: HashMap<String, BootInstant>,
+    /// Not every tracker could be looked at.
+    is_partial: bool,
     last_look: Option<BootInstant>,
 }
 
 impl Orphans {
-    /// Looks at most once in each lease, which costs one more list of items in each repository.
+    /// Looks at most once in each lease, and less often while nothing is to be watched: a look costs one more list of items
+    /// in each repository.
     pub(crate) async fn reconcile(&mut self, deps: &ProducerDeps) {
         let lease = Duration::from_secs(deps.config.consumer.lease_seconds);
-        if self.last_look.is_some_and(|last| last.elapsed() < lease) {
+        let every = match self.since.is_empty() && !self.is_partial {
+            true => lease * QUIET,
+            false => lease,
+        };
+        if self.last_look.is_some_and(|last| last.elapsed() < every) {
             return;
         }
         self.last_look = Some(BootInstant::now());
+        self.is_partial = false;
         let mut seen = HashMap::new();
         for tracker in deps.trackers.iter().filter(|it| it.requests_by_label()) {
             let label = &deps.config.labels.processing;
@@ -40,6 +50,7 @@ impl Orphans {
                 Ok(items) => items,
                 Err(error) => {
                     tracing::debug!(%error, "the items that are worked on cannot be listed");
+                    self.is_partial = true;
                     continue;
                 }
             };
@@ -53,6 +64,7 @@ impl Orphans {
                     }
                     Ok(false) => {}
                     Err(error) => {
+                        self.is_partial = true;
                         tracing::warn!(%item, %error, "an item without a task could not be put right");
                     }
                 }

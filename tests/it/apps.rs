@@ -121,7 +121,12 @@ async fn an_organization_is_what_the_apps_installation_in_it_includes() {
     let reason = &skipped[0].reason;
     assert!(reason.contains("not installed for other"), "{reason}");
     let requests = world.forge.requests();
-    let lists = |path: &str| requests.iter().filter(|it| it.target.contains(path)).count();
+    let lists = |path: &str| {
+        requests
+            .iter()
+            .filter(|it| it.target.contains(path))
+            .count()
+    };
     assert_eq!(lists("/installation/repositories"), 1);
     assert_eq!(lists("/orgs/octo/repos"), 0);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agentmine_domain::{EndState, ItemKind, SessionEnd, TaskState};
 use agentmine_runtime::config::{GitLab, Secret};
 use agentmine_runtime::permit::Permit;
-use agentmine_tests::forge::{BOT, DEMO, Fault, Forge, HUMAN};
+use agentmine_tests::forge::{BOT, DEMO, Fault, Forge, HUMAN, Keyset};
 use agentmine_tests::model::{Scenario, commit_and_push, edit_replace, say};
 use agentmine_trackers::{
     CommentKind, GitLabTracker, GitSource, NewPullRequest, Tracker, TrackerError,
@@ -173,6 +173,143 @@ async fn a_group_is_scanned_with_its_subgroups_by_two_lists() {
         "/api/v4/groups/octo/merge_requests",
     ];
     assert_eq!(lists, expected.each_ref());
+}
+
+/// The items that a scan finds of 150, while the first one loses its label between two pages.
+async fn found_while_one_leaves(keyset: Keyset, second_page: &str) -> usize {
+    let world = OnGitLab::new().await;
+    for _ in 0..150 {
+        world.forge.add_issue(PROJECT, "title", "", &[LABEL]);
+    }
+    world.forge.serve_keyset(keyset);
+    let second = Fault::on("GET", second_page).times(1);
+    world.forge.inject(second.delay(Duration::from_secs(1)));
+    let tracker = GitLabTracker::new(&world.forge.gitlab_config(&[PROJECT])).unwrap();
+    let scan = tokio::spawn(async move { tracker.candidates(LABEL).await });
+    let is_read = |forge: &Forge| {
+        forge
+            .requests()
+            .iter()
+            .any(|it| it.target.contains("/issues?"))
+    };
+    world
+        .forge
+        .wait_until("a page was read", PATIENCE, is_read)
+        .await;
+    world.forge.remove_label(PROJECT, 1, LABEL);
+    let found = scan.await.unwrap().unwrap();
+    assert_eq!(world.forge.faults_left(), 0);
+    found.iter().filter(|it| it.item.number > 1).count()
+}
+
+/// By offset the second page begins one row too late.
+#[tokio::test]
+async fn an_item_that_leaves_a_list_hides_no_other_one_where_there_are_keyset_pages() {
+    assert_eq!(found_while_one_leaves(Keyset::Served, "cursor=").await, 149);
+    assert_eq!(found_while_one_leaves(Keyset::Ignored, "page=2").await, 148);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_keyset_pages_is_asked_by_offset_from_then_on() {
+    let world = OnGitLab::new().await;
+    for _ in 0..101 {
+        world.forge.add_issue(PROJECT, "title", "", &[LABEL]);
+    }
+    world.forge.serve_keyset(Keyset::Refused);
+    let tracker = GitLabTracker::new(&world.forge.gitlab_config(&[PROJECT])).unwrap();
+    for _ in 0..2 {
+        assert_eq!(tracker.candidates(LABEL).await.unwrap().len(), 101);
+    }
+    assert_eq!(tracker.skipped(), []);
+    let requests = world.forge.requests();
+    let lists: Vec<_> = requests
+        .iter()
+        .filter(|it| it.target.contains("/issues?"))
+        .collect();
+    let refused = lists.iter().filter(|it| it.status == 405).count();
+    let by_keyset = lists
+        .iter()
+        .filter(|it| it.target.contains("pagination=keyset"));
+    // Two pages, and two of changes, since all of the items have changed lately.
+    assert_eq!((refused, by_keyset.count(), lists.len()), (1, 1, 5));
+}
+
+/// More than a hundred are asked for as a whole once, and then for what changed.
+#[tokio::test]
+async fn many_merge_requests_of_ours_cost_one_request_while_nothing_changes() {
+    let world = OnGitLab::new().await;
+    let of = [world.issue().await];
+    for n in 0..250 {
+        world
+            .forge
+            .add_pull(PROJECT, &format!("b{n}"), "main", "title", &[]);
+    }
+    world.forge.age(chrono::TimeDelta::hours(1));
+    // Whose merge requests these are.
+    let config = GitLab {
+        token: Some(Secret::new(world.forge.human_token())),
+        ..world.forge.gitlab_config(&[PROJECT])
+    };
+    let tracker = GitLabTracker::new(&config).unwrap();
+    let lists = || {
+        let all = targets(&world.forge, 0);
+        all.iter()
+            .filter(|it| *it == "/api/v4/merge_requests")
+            .count()
+    };
+    let open = async || tracker.open_pulls(&of).await.unwrap().pulls;
+    assert_eq!((open().await.len(), lists()), (250, 3));
+    let before = open().await;
+    assert_eq!((before.len(), lists()), (250, 4));
+    world.forge.close(PROJECT, before[7].number);
+    world
+        .forge
+        .add_comment(PROJECT, before[8].number, HUMAN, "a word");
+    let after = open().await;
+    assert_eq!((after.len(), lists()), (249, 5));
+    assert_eq!(after[7].number, before[8].number);
+    assert!(after[7].updated_at > before[8].updated_at);
+    assert_eq!(after[8], before[9]);
+}
+
+#[tokio::test]
+async fn commands_in_a_group_are_looked_for_where_something_changed() {
+    let world = OnGitLab::new().await;
+    let names = ["octo/one", "octo/sub/two", "octo/three", "elsewhere/four"];
+    for name in names {
+        world.forge.add_repo_without_git(name);
+        world.forge.add_issue(name, "title", "", &[LABEL]);
+    }
+    world.forge.age(chrono::TimeDelta::hours(1));
+    let config = GitLab {
+        groups: vec!["octo".to_owned()],
+        ..world.forge.gitlab_config(&["elsewhere/four"])
+    };
+    let tracker = GitLabTracker::new(&config).unwrap();
+    let found = tracker.candidates(LABEL).await.unwrap();
+    let all: Vec<_> = found.into_iter().map(|it| it.item).collect();
+    let news = async |places: &[agentmine_domain::ItemRef]| {
+        let news = tracker.with_news(places.to_vec()).await.unwrap();
+        let mut paths: Vec<_> = news.into_iter().map(|it| it.repo_path).collect();
+        paths.sort_unstable();
+        paths
+    };
+    assert_eq!(news(&all).await.len(), 4, "at first");
+    let before = world.forge.requests().len();
+    assert_eq!(news(&all).await, ["elsewhere/four"]);
+    let expected = [
+        "/api/v4/groups/octo/issues",
+        "/api/v4/groups/octo/merge_requests",
+    ];
+    assert_eq!(targets(&world.forge, before), expected);
+    world.forge.say("octo/sub/two", 1, HUMAN, "/agentmine stop");
+    assert_eq!(news(&all).await, ["elsewhere/four", "octo/sub/two"]);
+    // Few are looked at without the lists, and all of them where the lists are refused.
+    let few: Vec<_> = all.iter().take(2).cloned().collect();
+    assert_eq!(news(&few).await.len(), 2);
+    let refused = Fault::on("GET", "/groups/octo/").times(1).status(403);
+    world.forge.inject(refused.body("{}"));
+    assert_eq!(news(&all).await.len(), 4);
 }
 
 #[tokio::test]

@@ -134,11 +134,38 @@ async fn all_pages_of_an_organization_are_read_and_an_unchanged_one_is_free() {
     assert!(new.iter().all(|it| it.status == 304));
 }
 
+/// A list of the owner's repositories names them all.
+#[tokio::test]
+async fn many_configured_repositories_of_one_owner_cost_three_requests_each_at_first() {
+    let names: Vec<String> = (0..60).map(|n| format!("octo/r{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let forge = forge_with(&names).await;
+    for name in &names {
+        forge.add_issue(name, "Asked too", "", &[REQUEST]);
+    }
+    forge.age(TimeDelta::hours(1));
+    let tracker = GitHubTracker::new(&forge.config(&names)).unwrap();
+    assert_eq!(places(&tracker).await.len(), 120);
+    tracker.candidates("coding agent processing").await.unwrap();
+    assert_eq!(forge.requests().len(), 1 + 3 * 60);
+    let before = forge.requests().len();
+    assert_eq!(places(&tracker).await.len(), 120);
+    let requests = forge.requests();
+    assert_eq!(requests.len() - before, 60);
+    assert!(requests[before..].iter().all(|it| it.status == 304));
+    // That of a user is asked for one by one.
+    forge.make_user_namespace("octo");
+    let tracker = GitHubTracker::new(&forge.config(&names)).unwrap();
+    assert_eq!(places(&tracker).await.len(), 120);
+}
+
 #[tokio::test]
 async fn an_organization_that_cannot_be_listed_stops_no_other_one() {
     let forge = forge_with(&["octo/one", "closed/two"]).await;
     for status in [403, 404] {
-        let refused = Fault::on("GET", "/orgs/closed/repos").times(2).status(status);
+        let refused = Fault::on("GET", "/orgs/closed/repos")
+            .times(2)
+            .status(status);
         forge.inject(refused.body("{\"message\":\"not for you\"}"));
         let organizations = ["closed", "octo"];
         let tracker = GitHubTracker::new(&config(&forge, &organizations, 300)).unwrap();
@@ -155,7 +182,10 @@ async fn an_organization_that_cannot_be_listed_stops_no_other_one() {
     let error = only.candidates(REQUEST).await.unwrap_err();
     assert!(matches!(error, TrackerError::NotFound { .. }), "{error}");
     let missing = only.access().await.unwrap().missing.concat();
-    assert!(missing.contains("organization gone does not exist"), "{missing}");
+    assert!(
+        missing.contains("organization gone does not exist"),
+        "{missing}"
+    );
 }
 
 /// While the server is away, what was listed before is still known.
@@ -193,8 +223,12 @@ async fn becomes_a_pull_request(rig: &Rig, later: &str, gone: &str) {
     let producer = rig.spawn("producer", &[]);
     producer.wait_for("scanned").await;
     rig.forge.add_repo(later, write_demo);
-    rig.forge
-        .add_issue(later, "greet.sh greets nobody", "It should greet.", &[REQUEST]);
+    rig.forge.add_issue(
+        later,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
     rig.wait("the task", |tasks| tasks.len() == 1).await;
     let scans = || asked(&rig.forge, "/issues?");
     let before = scans();
@@ -206,9 +240,9 @@ async fn becomes_a_pull_request(rig: &Rig, later: &str, gone: &str) {
     producer.terminate();
     let (status, log) = producer.end().await;
     assert!(status.success(), "{log}");
-    let told = log.lines().filter(|line| {
-        line.contains(gone) && line.contains("skipped until it can")
-    });
+    let told = log
+        .lines()
+        .filter(|line| line.contains(gone) && line.contains("skipped until it can"));
     assert_eq!(told.count(), 1, "{log}");
     rig.consume().await;
     let task = rig.task().await;

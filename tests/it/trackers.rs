@@ -616,6 +616,34 @@ async fn an_unchanged_repository_is_scanned_for_free() {
 }
 
 #[tokio::test]
+async fn a_look_for_commands_is_one_free_request_while_nobody_writes_any() {
+    let world = OnForge::new().await;
+    let item = world.issue().await;
+    let recent = async || world.tracker.recent_comments(&item).await.unwrap();
+    world.forge.say(REPO, item.number, "mona", "a word");
+    assert_eq!(recent().await, []);
+    let before = world.forge.requests().len();
+    assert_eq!(recent().await, []);
+    let statuses = |from: usize| {
+        let requests = world.forge.requests();
+        requests[from..]
+            .iter()
+            .map(|it| it.status)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(statuses(before), [304]);
+    world
+        .forge
+        .say(REPO, item.number, "mona", "/agentmine stop");
+    for _ in 0..2 {
+        let found = recent().await;
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].comment.body, "/agentmine stop");
+    }
+    assert_eq!(statuses(before).last(), Some(&304));
+}
+
+#[tokio::test]
 async fn every_page_is_read() {
     let world = OnForge::new().await;
     for n in 0..120 {

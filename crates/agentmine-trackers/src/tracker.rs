@@ -375,8 +375,13 @@ pub trait Tracker: Send + Sync + 'static {
     async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError>;
     /// Comments, oldest first; on a pull request its reviews and the comments on its lines too. All pages.
     async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError>;
-    /// The newest plain comments on all items of the repository of `of`, at most a hundred: one request, which costs
-    /// nothing where nobody wrote since. None where commands are not given by comments.
+    /// Of these repositories, each by one of its items, those in which somebody may have written since the latest call.
+    /// All of them where it costs nothing to look.
+    async fn with_news(&self, places: Vec<ItemRef>) -> Result<Vec<ItemRef>, TrackerError> {
+        Ok(places)
+    }
+    /// Of the newest hundred plain comments on all items of the repository of `of`, those that address the fleet: one
+    /// request, which costs nothing where nobody wrote since. None where commands are not given by comments.
     async fn recent_comments(&self, _of: &ItemRef) -> Result<Vec<RecentComment>, TrackerError> {
         Ok(Vec::new())
     }

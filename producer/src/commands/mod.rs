@@ -15,20 +15,25 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agentmine_domain::{Addressed, ItemRef, PublicStatus, RepositoryKey, Task, TaskState};
+use agentmine_domain::{Addressed, ItemRef, PublicStatus, RepositoryKey, Task};
 use agentmine_store::{StoreError, TaskFilter};
 use agentmine_trackers::{Tracker, TrackerError};
 use anyhow::Result;
+use futures::future::join_all;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
 use obey::Given;
 
-/// Time between two looks at a repository with a task that is not over.
+/// Time between two looks at a repository with a task in progress, or one that waits while there are [`FEW`] repositories.
 const EVERY: Duration = Duration::from_secs(15);
 /// Time between two looks at another one.
 const QUIET: Duration = Duration::from_secs(60);
+/// So few repositories are all looked at so often.
+const FEW: usize = 20;
+/// Repositories that are looked at at once.
+const AT_ONCE: usize = 8;
 /// Tasks that may be over and are still commanded.
 const NEWEST: u32 = 100;
 /// Waiting tasks whose repositories are looked at for them alone.
@@ -60,14 +65,15 @@ impl SeenCommands {
     }
 
     /// Whether a place is to be looked at now; then it is not due again for a while.
-    fn is_due(&self, place: &Place) -> bool {
+    fn due(&self, place: &Place) -> Due {
         let mut seen = self.lock();
         let key = place.item.repository();
-        let last = seen.looked.get(&key);
-        let due = place.live || last.is_none_or(|last| last.elapsed() >= QUIET);
-        if due {
-            seen.looked.insert(key, Instant::now());
-        }
+        let due = match seen.looked.get(&key) {
+            None => Due::First,
+            Some(last) if place.live || last.elapsed() >= QUIET => Due::Again,
+            Some(_) => return Due::Later,
+        };
+        seen.looked.insert(key, Instant::now());
         due
     }
 
@@ -81,8 +87,17 @@ impl SeenCommands {
 struct Place {
     /// One of its items.
     item: ItemRef,
-    /// Whether it has a task that is not over.
+    /// Whether it is looked at in each interval.
     live: bool,
+}
+
+/// Whether a place is to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    /// It was not looked at before.
+    First,
+    Again,
+    Later,
 }
 
 /// Looks for commands again and again, until the process drains.
@@ -105,25 +120,56 @@ pub(crate) async fn look(deps: &ProducerDeps, only: Option<&str>) {
             return;
         }
     };
-    for place in &places {
-        let trackers = deps.trackers.iter();
-        let mut serving = trackers.filter(|tracker| tracker.serves(&place.item));
-        let Some(tracker) = serving.next() else {
-            continue;
+    for tracker in &deps.trackers {
+        let own = places.iter().filter(|place| tracker.serves(&place.item));
+        let wanted: Vec<ItemRef> = match only {
+            Some(path) => own
+                .map(|place| place.item.clone())
+                .filter(|item| item.repo_path.eq_ignore_ascii_case(path))
+                .collect(),
+            None => due(deps, tracker, own).await,
         };
-        let is_wanted = match only {
-            Some(path) => place.item.repo_path.eq_ignore_ascii_case(path),
-            None => deps.commands.is_due(place),
-        };
-        if is_wanted && let Err(error) = in_repository(deps, tracker, &place.item).await {
-            let (repository, error) = (&place.item.repo_path, format!("{error:#}"));
-            tracing::debug!(
-                repository,
-                error,
-                "its comments cannot be looked at; the next look sees them"
-            );
+        for some in wanted.chunks(AT_ONCE) {
+            let mut looks = Vec::new();
+            for item in some {
+                looks.push(in_repository(deps, tracker, item));
+            }
+            for (item, looked) in some.iter().zip(join_all(looks).await) {
+                let Err(error) = looked else { continue };
+                let (repository, error) = (&item.repo_path, format!("{error:#}"));
+                tracing::debug!(
+                    repository,
+                    error,
+                    "its comments cannot be looked at; the next look sees them"
+                );
+            }
         }
     }
+}
+
+/// The places of a tracker that are to be looked at: those that were not before, and those in which there may be something
+/// new.
+async fn due<'a>(
+    deps: &ProducerDeps,
+    tracker: &Arc<dyn Tracker>,
+    own: impl Iterator<Item = &'a Place>,
+) -> Vec<ItemRef> {
+    let (mut first, mut again) = (Vec::new(), Vec::new());
+    for place in own {
+        match deps.commands.due(place) {
+            Due::First => first.push(place.item.clone()),
+            Due::Again => again.push(place.item.clone()),
+            Due::Later => {}
+        }
+    }
+    match tracker.with_news(again).await {
+        Ok(news) => first.extend(news),
+        Err(error) => {
+            let host = tracker.host();
+            tracing::debug!(host, %error, "it does not say where something is new; the next look asks again");
+        }
+    }
+    first
 }
 
 /// The repositories with tasks that may be commanded.
@@ -140,8 +186,15 @@ async fn places(deps: &ProducerDeps) -> Result<Vec<Place>, StoreError> {
     tasks.extend(list(Some(PublicStatus::Open), MOST_OPEN).await?);
     tasks.extend(list(None, NEWEST).await?);
     let mut places: HashMap<RepositoryKey, Place> = HashMap::new();
+    let repositories: HashSet<RepositoryKey> =
+        tasks.iter().map(|task| task.item.repository()).collect();
+    let are_few = repositories.len() <= FEW;
     for Task { item, state, .. } in tasks {
-        let is_live = !matches!(state, TaskState::Ended(_));
+        let is_live = match state.public() {
+            PublicStatus::InProgress => true,
+            PublicStatus::Open => are_few,
+            PublicStatus::Done | PublicStatus::Failed | PublicStatus::Cancelled => false,
+        };
         let place = places
             .entry(item.repository())
             .or_insert(Place { item, live: false });

@@ -48,7 +48,7 @@ pub use fault::Fault;
 pub use graphql::AskedGraphql;
 pub use reactions::Reaction;
 pub use seed::{DEMO, DEMO_BODY, DEMO_TITLE, write_demo};
-pub use state::{Account, CommentView, LabelEvent, Partition, PullView, Push, Seen, Write};
+pub use state::{Account, CommentView, Keyset, LabelEvent, Partition, PullView, Push, Seen, Write};
 
 use listen::{Listening, TlsListener};
 use state::{Issue, Pull, Repo, ReviewOf, State};
@@ -316,6 +316,11 @@ impl Forge {
     /// GitLab's quick actions that ran, as `LOGIN /close`. Those of [`BOT`] are leaks.
     pub fn quick_actions(&self) -> Vec<String> {
         self.inner.lock().quick_actions.clone()
+    }
+
+    /// What becomes of GitLab's `pagination=keyset` from now on.
+    pub fn serve_keyset(&self, keyset: Keyset) {
+        self.inner.lock().keyset = keyset;
     }
 
     /// Makes a namespace that of a user, which GitLab does not list as a group.

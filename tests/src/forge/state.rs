@@ -67,6 +67,18 @@ pub enum Partition {
     AnswersLost,
 }
 
+/// What GitLab does with `pagination=keyset` where issues of a project are listed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Keyset {
+    /// Nothing, as before 18.3.
+    #[default]
+    Ignored,
+    /// It refuses the request.
+    Refused,
+    /// It serves such pages.
+    Served,
+}
+
 /// One write that arrived over REST, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Write {
@@ -286,6 +298,8 @@ pub(super) struct State {
     pub(super) quick_actions: Vec<String>,
     /// The first note of the discussion that a note belongs to.
     pub(super) threads: HashMap<u64, u64>,
+    /// What becomes of GitLab's `pagination=keyset`.
+    pub(super) keyset: Keyset,
     /// Namespaces that belong to users, and are no groups.
     pub(super) users: HashSet<String>,
     /// By repository and login.

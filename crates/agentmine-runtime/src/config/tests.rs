@@ -342,11 +342,24 @@ fn the_faults_of_organizations_name_their_places() {
   github:
     organizations: [acme, acme/app, '', 'a b', -x]
 ";
-    assert_snapshot!(faults(&yaml(text)));
+    assert_snapshot!(faults(&yaml(text)), @r"
+    the configuration has 4 faults
+    config.yaml:3:27: trackers.github.organizations.1: `acme/app`, expected the name of an organization, without `/`
+    config.yaml:3:37: trackers.github.organizations.2: ``, expected the name of an organization, without `/`
+    config.yaml:3:41: trackers.github.organizations.3: `a b`, expected the name of an organization, without `/`
+    config.yaml:3:48: trackers.github.organizations.4: `-x`, expected the name of an organization, without `/`
+    ");
     let fine = yaml("trackers: {github: {organizations: [acme], discovery_seconds: 60}}");
     let github = load(&fine).unwrap().trackers.github.unwrap();
-    assert_eq!((github.organizations.len(), github.discovery_seconds), (1, 60));
-    assert_snapshot!(faults(&yaml("trackers: {github: {}}")));
+    assert_eq!(
+        (github.organizations.len(), github.discovery_seconds),
+        (1, 60)
+    );
+    assert_snapshot!(faults(&yaml("trackers: {github: {}}")), @r"
+    the configuration is invalid
+    config.yaml:1:20: trackers.github: no repository, expected something to scan
+      hint: set `repositories: [owner/name]` or `organizations: [NAME]`
+    ");
 }
 
 #[test]

@@ -28,6 +28,11 @@ const CONCURRENCY: usize = 8;
 /// Pages of one list. A forge whose pages have no end is not followed for ever.
 const MAX_PAGES: usize = 200;
 
+/// Pages of a list that are read by [`Client::each_page`].
+const MOST_PAGES: usize = 5_000;
+/// Pages of a hundred rows that are asked for by their number. GitLab refuses an offset above 50,000 rows.
+const MOST_NUMBERED: usize = 500;
+
 /// The client. One for each tracker.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -44,6 +49,14 @@ pub(crate) enum Sent {
     Reply(Reply),
     /// It may have happened: look before it is sent again.
     Unknown(Fault),
+}
+
+/// How much of a list was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    All,
+    /// Its beginning: the server serves no more.
+    Part,
 }
 
 impl Client {
@@ -204,6 +217,35 @@ impl Client {
         Ok(all)
     }
 
+    /// All pages of a long list, one after the other. None is kept: their addresses are others each time.
+    pub(crate) async fn each_page(
+        &self,
+        first: Url,
+        what: &str,
+        mut take: impl FnMut(&Reply) -> Result<(), TrackerError>,
+    ) -> Result<Extent, TrackerError> {
+        let mut order = Order::new(first, what);
+        order.most = MOST_PAGES;
+        let mut numbered = 0;
+        while let Some(url) = order.next(self)? {
+            if url.query_pairs().any(|(key, _)| key == "page") {
+                numbered += 1;
+            }
+            if numbered >= MOST_NUMBERED {
+                tracing::warn!(
+                    what,
+                    "the list is longer than the server shows; only its beginning is read"
+                );
+                return Ok(Extent::Part);
+            }
+            let reply = self.send(&Call::get(url)).await?.ok(what)?;
+            take(&reply)?;
+            let next = next_of(self, &reply)?;
+            order.go_on(self, next)?;
+        }
+        Ok(Extent::All)
+    }
+
     /// All pages of a list, each as it was read last if it has not changed since. `items` reads a page.
     pub(crate) async fn kept_list<T>(
         &self,
@@ -211,56 +253,71 @@ impl Client {
         list: KeptList<'_>,
         items: impl Fn(&Reply) -> Result<Vec<T>, TrackerError>,
     ) -> Result<Listed<T>, TrackerError> {
-        let KeptList {
-            first,
-            what,
-            of,
-            within,
-        } = list;
-        let mut order = Order::new(first, what);
-        let mut list = Listed {
+        let mut order = Order::new(list.first.clone(), list.what);
+        let mut read = Listed {
             pages: Vec::new(),
             since: Since::Same,
         };
         while let Some(url) = order.next(self)? {
-            let known = kept.get(&url, of);
-            let since = match &known {
-                Some(_) => Since::Changed,
-                None => Since::New,
+            let (page, since) = self.kept_page(kept, url, &list, &items).await?;
+            read.since = match (read.since, since) {
+                (Since::Same, Since::New) if !read.pages.is_empty() => Since::Changed,
+                (Since::Same, since) => since,
+                (earlier @ (Since::New | Since::Changed), _) => earlier,
             };
-            let mut call = Call::get(url);
-            if let Some(path) = &within {
-                call = call.within(path.clone());
-            }
-            call.etag = known.as_ref().map(|page| page.etag.clone());
-            let reply = self.send(&call).await?;
-            if let (StatusCode::NOT_MODIFIED, Some(page)) = (reply.status, known) {
-                // The page may have got a successor without a change of its own.
-                let next = order.next_of(self, &reply)?.or(page.next);
-                order.go_on(self, next)?;
-                list.pages.push(page.items);
-                continue;
-            }
-            let reply = reply.ok(what)?;
-            let items: Arc<[T]> = items(&reply)?.into();
-            let next = order.next_of(self, &reply)?;
-            let etag = reply.headers.get(header::ETAG);
-            let etag = etag.and_then(|value| value.to_str().ok());
-            let page = etag.map(|etag| Page {
-                etag: etag.to_owned(),
-                items: Arc::clone(&items),
-                next: next.clone(),
-            });
-            kept.put(call.url, of, page);
-            order.go_on(self, next)?;
-            list.since = match list.since {
-                Since::Same if list.pages.is_empty() => since,
-                Since::Same => Since::Changed,
-                earlier @ (Since::New | Since::Changed) => earlier,
-            };
-            list.pages.push(items);
+            read.pages.push(page.items);
+            order.go_on(self, page.next)?;
         }
-        Ok(list)
+        Ok(read)
+    }
+
+    /// The first page of a list, as it was read last if it has not changed since.
+    pub(crate) async fn kept_first<T>(
+        &self,
+        kept: &Lists<T>,
+        list: KeptList<'_>,
+        items: impl Fn(&Reply) -> Result<Vec<T>, TrackerError>,
+    ) -> Result<(Arc<[T]>, Since), TrackerError> {
+        let first = list.first.clone();
+        let (page, since) = self.kept_page(kept, first, &list, &items).await?;
+        Ok((page.items, since))
+    }
+
+    async fn kept_page<T>(
+        &self,
+        kept: &Lists<T>,
+        url: Url,
+        list: &KeptList<'_>,
+        items: &impl Fn(&Reply) -> Result<Vec<T>, TrackerError>,
+    ) -> Result<(Page<T>, Since), TrackerError> {
+        let known = kept.get(&url, list.of);
+        let since = match &known {
+            Some(_) => Since::Changed,
+            None => Since::New,
+        };
+        let mut call = Call::get(url);
+        if let Some(path) = &list.within {
+            call = call.within(path.clone());
+        }
+        call.etag = known.as_ref().map(|page| page.etag.clone());
+        let reply = self.send(&call).await?;
+        let next = next_of(self, &reply)?;
+        if let (StatusCode::NOT_MODIFIED, Some(mut page)) = (reply.status, known) {
+            // The page may have got a successor without a change of its own.
+            page.next = next.or(page.next);
+            return Ok((page, Since::Same));
+        }
+        let reply = reply.ok(list.what)?;
+        let etag = reply.headers.get(header::ETAG);
+        let etag = etag.and_then(|value| value.to_str().ok());
+        let page = Page {
+            etag: etag.unwrap_or_default().to_owned(),
+            items: items(&reply)?.into(),
+            next,
+        };
+        let is_kept = !page.etag.is_empty();
+        kept.put(call.url, list.of, is_kept.then(|| page.clone()));
+        Ok((page, since))
     }
 
     /// All pages of a list, within the budget of an operation.
@@ -304,6 +361,8 @@ impl Client {
 /// Pages that name their successor in a `Link` header.
 struct Order<'a> {
     what: &'a str,
+    /// Pages that are read at most.
+    most: usize,
     next: Option<Url>,
     seen: HashSet<Url>,
 }
@@ -312,6 +371,7 @@ impl<'a> Order<'a> {
     fn new(first: Url, what: &'a str) -> Self {
         Self {
             what,
+            most: MAX_PAGES,
             next: Some(first),
             seen: HashSet::new(),
         }
@@ -322,23 +382,11 @@ impl<'a> Order<'a> {
         let Some(url) = self.next.take() else {
             return Ok(None);
         };
-        if self.seen.len() >= MAX_PAGES || !self.seen.insert(url.clone()) {
+        if self.seen.len() >= self.most || !self.seen.insert(url.clone()) {
             let detail = format!("{}: its pages have no end", self.what);
             return Err(client.transport.unavailable(detail));
         }
         Ok(Some(url))
-    }
-
-    /// Whose successor the reply names.
-    fn next_of(&self, client: &Client, reply: &Reply) -> Result<Option<Url>, TrackerError> {
-        let Some(address) = reply.link("next") else {
-            return Ok(None);
-        };
-        let next = Url::parse(&address).map_err(|error| {
-            let detail = format!("its next page has no valid address: {error}");
-            client.transport.unavailable(detail)
-        })?;
-        Ok(Some(next))
     }
 
     /// Goes on with a page.
@@ -358,8 +406,20 @@ impl<'a> Order<'a> {
             return Ok(None);
         };
         let reply = client.get_within(url, attempts).await?.ok(self.what)?;
-        let next = self.next_of(client, &reply)?;
+        let next = next_of(client, &reply)?;
         self.go_on(client, next)?;
         Ok(Some(reply))
     }
+}
+
+/// The page that follows, if the reply names one.
+fn next_of(client: &Client, reply: &Reply) -> Result<Option<Url>, TrackerError> {
+    let Some(address) = reply.link("next") else {
+        return Ok(None);
+    };
+    let next = Url::parse(&address).map_err(|error| {
+        let detail = format!("its next page has no valid address: {error}");
+        client.transport.unavailable(detail)
+    })?;
+    Ok(Some(next))
 }

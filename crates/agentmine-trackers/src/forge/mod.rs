@@ -25,7 +25,7 @@ mod who;
 
 pub(crate) use access::{MOST_ASKED, lacks, refusal, shown};
 pub(crate) use attempts::{Attempts, Fault, RequestLimits};
-pub(crate) use client::{Client, Sent};
+pub(crate) use client::{Client, Extent, Sent};
 pub(crate) use clone_url::clone_url;
 pub(crate) use lists::{KeptList, Lists, Since};
 pub(crate) use marked::{Budget, CommentThread, Written, upsert};

@@ -33,7 +33,9 @@ impl Api {
             access.missing.extend(self.refusal_of(path).await?);
         }
         for name in organizations.iter().take(MOST_ASKED) {
-            access.missing.extend(self.organization_refusal(name).await?);
+            access
+                .missing
+                .extend(self.organization_refusal(name).await?);
         }
         Ok(access)
     }

@@ -28,6 +28,8 @@ use crate::people::Admission;
 pub(super) const MAX_TEXT: usize = 65_000;
 /// How long an answer about a repository is used again.
 pub(super) const REPO_TTL: Duration = Duration::from_secs(60);
+/// How long the id of a repository is used again while its lists do not change.
+pub(super) const ID_TTL: Duration = Duration::from_secs(3600);
 const API_VERSION: &str = "2022-11-28";
 const CREDENTIALS_HINT: &str = "set GITHUB_PERSONAL_ACCESS_TOKEN to a token that may read and write the \
     repository: scope `repo` (classic), or read and write on Contents, Issues and Pull requests \
@@ -224,7 +226,10 @@ fn credentials(
     limits: RequestLimits,
 ) -> Result<Credentials, TrackerError> {
     if let Some(app) = &config.app {
-        let owners = config.repositories.iter().filter_map(|path| path.split('/').next());
+        let owners = config
+            .repositories
+            .iter()
+            .filter_map(|path| path.split('/').next());
         let mut owners = owners.chain(config.organizations.iter().map(String::as_str));
         let (base, home) = (&config.api_url, owners.next());
         let app = App::new(app, base, home, authority, limits)?;

@@ -12,8 +12,9 @@ use chrono::{DateTime, Utc};
 use futures::future::join_all;
 use serde_json::Value;
 
-use super::api::{Api, REPO_TTL, invalid, split_path};
+use super::api::{Api, ID_TTL, REPO_TTL, invalid, split_path};
 use super::organizations::Organizations;
+use super::owners::Owners;
 use super::wire::{Event, Issue, Repo, SearchPage, person_of, same_label};
 use crate::error::TrackerError;
 use crate::forge::{
@@ -24,17 +25,16 @@ use crate::people::Requested;
 use crate::tracker::{Candidate, LabelRequest};
 
 /// Repositories that are read at the same time.
-const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE: usize = 8;
 /// So many unknown triggers in one repository are looked for in its own events first.
 const SEVERAL: usize = 2;
-/// How long the id of a repository is used again while its list does not change.
-const ID_TTL: Duration = Duration::from_secs(3600);
 
 /// The repositories to scan.
 #[derive(Debug)]
 pub(super) struct Scan {
     repositories: Vec<String>,
     organizations: Organizations,
+    owners: Owners,
     query: Option<String>,
     lists: Lists<Asking>,
     triggers: Triggers,
@@ -57,6 +57,7 @@ impl Scan {
         Ok(Self {
             repositories: config.repositories.clone(),
             organizations: Organizations::new(&config.organizations, every)?,
+            owners: Owners::default(),
             query,
             lists: Lists::default(),
             triggers: Triggers::default(),
@@ -80,6 +81,7 @@ impl Scan {
         let mut paths = self.repositories.clone();
         let mut of_organizations = self.organizations.repositories(api, &mut found).await?;
         of_organizations.retain(|path| !self.is_configured(path));
+        self.owners.learn(api, &paths).await?;
         paths.extend(of_organizations);
         // In chunks: what is begun is read to its end before the server is asked anything else.
         for paths in paths.chunks(AT_ONCE) {

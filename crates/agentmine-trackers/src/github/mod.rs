@@ -15,6 +15,7 @@ mod graphql;
 mod items;
 mod noreply;
 mod organizations;
+mod owners;
 mod protection;
 mod pulls;
 mod recent;
@@ -53,6 +54,8 @@ pub struct GitHubTracker {
     scan: Scan,
     /// The lists of open pull requests.
     open: Lists<OpenPull>,
+    /// The lists of the newest comments.
+    recent: Lists<RecentComment>,
     who: GitHubWhoMayStart,
 }
 
@@ -71,6 +74,7 @@ impl GitHubTracker {
             api: Api::new(config, limits)?,
             scan: Scan::new(config)?,
             open: Lists::default(),
+            recent: Lists::default(),
             who: config.who_may_start.clone(),
         })
     }
@@ -147,7 +151,7 @@ impl Tracker for GitHubTracker {
     }
 
     async fn recent_comments(&self, of: &ItemRef) -> Result<Vec<RecentComment>, TrackerError> {
-        self.api.recent_comments(of).await
+        self.api.recent_comments(&self.recent, of).await
     }
 
     async fn react(

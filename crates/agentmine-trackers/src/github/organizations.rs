@@ -180,19 +180,17 @@ impl Organizations {
         let Some(name) = names.find(|name| name.eq_ignore_ascii_case(owner)) else {
             return Ok(false);
         };
-        if !self.knows(name, path) && self.age(name).is_none_or(|age| age >= SOONEST.min(self.every))
+        if !self.knows(name, path)
+            && self
+                .age(name)
+                .is_none_or(|age| age >= SOONEST.min(self.every))
         {
             self.list(api, name, found).await?;
         }
         Ok(self.knows(name, path))
     }
 
-    async fn list(
-        &self,
-        api: &Api,
-        name: &str,
-        found: &mut Found<'_>,
-    ) -> Result<(), TrackerError> {
+    async fn list(&self, api: &Api, name: &str, found: &mut Found<'_>) -> Result<(), TrackerError> {
         let listed = api.repositories_of(&self.lists, name).await;
         let now = match listed {
             Ok(repos) => {
@@ -216,7 +214,10 @@ impl Organizations {
         let before = known.remove(name).map_or_else(Vec::new, |it| it.paths);
         let left_out = |path: &&String| now.as_ref().is_none_or(|now| !now.paths.contains(path));
         // What is not scanned any more is no fault of the scan.
-        before.iter().filter(left_out).for_each(|path| found.readable(path));
+        before
+            .iter()
+            .filter(left_out)
+            .for_each(|path| found.readable(path));
         known.extend(now.map(|now| (name.to_owned(), now)));
         Ok(())
     }

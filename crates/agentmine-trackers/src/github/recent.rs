@@ -1,16 +1,16 @@
 //! The newest comments of a repository, and the reactions to them.
 
-use agentmine_domain::{ItemKind, ItemRef};
+use agentmine_domain::{Addressed, ItemKind, ItemRef};
 use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::api::Api;
+use super::api::{Api, ID_TTL};
 use super::wire;
 use crate::error::TrackerError;
-use crate::forge::Call;
+use crate::forge::{Call, KeptList, Lists, Reply, Since};
 use crate::people::Person;
 use crate::tracker::{Comment, CommentKind, RecentComment};
 
@@ -42,12 +42,23 @@ impl Listed {
 }
 
 impl Api {
-    /// One page, whose address is always the same: while nobody comments, the answer is that it did not change.
+    /// One page, whose address is always the same: while nobody comments, the answer is that it did not change. Only what
+    /// addresses the fleet is kept of it.
     pub(super) async fn recent_comments(
         &self,
+        kept: &Lists<RecentComment>,
         of: &ItemRef,
     ) -> Result<Vec<RecentComment>, TrackerError> {
-        let of = &self.current(of).await?;
+        let known = self.repo_known(&of.repo_path, ID_TTL);
+        let known = known.filter(|repo| repo.id.to_string() == of.repo_id);
+        let repo = match known {
+            Some(repo) => repo,
+            None => self.repo_of(of).await?,
+        };
+        let of = &ItemRef {
+            repo_path: repo.full_name,
+            ..of.clone()
+        };
         let login = self.own_login().await?;
         let mut url = self.repo_url(&of.repo_path, &["issues", "comments"])?;
         url.query_pairs_mut()
@@ -55,34 +66,54 @@ impl Api {
             .append_pair("direction", "desc")
             .append_pair("per_page", "100");
         let what = format!("the comments of {}", of.repo_path);
-        let reply = self.client.get(url).await?.ok(&what)?;
-        let found = self
-            .client
-            .fitting::<Listed>(reply.json::<Vec<Value>>()?, &what);
-        let recent = found.into_iter().filter_map(|listed| {
-            let item = ItemRef {
-                kind: listed.kind(),
-                number: listed.number()?,
-                ..of.clone()
-            };
-            let wire::Comment {
-                id,
-                user,
-                body,
-                created_at,
-            } = listed.comment;
-            let author = user.map_or_else(Person::ghost, wire::person_of);
-            let comment = Comment {
-                id: id.to_string(),
-                ours: self.is_ours(&author.login, login),
-                author,
-                kind: CommentKind::Plain,
-                body: body.unwrap_or_default(),
-                created_at,
-            };
-            Some(RecentComment { item, comment })
-        });
-        Ok(recent.collect())
+        let list = KeptList {
+            first: url,
+            what: &what,
+            of: "commands",
+            within: None,
+        };
+        let commands = |reply: &Reply| {
+            let found = self
+                .client
+                .fitting::<Listed>(reply.json::<Vec<Value>>()?, &what);
+            let recent = found
+                .into_iter()
+                .filter_map(|it| self.recent(it, of, login));
+            Ok(recent.collect())
+        };
+        let (found, since) = self.client.kept_first(kept, list, commands).await?;
+        if since != Since::Same && !found.is_empty() {
+            // Another repository may have the name now.
+            self.repo_of(of).await?;
+        }
+        Ok(found.to_vec())
+    }
+
+    /// A comment that addresses the fleet.
+    fn recent(&self, listed: Listed, of: &ItemRef, login: &str) -> Option<RecentComment> {
+        let item = ItemRef {
+            kind: listed.kind(),
+            number: listed.number()?,
+            ..of.clone()
+        };
+        let wire::Comment {
+            id,
+            user,
+            body,
+            created_at,
+        } = listed.comment;
+        let body = body.unwrap_or_default();
+        Addressed::by(&body)?;
+        let author = user.map_or_else(Person::ghost, wire::person_of);
+        let comment = Comment {
+            id: id.to_string(),
+            ours: self.is_ours(&author.login, login),
+            author,
+            kind: CommentKind::Plain,
+            body,
+            created_at,
+        };
+        Some(RecentComment { item, comment })
     }
 
     /// GitHub answers a second reaction of the same kind and person with the first one.

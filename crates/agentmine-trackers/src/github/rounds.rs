@@ -3,17 +3,18 @@
 //! REST has the comments of threads and takes replies; whether a thread is resolved is in GraphQL alone.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
 
 use agentmine_domain::ItemRef;
 use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
+use futures::future::join_all;
 use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::api::{Api, MAX_TEXT, refused, split_path};
+use super::api::{Api, ID_TTL, MAX_TEXT, refused, split_path};
+use super::candidates::AT_ONCE;
 use super::graphql::{RESOLVE, THREADS};
 use super::wire::{self, LineComment, Pull};
 use crate::error::TrackerError;
@@ -25,9 +26,6 @@ use crate::marker::{self, Marker};
 use crate::people::Person;
 use crate::rounds::{OpenPull, OpenPulls, Thread};
 use crate::tracker::{Comment, CommentKind, FLEET_MARKER};
-
-/// How long the id of a repository is used again.
-const ID_TTL: Duration = Duration::from_secs(3600);
 
 /// A thread as GraphQL shows it.
 #[derive(Debug, Clone, Deserialize)]
@@ -57,14 +55,17 @@ impl Api {
         repos: &[ItemRef],
     ) -> Result<OpenPulls, TrackerError> {
         let mut open = OpenPulls::default();
-        for repo in repos {
-            match self.open_pulls_in(kept, repo).await {
-                Ok(pulls) => open.pulls.extend(pulls),
-                Err(error) if concerns_one(&error) => {
-                    tracing::debug!(repository = %repo.repo_path, %error, "its pull requests cannot be listed");
-                    open.unread.push(repo.repo_id.clone());
+        for repos in repos.chunks(AT_ONCE) {
+            let lists = repos.iter().map(|repo| self.open_pulls_in(kept, repo));
+            for (repo, list) in repos.iter().zip(join_all(lists).await) {
+                match list {
+                    Ok(pulls) => open.pulls.extend(pulls),
+                    Err(error) if concerns_one(&error) => {
+                        tracing::debug!(repository = %repo.repo_path, %error, "its pull requests cannot be listed");
+                        open.unread.push(repo.repo_id.clone());
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
         }
         Ok(open)

@@ -7,19 +7,16 @@
 //! change of an item.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentmine_domain::{ItemKind, ItemRef};
 use agentmine_runtime::config::GitLab;
-use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use futures::future::join_all;
-use serde_json::Value;
-use tokio::time::Instant;
-use url::Url;
 
 use super::api::{Api, invalid};
-use super::wire::{Item, person_of};
+use super::lists::{Asking, LabelledLists, Listing, Projects};
+use super::wire::person_of;
 use crate::error::TrackerError;
 use crate::forge::{
     Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
@@ -29,10 +26,6 @@ use crate::tracker::{Candidate, LabelRequest};
 
 /// How long the id of a configured path is used again. A rename changes no id.
 const ID_TTL: Duration = Duration::from_secs(3600);
-/// How long only the changes of a list are asked for.
-const WHOLE_LIST: Duration = Duration::from_secs(3600);
-/// How far the server's clock may be behind ours. Changes are asked for again for so long.
-const CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
 /// Unknown triggers that one list asks for in a scan.
 const MOST_TRIGGERS: usize = 500;
 /// Triggers that are asked for at the same time.
@@ -45,45 +38,9 @@ pub(super) struct Scan {
     groups: Vec<String>,
     /// Namespaces that cannot be listed as groups: those of users, and what the token may not see.
     no_groups: Mutex<HashSet<String>>,
-    lists: Mutex<HashMap<String, Kept>>,
+    lists: LabelledLists,
     triggers: Triggers,
     faults: Faults,
-}
-
-/// A list as it was when it was last asked for.
-#[derive(Debug, Clone)]
-struct Kept {
-    /// When all of it was asked for.
-    whole_at: Instant,
-    /// When its changes were, by this machine's clock.
-    read_at: DateTime<Utc>,
-    items: BTreeMap<u64, Item>,
-}
-
-/// A list of items, and which of them count.
-#[derive(Debug, Clone, Copy)]
-struct Listing<'a> {
-    /// `projects` or `groups`.
-    of: &'static str,
-    /// Its id or path.
-    id: &'a str,
-    projects: Projects<'a>,
-}
-
-/// The projects whose items count.
-#[derive(Debug, Clone, Copy)]
-enum Projects<'a> {
-    All,
-    Only(&'a BTreeSet<u64>),
-}
-
-impl Projects<'_> {
-    fn contain(self, id: u64) -> bool {
-        match self {
-            Self::All => true,
-            Self::Only(ids) => ids.contains(&id),
-        }
-    }
 }
 
 impl Scan {
@@ -97,7 +54,7 @@ impl Scan {
             projects: config.projects.clone(),
             groups: config.groups.clone(),
             no_groups: Mutex::default(),
-            lists: Mutex::default(),
+            lists: LabelledLists::default(),
             triggers: Triggers::default(),
             faults: Faults::default(),
         })
@@ -133,13 +90,14 @@ impl Scan {
 
     /// Whether a project is scanned, by its path.
     pub(super) fn contains(&self, path: &str) -> bool {
-        let is_below = |group: &String| {
-            let rest = path.get(..group.len());
-            rest.is_some_and(|start| start.eq_ignore_ascii_case(group))
-                && path[group.len()..].starts_with('/')
-        };
         let mut projects = self.projects.iter();
-        projects.any(|own| own.eq_ignore_ascii_case(path)) || self.groups.iter().any(is_below)
+        projects.any(|own| own.eq_ignore_ascii_case(path))
+            || self.groups.iter().any(|group| is_below(path, group))
+    }
+
+    /// The configured groups.
+    pub(super) fn groups(&self) -> &[String] {
+        &self.groups
     }
 
     /// Open items with the label in one project.
@@ -167,7 +125,7 @@ impl Scan {
         item: &ItemRef,
         label: &str,
     ) -> Result<LabelRequest, TrackerError> {
-        let found = api.wire_item(item).await?;
+        let found: Asking = api.wire_item(item).await?.into();
         if !found.labels.iter().any(|own| own == label) {
             return Ok(LabelRequest::Absent);
         }
@@ -260,8 +218,7 @@ impl Scan {
     ) -> Result<(), TrackerError> {
         for kind in [ItemKind::Issue, ItemKind::PullRequest] {
             let listed = self.list(api, listing, kind, label).await;
-            let what = format!("{} of {} {}", list_of(kind), listing.of, listing.id);
-            add(api, found, &what, listed).await?;
+            add(api, found, &listing.named(kind), listed).await?;
         }
         Ok(())
     }
@@ -273,50 +230,8 @@ impl Scan {
         kind: ItemKind,
         label: &str,
     ) -> Result<Vec<Dated>, TrackerError> {
-        let mut items = self.labelled(api, listing, kind, label).await?;
-        items.retain(|item| listing.projects.contain(item.project_id));
+        let items = self.lists.read(api, listing, kind, label).await?;
         self.dated(api, kind, items, label).await
-    }
-
-    /// The open items with the label. After a whole list only what changed since is asked for, whatever its labels are
-    /// now, until the list is [`WHOLE_LIST`] old: what was deleted or moved away is not among the changes.
-    async fn labelled(
-        &self,
-        api: &Api,
-        listing: Listing<'_>,
-        kind: ItemKind,
-        label: &str,
-    ) -> Result<Vec<Item>, TrackerError> {
-        let key = format!("{}/{}/{}/{label}", listing.of, listing.id, list_of(kind));
-        let known = self.lists().get(&key).cloned();
-        let known = known.filter(|it| it.whole_at.elapsed() < WHOLE_LIST);
-        let began = Utc::now();
-        let mut url = api.client.url([listing.of, listing.id, list_of(kind)]);
-        let changes = known.as_ref().map(|known| known.read_at - CLOCK_SKEW);
-        ask_for(&mut url, label, changes);
-        let what = format!("{} of {} {}", list_of(kind), listing.of, listing.id);
-        let found = api.client.list::<Value>(url, &what).await?;
-        let mut list = known.unwrap_or_else(|| Kept {
-            whole_at: Instant::now(),
-            read_at: began,
-            items: BTreeMap::new(),
-        });
-        list.read_at = began;
-        for mut item in api.client.fitting::<Item>(found, &what) {
-            item.description = None;
-            if item.is_open() && item.labels.iter().any(|own| own == label) {
-                list.items.insert(item.id, item);
-            } else {
-                list.items.remove(&item.id);
-            }
-        }
-        let items = list.items.values().cloned().collect();
-        self.lists().insert(key, list);
-        Ok(items)
-    }
-
-    fn lists(&self) -> std::sync::MutexGuard<'_, HashMap<String, Kept>> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The items whose trigger is known, or can be asked for in this scan: each costs a request. Projects take turns, so
@@ -325,7 +240,7 @@ impl Scan {
         &self,
         api: &Api,
         kind: ItemKind,
-        items: Vec<Item>,
+        items: Vec<Arc<Asking>>,
         label: &str,
     ) -> Result<Vec<Dated>, TrackerError> {
         let mut identified = Vec::new();
@@ -338,7 +253,7 @@ impl Scan {
                 }
             }
         }
-        let is_known = |(item, found): &(ItemRef, Item)| {
+        let is_known = |(item, found): &(ItemRef, Arc<Asking>)| {
             self.triggers.known(&seen(item, found, label)).is_some()
         };
         let (known, unknown): (Vec<_>, Vec<_>) = identified.into_iter().partition(is_known);
@@ -370,7 +285,7 @@ impl Scan {
         &self,
         api: &Api,
         item: &ItemRef,
-        found: &Item,
+        found: &Asking,
         label: &str,
     ) -> Result<Option<Dated>, TrackerError> {
         let trigger = match self.trigger(api, item, found, label).await {
@@ -389,12 +304,8 @@ impl Scan {
                 item: item.clone(),
                 trigger: trigger.id,
                 requested: trigger.requested,
-                // The title of a confidential issue stays on GitLab.
-                title: match found.confidential {
-                    true => "(confidential)".to_owned(),
-                    false => found.title.clone(),
-                },
-                url: found.web_url.clone(),
+                title: found.title.clone(),
+                url: found.url.clone(),
                 labels: found.labels.clone(),
             },
         }))
@@ -404,7 +315,7 @@ impl Scan {
         &self,
         api: &Api,
         item: &ItemRef,
-        found: &Item,
+        found: &Asking,
         label: &str,
     ) -> Result<Option<Trigger>, TrackerError> {
         let seen = seen(item, found, label);
@@ -433,42 +344,20 @@ impl Scan {
     }
 }
 
-/// All open items with the label, or whatever changed since.
-fn ask_for(url: &mut Url, label: &str, changes: Option<DateTime<Utc>>) {
-    let mut query = url.query_pairs_mut();
-    query
-        .append_pair("scope", "all")
-        .append_pair("per_page", "100")
-        .append_pair("sort", "asc");
-    match changes {
-        None => query
-            .append_pair("state", "opened")
-            .append_pair("labels", label)
-            .append_pair("order_by", "created_at"),
-        Some(since) => query
-            .append_pair("state", "all")
-            .append_pair("order_by", "updated_at")
-            .append_pair(
-                "updated_after",
-                &since.to_rfc3339_opts(SecondsFormat::Secs, true),
-            ),
-    };
+/// Whether a project is of a group or of one of its subgroups, by their paths.
+pub(super) fn is_below(path: &str, group: &str) -> bool {
+    let start = path.get(..group.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(group))
+        && path[group.len()..].starts_with('/')
 }
 
-fn seen<'a>(item: &'a ItemRef, found: &Item, label: &'a str) -> Labelled<'a> {
+fn seen<'a>(item: &'a ItemRef, found: &Asking, label: &'a str) -> Labelled<'a> {
     Labelled {
         item,
         id: found.id,
         label,
         created_at: Some(found.created_at),
         updated_at: found.updated_at,
-    }
-}
-
-fn list_of(kind: ItemKind) -> &'static str {
-    match kind {
-        ItemKind::Issue | ItemKind::Task => "issues",
-        ItemKind::PullRequest => "merge_requests",
     }
 }
 

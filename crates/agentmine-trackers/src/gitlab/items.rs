@@ -7,6 +7,7 @@ use http::Method;
 use serde_json::{Map, Value};
 
 use super::api::{Api, PROJECT_TTL, invalid, refused};
+use super::lists::Asking;
 use super::wire::{self, Sides, name_of};
 use crate::error::TrackerError;
 use crate::forge::Call;
@@ -108,12 +109,12 @@ impl Api {
     }
 
     /// The identity of an item of a list; `None` if it names no project.
-    pub(super) fn identity(&self, kind: ItemKind, found: &wire::Item) -> Option<ItemRef> {
+    pub(super) fn identity(&self, kind: ItemKind, found: &Asking) -> Option<ItemRef> {
         Some(ItemRef {
             tracker: TrackerKind::GitLab,
             host: self.host.clone(),
             repo_id: found.project_id.to_string(),
-            repo_path: found.project_path()?.to_owned(),
+            repo_path: found.path.clone()?,
             kind,
             number: found.iid,
         })

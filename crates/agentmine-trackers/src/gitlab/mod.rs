@@ -11,8 +11,11 @@ mod candidates;
 mod checks;
 mod files;
 mod items;
+mod lists;
 mod merge_requests;
+mod news;
 mod notes;
+mod own;
 mod protection;
 mod recent;
 mod rounds;
@@ -40,12 +43,16 @@ use crate::tracker::{
 };
 use api::Api;
 use candidates::Scan;
+use news::News;
+use own::OwnMergeRequests;
 
 /// GitLab with one token.
 #[derive(Debug)]
 pub struct GitLabTracker {
     api: Api,
     scan: Scan,
+    own: OwnMergeRequests,
+    news: News,
     who: GitLabWhoMayStart,
 }
 
@@ -63,6 +70,8 @@ impl GitLabTracker {
         Ok(Self {
             api: Api::new(config, limits)?,
             scan: Scan::new(config)?,
+            own: OwnMergeRequests::default(),
+            news: News::default(),
             who: config.who_may_start.clone(),
         })
     }
@@ -132,6 +141,10 @@ impl Tracker for GitLabTracker {
 
     async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
         self.api.comments(item).await
+    }
+
+    async fn with_news(&self, places: Vec<ItemRef>) -> Result<Vec<ItemRef>, TrackerError> {
+        self.news.among(&self.api, self.scan.groups(), places).await
     }
 
     async fn recent_comments(&self, of: &ItemRef) -> Result<Vec<RecentComment>, TrackerError> {
@@ -256,7 +269,7 @@ impl Tracker for GitLabTracker {
     }
 
     async fn open_pulls(&self, repos: &[ItemRef]) -> Result<OpenPulls, TrackerError> {
-        self.api.own_merge_requests(repos).await
+        self.own.read(&self.api, repos).await
     }
 
     async fn checks(&self, pull: &ItemRef, commit: &str) -> Result<Checks, TrackerError> {

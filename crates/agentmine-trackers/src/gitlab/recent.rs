@@ -1,6 +1,6 @@
 //! The newest notes of a project, and the award emojis on them.
 
-use agentmine_domain::{ItemKind, ItemRef};
+use agentmine_domain::{Addressed, ItemKind, ItemRef};
 use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use http::{Method, StatusCode};
@@ -72,6 +72,7 @@ impl Api {
                 return None;
             }
             let author = note.author.as_ref();
+            Addressed::by(&note.body)?;
             let ours = author.is_some_and(|it| it.id == me || self.was_ours(Some(it)));
             let comment = comment(note, ours);
             (comment.kind == CommentKind::Plain).then_some(RecentComment { item, comment })

@@ -1,11 +1,10 @@
-//! Open merge requests, and the discussions on them.
+//! The discussions on merge requests, and whether these conflict.
 
 use agentmine_domain::ItemRef;
 use agentmine_domain::markdown::without_quick_actions;
 use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,22 +15,8 @@ use super::wire::{Note, User};
 use crate::error::TrackerError;
 use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
 use crate::marker::{self, Marker};
-use crate::rounds::{OpenPull, OpenPulls, Thread};
+use crate::rounds::Thread;
 use crate::tracker::{Comment, FLEET_MARKER};
-
-/// A merge request of a list.
-#[derive(Debug, Deserialize)]
-struct Listed {
-    iid: u64,
-    project_id: u64,
-    source_project_id: Option<u64>,
-    web_url: String,
-    source_branch: String,
-    target_branch: String,
-    /// Absent once the source branch is gone.
-    sha: Option<String>,
-    updated_at: DateTime<Utc>,
-}
 
 /// Whether a merge request can be merged.
 #[derive(Debug, Deserialize)]
@@ -51,40 +36,6 @@ struct Discussion {
 }
 
 impl Api {
-    /// The open merge requests that the bot opened in these projects: one list for all of them.
-    pub(super) async fn own_merge_requests(
-        &self,
-        repos: &[ItemRef],
-    ) -> Result<OpenPulls, TrackerError> {
-        if repos.is_empty() {
-            return Ok(OpenPulls::default());
-        }
-        let mut url = self.client.url(["merge_requests"]);
-        url.query_pairs_mut()
-            .append_pair("scope", "created_by_me")
-            .append_pair("state", "opened")
-            .append_pair("order_by", "created_at")
-            .append_pair("sort", "asc")
-            .append_pair("per_page", "100");
-        let what = "the merge requests of the token's user";
-        let found = self.client.list::<Value>(url, what).await?;
-        let pulls = self.client.fitting::<Listed>(found, what).into_iter();
-        let pulls = pulls.filter(|one| one.source_project_id == Some(one.project_id));
-        let pulls = pulls.map(|one| OpenPull {
-            repo_id: one.project_id.to_string(),
-            number: one.iid,
-            url: one.web_url,
-            head: one.source_branch,
-            head_sha: one.sha.unwrap_or_default(),
-            base: one.target_branch,
-            updated_at: one.updated_at,
-        });
-        Ok(OpenPulls {
-            pulls: pulls.collect(),
-            unread: Vec::new(),
-        })
-    }
-
     /// Whether it conflicts with its target branch.
     pub(super) async fn conflicts(&self, item: &ItemRef) -> Result<Option<bool>, TrackerError> {
         let reply = self.client.get(self.item_url(item, &[])).await?;

@@ -11,7 +11,7 @@ use chrono::Utc;
 use serde_json::{Value, json};
 use url::Url;
 use wiremock::matchers::{header, method, path, query_param};
-use wiremock::{Mock, MockServer, ResponseTemplate};
+use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
 use super::GitLabTracker;
 use super::api::host_of;
@@ -26,10 +26,16 @@ static PERMIT: LazyLock<Permit> =
     LazyLock::new(|| Permit::of(BootInstant::now(), Duration::from_secs(600)));
 
 fn tracker(server: &MockServer) -> GitLabTracker {
+    tracker_of(server, &["group/sub/demo"], &[])
+}
+
+fn tracker_of(server: &MockServer, projects: &[&str], groups: &[&str]) -> GitLabTracker {
+    let named = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     let config = GitLab {
         api_url: Url::parse(&format!("{}/api/v4/", server.uri())).unwrap(),
         token: Some(Secret::new(TOKEN)),
-        projects: vec!["group/sub/demo".to_owned()],
+        projects: named(projects),
+        groups: named(groups),
         ..GitLab::default()
     };
     let limits = RequestLimits {
@@ -97,6 +103,29 @@ async fn with_me() -> MockServer {
 }
 
 const NOTES: &str = "/projects/42/issues/7/notes";
+
+/// GitLab serves 50,000 rows by offset.
+#[tokio::test]
+async fn a_list_by_offset_ends_at_the_servers_limit() {
+    let server = with_me().await;
+    on(&server, "GET", "/groups/octo/merge_requests", ok(json!([]))).await;
+    let uri = server.uri();
+    let next = move |request: &Request| {
+        let page = request.url.query_pairs().find(|(key, _)| key == "page");
+        let page: u64 = page.map_or(1, |(_, page)| page.parse().unwrap());
+        let next = page + 1;
+        let link = format!("<{uri}/api/v4/groups/octo/issues?page={next}>; rel=\"next\"");
+        ok(json!([])).insert_header("link", link.as_str())
+    };
+    Mock::given(path("/api/v4/groups/octo/issues"))
+        .respond_with(next)
+        .mount(&server)
+        .await;
+    let tracker = tracker_of(&server, &[], &["octo"]);
+    assert_eq!(tracker.candidates(LABEL).await.unwrap(), []);
+    assert_eq!(tracker.skipped(), []);
+    assert_eq!(count(&server, "GET", "/groups/octo/issues").await, 500);
+}
 
 /// Notes that the token may not read are taken out of a page after it was cut.
 #[tokio::test]

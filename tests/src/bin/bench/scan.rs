@@ -1,18 +1,22 @@
 //! What a scan of many repositories costs: requests, those that count toward the rate limit, time, and memory.
 //!
-//! The tracker runs in a process of its own, so that the forge's memory is not measured. Both labels are looked for that
-//! a producer looks for, that of the request and that of items at work.
+//! The tracker runs in a process of its own, so that the forge's memory is not measured. It asks what a producer asks: for
+//! the items with the request label and the open pull requests in each scan, for the items that say that they are worked on
+//! in the first one and every ten leases, and for commands in comments every 15 seconds, here in all repositories.
 
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use agentmine_domain::ItemRef;
 use agentmine_runtime::config::{GitHub, GitLab, Labels, Secret};
 use agentmine_tests::forge::{Fault, Forge};
 use agentmine_trackers::{GitHubTracker, GitLabTracker, Tracker};
 use anyhow::{Context as _, Result, ensure};
 use chrono::TimeDelta;
 use clap::ValueEnum;
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -20,6 +24,8 @@ use url::Url;
 
 /// The variable with the token of the measured process.
 const TOKEN: &str = "BENCH_SCAN_TOKEN";
+/// Repositories that a producer reads comments of at once.
+const AT_ONCE: usize = 8;
 /// Whose repositories they are.
 const OWNER: &str = "octo";
 
@@ -78,33 +84,51 @@ async fn measure(kind: Kind, size: Size) -> Result<()> {
         }
         forge.add_pull(&name, "agentmine/work", "main", "Ours", &[]);
     }
+    // Their author's token is that of the measured process.
     // Triggers of items that have just changed are not remembered.
     forge.age(TimeDelta::hours(1));
     let wait = Duration::from_millis(size.wait);
     forge.inject(Fault::on("*", "/").times(usize::MAX).delay(wait));
     let mut scanned = Scanned::start(kind, &forge, size.repositories).await?;
-    let mut all = scanned.scan(kind, &forge, "first").await?;
+    let mut all = scanned.ask(Ask::Everything, &forge, "first").await?;
     // On GitLab a scan asks for the triggers of some items only.
     while all < size.items {
-        let more = scanned.scan(kind, &forge, "next").await?;
+        let more = scanned.ask(Ask::Scan, &forge, "next").await?;
         ensure!(more > all, "{more} items of {} were found", size.items);
         all = more;
     }
-    for _ in 0..2 {
-        scanned.scan(kind, &forge, "idle").await?;
+    for what in ["idle", "idle again"] {
+        scanned.ask(Ask::Scan, &forge, what).await?;
+    }
+    let what = "idle, with items at work";
+    scanned.ask(Ask::Everything, &forge, what).await?;
+    for what in ["commands, first", "commands, idle"] {
+        scanned.ask(Ask::Commands, &forge, what).await?;
     }
     for n in 0..size.changes {
         let name = format!("{OWNER}/r{n}");
         forge.add_issue(&name, "New", "It should greet.", &[&labels.request]);
     }
     let what = format!("{} changes", size.changes);
-    scanned.scan(kind, &forge, &what).await?;
+    scanned.ask(Ask::Scan, &forge, &what).await?;
     scanned.child.kill().await?;
     Ok(())
 }
 
+/// What the measured process is to ask for, by a line of its input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Ask {
+    /// Labelled items, and open pull requests.
+    Scan,
+    /// Items at work too.
+    Everything,
+    /// Commands in comments.
+    Commands,
+}
+
 /// The process that is measured.
 struct Scanned {
+    kind: Kind,
     child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
@@ -117,11 +141,11 @@ impl Scanned {
             Kind::Github => forge.api_url(),
             Kind::Gitlab => forge.gitlab_url(),
         };
-        let kind = kind.to_possible_value().context("a kind has a name")?;
+        let name = kind.to_possible_value().context("a kind has a name")?;
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["scan-process", kind.get_name(), api.as_str()])
+            .args(["scan-process", name.get_name(), api.as_str()])
             .arg(repositories.to_string())
-            .env(TOKEN, forge.token())
+            .env(TOKEN, forge.human_token())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -129,6 +153,7 @@ impl Scanned {
         let input = child.stdin.take().context("its input")?;
         let output = child.stdout.take().context("its output")?;
         Ok(Self {
+            kind,
             child,
             input,
             output: BufReader::new(output).lines(),
@@ -136,9 +161,12 @@ impl Scanned {
         })
     }
 
-    /// Scans once and prints what it cost; returns how many items were found.
-    async fn scan(&mut self, kind: Kind, forge: &Forge, what: &str) -> Result<u64> {
-        self.input.write_all(b"scan\n").await?;
+    /// Has it ask and prints what it cost; returns how many items were found.
+    async fn ask(&mut self, ask: Ask, forge: &Forge, what: &str) -> Result<u64> {
+        let kind = self.kind;
+        let line = ask.to_possible_value().context("it has a name")?;
+        let line = format!("{}\n", line.get_name());
+        self.input.write_all(line.as_bytes()).await?;
         let line = self.output.next_line().await?.context("it ended")?;
         let cost: Value = serde_json::from_str(&line)?;
         let requests = forge.requests();
@@ -161,7 +189,7 @@ impl Scanned {
     }
 }
 
-/// The measured process: scans once for each line of its input.
+/// The measured process: asks once for each line of its input.
 pub(crate) async fn process(kind: Kind, api: Url, repositories: u64) -> Result<()> {
     let token = Some(Secret::new(std::env::var(TOKEN)?));
     let tracker: Box<dyn Tracker> = match kind {
@@ -180,10 +208,28 @@ pub(crate) async fn process(kind: Kind, api: Url, repositories: u64) -> Result<(
     };
     let labels = Labels::default();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
-    while lines.next_line().await?.is_some() {
+    let mut places: Vec<ItemRef> = Vec::new();
+    while let Some(line) = lines.next_line().await? {
+        let ask = Ask::from_str(&line, false).map_err(anyhow::Error::msg)?;
         let begun = Instant::now();
-        let found = tracker.candidates(&labels.request).await?.len();
-        tracker.candidates(&labels.processing).await?;
+        let mut found = 0;
+        if ask != Ask::Commands {
+            let items = tracker.candidates(&labels.request).await?;
+            found = items.len();
+            let mut known: HashSet<String> = places.iter().map(|it| it.repo_id.clone()).collect();
+            let new = items.into_iter().map(|it| it.item);
+            places.extend(new.filter(|it| known.insert(it.repo_id.clone())));
+            tracker.open_pulls(&places).await?;
+        }
+        if ask == Ask::Everything {
+            tracker.candidates(&labels.processing).await?;
+        }
+        if ask == Ask::Commands {
+            for some in tracker.with_news(places.clone()).await?.chunks(AT_ONCE) {
+                let looks = some.iter().map(|place| tracker.recent_comments(place));
+                try_join_all(looks).await?;
+            }
+        }
         let cost = json!({
             "found": found,
             "seconds": begun.elapsed().as_secs_f64(),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::Inner;
 use super::super::rest::{Answer, Ask, has};
-use super::super::state::{Issue, Repo, State};
+use super::super::state::{Issue, Keyset, Repo, State};
 use super::{Kind, Place, actions, missing, names, shapes};
 
 /// The items of a repository that a list asks for.
@@ -36,15 +36,82 @@ pub(super) fn of<'r>(repo: &'r Repo, ask: &Ask, kind: Kind) -> Vec<(&'r Repo, &'
     found.map(|issue| (repo, issue)).collect()
 }
 
+/// By what a list is ordered.
+fn place(ask: &Ask, issue: &Issue) -> (DateTime<Utc>, u64) {
+    let at = match ask.param("order_by") {
+        Some("updated_at") => issue.updated_at,
+        _ => issue.created_at,
+    };
+    (at, issue.id)
+}
+
 /// A page of them: by default the newest is first.
 pub(super) fn page(inner: &Inner, ask: &Ask, mut found: Vec<(&Repo, &Issue)>) -> Answer {
-    found.sort_by_key(|(_, issue)| (issue.created_at, issue.id));
+    found.sort_by_key(|(_, issue)| place(ask, issue));
     if ask.param("sort") != Some("asc") {
         found.reverse();
     }
     let all = found.into_iter();
     let all = all.map(|(repo, issue)| shapes::item(inner, repo, issue));
     Answer::page(inner, ask, all.collect())
+}
+
+/// The same of the issues of a project, whose pages may be asked for by keyset: what comes after the last row of the page
+/// before, wherever that is now.
+pub(super) fn page_by(
+    inner: &Inner,
+    ask: &Ask,
+    mut found: Vec<(&Repo, &Issue)>,
+    keyset: Keyset,
+) -> Answer {
+    match keyset {
+        _ if ask.param("pagination") != Some("keyset") => return page(inner, ask, found),
+        Keyset::Ignored => return page(inner, ask, found),
+        Keyset::Refused => {
+            let error = "Keyset pagination is not yet available for this type of request";
+            return Answer::new(405, json!({ "error": error }));
+        }
+        Keyset::Served => {}
+    }
+    let per_page = ask.param("per_page").and_then(|it| it.parse().ok());
+    let per_page = per_page.unwrap_or(20_usize).clamp(1, 100);
+    found.sort_by_key(|(_, issue)| place(ask, issue));
+    let ascending = ask.param("sort") == Some("asc");
+    if !ascending {
+        found.reverse();
+    }
+    let named = |(at, id): (DateTime<Utc>, u64)| format!("{}-{id}", at.timestamp_micros());
+    if let Some(cursor) = ask.param("cursor") {
+        let last = cursor.split_once('-').and_then(|(at, id)| {
+            let at = DateTime::from_timestamp_micros(at.parse().ok()?)?;
+            Some((at.timestamp_micros(), id.parse::<u64>().ok()?))
+        });
+        let Some(last) = last else {
+            return Answer::new(400, json!({ "error": "cursor is invalid" }));
+        };
+        found.retain(|(_, issue)| {
+            let (at, id) = place(ask, issue);
+            let own = (at.timestamp_micros(), id);
+            if ascending { own > last } else { own < last }
+        });
+    }
+    let is_last = found.len() <= per_page;
+    found.truncate(per_page);
+    let link = found.last().filter(|_| !is_last).map(|(_, issue)| {
+        let mut url = inner.api_url.clone();
+        url.set_path(&format!("{}{}", ask.api.base(), ask.path));
+        let others = ask.query.iter().filter(|(key, _)| key != "cursor");
+        url.query_pairs_mut()
+            .extend_pairs(others)
+            .append_pair("cursor", &named(place(ask, issue)));
+        format!("<{url}>; rel=\"next\"")
+    });
+    let all = found.into_iter();
+    let all = all.map(|(repo, issue)| shapes::item(inner, repo, issue));
+    Answer {
+        link,
+        ..Answer::ok(Value::Array(all.collect()))
+    }
 }
 
 pub(super) fn create(inner: &Inner, state: &mut State, ask: &Ask, name: &str) -> Answer {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Inner;
 use super::rest::{Answer, Ask};
-use super::state::{Issue, Repo, State};
+use super::state::{Issue, Keyset, Repo, State};
 use super::{checks, git, people, protection, reactions};
 pub(super) use shapes::user_id;
 
@@ -177,7 +177,13 @@ fn project(inner: &Inner, state: &mut State, ask: &Ask, id: &str, rest: &[&str])
                 return missing("");
             };
             match (method, rest, kind) {
-                ("GET", [], kind) => items::page(inner, ask, items::of(repo, ask, kind)),
+                ("GET", [], kind) => {
+                    let keyset = match kind {
+                        Kind::Issue => state.keyset,
+                        Kind::MergeRequest => Keyset::Ignored,
+                    };
+                    items::page_by(inner, ask, items::of(repo, ask, kind), keyset)
+                }
                 ("POST", [], Kind::Issue) => items::create(inner, state, ask, &name),
                 ("POST", [], Kind::MergeRequest) => {
                     merge_requests::create(inner, state, ask, &name)

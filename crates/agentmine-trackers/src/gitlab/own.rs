@@ -1,0 +1,134 @@
+//! The open merge requests that the bot opened: one list for all projects.
+//!
+//! As long as it fits on one page, the whole is asked for each time. A longer list is asked for its changes, and as a
+//! whole again once it is [`WHOLE_LIST`] old: what was deleted is not among the changes.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use agentmine_domain::ItemRef;
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::api::Api;
+use super::lists::{CLOCK_SKEW, whole_seconds};
+use super::wire::is_open;
+use crate::error::TrackerError;
+use crate::forge::{Extent, Reply};
+use crate::rounds::{OpenPull, OpenPulls};
+
+/// How long only the changes are asked for.
+const WHOLE_LIST: Duration = Duration::from_secs(600);
+
+/// A merge request of a list.
+#[derive(Debug, Deserialize)]
+struct Listed {
+    id: u64,
+    iid: u64,
+    project_id: u64,
+    source_project_id: Option<u64>,
+    state: String,
+    web_url: String,
+    source_branch: String,
+    target_branch: String,
+    /// Absent once the source branch is gone.
+    sha: Option<String>,
+    updated_at: DateTime<Utc>,
+}
+
+impl Listed {
+    fn counts(&self) -> bool {
+        is_open(&self.state) && self.source_project_id == Some(self.project_id)
+    }
+}
+
+impl From<Listed> for OpenPull {
+    fn from(one: Listed) -> Self {
+        Self {
+            repo_id: one.project_id.to_string(),
+            number: one.iid,
+            url: one.web_url,
+            head: one.source_branch,
+            head_sha: one.sha.unwrap_or_default(),
+            base: one.target_branch,
+            updated_at: one.updated_at,
+        }
+    }
+}
+
+/// The list as it was when it was last asked for.
+#[derive(Debug, Default)]
+pub(super) struct OwnMergeRequests(Mutex<Option<Kept>>);
+
+#[derive(Debug, Clone)]
+struct Kept {
+    whole_at: Instant,
+    read_at: DateTime<Utc>,
+    /// By id, so the oldest is first.
+    open: BTreeMap<u64, OpenPull>,
+}
+
+impl OwnMergeRequests {
+    /// The open merge requests in these projects and in others.
+    pub(super) async fn read(
+        &self,
+        api: &Api,
+        repos: &[ItemRef],
+    ) -> Result<OpenPulls, TrackerError> {
+        if repos.is_empty() {
+            return Ok(OpenPulls::default());
+        }
+        let known = self.kept().clone();
+        let known = known.filter(|it| it.whole_at.elapsed() < WHOLE_LIST);
+        let changes = known.as_ref().map(|known| known.read_at - CLOCK_SKEW);
+        let (at, began) = (Instant::now(), Utc::now());
+        let mut kept = known.unwrap_or_else(|| Kept {
+            whole_at: at,
+            read_at: began,
+            open: BTreeMap::new(),
+        });
+        kept.read_at = began;
+        let mut url = api.client.url(["merge_requests"]);
+        let state = changes.map_or("opened", |_| "all");
+        url.query_pairs_mut()
+            .append_pair("scope", "created_by_me")
+            .append_pair("state", state)
+            .append_pair("order_by", "created_at")
+            .append_pair("sort", "asc")
+            .append_pair("per_page", "100");
+        if let Some(since) = changes {
+            url.query_pairs_mut()
+                .append_pair("updated_after", &whole_seconds(since));
+        }
+        let what = "the merge requests of the token's user";
+        let mut pages = 0;
+        let take = |reply: &Reply| {
+            pages += 1;
+            for one in api
+                .client
+                .fitting::<Listed>(reply.json::<Vec<Value>>()?, what)
+            {
+                match one.counts() {
+                    true => drop(kept.open.insert(one.id, one.into())),
+                    false => drop(kept.open.remove(&one.id)),
+                }
+            }
+            Ok(())
+        };
+        let extent = api.client.each_page(url, what, take).await?;
+        let pulls = kept.open.values().cloned().collect();
+        let is_long = changes.is_some() || pages > 1;
+        *self.kept() = (is_long && extent == Extent::All).then_some(kept);
+        Ok(OpenPulls {
+            pulls,
+            unread: Vec::new(),
+        })
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Option<Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
