@@ -19,6 +19,8 @@ pub(super) enum Kind {
     DropAfter,
     /// It is done, and then this is the answer.
     StatusAfter(u16),
+    /// It is done, and the answer lacks this field, in each item if it is a list.
+    Without(String),
 }
 
 /// A fault: which requests it affects, and how.
@@ -113,6 +115,13 @@ impl Fault {
     #[must_use]
     pub fn done_but_status(mut self, status: u16) -> Self {
         self.kind = Kind::StatusAfter(status);
+        self
+    }
+
+    /// Does it, and answers without a field.
+    #[must_use]
+    pub fn without(mut self, field: &str) -> Self {
+        self.kind = Kind::Without(field.to_owned());
         self
     }
 

@@ -25,6 +25,7 @@ pub(super) fn dispatch(
             reviews(inner, ask, repo, number, list)
         }
         ("PATCH", [number]) => edit(inner, state, ask, name, number),
+        ("PUT", [number, "merge"]) => merge(state, ask, name, number),
         ("POST", [number, "comments", root, "replies"]) => {
             threads::reply(state, ask, name, (number, root))
         }
@@ -169,6 +170,44 @@ fn edit(inner: &Inner, state: &mut State, ask: &Ask, name: &str, number: &str) -
         Some(repo) => one(inner, repo, number),
         None => Answer::not_found(),
     }
+}
+
+/// Merges as the button does.
+fn merge(state: &mut State, ask: &Ask, name: &str, number: &str) -> Answer {
+    let Some(repo) = state.repo_mut(name) else {
+        return Answer::not_found();
+    };
+    let issue = number.parse().ok().and_then(|number| repo.issue(number));
+    let Some(pull) = issue.and_then(|issue| issue.pull.clone()) else {
+        return Answer::not_found();
+    };
+    let refused = |status, message: &str| Answer::new(status, json!({ "message": message }));
+    if pull.draft || issue.is_some_and(|issue| !issue.open) {
+        return refused(405, "Pull Request is still a draft, or closed");
+    }
+    let head = repo.sha(&pull.head);
+    if ask
+        .text("sha")
+        .is_some_and(|sha| head.as_deref() != Some(sha))
+    {
+        return refused(
+            409,
+            "Head branch was modified. Review and try the merge again.",
+        );
+    }
+    if !git::merge(&repo.git_dir, &pull.head, &pull.base) {
+        return refused(405, "Pull Request is not mergeable");
+    }
+    let merged = repo.sha(&pull.base);
+    let number = number.parse().unwrap_or_default();
+    if let Some(issue) = repo.issue_mut(number) {
+        issue.open = false;
+        issue.updated_at = chrono::Utc::now();
+        issue.pull.iter_mut().for_each(|pull| pull.merged = true);
+    }
+    Answer::ok(
+        json!({ "sha": merged, "merged": true, "message": "Pull Request successfully merged" }),
+    )
 }
 
 fn pull_json(inner: &Inner, repo: &Repo, issue: &Issue, pull: &Pull) -> Value {

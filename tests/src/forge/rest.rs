@@ -241,7 +241,11 @@ fn in_repo(inner: &Inner, state: &mut State, ask: &Ask, name: &str, rest: &[&str
         ("GET", ["labels"]) => Answer::page(inner, ask, all_labels(repo)),
         ("GET", ["contents", path @ ..]) => contents(ask, repo, &path.join("/")),
         ("GET", ["branches", branch @ ..]) => branch_json(repo, &branch.join("/")),
-        ("DELETE", ["git", "refs", "heads", branch @ ..]) => remove_branch(repo, &branch.join("/")),
+        // Some clients escape the slashes of a ref.
+        ("DELETE", ["git", "refs", name @ ..]) => match name.join("/").strip_prefix("heads/") {
+            Some(branch) => remove_branch(repo, branch),
+            None => Answer::not_found(),
+        },
         ("GET", ["rules", "branches", branch @ ..]) => protection::rules(repo, &branch.join("/")),
         ("GET", ["rulesets", id]) => protection::ruleset(id),
         ("GET", ["git", "ref", "heads", branch @ ..]) => branch_json(repo, &branch.join("/")),

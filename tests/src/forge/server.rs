@@ -74,6 +74,7 @@ async fn with_fault(inner: &Arc<Inner>, request: Request<Body>, fault: Option<Ki
             finish(route(inner, request).await).await;
             plain(status, "{\"message\":\"injected after the effect\"}")
         }
+        Some(Kind::Without(field)) => without(route(inner, request).await, &field).await,
         Some(Kind::Status {
             status,
             headers,
@@ -95,6 +96,27 @@ impl Inner {
         account(self, headers)
             .is_some_and(|account| self.lock().partitions.contains_key(&account.client))
     }
+}
+
+/// The answer without a field of its object, or of those in its list.
+async fn without(response: Response, field: &str) -> Response {
+    let (mut parts, body) = response.into_parts();
+    let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let Ok(mut value) = serde_json::from_slice::<serde_json::Value>(&bytes) else {
+        return Response::from_parts(parts, Body::from(bytes));
+    };
+    let items = match &mut value {
+        serde_json::Value::Array(items) => items.as_mut_slice(),
+        one => std::slice::from_mut(one),
+    };
+    for item in items
+        .iter_mut()
+        .filter_map(serde_json::Value::as_object_mut)
+    {
+        item.remove(field);
+    }
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(value.to_string()))
 }
 
 /// Reads a streamed answer to its end, so that its effect is complete.
