@@ -57,6 +57,7 @@ mod rig;
 mod rounds;
 mod secret_files;
 mod secrets;
+mod servers;
 mod standstill;
 mod story;
 mod takeover;

@@ -21,7 +21,7 @@ pub(crate) fn listen(rig: &mut Rig) -> String {
     format!("http://{address}/webhooks")
 }
 
-async fn producer(rig: &mut Rig) -> (Process, String) {
+pub(crate) async fn producer(rig: &mut Rig) -> (Process, String) {
     let url = listen(rig);
     let producer = rig.spawn("producer", &[]);
     producer.wait_for("scanned").await;

@@ -20,7 +20,7 @@ mod tracker;
 
 use std::sync::Arc;
 
-use agentmine_runtime::config::Trackers;
+use agentmine_runtime::config::{GitHub, GitLab, Trackers};
 
 pub use error::TrackerError;
 pub use github::GitHubTracker;
@@ -53,13 +53,27 @@ pub fn each_from_config(config: &Trackers) -> Vec<Result<Arc<dyn Tracker>, Track
     ) -> Result<Arc<dyn Tracker>, TrackerError> {
         Ok(Arc::new(tracker?))
     }
-    let Trackers {
-        github,
-        gitlab,
-        local,
-    } = config;
-    let github = github.as_ref().map(|it| shared(GitHubTracker::new(it)));
-    let gitlab = gitlab.as_ref().map(|it| shared(GitLabTracker::new(it)));
-    let local = local.as_ref().map(|it| shared(LocalTracker::new(it)));
-    [github, gitlab, local].into_iter().flatten().collect()
+    let githubs = config.githubs();
+    let githubs = githubs.map(|(_, it)| shared(GitHubTracker::new(it)));
+    let gitlabs = config.gitlabs();
+    let gitlabs = gitlabs.map(|(_, it)| shared(GitLabTracker::new(it)));
+    let local = config.local.iter();
+    let local = local.map(|it| shared(LocalTracker::new(it)));
+    githubs.chain(gitlabs).chain(local).collect()
+}
+
+/// The host of the items of a GitHub section, as [`Tracker::host`].
+///
+/// # Errors
+/// If its `api_url` has none.
+pub fn host_of_github(config: &GitHub) -> Result<String, TrackerError> {
+    github::host_of(&config.api_url)
+}
+
+/// The host of the items of a GitLab section, as [`Tracker::host`].
+///
+/// # Errors
+/// If its `api_url` has none.
+pub fn host_of_gitlab(config: &GitLab) -> Result<String, TrackerError> {
+    gitlab::host_of(&config.api_url)
 }

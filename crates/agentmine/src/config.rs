@@ -38,7 +38,7 @@ fn check(file: Option<PathBuf>) -> Result<Exit> {
     };
     for (key, section) in one_by_one(&config.trackers) {
         let fault = agentmine_trackers::from_config(&section).err();
-        opened(key, fault.map(|error| error.to_string()));
+        opened(&key, fault.map(|error| error.to_string()));
     }
     let fault = agentmine_llm::from_config(&config.model).err();
     opened("model", fault.map(|error| format!("{error:#}")));
@@ -54,30 +54,31 @@ fn check(file: Option<PathBuf>) -> Result<Exit> {
     Err(Failure::new(Exit::Config, faults.join("\n")).into())
 }
 
-/// The sections of the trackers, each by itself.
-pub(crate) fn one_by_one(trackers: &Trackers) -> [(&'static str, Trackers); 3] {
-    let Trackers {
-        github,
-        gitlab,
-        local,
-    } = trackers.clone();
-    let github = Trackers {
-        github,
-        ..Trackers::default()
-    };
-    let gitlab = Trackers {
-        gitlab,
-        ..Trackers::default()
-    };
-    let local = Trackers {
-        local,
-        ..Trackers::default()
-    };
-    [
-        ("trackers.github", github),
-        ("trackers.gitlab", gitlab),
-        ("trackers.local", local),
-    ]
+/// The sections of the trackers, each by itself, with its key.
+pub(crate) fn one_by_one(trackers: &Trackers) -> Vec<(String, Trackers)> {
+    let mut sections = Vec::new();
+    for (name, github) in trackers.githubs() {
+        let section = Trackers {
+            github: Some(github.clone()),
+            ..Trackers::default()
+        };
+        sections.push((Trackers::key("github", name), section));
+    }
+    for (name, gitlab) in trackers.gitlabs() {
+        let section = Trackers {
+            gitlab: Some(gitlab.clone()),
+            ..Trackers::default()
+        };
+        sections.push((Trackers::key("gitlab", name), section));
+    }
+    if let Some(local) = &trackers.local {
+        let section = Trackers {
+            local: Some(local.clone()),
+            ..Trackers::default()
+        };
+        sections.push(("trackers.local".to_owned(), section));
+    }
+    sections
 }
 
 /// The operator's MCP file. A missing file names no servers.

@@ -10,13 +10,14 @@ mod signed;
 use std::sync::Arc;
 
 use agentmine_domain::TrackerKind;
-use agentmine_runtime::config::{GitHub, GitLab, Secret};
+use agentmine_runtime::config::Secret;
 use agentmine_runtime::http::serve_router;
 use agentmine_runtime::shutdown::Shutdown;
+use agentmine_trackers::{Tracker, host_of_github, host_of_gitlab};
 use anyhow::Result;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use chrono::Utc;
@@ -65,6 +66,8 @@ pub(crate) async fn serve(deps: &Arc<ProducerDeps>, stop: &Shutdown) -> Result<(
     let app = Router::new()
         .route("/webhooks/github", post(of_github))
         .route("/webhooks/gitlab", post(of_gitlab))
+        .route("/webhooks/github/{name}", post(of_named_github))
+        .route("/webhooks/gitlab/{name}", post(of_named_gitlab))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(receiver);
     serve_router(listen, "producer.webhooks.listen", app, stop).await?;
@@ -77,11 +80,16 @@ async fn of_github(
     headers: HeaderMap,
     body: Bytes,
 ) -> StatusCode {
-    let config = receiver.deps.config.trackers.github.as_ref();
-    let secret = config.and_then(|GitHub { webhook_secret, .. }| webhook_secret.as_ref());
-    let genuine = secret.and_then(|secret| github(&secret.current(), &headers, &body));
-    let place = |body: &Value| body["repository"]["full_name"].as_str().map(str::to_owned);
-    receiver.take(TrackerKind::GitHub, genuine, &body, place)
+    receiver.of_github(None, &headers, &body)
+}
+
+async fn of_named_github(
+    State(receiver): State<Receiver>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    receiver.of_github(Some(&name), &headers, &body)
 }
 
 async fn of_gitlab(
@@ -89,38 +97,81 @@ async fn of_gitlab(
     headers: HeaderMap,
     body: Bytes,
 ) -> StatusCode {
-    let config = receiver.deps.config.trackers.gitlab.as_ref();
-    let genuine = config.and_then(|config| {
-        let GitLab {
-            webhook_signing_token: signing,
-            webhook_secret_token: secret,
-            ..
-        } = config;
-        let (signing, secret) = (signing.as_ref(), secret.as_ref());
-        gitlab(
-            signing.map(Secret::current).as_ref(),
-            secret.map(Secret::current).as_ref(),
-            &headers,
-            &body,
-            Utc::now(),
-        )
-    });
-    let place = |body: &Value| {
-        let path = &body["project"]["path_with_namespace"];
-        path.as_str().map(str::to_owned)
-    };
-    receiver.take(TrackerKind::GitLab, genuine, &body, place)
+    receiver.of_gitlab(None, &headers, &body)
+}
+
+async fn of_named_gitlab(
+    State(receiver): State<Receiver>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    receiver.of_gitlab(Some(&name), &headers, &body)
+}
+
+/// Which server a delivery is from.
+struct Origin {
+    kind: TrackerKind,
+    host: String,
+}
+
+impl Receiver {
+    /// A delivery to the section with this name. One to a section that is not there is refused as one without a valid
+    /// signature is.
+    fn of_github(&self, name: Option<&str>, headers: &HeaderMap, body: &[u8]) -> StatusCode {
+        let mut sections = self.deps.config.trackers.githubs();
+        let config = sections.find(|(own, _)| *own == name).map(|(_, it)| it);
+        let genuine = config.and_then(|config| {
+            let secret = config.webhook_secret.as_ref()?;
+            github(&secret.current(), headers, body)
+        });
+        let host = config.and_then(|config| host_of_github(config).ok());
+        let from = Origin {
+            kind: TrackerKind::GitHub,
+            host: host.unwrap_or_default(),
+        };
+        let place = |body: &Value| body["repository"]["full_name"].as_str().map(str::to_owned);
+        self.take(&from, genuine, body, place)
+    }
+
+    /// The same of GitLab.
+    fn of_gitlab(&self, name: Option<&str>, headers: &HeaderMap, body: &[u8]) -> StatusCode {
+        let mut sections = self.deps.config.trackers.gitlabs();
+        let config = sections.find(|(own, _)| *own == name).map(|(_, it)| it);
+        let genuine = config.and_then(|config| {
+            let signing = config.webhook_signing_token.as_ref();
+            let secret = config.webhook_secret_token.as_ref();
+            gitlab(
+                signing.map(Secret::current).as_ref(),
+                secret.map(Secret::current).as_ref(),
+                headers,
+                body,
+                Utc::now(),
+            )
+        });
+        let host = config.and_then(|config| host_of_gitlab(config).ok());
+        let from = Origin {
+            kind: TrackerKind::GitLab,
+            host: host.unwrap_or_default(),
+        };
+        let place = |body: &Value| {
+            let path = &body["project"]["path_with_namespace"];
+            path.as_str().map(str::to_owned)
+        };
+        self.take(&from, genuine, body, place)
+    }
 }
 
 impl Receiver {
     /// The answer to a delivery, after the place where it points was noted.
     fn take(
         &self,
-        forge: TrackerKind,
+        from: &Origin,
         genuine: Option<Genuine>,
         body: &[u8],
         place: impl Fn(&Value) -> Option<String>,
     ) -> StatusCode {
+        let forge = from.kind;
         let (outcome, status) = match genuine {
             None => {
                 tracing::debug!(%forge, "a delivery without a valid signature was refused");
@@ -129,7 +180,7 @@ impl Receiver {
             Some(genuine) if !self.hints.is_new(forge, &genuine) => ("repeated", StatusCode::OK),
             Some(_) => {
                 let body: Value = serde_json::from_slice(body).unwrap_or_default();
-                let noted = place(&body).is_some_and(|path| self.note(forge, &path));
+                let noted = place(&body).is_some_and(|path| self.note(from, &path));
                 (
                     if noted { "accepted" } else { "ignored" },
                     StatusCode::ACCEPTED,
@@ -147,9 +198,10 @@ impl Receiver {
     }
 
     /// Notes a repository that is scanned by one of our trackers.
-    fn note(&self, forge: TrackerKind, path: &str) -> bool {
+    fn note(&self, from: &Origin, path: &str) -> bool {
         let trackers = self.deps.trackers.iter().enumerate();
-        let mut of_forge = trackers.filter(|(_, tracker)| tracker.kind() == forge);
+        let is_it = |it: &dyn Tracker| it.kind() == from.kind && it.host() == from.host;
+        let mut of_forge = trackers.filter(|(_, tracker)| is_it(tracker.as_ref()));
         match of_forge.find(|(_, tracker)| tracker.scans(path)) {
             Some((at, _)) => {
                 self.hints.note(at, path);

@@ -222,9 +222,7 @@ fn untaken(
 }
 
 fn foreign(fleet: &Fleet) -> Reason {
-    let trackers = &fleet.config().trackers;
-    let any = trackers.github.is_some() || trackers.gitlab.is_some() || trackers.local.is_some();
-    let message = match any {
+    let message = match !fleet.config().trackers.is_empty() {
         true => {
             "No tracker of the configuration has items of that name: its host is another one, or it is not written as owner/name#7."
         }

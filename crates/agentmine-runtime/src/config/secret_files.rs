@@ -8,6 +8,7 @@ use std::path::Path;
 use super::fault::SettingFault;
 use super::schema::Config;
 use super::secret::Secret;
+use super::trackers::MoreTrackers;
 use super::tree::Place;
 
 /// The variables that may come from a file, under the name that says so.
@@ -78,6 +79,31 @@ pub(super) fn follow(env: &BTreeMap<String, String>, config: &mut Config) {
         let is_from_file = |secret: &&mut Secret| content(path).as_deref() == Ok(secret.expose());
         if let Some(secret) = place_of(name, config).filter(is_from_file) {
             *secret = Secret::of_file(secret, path);
+        }
+    }
+}
+
+/// The same of the trackers that have names: `${NAME}` may have been the file that `NAME_FILE` names.
+pub(super) fn follow_named(env: &BTreeMap<String, String>, config: &mut Config) {
+    let MoreTrackers { github, gitlab } = &mut config.trackers.more;
+    let of_github = github.values_mut().flat_map(|it| {
+        let key = it.app.as_mut().and_then(|app| app.key.as_mut());
+        [it.token.as_mut(), it.webhook_secret.as_mut(), key]
+    });
+    let of_gitlab = gitlab.values_mut().flat_map(|it| {
+        [
+            it.token.as_mut(),
+            it.webhook_signing_token.as_mut(),
+            it.webhook_secret_token.as_mut(),
+        ]
+    });
+    for secret in of_github.chain(of_gitlab).flatten() {
+        let mut files = env.iter().filter(|(name, path)| {
+            let is_it = || content(Path::new(path)).as_deref() == Ok(secret.expose());
+            name.ends_with("_FILE") && !path.is_empty() && is_it()
+        });
+        if let Some((_, path)) = files.next() {
+            *secret = Secret::of_file(secret, Path::new(path));
         }
     }
 }

@@ -18,7 +18,7 @@ use url::Url;
 use super::executor::{CommandExecutor, Docker, Network, RegistryCredential};
 use super::schema::{Config, ModelConfig, QueueConfig, StoreConfig};
 use super::secret::Secret;
-use super::trackers::{GitHub, GitHubApp, GitLab, Trackers};
+use super::trackers::{GitHub, GitHubApp, GitLab, MoreTrackers, Trackers};
 
 /// Query parameters of a URL whose value is a credential.
 const CREDENTIALS: [&str; 10] = [
@@ -107,52 +107,63 @@ impl Found {
             github,
             gitlab,
             local: _,
+            more,
         } = trackers;
-        if let Some(github) = github {
-            let GitHub {
-                api_url,
-                token,
-                app,
-                ca_file: _,
-                webhook_secret,
-                former_logins: _,
-                repositories: _,
-                organizations: _,
-                discovery_seconds: _,
-                query: _,
-                who_may_start: _,
-            } = github;
-            self.url(api_url.as_str());
-            webhook_secret.iter().for_each(|it| self.text(it.expose()));
-            token.iter().for_each(|token| self.text(token.expose()));
-            if let Some(GitHubApp {
-                id: _,
-                key_file: _,
-                key,
-                installation: _,
-            }) = app
-            {
-                key.iter().for_each(|key| self.text(key.expose()));
-            }
+        let MoreTrackers {
+            github: githubs,
+            gitlab: gitlabs,
+        } = more;
+        let githubs = github.iter().chain(githubs.values());
+        githubs.for_each(|github| self.github(github));
+        let gitlabs = gitlab.iter().chain(gitlabs.values());
+        gitlabs.for_each(|gitlab| self.gitlab(gitlab));
+    }
+
+    fn github(&mut self, github: &GitHub) {
+        let GitHub {
+            api_url,
+            token,
+            app,
+            ca_file: _,
+            webhook_secret,
+            former_logins: _,
+            repositories: _,
+            organizations: _,
+            discovery_seconds: _,
+            query: _,
+            who_may_start: _,
+        } = github;
+        self.url(api_url.as_str());
+        webhook_secret.iter().for_each(|it| self.text(it.expose()));
+        token.iter().for_each(|token| self.text(token.expose()));
+        if let Some(GitHubApp {
+            id: _,
+            key_file: _,
+            key,
+            installation: _,
+        }) = app
+        {
+            key.iter().for_each(|key| self.text(key.expose()));
         }
-        if let Some(gitlab) = gitlab {
-            let GitLab {
-                api_url,
-                token,
-                ca_file: _,
-                webhook_signing_token,
-                webhook_secret_token,
-                former_logins: _,
-                projects: _,
-                groups: _,
-                who_may_start: _,
-            } = gitlab;
-            let webhooks = [webhook_signing_token, webhook_secret_token];
-            let webhooks = webhooks.into_iter().flatten();
-            webhooks.for_each(|it| self.text(it.expose()));
-            self.url(api_url.as_str());
-            token.iter().for_each(|token| self.text(token.expose()));
-        }
+    }
+
+    fn gitlab(&mut self, gitlab: &GitLab) {
+        let GitLab {
+            api_url,
+            token,
+            ca_file: _,
+            webhook_signing_token,
+            webhook_secret_token,
+            former_logins: _,
+            projects: _,
+            groups: _,
+            who_may_start: _,
+        } = gitlab;
+        let webhooks = [webhook_signing_token, webhook_secret_token];
+        let webhooks = webhooks.into_iter().flatten();
+        webhooks.for_each(|it| self.text(it.expose()));
+        self.url(api_url.as_str());
+        token.iter().for_each(|token| self.text(token.expose()));
     }
 
     fn model(&mut self, model: &ModelConfig) {

@@ -181,6 +181,7 @@ impl Sources {
     /// Lets the secrets that came from files follow these.
     pub(super) fn follow_files(&self, config: &mut Config) {
         secret_files::follow(&self.env, config);
+        secret_files::follow_named(&self.env, config);
     }
 
     /// The home folder.

@@ -337,6 +337,92 @@ fn a_token_in_the_environment_does_not_ask_for_a_tracker() {
 }
 
 #[test]
+fn the_secrets_of_named_trackers_come_from_variables_or_their_files_and_are_redacted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "canary-of-a-file\n").unwrap();
+    let text = "trackers:
+  github: {repositories: [acme/app]}
+  more:
+    github:
+      enterprise: {api_url: 'https://a.example/api/v3/', token: '${GHE}', webhook_secret: '${HOOK}', repositories: [acme/app]}
+    gitlab:
+      intern: {api_url: 'https://b.example/api/v4/', token: '${INTERN}', groups: [acme]}
+";
+    let file = file.display().to_string();
+    let env = [
+        ("GHE", "canary-of-ghe"),
+        ("HOOK", "canary-of-hook"),
+        ("INTERN_FILE", file.as_str()),
+        ("GITHUB_PERSONAL_ACCESS_TOKEN", "canary-of-github"),
+    ];
+    let config = load(&yaml(text).with_env(env)).unwrap();
+    let token = |it: &Option<Secret>| it.as_ref().unwrap().expose().to_owned();
+    let githubs = config.trackers.githubs();
+    let tokens: Vec<_> = githubs.map(|(name, it)| (name, token(&it.token))).collect();
+    let expected = [
+        (None, "canary-of-github".to_owned()),
+        (Some("enterprise"), "canary-of-ghe".to_owned()),
+    ];
+    assert_eq!(tokens, expected);
+    let intern = &config.trackers.more.gitlab["intern"];
+    assert_eq!(token(&intern.token), "canary-of-a-file");
+    let secrets: Vec<_> = config
+        .secrets()
+        .iter()
+        .map(|it| it.expose().to_owned())
+        .collect();
+    for secret in [
+        "canary-of-ghe",
+        "canary-of-hook",
+        "canary-of-a-file",
+        "canary-of-github",
+    ] {
+        assert!(
+            secrets.contains(&secret.to_owned()),
+            "{secret}: {secrets:?}"
+        );
+    }
+    let settings = format!("{:?}", effective(&yaml(text).with_env(env)).unwrap());
+    assert!(!settings.contains("canary"), "{settings}");
+    let missing = faults(&yaml(text).with_env([("GHE", "x"), ("HOOK", "y")]));
+    assert!(
+        missing.contains("trackers.more.gitlab.intern.token: `${INTERN}`"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn the_faults_of_named_trackers_name_their_places() {
+    let text = "trackers:
+  github: {repositories: [acme/app]}
+  gitlab: {groups: [acme]}
+  more:
+    github:
+      same: {repositories: [acme/other]}
+      a b: {api_url: 'https://a.example/api/v3/', repositories: [plain]}
+    gitlab:
+      one: {api_url: 'https://GitLab.com/api/v4', groups: [other]}
+      empty: {api_url: 'https://c.example/api/v4/', projects: []}
+    gitea: {}
+";
+    assert_snapshot!(faults(&yaml(text)), @r"
+    the configuration has 6 faults
+    config.yaml:6:13: trackers.more.github.same.api_url: the same server as trackers.github, expected a server of its own
+    config.yaml:7:12: trackers.more.github.a b: `a b`, expected a name of letters, digits, `-` and `_`
+    config.yaml:7:66: trackers.more.github.a b.repositories.0: `plain`, expected `owner/name`
+    config.yaml:9:22: trackers.more.gitlab.one.api_url: the same server as trackers.gitlab, expected a server of its own
+    config.yaml:10:14: trackers.more.gitlab.empty: no project, expected something to scan
+      hint: set `projects: [group/project]`, or `groups: [group]`
+    config.yaml:11:5: trackers.more: unknown key `gitea`, expected one of `github`, `gitlab`
+      hint: did you mean `gitlab`?
+    ");
+    let alone = yaml("trackers: {more: {github: {x: {repositories: [a/b]}}}}");
+    let trackers = load(&alone).unwrap().trackers;
+    assert!(trackers.require_one().is_ok());
+}
+
+#[test]
 fn the_faults_of_organizations_name_their_places() {
     let text = "trackers:
   github:

@@ -2,6 +2,7 @@
 //!
 //! The comments of these structs become the reference in docs/config.schema.json.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::PathBuf;
 
@@ -23,20 +24,58 @@ pub struct Trackers {
     pub gitlab: Option<GitLab>,
     /// A folder of Markdown issues beside a git repository.
     pub local: Option<LocalTrackerConfig>,
+    /// Further servers, each with a name of its own.
+    pub more: MoreTrackers,
+}
+
+/// Further servers, by their names. Their secrets may be written as `${NAME}`: the environment variable `NAME`, or what is
+/// in the file that `NAME_FILE` names.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MoreTrackers {
+    /// GitHub Enterprise servers, or GitHub beside one.
+    pub github: BTreeMap<String, GitHub>,
+    /// GitLab servers.
+    pub gitlab: BTreeMap<String, GitLab>,
 }
 
 impl Trackers {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let none = self.githubs().next().is_none() && self.gitlabs().next().is_none();
+        none && self.local.is_none()
+    }
+
+    /// All of GitHub, with the names of those that have one.
+    pub fn githubs(&self) -> impl Iterator<Item = (Option<&str>, &GitHub)> {
+        let more = self.more.github.iter();
+        let more = more.map(|(name, github)| (Some(name.as_str()), github));
+        self.github.iter().map(|github| (None, github)).chain(more)
+    }
+
+    /// All of GitLab, with the names of those that have one.
+    pub fn gitlabs(&self) -> impl Iterator<Item = (Option<&str>, &GitLab)> {
+        let more = self.more.gitlab.iter();
+        let more = more.map(|(name, gitlab)| (Some(name.as_str()), gitlab));
+        self.gitlab.iter().map(|gitlab| (None, gitlab)).chain(more)
+    }
+
+    /// The key of a section of this kind, `github` or `gitlab`.
+    #[must_use]
+    pub fn key(kind: &str, name: Option<&str>) -> String {
+        match name {
+            None => format!("trackers.{kind}"),
+            Some(name) => format!("trackers.more.{kind}.{name}"),
+        }
+    }
+
     /// Checks that a tracker is configured; other commands work without one.
     ///
     /// # Errors
     /// Returns [`Exit::Config`] with a hint if there is none.
     pub fn require_one(&self) -> Result<(), Failure> {
-        let Self {
-            github,
-            gitlab,
-            local,
-        } = self;
-        if github.is_some() || gitlab.is_some() || local.is_some() {
+        if !self.is_empty() {
             return Ok(());
         }
         Err(Failure::new(

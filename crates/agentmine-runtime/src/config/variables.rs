@@ -1,12 +1,25 @@
 //! Environment variables that a configuration names: `${NAME}` as the whole of a value.
 //!
-//! Only where a key says so, since elsewhere such a text may be meant as it is.
+//! Only where a key says so, since elsewhere such a text may be meant as it is: the credentials of registries, and the
+//! secrets of the trackers that have names, which no variable of ours can name. For these, the file that `NAME_FILE` names
+//! will do too.
+
+use std::path::Path;
 
 use super::fault::SettingFault;
+use super::secret_files::content;
 use super::tree::{Node, Value};
 
-const LIST: &str = "command_executor.docker.network.registry_credentials";
-const KEYS: [&str; 2] = ["authorization", "token"];
+const REGISTRIES: &str = "command_executor.docker.network.registry_credentials";
+const OF_REGISTRIES: [&str; 2] = ["authorization", "token"];
+const FORGES: [&str; 2] = ["trackers.more.github", "trackers.more.gitlab"];
+const OF_FORGES: [&str; 5] = [
+    "token",
+    "app.key",
+    "webhook_secret",
+    "webhook_secret_token",
+    "webhook_signing_token",
+];
 
 /// Puts the values of variables in place of their names.
 pub(super) fn expand<'a>(
@@ -14,32 +27,59 @@ pub(super) fn expand<'a>(
     value_of: impl Fn(&str) -> Option<&'a str>,
     faults: &mut Vec<SettingFault>,
 ) {
-    let list = LIST.split('.').try_fold(tree, |node, key| entry(node, key));
-    let Some(Value::List(items)) = list.map(|node| &mut node.value) else {
-        return;
-    };
-    for (at, item) in items.iter_mut().enumerate() {
-        for key in KEYS {
-            let Some(node) = entry(item, key) else {
-                continue;
-            };
-            let Value::Text(text) = &node.value else {
-                continue;
-            };
-            let Some(name) = text.strip_prefix("${").and_then(|it| it.strip_suffix('}')) else {
-                continue;
-            };
-            match value_of(name) {
-                Some(value) => node.value = Value::Text(value.to_owned()),
-                None => faults.push(SettingFault::new(
-                    &node.place,
-                    &format!("{LIST}.{at}.{key}"),
-                    format!("`${{{name}}}`, an environment variable that is not set"),
-                    "an environment variable that is set, or the value itself",
-                )),
+    let of_env = |name: &str| value_of(name).map(str::to_owned);
+    if let Some(Value::List(items)) = below(tree, REGISTRIES).map(|node| &mut node.value) {
+        for (at, item) in items.iter_mut().enumerate() {
+            for key in OF_REGISTRIES {
+                one(item, (&format!("{REGISTRIES}.{at}"), key), &of_env, faults);
             }
         }
     }
+    let of_file = |name: &str| {
+        let file = value_of(&format!("{name}_FILE"));
+        of_env(name).or_else(|| content(Path::new(file?)).ok())
+    };
+    for forge in FORGES {
+        let Some(Value::Map(entries)) = below(tree, forge).map(|node| &mut node.value) else {
+            continue;
+        };
+        for entry in entries {
+            let section = format!("{forge}.{}", entry.key);
+            for key in OF_FORGES {
+                one(&mut entry.node, (&section, key), &of_file, faults);
+            }
+        }
+    }
+}
+
+fn one(
+    section: &mut Node,
+    (path, key): (&str, &str),
+    value_of: &dyn Fn(&str) -> Option<String>,
+    faults: &mut Vec<SettingFault>,
+) {
+    let Some(node) = below(section, key) else {
+        return;
+    };
+    let Value::Text(text) = &node.value else {
+        return;
+    };
+    let Some(name) = text.strip_prefix("${").and_then(|it| it.strip_suffix('}')) else {
+        return;
+    };
+    match value_of(name) {
+        Some(value) => node.value = Value::Text(value),
+        None => faults.push(SettingFault::new(
+            &node.place,
+            &format!("{path}.{key}"),
+            format!("`${{{name}}}`, an environment variable that is not set"),
+            "an environment variable that is set, or the value itself",
+        )),
+    }
+}
+
+fn below<'a>(node: &'a mut Node, path: &str) -> Option<&'a mut Node> {
+    path.split('.').try_fold(node, |node, key| entry(node, key))
 }
 
 fn entry<'a>(node: &'a mut Node, key: &str) -> Option<&'a mut Node> {

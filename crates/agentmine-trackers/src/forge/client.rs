@@ -135,7 +135,8 @@ impl Client {
                 Outcome::Limited(_) => Some(0),
                 Outcome::Denied(_) | Outcome::Failed(..) => None,
             };
-            metrics::count(dialect.tracker, bucket, &outcome, remaining);
+            let host = self.base().host_str().unwrap_or_default();
+            metrics::count((dialect.tracker, host), bucket, &outcome, remaining);
             match outcome {
                 Outcome::Reply(reply) => return Ok(Sent::Reply(reply)),
                 Outcome::Denied(error) => return Err(error),

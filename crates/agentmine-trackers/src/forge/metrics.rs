@@ -23,9 +23,9 @@ pub(super) fn describe(tracker: TrackerKind) {
     }
 }
 
-/// Counts a request. `remaining` is what its reply says.
+/// Counts a request to a host. `remaining` is what its reply says: each host has its own limit.
 pub(super) fn count(
-    tracker: TrackerKind,
+    (tracker, host): (TrackerKind, &str),
     bucket: Bucket,
     outcome: &Outcome,
     remaining: Option<i64>,
@@ -43,6 +43,8 @@ pub(super) fn count(
             Bucket::General => "general",
             Bucket::Own(prefix) => prefix,
         };
-        metrics::gauge!(REMAINING, "tracker" => tracker, "window" => window).set(remaining as f64);
+        let host = host.to_owned();
+        metrics::gauge!(REMAINING, "tracker" => tracker, "host" => host, "window" => window)
+            .set(remaining as f64);
     }
 }

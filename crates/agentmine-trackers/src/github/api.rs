@@ -277,7 +277,7 @@ pub(super) fn split_path(path: &str) -> Result<(&str, &str), TrackerError> {
 }
 
 /// The host in an item's identity: `github.com` for the public API.
-pub(super) fn host_of(api: &Url) -> Result<String, TrackerError> {
+pub(crate) fn host_of(api: &Url) -> Result<String, TrackerError> {
     if !matches!(api.scheme(), "http" | "https") || !api.username().is_empty() {
         return Err(invalid(
             "trackers.github.api_url must be an http(s) URL without a user name",

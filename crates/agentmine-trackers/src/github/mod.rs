@@ -43,6 +43,7 @@ use crate::tracker::{
     Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, NewPullRequest,
     OpenPullRequest, PullRequest, RecentComment, Repository, Skipped, Tracker,
 };
+pub(crate) use api::host_of;
 use api::{Api, Credentials};
 use candidates::Scan;
 pub use graphql::GRAPHQL_TEXTS;

@@ -162,7 +162,7 @@ impl Api {
 }
 
 /// The host in an item's identity.
-pub(super) fn host_of(api: &Url) -> Result<String, TrackerError> {
+pub(crate) fn host_of(api: &Url) -> Result<String, TrackerError> {
     if !matches!(api.scheme(), "http" | "https") || !api.username().is_empty() {
         return Err(invalid(
             "trackers.gitlab.api_url must be an http(s) URL without a user name",

@@ -42,6 +42,7 @@ use crate::tracker::{
     OpenPullRequest, PullRequest, RecentComment, Repository, Skipped, Tracker,
 };
 use api::Api;
+pub(crate) use api::host_of;
 use candidates::Scan;
 use news::News;
 use own::OwnMergeRequests;

@@ -13,17 +13,22 @@ use std::net::SocketAddr;
 use super::fault::SettingFault;
 use super::log_filter::log_filter;
 use super::schema::Config;
+use super::trackers::Trackers;
 use super::tree::Node;
 use rules::{Rules, shown};
 
 /// Adds the faults of a configuration's values.
 pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<SettingFault>) {
     let mut rules = Rules { tree, faults };
-    if let Some(github) = &config.trackers.github {
-        rules.github(github);
+    let trackers = &config.trackers;
+    rules.names(trackers);
+    for (name, github) in trackers.githubs() {
+        rules.github(&Trackers::key("github", name), github);
     }
-    if let Some(gitlab) = &config.trackers.gitlab {
-        rules.gitlab(gitlab);
+    for (name, gitlab) in trackers.gitlabs() {
+        rules.gitlab(&Trackers::key("gitlab", name), gitlab);
+    }
+    if trackers.gitlabs().next().is_some() {
         rules.labels_without_commas(&config.labels);
     }
     rules.labels(&config.labels);

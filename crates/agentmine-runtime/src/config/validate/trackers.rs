@@ -16,11 +16,12 @@ use crate::config::who::{GitHubPeople, GitHubPermission, GitLabPeople, GitLabRol
 use crate::tls::Authority;
 
 impl Rules<'_> {
-    pub(super) fn github(&mut self, github: &GitHub) {
+    pub(super) fn github(&mut self, at: &str, github: &GitHub) {
+        let section = at;
         self.http_url(
-            "trackers.github.api_url",
+            &format!("{section}.api_url"),
             &github.api_url,
-            "put the token into trackers.github.token",
+            &format!("put the token into {section}.token"),
         );
         for (at, name) in github.repositories.iter().enumerate() {
             let fine = name.split_once('/').is_some_and(|(owner, name)| {
@@ -32,11 +33,11 @@ impl Rules<'_> {
                 };
                 part(owner) && part(name)
             });
-            let key = format!("trackers.github.repositories.{at}");
+            let key = format!("{section}.repositories.{at}");
             self.expect(&key, fine, || shown(name), "`owner/name`");
         }
         for (at, name) in github.organizations.iter().enumerate() {
-            let key = format!("trackers.github.organizations.{at}");
+            let key = format!("{section}.organizations.{at}");
             let expected = "the name of an organization, without `/`";
             self.expect(&key, is_github_owner(name), || shown(name), expected);
         }
@@ -44,29 +45,29 @@ impl Rules<'_> {
             && let Err(error) = Authority::read(file)
         {
             let expected = "a PEM file with at least one certificate";
-            self.fault("trackers.github.ca_file", error.to_string(), expected);
+            self.fault(&format!("{section}.ca_file"), error.to_string(), expected);
         }
         if let Some(app) = &github.app {
-            self.github_app(app);
+            self.github_app(section, app);
         }
         let query = github.query.as_deref().unwrap_or_default().trim();
         let app = github.app.as_ref();
         let names_nothing = github.repositories.is_empty() && github.organizations.is_empty();
         if app.is_some_and(|app| app.installation.is_none()) && names_nothing {
             self.fault(
-                "trackers.github.app",
+                &format!("{section}.app"),
                 "no installation",
                 "the installation that may search",
             )
             .hint = Some("set `installation: ID`, or name repositories or organizations".into());
         }
         if names_nothing && query.is_empty() {
-            self.fault("trackers.github", "no repository", "something to scan")
+            self.fault(section, "no repository", "something to scan")
                 .hint = Some("set `repositories: [owner/name]` or `organizations: [NAME]`".into());
         }
         let who = &github.who_may_start;
         for (list, people) in [("allow", &who.allow), ("deny", &who.deny)] {
-            let key = format!("trackers.github.who_may_start.{list}");
+            let key = format!("{section}.who_may_start.{list}");
             self.logins(&format!("{key}.users"), &people.users);
             for (at, team) in people.teams.iter().enumerate() {
                 let fine = team.split_once('/').is_some_and(|(org, slug)| {
@@ -83,11 +84,11 @@ impl Rules<'_> {
             }
         }
         if who.permission == GitHubPermission::Nobody && who.allow == GitHubPeople::default() {
-            self.nobody("github");
+            self.nobody(section);
         }
     }
 
-    fn github_app(&mut self, app: &GitHubApp) {
+    fn github_app(&mut self, section: &str, app: &GitHubApp) {
         let GitHubApp {
             id: _,
             key_file,
@@ -98,16 +99,16 @@ impl Rules<'_> {
         let place = match (key, key_file) {
             (Some(_), Some(_)) => {
                 self.fault(
-                    "trackers.github.app.key",
+                    &format!("{section}.app.key"),
                     "set beside key_file",
                     "only one of the two",
                 );
                 return;
             }
-            (Some(_), None) => "trackers.github.app.key",
-            (None, Some(_)) => "trackers.github.app.key_file",
+            (Some(_), None) => format!("{section}.app.key"),
+            (None, Some(_)) => format!("{section}.app.key_file"),
             (None, None) => {
-                self.fault("trackers.github.app", "no private key", expected)
+                self.fault(&format!("{section}.app"), "no private key", expected)
                     .hint = Some("set `key_file: PATH`, or GITHUB_APP_PRIVATE_KEY_FILE".into());
                 return;
             }
@@ -115,12 +116,13 @@ impl Rules<'_> {
         let read = app.pem();
         let parsed = read.and_then(|pem| AppKey::parse(pem.expose()).map_err(|it| it.to_string()));
         if let Err(seen) = parsed {
-            self.fault(place, seen, expected).hint =
+            self.fault(&place, seen, expected).hint =
                 Some("generate a private key in the App's settings, and use that file".into());
         }
     }
 
-    pub(super) fn gitlab(&mut self, gitlab: &GitLab) {
+    pub(super) fn gitlab(&mut self, at: &str, gitlab: &GitLab) {
+        let section = at;
         let GitLab {
             api_url,
             token: _,
@@ -132,8 +134,8 @@ impl Rules<'_> {
             groups,
             who_may_start: who,
         } = gitlab;
-        let key = "trackers.gitlab.api_url";
-        self.http_url(key, api_url, "put the token into trackers.gitlab.token");
+        let key = &format!("{section}.api_url");
+        self.http_url(key, api_url, &format!("put the token into {section}.token"));
         let path = api_url.path().trim_end_matches('/');
         if !path.ends_with("/api/v4") {
             let seen = match path {
@@ -147,25 +149,25 @@ impl Rules<'_> {
             && let Err(error) = Authority::read(file)
         {
             let expected = "a PEM file with at least one certificate";
-            self.fault("trackers.gitlab.ca_file", error.to_string(), expected);
+            self.fault(&format!("{section}.ca_file"), error.to_string(), expected);
         }
         for (at, name) in projects.iter().enumerate() {
             let fine = name.contains('/') && is_gitlab_path(name);
-            let key = format!("trackers.gitlab.projects.{at}");
+            let key = format!("{section}.projects.{at}");
             let expected = "`group/project` or `group/subgroup/project`";
             self.expect(&key, fine, || shown(name), expected);
         }
         for (at, name) in groups.iter().enumerate() {
-            let key = format!("trackers.gitlab.groups.{at}");
+            let key = format!("{section}.groups.{at}");
             let expected = "`group` or `group/subgroup`";
             self.expect(&key, is_gitlab_path(name), || shown(name), expected);
         }
         if projects.is_empty() && groups.is_empty() {
-            self.fault("trackers.gitlab", "no project", "something to scan")
-                .hint = Some("set `projects: [group/project]`, or `groups: [group]`".into());
+            self.fault(section, "no project", "something to scan").hint =
+                Some("set `projects: [group/project]`, or `groups: [group]`".into());
         }
         for (list, people) in [("allow", &who.allow), ("deny", &who.deny)] {
-            let key = format!("trackers.gitlab.who_may_start.{list}");
+            let key = format!("{section}.who_may_start.{list}");
             self.logins(&format!("{key}.users"), &people.users);
             for (at, name) in people.groups.iter().enumerate() {
                 let key = format!("{key}.groups.{at}");
@@ -174,7 +176,7 @@ impl Rules<'_> {
             }
         }
         if who.permission == GitLabRole::Nobody && who.allow == GitLabPeople::default() {
-            self.nobody("gitlab");
+            self.nobody(section);
         }
     }
 
@@ -190,8 +192,8 @@ impl Rules<'_> {
         }
     }
 
-    fn nobody(&mut self, tracker: &str) {
-        let key = format!("trackers.{tracker}.who_may_start.permission");
+    fn nobody(&mut self, section: &str) {
+        let key = format!("{section}.who_may_start.permission");
         self.fault(
             &key,
             "`nobody` and an empty `allow`",
@@ -200,31 +202,55 @@ impl Rules<'_> {
         .hint = Some("name people in `allow`, or set another permission".into());
     }
 
-    /// Secrets that sign nothing, and a listener that nothing can be delivered to.
-    pub(super) fn webhooks(&mut self, config: &Config) {
-        let Trackers { github, gitlab, .. } = &config.trackers;
-        let github = github.as_ref().and_then(|it| it.webhook_secret.as_ref());
-        let signing = gitlab
-            .as_ref()
-            .and_then(|it| it.webhook_signing_token.as_ref());
-        let in_clear = gitlab
-            .as_ref()
-            .and_then(|it| it.webhook_secret_token.as_ref());
-        for (key, secret) in [
-            ("trackers.github.webhook_secret", github),
-            ("trackers.gitlab.webhook_secret_token", in_clear),
-        ] {
-            if secret.is_some_and(|secret| secret.expose().trim().is_empty()) {
-                self.fault(key, "an empty secret", "the secret of the webhook")
-                    .hint = Some(
-                    "make one with `openssl rand -hex 32`, and enter it in the webhook too".into(),
-                );
+    /// Names that no address can have, and two sections for one server: an item says by its host whose it is.
+    pub(super) fn names(&mut self, trackers: &Trackers) {
+        let githubs = trackers.githubs();
+        let githubs = githubs.map(|(name, it)| ("github", name, &it.api_url));
+        let gitlabs = trackers.gitlabs();
+        let gitlabs = gitlabs.map(|(name, it)| ("gitlab", name, &it.api_url));
+        let mut first: BTreeMap<(&str, String), String> = BTreeMap::new();
+        for (kind, name, api_url) in githubs.chain(gitlabs) {
+            let section = Trackers::key(kind, name);
+            let fine = |name: &str| {
+                !name.is_empty()
+                    && name
+                        .chars()
+                        .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+            };
+            let expected = "a name of letters, digits, `-` and `_`";
+            let shown = || shown(name.unwrap_or_default());
+            self.expect(&section, name.is_none_or(fine), shown, expected);
+            let host = api_url.host_str().unwrap_or_default().to_lowercase();
+            let port = api_url.port_or_known_default().unwrap_or_default();
+            if let Some(other) = first.insert((kind, format!("{host}:{port}")), section.clone()) {
+                let key = format!("{section}.api_url");
+                let seen = format!("the same server as {other}");
+                self.fault(&key, seen, "a server of its own");
             }
         }
-        if signing.is_some_and(|token| !is_signing_token(token)) {
-            let key = "trackers.gitlab.webhook_signing_token";
-            let expected = "`whsec_` and 32 bytes in base64, as GitLab shows it";
-            self.fault(key, "another text", expected);
+    }
+
+    /// Secrets that sign nothing, and a listener that nothing can be delivered to.
+    pub(super) fn webhooks(&mut self, config: &Config) {
+        let trackers = &config.trackers;
+        let mut is_any = false;
+        for (name, github) in trackers.githubs() {
+            let section = Trackers::key("github", name);
+            is_any |= github.webhook_secret.is_some();
+            let key = format!("{section}.webhook_secret");
+            self.webhook_secret(&key, github.webhook_secret.as_ref());
+        }
+        for (name, gitlab) in trackers.gitlabs() {
+            let section = Trackers::key("gitlab", name);
+            let signing = gitlab.webhook_signing_token.as_ref();
+            let in_clear = gitlab.webhook_secret_token.as_ref();
+            is_any |= signing.or(in_clear).is_some();
+            self.webhook_secret(&format!("{section}.webhook_secret_token"), in_clear);
+            if signing.is_some_and(|token| !is_signing_token(token)) {
+                let key = format!("{section}.webhook_signing_token");
+                let expected = "`whsec_` and 32 bytes in base64, as GitLab shows it";
+                self.fault(&key, "another text", expected);
+            }
         }
         let Some(listen) = &config.producer.webhooks.listen else {
             return;
@@ -235,7 +261,7 @@ impl Rules<'_> {
             || shown(listen),
             "an address and port such as `0.0.0.0:8090`",
         );
-        if github.or(signing).or(in_clear).is_none() {
+        if !is_any {
             self.fault(
                 "producer.webhooks.listen",
                 "no secret of a webhook",
@@ -244,6 +270,15 @@ impl Rules<'_> {
             .hint = Some(
                 "set trackers.github.webhook_secret or trackers.gitlab.webhook_signing_token"
                     .into(),
+            );
+        }
+    }
+
+    fn webhook_secret(&mut self, key: &str, secret: Option<&Secret>) {
+        if secret.is_some_and(|secret| secret.expose().trim().is_empty()) {
+            self.fault(key, "an empty secret", "the secret of the webhook")
+                .hint = Some(
+                "make one with `openssl rand -hex 32`, and enter it in the webhook too".into(),
             );
         }
     }

@@ -1,0 +1,139 @@
+//! Several servers of a kind: what has the same name on two of them is not the same.
+
+use agentmine_domain::ItemRef;
+use agentmine_tests::forge::{DEMO, Forge, write_demo};
+use serde_json::{Value, json};
+
+use crate::rig::{REQUEST, Rig, assert_done, solves_demo};
+use crate::webhooks::{of_github, post, producer};
+
+const SECRET: &str = "canary of the first";
+const OTHER: &str = "canary of the second";
+
+/// A second forge with the same repository, and its section, which gets its token from the variable `OTHER_TOKEN`.
+async fn second(rig: &mut Rig, kind: &str, forge: Forge) -> Forge {
+    forge.add_repo(DEMO, write_demo);
+    let (api_url, places) = match kind {
+        "github" => (forge.api_url(), "repositories"),
+        _ => (forge.gitlab_url(), "projects"),
+    };
+    let mut section = json!({ "api_url": api_url, "token": "${OTHER_TOKEN}" });
+    section[places] = json!([DEMO]);
+    if let Some(authority) = forge.authority() {
+        section["ca_file"] = json!(authority);
+    }
+    rig.config["trackers"]["more"] = json!({ kind: { "other": section } });
+    forge
+}
+
+fn issue(forge: &Forge) -> u64 {
+    let (title, text) = ("greet.sh greets nobody", "It should greet.");
+    forge.add_issue(DEMO, title, text, &[REQUEST])
+}
+
+/// The same repository and number on both: two tasks, each with its pull request where its item is.
+async fn are_two_tasks(mut rig: Rig, kind: &str, forge: Forge) {
+    rig.config["command_executor"]["backend"] = "local".into();
+    let other = second(&mut rig, kind, forge).await;
+    let number = issue(&rig.forge);
+    assert_eq!(issue(&other), number);
+    let token = ("OTHER_TOKEN", other.token());
+    let producer = rig.spawn_with("producer", token);
+    rig.wait("two tasks", |tasks| tasks.len() == 2).await;
+    let consumer = rig.spawn_with("consumer", token);
+    let tasks = rig.wait_ended(2).await;
+    for process in [producer, consumer] {
+        process.terminate();
+        let (status, log) = process.end().await;
+        assert!(status.success(), "{log}");
+        assert!(!log.contains(other.token()) && !log.contains(rig.forge.token()));
+    }
+    let items: Vec<&ItemRef> = tasks.iter().map(|task| &task.item).collect();
+    assert_eq!(items[0].repo_path, items[1].repo_path);
+    assert_ne!(items[0].host, items[1].host);
+    tasks.iter().for_each(assert_done);
+    for forge in [&rig.forge, &other] {
+        let port = forge.api_url().port().unwrap().to_string();
+        let task = tasks.iter().find(|task| task.item.host.ends_with(&port));
+        let pulls = forge.pulls(DEMO);
+        assert_eq!(pulls.len(), 1, "{port}");
+        assert_eq!(pulls[0].head, task.unwrap().branch());
+        assert_eq!(forge.labels(DEMO, number), ["coding agent done"]);
+        assert_eq!(forge.leaks(), Vec::<String>::new());
+        // Git asks without credentials first; no other request had those of the other server.
+        let requests = forge.requests();
+        let refused = requests.iter().filter(|it| it.status == 401);
+        let refused: Vec<_> = refused
+            .filter(|it| it.target.starts_with("/api/"))
+            .collect();
+        assert!(refused.is_empty(), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn items_with_the_same_name_on_two_hosts_are_two_tasks_on_github() {
+    are_two_tasks(
+        Rig::new(solves_demo()).await,
+        "github",
+        Forge::start().await,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn items_with_the_same_name_on_two_hosts_are_two_tasks_on_gitlab() {
+    are_two_tasks(
+        Rig::on_gitlab(solves_demo()).await,
+        "gitlab",
+        Forge::start_tls().await,
+    )
+    .await;
+}
+
+/// Each server has an address and a secret of its own, and its deliveries point at its repositories alone.
+#[tokio::test]
+async fn a_webhook_of_a_named_server_is_followed_on_that_server_alone() {
+    let mut rig = Rig::local(solves_demo()).await;
+    let other = second(&mut rig, "github", Forge::start().await).await;
+    rig.config["trackers"]["github"]["webhook_secret"] = SECRET.into();
+    let section = &mut rig.config["trackers"]["more"]["github"]["other"];
+    section["webhook_secret"] = OTHER.into();
+    section["token"] = other.token().into();
+    let (producer, url) = producer(&mut rig).await;
+    issue(&other);
+    let lists = |forge: &Forge| {
+        let requests = forge.requests();
+        let lists = requests.iter().filter(|it| it.target.contains("/issues?"));
+        lists.count()
+    };
+    let before = lists(&rig.forge);
+    let body: Value = json!({ "action": "labeled", "repository": { "id": 1, "full_name": DEMO } });
+    let body = body.to_string();
+    let (first, genuine) = (
+        of_github(SECRET, &body).await,
+        of_github(OTHER, &body).await,
+    );
+    let send = async |place: &str, signature: &str| {
+        let headers = [
+            ("x-hub-signature-256", signature),
+            ("x-github-delivery", "1"),
+        ];
+        post(&format!("{url}/github{place}"), &headers, &body).await
+    };
+    assert_eq!(send("/other", &first).await, 401);
+    assert_eq!(send("", &genuine).await, 401);
+    assert_eq!(send("/absent", &genuine).await, 401);
+    assert_eq!(send("/other", &genuine).await, 202);
+    let tasks = rig.wait("the task", |tasks| tasks.len() == 1).await;
+    assert!(
+        tasks[0]
+            .item
+            .host
+            .ends_with(&other.api_url().port().unwrap().to_string())
+    );
+    assert_eq!(lists(&rig.forge), before);
+    producer.terminate();
+    let (status, log) = producer.end().await;
+    assert!(status.success(), "{log}");
+    assert!(!log.contains("canary"), "{log}");
+}
