@@ -79,7 +79,7 @@ pub async fn run(
     let hours = deps.config.command_executor.cleanup.interval_hours.max(1);
     let mut cleanups = tokio::time::interval(Duration::from_secs(hours * 3600));
     cleanups.tick().await;
-    let mut orphans = orphans::Orphans::default();
+    let mut orphans = orphans::Orphans::new();
     let draining = stop.draining();
     tokio::spawn(figures::publish(Arc::clone(&deps), draining.clone()));
     tokio::spawn(retention::keep(Arc::clone(&deps), draining.clone()));

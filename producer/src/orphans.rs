@@ -20,29 +20,41 @@ const QUIET: u32 = 10;
 const LEASES: u32 = 3;
 
 /// What the looks of one producer have found so far.
-#[derive(Default)]
 pub(crate) struct Orphans {
     /// Since when each item has been without a live task.
     since: HashMap<String, BootInstant>,
     /// Not every tracker could be looked at.
     is_partial: bool,
-    last_look: Option<BootInstant>,
+    last_look: BootInstant,
+    /// There was no look yet.
+    is_new: bool,
 }
 
 impl Orphans {
+    /// The first look is a lease later, so that it does not add to the cost of the first scan.
+    pub(crate) fn new() -> Self {
+        Self {
+            since: HashMap::new(),
+            is_partial: false,
+            last_look: BootInstant::now(),
+            is_new: true,
+        }
+    }
+
     /// Looks at most once in each lease, and less often while nothing is to be watched: a look costs one more list of items
     /// in each repository.
     pub(crate) async fn reconcile(&mut self, deps: &ProducerDeps) {
         let lease = Duration::from_secs(deps.config.consumer.lease_seconds);
-        let every = match self.since.is_empty() && !self.is_partial {
+        let is_quiet = self.since.is_empty() && !self.is_partial && !self.is_new;
+        let every = match is_quiet {
             true => lease * QUIET,
             false => lease,
         };
-        if self.last_look.is_some_and(|last| last.elapsed() < every) {
+        if self.last_look.elapsed() < every {
             return;
         }
-        self.last_look = Some(BootInstant::now());
-        self.is_partial = false;
+        self.last_look = BootInstant::now();
+        (self.is_partial, self.is_new) = (false, false);
         let mut seen = HashMap::new();
         for tracker in deps.trackers.iter().filter(|it| it.requests_by_label()) {
             let label = &deps.config.labels.processing;

@@ -13,7 +13,7 @@ use url::Url;
 use super::api::Api;
 use super::wire::{LabelEvent, Note, person_of};
 use crate::error::TrackerError;
-use crate::forge::{Membership, NamedPeople, Permission, admission};
+use crate::forge::{Membership, NamedPeople, Permission, Reply, admission};
 use crate::people::{Admission, Edit, Person, Requested};
 
 #[derive(Debug, Deserialize)]
@@ -148,8 +148,16 @@ impl Api {
     ) -> Result<Vec<LabelEvent>, TrackerError> {
         let mut url = self.item_url(item, &["resource_label_events"]);
         url.query_pairs_mut().append_pair("per_page", "100");
-        let events = self.client.list::<Value>(url, &item.to_string()).await?;
-        Ok(self.client.fitting(events, &item.to_string()))
+        let mut events = Vec::new();
+        let what = item.to_string();
+        // The cache would be filled with what is asked for once.
+        let take = |reply: &Reply| {
+            let page = reply.json::<Vec<Value>>()?;
+            events.extend(self.client.fitting::<LabelEvent>(page, &what));
+            Ok(())
+        };
+        self.client.each_page(url, &what, take).await?;
+        Ok(events)
     }
 
     /// The changes of title and text since a moment.

@@ -2,7 +2,7 @@
 //!
 //! The tracker runs in a process of its own, so that the forge's memory is not measured. It asks what a producer asks: for
 //! the items with the request label and the open pull requests in each scan, for the items that say that they are worked on
-//! in the first one and every ten leases, and for commands in comments every 15 seconds, here in all repositories.
+//! a lease after its start and every ten leases, and for commands in comments every 15 seconds, here in all repositories.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -90,7 +90,8 @@ async fn measure(kind: Kind, size: Size) -> Result<()> {
     let wait = Duration::from_millis(size.wait);
     forge.inject(Fault::on("*", "/").times(usize::MAX).delay(wait));
     let mut scanned = Scanned::start(kind, &forge, size.repositories).await?;
-    let mut all = scanned.ask(Ask::Everything, &forge, "first").await?;
+    scanned.ask(Ask::Nothing, &forge, "none").await?;
+    let mut all = scanned.ask(Ask::Scan, &forge, "first").await?;
     // On GitLab a scan asks for the triggers of some items only.
     while all < size.items {
         let more = scanned.ask(Ask::Scan, &forge, "next").await?;
@@ -100,8 +101,9 @@ async fn measure(kind: Kind, size: Size) -> Result<()> {
     for what in ["idle", "idle again"] {
         scanned.ask(Ask::Scan, &forge, what).await?;
     }
-    let what = "idle, with items at work";
-    scanned.ask(Ask::Everything, &forge, what).await?;
+    for what in ["with items at work, first", "with items at work, idle"] {
+        scanned.ask(Ask::Everything, &forge, what).await?;
+    }
     for what in ["commands, first", "commands, idle"] {
         scanned.ask(Ask::Commands, &forge, what).await?;
     }
@@ -118,6 +120,8 @@ async fn measure(kind: Kind, size: Size) -> Result<()> {
 /// What the measured process is to ask for, by a line of its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Ask {
+    /// Nothing: what the process itself takes.
+    Nothing,
     /// Labelled items, and open pull requests.
     Scan,
     /// Items at work too.
@@ -213,7 +217,7 @@ pub(crate) async fn process(kind: Kind, api: Url, repositories: u64) -> Result<(
         let ask = Ask::from_str(&line, false).map_err(anyhow::Error::msg)?;
         let begun = Instant::now();
         let mut found = 0;
-        if ask != Ask::Commands {
+        if matches!(ask, Ask::Scan | Ask::Everything) {
             let items = tracker.candidates(&labels.request).await?;
             found = items.len();
             let mut known: HashSet<String> = places.iter().map(|it| it.repo_id.clone()).collect();
