@@ -12,6 +12,7 @@ mod apps;
 mod architecture;
 mod attacks;
 mod bench;
+mod branch_names;
 mod branches;
 mod canaries;
 mod capacity;

@@ -28,6 +28,7 @@ impl UsageMeter {
         heartbeat: Arc<Heartbeat>,
         model: String,
         earlier: Usage,
+        own: Usage,
     ) -> Self {
         Self {
             store,
@@ -35,7 +36,7 @@ impl UsageMeter {
             heartbeat,
             model,
             earlier,
-            own: Mutex::default(),
+            own: Mutex::new(own),
         }
     }
 

@@ -7,5 +7,6 @@ pub(crate) mod meter;
 pub(crate) mod phase;
 pub(crate) mod recorder;
 pub(crate) mod redact;
+pub(crate) mod redacting_model;
 pub(crate) mod secret;
 pub(crate) mod trace;

@@ -16,7 +16,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use super::command::CommandTool;
 use super::inbox::ItemInbox;
 use super::proposal::{PROPOSAL, ProposalTool};
-use super::redacting_model::RedactingModel;
 use super::reply::ReplyView;
 use super::servers::Servers;
 use super::servers::sampling::SessionSampling;
@@ -26,6 +25,7 @@ use crate::prepare::{Prepared, RoundWork};
 use crate::record::checkpoint::Checkpoints;
 use crate::record::live::Progress;
 use crate::record::recorder::Recorder;
+use crate::record::redacting_model::RedactingModel;
 use crate::session::context::SessionContext;
 use crate::verify::measure::Measurer;
 

@@ -7,7 +7,6 @@ mod command;
 mod inbox;
 mod offers;
 mod proposal;
-mod redacting_model;
 mod reply;
 pub(crate) mod result;
 pub(crate) mod servers;

@@ -105,8 +105,15 @@ impl SessionContext {
         }
     }
 
-    /// The journal for the agent; `used` is the usage of the task's earlier sessions, `model` the name of its model.
-    pub(crate) fn recorder(&self, used: Usage, model: &str) -> Recorder {
+    /// From now on the task has this branch, which is recorded.
+    pub(crate) fn work_on_branch(&mut self, name: String) {
+        self.effects.work_on_branch(name.clone());
+        self.task.named_branch = Some(name);
+    }
+
+    /// The journal for the agent; `earlier` is the usage of the task's earlier sessions, `own` that of this one so far,
+    /// `model` the name of its model.
+    pub(crate) fn recorder(&self, earlier: Usage, own: Usage, model: &str) -> Recorder {
         Recorder {
             journal: Arc::clone(&self.journal),
             live: Arc::clone(&self.live),
@@ -116,7 +123,8 @@ impl SessionContext {
                 self.lease.clone(),
                 Arc::clone(&self.heartbeat),
                 model.to_owned(),
-                used,
+                earlier,
+                own,
             ),
         }
     }

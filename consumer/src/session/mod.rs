@@ -17,9 +17,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use agentmine_agent::journal::{decode_all, given_remarks, hidden_in_prompt, newest_start};
+use agentmine_agent::journal::{Entry, decode_all, given_remarks, hidden_in_prompt, newest_start};
 use agentmine_agent::{Discussion, GivenMemory, History, hidden_text};
-use agentmine_domain::{Phase, TaskLabel, TrackerKind};
+use agentmine_domain::{Phase, TaskLabel, TrackerKind, Usage};
 use agentmine_effects::{held_comment, work_comment};
 use agentmine_llm::Model;
 use agentmine_runtime::shutdown::Shutdown;
@@ -32,7 +32,7 @@ use tracing::Instrument as _;
 use crate::claim::claimed::Claimed;
 use crate::error::{Interrupt, SessionError, WorkspaceError};
 use crate::metrics::{count_lost_lease, count_result};
-use crate::prepare::{discussion, draft, memory, prepare, round};
+use crate::prepare::{discussion, draft, memory, name_branch, prepare, round};
 use crate::record::live::Progress;
 use crate::record::trace::{self, TracedModel};
 use crate::report::{Report, report, report_earlier};
@@ -74,12 +74,15 @@ async fn run_in_span(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) 
         refuse_foreign(&deps, claim).await;
         return;
     };
-    let ctx = SessionContext::new(deps, claimed, tracker, stop);
+    let mut ctx = SessionContext::new(deps, claimed, tracker, stop);
     ctx.live.show(Progress::Began {
         task: Box::new(ctx.task.clone()),
         session: ctx.lease.session,
     });
-    let (ending, caused) = match AssertUnwindSafe(Box::pin(work(&ctx))).catch_unwind().await {
+    let worked = AssertUnwindSafe(Box::pin(work(&mut ctx)))
+        .catch_unwind()
+        .await;
+    let (ending, caused) = match worked {
         Ok(Ok(report)) => (Ending::Result(report), Cause::None),
         Ok(Err(error)) => {
             if error.is_lease_lost() {
@@ -154,7 +157,7 @@ async fn requested(ctx: &SessionContext, error: SessionError) -> SessionError {
 }
 
 /// The story of a session.
-async fn work(ctx: &SessionContext) -> Result<Report, SessionError> {
+async fn work(ctx: &mut SessionContext) -> Result<Report, SessionError> {
     if ctx.only_reports() {
         return report_only(ctx).await;
     }
@@ -162,10 +165,20 @@ async fn work(ctx: &SessionContext) -> Result<Report, SessionError> {
     let heartbeat = &ctx.heartbeat;
     let item = heartbeat.unless_interrupted(wanted_item(ctx)).await?;
     heartbeat.unless_interrupted(announce(ctx, &item)).await?;
+    let store = &ctx.deps.store;
+    let steps = heartbeat.patiently(|| store.steps(ctx.task.id)).await?;
+    let entries = decode_all(&steps)?;
+    let named = name_branch(ctx, &item, &entries);
+    let named = heartbeat.unless_interrupted(named).await?;
+    let used = named.as_ref().map_or_else(Usage::default, |it| it.used);
+    if let Some(named) = named {
+        ctx.work_on_branch(named.branch);
+    }
+    let ctx = &*ctx;
     let ends = CancellationToken::new();
     let work = async {
         let done = tokio::select! {
-            report = work_on(ctx, &item) => report,
+            report = work_on(ctx, &item, &entries, used) => report,
             never = withdrawal::watch(ctx, &item) => match never {},
         };
         ends.cancel();
@@ -190,14 +203,17 @@ async fn report_only(ctx: &SessionContext) -> Result<Report, SessionError> {
     }
 }
 
-/// The story from the announced item to the report.
-async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionError> {
+/// The story from the announced item to the report. `own` is what the session has used before.
+async fn work_on(
+    ctx: &SessionContext,
+    item: &Item,
+    entries: &[Entry],
+    own: Usage,
+) -> Result<Report, SessionError> {
     let heartbeat = &ctx.heartbeat;
     let store = &ctx.deps.store;
-    let steps = heartbeat.patiently(|| store.steps(ctx.task.id)).await?;
-    let entries = decode_all(&steps)?;
-    let (history, usage) = History::replay(&entries);
-    let start = newest_start(&entries).cloned();
+    let (history, earlier) = History::replay(entries);
+    let start = newest_start(entries).cloned();
     let mut round = heartbeat.unless_interrupted(round(ctx, item)).await?;
     let (mut discussion, memory) = match history.has_task() {
         // The conversation contains both.
@@ -211,10 +227,10 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         round.name_threads(&mut discussion);
     }
     let given = match history.has_task() {
-        true => given_remarks(&entries),
+        true => given_remarks(entries),
         false => Some(discussion.remarks.iter().map(|it| it.id.clone()).collect()),
     };
-    let hidden = hidden_in_prompt(&entries)
+    let hidden = hidden_in_prompt(entries)
         .unwrap_or_else(|| hidden_text(&item.title, &item.body, &discussion));
     let checkpoints = heartbeat
         .patiently(|| store.checkpoints(ctx.task.id))
@@ -232,7 +248,7 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         provider: ctx.deps.config.model.provider,
         session: trace::of_session(&ctx.lease),
     });
-    let recorder = Arc::new(ctx.recorder(usage, model.name()));
+    let recorder = Arc::new(ctx.recorder(earlier, own, model.name()));
     let measurer = Measurer {
         ctx,
         prepared: &prepared,
@@ -255,7 +271,9 @@ async fn work_on(ctx: &SessionContext, item: &Item) -> Result<Report, SessionErr
         model,
         recorder,
     };
-    let outcome = work.run(history, usage).await?;
+    let mut used = earlier;
+    used += own;
+    let outcome = work.run(history, used).await?;
     ctx.progress.close().await;
     ctx.begin(Phase::Reporting).await?;
     heartbeat

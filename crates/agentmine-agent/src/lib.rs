@@ -6,6 +6,7 @@
 //! implements them with its own error type, which the loop passes through. Every entry is recorded
 //! before anything else begins, so that another worker can continue from the last one.
 
+mod branch;
 mod check;
 mod discussion;
 mod execute;
@@ -24,6 +25,7 @@ mod seam;
 mod start;
 mod verify;
 
+pub use branch::{BranchWords, branch_question, branch_words, described_by};
 pub use check::{Check, Standing};
 pub use discussion::{Discussion, Remark, RemarkOrder};
 pub use execute::{Finished, RunLimits};

@@ -4,6 +4,7 @@
 //! boundaries and converted to these types there.
 
 mod blame;
+mod branch;
 mod budget;
 mod card;
 mod command;
@@ -22,6 +23,7 @@ mod step;
 mod task;
 
 pub use blame::Blame;
+pub use branch::{BranchType, slug};
 pub use budget::{Budget, Usage};
 pub use card::{AssigneeType, TaskCard, TaskHome, TaskOrigin, TaskType, WaitsFor};
 pub use command::{Addressed, Command, Obeyed, Order};

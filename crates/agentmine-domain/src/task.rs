@@ -211,6 +211,8 @@ pub struct Task {
     pub created_at: DateTime<Utc>,
     /// When its row last changed.
     pub updated_at: DateTime<Utc>,
+    /// The name of its branch, if a session recorded one before the first push.
+    pub named_branch: Option<String>,
     /// What people know and say of it.
     pub card: TaskCard,
 }
@@ -239,9 +241,17 @@ impl Task {
         }
     }
 
-    /// The only branch that this task may push to. It is the same for every attempt.
+    /// The only branch that this task may push to: the recorded one, else [`Self::branch_of_id`]. It is the same for every
+    /// attempt.
     #[must_use]
     pub fn branch(&self) -> String {
+        let named = self.named_branch.clone();
+        named.unwrap_or_else(|| self.branch_of_id())
+    }
+
+    /// The branch of a task whose session recorded no other name. No other task has it.
+    #[must_use]
+    pub fn branch_of_id(&self) -> String {
         let kind = match self.item.kind {
             ItemKind::Issue => "issue",
             ItemKind::PullRequest => "pr",
@@ -381,6 +391,7 @@ mod tests {
             pull_request_url: None,
             created_at: now,
             updated_at: now,
+            named_branch: None,
             card: TaskCard::default(),
         }
     }
@@ -399,6 +410,12 @@ mod tests {
         );
         let of_a_person = task(ItemKind::Task);
         assert_eq!(of_a_person.branch(), "agentmine/task-7-deadbeef");
+        let named = Task {
+            named_branch: Some("fix/bot-7-greet".into()),
+            ..of_a_person
+        };
+        assert_eq!(named.branch(), "fix/bot-7-greet");
+        assert_eq!(named.branch_of_id(), "agentmine/task-7-deadbeef");
     }
 
     #[test]

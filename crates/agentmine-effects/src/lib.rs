@@ -91,6 +91,11 @@ impl Effects {
         }
     }
 
+    /// From now on the task has this branch. It is recorded in its row, and nothing was pushed before.
+    pub fn work_on_branch(&mut self, name: String) {
+        self.task.named_branch = Some(name);
+    }
+
     /// The tracker, for reads.
     #[must_use]
     pub fn tracker(&self) -> &dyn Tracker {

@@ -34,6 +34,7 @@ pub const BOUNDARIES: &[&str] = &[
     "store.round_result",
     "store.claim",
     "store.heartbeat",
+    "store.name_branch",
     "store.set_phase",
     "store.end_lease",
     "store.sweep",

@@ -34,8 +34,8 @@ pub use inspect::{Existing, Inspection, Migrated, inspect};
 pub use memory::{MemoryAdded, MemoryFilter, MemoryStore, MemoryUpdated};
 pub use model::{
     Attempt, Backlog, Checkpoint, Claim, EffectState, Enqueued, Figures, LeaseEnd, LeaseRequest,
-    NewStep, Publish, ScanTime, SessionFilter, Standing, StepToken, SweepPolicy, SweepReport,
-    TaskCount, TaskFilter, WhichSessions,
+    NamedBranch, NewStep, Publish, ScanTime, SessionFilter, Standing, StepToken, SweepPolicy,
+    SweepReport, TaskCount, TaskFilter, WhichSessions,
 };
 pub use people::{
     Begun, Dependency, Edited, ExternalEnd, Finished, NewExternal, NewPersonTask, ScopeConflict,

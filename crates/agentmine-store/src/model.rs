@@ -35,6 +35,15 @@ pub struct Claim {
     pub lease: Lease,
 }
 
+/// What came of recording the name of a branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NamedBranch {
+    /// The name that the task has from now on.
+    Recorded(String),
+    /// Another task of the repository has or had it.
+    Taken,
+}
+
 /// What a heartbeat returns: the request that a person left in the leased row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseRequest {

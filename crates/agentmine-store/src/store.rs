@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use crate::{
     Begun, CapacityStore, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued,
-    ExternalEnd, Figures, Finished, HeldStore, LeaseEnd, LeaseRequest, MemoryStore, NewExternal,
-    NewPersonTask, NewStep, Publish, RelayError, RetentionStore, RoundStore, ScanTime,
+    ExternalEnd, Figures, Finished, HeldStore, LeaseEnd, LeaseRequest, MemoryStore, NamedBranch,
+    NewExternal, NewPersonTask, NewStep, Publish, RelayError, RetentionStore, RoundStore, ScanTime,
     ScopeConflict, SessionFilter, StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter,
     Totals, WhichSessions,
 };
@@ -120,6 +120,10 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// Whether the lease is held and has not run out. Asked before a push, which cannot be taken
     /// back. Stricter than the fence of a write: a lease that ran out but was not taken passes that.
     async fn check(&self, lease: &Lease) -> Result<(), StoreError>;
+
+    /// Records the name of the task's branch, unless one is recorded: that one is returned then. The name is refused if another
+    /// task of the repository has or had it. Called before anything is pushed.
+    async fn name_branch(&self, lease: &Lease, name: &str) -> Result<NamedBranch, StoreError>;
 
     /// Records the phase.
     async fn set_phase(&self, lease: &Lease, phase: Phase) -> Result<(), StoreError>;

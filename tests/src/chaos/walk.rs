@@ -43,6 +43,9 @@ pub(super) fn out_of_reach(boundary: &str, store: StoreKind) -> Option<&'static 
         "tracker.pull_request_ready" => {
             Some("this fleet opens no draft before the work; `conversion` kills it there")
         }
+        "store.name_branch" => {
+            Some("this fleet has no pattern for branches; `branch_names` kills it there")
+        }
         "store.skip_delay" => Some("only `agentmine run` passes it"),
         "store.obey" | "tracker.reaction_create" => {
             Some("nobody of the walk writes a command; `commands` kills it there")

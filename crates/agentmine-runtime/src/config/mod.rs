@@ -8,6 +8,7 @@
 //! The rest becomes a [`Config`], whose values are then validated.
 
 mod agent_file;
+mod branch;
 mod capacity;
 mod check;
 mod conversion;
@@ -40,6 +41,7 @@ pub use agent_file::{
     AgentClient, AgentDefinition, AgentEnvironment, AgentLimits, AgentTools, NamedCheck,
     is_agent_name, read_agent,
 };
+pub use branch::{BranchField, BranchPattern, InvalidBranchPattern};
 pub use capacity::{Capacity, PriorityLabels};
 pub use check::{check, nearest};
 pub use conversion::IssueToMrConversion;

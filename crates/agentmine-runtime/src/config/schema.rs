@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::agent_file::AgentLimits;
+use super::branch::BranchPattern;
 use super::capacity::Capacity;
 use super::conversion::IssueToMrConversion;
 use super::executor::{CommandExecutor, TextEditorMcp};
@@ -364,6 +365,10 @@ pub struct Agent {
     /// The operator's folder of agents, one YAML file each. Default: `~/.config/agentmine/agents`. It need not exist.
     /// A repository's `.agentmine/agents/` only narrows them.
     pub folder: Option<PathBuf>,
+    /// How the fleet's work branches are named, with the fields `{type}` (`fix`, `feature`, `docs`, `refactor`, `test` or
+    /// `task`), `{bot}`, `{number}` and `{description}`, such as `{type}/{bot}-{number}-{description}`. The model words
+    /// type and description. Default: `agentmine/issue-NUMBER-ID`.
+    pub branch_pattern: Option<String>,
     /// Author name of the commits.
     pub git_user_name: String,
     /// Author email address of the commits.
@@ -374,6 +379,12 @@ pub struct Agent {
 }
 
 impl Agent {
+    /// How work branches are named, if that is configured. The configuration was validated.
+    #[must_use]
+    pub fn branch_pattern(&self) -> Option<BranchPattern> {
+        self.branch_pattern.as_deref()?.parse().ok()
+    }
+
     /// The limits of every agent.
     #[must_use]
     pub fn limits(&self) -> AgentLimits {
@@ -414,6 +425,7 @@ impl Default for Agent {
             checks: Vec::new(),
             check_timeout_seconds: 900,
             folder: None,
+            branch_pattern: None,
             git_user_name: "AgentMine".into(),
             git_user_email: "agentmine@localhost".into(),
             co_author_requester: false,

@@ -161,6 +161,33 @@ log:
 }
 
 #[test]
+fn a_pattern_that_makes_no_branch_names_is_refused_with_its_place() {
+    for (pattern, expected) in [
+        (
+            "{type}/{bot}",
+            "`{number}` in it, by which people find the item",
+        ),
+        (
+            "{title}-{number}",
+            "the fields `{type}`, `{bot}`, `{number}` and `{description}`",
+        ),
+        (
+            "../{number}",
+            "letters, digits, `-`, `_` and `/` beside the fields",
+        ),
+        ("/{number}", "something between, before and after each `/`"),
+    ] {
+        let text = format!("agent:\n  branch_pattern: \"{pattern}\"\n");
+        let shown = faults(&yaml(&text));
+        let whole =
+            format!("config.yaml:2:19: agent.branch_pattern: `{pattern}`, expected {expected}");
+        assert!(shown.contains(&whole), "{shown}");
+    }
+    let fine = yaml("agent: {branch_pattern: '{type}/{bot}-{number}'}\n");
+    assert!(load(&fine).unwrap().agent.branch_pattern().is_some());
+}
+
+#[test]
 fn a_file_that_is_not_yaml_is_reported_with_its_place_and_without_its_text() {
     assert_snapshot!(faults(&yaml("model:\n  api_key: [hunter2\nlabels: {")), @r#"
     the configuration is invalid

@@ -16,6 +16,7 @@ facts! {
     a_pull_request_that_was_begun_earns_one_more_claim,
     polling_finds_the_highest_and_oldest_first,
     a_task_that_lost_its_worker_goes_before_all_others,
+    a_branch_is_named_once_and_belongs_to_one_task_of_its_repository,
 }
 
 /// Every write that a lease guards is refused.
@@ -25,6 +26,7 @@ async fn every_write_is_fenced(world: &World, late: &Lease) {
     assert!(is_fenced(store.heartbeat(late, MINUTE).await));
     assert!(is_fenced(store.check(late).await));
     assert!(is_fenced(store.set_phase(late, Phase::Running).await));
+    assert!(is_fenced(store.name_branch(late, "fix/late").await));
     assert!(is_fenced(store.append_step(late, &note("late")).await));
     let usage = Usage::default();
     assert!(is_fenced(store.record_usage(late, "m", &usage).await));
@@ -317,4 +319,35 @@ async fn rows_of_others_hide_no_claimable_row(world: World) {
         found.extend(page.iter().map(|task| task.id));
     }
     assert_eq!(found, expected);
+}
+
+async fn a_branch_is_named_once_and_belongs_to_one_task_of_its_repository(world: World) {
+    let store = &world.store;
+    let recorded = |name: &str| NamedBranch::Recorded(name.into());
+    let first = world.leased(1).await;
+    let name = async |lease: &Lease, name: &str| store.name_branch(lease, name).await.unwrap();
+    assert_eq!(name(&first, "fix/bot-1").await, recorded("fix/bot-1"));
+    assert_eq!(name(&first, "fix/bot-1").await, recorded("fix/bot-1"));
+    assert_eq!(name(&first, "docs/other").await, recorded("fix/bot-1"));
+    let task = store.task(first.task).await.unwrap().unwrap();
+    assert_eq!(task.branch(), "fix/bot-1");
+    // The next session of the task has it too.
+    let later = release(Attempt::Refunded, NONE);
+    store.end_lease(&first, &later).await.unwrap();
+    let again = world.claim(first.task, MINUTE).await.unwrap();
+    assert_eq!(again.task.branch(), "fix/bot-1");
+
+    let second = world.leased(2).await;
+    assert_eq!(name(&second, "fix/bot-1").await, NamedBranch::Taken);
+    let task = store.task(second.task).await.unwrap().unwrap();
+    assert_eq!(task.named_branch, None);
+    assert_eq!(name(&second, "fix/bot-1-2").await, recorded("fix/bot-1-2"));
+
+    let mut elsewhere = issue(1, "e1");
+    elsewhere.item.repo_id = "another".into();
+    let Enqueued::Created(task) = store.enqueue(&elsewhere).await.unwrap() else {
+        panic!("it is known");
+    };
+    let third = world.claim(task.id, MINUTE).await.unwrap().lease;
+    assert_eq!(name(&third, "fix/bot-1").await, recorded("fix/bot-1"));
 }

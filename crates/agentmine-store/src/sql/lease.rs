@@ -18,7 +18,7 @@ use super::people::{conflict, wake_waiting};
 use super::row::{RequestRow, TaskRow, WaitRow, lease_request};
 use super::store::SqlStore;
 use super::sweep::{expire_sessions, settle};
-use crate::{Claim, LeaseEnd, LeaseRequest, LeaseStore, StoreError};
+use crate::{Claim, LeaseEnd, LeaseRequest, LeaseStore, NamedBranch, StoreError};
 
 #[async_trait]
 impl<D: Dialect> LeaseStore for SqlStore<D> {
@@ -105,6 +105,28 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
                 .scalar(statement, args![lease.task, lease.epoch, lease.nonce])
                 .await?;
             held.map(|_| ()).ok_or(Failure::Fenced(lease.task))
+        })
+        .await
+    }
+
+    async fn name_branch(&self, lease: &Lease, name: &str) -> Result<NamedBranch, StoreError> {
+        self.run("name_branch", || async {
+            let recorded: Result<Option<Option<String>>, Failure> = self
+                .connection()
+                .await?
+                .scalar(
+                    "UPDATE tasks SET branch = COALESCE(branch, $4), updated_at = {now}
+                     WHERE {held} RETURNING branch",
+                    args![lease.task, lease.epoch, lease.nonce, name],
+                )
+                .await;
+            match recorded {
+                Ok(Some(Some(name))) => Ok(NamedBranch::Recorded(name)),
+                Ok(Some(None)) => Err(Failure::Fault("a branch was recorded and is not".into())),
+                Ok(None) => Err(Failure::Fenced(lease.task)),
+                Err(failure) if failure.is_duplicate() => Ok(NamedBranch::Taken),
+                Err(failure) => Err(failure),
+            }
         })
         .await
     }

@@ -1,6 +1,7 @@
 //! The rules of `model` and `agent`.
 
 use super::rules::{Rules, shown};
+use crate::config::branch::{BranchPattern, InvalidBranchPattern};
 use crate::config::schema::{Agent, ModelConfig, Provider};
 
 impl Rules<'_> {
@@ -117,6 +118,11 @@ impl Rules<'_> {
         }
         for (at, command) in agent.checks.iter().enumerate() {
             self.not_blank(&format!("agent.checks.{at}"), command);
+        }
+        if let Some(pattern) = &agent.branch_pattern
+            && let Err(InvalidBranchPattern(expected)) = pattern.parse::<BranchPattern>()
+        {
+            self.fault("agent.branch_pattern", shown(pattern), expected);
         }
         for (key, text) in [
             ("agent.git_user_name", &agent.git_user_name),

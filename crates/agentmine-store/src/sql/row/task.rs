@@ -42,6 +42,7 @@ row!(TaskRow {
     write_scope: String,
     version: i64,
     waits_for: Option<String>,
+    branch: Option<String>,
 });
 
 impl TryFrom<TaskRow> for Task {
@@ -79,6 +80,7 @@ impl TryFrom<TaskRow> for Task {
             pull_request_url: row.pull_request_url,
             created_at: row.created_at.0,
             updated_at: row.updated_at.0,
+            named_branch: row.branch,
             card: TaskCard {
                 origin,
                 kind: row.task_type.parse()?,
