@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agentmine_tests::forge::{DEMO, Fault, Forge, write_demo};
+use agentmine_tests::forge::{DEMO, Fault, Forge, HUMAN, write_demo};
 use tokio::process::Command;
 
 use crate::rig::PATIENCE;
@@ -128,4 +128,164 @@ async fn gitbeaker_walks_the_fake_gitlab_and_notices_what_is_missing() {
         ("GET", "/merge_requests/", "state"),
     ];
     walks("gitbeaker.mjs", address, PROJECT, world, &fields).await;
+}
+
+/// Runs `glab` or `gh` with nobody's configuration; the forge's authority is trusted.
+async fn command_line(
+    forge: &Forge,
+    program: &str,
+    home: &Path,
+    args: &[&str],
+) -> Result<String, String> {
+    let programs = std::env::var_os("AGENTMINE_TEST_FORGE_CLI").expect("run tests/run");
+    let host = forge.html_url();
+    let host = format!("{}:{}", host.host_str().unwrap(), host.port().unwrap());
+    let mut command = Command::new(Path::new(&programs).join(program));
+    command
+        .args(args)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", home)
+        .env("NO_COLOR", "1")
+        .env("SSL_CERT_FILE", forge.authority().unwrap())
+        .env("GITLAB_HOST", &host)
+        .env("GITLAB_TOKEN", forge.human_token())
+        .env("GLAB_CHECK_UPDATE", "false")
+        .env("GH_HOST", &host)
+        .env("GH_ENTERPRISE_TOKEN", forge.human_token())
+        .current_dir(home)
+        .kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, command.output()).await;
+    let output = output.expect("it ends").unwrap();
+    let [out, err] =
+        [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+    match output.status.success() {
+        true => Ok(out),
+        false => Err(format!("{program} {args:?}: {out}{err}")),
+    }
+}
+
+/// A label, a note, a merge request and its merge, by `glab`.
+async fn glab(forge: &Forge) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let run = async |line: &str| {
+        let args: Vec<&str> = line.split(' ').chain(["--repo", PROJECT]).collect();
+        command_line(forge, "glab", folder.path(), &args).await
+    };
+    let said = |text: &str, part: &str| match text.contains(part) {
+        true => Ok(()),
+        false => Err(format!("{part:?} is missing: {text}")),
+    };
+    run("issue create --title Walk --description text --label bug --yes").await?;
+    run("issue update 1 --label wanted --unlabel bug").await?;
+    run("issue note 1 --message hello").await?;
+    let issues = run("issue list --label wanted").await?;
+    said(&issues, "Walk")?;
+    let issue = run("issue view 1 --comments").await?;
+    for part in ["Walk", "wanted", "hello", "open"] {
+        said(&issue, part)?;
+    }
+    let path = format!("projects/{}/merge_requests", PROJECT.replace('/', "%2F"));
+    let new = [
+        "api",
+        &path,
+        "-f",
+        "source_branch=work",
+        "-f",
+        "target_branch=main",
+        "-f",
+        "title=Draft: Work",
+        "-f",
+        "description=Closes #1",
+    ];
+    command_line(forge, "glab", folder.path(), &new).await?;
+    let requests = run("mr list --draft").await?;
+    said(&requests, "Draft: Work")?;
+    run("mr note 2 --message good").await?;
+    run("mr update 2 --ready").await?;
+    run("mr merge 2 --yes").await?;
+    let request = run("mr view 2 --output json").await?;
+    said(&request, "\"merged\"")?;
+    let issue = run("issue view 1").await?;
+    said(&issue, "closed")
+}
+
+#[tokio::test]
+async fn glab_walks_the_fake_gitlab_and_notices_what_is_missing() {
+    let walk = async |broken: Option<(&str, &str, &str)>| {
+        let forge = Forge::start_tls().await;
+        forge.add_repo(PROJECT, seed);
+        add_work(&forge, PROJECT);
+        if let Some((method, pattern, field)) = broken {
+            forge.inject(Fault::on(method, pattern).times(1000).without(field));
+        }
+        glab(&forge).await
+    };
+    walk(None).await.unwrap();
+    for broken in [
+        ("GET", "/issues?", "title"),
+        ("GET", "/issues/1", "labels"),
+        ("GET", "/issues/1/notes", "body"),
+        ("GET", "/merge_requests/2", "state"),
+    ] {
+        walk(Some(broken)).await.expect_err(broken.2);
+    }
+}
+
+/// Labels, comments and pages, by `gh api`.
+async fn gh(forge: &Forge) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let run = async |args: &[&str]| {
+        let args: Vec<&str> = ["api"].into_iter().chain(args.iter().copied()).collect();
+        command_line(forge, "gh", folder.path(), &args).await
+    };
+    let expect = |seen: String, expected: &str| match seen == expected {
+        true => Ok(()),
+        false => Err(format!("{seen:?}, expected {expected:?}")),
+    };
+    let issues = format!("repos/{DEMO}/issues");
+    for n in 1..=3 {
+        let title = format!("title=Page {n}");
+        let made = run(&[
+            &issues,
+            "-f",
+            &title,
+            "-f",
+            "labels[]=bug",
+            "--jq",
+            ".number",
+        ])
+        .await?;
+        expect(made, &format!("{n}\n"))?;
+    }
+    let pages = format!("{issues}?per_page=1&labels=bug");
+    let numbers = run(&[&pages, "--paginate", "--jq", ".[].number"]).await?;
+    expect(numbers, "3\n2\n1\n")?;
+    let comments = format!("{issues}/1/comments");
+    run(&[&comments, "-f", "body=hello"]).await?;
+    let comments = run(&[&comments, "--jq", ".[] | .user.login + \": \" + .body"]).await?;
+    expect(comments, &format!("{HUMAN}: hello\n"))?;
+    run(&["-X", "PATCH", &format!("{issues}/1"), "-f", "state=closed"]).await?;
+    let state = run(&[&format!("{issues}/1"), "--jq", ".state"]).await?;
+    expect(state, "closed\n")
+}
+
+#[tokio::test]
+async fn gh_walks_the_fake_github_and_notices_what_is_missing() {
+    let walk = async |broken: Option<(&str, &str, &str)>| {
+        let forge = Forge::start_tls().await;
+        forge.add_repo(DEMO, write_demo);
+        if let Some((method, pattern, field)) = broken {
+            forge.inject(Fault::on(method, pattern).times(1000).without(field));
+        }
+        gh(&forge).await
+    };
+    walk(None).await.unwrap();
+    for broken in [
+        ("GET", "/issues?", "number"),
+        ("GET", "/issues/1/comments", "body"),
+        ("GET", "/issues/1", "state"),
+    ] {
+        walk(Some(broken)).await.expect_err(broken.2);
+    }
 }

@@ -40,8 +40,8 @@ install_packages() {
     fi
     if [ -z "${AGENTMINE_TEST_IMAGE:-}" ]; then
         need mmdebstrap mmdebstrap
-        need /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
     fi
+    need /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
     # The toolchains of the everyday repositories, for the local jail.
     need node nodejs
     need npm npm

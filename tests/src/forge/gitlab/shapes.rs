@@ -69,7 +69,11 @@ pub(super) fn item(inner: &Inner, repo: &Repo, issue: &Issue) -> Value {
         "author": user(&issue.author), "assignees": users(&issue.assignees),
         "assignee": issue.assignees.first().map(|login| user(login)),
         "created_at": time(issue.created_at), "updated_at": time(issue.updated_at),
-        "user_notes_count": issue.comments.len(), "milestone": null,
+        "closed_at": (!issue.open).then(|| time(issue.updated_at)), "closed_by": (!issue.open).then(|| user(&issue.author)),
+        "user_notes_count": issue.comments.len(), "milestone": null, "due_date": null, "upvotes": 0, "downvotes": 0,
+        "time_stats": {
+            "time_estimate": 0, "total_time_spent": 0, "human_time_estimate": null, "human_total_time_spent": null,
+        },
         "discussion_locked": issue.locked.then_some(true),
         "web_url": inner.html(&format!("{}/-/{list}/{}", repo.full_name, issue.number)),
         "references": { "short": short, "relative": short, "full": format!("{}{short}", repo.full_name) },
@@ -77,6 +81,7 @@ pub(super) fn item(inner: &Inner, repo: &Repo, issue: &Issue) -> Value {
     match &issue.pull {
         None => {
             value["type"] = "ISSUE".into();
+            value["issue_type"] = "issue".into();
             value["confidential"] = issue.confidential.into();
             value["moved_to_id"] = issue.moved.as_ref().map(|(_, number)| *number).into();
         }
@@ -86,7 +91,7 @@ pub(super) fn item(inner: &Inner, repo: &Repo, issue: &Issue) -> Value {
                 "source_project_id": repo.id, "target_project_id": repo.id,
                 "draft": pull.draft, "work_in_progress": pull.draft, "sha": repo.sha(&pull.head),
                 "merge_status": "can_be_merged", "detailed_merge_status": "mergeable",
-                "reviewers": [], "has_conflicts": false,
+                "reviewers": [], "has_conflicts": false, "user": { "can_merge": true },
             });
             let more = sides.as_object().cloned().unwrap_or_default();
             value
