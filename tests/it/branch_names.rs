@@ -265,3 +265,34 @@ async fn a_task_that_began_before_there_was_a_pattern_keeps_its_branch() {
     assert_eq!(only_pull(&rig).head, task.branch_of_id());
     assert_eq!(questions(&rig), 0);
 }
+
+async fn a_draft_is_opened_from_the_named_branch(rig: Rig) {
+    let mut rig = by_pattern(rig);
+    rig.config["issue_to_mr_conversion"]["enabled"] = true.into();
+    rig.config["consumer"]["max_attempts"] = 30.into();
+    rig.produce_issue().await;
+    let kill = "tracker.pull_request_create.after=kill";
+    let (status, log) = rig.spawn_failing("consumer", kill).end().await;
+    assert!(!status.success(), "{log}");
+    let draft = only_pull(&rig);
+    assert_eq!((draft.head.as_str(), draft.draft), (NAMED, true));
+    let consumer = rig.spawn("consumer", &[]);
+    let task = rig.wait_ended(1).await.remove(0);
+    consumer.terminate();
+    consumer.end().await;
+    assert_done(&task);
+    let pull = only_pull(&rig);
+    assert_eq!((pull.head.as_str(), pull.draft), (NAMED, false));
+    assert_eq!(pull.number, draft.number);
+    assert_eq!(rig.forge.branches(DEMO), [NAMED, "main"]);
+}
+
+#[tokio::test]
+async fn a_draft_is_opened_from_the_named_branch_on_github() {
+    a_draft_is_opened_from_the_named_branch(Rig::local(names("fix/greet-by-name")).await).await;
+}
+
+#[tokio::test]
+async fn a_draft_is_opened_from_the_named_branch_on_gitlab() {
+    a_draft_is_opened_from_the_named_branch(Rig::on_gitlab(names("fix/greet-by-name")).await).await;
+}
