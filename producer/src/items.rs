@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use agentmine_domain::{PublicStatus, Task, TaskHome, TaskState, pause_label_reason};
+use agentmine_runtime::config::Labels;
 use agentmine_store::TaskFilter;
 use agentmine_trackers::{Item, Tracker};
 use anyhow::Result;
@@ -37,8 +38,10 @@ pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, path: 
 }
 
 async fn one(deps: &ProducerDeps, tracker: &dyn Tracker, task: &Task) -> Result<()> {
-    let item = tracker.item(&task.item).await?;
     let (store, labels) = (&deps.store, &deps.config.labels);
+    // Before the item, whose labels may be set in between.
+    let earlier = store.label_names(task.id).await?;
+    let item = tracker.item(&task.item).await?;
     if let Some(reason) = item.closed() {
         store.request_stop(task.id, reason).await?;
     } else if task.state == TaskState::Paused {
@@ -46,7 +49,7 @@ async fn one(deps: &ProducerDeps, tracker: &dyn Tracker, task: &Task) -> Result<
     } else if labels.asks_for_pause(&item.labels) {
         let reason = pause_label_reason(&labels.pause);
         store.request_pause(task.id, &reason).await?;
-    } else if is_unlabelled(deps, tracker, task, &item).await? {
+    } else if is_unlabelled(labels, tracker, &earlier, &item) {
         let reason = format!("the label `{}` was removed", labels.processing);
         store.request_stop(task.id, &reason).await?;
     }
@@ -55,20 +58,13 @@ async fn one(deps: &ProducerDeps, tracker: &dyn Tracker, task: &Task) -> Result<
 
 /// Whether an item has none of the fleet's labels any more. A round begins without one, and labels may be renamed in the
 /// configuration.
-async fn is_unlabelled(
-    deps: &ProducerDeps,
-    tracker: &dyn Tracker,
-    task: &Task,
-    item: &Item,
-) -> Result<bool> {
-    let labels = &deps.config.labels;
-    let earlier = deps.store.label_names(task.id).await?;
+fn is_unlabelled(labels: &Labels, tracker: &dyn Tracker, earlier: &[String], item: &Item) -> bool {
     if !tracker.requests_by_label() || !earlier.contains(&labels.processing) {
-        return Ok(false);
+        return false;
     }
     let entries = labels.entries().map(|(_, name)| name.to_lowercase());
     let ours = |label: &String| entries.contains(&label.to_lowercase()) || earlier.contains(label);
-    Ok(!item.labels.iter().any(ours))
+    !item.labels.iter().any(ours)
 }
 
 /// Continues a task that is paused for a label which its item does not carry any more.

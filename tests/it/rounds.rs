@@ -1,7 +1,9 @@
 //! Rounds on the pull requests that the fleet opened, on both forges.
 
+use std::time::Duration;
+
 use agentmine_domain::{EndState, ItemKind, Task, TaskState};
-use agentmine_tests::forge::{BOT, DEMO, HUMAN, PullView, Write};
+use agentmine_tests::forge::{BOT, DEMO, Fault, HUMAN, PullView, Write};
 use agentmine_tests::model::{Scenario, Script, commit_and_push, say, shell};
 
 use crate::rig::{REQUEST, Rig, assert_done, codes, solves_demo};
@@ -506,6 +508,27 @@ async fn a_round_waits_for_its_turn_and_says_why_on_github() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_round_waits_for_its_turn_and_says_why_on_gitlab() {
     a_round_waits_for_its_turn(Rig::on_gitlab(script()).await).await;
+}
+
+/// The worker reads the item before its label is written, and the record of the label afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_that_is_written_while_work_begins_was_not_removed() {
+    let (rig, pull) = opened(Rig::on_gitlab(script()).await).await;
+    let consumer = rig.spawn("consumer", &[]);
+    consumer.wait_for("consumer ready").await;
+    rig.forge
+        .add_review(DEMO, pull.number, "CHANGES_REQUESTED", "Please.");
+    let item = format!("/merge_requests/{}$", pull.number);
+    let read = Fault::on("GET", &item).times(1000);
+    rig.forge
+        .inject(read.answered_late(Duration::from_millis(1500)));
+    let written = Fault::on("PUT", &item).delay(Duration::from_millis(300));
+    rig.forge.inject(written);
+    rig.produce().await;
+    rig.wait_ended(2).await;
+    consumer.terminate();
+    consumer.end().await;
+    assert_done(&rounds(&rig).await[0]);
 }
 
 /// The pull request's head, as its CI sees it.

@@ -308,6 +308,11 @@ async fn wanted_item(ctx: &SessionContext) -> Result<Item, SessionError> {
     let store = &ctx.deps.store;
     let names = || store.label_names(ctx.task.id);
     let earlier = ctx.heartbeat.patiently(names).await?;
+    // The label may have been set since the item was read.
+    let item = match tracker.item(&ctx.task.item).await {
+        Err(error) => return Err(missing(ctx, error).await),
+        Ok(item) => item,
+    };
     // A round begins without a request label; until its own label was set, nobody can have removed it.
     let is_labelled = ctx.task.round().is_none() || earlier.contains(&labels.processing);
     match withdrawal::withdrawn(tracker, &item, labels, &earlier) {

@@ -19,6 +19,16 @@ pub(crate) enum AtRest {
     WentOn,
 }
 
+/// What became of the label of a task that waited for a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Queued {
+    Labelled,
+    /// A worker claimed it meanwhile, or it was paused or ended.
+    NoLonger,
+    /// It waits for its turn, which the label of the request shows.
+    Waits,
+}
+
 const SECOND: TimeDelta = TimeDelta::seconds(1);
 
 impl Effects {
@@ -61,9 +71,14 @@ impl Effects {
         }
         let request = EffectKey::request_label();
         self.done(&request, &named(&self.labels.request)).await?;
-        self.set_while_queued().await?;
-        let processing = name(TaskLabel::Processing, &self.labels);
-        self.done(&key, &named(processing)).await
+        let result = match self.set_while_queued().await? {
+            Queued::Labelled => named(name(TaskLabel::Processing, &self.labels)),
+            // The label is the worker's to set. Nobody can remove one that was not there.
+            Queued::NoLonger => json!({}),
+            // It is labelled when its turn comes.
+            Queued::Waits => return Ok(()),
+        };
+        self.done(&key, &result).await
     }
 
     /// Shows that a waiting task has answered a later request: its label is moved again.
@@ -71,21 +86,23 @@ impl Effects {
     /// # Errors
     /// Returns errors of the store and the tracker.
     pub async fn label_answered(&self) -> Result<(), EffectError> {
-        self.set_while_queued().await
+        self.set_while_queued().await.map(drop)
     }
 
-    async fn set_while_queued(&self) -> Result<(), EffectError> {
+    async fn set_while_queued(&self) -> Result<Queued, EffectError> {
         // A worker may have claimed and finished the task meanwhile, so read it as late as possible.
         let now = self.store.task(self.task.id).await?;
         let Some(now) = now.filter(|now| now.state == TaskState::Queued) else {
-            return self.give_way(TaskLabel::Processing).await;
+            self.give_way(TaskLabel::Processing).await?;
+            return Ok(Queued::NoLonger);
         };
         if now.card.waits_for.is_some() {
-            return Ok(());
+            return Ok(Queued::Waits);
         }
         self.set(TaskLabel::Processing).await?;
         // The task may have been paused or have ended during the write, which removed the label of that.
-        self.give_way(TaskLabel::Processing).await
+        self.give_way(TaskLabel::Processing).await?;
+        Ok(Queued::Labelled)
     }
 
     /// Sets the label of a task that no worker holds. The item may belong to a later task by now, and during the

@@ -13,6 +13,8 @@ pub(super) enum Kind {
     },
     /// Done as requested, but late.
     Delay(Duration),
+    /// Done as requested, and answered late.
+    Late(Duration),
     /// The connection is dropped before anything is done.
     Drop,
     /// It is done, and then the connection is dropped: the answer is lost.
@@ -35,7 +37,7 @@ pub struct Fault {
 
 impl Fault {
     /// Affects requests with this method (`*`: any) whose path with query contains `pattern`, in which
-    /// `*` matches any text. By default it drops the connection, once.
+    /// `*` matches any text; a `$` at its end is the end. By default it drops the connection, once.
     #[must_use]
     pub fn on(method: &str, pattern: &str) -> Self {
         Self {
@@ -90,7 +92,14 @@ impl Fault {
         self
     }
 
-    /// Answers as usual, but late.
+    /// Does it at once, and answers late with what was so then.
+    #[must_use]
+    pub fn answered_late(mut self, by: Duration) -> Self {
+        self.kind = Kind::Late(by);
+        self
+    }
+
+    /// Does it late, and answers.
     #[must_use]
     pub fn delay(mut self, by: Duration) -> Self {
         self.kind = Kind::Delay(by);
@@ -129,14 +138,19 @@ impl Fault {
         if self.method != "*" && !self.method.eq_ignore_ascii_case(method) {
             return false;
         }
+        let (pattern, to_end) = match self.pattern.strip_suffix('$') {
+            Some(pattern) => (pattern, true),
+            None => (self.pattern.as_str(), false),
+        };
         let mut rest = target;
-        self.pattern.split('*').all(|part| match rest.find(part) {
+        let found = pattern.split('*').all(|part| match rest.find(part) {
             Some(at) => {
                 rest = &rest[at + part.len()..];
                 true
             }
             None => false,
-        })
+        });
+        found && (!to_end || rest.is_empty())
     }
 }
 

@@ -65,6 +65,11 @@ async fn with_fault(inner: &Arc<Inner>, request: Request<Body>, fault: Option<Ki
             tokio::time::sleep(by).await;
             route(inner, request).await
         }
+        Some(Kind::Late(by)) => {
+            let response = route(inner, request).await;
+            tokio::time::sleep(by).await;
+            response
+        }
         Some(Kind::Drop) => broken(),
         Some(Kind::DropAfter) => {
             finish(route(inner, request).await).await;

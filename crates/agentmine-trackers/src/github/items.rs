@@ -105,7 +105,12 @@ impl Api {
         let url = self.item_url(item, &[])?;
         let reply = self.client.get(url).await?;
         let issue: Issue = reply.ok(&item.to_string())?.json()?;
-        if issue.is_elsewhere(&item.repo_path) {
+        if !issue.is_elsewhere(&item.repo_path) {
+            return Ok(issue);
+        }
+        // Perhaps the repository was renamed since it was asked for.
+        self.forget(&item.repo_path);
+        if issue.is_elsewhere(&self.current(item).await?.repo_path) {
             return Err(TrackerError::NotFound {
                 tracker: TrackerKind::GitHub,
                 what: format!("{item} (it was transferred)"),
