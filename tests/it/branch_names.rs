@@ -103,18 +103,18 @@ async fn killed_anywhere_it_is_one_branch(rig: Rig) {
     let mut rig = by_pattern(rig);
     rig.config["consumer"]["max_attempts"] = 30.into();
     rig.produce_issue().await;
-    for point in [
-        "store.name_branch.before",
-        "store.name_branch.after",
-        "gateway.push.before",
-        "gateway.push.after",
-        "tracker.pull_request_create.before",
-        "tracker.pull_request_create.after",
-    ] {
-        let kill = format!("{point}=kill");
-        let (status, log) = rig.spawn_failing("consumer", &kill).end().await;
-        assert!(!status.success(), "{point} was not reached\n{log}");
-    }
+    rig.killed_at(
+        "consumer",
+        &[
+            "store.name_branch.before",
+            "store.name_branch.after",
+            "gateway.push.before",
+            "gateway.push.after",
+            "tracker.pull_request_create.before",
+            "tracker.pull_request_create.after",
+        ],
+    )
+    .await;
     let consumer = rig.spawn("consumer", &[]);
     let task = rig.wait_ended(1).await.remove(0);
     consumer.terminate();

@@ -1,10 +1,10 @@
 //! Clients of forges that nobody here wrote, as `tests/services/forge.sh` installed them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use agentmine_tests::forge::{DEMO, Fault, Forge, HUMAN, write_demo};
 use tokio::process::Command;
+use url::Url;
 
 use crate::rig::PATIENCE;
 use crate::trackers::{PROJECT, seed};
@@ -48,30 +48,37 @@ fn add_work(forge: &Forge, repo: &str) {
     });
 }
 
-/// Lets a client walk the forge of `world`; then, for each of these answers, a forge whose answer lacks the field:
-/// the client has to notice.
-async fn walks<W: AsRef<Forge>>(
-    script: &str,
-    address: impl Fn(&Forge) -> String,
-    repo: &str,
-    world: impl AsyncFn() -> W,
+/// Lets a client walk a new forge; then, for each of these answers, one whose answer lacks the field: the client has to
+/// notice.
+async fn walks(
+    world: impl AsyncFn() -> Forge,
+    walk: impl AsyncFn(&Forge) -> Result<(), String>,
     fields: &[(&str, &str, &str)],
 ) {
-    let walk = async |broken: Option<&(&str, &str, &str)>| {
-        let world = world().await;
-        let forge = world.as_ref();
-        if let Some((method, pattern, field)) = broken {
-            forge.inject(Fault::on(method, pattern).times(1000).without(field));
-        }
-        let address = address(forge);
-        let args = [address.as_str(), forge.human_token(), repo];
-        node(script, &args, forge.authority().unwrap()).await
-    };
-    assert_eq!(walk(None).await.unwrap(), "walked");
-    for broken in fields {
-        let noticed = walk(Some(broken)).await;
-        assert!(noticed.is_err(), "{broken:?}: {noticed:?}");
+    walk(&world().await).await.unwrap();
+    for broken @ (method, pattern, field) in fields {
+        let forge = world().await;
+        forge.inject(Fault::on(method, pattern).times(1000).without(field));
+        assert!(walk(&forge).await.is_err(), "{broken:?}");
     }
+}
+
+/// Walks with a script of `it/clients`.
+async fn with_node(script: &str, forge: &Forge, address: Url, repo: &str) -> Result<(), String> {
+    let address = address.as_str().trim_end_matches('/');
+    let args = [address, forge.human_token(), repo];
+    match node(script, &args, forge.authority().unwrap()).await? {
+        said if said == "walked" => Ok(()),
+        said => Err(said),
+    }
+}
+
+/// A forge with a project of GitLab, and something to merge.
+async fn gitlab() -> Forge {
+    let forge = Forge::start_tls().await;
+    forge.add_repo(PROJECT, seed);
+    add_work(&forge, PROJECT);
+    forge
 }
 
 #[tokio::test]
@@ -90,9 +97,9 @@ async fn octokit_walks_the_fake_github_and_notices_what_is_missing() {
         forge.add_job(DEMO, &head, "tests", "failure", "it failed");
         forge.add_status(DEMO, &head, "lint", "success");
         add_work(&forge, DEMO);
-        Arc::new(forge)
+        forge
     };
-    let address = |forge: &Forge| forge.api_url().as_str().trim_end_matches('/').to_owned();
+    let walk = async |forge: &Forge| with_node("octokit.mjs", forge, forge.api_url(), DEMO).await;
     let fields = [
         ("GET", "/issues/2", "labels"),
         ("GET", "/issues/2/events", "actor"),
@@ -105,18 +112,13 @@ async fn octokit_walks_the_fake_github_and_notices_what_is_missing() {
         ("PUT", "/merge", "merged"),
         ("GET", "/contents/", "content"),
     ];
-    walks("octokit.mjs", address, DEMO, world, &fields).await;
+    walks(world, walk, &fields).await;
 }
 
 #[tokio::test]
 async fn gitbeaker_walks_the_fake_gitlab_and_notices_what_is_missing() {
-    let world = async || {
-        let forge = Forge::start_tls().await;
-        forge.add_repo(PROJECT, seed);
-        add_work(&forge, PROJECT);
-        Arc::new(forge)
-    };
-    let address = |forge: &Forge| forge.html_url().as_str().trim_end_matches('/').to_owned();
+    let walk =
+        async |forge: &Forge| with_node("gitbeaker.mjs", forge, forge.html_url(), PROJECT).await;
     let fields = [
         ("GET", "/user", "username"),
         ("GET", "/projects/*demo", "path_with_namespace"),
@@ -127,7 +129,7 @@ async fn gitbeaker_walks_the_fake_gitlab_and_notices_what_is_missing() {
         ("POST", "/discussions", "id"),
         ("GET", "/merge_requests/", "state"),
     ];
-    walks("gitbeaker.mjs", address, PROJECT, world, &fields).await;
+    walks(gitlab, walk, &fields).await;
 }
 
 /// Runs `glab` or `gh` with nobody's configuration; the forge's authority is trusted.
@@ -212,24 +214,13 @@ async fn glab(forge: &Forge) -> Result<(), String> {
 
 #[tokio::test]
 async fn glab_walks_the_fake_gitlab_and_notices_what_is_missing() {
-    let walk = async |broken: Option<(&str, &str, &str)>| {
-        let forge = Forge::start_tls().await;
-        forge.add_repo(PROJECT, seed);
-        add_work(&forge, PROJECT);
-        if let Some((method, pattern, field)) = broken {
-            forge.inject(Fault::on(method, pattern).times(1000).without(field));
-        }
-        glab(&forge).await
-    };
-    walk(None).await.unwrap();
-    for broken in [
+    let fields = [
         ("GET", "/issues?", "title"),
         ("GET", "/issues/1", "labels"),
         ("GET", "/issues/1/notes", "body"),
         ("GET", "/merge_requests/2", "state"),
-    ] {
-        walk(Some(broken)).await.expect_err(broken.2);
-    }
+    ];
+    walks(gitlab, glab, &fields).await;
 }
 
 /// Labels, comments and pages, by `gh api`.
@@ -272,20 +263,15 @@ async fn gh(forge: &Forge) -> Result<(), String> {
 
 #[tokio::test]
 async fn gh_walks_the_fake_github_and_notices_what_is_missing() {
-    let walk = async |broken: Option<(&str, &str, &str)>| {
+    let world = async || {
         let forge = Forge::start_tls().await;
         forge.add_repo(DEMO, write_demo);
-        if let Some((method, pattern, field)) = broken {
-            forge.inject(Fault::on(method, pattern).times(1000).without(field));
-        }
-        gh(&forge).await
+        forge
     };
-    walk(None).await.unwrap();
-    for broken in [
+    let fields = [
         ("GET", "/issues?", "number"),
         ("GET", "/issues/1/comments", "body"),
         ("GET", "/issues/1", "state"),
-    ] {
-        walk(Some(broken)).await.expect_err(broken.2);
-    }
+    ];
+    walks(world, gh, &fields).await;
 }

@@ -202,6 +202,15 @@ impl Rig {
         self.spawn_with(program, ("AGENTMINE_FAILPOINTS", failpoints))
     }
 
+    /// Runs one of the programs until it is killed at each of these failpoints in turn.
+    pub(crate) async fn killed_at(&self, program: &str, points: &[&str]) {
+        for point in points {
+            let kill = format!("{point}=kill");
+            let (status, log) = self.spawn_failing(program, &kill).end().await;
+            assert!(!status.success(), "{point} was not reached\n{log}");
+        }
+    }
+
     /// Starts one of the programs with a protection switched off.
     pub(crate) fn spawn_without(&self, program: &str, guard: Guard) -> Process {
         self.spawn_with(program, ("AGENTMINE_GUARDS_OFF", guard.as_str()))

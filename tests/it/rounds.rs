@@ -191,31 +191,31 @@ async fn killed_anywhere_it_is_one_round(rig: Rig) {
     }
     rig.forge
         .add_review(DEMO, number, "CHANGES_REQUESTED", "Please.");
-    for point in [
-        "store.begin_round.before",
-        "store.begin_round.after",
-        "store.enqueue.after",
-        "tracker.label_add.after",
-    ] {
-        let kill = format!("{point}=kill");
-        let (status, log) = rig.spawn_failing("producer", &kill).end().await;
-        assert!(!status.success(), "{point} was not reached\n{log}");
-    }
+    rig.killed_at(
+        "producer",
+        &[
+            "store.begin_round.before",
+            "store.begin_round.after",
+            "store.enqueue.after",
+            "tracker.label_add.after",
+        ],
+    )
+    .await;
     rig.produce().await;
     assert_eq!(rounds(&rig).await.len(), 1);
-    for point in [
-        "store.round_result.before",
-        "store.round_result.after",
-        "tracker.thread_reply.before",
-        "tracker.thread_reply.after",
-        "tracker.thread_resolve.before",
-        "tracker.thread_resolve.after",
-        "tracker.thread_reply.after",
-    ] {
-        let kill = format!("{point}=kill");
-        let (status, log) = rig.spawn_failing("consumer", &kill).end().await;
-        assert!(!status.success(), "{point} was not reached\n{log}");
-    }
+    rig.killed_at(
+        "consumer",
+        &[
+            "store.round_result.before",
+            "store.round_result.after",
+            "tracker.thread_reply.before",
+            "tracker.thread_reply.after",
+            "tracker.thread_resolve.before",
+            "tracker.thread_resolve.after",
+            "tracker.thread_reply.after",
+        ],
+    )
+    .await;
     let consumer = rig.spawn("consumer", &[]);
     rig.wait_ended(2).await;
     consumer.terminate();
@@ -385,14 +385,14 @@ async fn the_branch_is_removed(rig: Rig, rule: &str, does: impl Fn(&Rig, &PullVi
     let (mut rig, pull) = opened(rig).await;
     rig.config["rounds"]["remove_branch"] = rule.into();
     does(&rig, &pull);
-    for point in [
-        "tracker.branch_remove.before",
-        "tracker.branch_remove.after",
-    ] {
-        let kill = format!("{point}=kill");
-        let (status, log) = rig.spawn_failing("producer", &kill).end().await;
-        assert!(!status.success(), "{point} was not reached\n{log}");
-    }
+    rig.killed_at(
+        "producer",
+        &[
+            "tracker.branch_remove.before",
+            "tracker.branch_remove.after",
+        ],
+    )
+    .await;
     rig.produce().await;
     rig.produce().await;
     assert_eq!(rig.forge.branch_sha(DEMO, &pull.head), None);

@@ -292,10 +292,7 @@ async fn work_on(
 /// The item, unless people withdrew the work while the task was queued.
 async fn wanted_item(ctx: &SessionContext) -> Result<Item, SessionError> {
     let tracker = ctx.effects.tracker();
-    let item = match tracker.item(&ctx.task.item).await {
-        Err(error) => return Err(missing(ctx, error).await),
-        Ok(item) => item,
-    };
+    let item = item_now(ctx).await?;
     let labels = &ctx.deps.config.labels;
     if item.open
         && let Some(pause) = withdrawal::paused(&item, labels)
@@ -309,16 +306,20 @@ async fn wanted_item(ctx: &SessionContext) -> Result<Item, SessionError> {
     let names = || store.label_names(ctx.task.id);
     let earlier = ctx.heartbeat.patiently(names).await?;
     // The label may have been set since the item was read.
-    let item = match tracker.item(&ctx.task.item).await {
-        Err(error) => return Err(missing(ctx, error).await),
-        Ok(item) => item,
-    };
+    let item = item_now(ctx).await?;
     // A round begins without a request label; until its own label was set, nobody can have removed it.
     let is_labelled = ctx.task.round().is_none() || earlier.contains(&labels.processing);
     match withdrawal::withdrawn(tracker, &item, labels, &earlier) {
         Some(_) if item.open && !is_labelled => confirmed(ctx, item).await,
         None => confirmed(ctx, item).await,
         Some(reason) => Err(Interrupt::Stopped(format!("{reason} before the work began")).into()),
+    }
+}
+
+async fn item_now(ctx: &SessionContext) -> Result<Item, SessionError> {
+    match ctx.effects.tracker().item(&ctx.task.item).await {
+        Err(error) => Err(missing(ctx, error).await),
+        Ok(item) => Ok(item),
     }
 }
 

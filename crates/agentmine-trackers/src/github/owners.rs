@@ -39,10 +39,10 @@ impl Owners {
         for owner in unknown.into_keys() {
             match api.repositories_of(&self.lists, &owner).await {
                 Ok(repos) => repos.into_iter().for_each(|repo| api.learn(repo)),
-                Err(error @ TrackerError::Unavailable { .. }) => {
-                    tracing::debug!(owner, %error, "its repositories are asked for one by one");
-                }
-                Err(error) if concerns_one(&error) => {
+                Err(error)
+                    if concerns_one(&error)
+                        || matches!(error, TrackerError::Unavailable { .. }) =>
+                {
                     tracing::debug!(owner, %error, "its repositories are asked for one by one");
                 }
                 Err(error) => return Err(error),
