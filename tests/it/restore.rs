@@ -134,10 +134,11 @@ async fn nothing_is_doubled_or_stale(restored: Restored) {
 
     let lost = put_back(&url, &dump);
     if restored == Restored::AfterTheLeasesWereTaken {
-        // Another worker has them, under the epochs that the workers of the lost time may hold as well.
-        let again = |task: &Task| task.epoch.0 > 1 && matches!(task.state, TaskState::Leased(_));
-        rig.wait("alpha and delta to be taken over", |tasks| {
-            tasks.iter().all(again)
+        // A worker has alpha again, under an epoch that a worker of the lost time may have held as well. Delta's own worker
+        // may be in time to renew its lease.
+        let again = |task: &Task| task.title == "Known alpha" && task.epoch.0 > 1;
+        rig.wait("alpha to be taken over", |tasks| {
+            at_work("Known alpha")(tasks) && tasks.iter().any(again)
         })
         .await;
     }
