@@ -38,6 +38,7 @@ mod images;
 mod item_faults;
 mod kubernetes;
 mod limits;
+mod maintainer;
 mod mcp;
 mod memory;
 mod messages;

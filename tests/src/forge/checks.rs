@@ -15,10 +15,10 @@ use super::{Forge, Inner};
 #[derive(Debug, Clone)]
 pub(super) struct CheckView {
     id: u64,
-    commit: String,
-    name: String,
+    pub(super) commit: String,
+    pub(super) name: String,
     /// `success`, `failure` or `pending`.
-    state: String,
+    pub(super) state: String,
     /// Of a job; a status has none.
     log: Option<String>,
     at: DateTime<Utc>,

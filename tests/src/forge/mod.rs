@@ -16,6 +16,7 @@ mod git;
 mod gitlab;
 mod graphql;
 mod listen;
+mod markdown;
 mod organizations;
 mod page;
 mod people;
