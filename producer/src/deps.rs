@@ -9,6 +9,7 @@ use agentmine_store::Store;
 use agentmine_trackers::Tracker;
 
 use crate::commands::SeenCommands;
+use crate::dashboards::SeenDashboards;
 use crate::rounds::SeenPulls;
 
 /// The dependencies of a producer.
@@ -27,4 +28,6 @@ pub struct ProducerDeps {
     pub pulls: SeenPulls,
     /// The commands that were seen; empty at first.
     pub commands: SeenCommands,
+    /// What was seen of dashboards; empty at first.
+    pub dashboards: SeenDashboards,
 }

@@ -1,7 +1,7 @@
 //! The producer: scans trackers, records a task for each item that requests work, announces it on the
 //! queue when its repository has room for it, puts items right that say that they are worked on although no task is, ends paused tasks whose
-//! item was closed, continues those whose credentials are accepted again, obeys commands in comments, and removes stale sandboxes and what the store
-//! keeps no longer.
+//! item was closed, continues those whose credentials are accepted again, obeys commands in comments, keeps dashboards, and removes stale sandboxes
+//! and what the store keeps no longer.
 //!
 //! Any number of producers may run. The row and its outbox entry are written in one transaction, and
 //! the announcement is confirmed before the item's label changes. A producer that is killed anywhere
@@ -10,6 +10,7 @@
 mod capacity;
 mod cleanup;
 mod commands;
+mod dashboards;
 mod deps;
 mod figures;
 mod items;
@@ -30,6 +31,7 @@ use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::RelayError;
 
 pub use commands::SeenCommands;
+pub use dashboards::SeenDashboards;
 pub use deps::ProducerDeps;
 pub use rounds::SeenPulls;
 pub use scan::{Scan, scan};
@@ -66,7 +68,9 @@ pub async fn run(
         paused.reconcile(&deps).await;
         commands::look(&deps, None).await;
         retention::remove_some(&deps).await;
-        return scan(&deps).await;
+        let done = scan(&deps).await;
+        dashboards::look(&deps, None).await;
+        return done;
     }
     let mut turns = capacity::Turns::default();
     let mut admissions = tokio::time::interval(capacity::EVERY);
@@ -84,6 +88,7 @@ pub async fn run(
     tokio::spawn(figures::publish(Arc::clone(&deps), draining.clone()));
     tokio::spawn(retention::keep(Arc::clone(&deps), draining.clone()));
     tokio::spawn(commands::watch(Arc::clone(&deps), draining.clone()));
+    tokio::spawn(dashboards::watch(Arc::clone(&deps), draining.clone()));
     let scanning = MainLoop::start("scan", STANDSTILL + scans.period());
     loop {
         scanning.turned();

@@ -160,14 +160,23 @@ impl Requested {
     }
 }
 
-/// The requests whose tasks wait for their turn: there may be thousands, and each scan finds them again.
-struct Waiting(HashMap<String, WaitingRequest>);
+/// What needs no look: the requests whose tasks wait for their turn, since there may be thousands, and each scan finds them
+/// again; and the fleet's own issues.
+struct Waiting {
+    requests: HashMap<String, WaitingRequest>,
+    /// By their items' keys.
+    dashboards: HashSet<String>,
+}
 
 impl Waiting {
     async fn read(deps: &ProducerDeps) -> Result<Self> {
         let requests = deps.store.waiting_requests().await?.into_iter();
         let known = requests.map(|request| (request.dedup_key.clone(), request));
-        Ok(Self(known.collect()))
+        let dashboards = deps.store.dashboards().await?.into_iter();
+        Ok(Self {
+            requests: known.collect(),
+            dashboards: dashboards.map(|it| it.item().key()).collect(),
+        })
     }
 
     /// Whether the task of a request waits. A label of a priority that its item got meanwhile counts; what people set
@@ -178,7 +187,7 @@ impl Waiting {
         new: &NewTask,
         by_label: Option<Priority>,
     ) -> Result<bool> {
-        let Some(request) = self.0.get(&new.dedup_key()) else {
+        let Some(request) = self.requests.get(&new.dedup_key()) else {
             return Ok(false);
         };
         if let Some(priority) = by_label.filter(|priority| *priority != request.priority) {
@@ -197,7 +206,7 @@ impl Waiting {
     ) -> Result<()> {
         // A scan finds labels. Whether a round is still wanted is seen at its turn.
         let is_round = |request: &WaitingRequest| Round::number_of(request.trigger()).is_some();
-        let gone = self.0.values().filter(|request| {
+        let gone = self.requests.values().filter(|request| {
             let found = found.contains(&request.item.key());
             tracker.serves(&request.item) && !found && !is_round(request)
         });
@@ -344,6 +353,10 @@ async fn record(
         labels,
     } in candidates
     {
+        if waiting.dashboards.contains(&item.key()) {
+            tracing::debug!(%item, "a dashboard is never a task");
+            continue;
+        }
         scan.found += 1;
         let by_label = priority(&deps.config.capacity.priority_labels, &labels);
         let new = NewTask {

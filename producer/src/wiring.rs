@@ -128,6 +128,7 @@ pub async fn connect(config: Config) -> Result<ProducerDeps> {
         backend,
         pulls: crate::SeenPulls::default(),
         commands: crate::SeenCommands::default(),
+        dashboards: crate::SeenDashboards::default(),
     })
 }
 

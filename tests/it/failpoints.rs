@@ -11,6 +11,7 @@ const READS: &[&str] = &[
     "check",
     "checkpoints",
     "claimable",
+    "dashboards",
     "dependencies",
     "due_at",
     "effect",

@@ -21,6 +21,7 @@ mod commands;
 mod control;
 mod conversation;
 mod conversion;
+mod dashboard_issue;
 mod embedded;
 mod endpoint;
 mod ends;

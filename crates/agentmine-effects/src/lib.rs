@@ -12,6 +12,7 @@ mod announce;
 mod answer;
 mod branch;
 mod confirm;
+mod dashboard;
 mod draft;
 mod error;
 mod label;
@@ -32,6 +33,9 @@ use agentmine_trackers::{FLEET_MARKER, Tracker, for_task};
 use serde_json::Value;
 
 pub use announce::announce;
+pub use dashboard::{
+    DashboardEntry, DashboardIssue, DashboardState, DashboardView, DashboardWrite, dashboard_text,
+};
 pub use draft::DraftState;
 use error::ends_the_report;
 pub use error::{EffectError, is_final};

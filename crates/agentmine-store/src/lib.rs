@@ -10,6 +10,7 @@ mod capacity;
 mod connect;
 #[cfg(test)]
 mod contract;
+mod dashboards;
 mod error;
 mod held;
 mod inspect;
@@ -23,11 +24,13 @@ mod rounds;
 mod sql;
 mod store;
 mod totals;
+pub mod why;
 
 pub use capacity::{
     Admitted, CapacityStore, OpenedPullRequest, RepositoryLoad, Room, Turn, WaitingRequest,
 };
 pub use connect::{check, connect, connect_heartbeat, migrate};
+pub use dashboards::{Dashboard, DashboardStore, ShownDashboard};
 pub use error::{RelayError, StoreError};
 pub use held::{Held, HeldRequest, HeldStore};
 pub use inspect::{Existing, Inspection, Migrated, inspect};

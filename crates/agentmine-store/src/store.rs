@@ -12,11 +12,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    Begun, CapacityStore, Checkpoint, Claim, Dependency, Edited, EffectState, Enqueued,
-    ExternalEnd, Figures, Finished, HeldStore, LeaseEnd, LeaseRequest, MemoryStore, NamedBranch,
-    NewExternal, NewPersonTask, NewStep, Publish, RelayError, RetentionStore, RoundStore, ScanTime,
-    ScopeConflict, SessionFilter, StoreError, SweepPolicy, SweepReport, TaskEdit, TaskFilter,
-    Totals, WhichSessions,
+    Begun, CapacityStore, Checkpoint, Claim, DashboardStore, Dependency, Edited, EffectState,
+    Enqueued, ExternalEnd, Figures, Finished, HeldStore, LeaseEnd, LeaseRequest, MemoryStore,
+    NamedBranch, NewExternal, NewPersonTask, NewStep, Publish, RelayError, RetentionStore,
+    RoundStore, ScanTime, ScopeConflict, SessionFilter, StoreError, SweepPolicy, SweepReport,
+    TaskEdit, TaskFilter, Totals, WhichSessions,
 };
 
 /// The database. Object-safe.
@@ -34,6 +34,7 @@ pub trait Store:
     + ExternalStore
     + MemoryStore
     + HeldStore
+    + DashboardStore
     + RoundStore
     + FigureStore
     + RetentionStore

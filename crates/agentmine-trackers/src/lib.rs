@@ -33,8 +33,8 @@ pub use person_task::for_task;
 pub use rounds::{Checks, OpenPull, OpenPulls, Thread};
 pub use tracker::{
     Access, Blocker, BranchRemoval, Branches, Candidate, Comment, CommentKind, FLEET_MARKER,
-    GitSource, Item, LabelRequest, NewPullRequest, OpenPullRequest, PullRequest, RecentComment,
-    Repository, Skipped, Tracker,
+    GitSource, Item, LabelRequest, NewIssue, NewPullRequest, OpenPullRequest, OurIssue,
+    PullRequest, RecentComment, Repository, Skipped, Tracker,
 };
 
 /// The configured trackers, in the order of the configuration. Sends no request.

@@ -270,6 +270,31 @@ pub struct NewPullRequest {
     pub draft: bool,
 }
 
+/// An issue to open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewIssue<'a> {
+    /// Title.
+    pub title: &'a str,
+    /// Text, Markdown. It carries `marker`.
+    pub body: &'a str,
+    /// By this part of its text it is found again.
+    pub marker: &'a str,
+}
+
+/// An issue of ours that was found by its marker, or opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OurIssue {
+    /// It was there, with this number.
+    Found(u64),
+    /// It was opened now.
+    Opened {
+        /// Its number.
+        number: u64,
+        /// When, by the tracker's clock.
+        at: DateTime<Utc>,
+    },
+}
+
 /// What became of a branch that was to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BranchRemoval {
@@ -471,6 +496,48 @@ pub trait Tracker: Send + Sync + 'static {
     /// nobody. It has no character that a shell or a commit's trailer would read.
     async fn noreply(&self, _person: &Person) -> Result<Option<String>, TrackerError> {
         Ok(None)
+    }
+    /// Whether an issue is kept in each repository that shows its tasks.
+    fn keeps_dashboards(&self) -> bool {
+        false
+    }
+    /// The first issue of ours in the repository of `of` whose text carries the marker, whether it is open or not, else a new
+    /// one. Nobody else opens one meanwhile.
+    async fn issue_of_ours(
+        &self,
+        of: &ItemRef,
+        _new: &NewIssue<'_>,
+        _permit: &Permit,
+    ) -> Result<OurIssue, TrackerError> {
+        let what = format!("the issues of {}", of.repo_path);
+        Err(TrackerError::NotFound {
+            tracker: self.kind(),
+            what,
+        })
+    }
+    /// Replaces the text of an issue of ours. Returns when, by the tracker's clock.
+    async fn edit_issue(
+        &self,
+        item: &ItemRef,
+        _body: &str,
+        _permit: &Permit,
+    ) -> Result<DateTime<Utc>, TrackerError> {
+        Err(TrackerError::NotFound {
+            tracker: self.kind(),
+            what: item.to_string(),
+        })
+    }
+    /// Which of these issues of the repository of `of` not everybody may read who sees the repository.
+    async fn confidential(
+        &self,
+        _of: &ItemRef,
+        _numbers: &[u64],
+    ) -> Result<Vec<u64>, TrackerError> {
+        Ok(Vec::new())
+    }
+    /// Whether this is the account that we write with, or wrote with before.
+    async fn is_us(&self, person: &Person) -> Result<bool, TrackerError> {
+        Ok(self.login().await?.eq_ignore_ascii_case(&person.login))
     }
     /// Removes a branch of the item's repository, if it is still at `commit`. A push between the look and the removal is
     /// lost: forges remove whatever a branch is at.

@@ -194,6 +194,7 @@ pub(crate) async fn start(
         backend: Some(Arc::clone(&backend)),
         pulls: producer::SeenPulls::default(),
         commands: producer::SeenCommands::default(),
+        dashboards: producer::SeenDashboards::default(),
     });
     let consumer = Arc::new(consumer::ConsumerDeps {
         config,

@@ -50,6 +50,16 @@ pub(super) fn out_of_reach(boundary: &str, store: StoreKind) -> Option<&'static 
         "store.obey" | "tracker.reaction_create" => {
             Some("nobody of the walk writes a command; `commands` kills it there")
         }
+        "store.claim_dashboard"
+        | "store.begin_dashboard_text"
+        | "store.found_dashboard"
+        | "store.dashboard_shows"
+        | "store.note_on_dashboard"
+        | "store.release_dashboard"
+        | "tracker.issue_create"
+        | "tracker.issue_edit" => {
+            Some("this fleet keeps no dashboard; `dashboard_issue` kills it there")
+        }
         "store.found_result" => Some(
             "a task fails with an unsure pull request only after days of outages; `ends` kills it there",
         ),

@@ -376,7 +376,9 @@ fn list_issues(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
         .filter(|issue| wanted == "all" || issue.open == (wanted == "open"))
         .filter(|issue| labels.iter().all(|label| has(issue, label)))
         .collect();
-    found.reverse();
+    if ask.param("direction") != Some("asc") {
+        found.reverse();
+    }
     let all = found
         .into_iter()
         .map(|issue| issue_json(inner, repo, issue));

@@ -1,10 +1,11 @@
 //! Why an item of a tracker has no task that is not over: the tracker is asked what a scan would ask.
 
 use agentmine_domain::{ItemRef, Task, TaskState};
+use agentmine_store::why::{held_back, over};
 use agentmine_store::{Held, Store, TaskFilter};
 use agentmine_trackers::{Item, LabelRequest, Tracker, TrackerError, objection_to_request};
 
-use super::why::{Reason, Why, held_back, of_task, over};
+use super::why::{Reason, Why, of_task};
 use crate::fleet::{Environment, Fleet, Found, Subject, environment, in_time};
 use crate::worker::Place;
 use crate::{ControlError, input};
@@ -82,6 +83,10 @@ async fn ask(
         return of_task(store, fleet, place, task, held).await;
     }
     let mut reasons = Vec::new();
+    if store.dashboards().await?.iter().any(|it| it.is(&item)) {
+        let message = format!("{item} is the dashboard of its repository, which is never a task.");
+        reasons.push(Reason::new("refused", message));
+    }
     if !is_scanned(tracker.as_ref(), &item) {
         reasons.push(Reason::new(
             "not_scanned",
@@ -204,9 +209,9 @@ fn untaken(
 ) -> Why {
     if let Some(held) = held {
         reasons.retain(|reason| reason.code != held.request.code);
-        reasons.insert(0, held_back(held));
+        reasons.insert(0, held_back(held).into());
     }
-    reasons.extend(task.and_then(over));
+    reasons.extend(task.and_then(over).map(Reason::from));
     Why {
         id: task.map(|task| task.number.0),
         item: None,

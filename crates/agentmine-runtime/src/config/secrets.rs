@@ -132,6 +132,7 @@ impl Found {
             discovery_seconds: _,
             query: _,
             who_may_start: _,
+            dashboard_issue: _,
         } = github;
         self.url(api_url.as_str());
         webhook_secret.iter().for_each(|it| self.text(it.expose()));
@@ -158,6 +159,7 @@ impl Found {
             projects: _,
             groups: _,
             who_may_start: _,
+            dashboard_issue: _,
         } = gitlab;
         let webhooks = [webhook_signing_token, webhook_secret_token];
         let webhooks = webhooks.into_iter().flatten();

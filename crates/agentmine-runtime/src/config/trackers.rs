@@ -114,6 +114,9 @@ pub struct GitHub {
     pub query: Option<String>,
     /// Whose label starts work, and whose comments are heard.
     pub who_may_start: GitHubWhoMayStart,
+    /// Keep one issue in each repository with tasks that shows what AgentMine works on, what waits, and why, and whose boxes
+    /// start, retry and stop tasks.
+    pub dashboard_issue: bool,
 }
 
 impl Default for GitHub {
@@ -131,6 +134,7 @@ impl Default for GitHub {
             discovery_seconds: 300,
             query: None,
             who_may_start: GitHubWhoMayStart::default(),
+            dashboard_issue: false,
         }
     }
 }
@@ -202,6 +206,9 @@ pub struct GitLab {
     pub groups: Vec<String>,
     /// Whose label starts work, and whose comments are heard.
     pub who_may_start: GitLabWhoMayStart,
+    /// Keep one issue in each repository with tasks that shows what AgentMine works on, what waits, and why, and whose boxes
+    /// start, retry and stop tasks.
+    pub dashboard_issue: bool,
 }
 
 impl Default for GitLab {
@@ -217,6 +224,7 @@ impl Default for GitLab {
             projects: Vec::new(),
             groups: Vec::new(),
             who_may_start: GitLabWhoMayStart::default(),
+            dashboard_issue: false,
         }
     }
 }

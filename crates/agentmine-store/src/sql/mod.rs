@@ -11,6 +11,7 @@
 mod absence;
 mod arg;
 mod capacity;
+mod dashboards;
 mod db;
 mod effects;
 mod enqueue;

@@ -10,6 +10,7 @@ mod branches;
 mod candidates;
 mod checks;
 mod comments;
+mod dashboard;
 mod files;
 mod graphql;
 mod items;
@@ -40,8 +41,9 @@ use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
 use crate::rounds::{Checks, OpenPull, OpenPulls, Thread};
 use crate::tracker::{
-    Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, NewPullRequest,
-    OpenPullRequest, PullRequest, RecentComment, Repository, Skipped, Tracker,
+    Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, NewIssue,
+    NewPullRequest, OpenPullRequest, OurIssue, PullRequest, RecentComment, Repository, Skipped,
+    Tracker,
 };
 pub(crate) use api::host_of;
 use api::{Api, Credentials};
@@ -57,6 +59,7 @@ pub struct GitHubTracker {
     open: Lists<OpenPull>,
     /// The lists of the newest comments.
     recent: Lists<RecentComment>,
+    dashboards: bool,
     who: GitHubWhoMayStart,
 }
 
@@ -76,6 +79,7 @@ impl GitHubTracker {
             scan: Scan::new(config)?,
             open: Lists::default(),
             recent: Lists::default(),
+            dashboards: config.dashboard_issue,
             who: config.who_may_start.clone(),
         })
     }
@@ -249,6 +253,33 @@ impl Tracker for GitHubTracker {
 
     async fn noreply(&self, person: &Person) -> Result<Option<String>, TrackerError> {
         self.api.noreply(person).await
+    }
+
+    fn keeps_dashboards(&self) -> bool {
+        self.dashboards
+    }
+
+    async fn issue_of_ours(
+        &self,
+        of: &ItemRef,
+        new: &NewIssue<'_>,
+        permit: &Permit,
+    ) -> Result<OurIssue, TrackerError> {
+        self.api.issue_of_ours(of, new, permit).await
+    }
+
+    async fn edit_issue(
+        &self,
+        item: &ItemRef,
+        body: &str,
+        permit: &Permit,
+    ) -> Result<DateTime<Utc>, TrackerError> {
+        self.api.edit_issue(item, body, permit).await
+    }
+
+    async fn is_us(&self, person: &Person) -> Result<bool, TrackerError> {
+        let own = self.api.own_login().await?;
+        Ok(self.api.is_ours(&person.login, own))
     }
 
     async fn remove_branch(

@@ -19,7 +19,7 @@ use super::wire::{Project, User};
 use crate::error::TrackerError;
 use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits};
 use crate::name::web_root;
-use crate::people::Admission;
+use crate::people::{Admission, Person};
 
 /// GitLab takes up to a million characters; nobody reads that many.
 pub(super) const MAX_TEXT: usize = 200_000;
@@ -147,11 +147,18 @@ impl Api {
 
     /// Whether this user was ours before.
     pub(super) fn was_ours(&self, user: Option<&User>) -> bool {
-        let name = user.map_or("", |user| user.username.as_str());
-        let former = self.former_logins.iter();
-        former
-            .into_iter()
-            .any(|ours| ours.eq_ignore_ascii_case(name))
+        self.is_former(user.map_or("", |user| user.username.as_str()))
+    }
+
+    fn is_former(&self, name: &str) -> bool {
+        let mut former = self.former_logins.iter();
+        former.any(|ours| ours.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether this is our account, or was.
+    pub(super) async fn is_us(&self, person: &Person) -> Result<bool, TrackerError> {
+        let me = self.me().await?;
+        Ok(person.id == Some(me.id) || self.is_former(&person.login))
     }
 
     pub(super) async fn ask_user(&self) -> Result<User, TrackerError> {

@@ -9,6 +9,7 @@ mod api;
 mod branches;
 mod candidates;
 mod checks;
+mod dashboard;
 mod files;
 mod items;
 mod lists;
@@ -38,8 +39,9 @@ use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
 use crate::rounds::{Checks, OpenPulls, Thread};
 use crate::tracker::{
-    Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, NewPullRequest,
-    OpenPullRequest, PullRequest, RecentComment, Repository, Skipped, Tracker,
+    Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, NewIssue,
+    NewPullRequest, OpenPullRequest, OurIssue, PullRequest, RecentComment, Repository, Skipped,
+    Tracker,
 };
 use api::Api;
 pub(crate) use api::host_of;
@@ -54,6 +56,7 @@ pub struct GitLabTracker {
     scan: Scan,
     own: OwnMergeRequests,
     news: News,
+    dashboards: bool,
     who: GitLabWhoMayStart,
 }
 
@@ -73,6 +76,7 @@ impl GitLabTracker {
             scan: Scan::new(config)?,
             own: OwnMergeRequests::default(),
             news: News::default(),
+            dashboards: config.dashboard_issue,
             who: config.who_may_start.clone(),
         })
     }
@@ -247,6 +251,36 @@ impl Tracker for GitLabTracker {
     async fn noreply(&self, person: &Person) -> Result<Option<String>, TrackerError> {
         let id = person.id;
         Ok(id.and_then(|id| noreply(id, '-', &person.login, &self.api.host)))
+    }
+
+    fn keeps_dashboards(&self) -> bool {
+        self.dashboards
+    }
+
+    async fn issue_of_ours(
+        &self,
+        of: &ItemRef,
+        new: &NewIssue<'_>,
+        permit: &Permit,
+    ) -> Result<OurIssue, TrackerError> {
+        self.api.issue_of_ours(of, new, permit).await
+    }
+
+    async fn edit_issue(
+        &self,
+        item: &ItemRef,
+        body: &str,
+        permit: &Permit,
+    ) -> Result<DateTime<Utc>, TrackerError> {
+        self.api.edit_issue(item, body, permit).await
+    }
+
+    async fn confidential(&self, of: &ItemRef, numbers: &[u64]) -> Result<Vec<u64>, TrackerError> {
+        self.api.confidential(of, numbers).await
+    }
+
+    async fn is_us(&self, person: &Person) -> Result<bool, TrackerError> {
+        self.api.is_us(person).await
     }
 
     async fn remove_branch(

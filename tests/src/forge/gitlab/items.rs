@@ -14,6 +14,13 @@ pub(super) fn of<'r>(repo: &'r Repo, ask: &Ask, kind: Kind) -> Vec<(&'r Repo, &'
     let labels = names(&Value::from(ask.param("labels").unwrap_or_default()));
     let since = ask.param("updated_after");
     let since = since.and_then(|text| DateTime::parse_from_rfc3339(text).ok());
+    let confidential = ask.param("confidential").map(|it| it == "true");
+    let numbers: Vec<&str> = ask
+        .query
+        .iter()
+        .filter(|(key, _)| key == "iids[]")
+        .map(|(_, number)| number.as_str())
+        .collect();
     let fits = |issue: &&Issue| {
         let state = match wanted {
             "opened" => issue.open,
@@ -28,6 +35,8 @@ pub(super) fn of<'r>(repo: &'r Repo, ask: &Ask, kind: Kind) -> Vec<(&'r Repo, &'
         state
             && since.is_none_or(|since| issue.updated_at >= since)
             && kind.holds(issue)
+            && confidential.is_none_or(|wanted| issue.confidential == wanted)
+            && (numbers.is_empty() || numbers.contains(&issue.number.to_string().as_str()))
             && labels.iter().all(|label| has(issue, label))
             && branch("source_branch", |pull| &pull.head)
             && branch("target_branch", |pull| &pull.base)

@@ -133,6 +133,7 @@ impl Rules<'_> {
             projects,
             groups,
             who_may_start: who,
+            dashboard_issue: _,
         } = gitlab;
         let key = &format!("{section}.api_url");
         self.http_url(key, api_url, &format!("put the token into {section}.token"));

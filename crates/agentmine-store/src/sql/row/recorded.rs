@@ -1,11 +1,11 @@
-//! What is recorded beside tasks: memory, requests that are held, rounds.
+//! What is recorded beside tasks: memory, requests that are held, rounds, dashboards.
 
-use agentmine_domain::{ItemRef, MemoryEntry, MemoryFault, MemoryRecord, Round};
+use agentmine_domain::{ItemRef, MemoryEntry, MemoryFault, MemoryRecord, RepositoryRef, Round};
 use chrono::{TimeZone as _, Utc};
 
 use super::{Id, Timestamp, unsigned};
 use crate::sql::failure::Failure;
-use crate::{Held, HeldRequest};
+use crate::{Dashboard, Held, HeldRequest};
 
 row!(MemoryRow {
     id: String,
@@ -116,6 +116,41 @@ impl RoundRow {
             head: self.head,
             cause: serde_json::from_str(&self.cause)?,
             result: result.transpose()?,
+        })
+    }
+}
+
+row!(DashboardRow {
+    tracker: String,
+    host: String,
+    repo_id: String,
+    repo_path: String,
+    number: Option<i64>,
+    revision: i64,
+    shown_at: Option<i64>,
+    body: String,
+    notice: String,
+});
+
+impl TryFrom<DashboardRow> for Dashboard {
+    type Error = Failure;
+
+    fn try_from(row: DashboardRow) -> Result<Self, Failure> {
+        let shown_at = row
+            .shown_at
+            .map(|millis| Utc.timestamp_millis_opt(millis).single());
+        Ok(Self {
+            repository: RepositoryRef {
+                tracker: row.tracker.parse()?,
+                host: row.host,
+                repo_id: row.repo_id,
+                repo_path: row.repo_path,
+            },
+            number: row.number.map(unsigned).transpose()?,
+            revision: row.revision,
+            shown_at: shown_at.flatten(),
+            body: row.body,
+            notice: row.notice,
         })
     }
 }

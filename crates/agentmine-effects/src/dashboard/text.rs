@@ -1,0 +1,153 @@
+//! What a dashboard says. Of the texts of others it shows titles, in code spans, and reasons, neutralized.
+
+use agentmine_domain::markdown::{cell, line, neutralized};
+use agentmine_domain::{ItemKind, Task, TrackerKind};
+use agentmine_store::Held;
+use agentmine_store::why::{TaskReason, held_back};
+
+/// Characters of a title.
+const MAX_TITLE: usize = 120;
+/// Characters of a reason.
+const MAX_REASON: usize = 500;
+/// Tasks of a part that are shown.
+const MOST_SHOWN: usize = 40;
+
+/// A task, and why it is or is not worked on.
+#[derive(Debug, Clone)]
+pub struct DashboardEntry {
+    /// The task.
+    pub task: Task,
+    /// See [`agentmine_store::why::known_reasons`].
+    pub reasons: Vec<TaskReason>,
+}
+
+/// What a dashboard shows, each part in the order in which it is shown.
+#[derive(Debug, Clone, Default)]
+pub struct DashboardView {
+    /// Tasks that somebody works on.
+    pub working: Vec<DashboardEntry>,
+    /// Tasks that wait.
+    pub waiting: Vec<DashboardEntry>,
+    /// Requests that make no task.
+    pub held: Vec<Held>,
+    /// Tasks that ended lately without a whole result.
+    pub ended: Vec<DashboardEntry>,
+    /// How many are on confidential issues.
+    pub confidential: usize,
+}
+
+/// The text.
+#[must_use]
+pub fn dashboard_text(view: &DashboardView) -> String {
+    let DashboardView {
+        working,
+        waiting,
+        held,
+        ended,
+        confidential,
+    } = view;
+    let mut text = "What AgentMine works on in this repository, what waits, and why. It edits this issue itself; close it to do \
+         without it.\n"
+        .to_owned();
+    let tasks = |entries: &[DashboardEntry]| entries.iter().map(entry).collect::<Vec<_>>();
+    part(&mut text, "At work", &tasks(working));
+    part(&mut text, "Waiting", &tasks(waiting));
+    let held: Vec<String> = held.iter().map(held_entry).collect();
+    part(&mut text, "Held requests", &held);
+    part(&mut text, "Ended without a whole result", &tasks(ended));
+    match confidential {
+        0 => {}
+        1 => text += "\n1 task on a confidential issue is not shown.\n",
+        more => text += &format!("\n{more} tasks on confidential issues are not shown.\n"),
+    }
+    text
+}
+
+fn part(text: &mut String, name: &str, entries: &[String]) {
+    if entries.is_empty() {
+        if name == "At work" {
+            *text += "\n### At work\n\nNothing.\n";
+        }
+        return;
+    }
+    *text += &format!("\n### {name} ({})\n\n", entries.len());
+    for entry in entries.iter().take(MOST_SHOWN) {
+        *text += entry;
+    }
+    if let Some(more) = entries.len().checked_sub(MOST_SHOWN).filter(|it| *it > 0) {
+        *text += &format!("- and {more} more\n");
+    }
+}
+
+fn entry(entry: &DashboardEntry) -> String {
+    let DashboardEntry { task, reasons } = entry;
+    let mut text = format!("- {}, task {}", named(task), task.number);
+    if let Some(url) = &task.pull_request_url {
+        text += &format!(", [{}]({url})", task.item.tracker.pull_request());
+    } else if task.attempt > 0 {
+        text += &format!(", {}", branch(task));
+    }
+    text.push('\n');
+    for it in reasons {
+        text += &reason(it);
+    }
+    text
+}
+
+fn held_entry(held: &Held) -> String {
+    let request = &held.request;
+    let mark = mark(request.item.kind, request.item.tracker);
+    let text = format!(
+        "- [{mark}{}]({}) {}\n",
+        request.item.number,
+        request.url,
+        title(&request.title)
+    );
+    text + &reason(&held_back(held))
+}
+
+fn named(task: &Task) -> String {
+    let title = title(&task.title);
+    match task.item.kind {
+        ItemKind::Task => title,
+        kind @ (ItemKind::Issue | ItemKind::PullRequest) => {
+            let mark = mark(kind, task.item.tracker);
+            format!("[{mark}{}]({}) {title}", task.item.number, task.url)
+        }
+    }
+}
+
+fn mark(kind: ItemKind, tracker: TrackerKind) -> char {
+    match (kind, tracker) {
+        (ItemKind::PullRequest, TrackerKind::GitLab) => '!',
+        (ItemKind::PullRequest | ItemKind::Issue | ItemKind::Task, _) => '#',
+    }
+}
+
+fn title(title: &str) -> String {
+    format!("`{}`", cell(&line(title, MAX_TITLE)))
+}
+
+fn reason(reason: &TaskReason) -> String {
+    let TaskReason { code, message } = reason;
+    let message = neutralized(&line(message, MAX_REASON));
+    format!("  - `{}`: {message}\n", cell(code))
+}
+
+/// The branch, as a link where its address is certain.
+fn branch(task: &Task) -> String {
+    let branch = task.branch();
+    let shown = format!("branch `{}`", cell(&branch));
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-_.".contains(c);
+    let (list, tree) = match task.item.tracker {
+        TrackerKind::GitHub => ("/issues/", "tree"),
+        TrackerKind::GitLab => ("/-/issues/", "-/tree"),
+        TrackerKind::Local => return shown,
+    };
+    match task.url.rsplit_once(list) {
+        Some((home, _)) if branch.chars().all(is_plain) => {
+            format!("[{shown}]({home}/{tree}/{branch})")
+        }
+        Some(_) | None => shown,
+    }
+}

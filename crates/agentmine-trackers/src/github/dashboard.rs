@@ -1,0 +1,106 @@
+//! The issue of ours that shows the tasks of a repository.
+//!
+//! It is looked for among all issues: the filter by creator finds none of an App on some servers.
+
+use agentmine_domain::ItemRef;
+use agentmine_runtime::failpoint::around;
+use agentmine_runtime::permit::Permit;
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::api::{Api, MAX_TEXT};
+use super::wire::{Issue, login_of};
+use crate::error::TrackerError;
+use crate::forge::{Budget, Call, Fault, IssueList, OpenedIssue, Reply, Sent, found_or_opened};
+use crate::marker;
+use crate::tracker::{NewIssue, OurIssue};
+
+/// The issues of a repository, by an item that has its current path.
+struct Issues<'a> {
+    api: &'a Api,
+    of: &'a ItemRef,
+    new: &'a NewIssue<'a>,
+}
+
+impl Api {
+    pub(super) async fn issue_of_ours(
+        &self,
+        of: &ItemRef,
+        new: &NewIssue<'_>,
+        permit: &Permit,
+    ) -> Result<OurIssue, TrackerError> {
+        let of = &self.current(of).await?;
+        let budget = Budget {
+            attempts: self.client.attempts(),
+            permit,
+        };
+        let list = Issues { api: self, of, new };
+        found_or_opened(&list, new.marker, &budget).await
+    }
+
+    pub(super) async fn edit_issue(
+        &self,
+        item: &ItemRef,
+        body: &str,
+        permit: &Permit,
+    ) -> Result<DateTime<Utc>, TrackerError> {
+        let item = &self.current(item).await?;
+        let body = json!({ "body": marker::cut(body, MAX_TEXT) });
+        let call = Call::write(Method::PATCH, self.item_url(item, &[])?, permit).json(&body);
+        let reply = around("tracker.issue_edit", self.client.send(&call)).await?;
+        let issue: Issue = reply.ok(&item.to_string())?.json()?;
+        Ok(issue.updated_at)
+    }
+}
+
+#[async_trait]
+impl IssueList for Issues<'_> {
+    async fn find(&self, marker: &str) -> Result<Option<u64>, TrackerError> {
+        let api = self.api;
+        let login = api.own_login().await?;
+        let what = format!("the issues of {}", self.of.repo_path);
+        let mut url = api.repo_url(&self.of.repo_path, &["issues"])?;
+        url.query_pairs_mut()
+            .append_pair("state", "all")
+            .append_pair("sort", "created")
+            .append_pair("direction", "asc")
+            .append_pair("per_page", "100");
+        let mut first = None;
+        let take = |reply: &Reply| {
+            let page = api
+                .client
+                .fitting::<Issue>(reply.json::<Vec<Value>>()?, &what);
+            for issue in page {
+                let carries = issue.body.as_ref().is_some_and(|it| it.contains(marker));
+                let is_issue = issue.pull_request.is_none();
+                if carries && is_issue && api.is_ours(&login_of(issue.user), login) {
+                    first = Some(first.map_or(issue.number, |it: u64| it.min(issue.number)));
+                }
+            }
+            Ok(())
+        };
+        api.client.each_page(url, &what, take).await?;
+        Ok(first)
+    }
+
+    async fn open(&self, budget: &Budget<'_>) -> Result<OpenedIssue, TrackerError> {
+        let url = self.api.repo_url(&self.of.repo_path, &["issues"])?;
+        let NewIssue { title, body, .. } = self.new;
+        let body = json!({ "title": title, "body": marker::cut(body, MAX_TEXT) });
+        let call = Call::write(Method::POST, url, budget.permit).json(&body);
+        let sent = self.api.client.send_once(&call, &budget.attempts);
+        let reply = match around("tracker.issue_create", sent).await? {
+            Sent::Reply(reply) => reply.ok(&format!("repository {}", self.of.repo_path))?,
+            Sent::Unknown(fault) => return Ok(OpenedIssue::Look(fault)),
+        };
+        Ok(match reply.json::<Issue>() {
+            Ok(issue) => OpenedIssue::Yes(OurIssue::Opened {
+                number: issue.number,
+                at: issue.updated_at,
+            }),
+            Err(error) => OpenedIssue::Look(Fault::new(error.to_string())),
+        })
+    }
+}

@@ -1,0 +1,277 @@
+//! Keeps the dashboard of each repository with tasks, where its tracker is configured so.
+//!
+//! Any number of producers look; the one that holds the record of a dashboard reads and writes its issue.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agentmine_domain::{
+    EndState, ItemKind, ItemRef, PublicStatus, RepositoryKey, RepositoryRef, Task, TaskState,
+};
+use agentmine_effects::{
+    DashboardEntry, DashboardIssue, DashboardState, DashboardView, dashboard_text,
+};
+use agentmine_store::why::known_reasons;
+use agentmine_store::{Held, StoreError, TaskFilter};
+use agentmine_trackers::Tracker;
+use anyhow::Result;
+use chrono::{TimeDelta, Utc};
+use futures::future::join_all;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::deps::ProducerDeps;
+
+/// Time between two looks.
+const EVERY: Duration = Duration::from_secs(15);
+/// Repositories that are looked at at once.
+const AT_ONCE: usize = 8;
+/// Tasks that wait, of all repositories.
+const MOST_OPEN: u32 = 500;
+/// The newest tasks, among which are those that ended lately.
+const NEWEST: u32 = 100;
+/// For so long a task is shown that ended.
+const ENDED: TimeDelta = TimeDelta::days(7);
+/// Tasks of a repository that ended and are shown.
+const MOST_ENDED: usize = 10;
+
+/// What this process has seen of dashboards.
+#[derive(Debug, Default)]
+pub struct SeenDashboards(Mutex<HashSet<RepositoryKey>>);
+
+impl SeenDashboards {
+    /// Whether a fault of a repository is a new one.
+    fn fails(&self, repository: RepositoryKey) -> bool {
+        self.lock().insert(repository)
+    }
+
+    fn works(&self, repository: &RepositoryKey) {
+        self.lock().remove(repository);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<RepositoryKey>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks again and again, until the process drains.
+pub(crate) async fn watch(deps: Arc<ProducerDeps>, draining: CancellationToken) {
+    if !deps.trackers.iter().any(|it| it.keeps_dashboards()) {
+        return;
+    }
+    let interval = Duration::from_secs(deps.config.producer.interval_seconds.max(1));
+    let mut looks = tokio::time::interval(EVERY.min(interval));
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while draining.run_until_cancelled(looks.tick()).await.is_some() {
+        // A look is short and is not cancelled.
+        look(&deps, None).await;
+    }
+}
+
+/// Brings all dashboards up to date, or that of the repository at a path.
+pub(crate) async fn look(deps: &ProducerDeps, only: Option<&str>) {
+    for tracker in deps.trackers.iter().filter(|it| it.keeps_dashboards()) {
+        let places = match places(deps, tracker.as_ref(), only).await {
+            Ok(places) => places,
+            Err(error) => {
+                tracing::debug!(%error, "the tasks for the dashboards cannot be listed");
+                return;
+            }
+        };
+        for some in places.chunks(AT_ONCE) {
+            let looks = some.iter().map(|place| in_repository(deps, tracker, place));
+            for (place, looked) in some.iter().zip(join_all(looks).await) {
+                let key = place.key();
+                let repository = &place.repository.repo_path;
+                match looked {
+                    Ok(()) => deps.dashboards.works(&key),
+                    Err(error) if deps.dashboards.fails(key) => {
+                        let error = format!("{error:#}");
+                        tracing::warn!(
+                            repository,
+                            error,
+                            "its dashboard cannot be kept; the next look tries again"
+                        );
+                    }
+                    Err(error) => {
+                        let error = format!("{error:#}");
+                        tracing::debug!(repository, error, "its dashboard cannot be kept");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A repository with a dashboard, and what is to be shown there.
+struct Place {
+    repository: RepositoryRef,
+    tasks: Vec<Task>,
+    held: Vec<Held>,
+}
+
+impl Place {
+    fn of(item: &ItemRef) -> Self {
+        Self {
+            repository: RepositoryRef {
+                tracker: item.tracker,
+                host: item.host.clone(),
+                repo_id: item.repo_id.clone(),
+                repo_path: item.repo_path.clone(),
+            },
+            tasks: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    fn key(&self) -> RepositoryKey {
+        RepositoryKey {
+            tracker: self.repository.tracker,
+            host: self.repository.host.clone(),
+            repo_id: self.repository.repo_id.clone(),
+        }
+    }
+}
+
+/// The repositories of a tracker that have a dashboard or get one: those that are scanned and have, or had, a task or a
+/// request that is held.
+async fn places(
+    deps: &ProducerDeps,
+    tracker: &dyn Tracker,
+    only: Option<&str>,
+) -> Result<Vec<Place>, StoreError> {
+    let store = &deps.store;
+    let list = async |status, limit| {
+        let filter = TaskFilter {
+            status,
+            limit,
+            ..TaskFilter::default()
+        };
+        store.tasks(&filter).await
+    };
+    let mut tasks = list(Some(PublicStatus::InProgress), 0).await?;
+    tasks.extend(list(Some(PublicStatus::Open), MOST_OPEN).await?);
+    tasks.extend(list(None, NEWEST).await?);
+    let is_here = |item: &ItemRef| {
+        let is_wanted = only.is_none_or(|path| item.repo_path.eq_ignore_ascii_case(path));
+        is_wanted && tracker.serves(item) && tracker.scans(&item.repo_path)
+    };
+    let mut places: HashMap<RepositoryKey, Place> = HashMap::new();
+    let mut seen = HashSet::new();
+    for task in tasks {
+        if is_here(&task.item) && seen.insert(task.id) {
+            let place = places.entry(task.item.repository());
+            let place = place.or_insert_with(|| Place::of(&task.item));
+            place.tasks.push(task);
+        }
+    }
+    for held in store.held_requests().await? {
+        if is_here(&held.request.item) {
+            let place = places.entry(held.request.item.repository());
+            let place = place.or_insert_with(|| Place::of(&held.request.item));
+            place.held.push(held);
+        }
+    }
+    for dashboard in store.dashboards().await? {
+        let item = dashboard.item();
+        if is_here(&item) {
+            let place = places.entry(item.repository());
+            place.or_insert_with(|| Place::of(&item));
+        }
+    }
+    Ok(places.into_values().collect())
+}
+
+async fn in_repository(
+    deps: &ProducerDeps,
+    tracker: &Arc<dyn Tracker>,
+    place: &Place,
+) -> Result<()> {
+    let (store, tracker) = (Arc::clone(&deps.store), Arc::clone(tracker));
+    let time = Duration::from_secs(deps.config.consumer.lease_seconds);
+    let held = DashboardIssue::claim(store, Arc::clone(&tracker), &place.repository, time);
+    let Some(mut issue) = held.await? else {
+        return Ok(());
+    };
+    let kept = keep(deps, tracker.as_ref(), place, &mut issue).await;
+    issue.release().await?;
+    kept
+}
+
+async fn keep(
+    deps: &ProducerDeps,
+    tracker: &dyn Tracker,
+    place: &Place,
+    issue: &mut DashboardIssue,
+) -> Result<()> {
+    if let DashboardState::Withdrawn = issue.read().await? {
+        return Ok(());
+    }
+    let view = view(deps, tracker, place, &issue.item()).await?;
+    issue.write(&dashboard_text(&view)).await?;
+    Ok(())
+}
+
+/// What the dashboard is to show.
+async fn view(
+    deps: &ProducerDeps,
+    tracker: &dyn Tracker,
+    place: &Place,
+    of: &ItemRef,
+) -> Result<DashboardView> {
+    let mut view = DashboardView::default();
+    let hidden = hidden(tracker, place, of).await?;
+    let is_hidden = |item: &ItemRef| item.kind == ItemKind::Issue && hidden.contains(&item.number);
+    let now = Utc::now();
+    let mut newest: HashMap<String, &Task> = HashMap::new();
+    for task in &place.tasks {
+        let known = newest.entry(task.item.key()).or_insert(task);
+        if known.number < task.number {
+            *known = task;
+        }
+    }
+    let mut tasks: Vec<&Task> = place.tasks.iter().collect();
+    tasks.sort_by_key(|task| task.number);
+    for task in tasks {
+        let is_last = newest.get(&task.item.key()).map(|it| it.id) == Some(task.id);
+        let is_recent = is_last && now - task.updated_at < ENDED;
+        let part = match task.state {
+            TaskState::Leased(_) => &mut view.working,
+            TaskState::Queued | TaskState::Paused => &mut view.waiting,
+            TaskState::Ended(EndState::Done) if task.missing().is_none() => continue,
+            TaskState::Ended(_) if is_recent => &mut view.ended,
+            TaskState::Ended(_) => continue,
+        };
+        if is_hidden(&task.item) {
+            view.confidential += 1;
+            continue;
+        }
+        let (mut reasons, _) = known_reasons(deps.store.as_ref(), task, None).await?;
+        // Who asked for it is on its item.
+        reasons.retain(|reason| reason.code != "requested");
+        part.push(DashboardEntry {
+            task: task.clone(),
+            reasons,
+        });
+    }
+    view.ended.reverse();
+    view.ended.truncate(MOST_ENDED);
+    let held = place.held.iter();
+    let shown = held.filter(|held| !is_hidden(&held.request.item));
+    view.held = shown.cloned().collect();
+    view.confidential += place.held.len() - view.held.len();
+    Ok(view)
+}
+
+/// The numbers of the confidential issues among those that are shown.
+async fn hidden(tracker: &dyn Tracker, place: &Place, of: &ItemRef) -> Result<HashSet<u64>> {
+    let tasks = place.tasks.iter().map(|task| &task.item);
+    let held = place.held.iter().map(|held| &held.request.item);
+    let issues = tasks.chain(held).filter(|it| it.kind == ItemKind::Issue);
+    let mut numbers: Vec<u64> = issues.map(|item| item.number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let hidden = tracker.confidential(of, &numbers).await?;
+    Ok(hidden.into_iter().collect())
+}
