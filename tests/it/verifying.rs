@@ -1,9 +1,11 @@
 //! How a result is verified while everything else goes on.
 
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
+use agentmine_domain::Task;
 use agentmine_tests::forge::{DEMO, Fault};
-use agentmine_tests::model::{Scenario, edit_replace, say, shell};
+use agentmine_tests::model::{Scenario, commit_and_push, edit_replace, say, shell};
 
 use crate::rig::{Rig, assert_done, containers};
 
@@ -16,6 +18,19 @@ fn leaves_its_work_uncommitted() -> Scenario {
     ])
 }
 
+/// Waits for the sandbox for the checks, and returns its name.
+async fn verifying(task: &Task) -> String {
+    let begun = Instant::now();
+    loop {
+        let names = containers(std::slice::from_ref(task)).await;
+        if let Some(name) = names.iter().find(|name| name.ends_with("-verify")) {
+            return name.clone();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{names:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// The fresh sandbox comes from the host alone, so it need not wait for the push; what is checked in it is what was
 /// pushed.
 #[tokio::test]
@@ -26,15 +41,7 @@ async fn the_sandbox_for_the_checks_is_made_ready_while_the_work_is_pushed() {
     rig.forge.inject(push.delay(Duration::from_secs(8)));
     let consumer = rig.spawn("consumer", &["--once"]);
     let task = rig.task().await;
-    let begun = std::time::Instant::now();
-    loop {
-        let names = containers(std::slice::from_ref(&task)).await;
-        if names.iter().any(|name| name.ends_with("-verify")) {
-            break;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{names:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    verifying(&task).await;
     let branch = task.branch();
     assert_eq!(
         rig.forge.file_at(DEMO, &branch, "greet.sh"),
@@ -53,5 +60,35 @@ async fn the_sandbox_for_the_checks_is_made_ready_while_the_work_is_pushed() {
     );
     let pushed = rig.forge.file_at(DEMO, &pulls[0].head, "greet.sh").unwrap();
     assert!(pushed.contains("${1:-world}"), "{pushed}");
+    assert_eq!(containers(&[task]).await, Vec::<String>::new());
+}
+
+/// While the model still thinks. If that sandbox ends before it is used, the checks get another one.
+#[tokio::test]
+async fn the_sandbox_for_the_checks_is_made_when_the_agent_pushes_and_again_if_it_ends() {
+    let rig = Rig::new(Scenario::new("pushes its work").replies([
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        commit_and_push("Greet the argument"),
+        say("`greet.sh` now greets its argument."),
+    ]))
+    .await;
+    rig.produce_issue().await;
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &["--once"]);
+    let task = rig.task().await;
+    let name = verifying(&task).await;
+    let ended = Command::new("docker")
+        .args(["rm", "--force", &name])
+        .output();
+    let ended = ended.unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    rig.model.release();
+    let (status, log) = consumer.end().await;
+    assert!(status.success(), "{log}");
+    let task = rig.task().await;
+    assert_done(&task);
+    let pulls = rig.forge.pulls(DEMO);
+    let body = &pulls[0].body;
+    assert!(body.contains("| `sh test.sh` | 0 |"), "{body}");
     assert_eq!(containers(&[task]).await, Vec::<String>::new());
 }

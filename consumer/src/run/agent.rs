@@ -120,6 +120,7 @@ impl Work<'_> {
             outcome = agent.run(history, used) => Ok(outcome?),
             never = show(ctx, &mut deltas) => match never {},
             never = inbox.watch(ctx) => match never {},
+            never = self.measurer.checks.get_ready_at_pushes() => match never {},
         }
     }
 

@@ -3,20 +3,24 @@
 //! If a check or a set-up command fails there, it is run on the base commit as well, in another fresh sandbox:
 //! a failure that was there before is reported as such.
 //!
-//! The sandbox and the clone that the checks begin with are made while the agent's work is still being published, since both
-//! come from the repository's host alone; the pushed commit is fetched into it after the agent's sandbox was frozen.
+//! The sandbox and the clone that the checks begin with are made as soon as the agent pushes, or at the latest while its work
+//! is published, since both come from the repository's host alone; the pushed commit is fetched into it after the agent's
+//! sandbox was frozen.
 //!
 //! A command that ends its sandbox, twice and while the engine answers, counts as failed. The checks after it run in
 //! another fresh sandbox.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use agentmine_agent::{Check, Standing, WebRequest};
 use agentmine_gateway::{GatewayConfig, GitAccess};
 use agentmine_sandbox::{CommandResult, SandboxError, SandboxRole, SandboxSpec};
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use super::web::web;
 use crate::error::{SessionError, WorkspaceError};
@@ -30,13 +34,18 @@ use crate::session::context::SessionContext;
 /// Bytes of a check's output that are kept: whole lines of its start and its end.
 const CHECK_OUTPUT: usize = 6 * 1024;
 
+/// How long a sandbox waits for the end of the work after a push. An agent that pushes and goes on must not hold two.
+const READY_FOR: Duration = Duration::from_secs(60);
+
 /// The checks of one session.
 pub(crate) struct CheckRunner<'a> {
     ctx: &'a SessionContext,
     prepared: &'a Prepared,
     base: Mutex<Base>,
-    /// Made ahead.
+    /// Made ahead. Locked while it is made.
     ready: Mutex<Option<Fresh>>,
+    /// Whether the result is measured now, so that a push is the worker's own.
+    is_measuring: AtomicBool,
 }
 
 /// A fresh sandbox with a clone of the branch that the work started from.
@@ -92,7 +101,35 @@ impl<'a> CheckRunner<'a> {
             prepared,
             base: Mutex::default(),
             ready: Mutex::default(),
+            is_measuring: AtomicBool::new(false),
         }
+    }
+
+    /// Makes a sandbox ready after each push of the agent, for a while.
+    pub(crate) async fn get_ready_at_pushes(&self) -> Infallible {
+        let gateway = &self.prepared.workspace.gateway;
+        gateway.pushed().await;
+        loop {
+            if !self.is_measuring.load(Ordering::Relaxed) {
+                self.get_ready().await;
+            }
+            if timeout(READY_FOR, gateway.pushed()).await.is_err() {
+                self.discard_ready().await;
+                gateway.pushed().await;
+            }
+        }
+    }
+
+    /// The measurement begins. The sandbox is made now if it is not there.
+    pub(super) async fn begin(&self) {
+        self.is_measuring.store(true, Ordering::Relaxed);
+        self.get_ready().await;
+    }
+
+    /// The measurement is over.
+    pub(super) async fn end(&self) {
+        self.discard_ready().await;
+        self.is_measuring.store(false, Ordering::Relaxed);
     }
 
     fn has_something_to_run(&self) -> bool {
@@ -102,18 +139,22 @@ impl<'a> CheckRunner<'a> {
 
     /// Makes the sandbox for the next checks ready. A pull request's own branch changes by what is about to be
     /// published, so it is cloned after that. What fails here is tried again, and reported, when it is needed.
-    pub(super) async fn get_ready(&self) {
+    async fn get_ready(&self) {
         if !self.has_something_to_run() || !self.prepared.branches.opens_pull_request {
             return;
         }
+        let mut ready = self.ready.lock().await;
+        if ready.is_some() {
+            return;
+        }
         match self.fresh().await {
-            Ok(fresh) => *self.ready.lock().await = Some(fresh),
+            Ok(fresh) => *ready = Some(fresh),
             Err(error) => tracing::debug!(%error, "no sandbox for checks could be made ready"),
         }
     }
 
     /// Gives up what was made ready and not used.
-    pub(super) async fn discard_ready(&self) {
+    async fn discard_ready(&self) {
         if let Some(fresh) = self.ready.lock().await.take() {
             self.ctx.discard(fresh.workspace.sandbox.name()).await;
         }
@@ -268,22 +309,43 @@ impl<'a> CheckRunner<'a> {
         lines: &[&str],
         checked: &mut Checked,
     ) -> Result<Option<Ended>, SessionError> {
-        let ready = self.ready.lock().await.take();
-        let fresh = match ready {
-            Some(fresh) => fresh,
-            None => self.fresh().await?,
-        };
-        let Fresh { workspace, cloned } = fresh;
-        let branches = &self.prepared.branches;
-        let ended = match check_out(cloned, &workspace, branches, commit).await {
-            Ok(()) => self.run(&workspace, lines, checked).await,
-            Err(error) => Err(error),
-        };
-        self.ctx.discard(workspace.sandbox.name()).await;
-        let fresh = workspace;
+        let fresh = self.at(commit).await?;
+        let ended = self.run(&fresh, lines, checked).await;
+        self.ctx.discard(fresh.sandbox.name()).await;
         let ended = ended?;
         checked.web.extend(web(&fresh.gateway));
         Ok(ended)
+    }
+
+    /// A fresh sandbox at a commit.
+    async fn at(&self, commit: CloneOf<'_>) -> Result<Workspace, SessionError> {
+        let ready = self.ready.lock().await.take();
+        if let Some(fresh) = ready {
+            match self.check_out(fresh, commit).await {
+                // It may have ended while it waited, with its engine.
+                Err(SessionError::Workspace(error)) => {
+                    tracing::debug!(%error, "the sandbox that was made ahead is not used");
+                }
+                done => return done,
+            }
+        }
+        self.check_out(self.fresh().await?, commit).await
+    }
+
+    async fn check_out(
+        &self,
+        fresh: Fresh,
+        commit: CloneOf<'_>,
+    ) -> Result<Workspace, SessionError> {
+        let Fresh { workspace, cloned } = fresh;
+        let branches = &self.prepared.branches;
+        match check_out(cloned, &workspace, branches, commit).await {
+            Ok(()) => Ok(workspace),
+            Err(error) => {
+                self.ctx.discard(workspace.sandbox.name()).await;
+                Err(error)
+            }
+        }
     }
 
     async fn run(

@@ -7,7 +7,6 @@
 use agentmine_agent::{ChangedFile, Facts, Gather, missing, placeholders};
 use agentmine_gateway::facts::{BareRepo, Diff};
 use async_trait::async_trait;
-use tokio::sync::oneshot;
 
 use super::checks::CheckRunner;
 use super::publish::{Published, publish};
@@ -32,14 +31,9 @@ pub(crate) struct Measurer<'a> {
 #[async_trait]
 impl Gather<SessionError> for Measurer<'_> {
     async fn facts(&self) -> Result<Facts, SessionError> {
-        let (tell, ready) = oneshot::channel();
-        let getting_ready = async {
-            self.checks.get_ready().await;
-            // Nobody waits for it if nothing was pushed.
-            let _ = tell.send(());
-        };
-        let (facts, ()) = tokio::join!(self.publish_and_measure(ready), getting_ready);
-        self.checks.discard_ready().await;
+        // The first step of `begin` keeps the checks from making a sandbox of their own.
+        let ((), facts) = tokio::join!(self.checks.begin(), self.publish_and_measure());
+        self.checks.end().await;
         let facts = facts?;
         // After a sufficient result the sandbox stays frozen; it is released only if work continues.
         if missing(&facts).is_some() {
@@ -75,13 +69,9 @@ impl Measurer<'_> {
         BareRepo::new(self.prepared.upstream.clone()).map_err(SessionError::BareRepo)
     }
 
-    /// What is read of the pushed commit on the worker does not wait until the checks' sandbox is `ready`.
-    async fn publish_and_measure(
-        &self,
-        ready: oneshot::Receiver<()>,
-    ) -> Result<Facts, SessionError> {
+    async fn publish_and_measure(&self) -> Result<Facts, SessionError> {
         let published = self.publish_and_freeze().await?;
-        self.measure(published, ready).await
+        self.measure(published).await
     }
 
     /// Publishes what is left, after which nothing in the agent's sandbox can change the branch.
@@ -109,11 +99,7 @@ impl Measurer<'_> {
         Ok(now.as_deref() == Some(head))
     }
 
-    async fn measure(
-        &self,
-        published: Published,
-        ready: oneshot::Receiver<()>,
-    ) -> Result<Facts, SessionError> {
+    async fn measure(&self, published: Published) -> Result<Facts, SessionError> {
         let base = self.prepared.base.clone();
         let mut facts = Facts {
             base: base.clone(),
@@ -137,14 +123,9 @@ impl Measurer<'_> {
         };
         facts.head = Some(head.clone());
         facts.checks_from = self.prepared.project.checks_from.clone();
-        // They use nothing of each other.
+        // They use nothing of each other: what is read on the worker does not wait until the checks' sandbox is ready.
         let looking = self.look_at(&bare, &base, &head);
-        let checking = async {
-            // Also if it could not be made ready: then it is made now.
-            let _ = ready.await;
-            self.checks.check(&head).await
-        };
-        let ((diff, sensitive), checked) = tokio::try_join!(looking, checking)?;
+        let ((diff, sensitive), checked) = tokio::try_join!(looking, self.checks.check(&head))?;
         facts.placeholders = placeholders(diff.added_lines().map(|l| (l.path, l.number, l.text)));
         facts.files = diff
             .files

@@ -8,6 +8,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
+
 use crate::egress::{AllowedBy, BlockedBy};
 use crate::printable::printable;
 
@@ -70,6 +72,8 @@ pub enum TrafficEvent {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     state: Mutex<State>,
+    /// Told of each push that upstream accepted.
+    accepted: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -164,6 +168,13 @@ impl Ledger {
             bytes,
         };
         state.push_event(kept, event);
+        drop(state);
+        self.accepted.notify_one();
+    }
+
+    /// Waits for a push that upstream accepts after the last call.
+    pub(crate) async fn accepted(&self) {
+        self.accepted.notified().await;
     }
 
     pub(crate) fn push_refused(&self, reason: &str) {

@@ -161,6 +161,12 @@ impl Gateway {
     pub fn pushed_head(&self) -> Option<String> {
         self.inner.ledger.pushed_head()
     }
+
+    /// Waits until upstream accepts a push. One that it accepted since the last call counts; several count as one. For
+    /// one caller at a time.
+    pub async fn pushed(&self) {
+        self.inner.ledger.accepted().await;
+    }
 }
 
 impl std::fmt::Debug for Gateway {

@@ -24,6 +24,8 @@ mod table;
 mod timed;
 mod verify;
 
+use std::time::Duration;
+
 use agentmine_runtime::tls;
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -95,6 +97,9 @@ enum Bench {
         /// Sandboxes that are started ahead of the tasks
         #[arg(long, default_value_t = 0)]
         warm: usize,
+        /// Milliseconds that the model takes for its last reply
+        #[arg(long, default_value_t = 0)]
+        reply: u64,
     },
     /// Round trip of a text editor call, compared with bytes through `cat` in the same tunnel
     Editor {
@@ -247,7 +252,12 @@ async fn main() -> anyhow::Result<()> {
             warm,
             mirrors,
         } => start::run(on.backend, rounds, files, warm, mirrors).await,
-        Bench::Verify { on, rounds, warm } => verify::run(on.backend, rounds, warm).await,
+        Bench::Verify {
+            on,
+            rounds,
+            warm,
+            reply,
+        } => verify::run(on.backend, rounds, warm, Duration::from_millis(reply)).await,
         Bench::Editor { on, rounds } => editor::run(on.backend, rounds).await,
         Bench::Bytes { on, rounds, pushes } => bytes::run(on.backend, rounds, pushes).await,
         Bench::Fleet {

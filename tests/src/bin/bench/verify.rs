@@ -1,6 +1,6 @@
 //! Verification: from the model's last reply to the facts, without the time that the project's checks ran.
 //!
-//! The agent has committed and pushed its work. The floor is creating and starting a container (or a jail) and cloning
+//! The agent has committed and pushed its work, and the model takes a while (`--reply`) to say so. The floor is creating and starting a container (or a jail) and cloning
 //! into it with nothing else, which a fresh clone in a fresh sandbox costs at least. The two take turns.
 
 use std::io::Write as _;
@@ -32,14 +32,21 @@ const FILLING: Duration = Duration::from_secs(4);
 const WORK: &str = "sed -i 's/name=\"\"/name=\"${1:-world}\"/' greet.sh && git commit -qam 'Greet the person named' \
      && git push -q origin HEAD";
 
-pub(crate) async fn run(backend: Backend, rounds: u32, warm: usize) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    backend: Backend,
+    rounds: u32,
+    warm: usize,
+    reply: Duration,
+) -> anyhow::Result<()> {
     let mut fleet = Fleet::new(None).await?;
     fleet.config.consumer.warm_sandboxes = warm;
     fleet.config.command_executor = executor(backend);
     let sandboxes = from_config(&fleet.config.command_executor).await?;
     sandboxes.check().await?;
     let (watch, mut progress) = unbounded_channel();
-    let deps = fleet.deps(sandboxes, Arc::new(Works), Some(watch)).await?;
+    let deps = fleet
+        .deps(sandboxes, Arc::new(Works { reply }), Some(watch))
+        .await?;
     let stop = Shutdown::new(Duration::from_secs(5));
     let consumer = tokio::spawn(agentmine_consumer::run(
         deps,
@@ -114,7 +121,10 @@ async fn one_round(
 }
 
 /// A model that has the work done, committed and pushed by one command, and then has nothing to add.
-struct Works;
+struct Works {
+    /// How long it takes for that.
+    reply: Duration,
+}
 
 #[async_trait]
 impl Model for Works {
@@ -141,10 +151,13 @@ impl Model for Works {
                 }],
                 stop: Stop::ToolCalls,
             },
-            true => ModelReply {
-                text: "Done.".into(),
-                ..ModelReply::default()
-            },
+            true => {
+                tokio::time::sleep(self.reply).await;
+                ModelReply {
+                    text: "Done.".into(),
+                    ..ModelReply::default()
+                }
+            }
         };
         Ok((reply, Usage::default()))
     }
