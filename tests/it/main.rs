@@ -18,6 +18,7 @@ mod canaries;
 mod capacity;
 mod chaos;
 mod commands;
+mod commands_on_pulls;
 mod control;
 mod conversation;
 mod conversion;

@@ -644,6 +644,45 @@ async fn a_look_for_commands_is_one_free_request_while_nobody_writes_any() {
 }
 
 #[tokio::test]
+async fn a_look_for_commands_in_reviews_is_one_free_request_while_nobody_writes() {
+    let world = OnForge::new().await;
+    let issue = world.issue().await;
+    world.branch("x");
+    let number = world.forge.add_pull(REPO, "x", "main", "A change", &[]);
+    world.forge.say_in_review(REPO, number, "mona", "a word");
+    // What has just changed is read again, since times are shown in whole seconds.
+    world.forge.age(chrono::TimeDelta::seconds(100));
+    let pull = ItemRef {
+        kind: ItemKind::PullRequest,
+        number,
+        ..issue
+    };
+    let pulls = [pull];
+    let recent = async || world.tracker.recent_reviews(&pulls).await.unwrap();
+    assert_eq!(recent().await, []);
+    let before = world.forge.requests().len();
+    assert_eq!(recent().await, []);
+    let requests = world.forge.requests();
+    let statuses: Vec<u16> = requests[before..].iter().map(|it| it.status).collect();
+    assert_eq!(statuses, [304], "{:?}", &requests[before..]);
+    let line = world
+        .forge
+        .say_on_line(REPO, number, "mona", "/agentmine stop");
+    let review = world
+        .forge
+        .say_in_review(REPO, number, "mona", "/agentmine pause");
+    for _ in 0..2 {
+        let mut ids: Vec<String> = recent()
+            .await
+            .into_iter()
+            .map(|it| it.comment.remark_id())
+            .collect();
+        ids.sort();
+        assert_eq!(ids, [format!("line-{line}"), format!("review-{review}")]);
+    }
+}
+
+#[tokio::test]
 async fn every_page_is_read() {
     let world = OnForge::new().await;
     for n in 0..120 {

@@ -7,7 +7,7 @@
 
 use agentmine_domain::{EffectKey, ItemKind, ItemRef};
 use agentmine_store::EffectState;
-use agentmine_trackers::FLEET_MARKER;
+use agentmine_trackers::{Comment, FLEET_MARKER};
 use serde_json::{Value, json};
 
 use crate::error::is_final;
@@ -21,15 +21,15 @@ impl Effects {
     ///
     /// # Errors
     /// Returns errors of the store and temporary ones of the tracker.
-    pub async fn acknowledge(&self, on: &ItemRef, comment: &str) -> Result<(), EffectError> {
-        let key = EffectKey::reaction(comment);
+    pub async fn acknowledge(&self, on: &ItemRef, comment: &Comment) -> Result<(), EffectError> {
+        let key = EffectKey::reaction(&comment.remark_id());
         if let EffectState::Done(_) = self.begin(&key).await? {
             return Ok(());
         }
         match self.tracker.react(on, comment, &self.permit).await {
             // It was deleted, or the conversation was locked.
             Err(error) if is_final(&error) => {
-                tracing::warn!(task.id = %self.task.id, comment.id = comment, %error, "a command is not acknowledged");
+                tracing::warn!(task.id = %self.task.id, comment.id, %error, "a command is not acknowledged");
             }
             written => written?,
         }
@@ -40,8 +40,8 @@ impl Effects {
     ///
     /// # Errors
     /// Returns errors of the store.
-    pub async fn is_settled(&self, comment: &str) -> Result<bool, EffectError> {
-        let key = EffectKey::reaction(comment);
+    pub async fn is_settled(&self, comment: &Comment) -> Result<bool, EffectError> {
+        let key = EffectKey::reaction(&comment.remark_id());
         let reaction = self.store.effect(self.task.id, &key).await?;
         Ok(matches!(reaction, Some(EffectState::Done(_))))
     }
@@ -50,8 +50,9 @@ impl Effects {
     ///
     /// # Errors
     /// Returns errors of the store.
-    pub async fn settle(&self, comment: &str) -> Result<(), EffectError> {
-        self.done(&EffectKey::reaction(comment), &Value::Null).await
+    pub async fn settle(&self, comment: &Comment) -> Result<(), EffectError> {
+        self.done(&EffectKey::reaction(&comment.remark_id()), &Value::Null)
+            .await
     }
 
     /// Answers in the progress comment of the task; `text` is Markdown of ours.

@@ -3,9 +3,9 @@
 //! It has an effect of its own: the effect of the result says that a task has one. The result then finds this pull
 //! request by its branch, and replaces its text.
 
-use agentmine_domain::{EffectKey, ItemKind, ItemRef};
+use agentmine_domain::{EffectKey, ItemKind, ItemRef, Task};
 use agentmine_runtime::failpoint::Guard;
-use agentmine_store::EffectState;
+use agentmine_store::{EffectState, Store};
 use agentmine_trackers::{NewPullRequest, PullRequest, TrackerError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -34,6 +34,21 @@ pub enum DraftState {
         /// Whether it was there.
         recorded: bool,
     },
+}
+
+/// The number of the pull request that a session of a task opened when the work began, as it is recorded.
+///
+/// # Errors
+/// Returns errors of the store.
+pub async fn draft_number(store: &dyn Store, task: &Task) -> Result<Option<u64>, EffectError> {
+    let key = EffectKey::pull_request_draft(&task.branch());
+    Ok(match store.effect(task.id, &key).await? {
+        Some(EffectState::Done(draft)) => {
+            let draft: Draft = serde_json::from_value(draft).map_err(unreadable(&key))?;
+            Some(draft.number)
+        }
+        Some(EffectState::Fresh | EffectState::Unsure) | None => None,
+    })
 }
 
 impl Effects {

@@ -36,7 +36,7 @@ pub use announce::announce;
 pub use dashboard::{
     DashboardEntry, DashboardIssue, DashboardState, DashboardView, DashboardWrite, dashboard_text,
 };
-pub use draft::DraftState;
+pub use draft::{DraftState, draft_number};
 use error::ends_the_report;
 pub use error::{EffectError, is_final};
 pub use orphan::{Orphan, is_live};

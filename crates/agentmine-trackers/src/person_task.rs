@@ -113,7 +113,7 @@ impl Tracker for PersonTask {
     async fn react(
         &self,
         item: &ItemRef,
-        comment: &str,
+        comment: &Comment,
         permit: &Permit,
     ) -> Result<(), TrackerError> {
         self.tracker.react(item, comment, permit).await

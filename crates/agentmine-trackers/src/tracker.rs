@@ -207,6 +207,17 @@ pub enum CommentKind {
     },
 }
 
+impl CommentKind {
+    /// Whether trackers have reactions to it.
+    #[must_use]
+    pub fn takes_reactions(&self) -> bool {
+        match self {
+            Self::Plain | Self::OnLine { .. } => true,
+            Self::Review { .. } => false,
+        }
+    }
+}
+
 /// Where the gateway fetches a repository from. Never given to a sandbox.
 #[derive(Debug, Clone)]
 pub enum GitSource {
@@ -405,19 +416,25 @@ pub trait Tracker: Send + Sync + 'static {
     async fn with_news(&self, places: Vec<ItemRef>) -> Result<Vec<ItemRef>, TrackerError> {
         Ok(places)
     }
-    /// Of the newest hundred plain comments on all items of the repository of `of`, those that address the fleet: one
-    /// request, which costs nothing where nobody wrote since. None where commands are not given by comments.
+    /// Of the newest hundred comments on all items of the repository of `of`, those that address the fleet: one request,
+    /// which costs nothing where nobody wrote since. None where commands are not given by comments.
     async fn recent_comments(&self, _of: &ItemRef) -> Result<Vec<RecentComment>, TrackerError> {
         Ok(Vec::new())
     }
-    /// Acknowledges a plain comment by a reaction of ours, once.
+    /// Of the reviews of these open pull requests of one repository, and of the comments on their lines, those that address
+    /// the fleet: one request, which costs nothing where nobody wrote since, and two for each on which somebody did. None
+    /// where [`Self::recent_comments`] has them.
+    async fn recent_reviews(&self, _pulls: &[ItemRef]) -> Result<Vec<RecentComment>, TrackerError> {
+        Ok(Vec::new())
+    }
+    /// Acknowledges a comment by a reaction of ours, once. A review can have none: [`CommentKind::takes_reactions`].
     async fn react(
         &self,
         item: &ItemRef,
-        comment: &str,
+        comment: &Comment,
         _permit: &Permit,
     ) -> Result<(), TrackerError> {
-        let what = format!("comment {comment} on {item}");
+        let what = format!("comment {} on {item}", comment.id);
         Err(TrackerError::NotFound {
             tracker: self.kind(),
             what,

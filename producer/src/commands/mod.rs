@@ -1,22 +1,25 @@
 //! Commands that people write in comments, on the item of a task or on its pull request: `/agentmine stop`.
 //!
-//! The newest comments of each repository are read, which costs one conditional request while nobody writes. A command
+//! The newest comments of each repository are read, and the reviews of its pull requests that are ours and open, which
+//! costs two conditional requests while nobody writes. A command
 //! is obeyed in the row of its task, where the worker that holds it finds it, and only by those who may start work. Its
 //! record and the change of the row are one transaction, and the reaction is an effect, so any number of producers obey
 //! and acknowledge it once.
 //!
 //! Accepted: of more than a hundred comments in a repository within one interval, the oldest are not seen. Commands on
 //! tasks that are over are heard in the repositories of the [`NEWEST`] newest tasks, and of those that are not over.
+//! GitHub has no reactions to reviews: a command in one is acknowledged in the progress comment.
 
 mod obey;
 mod words;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agentmine_domain::{Addressed, ItemRef, PublicStatus, RepositoryKey, Task};
-use agentmine_store::{StoreError, TaskFilter};
+use agentmine_domain::{Addressed, ItemKind, ItemRef, PublicStatus, RepositoryKey, Task};
+use agentmine_effects::draft_number;
+use agentmine_store::TaskFilter;
 use agentmine_trackers::{Tracker, TrackerError};
 use anyhow::Result;
 use futures::future::join_all;
@@ -28,8 +31,8 @@ use obey::Given;
 
 /// Time between two looks at a repository with a task in progress, or one that waits while there are [`FEW`] repositories.
 const EVERY: Duration = Duration::from_secs(15);
-/// Time between two looks at another one.
-const QUIET: Duration = Duration::from_secs(60);
+/// The least time between two looks at another one, so that a person is obeyed within a minute.
+const QUIET: Duration = Duration::from_secs(44);
 /// So few repositories are all looked at so often.
 const FEW: usize = 20;
 /// Repositories that are looked at at once.
@@ -89,6 +92,19 @@ struct Place {
     item: ItemRef,
     /// Whether it is looked at in each interval.
     live: bool,
+    /// The numbers of the pull requests that tasks opened, or are for.
+    pulls: BTreeSet<u64>,
+}
+
+impl Place {
+    fn pulls(&self) -> Vec<ItemRef> {
+        let pull = |number: &u64| ItemRef {
+            kind: ItemKind::PullRequest,
+            number: *number,
+            ..self.item.clone()
+        };
+        self.pulls.iter().map(pull).collect()
+    }
 }
 
 /// Whether a place is to be looked at.
@@ -116,27 +132,33 @@ pub(crate) async fn look(deps: &ProducerDeps, only: Option<&str>) {
     let places = match places(deps).await {
         Ok(places) => places,
         Err(error) => {
-            tracing::debug!(%error, "the tasks that may be commanded cannot be listed");
+            let error = format!("{error:#}");
+            tracing::debug!(error, "the tasks that may be commanded cannot be listed");
             return;
         }
     };
     for tracker in &deps.trackers {
-        let own = places.iter().filter(|place| tracker.serves(&place.item));
-        let wanted: Vec<ItemRef> = match only {
-            Some(path) => own
-                .map(|place| place.item.clone())
-                .filter(|item| item.repo_path.eq_ignore_ascii_case(path))
-                .collect(),
-            None => due(deps, tracker, own).await,
-        };
+        let mut wanted: Vec<&Place> = places
+            .iter()
+            .filter(|place| tracker.serves(&place.item))
+            .collect();
+        match only {
+            Some(path) => {
+                wanted.retain(|place| place.item.repo_path.eq_ignore_ascii_case(path));
+            }
+            None => {
+                let due = due(deps, tracker, &wanted).await;
+                wanted.retain(|place| due.contains(&place.item.repository()));
+            }
+        }
         for some in wanted.chunks(AT_ONCE) {
             let mut looks = Vec::new();
-            for item in some {
-                looks.push(in_repository(deps, tracker, item));
+            for place in some {
+                looks.push(in_repository(deps, tracker, place));
             }
-            for (item, looked) in some.iter().zip(join_all(looks).await) {
+            for (place, looked) in some.iter().zip(join_all(looks).await) {
                 let Err(error) = looked else { continue };
-                let (repository, error) = (&item.repo_path, format!("{error:#}"));
+                let (repository, error) = (&place.item.repo_path, format!("{error:#}"));
                 tracing::debug!(
                     repository,
                     error,
@@ -149,11 +171,11 @@ pub(crate) async fn look(deps: &ProducerDeps, only: Option<&str>) {
 
 /// The places of a tracker that are to be looked at: those that were not before, and those in which there may be something
 /// new.
-async fn due<'a>(
+async fn due(
     deps: &ProducerDeps,
     tracker: &Arc<dyn Tracker>,
-    own: impl Iterator<Item = &'a Place>,
-) -> Vec<ItemRef> {
+    own: &[&Place],
+) -> HashSet<RepositoryKey> {
     let (mut first, mut again) = (Vec::new(), Vec::new());
     for place in own {
         match deps.commands.due(place) {
@@ -169,11 +191,11 @@ async fn due<'a>(
             tracing::debug!(host, %error, "it does not say where something is new; the next look asks again");
         }
     }
-    first
+    first.iter().map(ItemRef::repository).collect()
 }
 
 /// The repositories with tasks that may be commanded.
-async fn places(deps: &ProducerDeps) -> Result<Vec<Place>, StoreError> {
+async fn places(deps: &ProducerDeps) -> Result<Vec<Place>> {
     let list = async |status, limit| {
         let filter = TaskFilter {
             status,
@@ -189,33 +211,76 @@ async fn places(deps: &ProducerDeps) -> Result<Vec<Place>, StoreError> {
     let repositories: HashSet<RepositoryKey> =
         tasks.iter().map(|task| task.item.repository()).collect();
     let are_few = repositories.len() <= FEW;
-    for Task { item, state, .. } in tasks {
-        let is_live = match state.public() {
+    for task in tasks {
+        let is_live = match task.state.public() {
             PublicStatus::InProgress => true,
             PublicStatus::Open => are_few,
             PublicStatus::Done | PublicStatus::Failed | PublicStatus::Cancelled => false,
         };
-        let place = places
-            .entry(item.repository())
-            .or_insert(Place { item, live: false });
+        let pull = pull_of(deps, &task).await?;
+        let item = task.item;
+        let place = places.entry(item.repository()).or_insert(Place {
+            item,
+            live: false,
+            pulls: BTreeSet::new(),
+        });
         place.live |= is_live;
+        place.pulls.extend(pull);
+    }
+    for tracker in &deps.trackers {
+        let watched = deps.store.watched_pulls(tracker.kind(), tracker.host());
+        for task in watched.await? {
+            if let Some(place) = places.get_mut(&task.item.repository()) {
+                place.pulls.extend(opened_by(&task));
+            }
+        }
     }
     Ok(places.into_values().collect())
+}
+
+/// The number of the pull request that a task is for, or opened.
+async fn pull_of(deps: &ProducerDeps, task: &Task) -> Result<Option<u64>> {
+    Ok(match (task.item.kind, opened_by(task)) {
+        (ItemKind::PullRequest, _) => Some(task.item.number),
+        (ItemKind::Issue | ItemKind::Task, Some(number)) => Some(number),
+        (ItemKind::Issue, None) if task.epoch.0 > 0 => {
+            draft_number(deps.store.as_ref(), task).await?
+        }
+        (ItemKind::Issue | ItemKind::Task, None) => None,
+    })
+}
+
+/// The number of the pull request that a task opened with its result.
+fn opened_by(task: &Task) -> Option<u64> {
+    number_of(task.pull_request_url.as_ref()?)
+}
+
+/// The number of the pull request at an address. The repository in it may have another name now.
+fn number_of(url: &str) -> Option<u64> {
+    url.rsplit('/').next()?.parse().ok()
 }
 
 async fn in_repository(
     deps: &ProducerDeps,
     tracker: &Arc<dyn Tracker>,
-    of: &ItemRef,
+    place: &Place,
 ) -> Result<()> {
+    let of = &place.item;
     let mut found = tracker.recent_comments(of).await?;
-    // The ids of comments rise: what was written first is obeyed first.
-    found.sort_by_key(|recent| number(&recent.comment.id));
+    match tracker.recent_reviews(&place.pulls()).await {
+        Ok(reviews) => found.extend(reviews),
+        // Plain comments are heard nevertheless.
+        Err(error) => {
+            tracing::debug!(repository = of.repo_path, %error, "its reviews cannot be looked at; the next look sees them");
+        }
+    }
+    // What was written first is obeyed first. Within a second the ids say that: they rise.
+    found.sort_by_key(|recent| (recent.comment.created_at, number(&recent.comment.id)));
     for recent in found {
         let Some(addressed) = Addressed::by(&recent.comment.body) else {
             continue;
         };
-        let name = format!("{}|{}|{}", of.tracker, of.host, recent.comment.id);
+        let name = format!("{}|{}|{}", of.tracker, of.host, recent.comment.remark_id());
         if recent.comment.is_of_the_fleet() || deps.commands.is_settled(&name) {
             continue;
         }

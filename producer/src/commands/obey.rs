@@ -7,13 +7,13 @@ use agentmine_domain::{
     Addressed, Command, EffectKey, ItemKind, ItemRef, NewTask, Obeyed, Order, PublicStatus, Task,
     TaskHome, TaskState,
 };
-use agentmine_effects::{Effects, announce};
+use agentmine_effects::{Effects, announce, draft_number};
 use agentmine_store::{Enqueued, TaskEdit, TaskFilter};
 use agentmine_trackers::{Admission, Comment, Tracker};
 use anyhow::Result;
 use chrono::TimeDelta;
 
-use super::{number, words};
+use super::{NEWEST, number_of, words};
 use crate::capacity;
 use crate::deps::ProducerDeps;
 
@@ -48,7 +48,7 @@ impl Given<'_> {
         let Some(task) = self.task().await? else {
             return Ok(());
         };
-        if self.effects(&task).is_settled(&self.comment.id).await? {
+        if self.effects(&task).is_settled(self.comment).await? {
             return Ok(());
         }
         let bearing = self.bearing(&task).await?;
@@ -67,7 +67,7 @@ impl Given<'_> {
             Addressed::Unknown(_) => {
                 let answer = words::unknown(self.addressed);
                 self.answer(&task, &answer).await?;
-                Ok(self.effects(&task).settle(&self.comment.id).await?)
+                Ok(self.effects(&task).settle(self.comment).await?)
             }
         }
     }
@@ -97,8 +97,19 @@ impl Given<'_> {
         let mut tasks = store.tasks(&in_progress).await?;
         let (kind, host) = (self.item.tracker, &self.item.host);
         tasks.extend(store.watched_pulls(kind, host).await?);
-        if let Some(origin) = tasks.into_iter().find(|task| self.opened(task)) {
-            return Ok(Some(origin));
+        let newest = TaskFilter {
+            limit: NEWEST,
+            ..TaskFilter::default()
+        };
+        let drafts = store.tasks(&newest).await?;
+        if let Some(origin) = tasks.iter().find(|task| self.opened(task)) {
+            return Ok(Some(origin.clone()));
+        }
+        // It may have been opened when its work began.
+        for task in tasks.into_iter().chain(drafts) {
+            if self.is_draft_of(&task).await? {
+                return Ok(Some(task));
+            }
         }
         // No further round is made on it.
         let ours = store.pull_requests_of(&self.item.repository()).await?;
@@ -119,20 +130,34 @@ impl Given<'_> {
         is_here && self.is_at(task.pull_request_url.as_ref())
     }
 
+    /// Whether a session of a task opened this pull request before it had a result.
+    async fn is_draft_of(&self, task: &Task) -> Result<bool> {
+        let is_here = task.item.repository() == self.item.repository();
+        if !is_here || task.item.kind != ItemKind::Issue || task.pull_request_url.is_some() {
+            return Ok(false);
+        }
+        let number = draft_number(self.deps.store.as_ref(), task).await?;
+        Ok(number == Some(self.item.number))
+    }
+
     /// Whether an address is that of this pull request. They are compared by number: a repository may be renamed.
     fn is_at(&self, url: Option<&String>) -> bool {
-        let last = url.and_then(|url| url.rsplit('/').next()?.parse().ok());
-        last == Some(self.item.number)
+        url.and_then(|url| number_of(url)) == Some(self.item.number)
     }
 
     async fn bearing(&self, task: &Task) -> Result<Bearing> {
         if let Some(origin) = task.trigger.strip_prefix(TRIGGER) {
-            let (own, origin) = (number(&self.comment.id), number(origin));
-            return Ok(match own.cmp(&origin) {
-                std::cmp::Ordering::Less => Bearing::Older,
-                std::cmp::Ordering::Equal => Bearing::Origin,
-                std::cmp::Ordering::Greater => Bearing::Newer,
-            });
+            let own = self.comment.remark_id();
+            if own == origin {
+                return Ok(Bearing::Origin);
+            }
+            // The ids of one kind of comment rise.
+            if let (Ok(own), Ok(origin)) = (own.parse::<u64>(), origin.parse::<u64>()) {
+                return Ok(match own < origin {
+                    true => Bearing::Older,
+                    false => Bearing::Newer,
+                });
+            }
         }
         let trigger = task.answered_trigger.as_ref().unwrap_or(&task.trigger);
         let requested = match task.home() {
@@ -162,7 +187,7 @@ impl Given<'_> {
             }
         };
         let store = &self.deps.store;
-        let key = EffectKey::command(&self.comment.id);
+        let key = EffectKey::command(&self.comment.remark_id());
         let changed = match store.obey(task.id, &key, order).await? {
             Obeyed::Now { changed } => {
                 tracing::info!(task.id = %task.id, task.number = %task.number, %command, changed, "a command is obeyed");
@@ -181,6 +206,9 @@ impl Given<'_> {
             let sessions = store.sessions(Some(task.id), 0).await?;
             let answer = words::status(&now, &sessions, command, changed);
             self.answer(&now, &answer).await?;
+            if !self.comment.kind.takes_reactions() {
+                return Ok(self.effects(task).settle(self.comment).await?);
+            }
         }
         self.acknowledge(task).await
     }
@@ -198,13 +226,18 @@ impl Given<'_> {
 
     /// A new task for the item: the end of one is final.
     async fn retry(&self, over: &Task) -> Result<()> {
-        let url = match over.item.key() == self.item.key() {
+        // A pull request without a result is none that can be worked on: its issue is.
+        let item = match self.is_draft_of(over).await? {
+            true => &over.item,
+            false => self.item,
+        };
+        let url = match over.item.key() == item.key() {
             true => Some(&over.url),
             false => over.pull_request_url.as_ref(),
         };
         let new = NewTask {
-            item: self.item.clone(),
-            trigger: format!("{TRIGGER}{}", self.comment.id),
+            item: item.clone(),
+            trigger: format!("{TRIGGER}{}", self.comment.remark_id()),
             title: over.title.clone(),
             url: url.unwrap_or(&over.url).clone(),
             priority: over.priority,
@@ -235,7 +268,7 @@ impl Given<'_> {
     /// What follows the row of a task that this command made.
     async fn finish_retry(&self, task: &Task) -> Result<()> {
         let (store, queue) = (&self.deps.store, &self.deps.queue);
-        let key = EffectKey::command(&self.comment.id);
+        let key = EffectKey::command(&self.comment.remark_id());
         store.obey(task.id, &key, Order::Remember).await?;
         // A consumer relays too, if the broker is away now.
         if let Err(error) = announce(store.as_ref(), queue.as_ref()).await {
@@ -254,9 +287,14 @@ impl Given<'_> {
         Ok(self.effects(task).answer(&text).await?)
     }
 
+    /// Says that it was obeyed: by a reaction, or by an answer where the tracker has no reactions.
     async fn acknowledge(&self, task: &Task) -> Result<()> {
         let effects = self.effects(task);
-        Ok(effects.acknowledge(self.item, &self.comment.id).await?)
+        if self.comment.kind.takes_reactions() {
+            return Ok(effects.acknowledge(self.item, self.comment).await?);
+        }
+        self.answer(task, words::ACCEPTED).await?;
+        Ok(effects.settle(self.comment).await?)
     }
 
     /// Who wrote what.

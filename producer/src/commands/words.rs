@@ -8,6 +8,9 @@ use chrono::Utc;
 /// Characters of a reason.
 const MAX_REASON: usize = 300;
 
+/// To a command that cannot be acknowledged by a reaction.
+pub(super) const ACCEPTED: &str = "accepted.";
+
 /// To a word that is no command.
 pub(super) fn unknown(addressed: &Addressed) -> String {
     let known: Vec<String> = Command::ALL

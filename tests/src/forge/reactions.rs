@@ -1,10 +1,12 @@
 //! The newest comments of a repository, and the reactions to comments.
 
+use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
+use super::gitlab::shapes;
 use super::rest::{Answer, Ask};
 use super::shapes::{comment_json, time, user};
-use super::state::{Issue, Repo, State};
+use super::state::{Issue, Repo, ReviewOf, State};
 use super::{Forge, Inner};
 
 /// A reaction to a comment.
@@ -91,9 +93,19 @@ pub(super) fn comments(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
     )
 }
 
-/// GitHub: `/repos/O/R/issues/comments/ID/reactions`.
-pub(super) fn github(inner: &Inner, state: &mut State, ask: &Ask, name: &str, id: &str) -> Answer {
-    let Some(id) = comment(state, name, id) else {
+/// GitHub: `/repos/O/R/issues/comments/ID/reactions`, and the same below `pulls` of a comment on a line.
+pub(super) fn github(
+    inner: &Inner,
+    state: &mut State,
+    ask: &Ask,
+    name: &str,
+    (list, id): (&str, &str),
+) -> Answer {
+    let found = match list {
+        "issues" => comment(state, name, id),
+        _ => review(state, name, id, |of| matches!(of, ReviewOf::Line(..))),
+    };
+    let Some(id) = found else {
         return Answer::not_found();
     };
     let shown = |reaction: &Reaction| json!({ "id": 1, "user": user(&reaction.login), "content": reaction.content });
@@ -123,7 +135,8 @@ pub(super) fn gitlab(
     user: fn(&str) -> Value,
 ) -> Answer {
     let missing = |message: &str| Answer::new(404, json!({ "message": message }));
-    let Some(id) = comment(state, repo, id) else {
+    let note = comment(state, repo, id).or_else(|| review(state, repo, id, |_| true));
+    let Some(id) = note else {
         return missing("404 Note Not Found");
     };
     let shown = |reaction: &Reaction| json!({ "id": 1, "user": user(&reaction.login), "name": reaction.content });
@@ -149,24 +162,40 @@ fn comment(state: &State, repo: &str, id: &str) -> Option<u64> {
     comments.any(|comment| comment.id == id).then_some(id)
 }
 
+/// The id, if there is such a review in the repository, or a comment on a line.
+fn review(state: &State, repo: &str, id: &str, is_it: fn(&ReviewOf) -> bool) -> Option<u64> {
+    let id = id.parse().ok()?;
+    let pulls = state.repo(repo)?.issues.iter();
+    let mut reviews = pulls
+        .filter_map(|it| it.pull.as_ref())
+        .flat_map(|it| &it.reviews);
+    reviews
+        .any(|review| review.id == id && is_it(&review.of))
+        .then_some(id)
+}
+
 /// GitLab: `/projects/P/events?action=commented`.
-pub(super) fn events(
-    inner: &Inner,
-    ask: &Ask,
-    repo: &Repo,
-    note: fn(&Issue, &super::state::CommentView) -> Value,
-) -> Answer {
+pub(super) fn events(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
+    let event = |issue: &Issue, (id, at): (u64, DateTime<Utc>), note: Value| {
+        let kind = note["type"].as_str().unwrap_or("Note").to_owned();
+        let value = json!({
+            "id": id, "project_id": repo.id, "action_name": "commented on",
+            "target_type": kind, "target_id": id, "target_iid": id,
+            "target_title": issue.title, "created_at": time(at), "note": note,
+        });
+        (id, value)
+    };
     let each = |issue: &Issue| {
         let comments = issue.comments.iter().map(|comment| {
-            let value = json!({
-                "id": comment.id, "project_id": repo.id, "action_name": "commented on",
-                "target_type": "Note", "target_id": comment.id, "target_iid": comment.id,
-                "target_title": issue.title, "created_at": time(comment.created_at),
-                "note": note(issue, comment),
-            });
-            (comment.id, value)
+            let at = (comment.id, comment.created_at);
+            event(issue, at, shapes::note(issue, comment))
         });
-        comments.collect::<Vec<_>>()
+        let reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
+        let reviews = reviews.filter(|it| !it.body.is_empty()).map(|review| {
+            let at = (review.id, review.at);
+            event(issue, at, shapes::review(issue, review))
+        });
+        comments.chain(reviews).collect::<Vec<_>>()
     };
     let mut all: Vec<(u64, Value)> = repo.issues.iter().flat_map(each).collect();
     all.sort_by_key(|(id, _)| *id);

@@ -269,8 +269,8 @@ fn in_repo(inner: &Inner, state: &mut State, ask: &Ask, name: &str, rest: &[&str
             Answer::page(inner, ask, all.collect())
         }
         ("GET", ["issues", "comments"]) => reactions::comments(inner, ask, repo),
-        (_, ["issues", "comments", id, "reactions"]) => {
-            reactions::github(inner, state, ask, name, id)
+        (_, [list @ ("issues" | "pulls"), "comments", id, "reactions"]) => {
+            reactions::github(inner, state, ask, name, (list, id))
         }
         (_, ["issues", "comments", id]) => one_comment(inner, state, ask, name, id),
         (_, ["issues", number, rest @ ..]) => match number.parse() {

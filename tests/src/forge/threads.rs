@@ -18,6 +18,24 @@ impl Forge {
         self.review(repo, number, (login, body), of);
     }
 
+    /// Somebody comments on a line of a pull request's diff; returns the id of the comment.
+    ///
+    /// # Panics
+    /// If there is no such pull request.
+    pub fn say_on_line(&self, repo: &str, number: u64, login: &str, body: &str) -> u64 {
+        let of = ReviewOf::Line("greet.sh".to_owned(), 1);
+        self.review(repo, number, (login, body), of)
+    }
+
+    /// Somebody reviews a pull request without a verdict; returns the id of the review.
+    ///
+    /// # Panics
+    /// If there is no such pull request.
+    pub fn say_in_review(&self, repo: &str, number: u64, login: &str, body: &str) -> u64 {
+        let of = ReviewOf::Verdict("COMMENTED".to_owned());
+        self.review(repo, number, (login, body), of)
+    }
+
     /// A person answers in the thread that a comment on a line began.
     ///
     /// # Panics
@@ -62,7 +80,7 @@ impl Forge {
         number: u64,
         (login, body): (&str, &str),
         of: ReviewOf,
-    ) {
+    ) -> u64 {
         let id = self.inner.lock().id();
         self.with_repo_mut(repo, |repo| {
             let issue = repo.issue_mut(number).expect("the pull request exists");
@@ -78,6 +96,7 @@ impl Forge {
             let pull = issue.pull.as_mut().expect("it is a pull request");
             pull.reviews.push(review);
         });
+        id
     }
 }
 

@@ -49,6 +49,7 @@ pub(crate) use api::host_of;
 use api::{Api, Credentials};
 use candidates::Scan;
 pub use graphql::GRAPHQL_TEXTS;
+use reviews::ReadReviews;
 
 /// GitHub with one token, or as an App.
 #[derive(Debug)]
@@ -60,6 +61,8 @@ pub struct GitHubTracker {
     /// The lists of the newest comments.
     recent: Lists<RecentComment>,
     dashboards: bool,
+    /// What was read of reviews.
+    reviews: ReadReviews,
     who: GitHubWhoMayStart,
 }
 
@@ -80,6 +83,7 @@ impl GitHubTracker {
             open: Lists::default(),
             recent: Lists::default(),
             dashboards: config.dashboard_issue,
+            reviews: ReadReviews::default(),
             who: config.who_may_start.clone(),
         })
     }
@@ -159,10 +163,15 @@ impl Tracker for GitHubTracker {
         self.api.recent_comments(&self.recent, of).await
     }
 
+    async fn recent_reviews(&self, pulls: &[ItemRef]) -> Result<Vec<RecentComment>, TrackerError> {
+        let open = &self.open;
+        self.api.recent_reviews(open, &self.reviews, pulls).await
+    }
+
     async fn react(
         &self,
         item: &ItemRef,
-        comment: &str,
+        comment: &Comment,
         permit: &Permit,
     ) -> Result<(), TrackerError> {
         self.api.react(item, comment, permit).await

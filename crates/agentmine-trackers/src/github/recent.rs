@@ -1,4 +1,4 @@
-//! The newest comments of a repository, and the reactions to them.
+//! The newest comments of a repository, and reactions to comments.
 
 use agentmine_domain::{Addressed, ItemKind, ItemRef};
 use agentmine_runtime::failpoint::around;
@@ -7,7 +7,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::api::{Api, ID_TTL};
+use super::api::{Api, ID_TTL, refused};
 use super::wire;
 use crate::error::TrackerError;
 use crate::forge::{Call, KeptList, Lists, Reply, Since};
@@ -120,15 +120,21 @@ impl Api {
     pub(super) async fn react(
         &self,
         item: &ItemRef,
-        comment: &str,
+        comment: &Comment,
         permit: &Permit,
     ) -> Result<(), TrackerError> {
+        let what = format!("comment {}", comment.id);
+        let list = match comment.kind {
+            CommentKind::Plain => "issues",
+            CommentKind::OnLine { .. } => "pulls",
+            CommentKind::Review { .. } => return Err(refused(format!("{what} is a review"))),
+        };
         let item = self.current(item).await?;
-        let place = ["issues", "comments", comment, "reactions"];
+        let place = [list, "comments", &comment.id, "reactions"];
         let url = self.repo_url(&item.repo_path, &place)?;
         let body = json!({ "content": REACTION });
         let call = Call::write(Method::POST, url, permit).json(&body);
         let reply = around("tracker.reaction_create", self.client.send(&call)).await?;
-        reply.ok(&format!("comment {comment}")).map(drop)
+        reply.ok(&what).map(drop)
     }
 }

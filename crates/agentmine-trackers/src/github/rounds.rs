@@ -71,7 +71,7 @@ impl Api {
         Ok(open)
     }
 
-    async fn open_pulls_in(
+    pub(super) async fn open_pulls_in(
         &self,
         kept: &Lists<OpenPull>,
         of: &ItemRef,

@@ -159,7 +159,7 @@ impl Tracker for GitLabTracker {
     async fn react(
         &self,
         item: &ItemRef,
-        comment: &str,
+        comment: &Comment,
         permit: &Permit,
     ) -> Result<(), TrackerError> {
         self.api.react(item, comment, permit).await

@@ -12,7 +12,7 @@ use super::notes::comment;
 use super::wire::{Note, User};
 use crate::error::TrackerError;
 use crate::forge::Call;
-use crate::tracker::{CommentKind, RecentComment};
+use crate::tracker::{Comment, RecentComment};
 
 /// The emoji by which a note is acknowledged.
 const EMOJI: &str = "thumbsup";
@@ -39,7 +39,7 @@ struct Award {
 }
 
 impl Api {
-    /// The events of a project are the only list of all its notes.
+    /// The events of a project are the only list of all its notes, those on lines of merge requests too.
     pub(super) async fn recent_comments(
         &self,
         of: &ItemRef,
@@ -75,7 +75,7 @@ impl Api {
             Addressed::by(&note.body)?;
             let ours = author.is_some_and(|it| it.id == me || self.was_ours(Some(it)));
             let comment = comment(note, ours);
-            (comment.kind == CommentKind::Plain).then_some(RecentComment { item, comment })
+            Some(RecentComment { item, comment })
         });
         Ok(recent.collect())
     }
@@ -84,15 +84,16 @@ impl Api {
     pub(super) async fn react(
         &self,
         item: &ItemRef,
-        note: &str,
+        note: &Comment,
         permit: &Permit,
     ) -> Result<(), TrackerError> {
-        let place = ["notes", note, "award_emoji"];
+        // A note on a line is a note of its merge request too.
+        let place = ["notes", &note.id, "award_emoji"];
         let mut url = self.item_url(item, &place);
         url.query_pairs_mut().append_pair("name", EMOJI);
         let call = Call::write(Method::POST, url, permit);
         let reply = around("tracker.reaction_create", self.client.send(&call)).await?;
-        let what = format!("note {note}");
+        let what = format!("note {}", note.id);
         if reply.status == StatusCode::NOT_FOUND && self.has_reacted(item, &place, &what).await? {
             return Ok(());
         }

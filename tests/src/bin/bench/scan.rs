@@ -9,10 +9,10 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use agentmine_domain::ItemRef;
+use agentmine_domain::{ItemKind, ItemRef};
 use agentmine_runtime::config::{GitHub, GitLab, Labels, Secret};
 use agentmine_tests::forge::{Fault, Forge};
-use agentmine_trackers::{GitHubTracker, GitLabTracker, Tracker};
+use agentmine_trackers::{GitHubTracker, GitLabTracker, OpenPulls, Tracker};
 use anyhow::{Context as _, Result, ensure};
 use chrono::TimeDelta;
 use clap::ValueEnum;
@@ -213,6 +213,7 @@ pub(crate) async fn process(kind: Kind, api: Url, repositories: u64) -> Result<(
     let labels = Labels::default();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut places: Vec<ItemRef> = Vec::new();
+    let mut open = OpenPulls::default();
     while let Some(line) = lines.next_line().await? {
         let ask = Ask::from_str(&line, false).map_err(anyhow::Error::msg)?;
         let begun = Instant::now();
@@ -223,14 +224,14 @@ pub(crate) async fn process(kind: Kind, api: Url, repositories: u64) -> Result<(
             let mut known: HashSet<String> = places.iter().map(|it| it.repo_id.clone()).collect();
             let new = items.into_iter().map(|it| it.item);
             places.extend(new.filter(|it| known.insert(it.repo_id.clone())));
-            tracker.open_pulls(&places).await?;
+            open = tracker.open_pulls(&places).await?;
         }
         if ask == Ask::Everything {
             tracker.candidates(&labels.processing).await?;
         }
         if ask == Ask::Commands {
             for some in tracker.with_news(places.clone()).await?.chunks(AT_ONCE) {
-                let looks = some.iter().map(|place| tracker.recent_comments(place));
+                let looks = some.iter().map(|place| commands(&*tracker, place, &open));
                 try_join_all(looks).await?;
             }
         }
@@ -241,6 +242,21 @@ pub(crate) async fn process(kind: Kind, api: Url, repositories: u64) -> Result<(
         });
         writeln!(std::io::stdout(), "{cost}")?;
     }
+    Ok(())
+}
+
+/// Looks for commands in a repository as the producer does.
+async fn commands(tracker: &dyn Tracker, place: &ItemRef, open: &OpenPulls) -> Result<()> {
+    let own = open.pulls.iter().filter(|it| it.repo_id == place.repo_id);
+    let pulls: Vec<ItemRef> = own
+        .map(|it| ItemRef {
+            kind: ItemKind::PullRequest,
+            number: it.number,
+            ..place.clone()
+        })
+        .collect();
+    tracker.recent_comments(place).await?;
+    tracker.recent_reviews(&pulls).await?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ mod actions;
 mod discussions;
 mod items;
 mod merge_requests;
-mod shapes;
+pub(super) mod shapes;
 
 use serde_json::{Value, json};
 
@@ -154,7 +154,7 @@ fn project(inner: &Inner, state: &mut State, ask: &Ask, id: &str, rest: &[&str])
     match (ask.method.as_str(), rest) {
         ("GET", []) => Answer::ok(shapes::project(inner, repo)),
         ("GET", ["labels"]) => Answer::page(inner, ask, shapes::labels(repo)),
-        ("GET", ["events"]) => reactions::events(inner, ask, repo, shapes::note),
+        ("GET", ["events"]) => reactions::events(inner, ask, repo),
         ("GET", ["members", "all"]) => {
             people::members(inner, state, ask, people::Of::Project(&name))
         }

@@ -113,7 +113,7 @@ pub(super) fn label_event(issue: &Issue, event: &LabelEvent) -> Value {
     })
 }
 
-pub(super) fn note(issue: &Issue, comment: &CommentView) -> Value {
+pub(in crate::forge) fn note(issue: &Issue, comment: &CommentView) -> Value {
     json!({
         "id": comment.id, "type": null, "body": comment.body, "author": user(&comment.author),
         "created_at": time(comment.created_at), "updated_at": time(comment.updated_at),
@@ -181,7 +181,7 @@ pub(super) fn asks_for_changes(issue: &Issue, review: &ReviewView) -> Option<Val
 }
 
 /// A review, or a comment on a line of the diff.
-pub(super) fn review(issue: &Issue, review: &ReviewView) -> Value {
+pub(in crate::forge) fn review(issue: &Issue, review: &ReviewView) -> Value {
     let comment = CommentView {
         id: review.id,
         author: review.author.clone(),

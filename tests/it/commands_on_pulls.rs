@@ -1,0 +1,215 @@
+//! Commands in reviews of the fleet's pull requests, on lines of their diffs, and on the draft of a task at work, on both
+//! forges.
+
+use agentmine_domain::{EndState, TaskState};
+use agentmine_tests::forge::{BOT, DEMO, HUMAN};
+
+use crate::rig::{PATIENCE, Rig, solves_demo};
+
+/// Who may read the repository, and not start work.
+const STRANGER: &str = "remy";
+
+/// Whether a forge has reactions to reviews.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reviews {
+    TakeReactions,
+    TakeNone,
+}
+
+async fn github() -> Rig {
+    Rig::local(solves_demo()).await
+}
+
+async fn gitlab() -> Rig {
+    let mut rig = Rig::on_gitlab(solves_demo()).await;
+    rig.config["command_executor"]["backend"] = "local".into();
+    rig
+}
+
+/// The comments that have a reaction of the bot, in order.
+fn acknowledged(rig: &Rig) -> Vec<u64> {
+    let reactions = rig.forge.reactions().into_iter();
+    let ours = reactions.filter(|it| it.login == BOT);
+    ours.map(|it| it.comment).collect()
+}
+
+/// The bot's comments on an item.
+fn ours(rig: &Rig, number: u64) -> Vec<String> {
+    let comments = rig.forge.comments(DEMO, number).into_iter();
+    let ours = comments.filter(|it| it.author == BOT);
+    ours.map(|it| it.body).collect()
+}
+
+/// A rig with the pull request of a task that is done; its number.
+async fn opened(rig: &Rig) -> u64 {
+    rig.forge.set_permission(DEMO, STRANGER, "read");
+    rig.produce_issue().await;
+    rig.consume().await;
+    rig.forge.pulls(DEMO).remove(0).number
+}
+
+/// On a line and in a review, each obeyed once although the producer starts anew each time.
+async fn heard_in_reviews(rig: Rig, reviews: Reviews) {
+    let pull = opened(&rig).await;
+    rig.forge
+        .say_on_line(DEMO, pull, STRANGER, "/agentmine retry");
+    rig.forge
+        .say_in_review(DEMO, pull, STRANGER, "/agentmine retry");
+    rig.produce().await;
+    assert_eq!(rig.tasks().await.len(), 1, "a stranger is not heard");
+
+    let retry = rig.forge.say_on_line(DEMO, pull, HUMAN, "/agentmine retry");
+    rig.produce().await;
+    rig.produce().await;
+    let tasks = rig.tasks().await;
+    assert_eq!(tasks.len(), 2, "{tasks:#?}");
+    assert_eq!(tasks[0].item.number, pull);
+    assert_eq!(tasks[0].state, TaskState::Queued);
+    assert_eq!(acknowledged(&rig), [retry]);
+
+    let pause = rig
+        .forge
+        .say_in_review(DEMO, pull, HUMAN, "/agentmine pause\nNot now.");
+    rig.produce().await;
+    let task = rig.tasks().await.remove(0);
+    assert_eq!(task.state, TaskState::Paused);
+    let reason = format!("{HUMAN} wrote `/agentmine pause`");
+    assert_eq!(task.reason, Some(reason));
+    rig.store.resume(task.id).await.unwrap();
+    rig.produce().await;
+    let task = rig.tasks().await.remove(0);
+    assert_eq!(
+        task.state,
+        TaskState::Queued,
+        "the pause is not obeyed again"
+    );
+    let said = ours(&rig, pull).join("\n");
+    match reviews {
+        Reviews::TakeReactions => assert_eq!(acknowledged(&rig), [retry, pause]),
+        Reviews::TakeNone => {
+            assert_eq!(acknowledged(&rig), [retry]);
+            let answer = format!("In answer to {HUMAN}'s `/agentmine pause`");
+            assert!(
+                said.contains(&answer) && said.contains("accepted."),
+                "{said}"
+            );
+        }
+    }
+    assert!(!said.contains(STRANGER), "{said}");
+}
+
+#[tokio::test]
+async fn commands_in_reviews_and_on_lines_are_heard_once_on_github() {
+    heard_in_reviews(github().await, Reviews::TakeNone).await;
+}
+
+#[tokio::test]
+async fn commands_in_reviews_and_on_lines_are_heard_once_on_gitlab() {
+    heard_in_reviews(gitlab().await, Reviews::TakeReactions).await;
+}
+
+/// The producer dies before and after it obeys a command in a review, and before and after it acknowledges it.
+async fn survives_kills(rig: Rig, acknowledges: [&str; 2]) {
+    let pull = opened(&rig).await;
+    rig.forge.say_on_line(DEMO, pull, HUMAN, "/agentmine retry");
+    rig.produce().await;
+    let points = ["store.obey.before", "store.obey.after"];
+    for point in points.into_iter().chain(acknowledges) {
+        let task = rig.tasks().await.remove(0);
+        if task.state == TaskState::Paused {
+            rig.store.resume(task.id).await.unwrap();
+        }
+        // So that the next answer is another one.
+        rig.forge
+            .say_in_review(DEMO, pull, HUMAN, "/agentmine deploy");
+        rig.produce().await;
+        rig.forge
+            .say_in_review(DEMO, pull, HUMAN, "/agentmine pause");
+        let kill = format!("{point}=kill");
+        let (status, log) = rig.spawn_failing("producer", &kill).end().await;
+        assert!(!status.success(), "{point}: {log}");
+        rig.produce().await;
+        let tasks = rig.tasks().await;
+        assert_eq!(tasks.len(), 2);
+        assert_eq!(tasks[0].state, TaskState::Paused, "{point}");
+        rig.store.resume(tasks[0].id).await.unwrap();
+        rig.produce().await;
+        let task = rig.tasks().await.remove(0);
+        assert_eq!(task.state, TaskState::Queued, "{point}: obeyed twice");
+        let comments = ours(&rig, pull);
+        assert!(comments.len() <= 1, "{point}: {comments:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_producer_killed_around_a_command_in_a_review_obeys_it_once_on_github() {
+    let acknowledges = ["tracker.comment_edit.before", "tracker.comment_edit.after"];
+    survives_kills(github().await, acknowledges).await;
+}
+
+#[tokio::test]
+async fn a_producer_killed_around_a_command_in_a_review_obeys_it_once_on_gitlab() {
+    let acknowledges = [
+        "tracker.reaction_create.before",
+        "tracker.reaction_create.after",
+    ];
+    survives_kills(gitlab().await, acknowledges).await;
+}
+
+/// On the draft that was opened when the work began; a producer that dies after it obeyed acknowledges it later.
+async fn heard_on_the_draft(mut rig: Rig) {
+    rig.config["issue_to_mr_conversion"]["enabled"] = true.into();
+    rig.forge.set_permission(DEMO, STRANGER, "read");
+    let number = rig.produce_issue().await;
+    rig.model.hold_at(1);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    let draft = rig.forge.pulls(DEMO).remove(0).number;
+    rig.forge.say(DEMO, draft, STRANGER, "/agentmine stop");
+    rig.forge
+        .say_on_line(DEMO, draft, STRANGER, "/agentmine stop");
+    let status = rig.forge.say(DEMO, draft, HUMAN, "/agentmine status");
+    rig.produce().await;
+    assert_eq!(acknowledged(&rig), [status]);
+    assert!(matches!(rig.task().await.state, TaskState::Leased(_)));
+    let said = ours(&rig, number).join("\n");
+    assert!(said.contains("Task 1 is at work"), "{said}");
+
+    let stop = rig.forge.say_on_line(DEMO, draft, HUMAN, "/agentmine stop");
+    let kill = "store.obey.after=kill";
+    let (killed, log) = rig.spawn_failing("producer", kill).end().await;
+    assert!(!killed.success(), "{log}");
+    let task = rig.wait_ended(1).await.remove(0);
+    assert_eq!(task.state, TaskState::Ended(EndState::Stopped));
+    let reason = format!("{HUMAN} wrote `/agentmine stop`");
+    assert_eq!(task.reason, Some(reason));
+    rig.produce().await;
+    assert_eq!(acknowledged(&rig), [status, stop]);
+    rig.model.release();
+    rig.forge
+        .wait_until("the label says so", PATIENCE, |forge| {
+            forge.labels(DEMO, number) == ["coding agent stopped"]
+        })
+        .await;
+    consumer.terminate();
+    consumer.end().await;
+
+    // What is begun once more is the issue: the draft has nothing to go on with.
+    let retry = rig.forge.say(DEMO, draft, HUMAN, "/agentmine retry");
+    rig.produce().await;
+    rig.produce().await;
+    let tasks = rig.tasks().await;
+    assert_eq!(tasks.len(), 2, "{tasks:#?}");
+    assert_eq!(tasks[0].item.number, number);
+    assert_eq!(acknowledged(&rig), [status, stop, retry]);
+}
+
+#[tokio::test]
+async fn a_command_on_the_draft_of_a_task_is_for_that_task_on_github() {
+    heard_on_the_draft(github().await).await;
+}
+
+#[tokio::test]
+async fn a_command_on_the_draft_of_a_task_is_for_that_task_on_gitlab() {
+    heard_on_the_draft(gitlab().await).await;
+}
