@@ -181,6 +181,7 @@ async fn an_hour(mut rig: Rig, forge: &'static str) {
     .await;
     let html = hour.look("2-status", issue);
     assert!(html.contains("class=reaction"), "{html}");
+    assert!(html.contains("So far: less than a minute, "), "{html}");
     rig.model.release();
 
     // The pull request.
@@ -194,7 +195,14 @@ async fn an_hour(mut rig: Rig, forge: &'static str) {
     hour.look("3-issue-done", issue);
     let pull = forge.pulls(DEMO).remove(0);
     let html = hour.look("4-opened", pull.number);
-    for part in ["<td>0</td>", "<code>sh test.sh</code>", "No web requests"] {
+    let parts = [
+        "<td>0</td>",
+        "<code>sh test.sh</code>",
+        "No web requests",
+        "<blockquote>\n<p>Running <code>greet.sh</code> with a name",
+        "<li>☐ without an argument",
+    ];
+    for part in parts {
         assert!(html.contains(part), "{part}: {html}");
     }
 
@@ -209,7 +217,16 @@ async fn an_hour(mut rig: Rig, forge: &'static str) {
     );
     hour.done(2, pull.number).await;
     let html = hour.look("5-review-answered", pull.number);
-    assert!(html.contains("Added a comment above the line."), "{html}");
+    // The thread has its answer, and the summary does not repeat it under a name that nobody knows.
+    assert_eq!(
+        html.matches("Added a comment above the line.").count(),
+        1,
+        "{html}"
+    );
+    assert!(
+        html.contains("branch. Round 1 was for a review or comment."),
+        "{html}"
+    );
     assert_eq!(forge.line_threads(DEMO, pull.number)[0].0.len(), 2);
 
     // A red check.

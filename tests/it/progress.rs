@@ -43,7 +43,7 @@ async fn shows(mut rig: Rig, name: &str) {
         "- [x] Prepare the sandbox",
         "- [ ] Check the pushed commit",
         &format!("- [ ] Open the {name}"),
-        "So far: 0 min, ",
+        "So far: less than a minute, ",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }

@@ -43,12 +43,11 @@ pub(crate) async fn report(
     let session = ctx.session_name();
     let (url, reported) = if prepared.branches.opens_pull_request {
         let number = ctx.task.item.number;
+        let request = ctx.redactor.redact(item.body.clone());
+        let text = request.as_str();
         let asked = match ctx.task.item.kind {
-            ItemKind::Issue | ItemKind::PullRequest => Asked::Issue(number),
-            ItemKind::Task => Asked::Task {
-                number,
-                text: &item.body,
-            },
+            ItemKind::Issue | ItemKind::PullRequest => Asked::Issue { number, text },
+            ItemKind::Task => Asked::Task { number, text },
         };
         let text = pull_request(&item.title, asked, &session, outcome);
         let new = NewPullRequest {
@@ -70,16 +69,15 @@ pub(crate) async fn report(
         (url, reported)
     } else {
         let missing = outcome.missing.as_deref();
-        let more = match round {
-            Some(work) => round::record_answers(ctx, work, head, outcome).await?,
-            None => None,
-        };
+        let mut shown = outcome.clone();
+        if let Some(work) = round {
+            shown.last_message = round::record_answers(ctx, work, head, outcome).await?;
+        }
         let pushed = || ctx.effects.pushed_result(head, missing);
         ctx.heartbeat.patiently(pushed).await?;
         let name = ctx.task.item.tracker.pull_request();
-        let mut text = pull_request_comment(name, &session, outcome);
-        text.extend(round.map(|work| format!("\n\n{}", work.because())));
-        text.extend(more.map(|more| format!("\n\n{more}")));
+        let because = round.map(RoundWork::because);
+        let text = pull_request_comment(name, because.as_deref(), &session, &shown);
         ctx.comment(&text).await?;
         let url = item.url.clone();
         // The comment is there, so what is left are the replies and the label.

@@ -1,7 +1,7 @@
 //! What a round answers to the threads of the review.
 
 use agentmine_agent::journal::{decode_all, given_remarks};
-use agentmine_agent::{RunOutcome, thread_answers};
+use agentmine_agent::{RunOutcome, thread_answers, without_answers};
 use agentmine_domain::markdown::{cap, neutralized};
 use agentmine_domain::{RoundResult, ThreadAnswer};
 
@@ -15,25 +15,33 @@ const MAX_REPLIES: usize = 40;
 /// Characters of one answer.
 const MAX_ANSWER: usize = 4_000;
 
-/// Records what the round is about to answer. Returns what does not fit into replies, for the comment.
+/// Records what the round is about to answer. Returns what is left of the agent's message for the comment.
 pub(super) async fn record_answers(
     ctx: &SessionContext,
     work: &RoundWork,
     head: &str,
     outcome: &RunOutcome,
-) -> Result<Option<String>, SessionError> {
+) -> Result<String, SessionError> {
     let store = &ctx.deps.store;
     let steps = ctx.heartbeat.patiently(|| store.steps(ctx.task.id)).await?;
     let heard = given_remarks(&decode_all(&steps)?).unwrap_or_default();
-    if work.round.result.is_some() {
-        return Ok(None);
-    }
     let commit = (head != work.round.head).then_some(head);
     let threads = work.named(&heard);
     let names: Vec<String> = threads.iter().map(|(name, _)| name.clone()).collect();
+    let replied = &names[..names.len().min(MAX_REPLIES)];
+    let mut message = without_answers(&outcome.last_message, &names, replied);
+    let others = names.len() - replied.len();
+    if others > 0 {
+        message.push_str(&format!(
+            "\n\n{others} more threads are answered by this message: a round replies to {MAX_REPLIES} at most."
+        ));
+    }
+    if work.round.result.is_some() {
+        return Ok(message);
+    }
     let said = thread_answers(&outcome.last_message, &names);
     let mut answers = Vec::new();
-    for (name, thread) in threads {
+    for (name, thread) in threads.into_iter().take(MAX_REPLIES) {
         let text = answer(said.get(&name).map(String::as_str), commit);
         let footer = format!("<sub>AgentMine, session {}</sub>", ctx.session_name());
         answers.push(ThreadAnswer {
@@ -41,7 +49,6 @@ pub(super) async fn record_answers(
             text: ctx.redactor.redact(format!("{text}\n\n{footer}")),
         });
     }
-    let others = answers.split_off(answers.len().min(MAX_REPLIES));
     let resolves = ctx.deps.config.rounds.resolve_threads;
     let result = RoundResult {
         heard: heard.into_iter().collect(),
@@ -52,12 +59,7 @@ pub(super) async fn record_answers(
     let number = work.round.number;
     let record = || store.round_result(&ctx.lease, number, &result);
     ctx.heartbeat.patiently(record).await?;
-    Ok((!others.is_empty()).then(|| {
-        format!(
-            "{} more threads are answered by the message above: a round replies to {MAX_REPLIES} at most.",
-            others.len()
-        )
-    }))
+    Ok(message)
 }
 
 /// The reply to one thread: what the agent said of it, and the commit.

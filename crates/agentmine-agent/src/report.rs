@@ -6,6 +6,7 @@ use agentmine_domain::markdown::{cap, cell, fenced, line, neutralized};
 
 use crate::check::{Check, Standing};
 use crate::facts::{ChangedFile, Facts, WebRequest};
+use crate::incoming;
 use crate::run::RunOutcome;
 
 /// A pull request's text.
@@ -21,14 +22,22 @@ pub struct PullRequestText {
 
 const MAX_TITLE: usize = 200;
 const MAX_TEXT: usize = 8_000;
+/// What a pull request quotes of the request.
+const MAX_QUOTED: usize = 1_500;
+const MAX_QUOTED_LINES: usize = 15;
 const MAX_ROWS: usize = 50;
 const MAX_NOTE: usize = 1_000;
 
 /// What a pull request is the result of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked<'a> {
-    /// An issue with this number.
-    Issue(u64),
+    /// An issue.
+    Issue {
+        /// Its number.
+        number: u64,
+        /// What is to be done.
+        text: &'a str,
+    },
     /// A task that a person made, which no issue describes.
     Task {
         /// Its number, which is none of the tracker.
@@ -71,14 +80,20 @@ pub fn begun_pull_request(title: &str, issue: u64, name: &str, session: &str) ->
 }
 
 /// Renders the comment on a pull request that was itself the task: it closes nothing. `name` is what the tracker calls
-/// it: `pull request` or `merge request`.
+/// it: `pull request` or `merge request`. `because` says what a round was for.
 #[must_use]
-pub fn pull_request_comment(name: &str, session: &str, outcome: &RunOutcome) -> String {
-    let what = match outcome.facts.unchanged {
+pub fn pull_request_comment(
+    name: &str,
+    because: Option<&str>,
+    session: &str,
+    outcome: &RunOutcome,
+) -> String {
+    let mut text = match outcome.facts.unchanged {
         false => format!("AgentMine pushed its work to this {name}'s branch."),
         true => format!("AgentMine read what people wrote on this {name}, and changed nothing."),
     };
-    format!("{what}\n\n{}", measured(session, outcome))
+    text.extend(because.map(|because| format!(" {because}")));
+    format!("{text}\n\n{}", measured(session, outcome))
 }
 
 /// The model's text, the measured facts, and the footer.
@@ -104,9 +119,8 @@ fn measured(session: &str, outcome: &RunOutcome) -> String {
     let usage = &outcome.usage;
     let _ = writeln!(
         body,
-        "\n<sub>AgentMine, session {session}: {} model calls, {} tool calls, {} tokens in ({} cached), {} out{}.</sub>",
-        usage.model_calls,
-        usage.tool_calls,
+        "\n<sub>AgentMine, session {session}: {}, {} tokens in ({} cached), {} out{}.</sub>",
+        usage.calls(),
         usage.input_tokens,
         usage.cached_tokens,
         usage.output_tokens,
@@ -127,14 +141,56 @@ fn cost(micros: u64) -> String {
 /// Only a complete result closes its issue. A task of a person is said in whole, since there is no other page that does.
 fn opening(asked: Asked<'_>, outcome: &RunOutcome) -> String {
     match (asked, &outcome.missing) {
-        (Asked::Issue(number), None) => format!("Closes #{number}"),
-        (Asked::Issue(number), Some(_)) => format!("For #{number}"),
+        (Asked::Issue { number, text }, missing) => {
+            let verb = match missing {
+                None => "Closes",
+                Some(_) => "For",
+            };
+            format!("{verb} #{number}{}", quoted(text))
+        }
         (Asked::Task { number, text }, _) => {
             let text = neutralized(&cap(text.trim(), MAX_TEXT));
             let gap = if text.is_empty() { "" } else { "\n\n" };
             format!("For task {number} of AgentMine, which a person made.{gap}{text}")
         }
     }
+}
+
+/// The first lines of a request, as its page shows them. Its boxes are no tasks of the pull request.
+fn quoted(request: &str) -> String {
+    let (shown, _) = incoming::markdown(request);
+    let shown = shown.trim();
+    let first: Vec<&str> = shown.lines().take(MAX_QUOTED_LINES).collect();
+    let first = first.join("\n");
+    let mut quote = neutralized(&cap(&first, MAX_QUOTED));
+    if first.len() < shown.len() {
+        quote.push_str("\n…");
+    }
+    let mut out = String::new();
+    for line in quote.lines().filter(|_| !shown.is_empty()) {
+        let line = without_box(line);
+        let gap = if line.is_empty() { "" } else { " " };
+        let _ = write!(out, "\n>{gap}{line}");
+    }
+    match out.is_empty() {
+        true => out,
+        false => format!("\n{out}"),
+    }
+}
+
+/// A line of a list without its check box.
+fn without_box(line: &str) -> String {
+    for (boxed, sign) in [("[ ] ", "☐ "), ("[x] ", "☑ "), ("[X] ", "☑ ")] {
+        if let Some((marker, text)) = line.split_once(boxed)
+            && !marker.is_empty()
+            && marker
+                .chars()
+                .all(|c| c.is_ascii_digit() || " \t-*+.)>".contains(c))
+        {
+            return format!("{marker}{sign}{text}");
+        }
+    }
+    line.to_owned()
 }
 
 /// The facts as Markdown.
@@ -174,16 +230,16 @@ fn checks(out: &mut String, facts: &Facts) {
     );
     for check in &facts.checks {
         let (command, code) = (cell(&check.command), check.code());
-        let seconds = check.duration_ms as f64 / 1000.0;
+        let time = duration(check.duration_ms);
         let _ = match &check.standing {
-            Standing::Ran => writeln!(out, "| `{command}` | {code} | {seconds:.1} s |"),
+            Standing::Ran => writeln!(out, "| `{command}` | {code} | {time} |"),
             Standing::NotRun(why) => {
                 let why = cell(&neutralized(why));
                 writeln!(out, "| `{command}` | not run: {why} | |")
             }
             Standing::FailsOnBase | Standing::FailedBefore => writeln!(
                 out,
-                "| `{command}` | {code}, as on the base commit | {seconds:.1} s |"
+                "| `{command}` | {code}, as on the base commit | {time} |"
             ),
         };
     }
@@ -193,6 +249,13 @@ fn checks(out: &mut String, facts: &Facts) {
         out.push_str("A check that did not run was guessed from the project's files. Name the commands that check this repository in `.agentmine/config.yaml` (`checks:`).\n\n");
     }
     notes(out, &facts.notes);
+}
+
+fn duration(ms: u64) -> String {
+    match ms {
+        ..50 => "under 0.1 s".to_owned(),
+        ms => format!("{:.1} s", ms as f64 / 1000.0),
+    }
 }
 
 /// Ends the table with the set-up commands that failed.
@@ -284,4 +347,30 @@ fn web(out: &mut String, facts: &Facts) {
         let _ = writeln!(out, "\n… and {more} more");
     }
     out.push_str("\n</details>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_quoted_as_its_page_shows_it() {
+        let text =
+            "It fails:\n\n- [ ] mend it for @mona, closes #9\n  1. [x] done\n<!-- push --> a [ ] b";
+        let quote = quoted(text);
+        assert!(
+            quote.starts_with("\n\n> It fails:\n>\n> - ☐ mend it"),
+            "{quote}"
+        );
+        assert!(quote.contains("\n>   1. ☑ done\n"), "{quote}");
+        assert!(quote.contains("a [ ] b"), "{quote}");
+        for part in ["push", "@mona", "#9"] {
+            assert!(!quote.contains(part), "{part}: {quote}");
+        }
+        assert_eq!(quoted(" \n"), "");
+        let long = quoted(&"line\n".repeat(100));
+        assert_eq!(long.matches("> line").count(), MAX_QUOTED_LINES);
+        assert!(long.ends_with("\n> …"), "{long}");
+        assert!(quoted(&"x".repeat(100_000)).len() < 2 * MAX_QUOTED);
+    }
 }

@@ -153,6 +153,20 @@ pub fn thread_answers(message: &str, names: &[String]) -> BTreeMap<String, Strin
     answers
 }
 
+/// A model's last message without the answers to these of the threads, which have them.
+#[must_use]
+pub fn without_answers(message: &str, names: &[String], answered: &[String]) -> String {
+    let mut skips = false;
+    let kept = message.lines().filter(|line| {
+        if let Some((name, _)) = answer(line, names) {
+            skips = answered.contains(&name);
+        }
+        !skips
+    });
+    let kept: Vec<&str> = kept.collect();
+    kept.join("\n").trim().to_owned()
+}
+
 /// The name and the text of a line such as `- **T1**: done`.
 fn answer<'l>(line: &'l str, names: &[String]) -> Option<(String, &'l str)> {
     let bare = line.trim_start_matches(|c: char| c.is_whitespace() || "*-`#>".contains(c));
@@ -184,6 +198,11 @@ mod tests {
             .map(|(name, text)| (name.as_str(), text.as_str()))
             .collect();
         assert_eq!(found, expected);
+        assert_eq!(without_answers(message, &names, &names), "I renamed it.");
+        assert_eq!(
+            without_answers(message, &names, &names[..2]),
+            "I renamed it.\n\n`T3`: ok\nT4:\nTests pass: T5\nT12 : yes"
+        );
         assert!(thread_answers("no answers: T1\nT9: of no thread", &names).is_empty());
     }
 

@@ -365,7 +365,15 @@ async fn after_the_last_round_the_result_is_partial_and_says_so() {
     run.facts = vec![bad()];
     let outcome = run.go().await.unwrap();
     assert!(outcome.missing.clone().unwrap().contains("exit code 2"));
-    let text = pull_request("T", Asked::Issue(1), "9", &outcome);
+    let text = pull_request(
+        "T",
+        Asked::Issue {
+            number: 1,
+            text: "",
+        },
+        "9",
+        &outcome,
+    );
     assert!(text.draft && text.body.contains("Partial result") && text.body.starts_with("For #1"));
 }
 
@@ -638,7 +646,16 @@ fn text_of_the_model_cannot_close_issues_mention_people_or_forge_markers() {
         usage: Usage::default(),
         rounds: 1,
     };
-    let body = pull_request("T", Asked::Issue(7), "1", &outcome).body;
+    let body = pull_request(
+        "T",
+        Asked::Issue {
+            number: 7,
+            text: "",
+        },
+        "1",
+        &outcome,
+    )
+    .body;
     assert!(
         !body.contains("#99")
             && !body.contains("@maintainer")
@@ -662,7 +679,16 @@ fn output_in_a_pull_request_cannot_leave_its_code_block() {
         usage: Usage::default(),
         rounds: 1,
     };
-    let body = pull_request("T", Asked::Issue(7), "1", &outcome).body;
+    let body = pull_request(
+        "T",
+        Asked::Issue {
+            number: 7,
+            text: "",
+        },
+        "1",
+        &outcome,
+    )
+    .body;
     assert!(body.contains("`````text\n```\n@org/team"), "{body}");
     let measured = body.find("### Measured").unwrap();
     assert!(measured < body.find("### Not done").unwrap());
@@ -780,7 +806,15 @@ fn a_pull_request_separates_the_facts_from_the_text_of_the_model() {
         },
         rounds: 1,
     };
-    let text = pull_request("  Fix it ", Asked::Issue(7), "12", &outcome);
+    let text = pull_request(
+        "  Fix it ",
+        Asked::Issue {
+            number: 7,
+            text: "It fails:\n\n```\n$ make\n```\n",
+        },
+        "12",
+        &outcome,
+    );
     assert_eq!((text.title.as_str(), text.draft), ("Fix it", true));
     insta::assert_snapshot!(text.body);
 }
@@ -813,7 +847,16 @@ fn refused_pushes_and_refused_hosts_are_in_the_pull_request() {
         usage: Usage::default(),
         rounds: 1,
     };
-    let body = pull_request("T", Asked::Issue(7), "1", &outcome).body;
+    let body = pull_request(
+        "T",
+        Asked::Issue {
+            number: 7,
+            text: "",
+        },
+        "1",
+        &outcome,
+    )
+    .body;
     let (_, table) = body.split_once("| host | requests").unwrap();
     let rows: Vec<&str> = table.lines().skip(2).take(2).collect();
     assert_eq!(
@@ -853,7 +896,15 @@ fn long_lists_in_a_pull_request_are_truncated_and_counted() {
         usage: Usage::default(),
         rounds: 1,
     };
-    let text = pull_request(&"t".repeat(300), Asked::Issue(7), "1", &outcome);
+    let text = pull_request(
+        &"t".repeat(300),
+        Asked::Issue {
+            number: 7,
+            text: "",
+        },
+        "1",
+        &outcome,
+    );
     assert_eq!(text.title.chars().count(), 201);
     assert!(!text.draft && text.body.starts_with("Closes #7"));
     assert!(text.body.contains("| … and 3 more"), "{}", text.body);
@@ -926,7 +977,16 @@ fn lists_of_exactly_the_maximum_length_are_not_truncated() {
         usage: Usage::default(),
         rounds: 1,
     };
-    let body = pull_request("T", Asked::Issue(7), "1", &outcome).body;
+    let body = pull_request(
+        "T",
+        Asked::Issue {
+            number: 7,
+            text: "",
+        },
+        "1",
+        &outcome,
+    )
+    .body;
     assert!(
         body.contains("`f49`") && body.contains("`h49:443`"),
         "{body}"

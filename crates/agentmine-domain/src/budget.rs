@@ -74,6 +74,17 @@ impl Usage {
     pub fn total_tokens(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }
+
+    /// The calls in words: `1 model call, 2 tool calls`.
+    #[must_use]
+    pub fn calls(&self) -> String {
+        let counted = |count: u32, what: &str| match count {
+            1 => format!("1 {what} call"),
+            count => format!("{count} {what} calls"),
+        };
+        let (model, tool) = (self.model_calls, self.tool_calls);
+        format!("{}, {}", counted(model, "model"), counted(tool, "tool"))
+    }
 }
 
 impl AddAssign for Usage {

@@ -101,12 +101,11 @@ pub fn used(sessions: &[Session], now: DateTime<Utc>) -> Option<String> {
         0 => String::new(),
         micros => format!(", ${}.{:02}", micros / 1_000_000, micros / 10_000 % 100),
     };
-    Some(format!(
-        "{} min, {} model calls, {} tool calls{cost}",
-        worked.num_minutes().max(0),
-        sum.model_calls,
-        sum.tool_calls
-    ))
+    let time = match worked.num_minutes() {
+        ..1 => "less than a minute".to_owned(),
+        minutes => format!("{minutes} min"),
+    };
+    Some(format!("{time}, {}{cost}", sum.calls()))
 }
 
 /// Whether this comment is one of [`work_comment`].

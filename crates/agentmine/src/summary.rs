@@ -15,10 +15,9 @@ pub(crate) async fn print(repository: &Path, ending: &Ending) {
     line("");
     let usage = &ending.usage;
     let used = format!(
-        "{:.1} s, {} model calls, {} tool calls, {} tokens in, {} out",
+        "{:.1} s, {}, {} tokens in, {} out",
         ending.took.as_secs_f64(),
-        usage.model_calls,
-        usage.tool_calls,
+        usage.calls(),
         count(usage.input_tokens),
         count(usage.output_tokens)
     );

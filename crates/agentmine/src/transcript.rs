@@ -104,9 +104,8 @@ pub(crate) fn step(step: &Step, length: &Length) -> Result<(), JournalError> {
 
 fn used(usage: &Usage) -> String {
     format!(
-        "{} model calls, {} tool calls, {} tokens in ({} cached), {} out",
-        usage.model_calls,
-        usage.tool_calls,
+        "{}, {} tokens in ({} cached), {} out",
+        usage.calls(),
         count(usage.input_tokens),
         count(usage.cached_tokens),
         count(usage.output_tokens)
