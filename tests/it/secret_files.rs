@@ -133,6 +133,35 @@ async fn a_token_and_a_key_that_are_replaced_in_their_files_are_used_without_a_r
     }
 }
 
+/// The token of a server with a name is in a file whose variable the operator chose.
+#[tokio::test]
+async fn a_token_of_a_named_server_that_is_replaced_in_its_file_is_used_without_a_restart() {
+    let mut rig = Rig::local(solves_demo()).await;
+    let mut section = rig.config["trackers"]["github"].take();
+    section["token"] = "${OTHER_TOKEN}".into();
+    rig.config["trackers"] = json!({ "more": { "github": { "other": section } } });
+    let mounted = Mounted::new(rig.folder.path(), &[("token", rig.forge.token())]);
+    let files = [("OTHER_TOKEN_FILE", mounted.at("token"))];
+    let programs = ["producer", "consumer"].map(|program| spawn(&rig, program, &files));
+    rig.label_issue();
+    assert_done(&rig.wait_ended(1).await[0]);
+
+    let rotated = rig.forge.add_client("");
+    mounted.publish("..2", &[("token", &rotated)]);
+    logged(&[&programs[0], &programs[1]], REPLACED, 1).await;
+    rig.forge.revoke(rig.forge.token());
+    rig.label_issue();
+    rig.wait_ended(2).await.iter().for_each(assert_done);
+    for program in programs {
+        program.terminate();
+        let (status, log) = program.end().await;
+        assert!(status.success(), "{log}");
+        for secret in [rig.forge.token(), &rotated] {
+            assert!(!log.contains(secret), "{log}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_password_of_the_database_that_is_replaced_is_used_at_the_next_connection() {
     let services = Encrypted::start().await.unwrap();

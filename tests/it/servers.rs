@@ -137,3 +137,33 @@ async fn a_webhook_of_a_named_server_is_followed_on_that_server_alone() {
     assert!(status.success(), "{log}");
     assert!(!log.contains("canary"), "{log}");
 }
+
+/// What is wrong with a named server is said of its section, not of the one without a name.
+async fn is_named_in_messages(mut rig: Rig, kind: &str, forge: Forge, places: &str) {
+    let other = second(&mut rig, kind, forge).await;
+    let key = format!("trackers.more.{kind}.other");
+    let section = &mut rig.config["trackers"]["more"][kind]["other"];
+    section["token"] = "not-the-token".into();
+    let (out, _) = rig.agentmine(&["doctor", "--json"], 1);
+    let hint = format!("set {key}.token to a");
+    assert!(out.contains(&hint), "{hint}: {out}");
+    let section = &mut rig.config["trackers"]["more"][kind]["other"];
+    section["token"] = other.token().into();
+    section[places] = json!(["octo/absent"]);
+    let (out, _) = rig.agentmine(&["doctor", "--json"], 1);
+    let hint = format!("correct {key}.{places}");
+    assert!(out.contains(&hint), "{hint}: {out}");
+    assert!(!out.contains(&format!("trackers.{kind}.")), "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_name_the_section_of_a_named_server_on_github() {
+    let rig = Rig::local(solves_demo()).await;
+    is_named_in_messages(rig, "github", Forge::start().await, "repositories").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_name_the_section_of_a_named_server_on_gitlab() {
+    let rig = Rig::on_gitlab(solves_demo()).await;
+    is_named_in_messages(rig, "gitlab", Forge::start_tls().await, "projects").await;
+}

@@ -54,9 +54,9 @@ pub fn each_from_config(config: &Trackers) -> Vec<Result<Arc<dyn Tracker>, Track
         Ok(Arc::new(tracker?))
     }
     let githubs = config.githubs();
-    let githubs = githubs.map(|(_, it)| shared(GitHubTracker::new(it)));
+    let githubs = githubs.map(|(name, it)| shared(GitHubTracker::named(name, it)));
     let gitlabs = config.gitlabs();
-    let gitlabs = gitlabs.map(|(_, it)| shared(GitLabTracker::new(it)));
+    let gitlabs = gitlabs.map(|(name, it)| shared(GitLabTracker::named(name, it)));
     let local = config.local.iter();
     let local = local.map(|it| shared(LocalTracker::new(it)));
     githubs.chain(gitlabs).chain(local).collect()

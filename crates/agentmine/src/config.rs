@@ -58,17 +58,19 @@ fn check(file: Option<PathBuf>) -> Result<Exit> {
 pub(crate) fn one_by_one(trackers: &Trackers) -> Vec<(String, Trackers)> {
     let mut sections = Vec::new();
     for (name, github) in trackers.githubs() {
-        let section = Trackers {
-            github: Some(github.clone()),
-            ..Trackers::default()
-        };
+        let mut section = Trackers::default();
+        match name {
+            None => section.github = Some(github.clone()),
+            Some(name) => drop(section.more.github.insert(name.to_owned(), github.clone())),
+        }
         sections.push((Trackers::key("github", name), section));
     }
     for (name, gitlab) in trackers.gitlabs() {
-        let section = Trackers {
-            gitlab: Some(gitlab.clone()),
-            ..Trackers::default()
-        };
+        let mut section = Trackers::default();
+        match name {
+            None => section.gitlab = Some(gitlab.clone()),
+            Some(name) => drop(section.more.gitlab.insert(name.to_owned(), gitlab.clone())),
+        }
         sections.push((Trackers::key("gitlab", name), section));
     }
     if let Some(local) = &trackers.local {

@@ -20,6 +20,7 @@ mod rate_limit;
 mod refs;
 mod reply;
 mod scan;
+mod section;
 mod tail;
 mod transport;
 mod who;
@@ -38,6 +39,7 @@ pub(crate) use reply::Reply;
 pub(crate) use scan::{
     Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
 };
+pub(crate) use section::Section;
 pub(crate) use transport::{Authorize, Call, Dialect, Purpose, http_client};
 pub(crate) use who::{Known, Membership, NamedPeople, Permission, admission};
 

@@ -24,7 +24,7 @@ fn client(server: &MockServer, max_wait: Duration) -> Client {
         tracker: TrackerKind::GitLab,
         headers,
         credentials: Arc::new(Secret::new("glpat-canary")),
-        credentials_hint: "set GITLAB_PERSONAL_ACCESS_TOKEN",
+        credentials_hint: "set GITLAB_PERSONAL_ACCESS_TOKEN".to_owned(),
         limits: LimitRules {
             header_prefix: "ratelimit-",
             phrases: &[],

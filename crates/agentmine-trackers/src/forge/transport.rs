@@ -35,7 +35,7 @@ pub(crate) struct Dialect {
     /// Where the token of a request comes from.
     pub(crate) credentials: Arc<dyn Authorize>,
     /// What the operator can do about refused credentials.
-    pub(crate) credentials_hint: &'static str,
+    pub(crate) credentials_hint: String,
     /// How rate limits are announced.
     pub(crate) limits: LimitRules,
     /// Path prefixes below the base that have a rate limit of their own.
@@ -340,13 +340,13 @@ impl Transport {
             StatusCode::UNAUTHORIZED => TrackerError::Unauthorized {
                 tracker: self.dialect.tracker,
                 detail: detail(),
-                hint: self.dialect.credentials_hint.to_owned(),
+                hint: self.dialect.credentials_hint.clone(),
             }
             .into(),
             StatusCode::FORBIDDEN => TrackerError::Forbidden {
                 tracker: self.dialect.tracker,
                 detail: detail(),
-                hint: self.dialect.credentials_hint.to_owned(),
+                hint: self.dialect.credentials_hint.clone(),
             }
             .into(),
             status if status.is_server_error() => Outcome::Failed(

@@ -87,8 +87,9 @@ impl Api {
                 &format!("the organization {name}"),
                 error,
                 format!(
-                    "the organization {name} does not exist on {}, or the token may not see it. hint: correct trackers.github.organizations; the repositories of a user are named in trackers.github.repositories",
-                    TrackerKind::GitHub
+                    "the organization {name} does not exist on {}, or the token may not see it. hint: correct {section}.organizations; the repositories of a user are named in {section}.repositories",
+                    TrackerKind::GitHub,
+                    section = self.section
                 ),
             ),
         }
@@ -107,8 +108,9 @@ impl Api {
                 path,
                 error,
                 format!(
-                    "{path} does not exist on {}, or the token may not see it. hint: correct trackers.github.repositories, or give the token access",
-                    TrackerKind::GitHub
+                    "{path} does not exist on {}, or the token may not see it. hint: correct {}.repositories, or give the token access",
+                    TrackerKind::GitHub,
+                    self.section
                 ),
             ),
         }

@@ -20,7 +20,7 @@ use super::app::App;
 use super::graphql::VIEWER;
 use super::wire::{Repo, User};
 use crate::error::TrackerError;
-use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits};
+use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits, Section};
 use crate::name::web_root;
 use crate::people::Admission;
 
@@ -31,9 +31,8 @@ pub(super) const REPO_TTL: Duration = Duration::from_secs(60);
 /// How long the id of a repository is used again while its lists do not change.
 pub(super) const ID_TTL: Duration = Duration::from_secs(3600);
 const API_VERSION: &str = "2022-11-28";
-const CREDENTIALS_HINT: &str = "set GITHUB_PERSONAL_ACCESS_TOKEN to a token that may read and write the \
-    repository: scope `repo` (classic), or read and write on Contents, Issues and Pull requests \
-    (fine-grained)";
+const TOKEN_NEEDS: &str = "a token that may read and write the repository: scope `repo` (classic), or read and write \
+    on Contents, Issues and Pull requests (fine-grained)";
 /// GitHub's "Best practices for using the REST API".
 const LIMITS: LimitRules = LimitRules {
     header_prefix: "x-ratelimit-",
@@ -62,14 +61,19 @@ pub(super) struct Api {
     pub(super) admissions: Known<Admission>,
     /// The members of teams.
     pub(super) teams: Known<Vec<String>>,
+    pub(super) section: Section,
 }
 
 impl Api {
-    pub(super) fn new(config: &GitHub, limits: RequestLimits) -> Result<Self, TrackerError> {
+    pub(super) fn new(
+        config: &GitHub,
+        section: Section,
+        limits: RequestLimits,
+    ) -> Result<Self, TrackerError> {
         let authority = config.ca_file.as_deref().map(Authority::read).transpose();
         let authority =
-            authority.map_err(|error| invalid(format!("trackers.github.ca_file is {error}")))?;
-        let credentials = credentials(config, authority.as_ref(), limits)?;
+            authority.map_err(|error| invalid(format!("{section}.ca_file is {error}")))?;
+        let credentials = credentials(config, &section, authority.as_ref(), limits)?;
         let dialect = Dialect {
             tracker: TrackerKind::GitHub,
             headers: headers(),
@@ -77,7 +81,7 @@ impl Api {
                 Credentials::Token(token) => Arc::new(token.clone()),
                 Credentials::App(app) => Arc::<App>::clone(app),
             },
-            credentials_hint: CREDENTIALS_HINT,
+            credentials_hint: credentials_hint(&section),
             limits: LIMITS,
             own_buckets: &["search/"],
             authority: authority.clone(),
@@ -93,6 +97,7 @@ impl Api {
             repos: Mutex::default(),
             admissions: Known::default(),
             teams: Known::default(),
+            section,
         })
     }
 
@@ -215,13 +220,17 @@ impl Api {
         match value["data"]["viewer"]["login"].as_str() {
             Some(login) if login.ends_with("[bot]") => Ok(login.to_owned()),
             Some(login) => Ok(format!("{login}[bot]")),
-            None => Err(unauthorized("the token has neither user nor viewer")),
+            None => Err(unauthorized(
+                &self.section,
+                "the token has neither user nor viewer",
+            )),
         }
     }
 }
 
 fn credentials(
     config: &GitHub,
+    section: &Section,
     authority: Option<&Authority>,
     limits: RequestLimits,
 ) -> Result<Credentials, TrackerError> {
@@ -232,15 +241,15 @@ fn credentials(
             .filter_map(|path| path.split('/').next());
         let mut owners = owners.chain(config.organizations.iter().map(String::as_str));
         let (base, home) = (&config.api_url, owners.next());
-        let app = App::new(app, base, home, authority, limits)?;
+        let app = App::new(app, section, base, home, authority, limits)?;
         return Ok(Credentials::App(Arc::new(app)));
     }
     let token = config.token.as_ref().map(Secret::trimmed);
     let Some(token) = token.filter(|token| !token.expose().is_empty()) else {
-        return Err(unauthorized("no token is configured"));
+        return Err(unauthorized(section, "no token is configured"));
     };
     if HeaderValue::from_str(token.expose()).is_err() {
-        let detail = "trackers.github.token has characters that no HTTP header may have";
+        let detail = format!("{section}.token has characters that no HTTP header may have");
         return Err(invalid(detail));
     }
     Ok(Credentials::Token(token))
@@ -280,7 +289,7 @@ pub(super) fn split_path(path: &str) -> Result<(&str, &str), TrackerError> {
 pub(crate) fn host_of(api: &Url) -> Result<String, TrackerError> {
     if !matches!(api.scheme(), "http" | "https") || !api.username().is_empty() {
         return Err(invalid(
-            "trackers.github.api_url must be an http(s) URL without a user name",
+            "api_url must be an http(s) URL without a user name",
         ));
     }
     let host = api.host_str().unwrap_or_default();
@@ -303,10 +312,15 @@ pub(super) fn unavailable(detail: impl Into<String>) -> TrackerError {
     TrackerError::unavailable(TrackerKind::GitHub, detail)
 }
 
-fn unauthorized(detail: &str) -> TrackerError {
+fn unauthorized(section: &Section, detail: &str) -> TrackerError {
     TrackerError::Unauthorized {
         tracker: TrackerKind::GitHub,
         detail: detail.to_owned(),
-        hint: CREDENTIALS_HINT.to_owned(),
+        hint: credentials_hint(section),
     }
+}
+
+fn credentials_hint(section: &Section) -> String {
+    let token = section.token("GITHUB_PERSONAL_ACCESS_TOKEN");
+    format!("set {token} to {TOKEN_NEEDS}")
 }

@@ -24,7 +24,7 @@ use url::Url;
 
 use super::api::{invalid, unavailable};
 use crate::error::TrackerError;
-use crate::forge::{Authorize, Purpose, RequestLimits, http_client};
+use crate::forge::{Authorize, Purpose, RequestLimits, Section, http_client};
 
 /// A token is replaced when it lasts no longer than this.
 const SPARE: TimeDelta = TimeDelta::minutes(10);
@@ -35,9 +35,6 @@ const CLOCK_SKEW: i64 = 60;
 const MAX_ANSWER: usize = 1 << 20;
 /// How long a failed try to replace the token of git waits for the next one.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
-const HINT: &str =
-    "check trackers.github.app: its id, its key, and what the App's installation may see and do";
-
 const READ: &[(&str, &str)] = &[
     ("contents", "read"),
     ("issues", "read"),
@@ -59,6 +56,7 @@ const GIT: &[(&str, &str)] = &[("contents", "write"), ("metadata", "read")];
 /// The App with its key, and the tokens that are in use.
 #[derive(Debug)]
 pub(crate) struct App {
+    section: Section,
     id: String,
     key: AppKeyFile,
     installation: Option<u64>,
@@ -144,6 +142,7 @@ struct AppAnswer {
 impl App {
     pub(super) fn new(
         config: &GitHubApp,
+        section: &Section,
         base: &Url,
         home: Option<&str>,
         authority: Option<&Authority>,
@@ -151,10 +150,11 @@ impl App {
     ) -> Result<Self, TrackerError> {
         let pem = config
             .pem()
-            .map_err(|error| invalid(format!("trackers.github.app.key_file is {error}")))?;
+            .map_err(|error| invalid(format!("{section}.app.key_file is {error}")))?;
         let key = AppKeyFile::new(pem)
-            .map_err(|error| invalid(format!("trackers.github.app: the key is {error}")))?;
+            .map_err(|error| invalid(format!("{section}.app: the key is {error}")))?;
         Ok(Self {
+            section: section.clone(),
             id: config.id.to_string(),
             key,
             installation: config.installation,
@@ -383,12 +383,12 @@ impl App {
             StatusCode::UNAUTHORIZED => TrackerError::Unauthorized {
                 tracker,
                 detail,
-                hint: HINT.into(),
+                hint: self.hint(),
             },
             StatusCode::FORBIDDEN => TrackerError::Forbidden {
                 tracker,
                 detail,
-                hint: HINT.into(),
+                hint: self.hint(),
             },
             StatusCode::NOT_FOUND => TrackerError::NotFound {
                 tracker,
@@ -401,12 +401,19 @@ impl App {
         })
     }
 
+    fn hint(&self) -> String {
+        format!(
+            "check {}.app: its id, its key, and what the App's installation may see and do",
+            self.section
+        )
+    }
+
     fn jwt(&self) -> Result<Secret, TrackerError> {
         let now = Utc::now().timestamp();
         let claims =
             json!({ "iat": now - CLOCK_SKEW, "exp": now - CLOCK_SKEW + JWT_LASTS, "iss": self.id });
         let signed = self.key.current().sign(&claims);
-        signed.map_err(|error| invalid(format!("trackers.github.app: {error}")))
+        signed.map_err(|error| invalid(format!("{}.app: {error}", self.section)))
     }
 
     fn url(&self, segments: &[&str]) -> Url {
@@ -452,9 +459,10 @@ impl Authorize for App {
             (None, None) => match self.installation {
                 Some(id) => (id, None),
                 None => {
-                    return Err(invalid(
-                        "trackers.github.app.installation is needed for a search",
-                    ));
+                    return Err(invalid(format!(
+                        "{}.app.installation is needed for a search",
+                        self.section
+                    )));
                 }
             },
         };

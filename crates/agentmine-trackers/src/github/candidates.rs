@@ -18,8 +18,8 @@ use super::owners::Owners;
 use super::wire::{Event, Issue, Repo, SearchPage, person_of, same_label};
 use crate::error::TrackerError;
 use crate::forge::{
-    Change, Dated, Faults, Found, KeptList, LabelChange, Labelled, Lists, Reply, Since, Trigger,
-    Triggers, concerns_one,
+    Change, Dated, Faults, Found, KeptList, LabelChange, Labelled, Lists, Reply, Section, Since,
+    Trigger, Triggers, concerns_one,
 };
 use crate::people::Requested;
 use crate::tracker::{Candidate, LabelRequest};
@@ -42,13 +42,13 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    pub(super) fn new(config: &GitHub) -> Result<Self, TrackerError> {
+    pub(super) fn new(config: &GitHub, section: &Section) -> Result<Self, TrackerError> {
         let query = config.query.clone();
         let query = query.filter(|query| !query.trim().is_empty());
         if config.repositories.is_empty() && config.organizations.is_empty() && query.is_none() {
-            return Err(invalid(
-                "trackers.github names nothing to scan. hint: set repositories, organizations or query",
-            ));
+            return Err(invalid(format!(
+                "{section} names nothing to scan. hint: set repositories, organizations or query"
+            )));
         }
         let every = Duration::from_secs(config.discovery_seconds);
         for path in &config.repositories {

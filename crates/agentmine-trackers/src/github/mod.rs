@@ -36,7 +36,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use crate::error::TrackerError;
-use crate::forge::{Lists, RequestLimits};
+use crate::forge::{Lists, RequestLimits, Section};
 use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
 use crate::rounds::{Checks, OpenPull, OpenPulls, Thread};
@@ -73,13 +73,31 @@ impl GitHubTracker {
     /// [`TrackerError::Unauthorized`] without a token, [`TrackerError::Invalid`] if the configuration
     /// names nothing to scan or a malformed repository.
     pub fn new(config: &GitHub) -> Result<Self, TrackerError> {
-        Self::with_limits(config, RequestLimits::default())
+        Self::named(None, config)
     }
 
+    /// The same for the section `trackers.more.github.NAME`, which is then named in messages.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn named(name: Option<&str>, config: &GitHub) -> Result<Self, TrackerError> {
+        let section = Section::of("github", name);
+        Self::in_section(config, section, RequestLimits::default())
+    }
+
+    #[cfg(test)]
     fn with_limits(config: &GitHub, limits: RequestLimits) -> Result<Self, TrackerError> {
+        Self::in_section(config, Section::of("github", None), limits)
+    }
+
+    fn in_section(
+        config: &GitHub,
+        section: Section,
+        limits: RequestLimits,
+    ) -> Result<Self, TrackerError> {
         Ok(Self {
-            api: Api::new(config, limits)?,
-            scan: Scan::new(config)?,
+            api: Api::new(config, section.clone(), limits)?,
+            scan: Scan::new(config, &section)?,
             open: Lists::default(),
             recent: Lists::default(),
             dashboards: config.dashboard_issue,

@@ -102,7 +102,8 @@ impl Api {
                 path,
                 error,
                 format!(
-                    "{path} does not exist, or the token may not see it. hint: correct trackers.gitlab.projects, or give the token access"
+                    "{path} does not exist, or the token may not see it. hint: correct {}.projects, or give the token access",
+                    self.section
                 ),
             ),
         }

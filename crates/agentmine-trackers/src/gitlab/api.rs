@@ -17,7 +17,7 @@ use url::Url;
 
 use super::wire::{Project, User};
 use crate::error::TrackerError;
-use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits};
+use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits, Section};
 use crate::name::web_root;
 use crate::people::{Admission, Person};
 
@@ -25,8 +25,8 @@ use crate::people::{Admission, Person};
 pub(super) const MAX_TEXT: usize = 200_000;
 /// How long an answer about a project is used again.
 pub(super) const PROJECT_TTL: Duration = Duration::from_secs(60);
-const CREDENTIALS_HINT: &str = "set GITLAB_PERSONAL_ACCESS_TOKEN to a personal, group or project access token with the \
-    scopes `api` and `write_repository`, whose user is a Developer of the project at least";
+const TOKEN_NEEDS: &str = "a personal, group or project access token with the scopes `api` and `write_repository`, \
+    whose user is a Developer of the project at least";
 /// GitLab's "User and IP rate limits". Limits of an application are in no header.
 const LIMITS: LimitRules = LimitRules {
     header_prefix: "ratelimit-",
@@ -46,23 +46,28 @@ pub(super) struct Api {
     user: OnceCell<User>,
     projects: Mutex<HashMap<String, (Instant, Project)>>,
     pub(super) admissions: Known<Admission>,
+    pub(super) section: Section,
 }
 
 impl Api {
-    pub(super) fn new(config: &GitLab, limits: RequestLimits) -> Result<Self, TrackerError> {
+    pub(super) fn new(
+        config: &GitLab,
+        section: Section,
+        limits: RequestLimits,
+    ) -> Result<Self, TrackerError> {
         let token = config.token.as_ref().map(Secret::trimmed);
         let Some(token) = token.filter(|token| !token.expose().is_empty()) else {
             return Err(TrackerError::Unauthorized {
                 tracker: TrackerKind::GitLab,
                 detail: "no token is configured".to_owned(),
-                hint: CREDENTIALS_HINT.to_owned(),
+                hint: credentials_hint(&section),
             });
         };
         let authority = config.ca_file.as_deref().map(Authority::read).transpose();
         let authority =
-            authority.map_err(|error| invalid(format!("trackers.gitlab.ca_file is {error}")))?;
+            authority.map_err(|error| invalid(format!("{section}.ca_file is {error}")))?;
         if HeaderValue::from_str(token.expose()).is_err() {
-            let detail = "trackers.gitlab.token has characters that no HTTP header may have";
+            let detail = format!("{section}.token has characters that no HTTP header may have");
             return Err(invalid(detail));
         }
         let dialect = Dialect {
@@ -70,7 +75,7 @@ impl Api {
             headers: HeaderMap::new(),
             // All kinds of tokens may be sent as bearers, those of OAuth too.
             credentials: Arc::new(token.clone()),
-            credentials_hint: CREDENTIALS_HINT,
+            credentials_hint: credentials_hint(&section),
             limits: LIMITS,
             own_buckets: &[],
             authority: authority.clone(),
@@ -85,6 +90,7 @@ impl Api {
             user: OnceCell::new(),
             projects: Mutex::default(),
             admissions: Known::default(),
+            section,
         })
     }
 
@@ -172,7 +178,7 @@ impl Api {
 pub(crate) fn host_of(api: &Url) -> Result<String, TrackerError> {
     if !matches!(api.scheme(), "http" | "https") || !api.username().is_empty() {
         return Err(invalid(
-            "trackers.gitlab.api_url must be an http(s) URL without a user name",
+            "api_url must be an http(s) URL without a user name",
         ));
     }
     let host = api.host_str().unwrap_or_default();
@@ -192,4 +198,9 @@ pub(super) fn invalid(detail: impl Into<String>) -> TrackerError {
 
 pub(super) fn unavailable(detail: impl Into<String>) -> TrackerError {
     TrackerError::unavailable(TrackerKind::GitLab, detail)
+}
+
+fn credentials_hint(section: &Section) -> String {
+    let token = section.token("GITLAB_PERSONAL_ACCESS_TOKEN");
+    format!("set {token} to {TOKEN_NEEDS}")
 }

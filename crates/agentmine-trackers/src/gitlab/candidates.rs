@@ -19,7 +19,7 @@ use super::lists::{Asking, LabelledLists, Listing, Projects};
 use super::wire::person_of;
 use crate::error::TrackerError;
 use crate::forge::{
-    Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
+    Change, Dated, Faults, Found, LabelChange, Labelled, Section, Trigger, Triggers, concerns_one,
 };
 use crate::people::Requested;
 use crate::tracker::{Candidate, LabelRequest};
@@ -44,11 +44,11 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    pub(super) fn new(config: &GitLab) -> Result<Self, TrackerError> {
+    pub(super) fn new(config: &GitLab, section: &Section) -> Result<Self, TrackerError> {
         if config.projects.is_empty() && config.groups.is_empty() {
-            return Err(invalid(
-                "trackers.gitlab names nothing to scan. hint: set projects or groups",
-            ));
+            return Err(invalid(format!(
+                "{section} names nothing to scan. hint: set projects or groups"
+            )));
         }
         Ok(Self {
             projects: config.projects.clone(),

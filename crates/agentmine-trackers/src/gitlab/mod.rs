@@ -34,7 +34,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use crate::error::TrackerError;
-use crate::forge::{RequestLimits, noreply};
+use crate::forge::{RequestLimits, Section, noreply};
 use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
 use crate::rounds::{Checks, OpenPulls, Thread};
@@ -67,13 +67,31 @@ impl GitLabTracker {
     /// [`TrackerError::Unauthorized`] without a token, [`TrackerError::Invalid`] if the configuration
     /// names nothing to scan or an authority file without a certificate.
     pub fn new(config: &GitLab) -> Result<Self, TrackerError> {
-        Self::with_limits(config, RequestLimits::default())
+        Self::named(None, config)
     }
 
+    /// The same for the section `trackers.more.gitlab.NAME`, which is then named in messages.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn named(name: Option<&str>, config: &GitLab) -> Result<Self, TrackerError> {
+        let section = Section::of("gitlab", name);
+        Self::in_section(config, section, RequestLimits::default())
+    }
+
+    #[cfg(test)]
     fn with_limits(config: &GitLab, limits: RequestLimits) -> Result<Self, TrackerError> {
+        Self::in_section(config, Section::of("gitlab", None), limits)
+    }
+
+    fn in_section(
+        config: &GitLab,
+        section: Section,
+        limits: RequestLimits,
+    ) -> Result<Self, TrackerError> {
         Ok(Self {
-            api: Api::new(config, limits)?,
-            scan: Scan::new(config)?,
+            api: Api::new(config, section.clone(), limits)?,
+            scan: Scan::new(config, &section)?,
             own: OwnMergeRequests::default(),
             news: News::default(),
             dashboards: config.dashboard_issue,
