@@ -5,6 +5,7 @@ use super::*;
 
 facts! {
     no_statement_of_a_task_s_life_reads_a_whole_table,
+    what_a_worker_says_of_its_task_reads_no_list_of_waiting_tasks,
 }
 
 /// From the request to the report of the end, with what the relay and the sweep do meanwhile.
@@ -63,13 +64,7 @@ async fn life_of_a_task(world: &World) {
 
 async fn no_statement_of_a_task_s_life_reads_a_whole_table(world: World) {
     world.crowded().await;
-    if let Database::Postgres { .. } = *world.database {
-        // Postgres reads the whole of a small table.
-        let checkpoints =
-            "INSERT INTO checkpoints (task, seq, epoch, commit_hash, bundle, recorded_at)
-             SELECT id, 1, 1, '0123456789', '0123456789', now() FROM tasks; ANALYZE checkpoints";
-        world.database.execute(checkpoints).await;
-    }
+    with_checkpoints(&world).await;
     trace::start();
     life_of_a_task(&world).await;
     let statements = trace::take();
@@ -78,6 +73,42 @@ async fn no_statement_of_a_task_s_life_reads_a_whole_table(world: World) {
     for statement in statements {
         let plan = world.database.plan(&statement).await;
         let lines = plan.into_iter().filter(|line| reads_all(line));
+        found.extend(lines.map(|line| format!("{line}: {}", statement["sql"])));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+async fn with_checkpoints(world: &World) {
+    if let Database::Postgres { .. } = *world.database {
+        // Postgres reads the whole of a small table.
+        let checkpoints =
+            "INSERT INTO checkpoints (task, seq, epoch, commit_hash, bundle, recorded_at)
+             SELECT id, 1, 1, '0123456789', '0123456789', now() FROM tasks; ANALYZE checkpoints";
+        world.database.execute(checkpoints).await;
+    }
+}
+
+/// All that a worker sends while it has a task, among thousands that wait.
+async fn what_a_worker_says_of_its_task_reads_no_list_of_waiting_tasks(world: World) {
+    world.crowded().await;
+    with_checkpoints(&world).await;
+    let store = &world.store;
+    let task = world.new_task(1).await;
+    trace::start();
+    let lease = world.claim(task.id, MINUTE).await.unwrap().lease;
+    store.heartbeat(&lease, MINUTE).await.unwrap();
+    store.set_phase(&lease, Phase::Running).await.unwrap();
+    store.append_step(&lease, &note("a step")).await.unwrap();
+    store.end_lease(&lease, &done()).await.unwrap();
+    let statements = trace::take();
+    assert!(statements.len() >= 10, "{}", statements.len());
+    let mut found = Vec::new();
+    for statement in statements {
+        let plan = world.database.plan(&statement).await;
+        let lines = plan.into_iter().filter(|line| {
+            let lists = ["tasks_waiting", "tasks_queued"];
+            reads_all(line) || lists.iter().any(|list| line.contains(list))
+        });
         found.extend(lines.map(|line| format!("{line}: {}", statement["sql"])));
     }
     assert!(found.is_empty(), "{found:#?}");

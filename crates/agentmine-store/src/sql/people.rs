@@ -198,20 +198,31 @@ pub(super) async fn conflict<D: Dialect>(
     Ok(None)
 }
 
-/// The ends of a task concern others: those that depend on it, and those whose files it held.
+/// The ends of a task concern others: those that depend on it, and those whose files it held. Nearly always there are none:
+/// that is found without a look at all that wait.
 pub(super) async fn wake_waiting<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<(), Failure> {
-    tx.execute(
-        "INSERT INTO outbox (task, due_at)
-         SELECT id, {now} FROM tasks
-         WHERE state = 'queued' AND {of fleet} AND id <> $1
-           AND (id IN (SELECT d.task FROM task_dependencies d WHERE d.depends_on = $1)
-                OR (write_scope <> ''
-                    AND repo_id = (SELECT ended.repo_id FROM tasks ended
-                                   WHERE ended.id = $1 AND ended.write_scope <> '')))
-           AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.task = tasks.id AND o.sent_at IS NULL)",
-        args![task],
-    )
-    .await?;
+    let concerned: Vec<IdRow> = tx
+        .rows(
+            "SELECT t.id FROM task_dependencies d JOIN tasks t ON t.id = d.task
+             WHERE d.depends_on = $1 AND t.id <> $1
+             UNION
+             SELECT t.id FROM tasks ended
+             JOIN tasks t ON t.tracker = ended.tracker AND t.host = ended.host AND t.repo_id = ended.repo_id
+             WHERE ended.id = $1 AND ended.write_scope <> '' AND t.id <> $1 AND t.write_scope <> ''
+               AND t.state IN ('queued', 'leased') AND t.waits_for IS NULL
+             ORDER BY 1",
+            args![task],
+        )
+        .await?;
+    for IdRow { id } in concerned {
+        tx.execute(
+            "INSERT INTO outbox (task, due_at)
+             SELECT id, {now} FROM tasks WHERE id = $1 AND state = 'queued' AND {of fleet}
+               AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.task = tasks.id AND o.sent_at IS NULL)",
+            args![TaskId::from(id)],
+        )
+        .await?;
+    }
     Ok(())
 }
 
