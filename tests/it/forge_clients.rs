@@ -48,8 +48,8 @@ fn add_work(forge: &Forge, repo: &str) {
     });
 }
 
-/// Lets a client walk a new forge; then, for each of these answers, one whose answer lacks the field: the client has to
-/// notice.
+/// Lets a client walk a new forge; then, for each of these answers, one whose answer lacks the field, and one where it
+/// has another name: the client has to notice.
 async fn walks(
     world: impl AsyncFn() -> Forge,
     walk: impl AsyncFn(&Forge) -> Result<(), String>,
@@ -57,9 +57,11 @@ async fn walks(
 ) {
     walk(&world().await).await.unwrap();
     for broken @ (method, pattern, field) in fields {
-        let forge = world().await;
-        forge.inject(Fault::on(method, pattern).times(1000).without(field));
-        assert!(walk(&forge).await.is_err(), "{broken:?}");
+        for how in [Fault::without, Fault::renamed] {
+            let forge = world().await;
+            forge.inject(how(Fault::on(method, pattern).times(1000), field));
+            assert!(walk(&forge).await.is_err(), "{broken:?}");
+        }
     }
 }
 
@@ -110,6 +112,7 @@ async fn octokit_walks_the_fake_github_and_notices_what_is_missing() {
         ("GET", "/pulls/1/comments", "line"),
         ("GET", "/check-runs", "check_runs"),
         ("PUT", "/merge", "merged"),
+        ("POST", "/graphql", "isResolved"),
         ("GET", "/contents/", "content"),
     ];
     walks(world, walk, &fields).await;
@@ -128,8 +131,63 @@ async fn gitbeaker_walks_the_fake_gitlab_and_notices_what_is_missing() {
         ("POST", "/merge_requests", "draft"),
         ("POST", "/discussions", "id"),
         ("GET", "/merge_requests/", "state"),
+        ("PUT", "/discussions/", "notes"),
     ];
-    walks(gitlab, walk, &fields).await;
+    walks(gitlab_with_thread, walk, &fields).await;
+}
+
+/// The same with a thread on a line of merge request 1.
+async fn gitlab_with_thread() -> Forge {
+    let forge = gitlab().await;
+    forge.commit(PROJECT, "reviewed", "main", |dir| {
+        std::fs::write(dir.join("other.txt"), "other\n").unwrap();
+    });
+    let number = forge.add_pull(PROJECT, "reviewed", "main", "A reviewed one", &[]);
+    forge.add_line_comment(PROJECT, number, ("other.txt", 1), "Here.");
+    forge
+}
+
+/// python-gitlab's walk.
+async fn python(forge: &Forge) -> Result<(), String> {
+    let packages = std::env::var("AGENTMINE_TEST_FORGE_CLIENTS").expect("run tests/run");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/clients/walk.py");
+    let mut command = Command::new("/usr/bin/python3");
+    command
+        .args(["-B", "-W", "error::UserWarning", script])
+        .arg(forge.html_url().as_str().trim_end_matches('/'))
+        .arg(forge.human_token())
+        .arg(forge.authority().unwrap())
+        .arg(PROJECT)
+        .env("PYTHONPATH", packages)
+        .kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, command.output()).await;
+    let output = output.expect("it ends").unwrap();
+    match output.status.success() && output.stdout == b"walked\n" {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+#[tokio::test]
+async fn python_gitlab_walks_the_fake_gitlab_and_notices_what_is_missing() {
+    let forge = gitlab_with_thread().await;
+    python(&forge).await.unwrap();
+    let actions = forge.quick_actions();
+    assert_eq!(actions, [format!("{HUMAN} /close")]);
+    let resolved = forge.line_threads(PROJECT, 1)[0].1;
+    assert!(resolved, "the walk resolves the thread");
+    let fields = [
+        ("GET", "/user", "username"),
+        ("GET", "/projects/*demo", "default_branch"),
+        ("GET", "/issues/2", "labels"),
+        ("GET", "/resource_label_events", "action"),
+        ("GET", "/issues/2/notes", "system"),
+        ("GET", "/discussions/", "notes"),
+        ("POST", "/merge_requests", "draft"),
+        ("GET", "/merge_requests/", "references"),
+        ("GET", "/repository/files/", "content"),
+    ];
+    walks(gitlab_with_thread, python, &fields).await;
 }
 
 /// Runs `glab` or `gh` with nobody's configuration; the forge's authority is trusted.
@@ -224,7 +282,7 @@ async fn glab_walks_the_fake_gitlab_and_notices_what_is_missing() {
 }
 
 /// Labels, comments and pages, by `gh api`.
-async fn gh(forge: &Forge) -> Result<(), String> {
+async fn gh_api(forge: &Forge) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let run = async |args: &[&str]| {
         let args: Vec<&str> = ["api"].into_iter().chain(args.iter().copied()).collect();
@@ -262,7 +320,7 @@ async fn gh(forge: &Forge) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn gh_walks_the_fake_github_and_notices_what_is_missing() {
+async fn gh_api_walks_the_fake_github_and_notices_what_is_missing() {
     let world = async || {
         let forge = Forge::start_tls().await;
         forge.add_repo(DEMO, write_demo);
@@ -273,5 +331,89 @@ async fn gh_walks_the_fake_github_and_notices_what_is_missing() {
         ("GET", "/issues/1/comments", "body"),
         ("GET", "/issues/1", "state"),
     ];
+    walks(world, gh_api, &fields).await;
+}
+
+/// Issues and a pull request by the commands of `gh`, which ask GraphQL alone.
+async fn gh(forge: &Forge) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let run = async |line: &str| {
+        let args: Vec<&str> = line.split(' ').chain(["--repo", DEMO]).collect();
+        command_line(forge, "gh", folder.path(), &args).await
+    };
+    let said = |text: &str, parts: &[&str]| {
+        let missing: Vec<_> = parts.iter().filter(|part| !text.contains(**part)).collect();
+        match missing.as_slice() {
+            [] => Ok(()),
+            missing => Err(format!("{missing:?} are missing: {text}")),
+        }
+    };
+    said(
+        &run("issue list").await?,
+        &["1\tOPEN\tWalk\tbug", "2\tOPEN\tOther"],
+    )?;
+    let labelled = run("issue list --label bug").await?;
+    said(&labelled, &["Walk"])?;
+    if labelled.contains("Other") {
+        return Err(format!("it has no such label: {labelled}"));
+    }
+    run("issue comment 1 --body hello").await?;
+    let issue = run("issue view 1 --comments").await?;
+    said(&issue, &[&format!("author:\t{HUMAN}"), "hello"])?;
+    let issue = run("issue view 1").await?;
+    said(
+        &issue,
+        &[
+            "title:\tWalk",
+            "state:\tOPEN",
+            "labels:\tbug",
+            "It should walk.",
+        ],
+    )?;
+    run("issue close 2").await?;
+    said(&run("issue list --state closed").await?, &["Other"])?;
+    said(&run("pr list").await?, &["3\tWork\twork\tOPEN"])?;
+    let pull = run("pr view 3").await?;
+    said(
+        &pull,
+        &[
+            "title:\tWork",
+            "state:\tOPEN",
+            "labels:\tready",
+            "reviewers:\tlena (Approved)",
+        ],
+    )?;
+    run("pr merge 3 --merge").await?;
+    let state = run("pr view 3 --json state,headRefName --jq .state+.headRefName").await?;
+    match state.trim() {
+        "MERGEDwork" => Ok(()),
+        other => Err(format!("it is {other}")),
+    }
+}
+
+#[tokio::test]
+async fn commands_of_gh_walk_the_fake_github_and_notice_what_is_missing() {
+    let world = async || {
+        let forge = Forge::start_tls().await;
+        forge.add_repo(DEMO, write_demo);
+        add_work(&forge, DEMO);
+        forge.add_issue(DEMO, "Walk", "It should walk.", &["bug"]);
+        forge.add_issue(DEMO, "Other", "Another one.", &[]);
+        forge.add_pull(DEMO, "work", "main", "Work", &["ready"]);
+        forge.add_review_as(DEMO, 3, "lena", "APPROVED", "Good.");
+        forge
+    };
+    gh(&world().await).await.unwrap();
+    let fields = [
+        "number",
+        "title",
+        "state",
+        "labels",
+        "login",
+        "body",
+        "headRefName",
+        "reviews",
+    ];
+    let fields = fields.map(|field| ("POST", "/graphql", field));
     walks(world, gh, &fields).await;
 }

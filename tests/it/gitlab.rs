@@ -1,5 +1,4 @@
-//! GitLab: what only its adapter does, the main stories over its API and TLS, and a client of others that walks the
-//! fake forge.
+//! GitLab: what only its adapter does, and the main stories over its API and TLS.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -755,39 +754,4 @@ async fn a_confidential_issue_fails_with_its_reason_and_reaches_no_model() {
         comments[0].body.contains("is confidential"),
         "{comments:#?}"
     );
-}
-
-/// Whether python-gitlab's walk ends well against a forge.
-async fn walk(forge: &Forge) -> Result<(), String> {
-    let packages = std::env::var("AGENTMINE_TEST_FORGE_CLIENTS").expect("run tests/run");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/gitlab/walk.py");
-    let mut command = tokio::process::Command::new("/usr/bin/python3");
-    command
-        .args([
-            "-B",
-            "-W",
-            "error::UserWarning",
-            script,
-            forge.html_url().as_str().trim_end_matches('/'),
-        ])
-        .arg(forge.human_token())
-        .arg(forge.authority().unwrap())
-        .arg(PROJECT)
-        .env("PYTHONPATH", packages)
-        .kill_on_drop(true);
-    let output = tokio::time::timeout(PATIENCE, command.output()).await;
-    let output = output.expect("it ends").unwrap();
-    match output.status.success() && output.stdout == b"walked\n" {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-    }
-}
-
-#[tokio::test]
-async fn a_client_of_others_walks_the_fake_forge() {
-    let world = OnGitLab::new().await;
-    commit(&world.forge, "work");
-    walk(&world.forge).await.unwrap();
-    let actions = world.forge.quick_actions();
-    assert_eq!(actions, [format!("{HUMAN} /close")]);
 }

@@ -1,5 +1,5 @@
 // Walks the forge as a person with gitbeaker would: label, merge request, discussion, reaction, merge.
-// Arguments: the forge's address, a token, a project with the branch `work`.
+// Arguments: the forge's address, a token, a project with the branch `work`, and a thread on a line of merge request 1.
 import assert from "node:assert/strict";
 import { Gitlab } from "@gitbeaker/rest";
 
@@ -51,6 +51,14 @@ const discussion = await api.MergeRequestDiscussions.create(project.id, request.
 await api.MergeRequestDiscussions.addNote(project.id, request.iid, discussion.id, "an answer");
 const shown = await api.MergeRequestDiscussions.show(project.id, request.iid, discussion.id);
 assert.deepEqual(shown.notes.map((one) => one.body), ["a question", "an answer"]);
+
+
+// A thread on a line is answered and resolved.
+const threads = await api.MergeRequestDiscussions.all(project.id, 1);
+const [thread] = threads.filter((one) => !one.individual_note);
+await api.MergeRequestDiscussions.addNote(project.id, 1, thread.id, "done");
+const resolved = await api.MergeRequestDiscussions.resolve(project.id, 1, thread.id, true);
+assert.deepEqual(resolved.notes.map((one) => [one.body, one.resolved]), [["Here.", true], ["done", true]]);
 
 await assert.rejects(api.MergeRequests.merge(project.id, request.iid));
 await api.MergeRequests.edit(project.id, request.iid, { title: "Walk" });

@@ -72,7 +72,25 @@ const lines = await octokit.paginate(octokit.rest.pulls.listReviewComments, { ..
 assert.ok(lines.length === 1 && lines[0].path === "greet.sh" && Number.isInteger(lines[0].line));
 const reply = { ...at, pull_number: 1, comment_id: lines[0].id, body: "done" };
 assert.equal((await octokit.rest.pulls.createReplyForReviewComment(reply)).data.in_reply_to_id, lines[0].id);
-const runs = await octokit.paginate(octokit.rest.checks.listForRef, { ...at, ref: pull.head.sha });
+
+// Its thread is resolved by GraphQL, as its page does.
+const asked = await octokit.graphql(
+  `query Threads($owner: String!, $name: String!, $number: Int!) {
+    repository(owner: $owner, name: $name) { pullRequest(number: $number) {
+      reviewThreads(first: 100) { nodes { id isResolved comments(first: 1) { nodes { databaseId } } } }
+    } } }`,
+  { owner, name: repo, number: 1 },
+);
+const [thread] = asked.repository.pullRequest.reviewThreads.nodes;
+assert.ok(thread.isResolved === false && thread.comments.nodes[0].databaseId === lines[0].id);
+const done = await octokit.graphql(
+  "mutation Resolve($thread: ID!) { resolveReviewThread(input: {threadId: $thread}) { thread { id isResolved } } }",
+  { thread: thread.id },
+);
+assert.deepEqual(done.resolveReviewThread.thread, { id: thread.id, isResolved: true });
+
+// Its pages would take the list under any name.
+const { check_runs: runs } = (await octokit.rest.checks.listForRef({ ...at, ref: pull.head.sha })).data;
 assert.deepEqual(runs.map((run) => [run.name, run.status, run.conclusion]), [["tests", "completed", "failure"]]);
 const combined = await octokit.rest.repos.getCombinedStatusForRef({ ...at, ref: pull.head.sha });
 assert.deepEqual(combined.data.statuses.map((one) => [one.context, one.state]), [["lint", "success"]]);

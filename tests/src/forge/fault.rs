@@ -23,6 +23,8 @@ pub(super) enum Kind {
     StatusAfter(u16),
     /// It is done, and the answer lacks this field, in each item if it is a list.
     Without(String),
+    /// It is done, and the field has another name in the answer.
+    Renamed(String),
 }
 
 /// A fault: which requests it affects, and how.
@@ -131,6 +133,13 @@ impl Fault {
     #[must_use]
     pub fn without(mut self, field: &str) -> Self {
         self.kind = Kind::Without(field.to_owned());
+        self
+    }
+
+    /// Does it, and answers with another name for a field.
+    #[must_use]
+    pub fn renamed(mut self, field: &str) -> Self {
+        self.kind = Kind::Renamed(field.to_owned());
         self
     }
 

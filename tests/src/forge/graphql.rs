@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::rest::{Answer, Ask};
 use super::state::State;
-use super::{Forge, people, protection, threads};
+use super::{Forge, Inner, gh, people, protection, threads};
 
 /// One request to GraphQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,13 +22,16 @@ impl Forge {
     }
 }
 
-pub(super) fn dispatch(state: &mut State, ask: &Ask) -> Answer {
+pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
     let text = ask.text("query").unwrap_or_default();
     let grant = ask.account.grant.as_ref();
     state.graphql.push(AskedGraphql {
         text: text.to_owned(),
         repositories: grant.and_then(|grant| grant.repositories.clone()),
     });
+    if let Some(answer) = gh::dispatch(inner, state, ask) {
+        return answer;
+    }
     if text.contains("userContentEdits") {
         people::edits_json(state, ask)
     } else if text.contains("markPullRequestReadyForReview") {

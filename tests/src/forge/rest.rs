@@ -187,7 +187,7 @@ pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
         }
         ["orgs", org, "repos"] => organizations::repositories(inner, state, ask, org),
         ["installation", "repositories"] => organizations::of_installation(inner, state, ask),
-        ["graphql"] => graphql::dispatch(state, ask),
+        ["graphql"] => graphql::dispatch(inner, state, ask),
         ["rate_limit"] => Answer::ok(json!({ "rate": { "limit": 5000 } })),
         ["search", "issues"] => search::issues(inner, state, ask),
         ["repos", owner, name, rest @ ..] => {

@@ -43,7 +43,7 @@ pub(super) fn issues(inner: &Inner, state: &State, ask: &Ask) -> Answer {
 }
 
 /// Splits at blanks. Quoted blanks do not split; the quotes are dropped.
-fn words(query: &str) -> Vec<String> {
+pub(super) fn words(query: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
     let mut chars = query.chars();
@@ -62,7 +62,7 @@ fn words(query: &str) -> Vec<String> {
     words
 }
 
-fn fits(repo: &Repo, issue: &Issue, word: &str) -> bool {
+pub(super) fn fits(repo: &Repo, issue: &Issue, word: &str) -> bool {
     if let Some(rest) = word.strip_prefix('-') {
         return !fits(repo, issue, rest);
     }

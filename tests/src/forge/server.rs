@@ -79,7 +79,11 @@ async fn with_fault(inner: &Arc<Inner>, request: Request<Body>, fault: Option<Ki
             finish(route(inner, request).await).await;
             plain(status, "{\"message\":\"injected after the effect\"}")
         }
-        Some(Kind::Without(field)) => without(route(inner, request).await, &field).await,
+        Some(Kind::Without(field)) => changed(route(inner, request).await, &field, None).await,
+        Some(Kind::Renamed(field)) => {
+            let name = format!("{field}_of_another_version");
+            changed(route(inner, request).await, &field, Some(&name)).await
+        }
         Some(Kind::Status {
             status,
             headers,
@@ -103,25 +107,42 @@ impl Inner {
     }
 }
 
-/// The answer without a field of its object, or of those in its list.
-async fn without(response: Response, field: &str) -> Response {
+/// The answer without a field of its object, or of those in its list, or with another name for it. In an answer to
+/// GraphQL, which has all of its objects below `data`, in each of them.
+async fn changed(response: Response, field: &str, name: Option<&str>) -> Response {
     let (mut parts, body) = response.into_parts();
     let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
-    let Ok(mut value) = serde_json::from_slice::<serde_json::Value>(&bytes) else {
+    let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else {
         return Response::from_parts(parts, Body::from(bytes));
     };
-    let items = match &mut value {
-        serde_json::Value::Array(items) => items.as_mut_slice(),
-        one => std::slice::from_mut(one),
-    };
-    for item in items
-        .iter_mut()
-        .filter_map(serde_json::Value::as_object_mut)
-    {
-        item.remove(field);
+    match &mut value {
+        Value::Array(items) => items.iter_mut().for_each(|it| change(it, field, name)),
+        one if one.get("data").is_some() => change_all(one, field, name),
+        one => change(one, field, name),
     }
     parts.headers.remove(header::CONTENT_LENGTH);
     Response::from_parts(parts, Body::from(value.to_string()))
+}
+
+fn change(value: &mut Value, field: &str, name: Option<&str>) {
+    let object = value.as_object_mut();
+    if let Some(object) = object
+        && let Some(taken) = object.remove(field)
+        && let Some(name) = name
+    {
+        object.insert(name.to_owned(), taken);
+    }
+}
+
+fn change_all(value: &mut Value, field: &str, name: Option<&str>) {
+    change(value, field, name);
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|it| change_all(it, field, name)),
+        Value::Object(object) => object
+            .values_mut()
+            .for_each(|it| change_all(it, field, name)),
+        _ => {}
+    }
 }
 
 /// Reads a streamed answer to its end, so that its effect is complete.

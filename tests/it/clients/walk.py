@@ -1,6 +1,7 @@
 """Walks the forge as a person with python-gitlab would: label, merge request, discussion, merge.
 
-Arguments: the forge's address, a token, the file of its authority, a project with the branch `work`.
+Arguments: the forge's address, a token, the file of its authority, a project with the branch `work`, and a thread on a
+line of merge request 1.
 Prints `walked` at the end; a wrong shape is an exception.
 """
 
@@ -75,6 +76,17 @@ request.save()
 request = project.mergerequests.get(request.iid)
 assert not request.draft and request.references["full"] == f"{path}!{request.iid}"
 request.notes.create({"body": "looks good"})
+
+# A thread on a line is answered and resolved.
+reviewed = project.mergerequests.get(1)
+[thread] = [one for one in reviewed.discussions.list(get_all=True) if not one.attributes["individual_note"]]
+thread.notes.create({"body": "done"})
+thread.resolved = True
+thread.save()
+thread = reviewed.discussions.get(thread.id)
+assert [one["body"] for one in thread.attributes["notes"]] == ["Here.", "done"]
+assert all(one["resolved"] for one in thread.attributes["notes"])
+
 request.merge()
 assert project.mergerequests.get(request.iid).state == "merged"
 assert project.issues.get(issue.iid).state == "closed"
