@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result};
 
 use crate::capacity::{self, Turns};
 use crate::commands;
+use crate::dashboards;
 use crate::deps::ProducerDeps;
 use crate::items;
 use crate::rounds::{self, Begun};
@@ -260,6 +261,7 @@ pub(crate) async fn look(
     let mut scan = Scan::default();
     commands::look(deps, Some(path)).await;
     items::look(deps, tracker, path).await;
+    dashboards::look(deps, Some(path)).await;
     let began = deps.store.scan_time().await?;
     let label_name = &deps.config.labels.request;
     let candidates = tracker.candidates_in(path, label_name).await?;

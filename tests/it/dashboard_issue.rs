@@ -1,8 +1,10 @@
-//! The dashboard issue of a repository, on both forges: opened once, rewritten when something changed.
+//! The dashboard issue of a repository, on both forges: opened once, rewritten when something changed, and its ticks obeyed.
 
-use agentmine_domain::TaskState;
-use agentmine_tests::forge::{BOT, DEMO, Forge, HUMAN, IssueView};
+use agentmine_domain::{EndState, Task, TaskState};
+use agentmine_tests::forge::{BOT, DEMO, Fault, Forge, HUMAN, IssueView};
+use serde_json::json;
 
+use crate::endpoint::free_address;
 use crate::rig::{PATIENCE, REQUEST, Rig, codes, solves_demo};
 
 /// The story on GitHub.
@@ -294,4 +296,261 @@ async fn a_confidential_issue_is_not_named_on_the_dashboard() {
         body.contains("1 task on a confidential issue is not shown."),
         "{body}"
     );
+}
+
+async fn end(process: crate::rig::Process) {
+    process.terminate();
+    let (status, log) = process.end().await;
+    assert!(status.success(), "{log}");
+}
+
+/// The next text of the dashboard is written by a scan.
+async fn rewritten(rig: &Rig) -> IssueView {
+    let_it_be_written(rig).await;
+    rig.produce().await;
+    dashboard(rig)
+}
+
+/// What was ticked is obeyed for people who may start work, and undone for others.
+async fn obeys(mut rig: Rig) {
+    rig.config["capacity"]["running_tasks"] = 1.into();
+    rig.forge.set_permission(DEMO, "remy", "read");
+    let first = rig.label_issue();
+    let second = rig.label_issue();
+    let third = rig.forge.add_issue(DEMO, "Also this", "It should.", &[]);
+    rig.forge.add_label_as(DEMO, third, REQUEST, "remy");
+    rig.model.hold_at(2);
+    let producer = rig.spawn("producer", &[]);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    end(producer).await;
+    let shown = rewritten(&rig).await;
+    let number = shown.number;
+    let tick = |mark: &str, who: &str| {
+        rig.forge.let_a_second_pass(DEMO, number);
+        let body = dashboard(&rig).body;
+        assert!(rig.forge.tick(DEMO, number, mark, who), "{mark}: {body}");
+    };
+
+    // Nobody is heard who may not start work.
+    tick("agentmine:box stop task 1 ", "remy");
+    let undone = rewritten(&rig).await.body;
+    let is_leased = |tasks: &[Task]| {
+        tasks
+            .iter()
+            .any(|it| it.item.number == first && matches!(it.state, TaskState::Leased(_)))
+    };
+    assert!(is_leased(&rig.tasks().await));
+    assert!(
+        undone.contains("remy changed this text and may not start work"),
+        "{undone}"
+    );
+    assert!(
+        undone.contains("[ ] Stop it <!-- agentmine:box stop task 1 -->"),
+        "{undone}"
+    );
+    assert!(!undone.contains("[x]"), "{undone}");
+    let request = rig
+        .store
+        .request_reason(rig.tasks().await.last().unwrap().id)
+        .await
+        .unwrap();
+    assert_eq!(request, None);
+
+    // A task that waits is started whatever its repository has.
+    tick("agentmine:box start task 2 ", HUMAN);
+    rig.produce().await;
+    let tasks = rig.tasks().await;
+    let waiting = tasks.iter().find(|it| it.item.number == second).unwrap();
+    assert_eq!(waiting.card.waits_for, None);
+    rig.forge
+        .wait_until("the label says so", PATIENCE, |forge| {
+            forge.labels(DEMO, second) == ["coding agent processing"]
+        })
+        .await;
+    let said = rewritten(&rig).await.body;
+    assert!(
+        said.contains(&format!("> {HUMAN} ticked a box: task 2 is started.")),
+        "{said}"
+    );
+
+    // So is one that somebody else may not start.
+    tick(&format!("agentmine:box start issue {third} "), HUMAN);
+    rig.produce().await;
+    let tasks = rig.tasks().await;
+    assert!(tasks.iter().any(|it| it.item.number == third), "{tasks:#?}");
+
+    // Work is stopped, and begun once more, once.
+    rewritten(&rig).await;
+    tick("agentmine:box stop task 1 ", HUMAN);
+    rig.produce().await;
+    let stopped =
+        |it: &Task| it.item.number == first && it.state == TaskState::Ended(EndState::Stopped);
+    let tasks = rig.wait("a stop", |tasks| tasks.iter().any(stopped)).await;
+    let task = tasks.iter().find(|it| stopped(it)).unwrap();
+    let reason = format!("{HUMAN} ticked a box on the dashboard");
+    assert_eq!(task.reason.as_ref(), Some(&reason));
+    rig.model.release();
+    end(consumer).await;
+    rewritten(&rig).await;
+    tick("agentmine:box retry task 1 ", HUMAN);
+    for _ in 0..3 {
+        rig.produce().await;
+    }
+    let tasks = rig.tasks().await;
+    let again = tasks.iter().filter(|it| it.item.number == first).count();
+    assert_eq!(again, 2, "{tasks:#?}");
+    let said = rewritten(&rig).await.body;
+    assert!(said.contains("task 1 goes on as task 4"), "{said}");
+    assert!(!said.contains("[x]"), "{said}");
+    assert_eq!(rig.forge.quick_actions(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ticks_start_retry_and_stop_for_people_who_may_start_work_on_github() {
+    obeys(github().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ticks_start_retry_and_stop_for_people_who_may_start_work_on_gitlab() {
+    obeys(gitlab().await).await;
+}
+
+/// A tick that comes while the text is written anew is obeyed, and shown as settled.
+async fn is_kept_in_a_rewrite(rig: Rig) {
+    rig.label_issue();
+    rig.produce().await;
+    let number = dashboard(&rig).number;
+    rig.forge.let_a_second_pass(DEMO, number);
+    let_it_be_written(&rig).await;
+    rig.label_issue();
+    // What was read before is late.
+    let read = Fault::on("GET", &format!("/issues/{number}$"));
+    rig.forge
+        .inject(read.answered_late(std::time::Duration::from_secs(3)));
+    let producer = rig.spawn("producer", &["--once"]);
+    rig.forge
+        .wait_until("it is read", PATIENCE, |forge| forge.faults_left() == 0)
+        .await;
+    assert!(
+        rig.forge
+            .tick(DEMO, number, "agentmine:box stop task 1 ", HUMAN)
+    );
+    let (status, log) = producer.end().await;
+    assert!(status.success(), "{log}");
+    let tasks = rig.tasks().await;
+    assert_eq!(tasks[1].state, TaskState::Ended(EndState::Stopped));
+    let said = dashboard(&rig).body;
+    assert!(said.contains("### Waiting (1)"), "it was written: {said}");
+    assert!(said.contains("task 1 is stopped"), "{said}");
+    assert!(!said.contains("[x]"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tick_during_a_rewrite_is_obeyed_on_github() {
+    is_kept_in_a_rewrite(github().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tick_during_a_rewrite_is_obeyed_on_gitlab() {
+    is_kept_in_a_rewrite(gitlab().await).await;
+}
+
+/// The producer dies around everything that a tick makes it do.
+async fn is_obeyed_once(rig: Rig) {
+    rig.label_issue();
+    rig.produce().await;
+    let task = rig.task().await;
+    rig.store.request_stop(task.id, "no").await.unwrap();
+    let number = rewritten(&rig).await.number;
+    rig.forge.let_a_second_pass(DEMO, number);
+    assert!(
+        rig.forge
+            .tick(DEMO, number, "agentmine:box retry task 1 ", HUMAN)
+    );
+    for point in [
+        "store.enqueue.before",
+        "store.enqueue.after",
+        "store.note_on_dashboard.before",
+        "store.note_on_dashboard.after",
+        "tracker.issue_edit.before",
+        "tracker.issue_edit.after",
+    ] {
+        let_it_be_written(&rig).await;
+        rig.killed_at("producer", &[point]).await;
+    }
+    rewritten(&rig).await;
+    assert_eq!(rig.tasks().await.len(), 2);
+    let said = rewritten(&rig).await.body;
+    assert!(
+        said.contains("task 1 goes on as task 2") && !said.contains("[x]"),
+        "{said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_killed_around_a_tick_obeys_it_once_on_github() {
+    is_obeyed_once(github().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_killed_around_a_tick_obeys_it_once_on_gitlab() {
+    is_obeyed_once(gitlab().await).await;
+}
+
+/// A delivery makes the producer look at once; its own looks are too rare.
+async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
+    const SECRET: &str = "canary of a webhook's secret";
+    let address = free_address();
+    rig.config["producer"] = json!({ "interval_seconds": 3600, "webhooks": { "listen": address } });
+    let key = match forge {
+        "github" => "webhook_secret",
+        _ => "webhook_secret_token",
+    };
+    rig.config["trackers"][forge][key] = SECRET.into();
+    rig.label_issue();
+    rig.produce().await;
+    let number = dashboard(&rig).number;
+    rig.forge.let_a_second_pass(DEMO, number);
+    let looked = rig.forge.requests().len();
+    let producer = rig.spawn("producer", &[]);
+    let end_of_look = format!("/issues/{number}");
+    rig.forge
+        .wait_until("it looked by itself", PATIENCE, |forge| {
+            forge.requests()[looked..]
+                .iter()
+                .any(|it| it.target.ends_with(&end_of_look))
+        })
+        .await;
+    let begun = std::time::Instant::now();
+    assert!(
+        rig.forge
+            .tick(DEMO, number, "agentmine:box stop task 1 ", HUMAN)
+    );
+    let body = json!({
+        "action": "edited", "object_kind": "issue",
+        "repository": { "full_name": DEMO }, "project": { "path_with_namespace": DEMO },
+    });
+    let body = body.to_string();
+    let signature = match forge {
+        "github" => crate::webhooks::of_github(SECRET, &body).await,
+        _ => SECRET.to_owned(),
+    };
+    let url = format!("http://{address}/webhooks/{forge}");
+    let status = crate::webhooks::post(&url, &[(header, signature.as_str())], &body).await;
+    assert_eq!(status, 202);
+    let task = rig.wait_ended(1).await.remove(0);
+    assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+    assert_eq!(task.state, TaskState::Ended(EndState::Stopped));
+    end(producer).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_webhooks_a_tick_is_obeyed_within_fifteen_seconds_on_github() {
+    obeyed_by_webhooks(github().await, "github", "x-hub-signature-256").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_webhooks_a_tick_is_obeyed_within_fifteen_seconds_on_gitlab() {
+    obeyed_by_webhooks(gitlab().await, "gitlab", "x-gitlab-token").await;
 }

@@ -229,12 +229,13 @@ async fn text_that_was_edited_after_the_label_needs_a_confirmation() {
             to_text(tracker, &candidate(tracker, number).await).await,
             None
         );
-        forge.edit_text_as(repo, number, "text by mona", "mona");
+        forge.edit_text_as(repo, number, "text by mona\n- [ ] done", "mona");
         assert_eq!(
             to_text(tracker, &candidate(tracker, number).await).await,
             None
         );
-        forge.edit_text_as(repo, number, "evil text", "remy");
+        // GitLab notes the box alone.
+        forge.edit_text_as(repo, number, "evil text\n- [x] done", "remy");
         let found = to_text(tracker, &candidate(tracker, number).await).await;
         let message = found.expect("remy may not start work").message;
         assert!(message.starts_with("remy changed the text"), "{message}");

@@ -34,7 +34,8 @@ use serde_json::Value;
 
 pub use announce::announce;
 pub use dashboard::{
-    DashboardEntry, DashboardIssue, DashboardState, DashboardView, DashboardWrite, dashboard_text,
+    BoxAction, BoxSubject, DashboardBox, DashboardEntry, DashboardIssue, DashboardState,
+    DashboardView, Rewrite, dashboard_text,
 };
 pub use draft::{DraftState, draft_number};
 use error::ends_the_report;

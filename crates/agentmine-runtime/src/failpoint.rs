@@ -44,6 +44,7 @@ pub const BOUNDARIES: &[&str] = &[
     "store.obey",
     "store.enqueue_waiting",
     "store.admit",
+    "store.admit_at_once",
     "store.hold_repository",
     "store.hold_task",
     "store.prioritize",

@@ -140,6 +140,9 @@ pub trait CapacityStore: Send + Sync + 'static {
     /// repository wait for one of them at most.
     async fn admit(&self, task: &Task, room: &Room) -> Result<Admitted, StoreError>;
 
+    /// Admits a waiting task whatever its repository has, since a person wants it now. `false`: it does not wait.
+    async fn admit_at_once(&self, task: TaskId) -> Result<bool, StoreError>;
+
     /// Why a waiting task waits.
     async fn turn(&self, task: &Task) -> Result<Turn, StoreError>;
 }

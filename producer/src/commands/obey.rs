@@ -242,39 +242,23 @@ impl Given<'_> {
             url: url.unwrap_or(&over.url).clone(),
             priority: over.priority,
         };
-        let store = &self.deps.store;
-        let recorded = match capacity::applies(&self.deps.config.capacity, new.item.tracker) {
-            true => store.enqueue_waiting(&new).await?,
-            false => store.enqueue(&new).await?,
+        let begin = match capacity::applies(&self.deps.config.capacity, new.item.tracker) {
+            true => Begin::InTurn,
+            false => Begin::AtOnce,
         };
-        match recorded {
-            Enqueued::Created(next) => {
-                tracing::info!(task.id = %next.id, task.number = %next.number, item = %next.item, "a command begins a task");
-                if over.card.agent.is_some() {
-                    let edit = TaskEdit {
-                        agent: Some(over.card.agent.clone()),
-                        ..TaskEdit::default()
-                    };
-                    store.edit_task(next.id, &edit).await?;
-                }
-                self.finish_retry(&next).await
-            }
-            Enqueued::Known(next) if next.trigger == new.trigger => self.finish_retry(&next).await,
+        let next = begin_again(self.deps, over, &new, begin).await?;
+        match next.trigger == new.trigger {
+            true => self.finish_retry(&next).await,
             // It was begun meanwhile by somebody else.
-            Enqueued::Known(other) => self.acknowledge(&other).await,
+            false => self.acknowledge(&next).await,
         }
     }
 
     /// What follows the row of a task that this command made.
     async fn finish_retry(&self, task: &Task) -> Result<()> {
-        let (store, queue) = (&self.deps.store, &self.deps.queue);
         let key = EffectKey::command(&self.comment.remark_id());
-        store.obey(task.id, &key, Order::Remember).await?;
-        // A consumer relays too, if the broker is away now.
-        if let Err(error) = announce(store.as_ref(), queue.as_ref()).await {
-            tracing::debug!(%error, "the task is announced later");
-        }
-        self.effects(task).label_queued().await?;
+        self.deps.store.obey(task.id, &key, Order::Remember).await?;
+        announce_and_label(self.deps, self.tracker, task).await?;
         self.acknowledge(task).await
     }
 
@@ -304,13 +288,64 @@ impl Given<'_> {
     }
 
     fn effects(&self, task: &Task) -> Effects {
-        Effects::of_reconciler(
-            Arc::clone(&self.deps.store),
-            Arc::clone(self.tracker),
-            self.deps.config.labels.clone(),
-            task.clone(),
-        )
+        effects(self.deps, self.tracker, task)
     }
+}
+
+/// Whether a task that a person begins waits for its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begin {
+    AtOnce,
+    InTurn,
+}
+
+/// A new task for the item of one that is over, whose end is final. Returns it, or that which somebody else began meanwhile.
+pub(crate) async fn begin_again(
+    deps: &ProducerDeps,
+    over: &Task,
+    new: &NewTask,
+    begin: Begin,
+) -> Result<Task> {
+    let store = &deps.store;
+    let recorded = match begin {
+        Begin::InTurn => store.enqueue_waiting(new).await?,
+        Begin::AtOnce => store.enqueue(new).await?,
+    };
+    let next = match recorded {
+        Enqueued::Known(next) => return Ok(next),
+        Enqueued::Created(next) => next,
+    };
+    tracing::info!(task.id = %next.id, task.number = %next.number, item = %next.item, "a person begins a task again");
+    if over.card.agent.is_some() {
+        let edit = TaskEdit {
+            agent: Some(over.card.agent.clone()),
+            ..TaskEdit::default()
+        };
+        store.edit_task(next.id, &edit).await?;
+    }
+    Ok(next)
+}
+
+/// What follows the row of a task that a person began.
+pub(crate) async fn announce_and_label(
+    deps: &ProducerDeps,
+    tracker: &Arc<dyn Tracker>,
+    task: &Task,
+) -> Result<()> {
+    // A consumer relays too, if the broker is away now.
+    if let Err(error) = announce(deps.store.as_ref(), deps.queue.as_ref()).await {
+        tracing::debug!(%error, "the task is announced later");
+    }
+    Ok(effects(deps, tracker, task).label_queued().await?)
+}
+
+fn effects(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, task: &Task) -> Effects {
+    Effects::of_reconciler(
+        Arc::clone(&deps.store),
+        Arc::clone(tracker),
+        deps.config.labels.clone(),
+        task.clone(),
+    )
 }
 
 fn is_over(task: &Task) -> bool {

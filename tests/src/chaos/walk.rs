@@ -56,6 +56,7 @@ pub(super) fn out_of_reach(boundary: &str, store: StoreKind) -> Option<&'static 
         | "store.dashboard_shows"
         | "store.note_on_dashboard"
         | "store.release_dashboard"
+        | "store.admit_at_once"
         | "tracker.issue_create"
         | "tracker.issue_edit" => {
             Some("this fleet keeps no dashboard; `dashboard_issue` kills it there")

@@ -18,6 +18,24 @@ pub struct IssueView {
 }
 
 impl Forge {
+    /// Somebody ticks the box in the first line of an issue's text that contains `mark`. Whether there is one.
+    pub fn tick(&self, repo: &str, number: u64, mark: &str, login: &str) -> bool {
+        let body = self.with_issue(repo, number, |issue| issue.body.clone());
+        let mut found = false;
+        let tick = |line: &str| match !found && line.contains(mark) && line.contains("[ ]") {
+            true => {
+                found = true;
+                line.replacen("[ ]", "[x]", 1)
+            }
+            false => line.to_owned(),
+        };
+        let body: Vec<String> = body.lines().map(tick).collect();
+        if found {
+            self.edit_text_as(repo, number, &body.join("\r\n"), login);
+        }
+        found
+    }
+
     /// All issues that somebody opened, oldest first.
     ///
     /// # Panics

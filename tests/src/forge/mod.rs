@@ -491,7 +491,7 @@ impl Forge {
         self.review(repo, number, (HUMAN, body), place);
     }
 
-    /// Moves all comments and reviews of an issue back by a second: times are shown in whole seconds, so what is
+    /// Moves all comments, reviews and edits of an issue back by a second: times are shown in whole seconds, so what is
     /// said next would look as if it were said at the same time.
     ///
     /// # Panics
@@ -502,6 +502,7 @@ impl Forge {
             let Some(issue) = repo.issue_mut(number) else {
                 return;
             };
+            issue.edits.iter_mut().for_each(|edit| edit.at -= second);
             for comment in &mut issue.comments {
                 comment.created_at -= second;
                 comment.updated_at -= second;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::gitlab::user_id;
 use super::rest::{Answer, Ask};
 use super::shapes::{time, user};
-use super::state::{Issue, State};
+use super::state::State;
 use super::{Forge, HUMAN, Inner, git};
 
 /// An edit of an item's title or text.
@@ -15,6 +15,8 @@ pub(super) struct EditView {
     pub(super) id: u64,
     /// Otherwise the text.
     pub(super) of_title: bool,
+    /// What GitLab notes of it.
+    pub(super) note: String,
     pub(super) by: String,
     pub(super) at: DateTime<Utc>,
 }
@@ -73,6 +75,36 @@ impl Forge {
     }
 }
 
+/// Notes of one edit at most.
+const MOST_NOTES: u64 = 100;
+
+/// What GitLab notes of an edit of a text: the boxes of task lists that it ticked or unticked, else that there was one.
+fn notes_of_text(before: &str, after: &str) -> Vec<String> {
+    let boxes = |text: &str| -> Vec<(bool, String)> {
+        let lines = text.lines().filter_map(|line| {
+            let rest = line.trim_start().strip_prefix("- [")?;
+            let (mark, text) = rest.split_at_checked(1)?;
+            let text = text.strip_prefix("] ")?.trim();
+            // The mark of a comment is not shown, and what is in it is.
+            let text = text.replace("<!--", "").replace("-->", "");
+            matches!(mark, " " | "x" | "X").then(|| (mark != " ", text))
+        });
+        lines.collect()
+    };
+    let pairs = boxes(before).into_iter().zip(boxes(after));
+    let changed = pairs.filter(|((was, old), (is, new))| old == new && was != is);
+    let mut notes: Vec<String> = changed
+        .map(|(_, (is, text))| {
+            let state = if is { "completed" } else { "incomplete" };
+            format!("marked the checklist item **{text}** as {state}")
+        })
+        .collect();
+    if notes.is_empty() {
+        notes.push("changed the description".to_owned());
+    }
+    notes
+}
+
 impl State {
     /// Changes title or text, and remembers who did.
     pub(super) fn edit(
@@ -82,24 +114,30 @@ impl State {
         (title, text): (Option<&str>, Option<&str>),
         login: &str,
     ) {
-        let ids = [self.id(), self.id()];
+        let first = self.ids(MOST_NOTES);
         let Some(issue) = self.repo_mut(repo).and_then(|repo| repo.issue_mut(number)) else {
             return;
         };
         let at = Utc::now();
-        let mut edited = |id, of_title| {
+        let mut notes = Vec::new();
+        if let Some(title) = title.filter(|title| *title != issue.title) {
+            notes.push((
+                true,
+                format!("changed title from **{{-a-}}** to **{title}**"),
+            ));
+        }
+        if let Some(text) = text.filter(|text| *text != issue.body) {
+            let notes_of_text = notes_of_text(&issue.body, text).into_iter();
+            notes.extend(notes_of_text.map(|note| (false, note)));
+        }
+        for (id, (of_title, note)) in (first..first + MOST_NOTES).zip(notes) {
             issue.edits.push(EditView {
                 id,
                 of_title,
+                note,
                 by: login.to_owned(),
                 at,
             });
-        };
-        if title.is_some_and(|title| title != issue.title) {
-            edited(ids[0], true);
-        }
-        if text.is_some_and(|text| text != issue.body) {
-            edited(ids[1], false);
         }
         title
             .into_iter()
@@ -167,6 +205,7 @@ pub(super) fn edits_json(state: &State, ask: &Ask) -> Answer {
         }));
     };
     let mut edits: Vec<&EditView> = issue.edits.iter().filter(|edit| !edit.of_title).collect();
+    edits.dedup_by_key(|edit| (edit.at, edit.by.clone()));
     edits.reverse();
     let actor = |login: &str| match login.strip_suffix("[bot]") {
         Some(name) => json!({ "__typename": "Bot", "login": name }),
@@ -241,12 +280,4 @@ pub(super) fn members(inner: &Inner, state: &State, ask: &Ask, of: Of<'_>) -> An
 pub(super) enum Of<'a> {
     Project(&'a str),
     Group(&'a str),
-}
-
-/// What GitLab itself notes about an edit.
-pub(super) fn words(edit: &EditView, issue: &Issue) -> String {
-    match edit.of_title {
-        true => format!("changed title from **{{-a-}}** to **{}**", issue.title),
-        false => "changed the description".to_owned(),
-    }
 }

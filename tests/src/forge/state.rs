@@ -317,6 +317,13 @@ impl State {
         1000 + self.next_id
     }
 
+    /// The first of as many ids.
+    pub(super) fn ids(&mut self, count: u64) -> u64 {
+        let first = self.id();
+        self.next_id += count;
+        first
+    }
+
     pub(super) fn repo(&self, full_name: &str) -> Option<&Repo> {
         let same = |repo: &&Repo| repo.full_name.eq_ignore_ascii_case(full_name);
         self.repos.iter().find(same)

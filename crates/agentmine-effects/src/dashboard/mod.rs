@@ -5,6 +5,7 @@
 //! A person who closes, locks, moves, hides or deletes it is done with it: it is not written any more, and no other one is
 //! opened.
 
+mod boxes;
 mod text;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use uuid::Uuid;
 
 use crate::EffectError;
 
+pub use boxes::{BoxAction, BoxSubject, DashboardBox};
 pub use text::{DashboardEntry, DashboardView, dashboard_text};
 
 /// The least time between two writes.
@@ -47,17 +49,13 @@ pub enum DashboardState {
     Withdrawn,
 }
 
-/// What became of a text.
+/// When a text is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DashboardWrite {
-    /// It is shown.
-    Written,
-    /// It was shown already.
-    Same,
-    /// The latest one was written just before; or somebody else holds the dashboard by now.
-    TooEarly,
-    /// A person is done with the issue.
-    Withdrawn,
+pub enum Rewrite {
+    /// If it says something else than the one that was written last.
+    IfChanged,
+    /// Whatever it says: boxes are ticked.
+    Always,
 }
 
 impl DashboardIssue {
@@ -118,27 +116,70 @@ impl DashboardIssue {
         }
     }
 
-    /// Has the issue show a text of [`dashboard_text`]; opens it if there is none.
+    /// The ticked boxes of the issue as it was read, and the number of the text that they are in.
+    #[must_use]
+    pub fn ticked(&self, item: &Item) -> (i64, Vec<DashboardBox>) {
+        let number = item.body.split_once(MARKER).and_then(|(_, rest)| {
+            let (number, _) = rest.split_once(" -->")?;
+            number.parse().ok()
+        });
+        (number.unwrap_or_default(), boxes::ticked(&item.body))
+    }
+
+    /// When the text was written that it shows, by the tracker's clock.
+    #[must_use]
+    pub fn shown_at(&self) -> Option<DateTime<Utc>> {
+        self.record.shown_at
+    }
+
+    /// What became of the latest ticks, Markdown; empty if there were none.
+    #[must_use]
+    pub fn notice(&self) -> &str {
+        &self.record.notice
+    }
+
+    /// Records what became of ticks, for the next text.
+    ///
+    /// # Errors
+    /// Returns errors of the store.
+    pub async fn note(&mut self, notice: &str) -> Result<(), EffectError> {
+        let repository = &self.record.repository;
+        let noted = self
+            .store
+            .note_on_dashboard(repository, self.holder, notice);
+        noted.await?;
+        notice.clone_into(&mut self.record.notice);
+        Ok(())
+    }
+
+    /// Begins to write a text, unless nothing is to be written or the one before it was written just now. Returns its number.
+    ///
+    /// # Errors
+    /// Returns errors of the store.
+    pub async fn begin(&self, text: &str, when: Rewrite) -> Result<Option<i64>, EffectError> {
+        let is_shown = self.record.number.is_some() && self.record.body == text;
+        if is_shown && when == Rewrite::IfChanged {
+            return Ok(None);
+        }
+        let repository = &self.record.repository;
+        let begun = self
+            .store
+            .begin_dashboard_text(repository, self.holder, APART);
+        Ok(begun.await?)
+    }
+
+    /// Has the issue show a text of [`dashboard_text`] that was begun; opens it if there is none.
     ///
     /// # Errors
     /// Returns errors of the store and the tracker.
-    pub async fn write(&mut self, text: &str) -> Result<DashboardWrite, EffectError> {
-        if self.record.number.is_some() && self.record.body == text {
-            return Ok(DashboardWrite::Same);
-        }
+    pub async fn show(&mut self, revision: i64, text: &str) -> Result<(), EffectError> {
         let repository = self.record.repository.clone();
-        let begun = self
-            .store
-            .begin_dashboard_text(&repository, self.holder, APART);
-        let Some(revision) = begun.await? else {
-            return Ok(DashboardWrite::TooEarly);
-        };
         let body = format!("{MARKER}{revision} -->\n{text}");
         let at = match self.record.number {
             Some(_) => self.edit(&body).await?,
             None => match self.open(&body).await? {
                 Some(at) => at,
-                None => return Ok(DashboardWrite::Withdrawn),
+                None => return Ok(()),
             },
         };
         let shown = ShownDashboard {
@@ -152,8 +193,8 @@ impl DashboardIssue {
             .dashboard_shows(&repository, self.holder, &shown)
             .await?;
         text.clone_into(&mut self.record.body);
-        self.record.revision = revision;
-        Ok(DashboardWrite::Written)
+        self.record.shown_at = Some(at);
+        Ok(())
     }
 
     async fn edit(&self, body: &str) -> Result<DateTime<Utc>, EffectError> {

@@ -5,6 +5,8 @@ use agentmine_domain::{ItemKind, Task, TrackerKind};
 use agentmine_store::Held;
 use agentmine_store::why::{TaskReason, held_back};
 
+use super::boxes::{self, BoxAction, BoxSubject, DashboardBox};
+
 /// Characters of a title.
 const MAX_TITLE: usize = 120;
 /// Characters of a reason.
@@ -36,9 +38,9 @@ pub struct DashboardView {
     pub confidential: usize,
 }
 
-/// The text.
+/// The text, with what became of the latest ticks.
 #[must_use]
-pub fn dashboard_text(view: &DashboardView) -> String {
+pub fn dashboard_text(view: &DashboardView, notice: &str) -> String {
     let DashboardView {
         working,
         waiting,
@@ -46,9 +48,12 @@ pub fn dashboard_text(view: &DashboardView) -> String {
         ended,
         confidential,
     } = view;
-    let mut text = "What AgentMine works on in this repository, what waits, and why. It edits this issue itself; close it to do \
-         without it.\n"
+    let mut text = "What AgentMine works on in this repository, what waits, and why. People who may start work tick a box to start, \
+         retry or stop a task. AgentMine edits this issue itself; close it to do without it.\n"
         .to_owned();
+    if !notice.is_empty() {
+        text += &format!("\n> {notice}\n");
+    }
     let tasks = |entries: &[DashboardEntry]| entries.iter().map(entry).collect::<Vec<_>>();
     part(&mut text, "At work", &tasks(working));
     part(&mut text, "Waiting", &tasks(waiting));
@@ -91,6 +96,9 @@ fn entry(entry: &DashboardEntry) -> String {
     for it in reasons {
         text += &reason(it);
     }
+    for one in boxes::of_task(task, reasons) {
+        text += &one.line();
+    }
     text
 }
 
@@ -103,7 +111,11 @@ fn held_entry(held: &Held) -> String {
         request.url,
         title(&request.title)
     );
-    text + &reason(&held_back(held))
+    let start = DashboardBox {
+        action: BoxAction::Start,
+        subject: BoxSubject::of_item(request.item.kind, request.item.number),
+    };
+    text + &reason(&held_back(held)) + &start.line()
 }
 
 fn named(task: &Task) -> String {

@@ -5,6 +5,7 @@ use super::*;
 facts! {
     a_waiting_task_costs_no_message_and_no_claim_until_it_is_admitted,
     a_task_is_admitted_once_and_only_where_there_is_room,
+    a_person_admits_a_task_whatever_its_repository_has,
     two_producers_at_once_exceed_no_limit,
     the_next_tasks_are_those_of_the_highest_priority_and_of_every_kind,
     what_a_repository_has_is_counted,
@@ -272,4 +273,16 @@ async fn ten_thousand_waiting_tasks_cost_no_message_and_are_not_read_for_others(
         found.extend(lines.map(|line| format!("{line}: {}", statement["sql"])));
     }
     assert!(found.is_empty(), "{found:#?}");
+}
+
+async fn a_person_admits_a_task_whatever_its_repository_has(world: World) {
+    for number in [1, 2] {
+        world.new_task(number).await;
+    }
+    let waiting = world.waiting(issue(3, "e1")).await;
+    let store = &world.store;
+    assert!(store.admit_at_once(waiting.id).await.unwrap());
+    assert_eq!(world.task(waiting.id).await.card.waits_for, None);
+    assert!(world.relay().await.contains(&waiting.id));
+    assert!(!store.admit_at_once(waiting.id).await.unwrap());
 }

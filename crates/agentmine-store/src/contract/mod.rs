@@ -41,6 +41,7 @@ macro_rules! facts {
 }
 
 mod capacity;
+mod dashboards;
 mod effects;
 mod enqueue;
 mod figures;

@@ -202,19 +202,22 @@ impl<D: Dialect> CapacityStore for SqlStore<D> {
             if !has_room(&mut tx, task, room).await? {
                 return Ok(Admitted::Full);
             }
-            let rows = tx
-                .execute(
-                    "UPDATE tasks SET waits_for = NULL, look_at = NULL, admitted_at = {now}, updated_at = {now}
-                     WHERE id = $1 AND state = 'queued' AND waits_for IS NOT NULL",
-                    args![task.id],
-                )
-                .await?;
-            if rows == 0 {
+            if !ends_its_wait(&mut tx, task.id).await? {
                 return Ok(Admitted::NotWaiting);
             }
-            wake(&mut tx, task.id, Duration::ZERO).await?;
             tx.commit().await?;
             Ok(Admitted::Yes)
+        })
+        .await
+    }
+
+    async fn admit_at_once(&self, task: TaskId) -> Result<bool, StoreError> {
+        self.run("admit_at_once", || async {
+            let mut tx = self.transaction().await?;
+            D::lock_plans(&mut tx).await?;
+            let did_wait = ends_its_wait(&mut tx, task).await?;
+            tx.commit().await?;
+            Ok(did_wait)
         })
         .await
     }
@@ -256,6 +259,21 @@ impl<D: Dialect> CapacityStore for SqlStore<D> {
         })
         .await
     }
+}
+
+/// Queues a waiting task, with its wake-up.
+async fn ends_its_wait<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<bool, Failure> {
+    let rows = tx
+        .execute(
+            "UPDATE tasks SET waits_for = NULL, look_at = NULL, admitted_at = {now}, updated_at = {now}
+             WHERE id = $1 AND state = 'queued' AND waits_for IS NOT NULL",
+            args![task],
+        )
+        .await?;
+    if rows > 0 {
+        wake(tx, task, Duration::ZERO).await?;
+    }
+    Ok(rows > 0)
 }
 
 /// Whether the repository of a task may have one more, by what it has now.

@@ -5,6 +5,7 @@
 //! cannot have happened, and otherwise reported as [`Sent::Unknown`], for the caller to look first.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use chrono::Utc;
@@ -225,6 +226,17 @@ impl Client {
         what: &str,
         mut take: impl FnMut(&Reply) -> Result<(), TrackerError>,
     ) -> Result<Extent, TrackerError> {
+        let all = |reply: &Reply| take(reply).map(ControlFlow::Continue);
+        self.pages_until(first, what, all).await
+    }
+
+    /// The same until one of them is the last that is wanted.
+    pub(crate) async fn pages_until(
+        &self,
+        first: Url,
+        what: &str,
+        mut take: impl FnMut(&Reply) -> Result<ControlFlow<()>, TrackerError>,
+    ) -> Result<Extent, TrackerError> {
         let mut order = Order::new(first, what);
         order.most = MOST_PAGES;
         let mut numbered = 0;
@@ -240,7 +252,9 @@ impl Client {
                 return Ok(Extent::Part);
             }
             let reply = self.send(&Call::get(url)).await?.ok(what)?;
-            take(&reply)?;
+            if take(&reply)?.is_break() {
+                return Ok(Extent::Part);
+            }
             let next = next_of(self, &reply)?;
             order.go_on(self, next)?;
         }

@@ -2,6 +2,8 @@
 //!
 //! GitLab's own notes say who changed a title or a description, in words that are in no other language.
 
+use std::ops::ControlFlow;
+
 use agentmine_domain::ItemRef;
 use agentmine_runtime::config::{GitLabRole, GitLabWhoMayStart};
 use async_trait::async_trait;
@@ -170,22 +172,43 @@ impl Api {
         url.query_pairs_mut()
             .append_pair("activity_filter", "only_activity")
             .append_pair("order_by", "created_at")
-            .append_pair("sort", "asc")
+            .append_pair("sort", "desc")
             .append_pair("per_page", "100");
-        let notes = self.client.list::<Note>(url, &item.to_string()).await?;
-        let edits = notes.into_iter().filter_map(|note| {
-            let what = match note.body.as_str() {
-                _ if !note.system || note.created_at < since => return None,
-                text if text.starts_with("changed title from") => "title",
-                text if text.starts_with("changed the description") => "text",
-                _ => return None,
-            };
-            Some(Edit {
-                what,
-                by: note.author.map(person_of),
-                at: note.created_at,
-            })
-        });
-        Ok(edits.collect())
+        let mut edits = Vec::new();
+        let take = |reply: &Reply| {
+            for note in reply.json::<Vec<Note>>()? {
+                if note.created_at < since {
+                    return Ok(ControlFlow::Break(()));
+                }
+                edits.extend(edit(note));
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        self.client
+            .pages_until(url, &item.to_string(), take)
+            .await?;
+        edits.reverse();
+        Ok(edits)
     }
+}
+
+/// What a note of GitLab's own says of an edit. An edit that ticks boxes of a task list is noted by them alone, whatever else
+/// it changes; each box has a note.
+fn edit(note: Note) -> Option<Edit> {
+    const OF_TEXT: [&str; 3] = [
+        "changed the description",
+        "marked the checklist item",
+        "marked the task",
+    ];
+    let body = &note.body;
+    let what = match note.system {
+        true if body.starts_with("changed title from") => "title",
+        true if OF_TEXT.iter().any(|it| body.starts_with(it)) => "text",
+        true | false => return None,
+    };
+    Some(Edit {
+        what,
+        by: note.author.map(person_of),
+        at: note.created_at,
+    })
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
 use super::super::Inner;
-use super::super::people::{EditView, words};
+use super::super::people::EditView;
 use super::super::state::{CommentView, Issue, LabelEvent, Repo, ReviewOf, ReviewView};
 
 /// In milliseconds, as GitLab shows times.
@@ -150,7 +150,7 @@ pub(super) fn edit_note(issue: &Issue, edit: &EditView) -> Value {
     let comment = CommentView {
         id: edit.id,
         author: edit.by.clone(),
-        body: words(edit, issue),
+        body: edit.note.clone(),
         edits: 0,
         created_at: edit.at,
         updated_at: edit.at,

@@ -1,6 +1,9 @@
 //! Keeps the dashboard of each repository with tasks, where its tracker is configured so.
 //!
-//! Any number of producers look; the one that holds the record of a dashboard reads and writes its issue.
+//! Any number of producers look; the one that holds the record of a dashboard reads and writes its issue, and obeys the ticks
+//! on it.
+
+mod ticks;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +13,7 @@ use agentmine_domain::{
     EndState, ItemKind, ItemRef, PublicStatus, RepositoryKey, RepositoryRef, Task, TaskState,
 };
 use agentmine_effects::{
-    DashboardEntry, DashboardIssue, DashboardState, DashboardView, dashboard_text,
+    DashboardEntry, DashboardIssue, DashboardState, DashboardView, Rewrite, dashboard_text,
 };
 use agentmine_store::why::known_reasons;
 use agentmine_store::{Held, StoreError, TaskFilter};
@@ -22,9 +25,10 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
+use ticks::{Obeying, SettledTicks, Ticks};
 
 /// Time between two looks.
-const EVERY: Duration = Duration::from_secs(15);
+const EVERY: Duration = Duration::from_secs(30);
 /// Repositories that are looked at at once.
 const AT_ONCE: usize = 8;
 /// Tasks that wait, of all repositories.
@@ -38,19 +42,25 @@ const MOST_ENDED: usize = 10;
 
 /// What this process has seen of dashboards.
 #[derive(Debug, Default)]
-pub struct SeenDashboards(Mutex<HashSet<RepositoryKey>>);
+pub struct SeenDashboards(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    faults: HashSet<RepositoryKey>,
+    ticks: HashMap<RepositoryKey, SettledTicks>,
+}
 
 impl SeenDashboards {
     /// Whether a fault of a repository is a new one.
     fn fails(&self, repository: RepositoryKey) -> bool {
-        self.lock().insert(repository)
+        self.lock().faults.insert(repository)
     }
 
     fn works(&self, repository: &RepositoryKey) {
-        self.lock().remove(repository);
+        self.lock().faults.remove(repository);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<RepositoryKey>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -194,23 +204,72 @@ async fn in_repository(
     let Some(mut issue) = held.await? else {
         return Ok(());
     };
-    let kept = keep(deps, tracker.as_ref(), place, &mut issue).await;
+    let key = place.key();
+    let settled = deps.dashboards.lock().ticks.remove(&key);
+    let mut settled = settled.unwrap_or_default();
+    let kept = keep(deps, &tracker, (place, &mut settled), &mut issue).await;
+    deps.dashboards.lock().ticks.insert(key, settled);
     issue.release().await?;
     kept
 }
 
 async fn keep(
     deps: &ProducerDeps,
-    tracker: &dyn Tracker,
-    place: &Place,
+    tracker: &Arc<dyn Tracker>,
+    (place, settled): (&Place, &mut SettledTicks),
     issue: &mut DashboardIssue,
 ) -> Result<()> {
-    if let DashboardState::Withdrawn = issue.read().await? {
-        return Ok(());
+    let mut obeying = Obeying {
+        deps,
+        tracker,
+        place,
+        settled,
+    };
+    let mut when = Rewrite::IfChanged;
+    let mut fresh = None;
+    match issue.read().await? {
+        DashboardState::Withdrawn => return Ok(()),
+        DashboardState::Absent => {}
+        DashboardState::Open(item) => {
+            match obeying.settle(issue, &item).await? {
+                Ticks::Unknown => return Ok(()),
+                Ticks::New => fresh = again(deps, tracker.as_ref(), place).await?,
+                Ticks::Settled => {}
+            }
+            if !issue.ticked(&item).1.is_empty() {
+                when = Rewrite::Always;
+            }
+        }
     }
-    let view = view(deps, tracker, place, &issue.item()).await?;
-    issue.write(&dashboard_text(&view)).await?;
-    Ok(())
+    let shown = fresh.as_ref().unwrap_or(place);
+    let view = view(deps, tracker.as_ref(), shown, &issue.item()).await?;
+    let mut text = dashboard_text(&view, issue.notice());
+    let Some(revision) = issue.begin(&text, when).await? else {
+        return Ok(());
+    };
+    // Somebody may have ticked a box since.
+    match issue.read().await? {
+        DashboardState::Withdrawn => return Ok(()),
+        DashboardState::Absent => {}
+        DashboardState::Open(item) => match obeying.settle(issue, &item).await? {
+            Ticks::Unknown => return Ok(()),
+            Ticks::Settled => {}
+            Ticks::New => {
+                let fresh = again(deps, tracker.as_ref(), place).await?;
+                let shown = fresh.as_ref().unwrap_or(place);
+                let view = self::view(deps, tracker.as_ref(), shown, &issue.item()).await?;
+                text = dashboard_text(&view, issue.notice());
+            }
+        },
+    }
+    Ok(issue.show(revision, &text).await?)
+}
+
+/// A repository as it is after ticks were obeyed.
+async fn again(deps: &ProducerDeps, tracker: &dyn Tracker, place: &Place) -> Result<Option<Place>> {
+    let path = &place.repository.repo_path;
+    let places = places(deps, tracker, Some(path)).await?;
+    Ok(places.into_iter().find(|it| it.key() == place.key()))
 }
 
 /// What the dashboard is to show.

@@ -1,0 +1,261 @@
+//! Ticks: which were set on a dashboard, by whom, and what comes of them.
+//!
+//! A tick is obeyed if everybody who changed the text since AgentMine wrote it may start work: forges say who changed it, and
+//! not which line. Else all of them are undone, with a sentence. Each is obeyed once, whoever finds it: its record names the
+//! text that it was set in. Accepted: a tick that reaches the forge between the last look and the write, some milliseconds, is
+//! lost, and the box is shown unticked.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use agentmine_domain::markdown::{line, neutralized};
+use agentmine_domain::{
+    EffectKey, ItemKind, NewTask, Obeyed, Order, Priority, RepositoryKey, Task, TaskState, WaitsFor,
+};
+use agentmine_effects::{BoxAction, BoxSubject, DashboardBox, DashboardIssue};
+use agentmine_store::{EffectState, Enqueued};
+use agentmine_trackers::{Admission, Edit, Item, Person, Tracker};
+use anyhow::Result;
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::Place;
+use crate::commands::{Begin, announce_and_label, begin_again};
+use crate::deps::ProducerDeps;
+
+/// Characters of a name or reason in a notice.
+const MAX_NAME: usize = 200;
+
+/// So long after a text of ours is written, an edit with our account is that text.
+const OWN: TimeDelta = TimeDelta::seconds(2);
+
+/// What was found of the ticks in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ticks {
+    /// There is none that was not settled.
+    Settled,
+    /// Some were settled now.
+    New,
+    /// The forge does not say yet who set them.
+    Unknown,
+}
+
+/// The ticks of one dashboard that are settled, by the number of the text.
+#[derive(Debug, Default)]
+pub(super) struct SettledTicks {
+    revision: i64,
+    boxes: BTreeSet<DashboardBox>,
+    /// How often nobody was known who set them.
+    unknown: u32,
+}
+
+/// Who set ticks.
+enum Who {
+    /// They all may start work; their names.
+    Allowed(String),
+    /// Somebody may not; a sentence.
+    Refused(String),
+    Unknown,
+}
+
+/// What obeys the ticks of a dashboard.
+pub(super) struct Obeying<'a> {
+    pub(super) deps: &'a ProducerDeps,
+    pub(super) tracker: &'a Arc<dyn Tracker>,
+    pub(super) place: &'a Place,
+    pub(super) settled: &'a mut SettledTicks,
+}
+
+impl Obeying<'_> {
+    /// Settles the ticks of the issue as it was read.
+    pub(super) async fn settle(
+        &mut self,
+        issue: &mut DashboardIssue,
+        item: &Item,
+    ) -> Result<Ticks> {
+        let (revision, ticked) = issue.ticked(item);
+        if self.settled.revision != revision {
+            *self.settled = SettledTicks {
+                revision,
+                ..SettledTicks::default()
+            };
+        }
+        let new = ticked.into_iter();
+        let new: Vec<DashboardBox> = new.filter(|it| !self.settled.boxes.contains(it)).collect();
+        if new.is_empty() {
+            return Ok(Ticks::Settled);
+        }
+        let notice = match self.who(issue, item).await? {
+            Who::Unknown if self.settled.unknown == 0 => {
+                self.settled.unknown += 1;
+                return Ok(Ticks::Unknown);
+            }
+            Who::Unknown => {
+                "A box was ticked, and it is not known by whom, so nothing came of it. Tick it again.".to_owned()
+            }
+            Who::Refused(why) => why,
+            Who::Allowed(who) => {
+                let mut said = Vec::new();
+                for &one in &new {
+                    said.extend(self.obey(issue, one, (&who, revision)).await?);
+                }
+                if said.is_empty() {
+                    // Another process settled them, and said so.
+                    self.settled.boxes.extend(new);
+                    return Ok(Ticks::Settled);
+                }
+                format!("{who} ticked a box: {}.", said.join("; "))
+            }
+        };
+        issue.note(&notice).await?;
+        self.settled.boxes.extend(new);
+        Ok(Ticks::New)
+    }
+
+    /// Who changed the text since it was written. Where only our own account did, a person uses it too.
+    async fn who(&self, issue: &DashboardIssue, item: &Item) -> Result<Who> {
+        let shown_at = issue.shown_at();
+        let since = shown_at.unwrap_or(DateTime::<Utc>::UNIX_EPOCH);
+        let mut edits = self.tracker.edits(&item.item, since).await?;
+        edits.retain(|edit| edit.what == "text");
+        let (mut people, mut own): (Vec<Option<Person>>, Vec<Person>) = (Vec::new(), Vec::new());
+        for Edit { by, at, .. } in edits {
+            match by {
+                Some(by) if self.tracker.is_us(&by).await? => {
+                    if shown_at.is_none_or(|shown| at > shown + OWN) {
+                        own.push(by);
+                    }
+                }
+                by if people.contains(&by) => {}
+                by => people.push(by),
+            }
+        }
+        if people.is_empty() {
+            people.extend(own.pop().map(Some));
+        }
+        if people.is_empty() {
+            return Ok(Who::Unknown);
+        }
+        let mut names = Vec::new();
+        for person in people {
+            let Some(person) = person else {
+                let why = "Somebody whose account is gone ticked a box; nothing came of it.";
+                return Ok(Who::Refused(why.to_owned()));
+            };
+            let name = named(&person.login);
+            if let Admission::Refused(why) = self.tracker.may_start(&item.item, &person).await? {
+                tracing::info!(item = %item.item, why, "ticks on a dashboard are undone");
+                let why = named(&why);
+                return Ok(Who::Refused(format!(
+                    "{name} changed this text and may not start work: {why}. Boxes that were ticked since the latest text are \
+                     unticked again; somebody who may start work has to tick them."
+                )));
+            }
+            names.push(name);
+        }
+        Ok(Who::Allowed(names.join(" and ")))
+    }
+
+    /// Does what one tick asks for, once; returns what came of it, unless that was done before.
+    async fn obey(
+        &self,
+        issue: &DashboardIssue,
+        one: DashboardBox,
+        (who, revision): (&str, i64),
+    ) -> Result<Option<String>> {
+        let name = format!("dashboard-{}-{revision}", issue.item().number);
+        let DashboardBox { action, subject } = one;
+        let number = match subject {
+            BoxSubject::Task(number) => number,
+            BoxSubject::Issue(number) => return self.start_held(ItemKind::Issue, number).await,
+            BoxSubject::PullRequest(number) => {
+                return self.start_held(ItemKind::PullRequest, number).await;
+            }
+        };
+        let store = &self.deps.store;
+        let task = store.task_by_number(number).await?;
+        let Some(task) = task.filter(|it| it.item.repository() == self.key()) else {
+            return Ok(Some(format!(
+                "there is no task {number} of this repository"
+            )));
+        };
+        let key = EffectKey::command(&format!("{name}-{}", action.as_str()));
+        if let Some(EffectState::Done(_)) = store.effect(task.id, &key).await? {
+            return Ok(None);
+        }
+        let reason = format!("{who} ticked a box on the dashboard");
+        let (order, done) = match (action, task.state) {
+            (BoxAction::Retry, TaskState::Ended(_)) => return self.retry(&task, &name).await,
+            (_, TaskState::Ended(_)) => {
+                return Ok(Some(format!("task {number} was over already")));
+            }
+            (BoxAction::Stop, _) => (Order::Stop(&reason), "is stopped"),
+            (BoxAction::Start | BoxAction::Retry, TaskState::Paused) => (Order::Resume, "goes on"),
+            (BoxAction::Start | BoxAction::Retry, TaskState::Queued) => {
+                (Order::SkipDelay, "is started")
+            }
+            (BoxAction::Start | BoxAction::Retry, TaskState::Leased(_)) => {
+                return Ok(Some(format!("task {number} was at work already")));
+            }
+        };
+        let waits: Option<WaitsFor> = task.card.waits_for.clone();
+        if order == Order::SkipDelay && waits.is_some() {
+            store.admit_at_once(task.id).await?;
+        }
+        if let Obeyed::Now { changed } = store.obey(task.id, &key, order).await? {
+            tracing::info!(task.id = %task.id, task.number = %task.number, action = action.as_str(), changed, "a tick on a dashboard is obeyed");
+        }
+        if order != Order::Stop(&reason)
+            && let Some(now) = store.task(task.id).await?
+        {
+            announce_and_label(self.deps, self.tracker, &now).await?;
+        }
+        Ok(Some(format!("task {number} {done}")))
+    }
+
+    async fn retry(&self, over: &Task, trigger: &str) -> Result<Option<String>> {
+        let new = NewTask {
+            item: over.item.clone(),
+            trigger: trigger.to_owned(),
+            title: over.title.clone(),
+            url: over.url.clone(),
+            priority: over.priority,
+        };
+        // A tick does not wait for its turn.
+        let next = begin_again(self.deps, over, &new, Begin::AtOnce).await?;
+        announce_and_label(self.deps, self.tracker, &next).await?;
+        Ok(Some(format!(
+            "task {} goes on as task {}",
+            over.number, next.number
+        )))
+    }
+
+    /// Whoever ticked the box may start the work that somebody else asked for.
+    async fn start_held(&self, kind: ItemKind, number: u64) -> Result<Option<String>> {
+        let mut held = self.place.held.iter().map(|held| &held.request);
+        let Some(held) = held.find(|it| it.item.kind == kind && it.item.number == number) else {
+            // Perhaps since it is a task by now.
+            return Ok(None);
+        };
+        let new = NewTask {
+            item: held.item.clone(),
+            trigger: held.trigger.clone(),
+            title: held.title.clone(),
+            url: held.url.clone(),
+            priority: Priority::Medium,
+        };
+        let recorded = self.deps.store.enqueue(&new).await?;
+        let (Enqueued::Created(task) | Enqueued::Known(task)) = recorded;
+        tracing::info!(task.id = %task.id, task.number = %task.number, item = %task.item, "a tick on a dashboard begins a task");
+        announce_and_label(self.deps, self.tracker, &task).await?;
+        Ok(Some(format!("the request is task {}", task.number)))
+    }
+
+    fn key(&self) -> RepositoryKey {
+        self.place.key()
+    }
+}
+
+/// A text of others in a notice.
+fn named(text: &str) -> String {
+    neutralized(&line(text, MAX_NAME))
+}
