@@ -1,12 +1,15 @@
 //! Rounds on the pull requests that the fleet opened, on both forges.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentmine_domain::{EndState, ItemKind, Task, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, Fault, HUMAN, PullView, Write};
 use agentmine_tests::model::{Scenario, Script, commit_and_push, say, shell};
 
-use crate::rig::{REQUEST, Rig, assert_done, codes, solves_demo};
+use serde_json::json;
+
+use crate::endpoint::{free_address, get};
+use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, codes, solves_demo};
 
 /// Solves the sample issue, and then does something else in each round.
 fn script() -> Script {
@@ -46,6 +49,28 @@ async fn rounds(rig: &Rig) -> Vec<Task> {
     tasks
 }
 
+/// A producer looks until it has counted that a round began, or that rounds ended, for this reason.
+async fn counted(rig: &mut Rig, event: &str, reason: &str) {
+    let address = free_address();
+    rig.config["http"] = json!({ "listen": address });
+    let producer = rig.spawn("producer", &[]);
+    producer.logged(&address).await;
+    let line = format!("agentmine_rounds_total{{event=\"{event}\",reason=\"{reason}\"}} 1");
+    let begun = Instant::now();
+    loop {
+        let (_, metrics) = get(&address, "/metrics").await;
+        if metrics.lines().any(|it| it == line) {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no {line} in {metrics}");
+        // A count in another process.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    rig.config["http"] = json!({});
+    producer.terminate();
+    producer.end().await;
+}
+
 /// The first prompt of the model's newest conversation.
 fn newest_prompt(rig: &Rig) -> String {
     let requests = rig.model.requests();
@@ -82,7 +107,7 @@ async fn reviews_within_a_minute_are_one_round(rig: Rig) {
     rig.produce().await;
     assert!(rounds(&rig).await.is_empty(), "others may still follow");
     rig.config["rounds"]["settle_seconds"] = 0.into();
-    rig.produce().await;
+    counted(&mut rig, "begun", "requests").await;
     rig.produce().await;
     assert_eq!(rounds(&rig).await.len(), 1);
     assert!(
@@ -152,7 +177,7 @@ async fn reviews_within_a_minute_are_one_round(rig: Rig) {
     // The limit is reported once.
     rig.forge
         .add_review_as(DEMO, number, HUMAN, "CHANGES_REQUESTED", "Still no.");
-    rig.produce().await;
+    counted(&mut rig, "ended", "limit").await;
     rig.produce().await;
     assert_eq!(rounds(&rig).await.len(), 3);
     let comments = rig.forge.comments(DEMO, number);
@@ -243,7 +268,11 @@ async fn killed_anywhere_a_round_is_one_with_one_reply_a_thread_on_gitlab() {
 }
 
 /// What people do with the pull request after it was opened, each followed by a request for changes.
-async fn what_people_did_ends_the_rounds(rig: Rig, does: impl Fn(&Rig, &PullView), told: &[&str]) {
+async fn what_people_did_ends_the_rounds(
+    rig: Rig,
+    does: impl Fn(&Rig, &PullView),
+    (code, told): (&str, &[&str]),
+) {
     let (mut rig, pull) = opened(rig).await;
     rig.config["rounds"]["remove_branch"] = "never".into();
     does(&rig, &pull);
@@ -251,23 +280,7 @@ async fn what_people_did_ends_the_rounds(rig: Rig, does: impl Fn(&Rig, &PullView
     rig.forge
         .add_review(DEMO, pull.number, "CHANGES_REQUESTED", "Please.");
     // The list of pull requests may lag behind a push, so the second look of a producer decides.
-    let producer = rig.spawn("producer", &[]);
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
-    let sql = rig.sql().await;
-    loop {
-        let open = "SELECT count(*) FROM watched_pulls WHERE ended_at IS NULL";
-        let open: i64 = sqlx::query_scalar(open).fetch_one(&sql).await.unwrap();
-        if open == 0 {
-            break;
-        }
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "it is still watched"
-        );
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    producer.terminate();
-    producer.end().await;
+    counted(&mut rig, "ended", code).await;
     assert!(rounds(&rig).await.is_empty());
     assert_eq!(rig.forge.branch_sha(DEMO, &pull.head), head);
     let comments = rig.forge.comments(DEMO, pull.number);
@@ -292,29 +305,31 @@ fn push_of_a_person(rig: &Rig, pull: &PullView) {
 #[tokio::test]
 async fn a_push_of_a_person_ends_the_rounds_on_github() {
     let rig = Rig::local(script()).await;
-    what_people_did_ends_the_rounds(rig, push_of_a_person, &["somebody else pushed"]).await;
+    what_people_did_ends_the_rounds(rig, push_of_a_person, ("pushed", &["somebody else pushed"]))
+        .await;
 }
 
 #[tokio::test]
 async fn a_push_of_a_person_ends_the_rounds_on_gitlab() {
     let rig = Rig::on_gitlab(script()).await;
-    what_people_did_ends_the_rounds(rig, push_of_a_person, &["somebody else pushed"]).await;
+    what_people_did_ends_the_rounds(rig, push_of_a_person, ("pushed", &["somebody else pushed"]))
+        .await;
 }
 
 #[tokio::test]
 async fn a_closed_or_merged_pull_request_gets_no_round_on_github() {
     let close = |rig: &Rig, pull: &PullView| rig.forge.close(DEMO, pull.number);
-    what_people_did_ends_the_rounds(Rig::local(script()).await, close, &[]).await;
+    what_people_did_ends_the_rounds(Rig::local(script()).await, close, ("closed", &[])).await;
     let merge = |rig: &Rig, pull: &PullView| rig.forge.merge(DEMO, pull.number);
-    what_people_did_ends_the_rounds(Rig::local(script()).await, merge, &[]).await;
+    what_people_did_ends_the_rounds(Rig::local(script()).await, merge, ("merged", &[])).await;
 }
 
 #[tokio::test]
 async fn a_closed_or_merged_merge_request_gets_no_round_on_gitlab() {
     let close = |rig: &Rig, pull: &PullView| rig.forge.close(DEMO, pull.number);
-    what_people_did_ends_the_rounds(Rig::on_gitlab(script()).await, close, &[]).await;
+    what_people_did_ends_the_rounds(Rig::on_gitlab(script()).await, close, ("closed", &[])).await;
     let merge = |rig: &Rig, pull: &PullView| rig.forge.merge(DEMO, pull.number);
-    what_people_did_ends_the_rounds(Rig::on_gitlab(script()).await, merge, &[]).await;
+    what_people_did_ends_the_rounds(Rig::on_gitlab(script()).await, merge, ("merged", &[])).await;
 }
 
 /// GitLab leaves a merge request open whose branch is gone; GitHub closes it.
@@ -322,7 +337,7 @@ async fn a_closed_or_merged_merge_request_gets_no_round_on_gitlab() {
 async fn a_branch_that_a_person_removed_ends_the_rounds_on_gitlab() {
     let removes = |rig: &Rig, pull: &PullView| rig.forge.remove_branch(DEMO, &pull.head);
     let rig = Rig::on_gitlab(script()).await;
-    what_people_did_ends_the_rounds(rig, removes, &["somebody removed"]).await;
+    what_people_did_ends_the_rounds(rig, removes, ("removed", &["somebody removed"])).await;
 }
 
 #[tokio::test]
@@ -331,7 +346,7 @@ async fn a_branch_that_a_person_removed_ends_the_rounds_on_github() {
         rig.forge.remove_branch(DEMO, &pull.head);
         rig.forge.close(DEMO, pull.number);
     };
-    what_people_did_ends_the_rounds(Rig::local(script()).await, removes, &[]).await;
+    what_people_did_ends_the_rounds(Rig::local(script()).await, removes, ("closed", &[])).await;
 }
 
 /// A person removes the branch while a round works on it.
@@ -553,7 +568,7 @@ fn log(rig: &Rig, failure: &str) -> String {
 }
 
 async fn a_red_check_begins_a_round(rig: Rig) {
-    let (rig, pull) = opened(rig).await;
+    let (mut rig, pull) = opened(rig).await;
     let number = pull.number;
     rig.forge
         .add_job(DEMO, &head(&rig, &pull), "test", "pending", "");
@@ -575,7 +590,7 @@ async fn a_red_check_begins_a_round(rig: Rig) {
         "failure",
         &log(&rig, "expected Hello"),
     );
-    rig.produce().await;
+    counted(&mut rig, "begun", "checks").await;
     rig.consume().await;
     let tasks = rounds(&rig).await;
     assert_eq!(tasks.len(), 1);
@@ -615,7 +630,7 @@ async fn a_red_check_begins_a_round(rig: Rig) {
     let again = other.replace("line number 4", "line number 7");
     rig.forge
         .add_job(DEMO, &head(&rig, &pull), "test", "failure", &again);
-    rig.produce().await;
+    counted(&mut rig, "ended", "same_failure").await;
     rig.produce().await;
     assert_eq!(rounds(&rig).await.len(), 2);
     let comments = rig.forge.comments(DEMO, number);
@@ -636,13 +651,13 @@ async fn red_jobs_begin_a_round_and_the_same_failure_ends_them_on_gitlab() {
 }
 
 async fn a_red_base_ends_the_rounds(rig: Rig) {
-    let (rig, pull) = opened(rig).await;
+    let (mut rig, pull) = opened(rig).await;
     let base = rig.forge.branch_sha(DEMO, "main").unwrap();
     for commit in [&base, &head(&rig, &pull)] {
         rig.forge
             .add_job(DEMO, commit, "test", "failure", "broken since Monday");
     }
-    rig.produce().await;
+    counted(&mut rig, "ended", "red_base").await;
     rig.produce().await;
     assert!(rounds(&rig).await.is_empty());
     let comments = rig.forge.comments(DEMO, pull.number);
@@ -675,7 +690,7 @@ fn merges() -> Script {
 }
 
 async fn a_conflict_is_merged_in_one_round(rig: Rig) {
-    let (rig, pull) = opened(rig).await;
+    let (mut rig, pull) = opened(rig).await;
     rig.forge.commit(DEMO, "main", "main", |dir| {
         let text = std::fs::read_to_string(dir.join("greet.sh")).unwrap();
         let text = text.replace("name=\"\"", "name=\"you\"");
@@ -683,7 +698,7 @@ async fn a_conflict_is_merged_in_one_round(rig: Rig) {
         std::fs::write(dir.join("theirs.txt"), "theirs\n").unwrap();
     });
     let base = rig.forge.branch_sha(DEMO, "main");
-    rig.produce().await;
+    counted(&mut rig, "begun", "conflict").await;
     rig.consume().await;
     let tasks = rounds(&rig).await;
     assert_eq!(tasks.len(), 1);
@@ -708,7 +723,7 @@ async fn a_base_that_moved_with_a_conflict_is_merged_in_one_round_on_gitlab() {
 }
 
 async fn a_storm_is_one_round(rig: Rig) {
-    let (rig, pull) = opened(rig).await;
+    let (mut rig, pull) = opened(rig).await;
     let number = pull.number;
     let head = head(&rig, &pull);
     for at in 0..200 {
@@ -730,7 +745,7 @@ async fn a_storm_is_one_round(rig: Rig) {
             .add_review_as(DEMO, number, login, "CHANGES_REQUESTED", "No.");
     }
     let before = rig.forge.writes().len();
-    rig.produce().await;
+    counted(&mut rig, "begun", "several").await;
     rig.produce().await;
     rig.consume().await;
     rig.produce().await;
