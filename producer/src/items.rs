@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use agentmine_domain::{PublicStatus, Task, TaskHome, TaskState, pause_label_reason};
+use agentmine_effects::Effects;
 use agentmine_runtime::config::Labels;
 use agentmine_store::TaskFilter;
 use agentmine_trackers::{Item, Tracker};
@@ -30,14 +31,14 @@ pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, path: 
             && task.item.repo_path.eq_ignore_ascii_case(path)
     };
     for task in tasks.iter().filter(is_there) {
-        if let Err(error) = one(deps, tracker.as_ref(), task).await {
+        if let Err(error) = one(deps, tracker, task).await {
             let error = format!("{error:#}");
             tracing::debug!(task.id = %task.id, error, "the item of a task cannot be looked at");
         }
     }
 }
 
-async fn one(deps: &ProducerDeps, tracker: &dyn Tracker, task: &Task) -> Result<()> {
+async fn one(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, task: &Task) -> Result<()> {
     let (store, labels) = (&deps.store, &deps.config.labels);
     // Before the item, whose labels may be set in between.
     let earlier = store.label_names(task.id).await?;
@@ -49,11 +50,31 @@ async fn one(deps: &ProducerDeps, tracker: &dyn Tracker, task: &Task) -> Result<
     } else if labels.asks_for_pause(&item.labels) {
         let reason = pause_label_reason(&labels.pause);
         store.request_pause(task.id, &reason).await?;
-    } else if is_unlabelled(labels, tracker, &earlier, &item) {
+    } else if is_unlabelled(labels, tracker.as_ref(), &earlier, &item) {
         let reason = format!("the label `{}` was removed", labels.processing);
         store.request_stop(task.id, &reason).await?;
+    } else if is_unassigned(deps, tracker, task, &item).await? {
+        store
+            .request_stop(task.id, "the bot was unassigned")
+            .await?;
     }
     Ok(())
+}
+
+/// Whether the bot is no longer assigned to an item. A session remembers that it was.
+async fn is_unassigned(
+    deps: &ProducerDeps,
+    tracker: &Arc<dyn Tracker>,
+    task: &Task,
+    item: &Item,
+) -> Result<bool> {
+    let effects = Effects::of_reconciler(
+        Arc::clone(&deps.store),
+        Arc::clone(tracker),
+        deps.config.labels.clone(),
+        task.clone(),
+    );
+    Ok(effects.was_assigned().await? && !item.is_assigned_to(&tracker.login().await?))
 }
 
 /// Whether an item has none of the fleet's labels any more. A round begins without one, and labels may be renamed in the

@@ -356,12 +356,14 @@ async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
         _ => "webhook_secret_token",
     };
     rig.config["trackers"][forge][key] = SECRET.into();
-    let numbers = [rig.label_issue(), rig.label_issue()];
+    rig.config["consumer"]["concurrency"] = 3.into();
+    let numbers = [rig.label_issue(), rig.label_issue(), rig.label_issue()];
+    rig.forge.assign(DEMO, numbers[2], BOT);
     let producer = rig.spawn("producer", &[]);
-    rig.wait("two tasks", |tasks| tasks.len() == 2).await;
+    rig.wait("three tasks", |tasks| tasks.len() == 3).await;
     rig.model.hold_at(2);
     let consumer = rig.spawn("consumer", &[]);
-    rig.model.wait_for_held(2).await;
+    rig.model.wait_for_held(3).await;
     let body = json!({
         "repository": { "full_name": DEMO }, "project": { "path_with_namespace": DEMO },
     });
@@ -373,10 +375,11 @@ async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
     let begun = std::time::Instant::now();
     let stop = rig.forge.say(DEMO, numbers[0], HUMAN, "/agentmine stop");
     rig.forge.close(DEMO, numbers[1]);
+    rig.forge.unassign(DEMO, numbers[2], BOT);
     let url = format!("http://{address}/webhooks/{forge}");
     let status = crate::webhooks::post(&url, &[(header, signature.as_str())], &body).await;
     assert_eq!(status, 202);
-    let tasks = rig.wait_ended(2).await;
+    let tasks = rig.wait_ended(3).await;
     assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
     for task in tasks {
         assert_eq!(task.state, STOPPED, "{:?}", task.reason);

@@ -148,11 +148,43 @@ async fn a_moved_issue_stops_the_session_on_gitlab() {
     stops(gitlab().await, moves, reason, Some(DEMO)).await;
 }
 
-/// GitHub says that there was an issue. GitLab does not, and it counts as deleted after ten minutes, as `withdrawal` tests.
+/// GitHub says that there was an issue.
 #[tokio::test]
 async fn a_deleted_issue_stops_the_session_on_github() {
     let deletes = |rig: &Rig, number| rig.forge.delete_issue(DEMO, number);
     stops(github().await, deletes, "the item was deleted", None).await;
+}
+
+/// GitLab does not say whether there was an issue: it counts as deleted once it was not found for a while. What is gone is
+/// left alone from then on.
+#[tokio::test]
+async fn a_deleted_issue_stops_the_session_on_gitlab() {
+    let mut rig = gitlab().await;
+    rig.config["consumer"]["item_gone_seconds"] = 2.into();
+    let (number, consumer) = pushed(&rig).await;
+    rig.forge.delete_issue(DEMO, number);
+    let task = over(&rig).await;
+    assert_eq!(task.state, STOPPED, "{:?}", task.reason);
+    let reason = task.reason.clone().unwrap_or_default();
+    assert!(reason.ends_with("no longer exists"), "{reason}");
+    let work = rig.forge.file_at(DEMO, &task.branch(), "greet.sh");
+    assert!(work.unwrap().contains("${1:-world}"), "the work stays");
+    assert!(rig.forge.pulls(DEMO).is_empty());
+    rig.model.release();
+    end(consumer).await;
+    // Its end is reported as far as that goes, and nobody tries again.
+    rig.consume().await;
+    let writes = rig.forge.writes().len();
+    rig.produce().await;
+    rig.consume().await;
+    rig.produce().await;
+    assert_eq!(
+        rig.forge.writes().len(),
+        writes,
+        "{:#?}",
+        rig.forge.writes()
+    );
+    assert_eq!(rig.tasks().await.len(), 1);
 }
 
 /// The repository is renamed while a session works: its pull request is opened under the new name.

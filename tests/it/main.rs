@@ -51,6 +51,7 @@ mod operator;
 mod organizations;
 mod outages;
 mod output;
+mod pause_file;
 mod people;
 mod person_tasks;
 mod progress;

@@ -22,6 +22,8 @@ const WAIT: Duration = Duration::from_secs(5);
 const LAST_WAIT: Duration = Duration::from_millis(300);
 /// Rows that have waited this long are claimed without a message: the broker is down or lost it.
 const OLD: Duration = Duration::from_secs(10);
+/// How often a slot that takes no task looks whether the pause file is there.
+const PAUSED: Duration = Duration::from_secs(1);
 /// Rows that are read at once.
 const PAGE: u32 = 200;
 
@@ -44,8 +46,9 @@ pub(crate) async fn run(
                 sessions += 1;
             }
             Next::Skipped => backoff.reset(),
-            Next::Nothing if mode == ConsumerMode::Once => break,
+            Next::Nothing | Next::Paused if mode == ConsumerMode::Once => break,
             Next::Nothing => {}
+            Next::Paused => wait_for_removal(&deps, &worker, &stop).await,
             Next::Unavailable => {
                 tokio::select! {
                     () = draining.clone().cancelled_owned() => {}
@@ -64,6 +67,8 @@ enum Next {
     Skipped,
     /// No task is waiting.
     Nothing,
+    /// The pause file exists.
+    Paused,
     /// The broker or the store is unavailable.
     Unavailable,
 }
@@ -73,12 +78,25 @@ async fn next(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
         ConsumerMode::Once => LAST_WAIT,
         ConsumerMode::Continuous => WAIT,
     };
+    if deps.config.consumer.paused_by().is_some() {
+        return Next::Paused;
+    }
     let draining = stop.draining();
     // Dropping `next` mid-wait loses no message; nothing after it is dropped.
     let message = tokio::select! {
         biased;
         () = draining.clone().cancelled_owned() => return Next::Nothing,
         message = deps.queue.next(wait) => message,
+    };
+    let message = match message {
+        // The file may have come while this slot waited.
+        Ok(message) if deps.config.consumer.paused_by().is_some() => {
+            if let Some(delivery) = message {
+                put_back(delivery).await;
+            }
+            return Next::Paused;
+        }
+        message => message,
     };
     match message {
         Ok(Some(delivery)) => on_message(deps, worker, delivery, stop).await,
@@ -90,6 +108,29 @@ async fn next(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
                 other => other,
             }
         }
+    }
+}
+
+/// Waits until the pause file is gone, or the process drains.
+async fn wait_for_removal(deps: &ConsumerDeps, worker: &WorkerId, stop: &Shutdown) {
+    let Some(file) = deps.config.consumer.paused_by() else {
+        return;
+    };
+    tracing::info!(worker = %worker.0, file = %file.display(), "the pause file exists: no task is taken until it is removed");
+    let draining = stop.draining();
+    while deps.config.consumer.paused_by().is_some() {
+        tokio::select! {
+            () = draining.clone().cancelled_owned() => return,
+            () = tokio::time::sleep(PAUSED) => {}
+        }
+    }
+    tracing::info!(worker = %worker.0, "the pause file is gone: tasks are taken again");
+}
+
+/// Leaves a message to other consumers, or to this one later.
+async fn put_back(delivery: Box<dyn Delivery>) {
+    if let Err(error) = delivery.retry_later(0).await {
+        tracing::debug!(%error, "a message was not left; the broker will redeliver it");
     }
 }
 

@@ -45,7 +45,7 @@ use context::SessionContext;
 use deps::ConsumerDeps;
 use outage::Outage;
 use verdict::verdict;
-use withdrawal::GONE_AFTER;
+use withdrawal::gone_after;
 
 /// Runs the session of a claim until it ends.
 pub(crate) async fn run(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) {
@@ -350,7 +350,7 @@ async fn missing(ctx: &SessionContext, error: TrackerError) -> SessionError {
     }
     match error {
         TrackerError::NotFound { tracker, what }
-            if tracker != TrackerKind::Local && Outage::of(ctx).await.age() < GONE_AFTER =>
+            if tracker != TrackerKind::Local && Outage::of(ctx).await.age() < gone_after(ctx) =>
         {
             TrackerError::Unavailable {
                 tracker,

@@ -2,8 +2,8 @@
 //!
 //! Closing the item, removing every label of the fleet from it, and unassigning the bot withdraw the work; the pause label
 //! pauses it.
-//! A tracker that does not answer changes nothing. Accepted: the bot that was unassigned while no session
-//! ran is not noticed, since nobody remembers that it was assigned.
+//! A tracker that does not answer changes nothing. That the bot was assigned is recorded, so that a producer or the next
+//! session notices when it no longer is.
 
 use std::time::Duration;
 
@@ -17,19 +17,28 @@ use crate::error::Interrupt;
 
 /// How long an item must not be found before it counts as gone. A tracker may lose sight of a repository for
 /// minutes: a token that is being replaced, a repository that moves.
-pub(super) const GONE_AFTER: Duration = Duration::from_secs(600);
+pub(super) fn gone_after(ctx: &SessionContext) -> Duration {
+    Duration::from_secs(ctx.deps.config.consumer.item_gone_seconds)
+}
 
 /// Looks at the item every `consumer.item_check_seconds`, and ends the session if the work was withdrawn.
 /// Never resolves.
 pub(super) async fn watch(ctx: &SessionContext, item: &Item) -> std::convert::Infallible {
     let tracker = ctx.effects.tracker();
-    let mut seen = Seen::default();
-    seen.assigned(tracker, item).await;
+    let was_assigned = ctx.effects.was_assigned().await.unwrap_or_default();
+    let mut seen = Seen {
+        recorded: was_assigned,
+        ..Seen::default()
+    };
+    let is_assigned = seen.assigned(tracker, item).await;
+    seen.assigned = is_assigned || was_assigned;
+    seen.record(ctx).await;
     let period = Duration::from_secs(ctx.deps.config.consumer.item_check_seconds);
     loop {
         tokio::time::sleep(period).await;
         let looked = tracker.item(&ctx.task.item).await;
         let Some(interrupt) = seen.judge(ctx, tracker, looked).await else {
+            seen.record(ctx).await;
             continue;
         };
         tracing::info!(%interrupt, "people do not want the work at present");
@@ -98,6 +107,8 @@ struct Seen {
     login: Option<String>,
     /// Whether the bot was among the assignees.
     assigned: bool,
+    /// Whether that is recorded.
+    recorded: bool,
     /// Since when the item was not found, each time it was looked at.
     gone: Gone,
 }
@@ -108,8 +119,8 @@ struct Gone(Option<BootInstant>);
 
 impl Gone {
     /// The item was not found at `now`, again. Whether it counts as gone.
-    fn missed(&mut self, now: BootInstant) -> bool {
-        now >= *self.0.get_or_insert(now) + GONE_AFTER
+    fn missed(&mut self, now: BootInstant, after: Duration) -> bool {
+        now >= *self.0.get_or_insert(now) + after
     }
 }
 
@@ -134,7 +145,7 @@ impl Seen {
                 if let Some(hidden) = hidden(tracker, &ctx.task.item).await {
                     return Some(hidden);
                 }
-                let is_gone = self.gone.missed(BootInstant::now());
+                let is_gone = self.gone.missed(BootInstant::now(), gone_after(ctx));
                 is_gone.then(|| Interrupt::Stopped(format!("{what} no longer exists")))
             }
             Err(error) => {
@@ -146,14 +157,20 @@ impl Seen {
 
     /// Whether the bot is assigned; remembered. An unknown login leaves it as it was.
     async fn assigned(&mut self, tracker: &dyn Tracker, item: &Item) -> bool {
-        if self.login.is_none() && !item.assignees.is_empty() {
+        if self.login.is_none() && (self.assigned || !item.assignees.is_empty()) {
             self.login = tracker.login().await.ok();
         }
         if let Some(login) = &self.login {
-            let is_bot = |assignee: &String| assignee.eq_ignore_ascii_case(login);
-            self.assigned = item.assignees.iter().any(is_bot);
+            self.assigned = item.is_assigned_to(login);
         }
         self.assigned
+    }
+
+    /// Records that the bot is assigned. A store that is away is asked after the next look.
+    async fn record(&mut self, ctx: &SessionContext) {
+        if self.assigned && !self.recorded {
+            self.recorded = ctx.effects.note_assignment().await.is_ok();
+        }
     }
 }
 
@@ -166,11 +183,14 @@ mod tests {
         let mut gone = Gone::default();
         let begin = BootInstant::now();
         let minute = Duration::from_secs(60);
-        assert!(!gone.missed(begin));
-        assert!(!gone.missed(begin + minute / 2));
-        assert!(!gone.missed(begin + 9 * minute));
-        assert!(gone.missed(begin + 10 * minute));
+        assert!(!gone.missed(begin, 10 * minute));
+        assert!(!gone.missed(begin + minute / 2, 10 * minute));
+        assert!(!gone.missed(begin + 9 * minute, 10 * minute));
+        assert!(gone.missed(begin + 10 * minute, 10 * minute));
         gone = Gone::default();
-        assert!(!gone.missed(begin + 11 * minute), "it was seen meanwhile");
+        assert!(
+            !gone.missed(begin + 11 * minute, 10 * minute),
+            "it was seen meanwhile"
+        );
     }
 }

@@ -22,6 +22,8 @@ named!(
         Command = "command",
         /// Acknowledges a comment by a reaction.
         Reaction = "reaction",
+        /// Remembers that the bot was assigned to the item. Nothing is written to the tracker for it.
+        Assignment = "assignment",
         /// Opens a pull request, or leaves a result in the pull request that is the item.
         PullRequest = "pull_request",
         /// What a pull request is about to say. Nothing is written for it.
@@ -141,6 +143,12 @@ impl EffectKey {
     #[must_use]
     pub fn reaction(comment: &str) -> Self {
         Self::once_per_task(EffectKind::Reaction, comment)
+    }
+
+    /// That the bot was among the assignees of the item.
+    #[must_use]
+    pub fn assignment() -> Self {
+        Self::once_per_task(EffectKind::Assignment, "bot")
     }
 
     /// The pull request from this head branch.

@@ -10,6 +10,7 @@
 
 mod announce;
 mod answer;
+mod assignment;
 mod branch;
 mod confirm;
 mod dashboard;

@@ -98,6 +98,13 @@ pub struct Item {
 }
 
 impl Item {
+    /// Whether somebody is among its assignees.
+    #[must_use]
+    pub fn is_assigned_to(&self, login: &str) -> bool {
+        let mut assignees = self.assignees.iter();
+        assignees.any(|assignee| assignee.eq_ignore_ascii_case(login))
+    }
+
     /// Why nobody is to work on it; `None` if it is open and in its place.
     #[must_use]
     pub fn closed(&self) -> Option<&'static str> {

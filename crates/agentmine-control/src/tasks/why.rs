@@ -35,7 +35,7 @@ pub struct Why {
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Reason {
-    /// Of a task: working, lost_worker, external_session, done, failed, cancelled, paused, human_task, capacity, waits, dependency, conflict, back_off, needs_client, no_free_worker, requested, round. Of a request that is held: not_allowed, unknown_requester, permission_unknown. Of an item without a task: not_scanned, closed, no_label, label_unknown, answered, refused, no_access, tracker_unavailable, no_tracker, next_scan.
+    /// Of a task: working, lost_worker, external_session, done, failed, cancelled, paused, human_task, capacity, waits, dependency, conflict, back_off, needs_client, no_free_worker, pause_file, requested, round. Of a request that is held: not_allowed, unknown_requester, permission_unknown. Of an item without a task: not_scanned, closed, no_label, label_unknown, answered, refused, no_access, tracker_unavailable, no_tracker, next_scan.
     pub code: String,
     /// The reason as a sentence.
     pub message: String,
@@ -102,7 +102,10 @@ pub(super) async fn of_task(
     held: Option<&Held>,
 ) -> Result<Why, ControlError> {
     let (reasons, is_worked_on) = known_reasons(store, task, held).await?;
-    let reasons = reasons.into_iter().map(Reason::from).collect();
+    let mut reasons: Vec<Reason> = reasons.into_iter().map(Reason::from).collect();
+    if task.state == TaskState::Queued && task.home() != TaskHome::People {
+        reasons.extend(pause_file(fleet));
+    }
     let agent = task.card.agent.as_deref();
     let environment = match (task.state, task.home()) {
         (TaskState::Ended(_), _) => None,
@@ -126,6 +129,18 @@ pub(super) async fn of_task(
         reasons,
         environment,
     })
+}
+
+/// That no worker of this machine takes tasks.
+fn pause_file(fleet: &Fleet) -> Option<Reason> {
+    let file = fleet.config().consumer.paused_by()?;
+    let file = file.display();
+    Some(Reason::new(
+        "pause_file",
+        format!(
+            "{file} (consumer.pause_file) exists: workers on this machine take no task until it is removed."
+        ),
+    ))
 }
 
 /// The reasons of a task alone, the strongest first.

@@ -4,7 +4,7 @@
 //! [`super::executor`], those of health, metrics, logs and traces in [`super::telemetry`]. The comments of these structs become the reference in docs/config.schema.json.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -144,6 +144,9 @@ pub struct Consumer {
     /// Seconds between two looks at the item of a running task. A person withdraws the work by closing the
     /// item, removing its labels or unassigning the bot.
     pub item_check_seconds: u64,
+    /// Seconds for which an item must not be found before it counts as deleted, where the tracker does not say that it was:
+    /// a tracker may lose sight of a repository for minutes.
+    pub item_gone_seconds: u64,
     /// Seconds between two edits of the progress comment while a session works.
     pub progress_seconds: u64,
     /// Seconds between sweeps.
@@ -155,8 +158,20 @@ pub struct Consumer {
     /// Sandboxes that are started ahead, of `command_executor.docker.base_image` and with its limits, so that a task
     /// with that image starts faster. Each takes its memory and its disk space before a task needs it. 0: none.
     pub warm_sandboxes: usize,
+    /// While this file exists, processes on this machine take no new task; sessions at work go on to their end. Looked at
+    /// every second. Without it, nothing is looked at.
+    pub pause_file: Option<PathBuf>,
     /// Copies of repositories on this machine, from which new clones are served.
     pub mirrors: MirrorsConfig,
+}
+
+impl Consumer {
+    /// The pause file, if it exists.
+    #[must_use]
+    pub fn paused_by(&self) -> Option<&Path> {
+        let file = self.pause_file.as_deref()?;
+        file.symlink_metadata().is_ok().then_some(file)
+    }
 }
 
 /// Mirrors of repositories on the consumer's machine. The repository's host still decides about each clone; only its
@@ -193,12 +208,14 @@ impl Default for Consumer {
             heartbeat_seconds: 10,
             heartbeat_loss_seconds: 40,
             item_check_seconds: 30,
+            item_gone_seconds: 600,
             progress_seconds: 30,
             sweep_seconds: 15,
             wakeup_after_seconds: 60,
             // Below the 30 s that Kubernetes and most others give a process to end.
             drain_seconds: 20,
             warm_sandboxes: 0,
+            pause_file: None,
             mirrors: MirrorsConfig::default(),
         }
     }

@@ -60,6 +60,15 @@ text_editor_mcp:
 }
 
 #[test]
+fn a_pause_file_has_an_absolute_path() {
+    let text = "consumer:\n  pause_file: pause\n";
+    assert_snapshot!(faults(&yaml(text)), @r#"
+    the configuration is invalid
+    config.yaml:2:15: consumer.pause_file: `pause`, expected an absolute path
+    "#);
+}
+
+#[test]
 fn all_faults_of_a_file_are_reported_at_once() {
     let text = r#"
 labls:

@@ -49,7 +49,15 @@ pub(super) fn configuration(config: &Config, sources: &Sources) -> Vec<Finding> 
     std::iter::once(Finding::good(file))
         .chain(tool)
         .chain(exposed)
+        .chain(paused(config))
         .collect()
+}
+
+/// The file that keeps workers from taking tasks.
+fn paused(config: &Config) -> Option<Finding> {
+    let file = config.consumer.paused_by()?.display();
+    let text = format!("{file} (consumer.pause_file) exists: workers on this machine take no task");
+    Some(Finding::warning(text).fix("remove the file when they are to go on"))
 }
 
 /// The folder of databases, jails and work trees. `error`: why the default database has no place in it.

@@ -1,5 +1,7 @@
 //! The rules of `consumer`, `queue` and `store`.
 
+use std::path::Path;
+
 use super::rules::{Rules, scheme_of, scheme_seen, shown};
 use crate::config::retention::{KeepDays, RetentionConfig};
 use crate::config::schema::{Consumer, Migrations, MirrorsConfig, QueueConfig, StoreConfig};
@@ -17,11 +19,13 @@ impl Rules<'_> {
             heartbeat_seconds,
             heartbeat_loss_seconds,
             item_check_seconds,
+            item_gone_seconds: _,
             progress_seconds,
             sweep_seconds,
             wakeup_after_seconds,
             drain_seconds: _,
             warm_sandboxes,
+            ref pause_file,
             ref mirrors,
         } = *consumer;
         self.at_least(
@@ -47,13 +51,8 @@ impl Rules<'_> {
             folder,
         } = mirrors;
         self.at_least("consumer.mirrors.max_size", max_size.bytes(), 1);
-        let folder = folder.as_deref();
-        self.expect(
-            "consumer.mirrors.folder",
-            folder.is_none_or(std::path::Path::is_absolute),
-            || shown(&folder.unwrap_or_else(|| "".as_ref()).to_string_lossy()),
-            "an absolute path",
-        );
+        self.absolute("consumer.mirrors.folder", folder.as_deref());
+        self.absolute("consumer.pause_file", pause_file.as_deref());
         // A worker must stop by itself before another may take its task.
         self.expect(
             "consumer.heartbeat_loss_seconds",
@@ -68,6 +67,16 @@ impl Rules<'_> {
             &format!(
                 "more than consumer.heartbeat_loss_seconds, which is {heartbeat_loss_seconds}"
             ),
+        );
+    }
+
+    /// A path that does not depend on where a process was started.
+    fn absolute(&mut self, key: &str, path: Option<&Path>) {
+        self.expect(
+            key,
+            path.is_none_or(Path::is_absolute),
+            || shown(&path.unwrap_or_else(|| "".as_ref()).to_string_lossy()),
+            "an absolute path",
         );
     }
 
