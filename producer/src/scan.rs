@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use agentmine_domain::{NewTask, Priority, Round, Task};
+use agentmine_domain::{NewTask, Priority, Task};
 use agentmine_effects::{Effects, announce};
 use agentmine_runtime::config::PriorityLabels;
 use agentmine_runtime::trace::{Span, SpanContext};
@@ -205,18 +205,18 @@ impl Waiting {
         tracker: &Arc<dyn Tracker>,
         found: &HashSet<String>,
     ) -> Result<()> {
-        // A scan finds labels. Whether a round is still wanted is seen at its turn.
-        let is_round = |request: &WaitingRequest| Round::number_of(request.trigger()).is_some();
+        // A scan finds labels. Whether work without one is still wanted is seen at its turn.
+        let by_label = |request: &WaitingRequest| AskedBy::of(request.trigger()) == AskedBy::Label;
         let gone = self.requests.values().filter(|request| {
             let found = found.contains(&request.item.key());
-            tracker.serves(&request.item) && !found && !is_round(request)
+            tracker.serves(&request.item) && !found && by_label(request)
         });
         for request in gone.take(MOST_WITHDRAWN) {
             let Ok(item) = tracker.item(&request.item).await else {
                 continue;
             };
-            let by_label = AskedBy::Label;
-            if let Some(reason) = waits::withdrawn(deps, tracker.as_ref(), &item, by_label) {
+            let asked_by = AskedBy::Label;
+            if let Some(reason) = waits::withdrawn(deps, tracker.as_ref(), &item, asked_by) {
                 deps.store.request_stop(request.task, &reason).await?;
                 tracing::info!(task.id = %request.task, item = %request.item, reason, "a task that waited for its turn ends");
             }

@@ -6,10 +6,11 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use agentmine_domain::{ItemKind, ItemRef, Task};
+use agentmine_domain::{ItemKind, ItemRef, Round, Task};
 use agentmine_store::OpenedPullRequest;
 use agentmine_trackers::{Blocker, Item, OpenPullRequest, Tracker, TrackerError};
 
+use crate::commands;
 use crate::deps::ProducerDeps;
 
 /// Items that are looked at to find a cycle.
@@ -82,10 +83,7 @@ impl<'a> Items<'a> {
             Ok(item) => item,
             Err(error) => return unseen(&error),
         };
-        let asked_by = match task.round() {
-            Some(_) => AskedBy::Round,
-            None => AskedBy::Label,
-        };
+        let asked_by = AskedBy::of(&task.trigger);
         if let Some(reason) = withdrawn(self.deps, self.tracker.as_ref(), &item, asked_by) {
             return Looked::Withdrawn(reason);
         }
@@ -182,8 +180,18 @@ fn unseen(error: &TrackerError) -> Looked {
 pub(crate) enum AskedBy {
     /// Its item carries the request label.
     Label,
-    /// It is a round: no label asks for it.
-    Round,
+    /// It is a round, or a person's command began it once more: no label asks for it.
+    Other,
+}
+
+impl AskedBy {
+    /// By the trigger of a task.
+    pub(crate) fn of(trigger: &str) -> Self {
+        match Round::number_of(trigger).is_some() || commands::is_of_command(trigger) {
+            true => Self::Other,
+            false => Self::Label,
+        }
+    }
 }
 
 /// Why nobody wants the work on the item of a waiting task any more.
@@ -196,7 +204,7 @@ pub(crate) fn withdrawn(
     if let Some(reason) = item.closed() {
         return Some(reason.to_owned());
     }
-    if asked_by == AskedBy::Round {
+    if asked_by == AskedBy::Other {
         return None;
     }
     let request = &deps.config.labels.request;

@@ -172,6 +172,45 @@ async fn open_pull_requests_and_those_of_a_day_are_limited_on_gitlab() {
     open_pull_requests_and_those_of_a_day_are_limited(true).await;
 }
 
+/// No label asks for a task that a command begins once more, so none can have been removed while it waits.
+async fn what_a_command_begins_waits_for_its_turn(gitlab: bool) {
+    let mut rig = limited(gitlab).await;
+    rig.config["capacity"] = json!({ "open_pull_requests": 1 });
+    rig.produce_issue().await;
+    rig.consume().await;
+    let pull = rig.forge.pulls(DEMO)[0].number;
+    let second = rig.produce_issue().await;
+    rig.forge.say(DEMO, second, HUMAN, "/agentmine stop");
+    rig.produce().await;
+    rig.forge.say(DEMO, second, HUMAN, "/agentmine retry");
+    for _ in 0..3 {
+        rig.produce().await;
+    }
+    let newest = async |rig: &Rig| {
+        let tasks = rig.tasks().await;
+        assert_eq!(tasks.len(), 3, "{tasks:#?}");
+        tasks.into_iter().max_by_key(|task| task.number).unwrap()
+    };
+    let waits = newest(&rig).await;
+    assert_eq!(waits.item.number, second);
+    assert_eq!(waits.state, TaskState::Queued, "{waits:#?}");
+    assert!(waits.card.waits_for.is_some(), "{waits:#?}");
+    rig.forge.close(DEMO, pull);
+    rig.produce().await;
+    rig.consume().await;
+    assert_done(&newest(&rig).await);
+}
+
+#[tokio::test]
+async fn what_a_command_begins_waits_for_its_turn_on_github() {
+    what_a_command_begins_waits_for_its_turn(false).await;
+}
+
+#[tokio::test]
+async fn what_a_command_begins_waits_for_its_turn_on_gitlab() {
+    what_a_command_begins_waits_for_its_turn(true).await;
+}
+
 #[tokio::test]
 async fn labels_of_an_item_give_its_task_a_priority_also_while_it_waits() {
     for gitlab in [false, true] {

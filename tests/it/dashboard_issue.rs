@@ -83,7 +83,7 @@ async fn shows(mut rig: Rig) {
     };
     let working = part("### At work (1)", "###");
     assert!(
-        working.contains(&format!("[#{first}](")) && working.contains("`working`"),
+        working.contains(&format!("[#{first}](")) && working.contains("`working`: A worker is "),
         "{working}"
     );
     let waiting = part("### Waiting (1)", "###");

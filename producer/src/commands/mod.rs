@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
 use obey::Given;
-pub(crate) use obey::{Begin, announce_and_label, begin_again};
+pub(crate) use obey::{Begin, announce_and_label, begin_again, is_of_command};
 
 /// Time between two looks at a repository with a task in progress, or one that waits while there are [`FEW`] repositories.
 const EVERY: Duration = Duration::from_secs(15);

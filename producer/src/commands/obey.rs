@@ -19,6 +19,11 @@ use crate::deps::ProducerDeps;
 
 /// With this begins the trigger of a task that a command asked for; the id of the comment follows.
 const TRIGGER: &str = "command-";
+
+/// Whether a command began a task with this trigger.
+pub(crate) fn is_of_command(trigger: &str) -> bool {
+    trigger.starts_with(TRIGGER)
+}
 /// By how much the clocks of the database and of a tracker may differ.
 const SKEW: TimeDelta = TimeDelta::seconds(5);
 

@@ -307,8 +307,13 @@ async fn view(
             continue;
         }
         let (mut reasons, _) = known_reasons(deps.store.as_ref(), task, None).await?;
-        // Who asked for it is on its item.
+        // Who asked for it is on its item. Which machine works on it concerns nobody there.
         reasons.retain(|reason| reason.code != "requested");
+        if let TaskState::Leased(phase) = task.state {
+            for reason in reasons.iter_mut().filter(|it| it.code == "working") {
+                reason.message = format!("A worker is {}.", phase.as_str());
+            }
+        }
         part.push(DashboardEntry {
             task: task.clone(),
             reasons,
