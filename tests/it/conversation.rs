@@ -105,7 +105,10 @@ async fn a_closed_pull_request_stops(rig: Rig, name: &str) {
     assert_done(tasks.iter().find(|it| it.id != task.id).unwrap());
     let comments = rig.forge.comments(DEMO, number);
     let opened = format!("AgentMine opened a {name}");
-    assert!(comments[1].body.starts_with(&opened), "{comments:?}");
+    assert_eq!(comments.len(), 1, "{comments:?}");
+    assert!(comments[0].body.starts_with(&opened), "{comments:?}");
+    let earlier = format!("- Task {}: stopped\n", task.number);
+    assert!(comments[0].body.contains(&earlier), "{comments:?}");
     assert_eq!(rig.forge.pulls(DEMO).len(), 2);
     consumer.terminate();
     consumer.end().await;

@@ -8,13 +8,6 @@ use agentmine_tests::model::{
 
 use crate::rig::{Process, Rig, assert_done, binary, solves_demo};
 
-/// Of the progress comment and the one on the editor.
-fn both_comments_on(rig: &Rig, number: u64) -> String {
-    let comments = rig.forge.comments(DEMO, number);
-    assert_eq!(comments.len(), 2, "{comments:#?}");
-    comments.into_iter().map(|it| it.body).collect()
-}
-
 fn comments_on(rig: &Rig, number: u64) -> String {
     let comments = rig.forge.comments(DEMO, number);
     assert_eq!(comments.len(), 1, "{comments:#?}");
@@ -139,14 +132,14 @@ async fn an_editor_that_does_not_start_is_reported_and_the_session_continues_wit
     rig.model.hold_at(1);
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
-    let comments = both_comments_on(&rig, number);
+    let comments = comments_on(&rig, number);
     assert!(comments.contains("continues without it"), "{comments}");
     rig.model.release();
     let (status, log) = consumer.end().await;
     assert!(status.success(), "{log}");
     let task = rig.task().await;
     assert_done(&task);
-    let comments = both_comments_on(&rig, number);
+    let comments = comments_on(&rig, number);
     for part in [
         "The text editor did not start",
         "no-such-editor",

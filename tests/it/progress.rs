@@ -4,7 +4,7 @@ use agentmine_domain::TaskState;
 use agentmine_tests::forge::{BOT, CommentView, DEMO, HUMAN};
 use agentmine_trackers::FLEET_MARKER;
 
-use crate::rig::{PATIENCE, Rig, assert_done, assert_done_at_attempt, solves_demo};
+use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, assert_done_at_attempt, solves_demo};
 
 async fn github() -> Rig {
     Rig::local(solves_demo()).await
@@ -195,4 +195,96 @@ async fn a_former_account_keeps_its_comment_on_github() {
 #[tokio::test]
 async fn a_former_account_keeps_its_comment_on_gitlab() {
     former_account(gitlab().await, "gitlab").await;
+}
+
+/// A marker of the comment on an item, of a task that no database knows.
+const UNKNOWN: &str =
+    "Working.\n\n<!-- agentmine:task=7f0c2c2e-3f0e-4b5e-9a55-1a3f1d9a7b11:progress -->";
+
+/// The item is labelled again and again. People and another fleet's bot copied the marker; workers die around the first
+/// edit of the next task.
+async fn shares_one_comment(mut rig: Rig) {
+    rig.config["consumer"]["max_attempts"] = 5.into();
+    let number = rig.produce_issue().await;
+    for other in [HUMAN, "other-bot"] {
+        rig.forge.say(DEMO, number, other, UNKNOWN);
+    }
+    let others = || {
+        let mut all = rig.forge.comments(DEMO, number);
+        all.retain(|it| it.author != BOT);
+        all.iter().map(|it| it.body.clone()).collect::<Vec<_>>()
+    };
+    rig.consume().await;
+    let first = comment(&rig, number).unwrap();
+    assert!(!first.body.contains("Earlier"), "{}", first.body);
+
+    rig.forge.add_label(DEMO, number, REQUEST);
+    rig.produce().await;
+    let points = ["tracker.comment_edit.before", "tracker.comment_edit.after"];
+    rig.killed_at("consumer", &points).await;
+    let consumer = rig.spawn("consumer", &[]);
+    let tasks = rig.wait_ended(2).await;
+    tasks.iter().for_each(|task| assert!(task.reason.is_none()));
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+    let pulls = rig.forge.pulls(DEMO);
+    let second = comment(&rig, number).unwrap();
+    assert_eq!(second.id, first.id, "the same comment");
+    let text = &second.body;
+    assert!(text.contains("AgentMine opened a "), "{text}");
+    let url = tasks.iter().find(|it| it.number.0 == 1).unwrap();
+    let url = url.pull_request_url.as_ref().unwrap();
+    let line = format!("<summary>Earlier</summary>\n\n- Task 1: done, {url}\n\n</details>");
+    assert!(text.contains(&line), "{text}");
+    assert_eq!(pulls.len(), 2);
+
+    // A person removed it.
+    rig.forge.delete_comments(DEMO, number, BOT);
+    rig.forge.add_label(DEMO, number, REQUEST);
+    rig.produce().await;
+    rig.consume().await;
+    let text = comment(&rig, number).unwrap().body;
+    assert!(text.contains("- Task 2: done, "), "{text}");
+    assert_eq!(others(), [UNKNOWN, UNKNOWN]);
+}
+
+#[tokio::test]
+async fn the_tasks_of_an_item_share_one_comment_on_github() {
+    shares_one_comment(github().await).await;
+}
+
+#[tokio::test]
+async fn the_tasks_of_an_item_share_one_comment_on_gitlab() {
+    shares_one_comment(gitlab().await).await;
+}
+
+/// The comment is there, and the database knows nothing of its task.
+async fn found_after_a_restore(mut rig: Rig, forge: &str) {
+    let number = rig.produce_issue().await;
+    let lost = rig.forge.say(DEMO, number, BOT, UNKNOWN);
+    rig.consume().await;
+    let text = comment(&rig, number).unwrap();
+    assert_eq!(text.id, lost);
+    assert!(text.body.contains("AgentMine opened a "), "{}", text.body);
+
+    // The bot has another account now, and may not edit what the former one wrote: that stays.
+    rig.config["trackers"][forge]["former_logins"] = serde_json::json!(["old-bot"]);
+    rig.forge.delete_comments(DEMO, number, BOT);
+    rig.forge.say(DEMO, number, "old-bot", UNKNOWN);
+    rig.forge.add_label(DEMO, number, REQUEST);
+    rig.produce().await;
+    rig.consume().await;
+    let text = comment(&rig, number).unwrap().body;
+    assert!(text.contains("- Task 1: done, "), "{text}");
+    assert_eq!(rig.forge.comments(DEMO, number)[0].body, UNKNOWN);
+}
+
+#[tokio::test]
+async fn the_comment_of_a_lost_task_is_found_on_github() {
+    found_after_a_restore(github().await, "github").await;
+}
+
+#[tokio::test]
+async fn the_comment_of_a_lost_task_is_found_on_gitlab() {
+    found_after_a_restore(gitlab().await, "gitlab").await;
 }

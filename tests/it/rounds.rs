@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use agentmine_domain::{EndState, ItemKind, Task, TaskState};
-use agentmine_tests::forge::{BOT, DEMO, Fault, HUMAN, PullView, Write};
+use agentmine_tests::forge::{BOT, CommentView, DEMO, Fault, HUMAN, PullView, Write};
 use agentmine_tests::model::{Scenario, Script, commit_and_push, say, shell};
 
 use serde_json::json;
@@ -76,6 +76,16 @@ fn newest_prompt(rig: &Rig) -> String {
     let requests = rig.model.requests();
     let newest = requests.last().expect("the model was asked");
     newest.body["messages"][1]["content"].to_string()
+}
+
+/// The one comment of ours on a pull request.
+fn status(comments: &[CommentView]) -> String {
+    let mut ours = comments
+        .iter()
+        .filter(|it| it.author == BOT && it.body.contains(":progress -->"));
+    let first = ours.next().expect("a comment").body.clone();
+    assert_eq!(ours.next(), None, "a second comment");
+    first
 }
 
 /// The texts of one thread by the bot.
@@ -161,16 +171,16 @@ async fn reviews_within_a_minute_are_one_round(rig: Rig) {
     assert_eq!((threads[0].1, threads[1].1), (true, false));
 
     // A question needs no change.
-    let head = rig.forge.branch_sha(DEMO, &pull.head);
+    let head = rig.forge.branch_sha(DEMO, &pull.head).unwrap();
     rig.forge
         .add_comment(DEMO, number, HUMAN, "@agentmine-bot why?");
     rig.produce().await;
     rig.consume().await;
     let tasks = rounds(&rig).await;
     assert_done(&tasks[2]);
-    assert_eq!(rig.forge.branch_sha(DEMO, &pull.head), head);
+    assert_eq!(rig.forge.branch_sha(DEMO, &pull.head), Some(head.clone()));
     let comments = rig.forge.comments(DEMO, number);
-    let last = &comments.last().unwrap().body;
+    let last = &status(&comments);
     assert!(last.contains("changed nothing"), "{last}");
     assert!(last.contains("It is as it has to be."), "{last}");
 
@@ -186,6 +196,15 @@ async fn reviews_within_a_minute_are_one_round(rig: Rig) {
         .filter(|it| it.body.contains("no further work"));
     let told: Vec<&str> = told.map(|it| it.body.as_str()).collect();
     assert_eq!(told.len(), 1, "{comments:#?}");
+    // All three rounds and their end are in one comment, the earlier ones with their commits.
+    let text = status(&comments);
+    assert!(text.contains("changed nothing"), "{text}");
+    let numbers: Vec<_> = tasks.iter().map(|task| task.number).collect();
+    let second = format!("- Round 2 (task {}): done, {head}\n", numbers[1]);
+    assert!(text.contains(&second), "{text}");
+    let first = format!("- Round 1 (task {}): done, ", numbers[0]);
+    assert!(text.contains(&first), "{text}");
+    assert!(!text.contains("- Round 3"), "{text}");
     assert!(
         told[0].contains("3 rounds were made") && told[0].contains("a review of mona"),
         "{told:?}"
@@ -614,7 +633,7 @@ async fn a_red_check_begins_a_round(rig: Rig) {
     }
     assert!(rig.forge.leaks().is_empty(), "{:?}", rig.forge.leaks());
     let comments = rig.forge.comments(DEMO, number);
-    let last = &comments.last().unwrap().body;
+    let last = &status(&comments);
     assert!(
         last.contains("Round 1 was for failed checks (`lint`, `test`)"),
         "{last}"
@@ -705,7 +724,7 @@ async fn a_conflict_is_merged_in_one_round(rig: Rig) {
     assert_done(&tasks[0]);
     assert_eq!(rig.forge.branch_sha(DEMO, "main"), base);
     let comments = rig.forge.comments(DEMO, pull.number);
-    let last = &comments.last().unwrap().body;
+    let last = &status(&comments);
     assert!(last.contains("a conflict with `main`"), "{last}");
     rig.produce().await;
     assert_eq!(rounds(&rig).await.len(), 1);
@@ -758,7 +777,7 @@ async fn a_storm_is_one_round(rig: Rig) {
     let answered = threads.iter().map(|thread| replies(thread).len());
     assert_eq!(answered.sum::<usize>(), 40);
     let comments = rig.forge.comments(DEMO, number);
-    let last = &comments.last().unwrap().body;
+    let last = &status(&comments);
     assert!(last.contains("160 more threads"), "{last}");
 }
 

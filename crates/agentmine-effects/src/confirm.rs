@@ -75,13 +75,12 @@ impl Effects {
     }
 
     async fn put_comment_right(&self, label: TaskLabel) -> Result<(), EffectError> {
-        let marker = self.marker(&EffectKey::progress_comment());
-        let comments = self.tracker.comments(&self.task.item).await?;
-        let is_ours = |comment: &&Comment| comment.ours && comment.body.contains(&marker);
-        let ours: Vec<&Comment> = comments.iter().filter(is_ours).collect();
-        let is_late = |comment: &&Comment| is_of_work(&comment.body);
-        if ours.len() > 1 || ours.iter().any(is_late) {
-            tracing::warn!(task.id = %self.task.id, comments = ours.len(), "the comment on the end was changed by a late write; it is written again");
+        let marker = self.status_marker(&[])?;
+        let shown = self.statuses().await?;
+        // Of a session of this task, or of an earlier task.
+        let is_late = |it: &Comment| is_of_work(&it.body) || !marker.is_own(&it.body);
+        if shown.len() > 1 || shown.iter().any(is_late) {
+            tracing::warn!(task.id = %self.task.id, comments = shown.len(), "the comment on the end was changed by a late write; it is written again");
             self.report_as(label).await?;
         }
         Ok(())

@@ -186,15 +186,13 @@ impl Effects {
         number: u64,
         text: &str,
     ) -> Result<(), EffectError> {
-        let (on, marker) = (self.pull_of(number), self.marker(key));
-        let written = self
-            .tracker
-            .upsert_comment(&on, &marker, text, &self.permit);
-        // Its conversation may be locked.
-        self.unless_refused(
-            written.await.map(drop),
-            "the pull request is not commented on",
-        )?;
+        match self.comment_elsewhere(&self.pull_of(number), text).await {
+            // Its conversation may be locked.
+            Err(EffectError::Tracker(error)) if ends_the_report(&error) => {
+                tracing::warn!(task.id = %self.task.id, %error, "the pull request is not commented on");
+            }
+            written => written?,
+        }
         self.done(key, &Value::Null).await
     }
 

@@ -1,4 +1,4 @@
-//! Writes to a tracker, each of which happens once: labels, the progress comment, the pull request and the draft before it.
+//! Writes to a tracker, each of which happens once: labels, the one comment on an item, the pull request and the draft before it.
 //!
 //! Producer, consumer and sweep all write through [`Effects`]; nothing else writes to a tracker. Each
 //! write is an effect: its intent is recorded under a key that is unique within the task, then the
@@ -21,6 +21,7 @@ mod orphan;
 mod pull_request;
 mod report;
 mod rounds;
+mod status;
 mod text;
 
 use std::sync::Arc;
@@ -108,36 +109,22 @@ impl Effects {
         self.tracker.as_ref()
     }
 
-    /// Posts the task's progress comment, or edits it in place.
-    ///
-    /// # Errors
-    /// Returns errors of the store and the tracker.
-    pub async fn comment(&self, body: &str) -> Result<(), EffectError> {
-        let body = self.with_answer(body).await?;
-        self.upsert(&EffectKey::progress_comment(), &body).await
-    }
-
-    /// Posts the task's comment on a missing text editor, or edits it in place. The progress comment, which
-    /// is edited later, does not replace it.
-    ///
-    /// # Errors
-    /// Returns errors of the store and the tracker.
-    pub async fn editor_comment(&self, body: &str) -> Result<(), EffectError> {
-        self.upsert(&EffectKey::editor_comment(), body).await
-    }
-
-    async fn upsert(&self, key: &EffectKey, body: &str) -> Result<(), EffectError> {
-        self.begin(key).await?;
-        let marker = self.marker(key);
-        self.tracker
-            .upsert_comment(&self.task.item, &marker, body, &self.permit)
-            .await?;
-        self.done(key, &Value::Null).await
-    }
-
     /// What a comment of this task carries.
     fn marker(&self, key: &EffectKey) -> String {
         format!("{FLEET_MARKER}{}:{}", self.task.id, key.key())
+    }
+
+    /// The effects of another task, for the same process: it has no lease on that one.
+    fn of_other(&self, task: Task) -> Self {
+        Self {
+            permit: self.permit.clone(),
+            ..Self::of_reconciler(
+                Arc::clone(&self.store),
+                Arc::clone(&self.tracker),
+                self.labels.clone(),
+                task,
+            )
+        }
     }
 
     /// Records the intent, and returns the state of the effect.

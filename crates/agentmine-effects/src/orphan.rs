@@ -11,10 +11,10 @@
 
 use std::slice::from_ref;
 
-use agentmine_domain::{ItemRef, TaskId, TaskLabel, TaskState};
+use agentmine_domain::{EffectKey, ItemRef, TaskId, TaskLabel, TaskState};
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::Store;
-use agentmine_trackers::{FLEET_MARKER, LabelRequest};
+use agentmine_trackers::{FLEET_MARKER, LabelRequest, Marker};
 use chrono::{TimeDelta, Utc};
 
 use crate::text::orphan_comment;
@@ -93,10 +93,11 @@ impl Reporter {
 
     /// For an item of which no task is known.
     async fn stop_unknown(&self, item: &ItemRef, permit: &Permit) -> Result<Orphan, EffectError> {
-        let marker = format!("{FLEET_MARKER}none");
+        let key = EffectKey::progress_comment();
+        let marker = Marker::shared(self.tracker.kind(), "none", key.key(), Vec::new())?;
         let text = orphan_comment(&self.labels);
         self.tracker
-            .upsert_comment(item, &marker, &text, permit)
+            .write_comment(item, &marker, &text, permit)
             .await?;
         let stopped = from_ref(&self.labels.stopped);
         let processing = from_ref(&self.labels.processing);

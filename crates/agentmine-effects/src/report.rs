@@ -165,12 +165,10 @@ impl Effects {
     /// Whether the comment of the task is there, and no longer that of a session at work. On an item that is a pull
     /// request it holds the whole evidence, which is not replaced by a sentence.
     async fn shows_result(&self) -> Result<bool, EffectError> {
-        let marker = self.marker(&EffectKey::progress_comment());
-        let comments = self.tracker.comments(&self.task.item).await?;
-        let mut ours = comments
-            .iter()
-            .filter(|it| it.ours && it.body.contains(&marker));
-        Ok(ours.any(|it| !is_of_work(&it.body)))
+        let marker = self.status_marker(&[])?;
+        let shown = self.statuses().await?;
+        let mut own = shown.iter().filter(|it| marker.is_own(&it.body));
+        Ok(own.any(|it| !is_of_work(&it.body)))
     }
 
     /// Reports that the task waits until the credentials are accepted, as far as they allow it.

@@ -5,7 +5,6 @@ use agentmine_store::EffectState;
 use serde_json::Value;
 
 use crate::error::is_final;
-use crate::pull_request::reported_commit;
 use crate::text::rounds_comment;
 use crate::{EffectError, Effects};
 
@@ -64,21 +63,7 @@ impl Effects {
             return Ok(());
         }
         let body = rounds_comment(pull, reason, &self.labels.request);
-        self.tracker
-            .upsert_comment(pull, &self.marker(&key), &body, &self.permit)
-            .await?;
+        self.comment_elsewhere(pull, &body).await?;
         self.done(&key, &Value::Null).await
-    }
-
-    /// The commit that the task's result was reported on; `None` if it has none.
-    ///
-    /// # Errors
-    /// Returns errors of the store.
-    pub async fn reported_commit(&self) -> Result<Option<String>, EffectError> {
-        let key = EffectKey::pull_request(&self.task.branch());
-        match self.store.effect(self.task.id, &key).await? {
-            Some(EffectState::Done(result)) => reported_commit(&key, result).map(Some),
-            Some(EffectState::Fresh | EffectState::Unsure) | None => Ok(None),
-        }
     }
 }

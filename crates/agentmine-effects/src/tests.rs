@@ -10,8 +10,8 @@ use agentmine_domain::{
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_store::{Attempt, Claim, Enqueued, LeaseEnd, StoreError};
 use agentmine_trackers::{
-    Candidate, Comment, CommentKind, Item, LabelRequest, NewPullRequest, Person, PullRequest,
-    Repository, TrackerError,
+    Candidate, Comment, CommentKind, Item, LabelRequest, Marker, NewPullRequest, Person,
+    PullRequest, Repository, TrackerError,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -118,7 +118,23 @@ impl Tracker for FakeTracker {
     }
 
     async fn comments(&self, _: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
-        Ok(self.forge().found.clone())
+        let forge = self.forge();
+        let written = forge.comments.iter().map(|(marker, body)| Comment {
+            id: "1".into(),
+            author: Person {
+                login: "bot".into(),
+                id: None,
+                is_bot: false,
+            },
+            ours: true,
+            kind: CommentKind::Plain,
+            body: format!("{body}\n\n{marker}"),
+            created_at: Utc::now(),
+        });
+        Ok(match forge.found.as_slice() {
+            [] => written.collect(),
+            found => found.to_vec(),
+        })
     }
 
     async fn set_labels(
@@ -141,16 +157,20 @@ impl Tracker for FakeTracker {
         Ok(())
     }
 
-    async fn upsert_comment(
+    async fn write_comment(
         &self,
         _: &ItemRef,
-        marker: &str,
+        marker: &Marker,
         body: &str,
         permit: &Permit,
     ) -> Result<String, TrackerError> {
         let mut forge = self.write(permit)?;
-        forge.comments.retain(|(known, _)| known != marker);
-        forge.comments.push((marker.to_owned(), body.to_owned()));
+        if forge.comments.iter().any(|it| marker.yields_to(&it.0)) {
+            return Ok("1".into());
+        }
+        forge.comments.retain(|(known, _)| !marker.is_in(known));
+        let text = marker.append("").trim().to_owned();
+        forge.comments.push((text, body.to_owned()));
         Ok("1".into())
     }
 
@@ -371,7 +391,7 @@ impl World {
         let [(marker, body)] = forge.comments.as_slice() else {
             panic!("{:?}", forge.comments);
         };
-        assert!(marker.contains(&self.task.id.to_string()), "{marker}");
+        assert!(marker.contains("progress"), "{marker}");
         body.clone()
     }
 }
@@ -608,9 +628,64 @@ async fn the_comment_on_the_editor_survives_the_end() {
     let effects = world.session(world.claim().await);
     effects.editor_comment("no editor").await.unwrap();
     effects.comment("done").await.unwrap();
-    let comments = world.tracker.forge().comments.clone();
-    let bodies: Vec<&str> = comments.iter().map(|(_, body)| body.as_str()).collect();
-    assert_eq!(bodies, ["no editor", "done"]);
+    let text = world.comment();
+    assert_eq!(text, "done\n\n<!-- agentmine:notice -->\nno editor");
+    // An answer is below it, and each is there once.
+    effects.answer("An answer.").await.unwrap();
+    effects.answer("Another one.").await.unwrap();
+    let notice = "\n\n<!-- agentmine:notice -->\n";
+    assert_eq!(world.comment(), format!("{text}{notice}Another one."));
+}
+
+/// Whatever the order of their writes.
+#[tokio::test]
+async fn the_tasks_of_an_item_share_one_comment_that_shows_the_newest() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    effects.comment("first").await.unwrap();
+    let done = LeaseEnd::Finish {
+        state: EndState::Done,
+        reason: None,
+        pull_request_url: Some("https://forge.example/pull/1".into()),
+    };
+    let lease = effects.lease.clone().unwrap();
+    world.store.end_lease(&lease, &done).await.unwrap();
+    let later = world.reconciler_of(world.later_task().await);
+    let earlier = world.reconciler().await;
+    // The later task has said nothing yet.
+    earlier.comment("first again").await.unwrap();
+    assert_eq!(world.comment(), "first again");
+    later.comment("second").await.unwrap();
+    let folded = "\n\n<!-- agentmine:earlier -->\n<details><summary>Earlier</summary>\n\n- Task 1: done, https://forge.example/pull/1\n\n</details>";
+    assert_eq!(world.comment(), format!("second{folded}"));
+    earlier.comment("late").await.unwrap();
+    assert_eq!(world.comment(), format!("second{folded}"));
+    // What a person asked about the earlier task is answered all the same.
+    earlier.answer("It is done.").await.unwrap();
+    let answer = "\n\n<!-- agentmine:notice -->\nAbout task 1: It is done.";
+    assert_eq!(world.comment(), format!("second{answer}{folded}"));
+}
+
+#[tokio::test]
+async fn the_earlier_tasks_of_an_item_are_bounded() {
+    let world = World::new().await;
+    let mut task = world.task.clone();
+    for at in 0..24 {
+        world.store.request_stop(task.id, "enough").await.unwrap();
+        let again = requested_by(&format!("again-{at}"));
+        let Enqueued::Created(next) = world.store.enqueue(&again).await.unwrap() else {
+            panic!("known");
+        };
+        task = next;
+    }
+    world.reconciler_of(task).comment("newest").await.unwrap();
+    let text = world.comment();
+    assert_eq!(text.matches("\n- Task ").count(), 20, "{text}");
+    assert!(text.contains("\n- Task 24: stopped\n"), "{text}");
+    assert!(
+        text.contains("\n- Task 5: stopped\n- and more before them\n"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

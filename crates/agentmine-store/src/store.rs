@@ -238,7 +238,12 @@ pub trait ReportStore: Send + Sync + 'static {
     ) -> Result<Vec<Task>, StoreError>;
 
     /// The newest task of an item, whatever its state.
-    async fn latest_task(&self, item: &ItemRef) -> Result<Option<Task>, StoreError>;
+    async fn latest_task(&self, item: &ItemRef) -> Result<Option<Task>, StoreError> {
+        Ok(self.tasks_of_item(item, 1).await?.pop())
+    }
+
+    /// The newest tasks of an item, whatever their states, newest first.
+    async fn tasks_of_item(&self, item: &ItemRef, limit: u32) -> Result<Vec<Task>, StoreError>;
 
     /// Takes the report of this task's end for `hold`, so that one process writes it. Returns the row as it
     /// is then; `None`: another process has the report, or the task is no longer in this state and epoch.

@@ -26,15 +26,16 @@ pub use error::TrackerError;
 pub use github::GitHubTracker;
 pub use gitlab::GitLabTracker;
 pub use local::LocalTracker;
+pub use marker::{FLEET_MARKER, Marker};
 pub use people::{
     Admission, Edit, Objection, Person, Requested, objection_to_request, objection_to_text,
 };
 pub use person_task::for_task;
 pub use rounds::{Checks, OpenPull, OpenPulls, Thread};
 pub use tracker::{
-    Access, Blocker, BranchRemoval, Branches, Candidate, Comment, CommentKind, FLEET_MARKER,
-    GitSource, Item, LabelRequest, NewIssue, NewPullRequest, OpenPullRequest, OurIssue,
-    PullRequest, RecentComment, Repository, Skipped, Tracker,
+    Access, Blocker, BranchRemoval, Branches, Candidate, Comment, CommentKind, GitSource, Item,
+    LabelRequest, NewIssue, NewPullRequest, OpenPullRequest, OurIssue, PullRequest, RecentComment,
+    Repository, Skipped, Tracker,
 };
 
 /// The configured trackers, in the order of the configuration. Sends no request.

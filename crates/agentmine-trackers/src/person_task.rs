@@ -11,6 +11,7 @@ use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
 
 use crate::error::TrackerError;
+use crate::marker::Marker;
 use crate::people::{Admission, Person};
 use crate::tracker::{
     Access, Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
@@ -129,10 +130,10 @@ impl Tracker for PersonTask {
         Ok(())
     }
 
-    async fn upsert_comment(
+    async fn write_comment(
         &self,
         _item: &ItemRef,
-        _marker: &str,
+        _marker: &Marker,
         _body: &str,
         _permit: &Permit,
     ) -> Result<String, TrackerError> {

@@ -11,6 +11,7 @@ use chrono::{DateTime, Utc};
 use url::Url;
 
 use crate::error::TrackerError;
+use crate::marker::{FLEET_MARKER, Marker};
 use crate::people::{Admission, Edit, Person, Requested};
 use crate::rounds::{Checks, OpenPulls, Thread};
 
@@ -191,9 +192,6 @@ pub struct RecentComment {
     /// The comment.
     pub comment: Comment,
 }
-
-/// With this begins the marker of every comment that the fleet writes.
-pub const FLEET_MARKER: &str = "agentmine:task=";
 
 /// What a comment is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -457,14 +455,26 @@ pub trait Tracker: Send + Sync + 'static {
     ) -> Result<(), TrackerError>;
     /// Edits the one comment of ours that carries `marker` (a hidden HTML comment that this call
     /// appends), or creates it. If two writers created it at the same time, or one did twice because an
-    /// answer was lost, the first one stays and the later ones are removed. Returns its id.
+    /// answer was lost, the first one stays and the later ones are removed. One that shows a newer task stays as it
+    /// is. Returns its id.
+    async fn write_comment(
+        &self,
+        item: &ItemRef,
+        marker: &Marker,
+        body: &str,
+        permit: &Permit,
+    ) -> Result<String, TrackerError>;
+    /// The same with the text of a marker.
     async fn upsert_comment(
         &self,
         item: &ItemRef,
         marker: &str,
         body: &str,
         permit: &Permit,
-    ) -> Result<String, TrackerError>;
+    ) -> Result<String, TrackerError> {
+        let marker = Marker::new(self.kind(), marker)?;
+        self.write_comment(item, &marker, body, permit).await
+    }
     /// The repository of an item.
     async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError>;
     /// A text file at a branch, at most 256 KiB; `None` if there is none.

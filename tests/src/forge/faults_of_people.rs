@@ -34,6 +34,18 @@ impl Forge {
         });
     }
 
+    /// A person deletes all comments of an account on an item.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn delete_comments(&self, repo: &str, number: u64, author: &str) {
+        self.with_repo_mut(repo, |repo| {
+            if let Some(issue) = repo.issue_mut(number) {
+                issue.comments.retain(|comment| comment.author != author);
+            }
+        });
+    }
+
     /// A person moves an issue to another repository. GitHub redirects from the old place, GitLab leaves a closed issue
     /// there. Returns the new number.
     ///

@@ -246,6 +246,9 @@ async fn the_newest_task_of_an_item_is_found(world: World) {
     };
     let latest = store.latest_task(&item).await.unwrap();
     assert_eq!(latest.map(|task| task.id), Some(second.id));
+    let all = store.tasks_of_item(&item, 9).await.unwrap();
+    let ids: Vec<TaskId> = all.iter().map(|task| task.id).collect();
+    assert_eq!(ids, [second.id, first.id]);
 }
 
 async fn a_second_pause_in_one_epoch_is_reported_too(world: World) {

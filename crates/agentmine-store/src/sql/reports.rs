@@ -74,12 +74,11 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
         .await
     }
 
-    async fn latest_task(&self, item: &ItemRef) -> Result<Option<Task>, StoreError> {
-        let newest = "SELECT {columns} FROM tasks WHERE item_key = $1 ORDER BY number DESC LIMIT 1";
-        let mut found = self
-            .select::<TaskRow, _>("latest_task", newest, args![&item.key()])
-            .await?;
-        Ok(found.pop())
+    async fn tasks_of_item(&self, item: &ItemRef, limit: u32) -> Result<Vec<Task>, StoreError> {
+        let newest =
+            "SELECT {columns} FROM tasks WHERE item_key = $1 ORDER BY number DESC LIMIT $2";
+        self.select::<TaskRow, _>("tasks_of_item", newest, args![&item.key(), limit])
+            .await
     }
 
     async fn claim_report(

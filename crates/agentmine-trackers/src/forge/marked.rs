@@ -2,7 +2,9 @@
 //!
 //! Guaranteed: it is created once and then edited. A create whose outcome is unknown is looked up before it is
 //! sent again, and of several comments with the same marker the first one stays. That of a former account of ours which
-//! may not be edited stays as it is, and there is another one.
+//! may not be edited stays as it is, and there is another one. A comment that several tasks share keeps the text of the
+//! newest one. Accepted: forges have no conditional edit, so an older task that looks before a newer one writes, and writes
+//! after it, replaces its text until the newer one's next edit.
 
 use agentmine_runtime::failpoint::Guard;
 use agentmine_runtime::permit::Permit;
@@ -56,6 +58,12 @@ pub(crate) async fn upsert(
     loop {
         let mut mine = marked(thread, marker, &budget.attempts).await?;
         mine.retain(|comment| !kept.contains(&comment.id));
+        if let Some(newer) = mine.iter().find(|it| marker.yields_to(&it.body)) {
+            for own in mine.iter().filter(|it| marker.is_own(&it.body)) {
+                remove(thread, &own.id, budget).await?;
+            }
+            return Ok(newer.id.clone());
+        }
         let twins = mine.split_off(mine.len().min(1));
         let written = match (mine.pop(), created.take()) {
             (Some(comment), _) if comment.body == text => Written::Yes(comment.id),
@@ -81,12 +89,24 @@ pub(crate) async fn upsert(
         match written {
             Written::Yes(id) => {
                 for twin in twins {
-                    thread.delete(&twin.id, budget).await?;
+                    remove(thread, &twin.id, budget).await?;
                 }
                 return Ok(id);
             }
             Written::Look(fault) => budget.attempts.again(fault).await?,
         }
+    }
+}
+
+/// Removes a comment; that of a former account which may not be removed stays.
+async fn remove(
+    thread: &impl CommentThread,
+    id: &str,
+    budget: &Budget<'_>,
+) -> Result<(), TrackerError> {
+    match thread.delete(id, budget).await {
+        Err(TrackerError::Forbidden { .. }) => Ok(()),
+        removed => removed,
     }
 }
 

@@ -34,7 +34,7 @@ impl Api {
     }
 
     /// Edits the comment with the marker, or creates it.
-    pub(super) async fn upsert_comment(
+    pub(super) async fn write_comment(
         &self,
         item: &ItemRef,
         marker: &Marker,

@@ -193,15 +193,14 @@ impl Tracker for GitLabTracker {
         self.api.set_labels(item, add, remove, permit).await
     }
 
-    async fn upsert_comment(
+    async fn write_comment(
         &self,
         item: &ItemRef,
-        marker: &str,
+        marker: &Marker,
         body: &str,
         permit: &Permit,
     ) -> Result<String, TrackerError> {
-        let marker = Marker::new(TrackerKind::GitLab, marker)?;
-        self.api.upsert_comment(item, &marker, body, permit).await
+        self.api.write_comment(item, marker, body, permit).await
     }
 
     async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError> {

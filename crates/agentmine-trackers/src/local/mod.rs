@@ -432,17 +432,16 @@ impl Tracker for LocalTracker {
         .await
     }
 
-    async fn upsert_comment(
+    async fn write_comment(
         &self,
         item: &ItemRef,
-        marker: &str,
+        marker: &Marker,
         body: &str,
         permit: &Permit,
     ) -> Result<String, TrackerError> {
         let permit = permit.clone();
         let number = self.0.number(item)?;
-        let marker = Marker::new(TrackerKind::Local, marker)?;
-        let body = body.to_owned();
+        let (marker, body) = (marker.clone(), body.to_owned());
         self.run(move |inner| inner.upsert(number, &marker, &body, &permit))
             .await
     }

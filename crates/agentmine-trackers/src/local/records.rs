@@ -60,6 +60,9 @@ pub(super) fn upsert(
     let mine = known
         .into_iter()
         .find(|comment| comment.ours && marker.is_in(&comment.body));
+    if let Some(newer) = mine.as_ref().filter(|it| marker.yields_to(&it.body)) {
+        return Ok(newer.id.clone());
+    }
     let (id, created_at) = match mine {
         Some(comment) => (comment.id, comment.created_at),
         None => {

@@ -258,22 +258,22 @@ fn judge_writes(fleet: &Fleet, task: &Task, outcome: &mut Outcome) {
         outcome.findings.push(Finding::new(Broken::Lost, lost));
     }
     let comments = fleet.forge.comments(DEMO, task.item.number);
-    for key in ["progress", "editor"] {
-        let marker = format!("{FLEET_MARKER}{}:{key}", task.id);
-        let count = comments
-            .iter()
-            .filter(|it| it.author == BOT && it.body.contains(&marker))
-            .count();
-        if count > 1 {
-            let doubled = format!("task {number} has {count} comments of the key {key}");
-            outcome
-                .findings
-                .push(Finding::new(Broken::Doubled, doubled));
-        }
-        if key == "progress" && count == 0 && is_done {
-            let lost = format!("task {number} is done and has no comment");
-            outcome.findings.push(Finding::new(Broken::Lost, lost));
-        }
+    let is_status = |body: &str| body.contains(FLEET_MARKER) && body.contains(":progress -->");
+    let ours = comments
+        .iter()
+        .filter(|it| it.author == BOT && is_status(&it.body));
+    let texts: Vec<&str> = ours.map(|it| it.body.as_str()).collect();
+    if texts.len() > 1 {
+        let doubled = format!("the item of task {number} has {} comments", texts.len());
+        outcome
+            .findings
+            .push(Finding::new(Broken::Doubled, doubled));
+    }
+    let (shown, earlier) = (task.id.to_string(), format!("- Task {number}: "));
+    let is_there = |text: &&str| text.contains(&shown) || text.contains(&earlier);
+    if is_done && !texts.iter().any(is_there) {
+        let lost = format!("task {number} is done and no comment says so");
+        outcome.findings.push(Finding::new(Broken::Lost, lost));
     }
 }
 

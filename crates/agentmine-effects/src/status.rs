@@ -1,0 +1,263 @@
+//! The one comment of ours on an item, which all of its tasks and rounds share.
+//!
+//! It shows the newest task that had something to say; those before it are one line each in a folded section, read from
+//! the store. It is found by its marker and author, so neither a restored database nor a new account makes a second one
+//! where the first may be edited. An older task never replaces what a newer one wrote.
+//!
+//! What a task says beside its progress (the text editor is missing, the newest answer to a person) is recorded, and every
+//! later edit keeps it, whoever makes it. Accepted: a session that edits the comment meanwhile may overwrite it with what it
+//! said before, until its next edit or the second look at its end.
+
+use agentmine_domain::markdown::cap;
+use agentmine_domain::{EffectKey, EndState, ItemKind, ItemRef, Task, TaskId, TaskState};
+use agentmine_store::EffectState;
+use agentmine_trackers::{Comment, Marker};
+use serde_json::{Value, json};
+
+use crate::pull_request::reported_commit;
+use crate::{EffectError, Effects, progress_comment};
+
+/// Part what is below them from what is above. Readers do not see them.
+const NOTICE: &str = "\n\n<!-- agentmine:notice -->\n";
+const EARLIER: &str = "\n\n<!-- agentmine:earlier -->\n";
+/// With this ends the section of earlier tasks.
+const FOLDED: &str = "</details>";
+
+/// Earlier tasks with a line of their own.
+const LINES: usize = 20;
+/// Newest tasks of an item that are looked at.
+const NEWEST: u32 = 50;
+/// Characters of what the newest task says: the rest fits below it on every forge.
+const MAX_TEXT: usize = 55_000;
+
+/// The tasks of an item that has another task for its comment.
+struct Others {
+    newer: Vec<TaskId>,
+    /// Newest first.
+    earlier: Vec<Task>,
+}
+
+impl Effects {
+    /// Edits the comment on the item for this task, or posts it.
+    ///
+    /// # Errors
+    /// Returns errors of the store and the tracker.
+    pub async fn comment(&self, body: &str) -> Result<(), EffectError> {
+        let key = EffectKey::progress_comment();
+        self.begin(&key).await?;
+        let text = cap(body, MAX_TEXT) + &self.notices().await?;
+        self.write_status(&self.task.item, &text).await?;
+        self.done(&key, &Value::Null).await
+    }
+
+    /// Adds to the comment that there is no text editor. Later edits keep it.
+    ///
+    /// # Errors
+    /// Returns errors of the store and the tracker.
+    pub async fn editor_comment(&self, text: &str) -> Result<(), EffectError> {
+        self.begin(&EffectKey::editor_comment()).await?;
+        self.add_notice(&EffectKey::editor_comment(), text).await
+    }
+
+    /// Answers a person in the comment; `text` is Markdown of ours. The answer replaces the one before it. Where a newer
+    /// task has the comment, the answer is in what that shows.
+    ///
+    /// # Errors
+    /// Returns errors of the store and the tracker.
+    pub async fn answer(&self, text: &str) -> Result<(), EffectError> {
+        let key = EffectKey::answer();
+        match self.store.latest_task(&self.task.item).await? {
+            Some(latest) if latest.id != self.task.id => {
+                let text = format!("About task {}: {text}", self.task.number);
+                self.of_other(latest).add_notice(&key, &text).await
+            }
+            Some(_) | None => self.add_notice(&key, text).await,
+        }
+    }
+
+    /// Says on an item of another kind, a pull request that this task opened, what its tasks do not say themselves.
+    pub(crate) async fn comment_elsewhere(
+        &self,
+        on: &ItemRef,
+        body: &str,
+    ) -> Result<(), EffectError> {
+        match self.store.latest_task(on).await? {
+            Some(latest) => {
+                let other = self.of_other(latest);
+                other.add_notice(&EffectKey::answer(), body).await
+            }
+            None => self.write_status(on, body).await,
+        }
+    }
+
+    /// The marker of the comment. What a task in `newer` wrote stays.
+    pub(crate) fn status_marker(&self, newer: &[TaskId]) -> Result<Marker, EffectError> {
+        let newer = newer.iter().map(TaskId::to_string).collect();
+        let (kind, task) = (self.tracker.kind(), self.task.id.to_string());
+        let key = EffectKey::progress_comment();
+        Ok(Marker::shared(kind, &task, key.key(), newer)?)
+    }
+
+    /// The comments of ours on the item that are its one comment: several for a moment at most, or those of former
+    /// accounts.
+    pub(crate) async fn statuses(&self) -> Result<Vec<Comment>, EffectError> {
+        let marker = self.status_marker(&[])?;
+        let mut all = self.tracker.comments(&self.task.item).await?;
+        all.retain(|comment| comment.ours && marker.is_in(&comment.body));
+        Ok(all)
+    }
+
+    async fn write_status(&self, on: &ItemRef, text: &str) -> Result<(), EffectError> {
+        let Others { newer, earlier } = self.others(on).await?;
+        let marker = self.status_marker(&newer)?;
+        let body = format!("{text}{}", self.folded(&earlier).await?);
+        self.tracker
+            .write_comment(on, &marker, &body, &self.permit)
+            .await?;
+        Ok(())
+    }
+
+    async fn add_notice(&self, key: &EffectKey, text: &str) -> Result<(), EffectError> {
+        let before = self.notices().await?;
+        self.done(key, &json!({ "text": text })).await?;
+        if self.task.item.kind == ItemKind::Task {
+            return Ok(());
+        }
+        let marker = self.status_marker(&[])?;
+        let shown = self.statuses().await?;
+        let base = match shown.iter().rfind(|it| marker.is_own(&it.body)) {
+            Some(comment) => base(&comment.body, &before).to_owned(),
+            None => {
+                let text = format!("AgentMine has this as task {}.", self.task.number);
+                progress_comment(&text, "none yet")
+            }
+        };
+        self.comment(&base).await
+    }
+
+    /// What is below the text of the task, with what parts it from that.
+    async fn notices(&self) -> Result<String, EffectError> {
+        let mut below = String::new();
+        for key in [EffectKey::editor_comment(), EffectKey::answer()] {
+            let notice = self.store.effect(self.task.id, &key).await?;
+            if let Some(EffectState::Done(notice)) = notice
+                && let Some(text) = notice["text"].as_str()
+            {
+                below += NOTICE;
+                below += text;
+            }
+        }
+        Ok(below)
+    }
+
+    async fn others(&self, on: &ItemRef) -> Result<Others, EffectError> {
+        let mut tasks = self.store.tasks_of_item(on, NEWEST).await?;
+        if on != &self.task.item {
+            // It has no tasks yet. One that comes takes the comment over.
+            let newer = tasks.iter().map(|task| task.id).collect();
+            return Ok(Others {
+                newer,
+                earlier: Vec::new(),
+            });
+        }
+        let newer = tasks.iter().filter(|it| it.number > self.task.number);
+        let newer = newer.map(|task| task.id).collect();
+        tasks.retain(|task| task.number < self.task.number);
+        Ok(Others {
+            newer,
+            earlier: tasks,
+        })
+    }
+
+    /// The section of the tasks before this one; empty if there is none.
+    async fn folded(&self, earlier: &[Task]) -> Result<String, EffectError> {
+        if earlier.is_empty() {
+            return Ok(String::new());
+        }
+        let mut lines = String::new();
+        for task in earlier.iter().take(LINES) {
+            lines += &format!("- {}\n", self.line(task).await?);
+        }
+        if earlier.len() > LINES {
+            lines += "- and more before them\n";
+        }
+        Ok(format!(
+            "{EARLIER}<details><summary>Earlier</summary>\n\n{lines}\n{FOLDED}"
+        ))
+    }
+
+    /// A task in one line: its number, how it ended, and where its result is.
+    async fn line(&self, task: &Task) -> Result<String, EffectError> {
+        let name = match task.round() {
+            Some(round) => format!("Round {round} (task {})", task.number),
+            None => format!("Task {}", task.number),
+        };
+        let how = match task.state {
+            TaskState::Ended(EndState::Done) if task.missing().is_some() => "a partial result",
+            TaskState::Ended(EndState::Done) => "done",
+            TaskState::Ended(EndState::Failed) => "failed",
+            TaskState::Ended(EndState::Stopped) => "stopped",
+            TaskState::Paused => "paused",
+            TaskState::Queued | TaskState::Leased(_) => "not over",
+        };
+        let result = match task.item.kind {
+            ItemKind::Issue | ItemKind::Task => task.pull_request_url.clone(),
+            ItemKind::PullRequest => self.commit_of(task).await?,
+        };
+        let result = result.map(|it| format!(", {it}")).unwrap_or_default();
+        Ok(format!("{name}: {how}{result}"))
+    }
+
+    /// The commit that the result of a task was reported on.
+    async fn commit_of(&self, task: &Task) -> Result<Option<String>, EffectError> {
+        let key = EffectKey::pull_request(&task.branch());
+        match self.store.effect(task.id, &key).await? {
+            Some(EffectState::Done(result)) => reported_commit(&key, result).map(Some),
+            Some(EffectState::Fresh | EffectState::Unsure) | None => Ok(None),
+        }
+    }
+
+    /// The commit that this task's result was reported on; `None` if it has none.
+    ///
+    /// # Errors
+    /// Returns errors of the store.
+    pub async fn reported_commit(&self) -> Result<Option<String>, EffectError> {
+        self.commit_of(&self.task).await
+    }
+}
+
+/// What the newest task says in a comment: without the marker, the earlier tasks and these notices.
+fn base<'b>(body: &'b str, notices: &str) -> &'b str {
+    let body = body.rsplit_once("\n<!-- agentmine:task=");
+    let body = body.map_or("", |(text, _)| text).trim_end();
+    let body = match body.ends_with(FOLDED) {
+        true => body
+            .rsplit_once(EARLIER)
+            .map_or(body, |(text, _)| text)
+            .trim_end(),
+        false => body,
+    };
+    body.strip_suffix(notices.trim_end())
+        .unwrap_or(body)
+        .trim_end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_task_says_is_above_notices_and_earlier_tasks() {
+        let text = format!("Working.\n\n```text\n{NOTICE}{EARLIER}</details>\n```\n\n<sub>x</sub>");
+        let marker = "\n\n<!-- agentmine:task=1:progress -->";
+        let folded = format!("{EARLIER}<details>\n\n- Task 1: done\n\n</details>");
+        let notice = format!("{NOTICE}old");
+        for notices in ["", &notice] {
+            for earlier in ["", &folded] {
+                let shown = format!("{text}{notices}{earlier}{marker}");
+                assert_eq!(base(&shown, notices), text);
+            }
+        }
+        assert_eq!(base(&format!("{text}{marker}"), &notice), text);
+    }
+}
