@@ -657,6 +657,13 @@ async fn a_red_check_begins_a_round(rig: Rig) {
         .iter()
         .filter(|it| it.body.contains("failed in the same way"));
     assert_eq!(told.count(), 1, "{comments:#?}");
+    // An answer to a person leaves it there.
+    rig.forge.say(DEMO, number, HUMAN, "/agentmine status");
+    rig.produce().await;
+    let text = status(&rig.forge.comments(DEMO, number));
+    for part in ["failed in the same way", "In answer to"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
 }
 
 #[tokio::test]

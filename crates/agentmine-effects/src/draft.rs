@@ -186,7 +186,10 @@ impl Effects {
         number: u64,
         text: &str,
     ) -> Result<(), EffectError> {
-        match self.comment_elsewhere(&self.pull_of(number), text).await {
+        match self
+            .comment_elsewhere(&self.pull_of(number), &EffectKey::answer(), text)
+            .await
+        {
             // Its conversation may be locked.
             Err(EffectError::Tracker(error)) if ends_the_report(&error) => {
                 tracing::warn!(task.id = %self.task.id, %error, "the pull request is not commented on");

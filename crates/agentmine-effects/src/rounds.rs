@@ -63,7 +63,7 @@ impl Effects {
             return Ok(());
         }
         let body = rounds_comment(pull, reason, &self.labels.request);
-        self.comment_elsewhere(pull, &body).await?;
+        self.comment_elsewhere(pull, &key, &body).await?;
         self.done(&key, &Value::Null).await
     }
 }

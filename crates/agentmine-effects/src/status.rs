@@ -75,16 +75,18 @@ impl Effects {
         }
     }
 
-    /// Says on an item of another kind, a pull request that this task opened, what its tasks do not say themselves.
+    /// Says on an item of another kind, a pull request that this task opened, what its tasks do not say themselves. `key` is
+    /// what the newest of those keeps it under.
     pub(crate) async fn comment_elsewhere(
         &self,
         on: &ItemRef,
+        key: &EffectKey,
         body: &str,
     ) -> Result<(), EffectError> {
         match self.store.latest_task(on).await? {
             Some(latest) => {
                 let other = self.of_other(latest);
-                other.add_notice(&EffectKey::answer(), body).await
+                other.add_notice(key, body).await
             }
             None => self.write_status(on, body).await,
         }
@@ -138,7 +140,11 @@ impl Effects {
     /// What is below the text of the task, with what parts it from that.
     async fn notices(&self) -> Result<String, EffectError> {
         let mut below = String::new();
-        for key in [EffectKey::editor_comment(), EffectKey::answer()] {
+        for key in [
+            EffectKey::editor_comment(),
+            EffectKey::rounds_comment(),
+            EffectKey::answer(),
+        ] {
             let notice = self.store.effect(self.task.id, &key).await?;
             if let Some(EffectState::Done(notice)) = notice
                 && let Some(text) = notice["text"].as_str()

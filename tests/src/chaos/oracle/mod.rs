@@ -269,8 +269,12 @@ fn judge_writes(fleet: &Fleet, task: &Task, outcome: &mut Outcome) {
             .findings
             .push(Finding::new(Broken::Doubled, doubled));
     }
-    let (shown, earlier) = (task.id.to_string(), format!("- Task {number}: "));
-    let is_there = |text: &&str| text.contains(&shown) || text.contains(&earlier);
+    let ways = [
+        task.id.to_string(),
+        format!("- Task {number}: "),
+        format!(" (task {number}): "),
+    ];
+    let is_there = |text: &&str| ways.iter().any(|way| text.contains(way));
     if is_done && !texts.iter().any(is_there) {
         let lost = format!("task {number} is done and no comment says so");
         outcome.findings.push(Finding::new(Broken::Lost, lost));
