@@ -151,10 +151,23 @@ fn end(world: &World, started: &Value, code: i32) {
     assert!(!tree.exists());
 }
 
-/// What the clients do with the memory while they work: each keeps its preview, and Claude Code adds what it found out.
-const PREVIEWS: &str = "#!/bin/sh\nagentmine memory preview > \"$(basename \"$0\").preview\"\n";
-const ADDS: &str = "#!/bin/sh\nset -e\nagentmine memory preview > claude.preview\nagentmine memory add linter \\
-    --category tooling --title 'Use clippy' --content 'With denied warnings.'\n";
+/// What the clients do with the memory while they work: each keeps its preview, and then Claude Code adds what it found out.
+const PREVIEWS: &str = r#"#!/bin/sh
+set -e
+name=$(basename "$0")
+agentmine memory preview > "$name.preview"
+: > "$MEETING/$name.previewed"
+"#;
+const ADDS: &str = r#"#!/bin/sh
+set -e
+agentmine memory preview > claude.preview
+n=0
+until [ -e "$MEETING/codex.previewed" ] && [ -e "$MEETING/gemini.previewed" ]; do
+    n=$((n + 1)); [ "$n" -lt 600 ] || exit 9
+    sleep 0.05
+done
+agentmine memory add linter --category tooling --title 'Use clippy' --content 'With denied warnings.'
+"#;
 
 /// The orchestrator: the client of the official SDK, which starts the returned commands in shells.
 const ORCHESTRATOR: &str = r#"
