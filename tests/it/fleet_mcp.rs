@@ -386,26 +386,21 @@ async fn an_editor_that_is_killed_twice_is_reported_and_the_session_continues_wi
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
     let comments = rig.forge.comments(DEMO, number);
-    assert_eq!(comments.len(), 2, "{comments:#?}");
+    assert_eq!(comments.len(), 1, "{comments:#?}");
     assert!(
-        comments[1].body.contains("continues without it"),
+        comments[0].body.contains("continues without it"),
         "{}\n{}",
-        comments[1].body,
+        comments[0].body,
         rig.transcript(&rig.task().await).await
     );
     rig.model.release();
     let (status, log) = consumer.end().await;
     assert!(status.success(), "{log}");
-    // The comment is not replaced by that on the result.
+    // What it says is not replaced by the result.
     let comments = rig.forge.comments(DEMO, number);
-    assert!(
-        comments[0].body.contains("opened a pull request"),
-        "{comments:#?}"
-    );
-    assert!(
-        comments[1].body.contains("continues without it"),
-        "{comments:#?}"
-    );
+    for part in ["opened a pull request", "continues without it"] {
+        assert!(comments[0].body.contains(part), "{comments:#?}");
+    }
     let task = rig.task().await;
     assert_eq!(task.state, TaskState::Ended(EndState::Done), "{log}");
     let results = results(&rig, &task, "text_editor").await;
