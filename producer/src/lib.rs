@@ -69,7 +69,7 @@ pub async fn run(
         commands::look(&deps, None).await;
         retention::remove_some(&deps).await;
         let done = scan(&deps).await;
-        dashboards::look(&deps, None).await;
+        dashboards::look(&deps).await;
         return done;
     }
     let mut turns = capacity::Turns::default();

@@ -261,7 +261,7 @@ pub(crate) async fn look(
     let mut scan = Scan::default();
     commands::look(deps, Some(path)).await;
     items::look(deps, tracker, path).await;
-    dashboards::look(deps, Some(path)).await;
+    dashboards::look_at_hint(deps, path).await;
     let began = deps.store.scan_time().await?;
     let label_name = &deps.config.labels.request;
     let candidates = tracker.candidates_in(path, label_name).await?;

@@ -498,8 +498,16 @@ async fn a_producer_killed_around_a_tick_obeys_it_once_on_gitlab() {
     is_obeyed_once(gitlab().await).await;
 }
 
+/// When a delivery comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Delivery {
+    AfterALook,
+    /// The producer has read the issue, and holds the dashboard.
+    DuringALook,
+}
+
 /// A delivery makes the producer look at once; its own looks are too rare.
-async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
+async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str, delivery: Delivery) {
     const SECRET: &str = "canary of a webhook's secret";
     let address = free_address();
     rig.config["producer"] = json!({ "interval_seconds": 3600, "webhooks": { "listen": address } });
@@ -512,14 +520,21 @@ async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
     rig.produce().await;
     let number = dashboard(&rig).number;
     rig.forge.let_a_second_pass(DEMO, number);
+    if delivery == Delivery::DuringALook {
+        let read = Fault::on("GET", &format!("/issues/{number}$"));
+        rig.forge
+            .inject(read.answered_late(std::time::Duration::from_secs(3)));
+    }
     let looked = rig.forge.requests().len();
     let producer = rig.spawn("producer", &[]);
     let end_of_look = format!("/issues/{number}");
     rig.forge
         .wait_until("it looked by itself", PATIENCE, |forge| {
-            forge.requests()[looked..]
-                .iter()
-                .any(|it| it.target.ends_with(&end_of_look))
+            let mut later = forge.requests().into_iter().skip(looked);
+            match delivery {
+                Delivery::AfterALook => later.any(|it| it.target.ends_with(&end_of_look)),
+                Delivery::DuringALook => forge.faults_left() == 0,
+            }
         })
         .await;
     let begun = std::time::Instant::now();
@@ -547,10 +562,44 @@ async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_webhooks_a_tick_is_obeyed_within_fifteen_seconds_on_github() {
-    obeyed_by_webhooks(github().await, "github", "x-hub-signature-256").await;
+    obeyed_by_webhooks(
+        github().await,
+        "github",
+        "x-hub-signature-256",
+        Delivery::AfterALook,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_webhooks_a_tick_is_obeyed_within_fifteen_seconds_on_gitlab() {
-    obeyed_by_webhooks(gitlab().await, "gitlab", "x-gitlab-token").await;
+    obeyed_by_webhooks(
+        gitlab().await,
+        "gitlab",
+        "x-gitlab-token",
+        Delivery::AfterALook,
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tick_whose_webhook_comes_during_a_look_is_obeyed_within_fifteen_seconds_on_github() {
+    obeyed_by_webhooks(
+        github().await,
+        "github",
+        "x-hub-signature-256",
+        Delivery::DuringALook,
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tick_whose_webhook_comes_during_a_look_is_obeyed_within_fifteen_seconds_on_gitlab() {
+    obeyed_by_webhooks(
+        gitlab().await,
+        "gitlab",
+        "x-gitlab-token",
+        Delivery::DuringALook,
+    )
+    .await;
 }

@@ -21,6 +21,7 @@ use agentmine_trackers::Tracker;
 use anyhow::Result;
 use chrono::{TimeDelta, Utc};
 use futures::future::join_all;
+use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +30,8 @@ use ticks::{Obeying, SettledTicks, Ticks};
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_secs(30);
+/// Time until a repository that a webhook named is looked at again, where another look held its dashboard.
+const SOON: Duration = Duration::from_secs(2);
 /// Repositories that are looked at at once.
 const AT_ONCE: usize = 8;
 /// Tasks that wait, of all repositories.
@@ -42,12 +45,26 @@ const MOST_ENDED: usize = 10;
 
 /// What this process has seen of dashboards.
 #[derive(Debug, Default)]
-pub struct SeenDashboards(Mutex<Seen>);
+pub struct SeenDashboards {
+    seen: Mutex<Seen>,
+    /// Notified of each path in `Seen::hinted`.
+    hint: Notify,
+}
 
 #[derive(Debug, Default)]
 struct Seen {
     faults: HashSet<RepositoryKey>,
     ticks: HashMap<RepositoryKey, SettledTicks>,
+    /// The paths of repositories that a webhook named while their dashboards were held.
+    hinted: HashSet<String>,
+}
+
+/// What a look found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    Whole,
+    /// Another look holds a dashboard. It may have read the issue before a tick.
+    Held,
 }
 
 impl SeenDashboards {
@@ -60,8 +77,13 @@ impl SeenDashboards {
         self.lock().faults.remove(repository);
     }
 
+    fn look_soon(&self, path: &str) {
+        self.lock().hinted.insert(path.to_owned());
+        self.hint.notify_one();
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -73,20 +95,50 @@ pub(crate) async fn watch(deps: Arc<ProducerDeps>, draining: CancellationToken) 
     let interval = Duration::from_secs(deps.config.producer.interval_seconds.max(1));
     let mut looks = tokio::time::interval(EVERY.min(interval));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while draining.run_until_cancelled(looks.tick()).await.is_some() {
+    loop {
         // A look is short and is not cancelled.
-        look(&deps, None).await;
+        tokio::select! {
+            () = draining.cancelled() => return,
+            _ = looks.tick() => look(&deps).await,
+            () = hinted(&deps) => {
+                let paths = std::mem::take(&mut deps.dashboards.lock().hinted);
+                for path in paths {
+                    look_at_hint(&deps, &path).await;
+                }
+            }
+        }
     }
 }
 
-/// Brings all dashboards up to date, or that of the repository at a path.
-pub(crate) async fn look(deps: &ProducerDeps, only: Option<&str>) {
+async fn hinted(deps: &ProducerDeps) {
+    // An interrupted wait leaves its paths there.
+    let is_empty = deps.dashboards.lock().hinted.is_empty();
+    if is_empty {
+        deps.dashboards.hint.notified().await;
+    }
+    tokio::time::sleep(SOON).await;
+}
+
+/// Brings all dashboards up to date.
+pub(crate) async fn look(deps: &ProducerDeps) {
+    look_at(deps, None).await;
+}
+
+/// Brings the dashboard of the repository up to date that a webhook names.
+pub(crate) async fn look_at_hint(deps: &ProducerDeps, path: &str) {
+    if look_at(deps, Some(path)).await == Looked::Held {
+        deps.dashboards.look_soon(path);
+    }
+}
+
+async fn look_at(deps: &ProducerDeps, only: Option<&str>) -> Looked {
+    let mut all = Looked::Whole;
     for tracker in deps.trackers.iter().filter(|it| it.keeps_dashboards()) {
         let places = match places(deps, tracker.as_ref(), only).await {
             Ok(places) => places,
             Err(error) => {
                 tracing::debug!(%error, "the tasks for the dashboards cannot be listed");
-                return;
+                return all;
             }
         };
         for some in places.chunks(AT_ONCE) {
@@ -95,7 +147,8 @@ pub(crate) async fn look(deps: &ProducerDeps, only: Option<&str>) {
                 let key = place.key();
                 let repository = &place.repository.repo_path;
                 match looked {
-                    Ok(()) => deps.dashboards.works(&key),
+                    Ok(Looked::Whole) => deps.dashboards.works(&key),
+                    Ok(Looked::Held) => all = Looked::Held,
                     Err(error) if deps.dashboards.fails(key) => {
                         let error = format!("{error:#}");
                         tracing::warn!(
@@ -112,6 +165,7 @@ pub(crate) async fn look(deps: &ProducerDeps, only: Option<&str>) {
             }
         }
     }
+    all
 }
 
 /// A repository with a dashboard, and what is to be shown there.
@@ -197,12 +251,12 @@ async fn in_repository(
     deps: &ProducerDeps,
     tracker: &Arc<dyn Tracker>,
     place: &Place,
-) -> Result<()> {
+) -> Result<Looked> {
     let (store, tracker) = (Arc::clone(&deps.store), Arc::clone(tracker));
     let time = Duration::from_secs(deps.config.consumer.lease_seconds);
     let held = DashboardIssue::claim(store, Arc::clone(&tracker), &place.repository, time);
     let Some(mut issue) = held.await? else {
-        return Ok(());
+        return Ok(Looked::Held);
     };
     let key = place.key();
     let settled = deps.dashboards.lock().ticks.remove(&key);
@@ -210,7 +264,7 @@ async fn in_repository(
     let kept = keep(deps, &tracker, (place, &mut settled), &mut issue).await;
     deps.dashboards.lock().ticks.insert(key, settled);
     issue.release().await?;
-    kept
+    kept.map(|()| Looked::Whole)
 }
 
 async fn keep(
