@@ -180,7 +180,7 @@ fn unseen(error: &TrackerError) -> Looked {
 pub(crate) enum AskedBy {
     /// Its item carries the request label.
     Label,
-    /// It is a round, or a person's command began it once more: no label asks for it.
+    /// It is a round, or was made by `/agentmine retry`: no label asks for it.
     Other,
 }
 

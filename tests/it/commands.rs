@@ -11,12 +11,12 @@ const STOPPED: TaskState = TaskState::Ended(EndState::Stopped);
 const PAUSE: &str = "coding agent pause";
 
 /// The story on GitHub.
-async fn github() -> Rig {
+pub(crate) async fn github() -> Rig {
     Rig::local(solves_demo()).await
 }
 
 /// The same on GitLab.
-async fn gitlab() -> Rig {
+pub(crate) async fn gitlab() -> Rig {
     let mut rig = Rig::on_gitlab(solves_demo()).await;
     rig.config["command_executor"]["backend"] = "local".into();
     rig
@@ -39,7 +39,7 @@ async fn wait_acknowledged(rig: &Rig, comment: u64) {
 }
 
 /// The bot's comments on an item.
-fn ours(rig: &Rig, number: u64) -> Vec<String> {
+pub(crate) fn ours(rig: &Rig, number: u64) -> Vec<String> {
     let comments = rig.forge.comments(DEMO, number).into_iter();
     let ours = comments.filter(|it| it.author == BOT);
     ours.map(|it| it.body).collect()

@@ -4,6 +4,7 @@
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, HUMAN};
 
+use crate::commands::{github, gitlab, ours};
 use crate::rig::{PATIENCE, Rig, solves_demo};
 
 /// Who may read the repository, and not start work.
@@ -16,28 +17,11 @@ enum Reviews {
     TakeNone,
 }
 
-async fn github() -> Rig {
-    Rig::local(solves_demo()).await
-}
-
-async fn gitlab() -> Rig {
-    let mut rig = Rig::on_gitlab(solves_demo()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
-    rig
-}
-
 /// The comments that have a reaction of the bot, in order.
 fn acknowledged(rig: &Rig) -> Vec<u64> {
     let reactions = rig.forge.reactions().into_iter();
     let ours = reactions.filter(|it| it.login == BOT);
     ours.map(|it| it.comment).collect()
-}
-
-/// The bot's comments on an item.
-fn ours(rig: &Rig, number: u64) -> Vec<String> {
-    let comments = rig.forge.comments(DEMO, number).into_iter();
-    let ours = comments.filter(|it| it.author == BOT);
-    ours.map(|it| it.body).collect()
 }
 
 /// A rig with the pull request of a task that is done; its number.

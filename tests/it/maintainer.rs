@@ -248,7 +248,7 @@ async fn an_hour(mut rig: Rig, forge: &'static str) {
     })
     .await;
     forge.remove_label(DEMO, other, "coding agent processing");
-    hour.until("the end is told", |_| {
+    hour.until("the end to be reported", |_| {
         hour.ours(other).iter().any(|it| it.contains("stopped"))
     })
     .await;

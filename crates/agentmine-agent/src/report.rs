@@ -356,10 +356,10 @@ mod tests {
     #[test]
     fn a_request_is_quoted_as_its_page_shows_it() {
         let text =
-            "It fails:\n\n- [ ] mend it for @mona, closes #9\n  1. [x] done\n<!-- push --> a [ ] b";
+            "It fails:\n\n- [ ] fix it for @mona, closes #9\n  1. [x] done\n<!-- push --> a [ ] b";
         let quote = quoted(text);
         assert!(
-            quote.starts_with("\n\n> It fails:\n>\n> - ☐ mend it"),
+            quote.starts_with("\n\n> It fails:\n>\n> - ☐ fix it"),
             "{quote}"
         );
         assert!(quote.contains("\n>   1. ☑ done\n"), "{quote}");

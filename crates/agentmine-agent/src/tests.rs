@@ -365,15 +365,7 @@ async fn after_the_last_round_the_result_is_partial_and_says_so() {
     run.facts = vec![bad()];
     let outcome = run.go().await.unwrap();
     assert!(outcome.missing.clone().unwrap().contains("exit code 2"));
-    let text = pull_request(
-        "T",
-        Asked::Issue {
-            number: 1,
-            text: "",
-        },
-        "9",
-        &outcome,
-    );
+    let text = pull_request("T", issue(1), "9", &outcome);
     assert!(text.draft && text.body.contains("Partial result") && text.body.starts_with("For #1"));
 }
 
@@ -636,6 +628,11 @@ async fn the_conversation_is_append_only_for_prompt_caching() {
     }
 }
 
+/// An issue without a text.
+fn issue(number: u64) -> Asked<'static> {
+    Asked::Issue { number, text: "" }
+}
+
 #[test]
 fn text_of_the_model_cannot_close_issues_mention_people_or_forge_markers() {
     let outcome = RunOutcome {
@@ -646,16 +643,7 @@ fn text_of_the_model_cannot_close_issues_mention_people_or_forge_markers() {
         usage: Usage::default(),
         rounds: 1,
     };
-    let body = pull_request(
-        "T",
-        Asked::Issue {
-            number: 7,
-            text: "",
-        },
-        "1",
-        &outcome,
-    )
-    .body;
+    let body = pull_request("T", issue(7), "1", &outcome).body;
     assert!(
         !body.contains("#99")
             && !body.contains("@maintainer")
@@ -679,16 +667,7 @@ fn output_in_a_pull_request_cannot_leave_its_code_block() {
         usage: Usage::default(),
         rounds: 1,
     };
-    let body = pull_request(
-        "T",
-        Asked::Issue {
-            number: 7,
-            text: "",
-        },
-        "1",
-        &outcome,
-    )
-    .body;
+    let body = pull_request("T", issue(7), "1", &outcome).body;
     assert!(body.contains("`````text\n```\n@org/team"), "{body}");
     let measured = body.find("### Measured").unwrap();
     assert!(measured < body.find("### Not done").unwrap());
@@ -847,16 +826,7 @@ fn refused_pushes_and_refused_hosts_are_in_the_pull_request() {
         usage: Usage::default(),
         rounds: 1,
     };
-    let body = pull_request(
-        "T",
-        Asked::Issue {
-            number: 7,
-            text: "",
-        },
-        "1",
-        &outcome,
-    )
-    .body;
+    let body = pull_request("T", issue(7), "1", &outcome).body;
     let (_, table) = body.split_once("| host | requests").unwrap();
     let rows: Vec<&str> = table.lines().skip(2).take(2).collect();
     assert_eq!(
@@ -896,15 +866,7 @@ fn long_lists_in_a_pull_request_are_truncated_and_counted() {
         usage: Usage::default(),
         rounds: 1,
     };
-    let text = pull_request(
-        &"t".repeat(300),
-        Asked::Issue {
-            number: 7,
-            text: "",
-        },
-        "1",
-        &outcome,
-    );
+    let text = pull_request(&"t".repeat(300), issue(7), "1", &outcome);
     assert_eq!(text.title.chars().count(), 201);
     assert!(!text.draft && text.body.starts_with("Closes #7"));
     assert!(text.body.contains("| … and 3 more"), "{}", text.body);
@@ -977,16 +939,7 @@ fn lists_of_exactly_the_maximum_length_are_not_truncated() {
         usage: Usage::default(),
         rounds: 1,
     };
-    let body = pull_request(
-        "T",
-        Asked::Issue {
-            number: 7,
-            text: "",
-        },
-        "1",
-        &outcome,
-    )
-    .body;
+    let body = pull_request("T", issue(7), "1", &outcome).body;
     assert!(
         body.contains("`f49`") && body.contains("`h49:443`"),
         "{body}"

@@ -72,7 +72,7 @@ pub enum TrafficEvent {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     state: Mutex<State>,
-    /// Told of each push that upstream accepted.
+    /// Notified of each push that upstream accepted.
     accepted: Notify,
 }
 

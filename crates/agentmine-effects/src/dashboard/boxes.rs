@@ -18,7 +18,7 @@ const MOST_READ: usize = 300;
 pub enum BoxAction {
     /// Start what waits or is held.
     Start,
-    /// Begin a task that is over once more.
+    /// Make a new task for the item of one that is over.
     Retry,
     /// Stop a task.
     Stop,
@@ -58,7 +58,7 @@ impl BoxAction {
     fn label(self) -> &'static str {
         match self {
             Self::Start => "Start it now",
-            Self::Retry => "Begin it once more",
+            Self::Retry => "Retry it",
             Self::Stop => "Stop it",
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Guaranteed: of all producers one writes at a time, the holder of the record; the issue is opened once, since it is looked
 //! for by its marker and its author before; it is never written more often than every [`APART`], nor if it would say the same.
-//! A person who closes, locks, moves, hides or deletes it is done with it: it is not written any more, and no other one is
-//! opened.
+//! A person who closes, locks, moves, hides or deletes it turns the dashboard off: it is not written any more, and no other
+//! one is opened.
 
 mod boxes;
 mod text;
@@ -45,7 +45,7 @@ pub enum DashboardState {
     Absent,
     /// It shows a text.
     Open(Box<Item>),
-    /// A person is done with it.
+    /// A person turned the dashboard off.
     Withdrawn,
 }
 
@@ -203,7 +203,7 @@ impl DashboardIssue {
         Ok(edited.await?)
     }
 
-    /// `None`: it was opened before, and a person is done with it.
+    /// `None`: it was opened before, and a person turned the dashboard off.
     async fn open(&mut self, body: &str) -> Result<Option<DateTime<Utc>>, EffectError> {
         let new = NewIssue {
             title: TITLE,

@@ -32,7 +32,7 @@ pub struct DashboardView {
     pub waiting: Vec<DashboardEntry>,
     /// Requests that make no task.
     pub held: Vec<Held>,
-    /// Tasks that ended lately without a whole result.
+    /// Tasks that failed, were stopped, or have a partial result, of the last days.
     pub ended: Vec<DashboardEntry>,
     /// How many are on confidential issues.
     pub confidential: usize,
@@ -49,7 +49,7 @@ pub fn dashboard_text(view: &DashboardView, notice: &str) -> String {
         confidential,
     } = view;
     let mut text = "What AgentMine works on in this repository, what waits, and why. People who may start work tick a box to start, \
-         retry or stop a task. AgentMine edits this issue itself; close it to do without it.\n"
+         retry or stop a task. AgentMine edits this issue itself; close it to turn the dashboard off.\n"
         .to_owned();
     if !notice.is_empty() {
         text += &format!("\n> {notice}\n");
@@ -59,7 +59,7 @@ pub fn dashboard_text(view: &DashboardView, notice: &str) -> String {
     part(&mut text, "Waiting", &tasks(waiting));
     let held: Vec<String> = held.iter().map(held_entry).collect();
     part(&mut text, "Held requests", &held);
-    part(&mut text, "Ended without a whole result", &tasks(ended));
+    part(&mut text, "Failed, stopped or partial", &tasks(ended));
     match confidential {
         0 => {}
         1 => text += "\n1 task on a confidential issue is not shown.\n",

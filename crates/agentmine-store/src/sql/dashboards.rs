@@ -12,6 +12,17 @@ use super::row::DashboardRow;
 use super::store::SqlStore;
 use crate::{Dashboard, DashboardStore, ShownDashboard, StoreError};
 
+/// What a record is found by.
+fn key(repository: &RepositoryRef) -> [&str; 3] {
+    let RepositoryRef {
+        tracker,
+        host,
+        repo_id,
+        repo_path: _,
+    } = repository;
+    [tracker.as_str(), host, repo_id]
+}
+
 #[async_trait]
 impl<D: Dialect> DashboardStore for SqlStore<D> {
     async fn dashboards(&self) -> Result<Vec<Dashboard>, StoreError> {
@@ -29,12 +40,7 @@ impl<D: Dialect> DashboardStore for SqlStore<D> {
         holder: Uuid,
         time: Duration,
     ) -> Result<Option<Dashboard>, StoreError> {
-        let RepositoryRef {
-            tracker,
-            host,
-            repo_id,
-            ..
-        } = repository;
+        let [tracker, host, repo_id] = key(repository);
         self.run("claim_dashboard", || async {
             let row: Option<DashboardRow> = self
                 .connection()
@@ -46,7 +52,7 @@ impl<D: Dialect> DashboardStore for SqlStore<D> {
                      SET repo_path = excluded.repo_path, holder = excluded.holder, held_until = excluded.held_until
                      WHERE dashboards.held_until <= {now} OR dashboards.holder = excluded.holder
                      RETURNING {columns}",
-                    args![tracker.as_str(), host, repo_id, &repository.repo_path, holder, time],
+                    args![tracker, host, repo_id, &repository.repo_path, holder, time],
                 )
                 .await?;
             row.map(Dashboard::try_from).transpose()
@@ -60,12 +66,7 @@ impl<D: Dialect> DashboardStore for SqlStore<D> {
         holder: Uuid,
         apart: Duration,
     ) -> Result<Option<i64>, StoreError> {
-        let RepositoryRef {
-            tracker,
-            host,
-            repo_id,
-            ..
-        } = repository;
+        let [tracker, host, repo_id] = key(repository);
         self.run("begin_dashboard_text", || async {
             self.connection()
                 .await?
@@ -75,7 +76,7 @@ impl<D: Dialect> DashboardStore for SqlStore<D> {
                      WHERE tracker = $1 AND host = $2 AND repo_id = $3 AND holder = $4 AND held_until > {now}
                        AND (written_at IS NULL OR written_at <= {now} - $5{ms})
                      RETURNING revision",
-                    args![tracker.as_str(), host, repo_id, holder, apart],
+                    args![tracker, host, repo_id, holder, apart],
                 )
                 .await
         })
@@ -88,17 +89,12 @@ impl<D: Dialect> DashboardStore for SqlStore<D> {
         holder: Uuid,
         number: u64,
     ) -> Result<(), StoreError> {
-        let RepositoryRef {
-            tracker,
-            host,
-            repo_id,
-            ..
-        } = repository;
+        let [tracker, host, repo_id] = key(repository);
         self.execute(
             "found_dashboard",
             "UPDATE dashboards SET number = $5
              WHERE tracker = $1 AND host = $2 AND repo_id = $3 AND holder = $4",
-            args![tracker.as_str(), host, repo_id, holder, number],
+            args![tracker, host, repo_id, holder, number],
         )
         .await
         .map(drop)
@@ -110,18 +106,13 @@ impl<D: Dialect> DashboardStore for SqlStore<D> {
         holder: Uuid,
         shown: &ShownDashboard<'_>,
     ) -> Result<(), StoreError> {
-        let RepositoryRef {
-            tracker,
-            host,
-            repo_id,
-            ..
-        } = repository;
+        let [tracker, host, repo_id] = key(repository);
         self.execute(
             "dashboard_shows",
             "UPDATE dashboards SET number = $5, shown_at = $6, body = $7, notice = $8
              WHERE tracker = $1 AND host = $2 AND repo_id = $3 AND holder = $4",
             args![
-                tracker.as_str(),
+                tracker,
                 host,
                 repo_id,
                 holder,
@@ -141,17 +132,12 @@ impl<D: Dialect> DashboardStore for SqlStore<D> {
         holder: Uuid,
         notice: &str,
     ) -> Result<(), StoreError> {
-        let RepositoryRef {
-            tracker,
-            host,
-            repo_id,
-            ..
-        } = repository;
+        let [tracker, host, repo_id] = key(repository);
         self.execute(
             "note_on_dashboard",
             "UPDATE dashboards SET notice = $5
              WHERE tracker = $1 AND host = $2 AND repo_id = $3 AND holder = $4",
-            args![tracker.as_str(), host, repo_id, holder, notice],
+            args![tracker, host, repo_id, holder, notice],
         )
         .await
         .map(drop)
@@ -162,17 +148,12 @@ impl<D: Dialect> DashboardStore for SqlStore<D> {
         repository: &RepositoryRef,
         holder: Uuid,
     ) -> Result<(), StoreError> {
-        let RepositoryRef {
-            tracker,
-            host,
-            repo_id,
-            ..
-        } = repository;
+        let [tracker, host, repo_id] = key(repository);
         self.execute(
             "release_dashboard",
             "UPDATE dashboards SET held_until = {now}
              WHERE tracker = $1 AND host = $2 AND repo_id = $3 AND holder = $4",
-            args![tracker.as_str(), host, repo_id, holder],
+            args![tracker, host, repo_id, holder],
         )
         .await
         .map(drop)
