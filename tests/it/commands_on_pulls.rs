@@ -5,7 +5,7 @@ use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, HUMAN};
 
 use crate::commands::{github, gitlab, ours};
-use crate::rig::{PATIENCE, Rig, solves_demo};
+use crate::rig::{PATIENCE, Rig};
 
 /// Who may read the repository, and not start work.
 const STRANGER: &str = "remy";
