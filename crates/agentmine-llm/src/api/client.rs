@@ -1,7 +1,7 @@
 //! One call of a model API: its tries, its time limits, and reading the response as a stream or whole.
 //!
 //! Guaranteed: every call ends, with a reply or with an error, in bounded time and memory; no secret
-//! appears in an error. Dropping the future closes the connection (HTTP/2: the stream).
+//! appears in an error. Dropping the future closes the connection.
 //!
 //! Accepted: when a stream breaks off and is tried again, a watcher sees the beginning of the reply
 //! twice. The reply itself holds only the try that succeeded. The provider may count tokens of failed
