@@ -5,14 +5,15 @@
 //! waits for the lock that the outer one holds. It names its target, since `+crt-static` without one
 //! would also reach the procedural macros, which cannot be static.
 
-use std::env;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::{env, fs};
 
-const PROGRAMS: [(&str, &str); 2] = [
-    ("agentmine-guest", "AGENTMINE_GUEST"),
-    ("mcp-server-text-editor", "AGENTMINE_TEXT_EDITOR"),
-];
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+const PROGRAMS: [&str; 2] = ["agentmine-guest", "mcp-server-text-editor"];
 const SUPPORTED: [&str; 2] = ["x86_64", "aarch64"];
 
 fn main() {
@@ -48,10 +49,20 @@ fn main() {
     let target = variable("TARGET");
     let folder = target_folder().join("guest");
     build(&workspace, &target, &folder);
-    for (program, name) in PROGRAMS {
+    for program in PROGRAMS {
         let path = folder.join(&target).join("guest").join(program);
-        println!("cargo::rustc-env={name}={}", path.display());
+        let packed = PathBuf::from(variable("OUT_DIR")).join(format!("{program}.gz"));
+        if let Err(err) = pack(&path, &packed) {
+            fail(&format!("packing {}: {err}", path.display()));
+        }
     }
+}
+
+/// Writes the file as gzip. The same content gives the same bytes.
+fn pack(from: &Path, to: &Path) -> io::Result<()> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(&fs::read(from)?)?;
+    fs::write(to, packed.finish()?)
 }
 
 fn build(workspace: &Path, target: &str, folder: &Path) {
@@ -92,7 +103,7 @@ fn cargo(workspace: &Path, target: &str, folder: &Path, more: &[&str]) -> Output
             "agentmine-guest/guest",
         ])
         .args(more);
-    for (program, _) in PROGRAMS {
+    for program in PROGRAMS {
         command.args(["--bin", program]);
     }
     for (name, _) in env::vars_os() {

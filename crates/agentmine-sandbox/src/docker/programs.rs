@@ -26,7 +26,7 @@ use super::engine::Engine;
 use super::holder::Holder;
 use super::profile::guest_path;
 use super::upload;
-use crate::assets::{MOUNT, PROGRAMS};
+use crate::assets::{MOUNT, PROGRAMS, Program};
 use crate::error::SandboxError;
 
 /// Every volume of programs begins with this.
@@ -36,14 +36,14 @@ const LOOK_AT: usize = 3;
 /// What the archive of a volume has besides the programs: headers and padding, in bytes.
 const ARCHIVE_SPARE: usize = 64 * 1024;
 
-/// The hash of the programs: their names, lengths and bytes.
+/// The hash of the programs: their names, and the lengths and bytes of what is embedded.
 static HASH: LazyLock<String> = LazyLock::new(|| {
     let mut hasher = Sha256::new();
     for program in &PROGRAMS {
         hasher.update(program.name.as_bytes());
         hasher.update([0]);
-        hasher.update((program.bytes.len() as u64).to_be_bytes());
-        hasher.update(program.bytes);
+        hasher.update((program.packed.len() as u64).to_be_bytes());
+        hasher.update(program.packed);
     }
     let digest = hasher.finalize();
     digest[..16].iter().fold(String::new(), |mut text, byte| {
@@ -239,11 +239,7 @@ async fn fill_and_compare(engine: &Engine, image: &str, name: &str) -> Result<()
 
 /// Whether the volume of this container holds exactly the programs of this release, for everyone to run.
 async fn is_whole(holder: &Holder<'_>) -> Result<bool, SandboxError> {
-    let most = PROGRAMS
-        .iter()
-        .map(|program| program.bytes.len())
-        .sum::<usize>()
-        + ARCHIVE_SPARE;
+    let most = PROGRAMS.iter().map(Program::len).sum::<usize>() + ARCHIVE_SPARE;
     let archive = holder.archive(&format!("{MOUNT}/bin"), most).await?;
     Ok(archive.is_some_and(|archive| holds_programs(&archive)))
 }
@@ -275,7 +271,7 @@ fn holds_programs(archive: &[u8]) -> bool {
         let mut bytes = Vec::new();
         match program {
             Some(program) if is_ours && entry.read_to_end(&mut bytes).is_ok() => {
-                if bytes != program.bytes {
+                if !program.unpack().is_ok_and(|ours| ours == bytes) {
                     return false;
                 }
                 found.push(program.name);

@@ -79,7 +79,8 @@ impl Archive {
         self.folder("bin/", (0, 0))?;
         for program in &PROGRAMS {
             let path = format!("bin/{}", program.name);
-            self.entry(&path, EntryType::Regular, (0, 0), program.bytes)?;
+            let bytes = program.unpack().map_err(failed)?;
+            self.entry(&path, EntryType::Regular, (0, 0), &bytes)?;
         }
         Ok(())
     }

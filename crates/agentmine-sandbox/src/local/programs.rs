@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::assets::PROGRAMS;
+use crate::assets::{PROGRAMS, Program};
 use crate::error::SandboxError;
 
 /// Writes the programs into a folder named after their content, unless they are already there. Any number
@@ -13,13 +13,13 @@ use crate::error::SandboxError;
 pub(crate) fn install(state_dir: &Path) -> Result<PathBuf, SandboxError> {
     let mut hasher = DefaultHasher::new();
     for program in &PROGRAMS {
-        program.bytes.hash(&mut hasher);
+        program.packed.hash(&mut hasher);
     }
     let folder = state_dir.join(format!("programs-{:016x}", hasher.finish()));
     let installed = std::fs::create_dir_all(&folder).and_then(|()| {
         PROGRAMS
             .iter()
-            .try_for_each(|program| write(&folder.join(program.name), program.bytes))
+            .try_for_each(|program| write(&folder.join(program.name), program))
     });
     match installed {
         Ok(()) => Ok(folder),
@@ -27,12 +27,12 @@ pub(crate) fn install(state_dir: &Path) -> Result<PathBuf, SandboxError> {
     }
 }
 
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == bytes.len() as u64) {
+fn write(path: &Path, program: &Program) -> io::Result<()> {
+    if std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == program.len() as u64) {
         return Ok(());
     }
     let temporary = path.with_extension(uuid::Uuid::new_v4().simple().to_string());
-    std::fs::write(&temporary, bytes)?;
+    std::fs::write(&temporary, program.unpack()?)?;
     std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o755))?;
     std::fs::rename(&temporary, path)
 }
