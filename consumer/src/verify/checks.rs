@@ -108,16 +108,12 @@ impl<'a> CheckRunner<'a> {
     /// Makes a sandbox ready after each push of the agent, for a while.
     pub(crate) async fn get_ready_at_pushes(&self) -> Infallible {
         let gateway = &self.prepared.workspace.gateway;
-        gateway.pushed().await;
-        loop {
+        let get_ready = || async {
             if !self.is_measuring.load(Ordering::Relaxed) {
                 self.get_ready().await;
             }
-            if timeout(READY_FOR, gateway.pushed()).await.is_err() {
-                self.discard_ready().await;
-                gateway.pushed().await;
-            }
-        }
+        };
+        at_pushes(|| gateway.pushed(), get_ready, || self.discard_ready()).await
     }
 
     /// The measurement begins. The sandbox is made now if it is not there.
@@ -387,6 +383,27 @@ impl<'a> CheckRunner<'a> {
     }
 }
 
+/// Gets ready after each push, and gives that up where no other push follows within [`READY_FOR`].
+async fn at_pushes<P, R, D>(
+    pushed: impl Fn() -> P,
+    get_ready: impl Fn() -> R,
+    discard: impl Fn() -> D,
+) -> Infallible
+where
+    P: Future<Output = ()>,
+    R: Future<Output = ()>,
+    D: Future<Output = ()>,
+{
+    pushed().await;
+    loop {
+        get_ready().await;
+        if timeout(READY_FOR, pushed()).await.is_err() {
+            discard().await;
+            pushed().await;
+        }
+    }
+}
+
 /// A command during which the sandbox ended.
 struct Ended {
     command: String,
@@ -431,5 +448,51 @@ fn as_check(line: &str, done: &CommandResult, redactor: &Redactor) -> Check {
         output,
         duration_ms: millis(done.duration),
         standing: Standing::Ran,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Notify;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// After how many seconds something was made ready or given up, if the agent pushes after `pushes` seconds.
+    async fn after(pushes: &[u64]) -> Vec<(&'static str, u64)> {
+        let accepted = Notify::new();
+        let seen = std::sync::Mutex::new(Vec::new());
+        let begun = Instant::now();
+        let note = |what| {
+            seen.lock().unwrap().push((what, begun.elapsed().as_secs()));
+            std::future::ready(())
+        };
+        let agent = async {
+            for &at in pushes {
+                tokio::time::sleep_until(begun + Duration::from_secs(at)).await;
+                accepted.notify_one();
+            }
+            sleep(3 * READY_FOR).await;
+        };
+        tokio::select! {
+            () = agent => {}
+            never = at_pushes(|| accepted.notified(), || note("ready"), || note("given up")) => match never {},
+        }
+        seen.into_inner().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_made_ready_is_given_up_a_minute_after_the_last_push() {
+        assert_eq!(after(&[]).await, []);
+        assert_eq!(after(&[5]).await, [("ready", 5), ("given up", 65)]);
+        // A push within the minute begins another one, and a later push makes the next one ready.
+        let seen = [
+            ("ready", 5),
+            ("ready", 45),
+            ("given up", 105),
+            ("ready", 200),
+            ("given up", 260),
+        ];
+        assert_eq!(after(&[5, 45, 200]).await, seen);
     }
 }
