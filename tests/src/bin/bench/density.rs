@@ -17,6 +17,7 @@ use agentmine_tests::model::{
 use anyhow::{Context as _, ensure};
 
 use crate::Backend;
+use crate::cycle::Act;
 use crate::fleet::{Database, Fleet};
 use crate::memory::{delete_queues, end, memory_of, service, start_consumer, write_config};
 use crate::step::{machine, time_of, write_files};
@@ -79,15 +80,11 @@ pub(crate) async fn run(
 
 /// Ten steps, and what follows.
 fn cycle(publish: bool) -> Vec<Answer> {
-    let path = |step: usize| format!("new_{}.txt", step / 4);
-    let step = |n: usize| match n % 4 {
-        0 => shell(&format!(": {n}")),
-        1 => {
-            let line = |line| format!("line {line} of the new file no. {n}\n");
-            edit_create(&path(n), &(0..50).map(line).collect::<String>())
-        }
-        2 => edit_replace(&path(n), "line 25 of", &format!("line {n} was")),
-        _ => edit_view(&path(n)),
+    let step = |n| match Act::at(n) {
+        Act::Command(command) => shell(&command),
+        Act::Create { file, text } => edit_create(&file, &text),
+        Act::Edit { file, old, new } => edit_replace(&file, &old, &new),
+        Act::View { file } => edit_view(&file),
     };
     let mut answers: Vec<Answer> = (0..10).map(step).collect();
     if publish {

@@ -6,12 +6,14 @@
 mod bytes;
 mod command;
 mod control;
+mod cycle;
 mod density;
 mod editor;
 mod editors;
 mod fleet;
 mod mcp;
 mod memory;
+mod peers;
 mod plain;
 mod queue;
 mod scan;
@@ -208,6 +210,11 @@ enum Bench {
         #[arg(long, action = clap::ArgAction::Set, default_value_t = true)]
         publish: bool,
     },
+    /// AgentMine beside agents of others: a step, its CPU time, the start, memory, tasks a minute
+    Peers {
+        #[command(flatten)]
+        size: peers::Size,
+    },
     /// Memory of an idle consumer and of each running task; needs Postgres, RabbitMQ and Docker
     Memory {
         #[command(flatten)]
@@ -300,6 +307,7 @@ async fn main() -> anyhow::Result<()> {
             tasks,
             publish,
         } => density::run(on.backend, slots, tasks, publish).await,
+        Bench::Peers { size } => peers::run(&size).await,
         Bench::Memory { on, tasks } => memory::run(on.backend, &tasks).await,
     }
 }

@@ -20,18 +20,17 @@ use async_trait::async_trait;
 use bollard::Docker;
 use bollard::query_parameters::StatsOptionsBuilder;
 use futures::StreamExt as _;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::Backend;
 use crate::command::{batch_alone, printed_nanos};
+use crate::cycle::{Act, KINDS};
 use crate::editor::echo;
 use crate::fleet::{Fleet, executor, sandbox, work};
 use crate::steps::store_alone;
 use crate::table::{Samples, Table};
 
-/// What each call of the cycle is.
-const KINDS: [&str; 4] = ["no-op command", "create 2 KB", "edit", "view"];
 /// Rounds of the cycle before measuring. The first call makes the bulk.
 const WARM_UP: usize = 5;
 const EDITOR: &str = "text_editor";
@@ -349,28 +348,21 @@ impl Model for Cycle {
 }
 
 fn request(n: usize) -> ModelReply {
-    let path = format!("/workspace/project/new_{}.txt", n / 4);
-    let edit = |command: &str, more: Value| {
-        let mut arguments = json!({ "command": command, "path": path });
-        if let (Some(all), Value::Object(more)) = (arguments.as_object_mut(), more) {
-            all.extend(more);
+    let path = |file: &str| format!("/workspace/project/{file}");
+    let (name, arguments) = match Act::at(n) {
+        Act::Command(_) if n == 0 => (COMMAND, json!({ "command": BULK })),
+        Act::Command(command) => (COMMAND, json!({ "command": command })),
+        Act::Create { file, text } => {
+            let all = json!({ "command": "create", "path": path(&file), "file_text": text });
+            (EDITOR, all)
         }
-        (EDITOR, arguments)
-    };
-    let (name, arguments) = match n % 4 {
-        0 if n == 0 => (COMMAND, json!({ "command": BULK })),
-        0 => (COMMAND, json!({ "command": format!(": {n}") })),
-        1 => {
-            let lines: String = (0..50)
-                .map(|line| format!("line {line} of the new file no. {n}\n"))
-                .collect();
-            edit("create", json!({ "file_text": lines }))
+        Act::Edit { file, old, new } => {
+            let path = path(&file);
+            let all =
+                json!({ "command": "str_replace", "path": path, "old_str": old, "new_str": new });
+            (EDITOR, all)
         }
-        2 => edit(
-            "str_replace",
-            json!({ "old_str": "line 25 of", "new_str": format!("line {n} was") }),
-        ),
-        _ => edit("view", json!({})),
+        Act::View { file } => (EDITOR, json!({ "command": "view", "path": path(&file) })),
     };
     ModelReply {
         text: String::new(),
