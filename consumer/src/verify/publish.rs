@@ -78,16 +78,29 @@ pub(super) async fn publish(
     })
 }
 
-/// Prints the commit and then the files that it leaves out. To read a large file takes minutes, even if it consists
-/// of holes, so they are found by their size. Git before 2.25 reads no list of paths; there they are not left out.
+/// Prints the commit and then the files that it leaves out. One process of git says that nothing is left to commit, as
+/// after nearly every agent that pushed. To read a large file takes minutes, even if it consists of holes, so they are
+/// found by their size. Git before 2.25 reads no list of paths; there they are not left out.
 fn script(title: &str, limit: u64) -> String {
     let message = line(title, 72).replace('\'', "");
     let never = NEVER.map(|spec| format!("'{spec}'")).join(" ");
     format!(
-        r#"if [ -n "$(git diff --name-only --diff-filter=U)" ] || [ -e .git/MERGE_HEAD ] || [ -d .git/rebase-merge ] || [ -d .git/rebase-apply ]; then
+        r#"unfinished() {{
     echo 'a merge or rebase is unfinished' >&2
     exit {UNFINISHED}
-fi
+}}
+if [ -e .git/MERGE_HEAD ] || [ -d .git/rebase-merge ] || [ -d .git/rebase-apply ]; then unfinished; fi
+state=$(git status --porcelain=v2 --branch --untracked-files=normal --ignore-submodules=none) && case $state in
+*'
+'[!#]*) ;;
+'# branch.oid '[0-9a-f]*)
+    state=${{state#\# branch.oid }}
+    printf '%s\n' "${{state%%
+*}}"
+    exit
+    ;;
+esac
+if [ -n "$(git diff --name-only --diff-filter=U)" ]; then unfinished; fi
 large=$(git rev-parse --git-dir)/agentmine-large || exit
 find . -path ./.git -prune -o -type f -size +{limit}c -exec sh -c '
     for file; do

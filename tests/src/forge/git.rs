@@ -1,7 +1,8 @@
 //! The forge's repositories: real git behind `git http-backend`, run as CGI.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -19,9 +20,20 @@ const HOOK: &str = "#!/bin/sh\nwhile read -r old new ref; do\n  \
     printf '%s %s %s %s %s\\n' \"$(date +%s%N)\" \"$FORGE_CLIENT\" \"$old\" \"$new\" \"$ref\" >> pushes.clients\n\
     done\n";
 
+/// The program of `git http-backend`: started by itself it is one process less for each request.
+static HTTP_BACKEND: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = Command::new("git").arg("--exec-path").output();
+    let folder = folder.expect("git runs").stdout;
+    PathBuf::from(String::from_utf8_lossy(&folder).trim()).join("git-http-backend")
+});
+
 /// Git without the machine's own configuration and environment.
 fn command() -> Command {
-    let mut command = Command::new("git");
+    of_git(Path::new("git"))
+}
+
+fn of_git(program: &Path) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("GIT_") {
             command.env_remove(name);
@@ -177,9 +189,8 @@ pub(super) async fn serve(
     };
     let root = git_dir.parent().unwrap_or(git_dir);
     let name = git_dir.file_name().unwrap_or_default().to_string_lossy();
-    let mut command = tokio::process::Command::from(command());
+    let mut command = tokio::process::Command::from(of_git(&HTTP_BACKEND));
     command
-        .arg("http-backend")
         .env("GIT_PROJECT_ROOT", root)
         .env("GIT_HTTP_EXPORT_ALL", "1")
         .env("PATH_INFO", format!("/{name}/{rest}"))
