@@ -1,4 +1,4 @@
-//! The benchmarks' short form, as CI runs it.
+//! The benchmarks: the short form, as CI runs it, and the table of other agents without the others.
 
 use tokio::process::Command;
 
@@ -12,4 +12,30 @@ async fn no_ratio_to_a_floor_got_worse_by_half() {
     let out = bench.output().await.unwrap();
     let said = [&out.stdout, &out.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
     assert!(out.status.success(), "{}", said.concat());
+}
+
+#[tokio::test]
+async fn agents_of_others_that_are_not_installed_are_left_out_of_the_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Command::new(binary("bench"));
+    bench.args(["peers", "--agents", "least,local,pi", "--steps", "6"]);
+    bench.args(["--rounds", "1", "--tasks", "2", "--at-once", "2"]);
+    bench.arg("--installed").arg(folder.path());
+    let out = bench.output().await.unwrap();
+    let table = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{table}{out:?}");
+    let row = |agent: &str| {
+        let row = table.lines().find(|line| line.starts_with(agent));
+        row.unwrap_or_else(|| panic!("no {agent}:\n{table}"))
+    };
+    // Each has made its edits, or its row would say that it is left out.
+    assert!(
+        row("least a correct agent can do").contains("1.0x"),
+        "{table}"
+    );
+    assert!(row("AgentMine, local jail").contains(" MB "), "{table}");
+    assert!(
+        row("pi").contains("left out: ") && row("pi").contains("npm ci"),
+        "{table}"
+    );
 }

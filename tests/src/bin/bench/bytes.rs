@@ -23,7 +23,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::Backend;
 use crate::fleet::sandbox;
-use crate::step::{container_time, machine, sandboxes_time, time_of};
+use crate::step::machine;
+use crate::tree::{container_time, sandboxes_time, time_of};
 
 const OUTPUT: usize = 100_000_000;
 const FILE: usize = 10_000_000;

@@ -20,7 +20,8 @@ use crate::Backend;
 use crate::cycle::Act;
 use crate::fleet::{Database, Fleet};
 use crate::memory::{delete_queues, end, memory_of, service, start_consumer, write_config};
-use crate::step::{machine, time_of, write_files};
+use crate::step::{machine, write_files};
+use crate::tree::time_of;
 
 /// Files of the repository.
 const FILES: u32 = 100;

@@ -6,6 +6,7 @@
 mod bytes;
 mod command;
 mod control;
+mod count;
 mod cycle;
 mod density;
 mod editor;
@@ -15,6 +16,7 @@ mod mcp;
 mod memory;
 mod peers;
 mod plain;
+mod pool;
 mod queue;
 mod scan;
 mod short;
@@ -24,6 +26,7 @@ mod steps;
 mod still;
 mod table;
 mod timed;
+mod tree;
 mod verify;
 
 use std::time::Duration;
@@ -63,6 +66,9 @@ enum Bench {
         /// Fail if a step takes more than this many times its floor
         #[arg(long)]
         most: Option<f64>,
+        /// Count programs started and system calls with strace, and measure no time
+        #[arg(long, conflicts_with = "most")]
+        count: bool,
     },
     /// A command through the guest, compared with fork, exec and wait in the same sandbox
     Command {
@@ -222,6 +228,9 @@ enum Bench {
         /// Numbers of concurrent tasks, one measurement each
         #[arg(long, value_delimiter = ',', default_value = "1,4,8")]
         tasks: Vec<usize>,
+        /// Sandboxes of an idle pool, which is measured too
+        #[arg(long, default_value_t = 2)]
+        warm: usize,
     },
 }
 
@@ -250,7 +259,15 @@ async fn main() -> anyhow::Result<()> {
             files,
             steps,
             most,
+            count: false,
         } => step::run(on.backend, &files, steps, most).await,
+        Bench::Step {
+            on,
+            files,
+            steps,
+            count: true,
+            ..
+        } => step::count(on.backend, &files, steps).await,
         Bench::Command { on, rounds } => command::run(on.backend, rounds).await,
         Bench::Start {
             on,
@@ -308,6 +325,9 @@ async fn main() -> anyhow::Result<()> {
             publish,
         } => density::run(on.backend, slots, tasks, publish).await,
         Bench::Peers { size } => peers::run(&size).await,
-        Bench::Memory { on, tasks } => memory::run(on.backend, &tasks).await,
+        Bench::Memory { on, tasks, warm } => {
+            memory::run(on.backend, &tasks).await?;
+            pool::run(on.backend, warm).await
+        }
     }
 }

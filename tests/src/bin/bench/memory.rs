@@ -11,7 +11,7 @@ use std::time::Duration;
 use agentmine_tests::forge::DEMO;
 use agentmine_tests::model::{Scenario, ScriptedModel, edit_view, say, shell};
 use anyhow::{Context as _, bail, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
@@ -22,7 +22,7 @@ use crate::fleet::{Database, Fleet, image};
 /// The turn at which tasks are held, after they have run a command and used the editor.
 const HELD_AT: usize = 2;
 /// Time for the allocator to return freed memory, if it does.
-const SETTLE: Duration = Duration::from_secs(3);
+pub(crate) const SETTLE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Memory of a process, in KiB.
@@ -126,7 +126,20 @@ pub(crate) fn write_config(
     database: &Database,
     (backend, concurrency): (Backend, usize),
 ) -> anyhow::Result<PathBuf> {
-    let config = json!({
+    let config = config(fleet, model, database, (backend, concurrency))?;
+    let path = folder.join("config.yaml");
+    std::fs::write(&path, serde_json::to_string_pretty(&config)?)?;
+    Ok(path)
+}
+
+/// The configuration of a consumer.
+pub(crate) fn config(
+    fleet: &Fleet,
+    model: &ScriptedModel,
+    database: &Database,
+    (backend, concurrency): (Backend, usize),
+) -> anyhow::Result<Value> {
+    Ok(json!({
         "capacity": { "running_tasks": 0, "open_pull_requests": 0, "pull_requests_per_day": 0 },
         "trackers": { "github": { "api_url": fleet.forge.api_url(), "repositories": [DEMO] } },
         "queue": { "url": amqp_url(), "prefix": database.name },
@@ -139,10 +152,7 @@ pub(crate) fn write_config(
             "docker": { "base_image": image(), "resources": { "memory_limit": "512m", "disk_limit": "1g" } },
         },
         "consumer": { "concurrency": concurrency, "drain_seconds": 1 },
-    });
-    let path = folder.join("config.yaml");
-    std::fs::write(&path, serde_json::to_string_pretty(&config)?)?;
-    Ok(path)
+    }))
 }
 
 /// Starts the program that was built with this one, and waits until it is ready.

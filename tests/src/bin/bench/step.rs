@@ -13,23 +13,22 @@ use std::time::{Duration, Instant};
 
 use agentmine_domain::{TaskId, Usage};
 use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall};
-use agentmine_process::descendants;
+use agentmine_process::{Process, descendants};
 use agentmine_sandbox::{Sandbox, from_config};
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
-use bollard::Docker;
-use bollard::query_parameters::StatsOptionsBuilder;
-use futures::StreamExt as _;
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::Backend;
 use crate::command::{batch_alone, printed_nanos};
+use crate::count::{Counter, Counts};
 use crate::cycle::{Act, KINDS};
 use crate::editor::echo;
 use crate::fleet::{Fleet, executor, sandbox, work};
 use crate::steps::store_alone;
 use crate::table::{Samples, Table};
+use crate::tree::{container_time, pids_of, sandboxes_time, time_of};
 
 /// Rounds of the cycle before measuring. The first call makes the bulk.
 const WARM_UP: usize = 5;
@@ -71,17 +70,61 @@ pub(crate) async fn run(
 
 /// Returns how often a step takes its floor.
 pub(crate) async fn one(backend: Backend, files: u32, steps: u32) -> anyhow::Result<f64> {
+    let (fleet, model) = session(backend, files, steps, Meter::Cpu).await?;
+    let floor = floor(&fleet, backend, steps).await?;
+    fleet.store.close().await;
+    print(&model, &floor, backend, files)
+}
+
+/// Counts the programs that a step starts, and its system calls.
+pub(crate) async fn count(backend: Backend, files: &[u32], steps: u32) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    for &files in files {
+        let (fleet, model) = session(backend, files, steps, Meter::Counts).await?;
+        fleet.store.close().await;
+        let counts = model.measured().counts;
+        let [worker, sandbox] = counts.context("the session ended before the last step")?;
+        writeln!(out, "a step in {}, {files} files", place(backend))?;
+        for (what, Counts { programs, calls }) in
+            [("worker, store and forge", worker), ("sandbox", sandbox)]
+        {
+            let each = |sum: u64| sum as f64 / f64::from(steps);
+            let (programs, calls) = (each(programs), each(calls));
+            writeln!(
+                out,
+                "{what:<26}{programs:>6.2} programs{calls:>8.0} system calls"
+            )?;
+        }
+    }
+    writeln!(
+        out,
+        "one call of four is a command, which is a program; goal: no other\n"
+    )?;
+    Ok(())
+}
+
+/// One session of the cycle.
+async fn session(
+    backend: Backend,
+    files: u32,
+    steps: u32,
+    meter: Meter,
+) -> anyhow::Result<(Fleet, Arc<Cycle>)> {
     let mut fleet = Fleet::with(None, move |folder| write_files(folder, files)).await?;
     fleet.config.command_executor = executor(backend);
     let task = fleet.enqueue().await?;
-    let model = Arc::new(Cycle::new(backend, task, steps as usize));
+    let model = Arc::new(Cycle {
+        backend,
+        task,
+        steps: steps as usize,
+        meter,
+        measured: Mutex::default(),
+    });
     let sandboxes = from_config(&fleet.config.command_executor).await?;
     let deps = fleet.deps(sandboxes, model.clone(), None).await?;
     let sessions = work(deps).await;
     ensure!(sessions == 1, "{sessions} sessions ran");
-    let floor = floor(&fleet, backend, steps).await?;
-    fleet.store.close().await;
-    print(&model, &floor, backend, files)
+    Ok((fleet, model))
 }
 
 struct Floor {
@@ -136,17 +179,13 @@ async fn writes(sandbox: &dyn Sandbox) -> anyhow::Result<Duration> {
 }
 
 fn print(model: &Cycle, floor: &Floor, backend: Backend, files: u32) -> anyhow::Result<f64> {
-    let place = match backend {
-        Backend::Docker => "Docker",
-        Backend::Local => "the jail",
-    };
     let taken = model.taken();
     ensure!(
         taken.len() == model.steps,
         "the session ended after {} steps",
         taken.len()
     );
-    let mut table = Table::new(&format!("a step in {place}, {files} files"));
+    let mut table = Table::new(&format!("a step in {}, {files} files", place(backend)));
     table.row("floor: fork, exec and wait of `sh -c :`", &floor.exec);
     table.row("floor: a shell writes 2 KB", &floor.write);
     table.row("floor: `cat` through the tunnel", &floor.echo);
@@ -172,6 +211,13 @@ fn print(model: &Cycle, floor: &Floor, backend: Backend, files: u32) -> anyhow::
         machine()
     )?;
     Ok(all.median().as_secs_f64() / least.median().as_secs_f64())
+}
+
+fn place(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Docker => "Docker",
+        Backend::Local => "the jail",
+    }
 }
 
 /// The machine, and how busy it is.
@@ -223,7 +269,15 @@ struct Cycle {
     backend: Backend,
     task: TaskId,
     steps: usize,
+    meter: Meter,
     measured: Mutex<Measured>,
+}
+
+/// What is read at the first measured step and after the last.
+#[derive(Debug, Clone, Copy)]
+enum Meter {
+    Cpu,
+    Counts,
 }
 
 #[derive(Default)]
@@ -232,18 +286,12 @@ struct Measured {
     requests: Vec<(Instant, Instant)>,
     /// At the first measured step and after the last.
     cpu: Vec<Cpu>,
+    /// Of this process, and of the sandbox, while the steps run.
+    counters: Option<[Counter; 2]>,
+    counts: Option<[Counts; 2]>,
 }
 
 impl Cycle {
-    fn new(backend: Backend, task: TaskId, steps: usize) -> Self {
-        Self {
-            backend,
-            task,
-            steps,
-            measured: Mutex::default(),
-        }
-    }
-
     fn measured(&self) -> std::sync::MutexGuard<'_, Measured> {
         self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,49 +317,49 @@ impl Cycle {
         }
     }
 
+    async fn read(&self) -> anyhow::Result<()> {
+        match self.meter {
+            Meter::Cpu => {
+                let cpu = self.read_cpu().await?;
+                self.measured().cpu.push(cpu);
+            }
+            Meter::Counts => {
+                let running = self.measured().counters.take();
+                if let Some([worker, sandbox]) = running {
+                    let counts = [worker.end().await?, sandbox.end().await?];
+                    self.measured().counts = Some(counts);
+                } else {
+                    let counters = self.count().await?;
+                    self.measured().counters = Some(counters);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn count(&self) -> anyhow::Result<[Counter; 2]> {
+        let own = std::process::id().cast_signed();
+        let inside = match self.backend {
+            Backend::Docker => pids_of(&self.container()).await?,
+            Backend::Local => descendants(own).into_iter().map(Process::pid).collect(),
+        };
+        let sandbox = Counter::attach(&inside).await?;
+        Ok([Counter::attach(&[own]).await?, sandbox])
+    }
+
+    fn container(&self) -> String {
+        format!("coding-agent-exec-{}", self.task.0)
+    }
+
     async fn read_cpu(&self) -> anyhow::Result<Cpu> {
-        let own = agentmine_process::Process::of(std::process::id().cast_signed());
+        let own = Process::of(std::process::id().cast_signed());
         let worker = own.map_or(Duration::ZERO, |own| time_of(own.pid(), false));
         let sandbox = match self.backend {
-            Backend::Docker => {
-                container_time(&format!("coding-agent-exec-{}", self.task.0)).await?
-            }
+            Backend::Docker => container_time(&self.container()).await?,
             Backend::Local => sandboxes_time(),
         };
         Ok(Cpu { worker, sandbox })
     }
-}
-
-/// The CPU time of a process, and of those of its children that it has waited for.
-pub(crate) fn time_of(pid: i32, with_children: bool) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // After the name: the state, which is field 3; the times are fields 14 to 17.
-    let fields = stat.rsplit(')').next().unwrap_or_default();
-    let times = fields.split_whitespace().skip(11);
-    let times = times.take(if with_children { 4 } else { 2 });
-    let ticks: u64 = times.filter_map(|time| time.parse::<u64>().ok()).sum();
-    Duration::from_millis(ticks * 10)
-}
-
-/// The CPU time of this process's children: those of a jail, and those that they have waited for.
-pub(crate) fn sandboxes_time() -> Duration {
-    descendants(std::process::id().cast_signed())
-        .into_iter()
-        .map(|process| time_of(process.pid(), true))
-        .sum()
-}
-
-/// The CPU time of a container.
-pub(crate) async fn container_time(name: &str) -> anyhow::Result<Duration> {
-    let engine = Docker::connect_with_defaults()?;
-    let options = StatsOptionsBuilder::new()
-        .stream(false)
-        .one_shot(true)
-        .build();
-    let stats = engine.stats(name, Some(options)).next().await;
-    let stats = stats.context("the engine knows no such container")??;
-    let usage = stats.cpu_stats.and_then(|cpu| cpu.cpu_usage?.total_usage);
-    Ok(Duration::from_nanos(usage.context("no CPU time")?))
 }
 
 #[async_trait]
@@ -329,11 +377,10 @@ impl Model for Cycle {
         let n = self.measured().requests.len();
         let end = 4 * WARM_UP + self.steps;
         if n == 4 * WARM_UP || n == end {
-            let cpu = self.read_cpu().await.map_err(|error| LlmError::Refused {
+            self.read().await.map_err(|error| LlmError::Refused {
                 status: 400,
                 body: format!("{error:#}"),
             })?;
-            self.measured().cpu.push(cpu);
         }
         let reply = match n < end {
             true => request(n),

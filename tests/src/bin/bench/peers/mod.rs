@@ -9,7 +9,6 @@ mod agents;
 mod api;
 mod server;
 mod task;
-mod tree;
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -12,8 +12,8 @@ use tokio::time::{interval, sleep};
 use super::agents::{Agent, Place};
 use super::api::Reply;
 use super::server::Asked;
-use super::tree::{Tree, containers};
 use crate::cycle::{Act, KINDS, edited};
+use crate::tree::{Tree, containers};
 
 /// Time limit of one task.
 const PATIENCE: Duration = Duration::from_secs(300);
