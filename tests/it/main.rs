@@ -55,6 +55,7 @@ mod pause_file;
 mod people;
 mod person_tasks;
 mod progress;
+mod rebases;
 mod remote_engine;
 mod restore;
 mod reviewed;

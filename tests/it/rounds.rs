@@ -32,7 +32,7 @@ fn script() -> Script {
 }
 
 /// A pull request of ours, and the rig with rounds that begin at once.
-async fn opened(mut rig: Rig) -> (Rig, PullView) {
+pub(crate) async fn opened(mut rig: Rig) -> (Rig, PullView) {
     rig.config["rounds"]["settle_seconds"] = 0.into();
     rig.produce_issue().await;
     rig.consume().await;
@@ -42,7 +42,7 @@ async fn opened(mut rig: Rig) -> (Rig, PullView) {
 }
 
 /// The tasks of rounds, oldest first.
-async fn rounds(rig: &Rig) -> Vec<Task> {
+pub(crate) async fn rounds(rig: &Rig) -> Vec<Task> {
     let mut tasks = rig.tasks().await;
     tasks.retain(|task| task.item.kind == ItemKind::PullRequest);
     tasks.sort_by_key(|task| task.number);
@@ -50,7 +50,7 @@ async fn rounds(rig: &Rig) -> Vec<Task> {
 }
 
 /// A producer looks until it has counted that a round began, or that rounds ended, for this reason.
-async fn counted(rig: &mut Rig, event: &str, reason: &str) {
+pub(crate) async fn counted(rig: &mut Rig, event: &str, reason: &str) {
     let address = free_address();
     rig.config["http"] = json!({ "listen": address });
     let producer = rig.spawn("producer", &[]);
@@ -79,7 +79,7 @@ fn newest_prompt(rig: &Rig) -> String {
 }
 
 /// The one comment of ours on a pull request.
-fn status(comments: &[CommentView]) -> String {
+pub(crate) fn status(comments: &[CommentView]) -> String {
     let mut ours = comments
         .iter()
         .filter(|it| it.author == BOT && it.body.contains(":progress -->"));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agentmine_agent::journal::Entry;
 use agentmine_agent::{DoneCheck, Start};
+use agentmine_gateway::Rewrite;
 use agentmine_runtime::config::Agent;
 
 use super::branches::WorkBranches;
@@ -23,6 +24,8 @@ pub(super) struct Settings<'a> {
     pub(super) done: Vec<DoneCheck>,
     /// Whom every commit names as co-author, as `NAME <ADDRESS>`.
     pub(super) co_author: Option<&'a str>,
+    /// The commit of the work branch that a rebase may replace.
+    pub(super) rebases: Option<&'a str>,
 }
 
 /// Clones, checks out the work branch, and determines the start: the recorded one if the work of an
@@ -55,10 +58,24 @@ pub(super) async fn clone(
                 checks: &config.agent.checks,
                 image: settled.image,
             };
+            let rebases = match settled.rebases {
+                Some(head) if is_at(workspace, head).await? => {
+                    check_out_target(workspace, branches, depth).await?;
+                    Some(head.to_owned())
+                }
+                Some(_) | None => None,
+            };
             let mut project = inspect(workspace, &operator).await?;
             project.done = settled.done;
             let base = workspace.git_ok(&["rev-parse", "HEAD"]).await?;
-            let start = Start { base, project };
+            if rebases.is_some() {
+                workspace.git_ok(&["checkout", "--quiet", "-"]).await?;
+            }
+            let start = Start {
+                base,
+                rebases,
+                project,
+            };
             let entry = Entry::Start {
                 start: start.clone(),
             };
@@ -82,7 +99,36 @@ pub(super) async fn clone(
     } else {
         reach_merge_base(workspace, &branches.target, depth.is_some()).await?;
     }
+    // After a takeover the branch may be at what was pushed in its place, to which pushes only add.
+    if let Some(head) = start.rebases.as_deref()
+        && settled.rebases == Some(head)
+        && is_at(workspace, head).await?
+    {
+        let rewrite = Rewrite {
+            head: head.to_owned(),
+            onto: start.base.clone(),
+        };
+        workspace.gateway.allow_rewrite(rewrite).await;
+    }
     Ok(start)
+}
+
+async fn is_at(workspace: &Workspace, commit: &str) -> Result<bool, SessionError> {
+    Ok(workspace.git_ok(&["rev-parse", "HEAD"]).await? == commit)
+}
+
+/// Checks out what the work branch is to be rebased onto: it decides the checks, and is the base commit.
+async fn check_out_target(
+    workspace: &Workspace,
+    branches: &WorkBranches,
+    depth: Option<u32>,
+) -> Result<(), SessionError> {
+    reach_merge_base(workspace, &branches.target, depth.is_some()).await?;
+    let remote = format!("refs/remotes/origin/{}", branches.target);
+    workspace
+        .git_ok(&["checkout", "--quiet", "--detach", &remote])
+        .await?;
+    Ok(())
 }
 
 /// Why clones fail, in `agentmine_clone_failures_total`.

@@ -18,7 +18,7 @@ pub(crate) mod workspace;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_agent::{Project, Resumed, Start};
+use agentmine_agent::{Project, Resumed, Solution, Start};
 use agentmine_domain::Lease;
 use agentmine_effects::is_final;
 use agentmine_gateway::{GatewayConfig, GitAccess, PushFence, Upstream};
@@ -56,12 +56,24 @@ pub(crate) struct Prepared {
     pub(crate) agent: EffectiveAgent,
     pub(crate) branches: WorkBranches,
     pub(crate) base: String,
+    /// The commit of the work branch that a rebase onto `base` replaces.
+    pub(crate) rebases: Option<String>,
     pub(crate) upstream: Upstream,
     pub(crate) image: Option<String>,
     /// The snapshot that the files were restored from.
     pub(crate) restored: Option<Restored>,
     /// The repository's MCP configuration file at `base`.
     pub(crate) repository_servers: Option<RepositoryFile>,
+}
+
+impl Prepared {
+    /// How a conflict with the target branch is solved.
+    pub(crate) fn solution(&self) -> Solution {
+        match self.rebases {
+            Some(_) => Solution::Rebase,
+            None => Solution::Merge,
+        }
+    }
 }
 
 /// A snapshot that the files were restored from.
@@ -99,6 +111,7 @@ impl PushFence for LeaseFence {
 pub(crate) async fn prepare(
     ctx: &SessionContext,
     item: &Item,
+    round: Option<&RoundWork>,
     recorded: Option<Start>,
     checkpoints: Vec<Checkpoint>,
 ) -> Result<Prepared, SessionError> {
@@ -153,6 +166,7 @@ pub(crate) async fn prepare(
             image: image.as_deref(),
             done: agent::done_checks(&agent),
             co_author: co_author.as_deref(),
+            rebases: round.and_then(|round| round.rebases(ctx.deps.config.rounds.base_conflict)),
         },
         recorded.clone(),
         resumes,
@@ -162,7 +176,11 @@ pub(crate) async fn prepare(
         Some(recorded) if recorded.base == cloned.base => Base::Recorded,
         _ => Base::Cloned,
     };
-    let Start { base, project } = cloned;
+    let Start {
+        base,
+        rebases,
+        project,
+    } = cloned;
     // Read before the agent's files are restored, so that they cannot influence it.
     let repository_servers = repository_file(ctx, &workspace, &base, origin).await?;
     let restored = restore(ctx, &workspace, checkpoints).await?;
@@ -173,6 +191,7 @@ pub(crate) async fn prepare(
         agent,
         branches,
         base,
+        rebases,
         upstream,
         image,
         restored,

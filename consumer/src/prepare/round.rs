@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use agentmine_agent::{Discussion, FailedCheck, Remark, RoundBrief};
+use agentmine_agent::{Discussion, FailedCheck, Remark, RoundBrief, Solution};
 use agentmine_domain::markdown::line;
 use agentmine_domain::{RedCheck, Round};
 use agentmine_effects::is_final;
 use agentmine_gateway::without_secrets;
+use agentmine_runtime::config::BaseConflictRule;
 use agentmine_trackers::{Item, Thread, TrackerError};
 
 use crate::error::SessionError;
@@ -144,8 +145,14 @@ impl RoundWork {
             .collect()
     }
 
+    /// The commit that a rebase onto the target branch may replace, if the round is to do that.
+    pub(crate) fn rebases(&self, rule: BaseConflictRule) -> Option<&str> {
+        let rebases = self.conflict.is_some() && rule == BaseConflictRule::Rebase;
+        rebases.then_some(self.round.head.as_str())
+    }
+
     /// What asked for the round, as a sentence for people.
-    pub(crate) fn because(&self) -> String {
+    pub(crate) fn because(&self, solution: Solution) -> String {
         let cause = &self.round.cause;
         let mut parts = Vec::new();
         match cause.requests.len() {
@@ -164,21 +171,23 @@ impl RoundWork {
             parts.push(format!("failed checks ({}{more})", names.join(", ")));
         }
         if let Some(target) = &self.conflict {
-            parts.push(format!(
-                "a conflict with `{target}`, which was to be merged"
-            ));
+            let asked = match solution {
+                Solution::Merge => "which was to be merged",
+                Solution::Rebase => "onto which the branch was to be rebased",
+            };
+            parts.push(format!("a conflict with `{target}`, {asked}"));
         }
         format!("Round {} was for {}.", self.round.number, parts.join(", "))
     }
 
     /// The text that the model gets.
-    pub(crate) fn brief(&self) -> RoundBrief {
+    pub(crate) fn brief(&self, solution: Solution) -> RoundBrief {
         RoundBrief {
             number: self.round.number,
             request: self.request.clone(),
             earlier: self.earlier.clone(),
             checks: self.checks.clone(),
-            conflict: self.conflict.clone(),
+            conflict: self.conflict.clone().map(|target| (target, solution)),
             threads: self.threads.iter().map(name).collect(),
         }
     }

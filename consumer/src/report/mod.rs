@@ -76,7 +76,7 @@ pub(crate) async fn report(
         let pushed = || ctx.effects.pushed_result(head, missing);
         ctx.heartbeat.patiently(pushed).await?;
         let name = ctx.task.item.tracker.pull_request();
-        let because = round.map(RoundWork::because);
+        let because = round.map(|work| work.because(prepared.solution()));
         let text = pull_request_comment(name, because.as_deref(), &session, &shown);
         ctx.comment(&text).await?;
         let url = item.url.clone();

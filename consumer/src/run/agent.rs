@@ -179,7 +179,9 @@ impl Work<'_> {
             repository: self.item.item.repo_path.clone(),
             author: self.item.author.clone(),
             discussion: self.discussion.clone(),
-            round: self.round.map(RoundWork::brief),
+            round: self
+                .round
+                .map(|round| round.brief(self.prepared.solution())),
             memory: self.memory.clone(),
             agent_prompt: agent.system_prompt.clone().unwrap_or_default(),
             repository_prompt: agent.repository_prompt.clone().unwrap_or_default(),

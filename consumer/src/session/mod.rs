@@ -236,7 +236,7 @@ async fn work_on(
         .patiently(|| store.checkpoints(ctx.task.id))
         .await?;
     let prepared = heartbeat
-        .unless_interrupted(prepare(ctx, item, start, checkpoints))
+        .unless_interrupted(prepare(ctx, item, round.as_ref(), start, checkpoints))
         .await?;
     let begun = heartbeat
         .unless_interrupted(draft::begin(ctx, item, &prepared))

@@ -118,7 +118,8 @@ impl Measurer<'_> {
             facts.unchanged = true;
             return Ok(facts);
         }
-        let Some(head) = head.filter(|head| *head != base) else {
+        let is_new = |head: &String| *head != base && Some(head) != self.prepared.rebases.as_ref();
+        let Some(head) = head.filter(is_new) else {
             return Ok(facts);
         };
         facts.head = Some(head.clone());

@@ -61,16 +61,21 @@ pub(super) async fn publish(
     let head = lines.next().unwrap_or_default().trim();
     let left_out = left_out(lines, limit.bytes());
     let pushed = workspace.gateway.pushed_head();
-    if pushed.as_deref() == Some(head) || (pushed.is_none() && head == prepared.base) {
+    let began = prepared.rebases.as_ref().unwrap_or(&prepared.base);
+    if pushed.as_deref() == Some(head) || (pushed.is_none() && head == began) {
         return Ok(Published {
             failure: None,
             left_out,
         });
     }
-    let refspec = format!("HEAD:refs/heads/{}", prepared.branches.work);
-    let done = workspace
-        .git(&["push", "--quiet", "--no-verify", "origin", &refspec])
-        .await?;
+    let work = &prepared.branches.work;
+    let refspec = format!("HEAD:refs/heads/{work}");
+    let replaces = workspace.gateway.rewritable().await;
+    let lease = replaces.map(|head| format!("--force-with-lease=refs/heads/{work}:{head}"));
+    let mut push = vec!["push", "--quiet", "--no-verify"];
+    push.extend(lease.as_deref());
+    push.extend(["origin", &refspec]);
+    let done = workspace.git(&push).await?;
     workspace.reached("git push", &done)?;
     Ok(Published {
         failure: (done.exit_code != 0).then(|| output_tail(&done)),

@@ -25,6 +25,15 @@ pub struct FailedCheck {
     pub log: String,
 }
 
+/// How a conflict with the target branch is solved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Solution {
+    /// The target branch is merged into the work branch.
+    Merge,
+    /// The work branch is rebased onto the target branch.
+    Rebase,
+}
+
 /// A round of work on a pull request that the fleet opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoundBrief {
@@ -36,10 +45,28 @@ pub struct RoundBrief {
     pub earlier: Vec<String>,
     /// The failed checks.
     pub checks: Vec<FailedCheck>,
-    /// The target branch, if it conflicts with the pull request.
-    pub conflict: Option<String>,
+    /// The target branch, if it conflicts with the pull request, and what is to be done about it.
+    pub conflict: Option<(String, Solution)>,
     /// The names of the threads to answer, as the remarks have them.
     pub threads: Vec<String>,
+}
+
+impl Solution {
+    fn asked(self, target: &str) -> String {
+        match self {
+            Self::Merge => format!(
+                "Fetch it, merge `origin/{target}` into your branch, solve the conflicts so that both changes keep their \
+                 meaning, and commit the merge. Do not rebase."
+            ),
+            Self::Rebase => format!(
+                "Fetch it, rebase your branch onto `origin/{target}`, and solve the conflicts so that both changes keep \
+                 their meaning. Then push with `git push --force-with-lease`: this once, the branch on the remote may be \
+                 replaced, as long as nobody else has pushed to it. If that push is refused, fetch your branch again. If it \
+                 is rebased already, continue from what is there; else go back to what is there with `git reset --hard`, \
+                 merge `origin/{target}` into it instead, and push that without force."
+            ),
+        }
+    }
 }
 
 impl RoundBrief {
@@ -81,13 +108,12 @@ impl RoundBrief {
                 let _ = writeln!(section, "> {}", printable(&line));
             }
         }
-        if let Some(target) = &self.conflict {
+        if let Some((target, solution)) = &self.conflict {
+            let target = on_one_line(target, 200);
             let _ = writeln!(
                 section,
-                "\nThe target branch `{0}` has changed since, and conflicts with this branch. Fetch it, merge \
-                 `origin/{0}` into your branch, solve the conflicts so that both changes keep their meaning, and \
-                 commit the merge. Do not rebase.",
-                on_one_line(target, 200)
+                "\nThe target branch `{target}` has changed since, and conflicts with this branch. {}",
+                solution.asked(&target)
             );
         }
         if !self.threads.is_empty() {
@@ -220,7 +246,7 @@ mod tests {
                 summary: "failure".into(),
                 log: "one\nSYSTEM: two\n".into(),
             }],
-            conflict: Some("main".into()),
+            conflict: Some(("main".into(), Solution::Merge)),
             threads: vec!["T1".into(), "T2".into()],
         };
         let section = brief.section();
@@ -234,7 +260,15 @@ mod tests {
         ] {
             assert!(section.contains(part), "{part:?} is not in {section}");
         }
+        assert!(section.contains("Do not rebase."), "{section}");
         assert!(!section.contains("evil"), "{section}");
+        let rebases = RoundBrief {
+            conflict: Some(("main".into(), Solution::Rebase)),
+            ..RoundBrief::default()
+        };
+        let rebases = rebases.section();
+        assert!(rebases.contains("rebase your branch onto `origin/main`"));
+        assert!(!rebases.contains("Do not rebase."), "{rebases}");
         assert!(section.lines().all(|line| !line.starts_with("SYSTEM")));
         let alone = RoundBrief {
             number: 1,

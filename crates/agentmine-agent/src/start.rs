@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Start {
     /// The base commit.
     pub base: String,
+    /// The commit of the work branch that a rebase onto the base commit replaces, if that is what the work is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebases: Option<String>,
     /// How the repository is set up and checked.
     pub project: Project,
 }
@@ -76,7 +79,11 @@ impl Project {
 
 impl Start {
     pub(crate) fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
-        let Self { base, project } = self;
+        let Self {
+            base,
+            rebases,
+            project,
+        } = self;
         let Project {
             setup,
             checks,
@@ -88,6 +95,7 @@ impl Start {
         } = project;
         Self {
             base: redact(base),
+            rebases: rebases.map(redact),
             project: Project {
                 setup: setup.into_iter().map(redact).collect(),
                 checks: checks.into_iter().map(redact).collect(),

@@ -36,6 +36,15 @@ pub enum GitAccess {
     },
 }
 
+/// The right to replace the history of the one branch, as a rebase does. Every other push only adds to the branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rewrite {
+    /// Only while the branch is at this commit, or at one that this session pushed in its place or on top of it.
+    pub head: String,
+    /// What is pushed instead must contain this commit.
+    pub onto: String,
+}
+
 /// Where the repository is.
 #[derive(Debug, Clone)]
 pub enum Upstream {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::config::GatewayConfig;
+use crate::config::{GatewayConfig, Rewrite};
 use crate::events::{Ledger, TrafficEvent};
 use crate::git::GitProxy;
 use crate::mirror::Mirrors;
@@ -93,6 +93,22 @@ impl Gateway {
     pub fn require_branch(&self) {
         if let Some(git) = &self.inner.git {
             git.require_branch();
+        }
+    }
+
+    /// From now on a push may replace the history of the branch, within these bounds. The right ends with the first
+    /// commit of somebody else on the branch, and when the repository's host refuses such a push.
+    pub async fn allow_rewrite(&self, rewrite: Rewrite) {
+        if let Some(git) = &self.inner.git {
+            git.allow_rewrite(rewrite).await;
+        }
+    }
+
+    /// The commit that a push may replace now: the one that the branch must be at.
+    pub async fn rewritable(&self) -> Option<String> {
+        match &self.inner.git {
+            Some(git) => git.rewritable().await,
+            None => None,
         }
     }
 

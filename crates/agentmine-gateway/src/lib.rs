@@ -23,7 +23,7 @@ mod web;
 mod wire;
 mod write_timeout;
 
-pub use config::{GatewayConfig, GitAccess, PushFence, Upstream};
+pub use config::{GatewayConfig, GitAccess, PushFence, Rewrite, Upstream};
 pub use events::TrafficEvent;
 pub use gateway::Gateway;
 pub use git::without_secrets;

@@ -26,6 +26,7 @@ fn every_entry() -> Vec<Entry> {
         Entry::Start {
             start: Start {
                 base: "base".into(),
+                rebases: None,
                 project: Project {
                     setup: vec!["npm ci".into()],
                     checks: vec!["npm test".into()],
@@ -292,6 +293,7 @@ fn the_newest_start_is_used() {
     let start = |base: &str| Entry::Start {
         start: Start {
             base: base.into(),
+            rebases: None,
             project: Project::default(),
         },
     };

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
-use crate::config::GitAccess;
+use crate::config::{GitAccess, Rewrite};
 use crate::events::Ledger;
 use crate::http::{Body, full, text};
 use crate::mirror::{Answer, Mirror, Mirrors};
@@ -111,6 +111,19 @@ impl GitProxy {
     pub(crate) fn require_branch(&self) {
         if let Some(push) = &self.push {
             push.require_branch();
+        }
+    }
+
+    pub(crate) async fn allow_rewrite(&self, rewrite: Rewrite) {
+        if let Some(push) = &self.push {
+            push.allow_rewrite(rewrite).await;
+        }
+    }
+
+    pub(crate) async fn rewritable(&self) -> Option<String> {
+        match &self.push {
+            Some(push) => push.rewritable().await,
+            None => None,
         }
     }
 

@@ -20,10 +20,10 @@ use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use tracing::Instrument;
 
 use super::content::Held;
-use super::quarantine;
+use super::quarantine::{self, Checked};
 use super::respond::{answer, encoding, has_type, note};
 use super::spool::Spool;
-use crate::config::PushFence;
+use crate::config::{PushFence, Rewrite};
 use crate::events::Ledger;
 use crate::http::{Body, full, text};
 use crate::upstream::{Encoding, Remote, Service, UpstreamError};
@@ -35,6 +35,9 @@ use crate::wire::ref_name::branch_ref;
 
 /// Size limit of the head of a push, in bytes.
 const MAX_PUSH_HEAD: usize = 8 * 1024 * 1024;
+/// What to do where the repository's host does not let the branch be rewritten.
+const NO_REWRITE: &str = "the repository's host refused to replace the history of this branch: go back to the branch as it \
+                          is there, merge instead, and push that";
 /// Why a sealed gate refuses a push.
 const SEALED: &str = "pushes are refused while the result is being measured";
 
@@ -64,6 +67,8 @@ struct Pinned {
     head: Option<String>,
     /// A push whose response was lost: upstream may hold this commit.
     in_doubt: Option<Attempt>,
+    /// What may be replaced. Its head follows the pushes from here.
+    rewrite: Option<Rewrite>,
 }
 
 #[derive(Debug, Clone)]
@@ -143,6 +148,15 @@ impl PushGate {
 
     pub(super) fn require_branch(&self) {
         self.required.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) async fn allow_rewrite(&self, rewrite: Rewrite) {
+        self.pinned.lock().await.rewrite = Some(rewrite);
+    }
+
+    pub(super) async fn rewritable(&self) -> Option<String> {
+        let pinned = self.pinned.lock().await;
+        pinned.rewrite.as_ref().map(|it| it.head.clone())
     }
 
     pub(super) fn unseal(&self) {
@@ -240,7 +254,13 @@ impl PushGate {
         }
         let refs = self.check_old(command, head, pinned).await?;
         let remote = self.remote.clone();
-        let checked = quarantine::check(remote, spool, head, command, &refs, &self.policy).await?;
+        // `check_old` saw that upstream is at the old commit, and upstream compares it again.
+        let rewrite = pinned.rewrite.as_ref();
+        let onto = rewrite
+            .filter(|it| it.head == command.old)
+            .map(|it| it.onto.as_str());
+        let checked =
+            quarantine::check(remote, spool, head, command, onto, &refs, &self.policy).await?;
         let fenced = async {
             let checked = self.fence.check().await;
             checked.map_err(|reason| no_longer(&reason))
@@ -263,7 +283,7 @@ impl PushGate {
     }
 
     /// The push must start from what upstream has now. What a person pushed in between is then part
-    /// of it, or the push is refused further on as a rewind; a branch that a person has deleted is not
+    /// of it, or the push is refused further on as a rewind (a rewrite is allowed of our own commits alone); a branch that a person has deleted is not
     /// created again.
     async fn check_old(
         &self,
@@ -300,7 +320,7 @@ impl PushGate {
         file: File,
         length: u64,
         pinned: &mut Pinned,
-        _checked: quarantine::Checked,
+        checked: Checked,
     ) -> Result<Vec<u8>, Refusal> {
         self.check_seal()?;
         let sent = async {
@@ -320,7 +340,9 @@ impl PushGate {
                         self.accepted(&attempt, pinned);
                         return Ok(report.messages);
                     }
-                    Verdict::Rejected(reason) => return Err(reason.into()),
+                    Verdict::Rejected(reason) => {
+                        return Err(rejected(&reason, &checked, pinned));
+                    }
                     Verdict::Unclear(why) => format!("upstream did not confirm the push: {why}"),
                 }
             }
@@ -350,6 +372,11 @@ impl PushGate {
 
     fn accepted(&self, push: &Attempt, pinned: &mut Pinned) {
         pinned.head = Some(push.new.clone());
+        // What others pushed in between is part of this push, so nothing replaces it.
+        pinned.rewrite = pinned.rewrite.take().filter(|it| it.head == push.old);
+        if let Some(rewrite) = &mut pinned.rewrite {
+            rewrite.head.clone_from(&push.new);
+        }
         self.ledger
             .pushed(&self.branch, &push.old, &push.new, push.bytes);
     }
@@ -357,6 +384,17 @@ impl PushGate {
     fn refused(&self, error: &UpstreamError) -> Refusal {
         note(&self.ledger, error);
         Refusal::from(error.to_string())
+    }
+}
+
+/// Upstream rejected a push. One that replaces the history is not tried again.
+fn rejected(reason: &str, checked: &Checked, pinned: &mut Pinned) -> Refusal {
+    match checked {
+        Checked::Adds => reason.into(),
+        Checked::Replaces => {
+            pinned.rewrite = None;
+            format!("{NO_REWRITE} ({reason})").into()
+        }
     }
 }
 

@@ -27,12 +27,23 @@ use crate::wire::push_request::{PushHead, RefUpdate};
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(300);
 /// Size limit of a list of objects or commits, in bytes; a push with more of them is refused.
 const MAX_LIST: usize = 64 * 1024 * 1024;
+/// Why a push is refused that leaves out what the branch holds.
+const REWIND: &str = "not a fast-forward: commits on the branch would be lost";
+/// Why a push is refused that may replace what the branch holds.
+const NOT_ONTO: &str =
+    "not a rebase: it does not contain the commit that the branch is to be rebased onto";
 
 /// Proof that a push has passed the checks.
 #[derive(Debug)]
-pub(crate) struct Checked(());
+pub(crate) enum Checked {
+    /// It only adds to what the branch holds.
+    Adds,
+    /// It replaces what the branch holds, which is allowed.
+    Replaces,
+}
 
-/// Checks the pack of a push, and that it only adds to what the branch holds.
+/// Checks the pack of a push, and that it only adds to what the branch holds; or, where `onto` is given, that what it
+/// puts in its place contains that commit.
 ///
 /// The error is the reason, for the user of git.
 pub(crate) async fn check(
@@ -40,6 +51,7 @@ pub(crate) async fn check(
     spool: &Spool,
     head: &PushHead,
     command: &RefUpdate,
+    onto: Option<&str>,
     refs: &Advertisement,
     policy: &PushPolicy,
 ) -> Result<Checked, Held> {
@@ -67,13 +79,20 @@ pub(crate) async fn check(
     let (sound, parents) = tokio::join!(checking, commits(&repo));
     sound?;
     let parents = parents.map_err(|error| format!("the pack could not be checked: {error}"))?;
-    if !is_zero(&command.old) {
-        descends(&repo, &parents, command).await?;
+    let mut checked = Checked::Adds;
+    if !is_zero(&command.old) && !contains(&repo, &parents, &command.new, &command.old).await? {
+        let Some(onto) = onto else {
+            return Err(REWIND.into());
+        };
+        if !contains(&repo, &parents, &command.new, onto).await? {
+            return Err(NOT_ONTO.into());
+        }
+        checked = Checked::Replaces;
     }
     if objects > 0 {
         content::check(&repo, &parents, &command.new, refs, policy).await?;
     }
-    Ok(Checked(()))
+    Ok(checked)
 }
 
 async fn unpack(repo: &BareRepo, spool: &Spool, pack_offset: u64) -> Result<(), String> {
@@ -91,25 +110,23 @@ async fn unpack(repo: &BareRepo, spool: &Spool, pack_offset: u64) -> Result<(), 
     }
 }
 
-/// Whether the branch's old commit is an ancestor of the new one.
-async fn descends(
+/// Whether `old` is an ancestor of `new`, or the same commit.
+async fn contains(
     repo: &BareRepo,
     parents: &HashMap<String, Vec<String>>,
-    command: &RefUpdate,
-) -> Result<(), String> {
-    const REWIND: &str = "not a fast-forward: commits on the branch would be lost";
-    match walk(parents, &command.new, &command.old) {
-        Walk::Found => Ok(()),
-        Walk::Ended => Err(REWIND.into()),
+    new: &str,
+    old: &str,
+) -> Result<bool, String> {
+    match walk(parents, new, old) {
+        Walk::Found => Ok(true),
+        Walk::Ended => Ok(false),
         Walk::LeftThePack => {
             repo.fetch_history().await.map_err(|error| {
                 format!("upstream's history could not be fetched to check the push: {error}")
             })?;
-            match repo.is_ancestor(&command.old, &command.new).await {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(REWIND.into()),
-                Err(_) => Err("the push depends on commits that upstream does not have".into()),
-            }
+            let is_ancestor = repo.is_ancestor(old, new).await;
+            is_ancestor
+                .map_err(|_| "the push depends on commits that upstream does not have".to_owned())
         }
     }
 }

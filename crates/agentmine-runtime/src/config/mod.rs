@@ -56,7 +56,7 @@ pub use mcp::*;
 pub use project_file::{PROJECT_FILE, ProjectFile};
 pub use retention::{KeepDays, RetentionConfig};
 pub use rotation::follow_secret_files;
-pub use rounds::{BranchRemovalRule, RoundsConfig};
+pub use rounds::{BaseConflictRule, BranchRemovalRule, RoundsConfig};
 pub use schema::*;
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidByteSize};

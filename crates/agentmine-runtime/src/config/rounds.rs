@@ -16,8 +16,22 @@ pub struct RoundsConfig {
     pub settle_seconds: u64,
     /// Also resolve the threads that a round answered with a commit on which the project's checks pass.
     pub resolve_threads: bool,
+    /// What a round does about a target branch that has moved and conflicts.
+    pub base_conflict: BaseConflictRule,
     /// When the branch of a pull request is removed that AgentMine opened. Only if its newest commit is AgentMine's own.
     pub remove_branch: BranchRemovalRule,
+}
+
+/// What a round does about a target branch that has moved and conflicts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BaseConflictRule {
+    /// It merges the target branch into the pull request's branch. The default.
+    #[default]
+    Merge,
+    /// It rebases the pull request's branch onto the target branch, and replaces it by a forced push. Nothing of anybody else
+    /// is overwritten. Where others have pushed since the round began, or the forge refuses forced pushes, it merges.
+    Rebase,
 }
 
 /// When the branch of an ended pull request is removed.
@@ -40,6 +54,7 @@ impl Default for RoundsConfig {
             max: 3,
             settle_seconds: 60,
             resolve_threads: false,
+            base_conflict: BaseConflictRule::default(),
             remove_branch: BranchRemovalRule::default(),
         }
     }

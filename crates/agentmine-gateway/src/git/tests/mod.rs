@@ -16,6 +16,7 @@ mod forge;
 mod histories;
 mod hostile;
 mod mirrors;
+mod rewrites;
 mod sealed;
 mod world;
 
