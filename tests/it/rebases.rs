@@ -1,5 +1,7 @@
 //! Rounds that rebase: the target branch of a pull request of ours has moved and conflicts, on both forges.
 
+use agentmine_agent::journal::Entry;
+use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::{DEMO, PullView, Push};
 use agentmine_tests::model::{Answer, Scenario, Script, say, shell};
 
@@ -73,6 +75,19 @@ fn rewrites(rig: &Rig, pull: &PullView) -> Vec<Push> {
     pushes
 }
 
+/// The base commits of the round, and what each rebase replaces.
+async fn starts(rig: &Rig) -> Vec<(String, Option<String>)> {
+    let round = rounds(rig).await.remove(0);
+    let steps = rig.steps(&round).await;
+    let entries = steps.iter().map(|step| Entry::decode(step).unwrap());
+    entries
+        .filter_map(|entry| match entry {
+            Entry::Start { start } => Some((start.base, start.rebases)),
+            _ => None,
+        })
+        .collect()
+}
+
 /// The round is done, reported, and the only one.
 async fn is_done_in_one_round(rig: &Rig, pull: &PullView) {
     let tasks = rounds(rig).await;
@@ -103,6 +118,10 @@ async fn a_conflict_is_rebased_in_one_round(rig: Rig) {
     let rewrites = rewrites(&rig, &pull);
     assert_eq!(rewrites.len(), 1, "{rewrites:?}");
     assert_eq!(rewrites[0].old, before);
+    // The checks are those of the new base, which was settled before the agent began.
+    let starts = starts(&rig).await;
+    let expected = (base.expect("main"), Some(before));
+    assert_eq!(starts, [expected]);
     is_done_in_one_round(&rig, &pull).await;
 }
 
@@ -244,4 +263,57 @@ async fn where_the_forge_refuses_forced_pushes_a_round_merges_on_github() {
 #[tokio::test]
 async fn where_the_forge_refuses_forced_pushes_a_round_merges_on_gitlab() {
     a_forge_without_forced_pushes_gets_a_merge(Rig::on_gitlab(is_refused_and_merges()).await).await;
+}
+
+/// What was there before the round is no result of it.
+#[tokio::test]
+async fn a_round_that_rebases_nothing_is_not_done() {
+    let rig = Rig::local(rebases([say("It is rebased.")])).await;
+    let (mut rig, pull, before) = conflicting(rig).await;
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    rig.consume().await;
+    assert_eq!(head(&rig, &pull), before);
+    let round = rounds(&rig).await.remove(0);
+    assert_eq!(
+        round.state,
+        TaskState::Ended(EndState::Failed),
+        "{round:#?}"
+    );
+}
+
+/// Merges what it is asked to merge, after it tried to force a push.
+fn forces_and_merges() -> Script {
+    Script::new()
+        .scenario(Scenario::new("merge").when("Do not rebase.").replies([
+            shell(REBASE),
+            shell(PUSH),
+            shell(MERGE),
+            say("I merged it."),
+        ]))
+        .scenario(solves_demo())
+}
+
+async fn is_merged_without_a_forced_push(rig: &Rig, pull: &PullView, before: &str) {
+    rig.consume().await;
+    assert_done(&rounds(rig).await[0]);
+    assert!(rewrites(rig, pull).is_empty());
+    assert!(contains(rig, &pull.head, before));
+    assert!(contains(rig, &pull.head, "main"));
+}
+
+#[tokio::test]
+async fn without_the_option_a_forced_push_is_refused_and_the_round_merges() {
+    let (mut rig, pull, before) = conflicting(Rig::local(forces_and_merges()).await).await;
+    rig.config["rounds"]["base_conflict"] = "merge".into();
+    is_merged_without_a_forced_push(&rig, &pull, &before).await;
+}
+
+#[tokio::test]
+async fn where_a_person_pushed_before_the_agent_began_a_round_merges() {
+    let (rig, pull, _) = conflicting(Rig::local(forces_and_merges()).await).await;
+    rig.forge.commit(DEMO, &pull.head, &pull.head, |dir| {
+        std::fs::write(dir.join("mine.txt"), "mine\n").unwrap();
+    });
+    let theirs = head(&rig, &pull);
+    is_merged_without_a_forced_push(&rig, &pull, &theirs).await;
 }
