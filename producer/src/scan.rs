@@ -267,7 +267,8 @@ pub(crate) async fn look(
     let candidates = tracker.candidates_in(path, label_name).await?;
     let waiting = Waiting::read(deps).await?;
     let mut requested = record(deps, tracker, candidates, (began, &waiting), &mut scan).await?;
-    let begun = Box::pin(rounds::begin(deps, tracker, Some(path))).await?;
+    let watched = rounds::read(deps, tracker, Some(path)).await?;
+    let begun = Box::pin(rounds::begin(deps, tracker, watched)).await?;
     requested.extend(begun.into_iter().map(|begun| of_round(begun, &mut scan)));
     let admitted = capacity::admit_in(deps, path).await?;
     announce_admitted(deps, admitted).await?;
@@ -285,6 +286,7 @@ async fn scan_tracker(
     waiting: &Waiting,
     scan: &mut Scan,
 ) -> Result<Vec<Requested>> {
+    let watched = rounds::read(deps, tracker, None).await;
     let began = deps.store.scan_time().await?;
     let candidates = tracker.candidates(&deps.config.labels.request).await;
     note_skipped(tracker.as_ref());
@@ -296,7 +298,11 @@ async fn scan_tracker(
         waiting.end_withdrawn(deps, tracker, &found).await?;
     }
     let mut requested = record(deps, tracker, candidates, (began, waiting), scan).await?;
-    match Box::pin(rounds::begin(deps, tracker, None)).await {
+    let begun = match watched {
+        Ok(watched) => Box::pin(rounds::begin(deps, tracker, watched)).await,
+        Err(error) => Err(error),
+    };
+    match begun {
         Ok(begun) => requested.extend(begun.into_iter().map(|begun| of_round(begun, scan))),
         // The tasks that were recorded are announced all the same.
         Err(error) => {

@@ -6,9 +6,21 @@ use crate::rig::binary;
 
 #[tokio::test]
 async fn no_ratio_to_a_floor_got_worse_by_half() {
+    passes(&["short"]).await;
+}
+
+/// Few repositories, and no wait before answers.
+#[tokio::test]
+async fn scans_of_many_repositories_meet_their_goals() {
+    let size = ["--repositories", "60", "--items", "240", "--changes", "5"];
+    let args = [&["scan"][..], &size, &["--wait", "0", "--check"]];
+    passes(&args.concat()).await;
+}
+
+async fn passes(args: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let mut bench = Command::new(binary("bench"));
-    bench.arg("short").env("XDG_STATE_HOME", folder.path());
+    bench.args(args).env("XDG_STATE_HOME", folder.path());
     let out = bench.output().await.unwrap();
     let said = [&out.stdout, &out.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
     assert!(out.status.success(), "{}", said.concat());

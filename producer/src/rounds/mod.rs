@@ -10,7 +10,7 @@ pub(crate) mod metrics;
 mod red;
 mod requests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -66,35 +66,57 @@ impl SeenPulls {
     }
 }
 
-/// Begins the rounds that are due on a tracker's pull requests, or on those of one repository, and returns their tasks.
-/// What concerns one pull request does not stop the others.
+/// The pull requests that are watched, and those that are open.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    tasks: Vec<Task>,
+    open: OpenPulls,
+}
+
+/// Reads a tracker's watched pull requests, or those of one repository. It is read before the labelled items: the lists
+/// also name their repositories, whose ids the scan needs.
+///
+/// # Errors
+/// Returns errors of the store, and of the tracker if they concern all of it.
+pub(crate) async fn read(
+    deps: &ProducerDeps,
+    tracker: &Arc<dyn Tracker>,
+    only: Option<&str>,
+) -> Result<Watched> {
+    let rounds = &deps.config.rounds;
+    if !rounds.enabled && rounds.remove_branch == BranchRemovalRule::Never {
+        return Ok(Watched::default());
+    }
+    let tasks = deps.store.watched_pulls(tracker.kind(), tracker.host());
+    let mut tasks = tasks.await?;
+    tasks.retain(|task| only.is_none_or(|only| task.item.repo_path.eq_ignore_ascii_case(only)));
+    let mut known = HashSet::new();
+    let mut repos: Vec<ItemRef> = Vec::new();
+    for task in &tasks {
+        if known.insert(&task.item.repo_id) {
+            repos.push(task.item.clone());
+        }
+    }
+    let open = match repos.is_empty() {
+        true => OpenPulls::default(),
+        false => tracker.open_pulls(&repos).await?,
+    };
+    Ok(Watched { tasks, open })
+}
+
+/// Begins the rounds that are due on these pull requests, and returns their tasks. What concerns one pull request does
+/// not stop the others.
 ///
 /// # Errors
 /// Returns errors of the store, and of the tracker if they concern all of it.
 pub(crate) async fn begin(
     deps: &ProducerDeps,
     tracker: &Arc<dyn Tracker>,
-    only: Option<&str>,
+    watched: Watched,
 ) -> Result<Vec<Begun>> {
-    let rounds = &deps.config.rounds;
-    if !rounds.enabled && rounds.remove_branch == BranchRemovalRule::Never {
-        return Ok(Vec::new());
-    }
-    let watched = deps.store.watched_pulls(tracker.kind(), tracker.host());
-    let mut watched = watched.await?;
-    watched.retain(|task| only.is_none_or(|only| task.item.repo_path.eq_ignore_ascii_case(only)));
-    let mut repos: Vec<ItemRef> = Vec::new();
-    for task in &watched {
-        if repos.iter().all(|repo| repo.repo_id != task.item.repo_id) {
-            repos.push(task.item.clone());
-        }
-    }
-    if repos.is_empty() {
-        return Ok(Vec::new());
-    }
-    let open = tracker.open_pulls(&repos).await?;
+    let Watched { tasks, open } = watched;
     let mut begun = Vec::new();
-    for origin in watched {
+    for origin in tasks {
         let look = Look {
             deps,
             tracker,

@@ -157,7 +157,8 @@ impl Api {
         self.know(repo.full_name.clone(), repo);
     }
 
-    fn know(&self, path: String, repo: Repo) {
+    /// The same, at a path that it was asked for by.
+    pub(super) fn know(&self, path: String, repo: Repo) {
         let mut repos = self.repos.lock().unwrap_or_else(PoisonError::into_inner);
         repos.insert(path, (Instant::now(), repo));
     }

@@ -48,7 +48,8 @@ struct Named {
 }
 
 impl Api {
-    /// The open pull requests of the repositories of these items, each list with one conditional request.
+    /// The open pull requests of the repositories of these items, each list with one conditional request. A list that
+    /// was not read before also says which repository it is of.
     pub(super) async fn open_pulls(
         &self,
         kept: &Lists<OpenPull>,
@@ -77,21 +78,22 @@ impl Api {
         of: &ItemRef,
     ) -> Result<Vec<OpenPull>, TrackerError> {
         let known = self.repo_known(&of.repo_path, ID_TTL);
-        let repo = match known.filter(|repo| repo.id.to_string() == of.repo_id) {
-            Some(repo) => repo,
-            None => self.repo_of(of).await?,
-        };
-        let mut url = self.repo_url(&repo.full_name, &["pulls"])?;
+        let known = known.filter(|repo| repo.id.to_string() == of.repo_id);
+        let path = known.as_ref().map_or(&of.repo_path, |repo| &repo.full_name);
+        let mut url = self.repo_url(path, &["pulls"])?;
         url.query_pairs_mut()
             .append_pair("state", "open")
             .append_pair("sort", "created")
             .append_pair("direction", "asc")
             .append_pair("per_page", "100");
-        let what = format!("the pull requests of {}", repo.full_name);
+        let what = format!("the pull requests of {path}");
         let open = |reply: &Reply| {
             let pulls = self
                 .client
                 .fitting::<Pull>(reply.json::<Vec<Value>>()?, &what);
+            if let Some(repo) = pulls.iter().find_map(|pull| pull.base.repo.as_ref()) {
+                self.know(of.repo_path.clone(), repo.clone());
+            }
             let own = pulls.into_iter().filter(|pull| {
                 let home = pull.head.repo.as_ref();
                 home.is_some_and(|home| home.id.to_string() == of.repo_id)
@@ -106,6 +108,10 @@ impl Api {
             within: None,
         };
         let list = self.client.kept_list(kept, list, open).await?;
+        if known.is_none() {
+            // Another repository may have the name now.
+            self.repo_of(of).await?;
+        }
         let pulls = list.pages.iter().flat_map(|page| page.iter());
         Ok(pulls.cloned().collect())
     }

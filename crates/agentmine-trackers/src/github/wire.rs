@@ -1,7 +1,7 @@
 //! The part of GitHub's JSON that is used. Unknown fields are ignored: GitHub often adds some.
 
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::people::Person;
@@ -177,7 +177,7 @@ pub(super) struct Pull {
     /// Absent unless it was merged.
     pub(super) merged_at: Option<serde::de::IgnoredAny>,
     pub(super) head: PullRef,
-    pub(super) base: PullRef,
+    pub(super) base: BaseRef,
     /// Of one that was asked for alone; absent while GitHub finds out.
     pub(super) mergeable: Option<bool>,
     /// In lists.
@@ -191,6 +191,21 @@ pub(super) struct PullRef {
     pub(super) sha: Option<String>,
     /// Gone when a fork was deleted.
     pub(super) repo: Option<RepoId>,
+}
+
+/// Where it goes: its repository is the one that was asked for.
+#[derive(Debug, Deserialize)]
+pub(super) struct BaseRef {
+    #[serde(rename = "ref")]
+    pub(super) branch: String,
+    #[serde(default, deserialize_with = "whole")]
+    pub(super) repo: Option<Repo>,
+}
+
+/// The repository, if all of it is there.
+fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Repo>, D::Error> {
+    let repo = Value::deserialize(from)?;
+    Ok(Repo::deserialize(repo).ok())
 }
 
 #[derive(Debug, Deserialize)]

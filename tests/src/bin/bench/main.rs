@@ -190,7 +190,7 @@ enum Bench {
         #[arg(long)]
         record: bool,
     },
-    /// Requests, time and memory of scans of many repositories, on both forges; needs no service
+    /// Requests and time of scans of many repositories, and the producer's memory, on both forges; needs Postgres and RabbitMQ
     Scan {
         #[command(flatten)]
         size: scan::Size,
@@ -200,7 +200,8 @@ enum Bench {
     ScanProcess {
         kind: scan::Kind,
         api: url::Url,
-        repositories: u64,
+        #[arg(value_delimiter = ',')]
+        ids: Vec<u64>,
     },
     /// Tasks that one consumer finishes in a minute, from the claim to the pull request; needs Postgres and RabbitMQ
     Density {
@@ -313,11 +314,7 @@ async fn main() -> anyhow::Result<()> {
         Bench::Short { record: true } => short::record().await,
         Bench::Short { record: false } => short::check().await,
         Bench::Scan { size } => scan::run(size).await,
-        Bench::ScanProcess {
-            kind,
-            api,
-            repositories,
-        } => scan::process(kind, api, repositories).await,
+        Bench::ScanProcess { kind, api, ids } => scan::process(kind, api, &ids).await,
         Bench::Density {
             on,
             slots,

@@ -29,7 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
     pub(crate) rss: u64,
-    anon: u64,
+    pub(crate) anon: u64,
+    /// The highest that `rss` was.
+    pub(crate) peak: u64,
 }
 
 pub(crate) async fn run(backend: Backend, tasks: &[usize]) -> anyhow::Result<()> {
@@ -62,7 +64,7 @@ pub(crate) async fn run(backend: Backend, tasks: &[usize]) -> anyhow::Result<()>
     Ok(())
 }
 
-fn mib(kib: u64) -> f64 {
+pub(crate) fn mib(kib: u64) -> f64 {
     kib as f64 / 1024.0
 }
 
@@ -112,7 +114,7 @@ pub(crate) fn service(name: &str, default: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| default.to_owned())
 }
 
-fn amqp_url() -> String {
+pub(crate) fn amqp_url() -> String {
     service(
         "AGENTMINE_TEST_AMQP_URL",
         "amqp://guest:guest@127.0.0.1:56729/%2f",
@@ -211,6 +213,7 @@ pub(crate) fn memory_of(pid: u32) -> anyhow::Result<Memory> {
     Ok(Memory {
         rss: field("VmRSS:")?,
         anon: field("RssAnon:")?,
+        peak: field("VmHWM:")?,
     })
 }
 

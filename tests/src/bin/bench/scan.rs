@@ -1,17 +1,20 @@
 //! What a scan of many repositories costs: requests, those that count toward the rate limit, time, and memory.
 //!
-//! The tracker runs in a process of its own, so that the forge's memory is not measured. It asks what a producer asks: for
-//! the items with the request label and the open pull requests in each scan, for the items that say that they are worked on
+//! The tracker alone runs in a process of its own. It asks what a producer asks: for the open pull requests and
+//! the items with the request label in each scan, for the items that say that they are worked on
 //! a lease after its start and every ten leases, and for commands in comments every 15 seconds, here in all repositories.
+//! The memory is that of the real program ([`program`]).
 
-use std::collections::HashSet;
+mod goals;
+mod program;
+
 use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use agentmine_domain::{ItemKind, ItemRef};
+use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config::{GitHub, GitLab, Labels, Secret};
-use agentmine_tests::forge::{Fault, Forge};
+use agentmine_tests::forge::{Fault, Forge, Seen};
 use agentmine_trackers::{GitHubTracker, GitLabTracker, OpenPulls, Tracker};
 use anyhow::{Context as _, Result, ensure};
 use chrono::TimeDelta;
@@ -21,6 +24,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use url::Url;
+
+use crate::step::machine;
+use goals::Goals;
 
 /// The variable with the token of the measured process.
 const TOKEN: &str = "BENCH_SCAN_TOKEN";
@@ -50,6 +56,9 @@ pub(crate) struct Size {
     /// Items that are labelled anew before the last scan
     #[arg(long, default_value_t = 10)]
     changes: u64,
+    /// Fail if a goal is missed
+    #[arg(long)]
+    check: bool,
 }
 
 fn names(repositories: u64) -> Vec<String> {
@@ -58,18 +67,24 @@ fn names(repositories: u64) -> Vec<String> {
 
 /// Measures both forges.
 pub(crate) async fn run(size: Size) -> Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{}\n", machine())?;
+    let mut goals = Goals::of(size.repositories, size.changes);
     writeln!(
-        std::io::stdout(),
-        "| forge | scan | requests | that count | seconds | items | peak MB |"
+        out,
+        "| scan | requests | that count | seconds | items |\n|---|---|---|---|---|"
     )?;
-    writeln!(std::io::stdout(), "|---|---|---|---|---|---|---|")?;
     for kind in [Kind::Github, Kind::Gitlab] {
-        measure(kind, size).await?;
+        measure(kind, size, &mut goals).await?;
     }
+    program::measure(size, &mut goals).await?;
+    writeln!(out, "\n{goals}")?;
+    ensure!(!size.check || goals.are_met(), "a goal is missed");
     Ok(())
 }
 
-async fn measure(kind: Kind, size: Size) -> Result<()> {
+/// A forge with the labelled items and one pull request in each repository.
+async fn filled(size: Size) -> Forge {
     let forge = Forge::start().await;
     let labels = Labels::default();
     for name in names(size.repositories) {
@@ -82,47 +97,85 @@ async fn measure(kind: Kind, size: Size) -> Result<()> {
                 &[&labels.request],
             );
         }
-        forge.add_pull(&name, "agentmine/work", "main", "Ours", &[]);
     }
-    // Their author's token is that of the measured process.
+    forge
+}
+
+/// Everything has been as it is for a while, and each answer takes its time from now on.
+fn settle(forge: &Forge, size: Size) {
     // Triggers of items that have just changed are not remembered.
     forge.age(TimeDelta::hours(1));
     let wait = Duration::from_millis(size.wait);
     forge.inject(Fault::on("*", "/").times(usize::MAX).delay(wait));
+}
+
+fn change(forge: &Forge, size: Size) {
+    for name in names(size.changes) {
+        forge.add_issue(
+            &name,
+            "New",
+            "It should greet.",
+            &[&Labels::default().request],
+        );
+    }
+}
+
+async fn measure(kind: Kind, size: Size, goals: &mut Goals) -> Result<()> {
+    let forge = filled(size).await;
+    for name in names(size.repositories) {
+        // Their author's token is that of the measured process.
+        forge.add_pull(&name, "agentmine/work", "main", "Ours", &[]);
+    }
+    settle(&forge, size);
     let mut scanned = Scanned::start(kind, &forge, size.repositories).await?;
-    scanned.ask(Ask::Nothing, &forge, "none").await?;
-    let mut all = scanned.ask(Ask::Scan, &forge, "first").await?;
+    let first = scanned.ask(Ask::Scan, &forge, "first").await?;
+    goals.first_scan(kind, &first);
+    let mut all = first.found;
     // On GitLab a scan asks for the triggers of some items only.
     while all < size.items {
-        let more = scanned.ask(Ask::Scan, &forge, "next").await?;
+        let more = scanned.ask(Ask::Scan, &forge, "next").await?.found;
         ensure!(more > all, "{more} items of {} were found", size.items);
         all = more;
     }
-    for what in ["idle", "idle again"] {
-        scanned.ask(Ask::Scan, &forge, what).await?;
-    }
-    for what in ["with items at work, first", "with items at work, idle"] {
-        scanned.ask(Ask::Everything, &forge, what).await?;
-    }
+    scanned.ask(Ask::Scan, &forge, "idle").await?;
+    let idle = scanned.ask(Ask::Scan, &forge, "idle again").await?;
+    goals.idle_scan(kind, &idle);
+    let what = "with items at work, first";
+    scanned.ask(Ask::Everything, &forge, what).await?;
+    let what = "with items at work, idle";
+    goals.whole_idle_scan(kind, &scanned.ask(Ask::Everything, &forge, what).await?);
     for what in ["commands, first", "commands, idle"] {
         scanned.ask(Ask::Commands, &forge, what).await?;
     }
-    for n in 0..size.changes {
-        let name = format!("{OWNER}/r{n}");
-        forge.add_issue(&name, "New", "It should greet.", &[&labels.request]);
-    }
+    change(&forge, size);
     let what = format!("{} changes", size.changes);
-    scanned.ask(Ask::Scan, &forge, &what).await?;
+    let changed = scanned.ask(Ask::Scan, &forge, &what).await?;
+    goals.changes(kind, &idle, &changed);
     scanned.child.kill().await?;
     Ok(())
+}
+
+/// What one scan cost.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    requests: usize,
+    counted: usize,
+    seconds: f64,
+    /// Items with the label.
+    found: u64,
+}
+
+/// Requests, and how many of them count toward the rate limit: an unchanged answer of GitHub does not.
+fn counted(kind: Kind, requests: &[Seen]) -> (usize, usize) {
+    let free = |it: &&Seen| kind == Kind::Github && it.status == 304;
+    let free = requests.iter().filter(free).count();
+    (requests.len(), requests.len() - free)
 }
 
 /// What the measured process is to ask for, by a line of its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Ask {
-    /// Nothing: what the process itself takes.
-    Nothing,
-    /// Labelled items, and open pull requests.
+    /// Open pull requests, and labelled items.
     Scan,
     /// Items at work too.
     Everything,
@@ -146,9 +199,14 @@ impl Scanned {
             Kind::Gitlab => forge.gitlab_url(),
         };
         let name = kind.to_possible_value().context("a kind has a name")?;
+        let names = names(repositories);
+        let ids: Vec<String> = names
+            .iter()
+            .map(|it| forge.repo_id(it).to_string())
+            .collect();
         let mut child = Command::new(std::env::current_exe()?)
             .args(["scan-process", name.get_name(), api.as_str()])
-            .arg(repositories.to_string())
+            .arg(ids.join(","))
             .env(TOKEN, forge.human_token())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -165,8 +223,8 @@ impl Scanned {
         })
     }
 
-    /// Has it ask and prints what it cost; returns how many items were found.
-    async fn ask(&mut self, ask: Ask, forge: &Forge, what: &str) -> Result<u64> {
+    /// Has it ask and prints what it cost; returns it.
+    async fn ask(&mut self, ask: Ask, forge: &Forge, what: &str) -> Result<Cost> {
         let kind = self.kind;
         let line = ask.to_possible_value().context("it has a name")?;
         let line = format!("{}\n", line.get_name());
@@ -174,33 +232,32 @@ impl Scanned {
         let line = self.output.next_line().await?.context("it ended")?;
         let cost: Value = serde_json::from_str(&line)?;
         let requests = forge.requests();
-        let new = &requests[self.seen..];
-        self.seen = requests.len();
-        // An unchanged answer of GitHub is free.
-        let free = new
-            .iter()
-            .filter(|it| kind == Kind::Github && it.status == 304);
-        let counted = new.len() - free.count();
-        let found = cost["found"].as_u64().context("a number")?;
-        let seconds = cost["seconds"].as_f64().unwrap_or_default();
-        let megabytes = cost["peak_kib"].as_f64().unwrap_or_default() / 1024.0;
+        let (requests, counted) = counted(kind, &requests[self.seen..]);
+        self.seen += requests;
+        let cost = Cost {
+            requests,
+            counted,
+            seconds: cost["seconds"].as_f64().context("seconds")?,
+            found: cost["found"].as_u64().context("a number")?,
+        };
+        let Cost { seconds, found, .. } = cost;
         writeln!(
             std::io::stdout(),
-            "| {kind:?} | {what} | {} | {counted} | {seconds:.1} | {found} | {megabytes:.0} |",
-            new.len()
+            "| {kind:?}, {what} | {requests} | {counted} | {seconds:.1} | {found} |"
         )?;
-        Ok(found)
+        Ok(cost)
     }
 }
 
 /// The measured process: asks once for each line of its input.
-pub(crate) async fn process(kind: Kind, api: Url, repositories: u64) -> Result<()> {
+pub(crate) async fn process(kind: Kind, api: Url, ids: &[u64]) -> Result<()> {
     let token = Some(Secret::new(std::env::var(TOKEN)?));
+    let repositories = names(ids.len().try_into()?);
     let tracker: Box<dyn Tracker> = match kind {
         Kind::Github => Box::new(GitHubTracker::new(&GitHub {
             api_url: api,
             token,
-            repositories: names(repositories),
+            repositories: repositories.clone(),
             ..GitHub::default()
         })?),
         Kind::Gitlab => Box::new(GitLabTracker::new(&GitLab {
@@ -212,19 +269,27 @@ pub(crate) async fn process(kind: Kind, api: Url, repositories: u64) -> Result<(
     };
     let labels = Labels::default();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
-    let mut places: Vec<ItemRef> = Vec::new();
+    // The producer's store knows where there are pull requests of ours.
+    let place = |(id, path): (&u64, &String)| ItemRef {
+        tracker: match kind {
+            Kind::Github => TrackerKind::GitHub,
+            Kind::Gitlab => TrackerKind::GitLab,
+        },
+        host: tracker.host().to_owned(),
+        repo_id: id.to_string(),
+        repo_path: path.clone(),
+        kind: ItemKind::Issue,
+        number: 1,
+    };
+    let places: Vec<ItemRef> = ids.iter().zip(&repositories).map(place).collect();
     let mut open = OpenPulls::default();
     while let Some(line) = lines.next_line().await? {
         let ask = Ask::from_str(&line, false).map_err(anyhow::Error::msg)?;
         let begun = Instant::now();
         let mut found = 0;
         if matches!(ask, Ask::Scan | Ask::Everything) {
-            let items = tracker.candidates(&labels.request).await?;
-            found = items.len();
-            let mut known: HashSet<String> = places.iter().map(|it| it.repo_id.clone()).collect();
-            let new = items.into_iter().map(|it| it.item);
-            places.extend(new.filter(|it| known.insert(it.repo_id.clone())));
             open = tracker.open_pulls(&places).await?;
+            found = tracker.candidates(&labels.request).await?.len();
         }
         if ask == Ask::Everything {
             tracker.candidates(&labels.processing).await?;
@@ -238,7 +303,6 @@ pub(crate) async fn process(kind: Kind, api: Url, repositories: u64) -> Result<(
         let cost = json!({
             "found": found,
             "seconds": begun.elapsed().as_secs_f64(),
-            "peak_kib": peak_kib()?,
         });
         writeln!(std::io::stdout(), "{cost}")?;
     }
@@ -258,12 +322,4 @@ async fn commands(tracker: &dyn Tracker, place: &ItemRef, open: &OpenPulls) -> R
     tracker.recent_comments(place).await?;
     tracker.recent_reviews(&pulls).await?;
     Ok(())
-}
-
-/// The most memory that this process has used.
-fn peak_kib() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    number.context("no VmHWM")?.parse().context("no number")
 }
