@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use agentmine_domain::ItemKind;
 use agentmine_tests::forge::{DEMO, Fault, Forge, HUMAN, write_demo};
+use agentmine_trackers::{GitHubTracker, Tracker as _};
 use tokio::process::Command;
 use url::Url;
 
-use crate::rig::PATIENCE;
+use crate::rig::{PATIENCE, REQUEST};
 use crate::trackers::{PROJECT, seed};
 
 /// The folder of what came from npm.
@@ -416,4 +418,56 @@ async fn commands_of_gh_walk_the_fake_github_and_notice_what_is_missing() {
     ];
     let fields = fields.map(|field| ("POST", "/graphql", field));
     walks(world, gh, &fields).await;
+}
+
+/// An issue and a pull request by `gh`, with the label that requests work: the fleet finds both.
+async fn gh_creates(forge: &Forge) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let create = async |kind: &str, more: &[&str]| {
+        let fixed = [
+            kind, "create", "--repo", DEMO, "--title", "Made", "--label", REQUEST,
+        ];
+        let args: Vec<&str> = fixed.iter().chain(more).copied().collect();
+        let url = command_line(forge, "gh", folder.path(), &args).await?;
+        let number = url.trim().rsplit('/').next().map(str::parse);
+        number
+            .and_then(Result::<u64, _>::ok)
+            .ok_or(format!("no address: {url:?}"))
+    };
+    let issue = create("issue", &["--body", "It should greet."]).await?;
+    let more = ["--body", "It greets.", "--head", "work", "--base", "main"];
+    let pull = create("pr", &more).await?;
+    let tracker = GitHubTracker::new(&forge.config(&[DEMO])).unwrap();
+    let found = tracker.candidates(REQUEST).await.unwrap();
+    let found: Vec<_> = found
+        .iter()
+        .map(|it| (it.item.kind, it.item.number, it.title.as_str()))
+        .collect();
+    let expected = [
+        (ItemKind::Issue, issue, "Made"),
+        (ItemKind::PullRequest, pull, "Made"),
+    ];
+    match found == expected {
+        true => Ok(()),
+        false => Err(format!("the fleet finds {found:?}")),
+    }
+}
+
+#[tokio::test]
+async fn what_gh_creates_is_found_by_the_fleet_and_gh_notices_what_is_missing() {
+    let world = async || {
+        let forge = Forge::start_tls().await;
+        forge.add_repo(DEMO, write_demo);
+        add_work(&forge, DEMO);
+        forge
+    };
+    let fields = [
+        "id",
+        "hasIssuesEnabled",
+        "issue",
+        "createPullRequest",
+        "url",
+    ];
+    let fields = fields.map(|field| ("POST", "/graphql", field));
+    walks(world, gh_creates, &fields).await;
 }

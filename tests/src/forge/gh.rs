@@ -7,12 +7,13 @@ use super::search;
 use super::selection::{Operation, Selected};
 use super::shapes::time;
 use super::state::{CommentView, Issue, Pull, Repo, ReviewOf, State};
-use super::{Inner, checks, git};
+use super::{Inner, checks, gh_create, git};
 
 /// The answer to an operation of `gh`; `None` if it is none.
 pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Option<Answer> {
-    let operation = Operation::read(ask.text("query")?)?;
-    let variables = &ask.body["variables"];
+    let text = ask.text("query")?;
+    let operation = Operation::read(text)?;
+    let (variables, login) = (&ask.body["variables"], &ask.account.login);
     let all = match operation.name.as_str() {
         "Issue_fields" | "PullRequest_fields" | "PullRequest_fields2" => {
             return Some(data(types(&operation)));
@@ -21,11 +22,18 @@ pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Option<An
         | "IssueSearch"
         | "IssueByNumber"
         | "PullRequestList"
+        | "PullRequestForBranch"
         | "PullRequestByNumber" => read(inner, state, variables)?,
         "CommentsForIssue" | "CommentsForPullRequest" => node(inner, state, variables),
         "PullRequestMerge" => merged(state, variables),
-        "CommentCreate" => commented(inner, state, variables, &ask.account.login),
+        "CommentCreate" => commented(inner, state, variables, login),
         "IssueClose" => closed(state, variables),
+        "RepositoryInfo" => gh_create::repository(state, variables),
+        // One field for each label, with its name as an argument.
+        "RepositoryResolveMetadataIDs" => return Some(data(gh_create::labels(text))),
+        "IssueCreate" => gh_create::issue(inner, state, variables, login),
+        "PullRequestCreate" => gh_create::pull(inner, state, variables, login),
+        "PullRequestCreateMetadata" => gh_create::update(state, variables, login),
         _ => return None,
     };
     Some(match all.and_then(|all| operation.of(&all)) {
@@ -77,6 +85,7 @@ fn read(inner: &Inner, state: &State, variables: &Value) -> Option<Result<Value,
     let pulls = newest().filter(|it| it.pull.is_some()).filter(fits);
     let pulls = pulls
         .filter(|it| on_branch(it, "headBranch", |pull| &pull.head))
+        .filter(|it| on_branch(it, "headRefName", |pull| &pull.head))
         .filter(|it| on_branch(it, "baseBranch", |pull| &pull.base));
     let words = search::words(text("query"));
     let found = newest().filter(|issue| words.iter().all(|it| search::fits(repo, issue, it)));
@@ -91,14 +100,19 @@ fn read(inner: &Inner, state: &State, variables: &Value) -> Option<Result<Value,
     }
     let shown = |issue: &Issue| item(inner, repo, issue);
     let page = |all: Vec<Value>| page(all, variables);
+    let lists = [
+        ("issues", page(issues.map(shown).collect())),
+        ("pullRequests", page(pulls.map(shown).collect())),
+        ("issueOrPullRequest", one.map(shown).into()),
+        (
+            "pullRequest",
+            one.filter(|it| it.pull.is_some()).map(shown).into(),
+        ),
+    ];
+    let mut fields = gh_create::repo_fields(repo);
+    fields.extend(lists.map(|(field, value)| (field.to_owned(), value)));
     Some(Ok(json!({
-        "repository": {
-            "hasIssuesEnabled": true,
-            "issues": page(issues.map(shown).collect()),
-            "pullRequests": page(pulls.map(shown).collect()),
-            "issueOrPullRequest": one.map(shown),
-            "pullRequest": one.filter(|it| it.pull.is_some()).map(shown),
-        },
+        "repository": fields,
         "search": page(found.map(shown).collect()),
     })))
 }

@@ -13,6 +13,7 @@ mod checks;
 mod fault;
 mod faults_of_people;
 mod gh;
+mod gh_create;
 mod git;
 mod gitlab;
 mod graphql;
@@ -337,6 +338,14 @@ impl Forge {
     pub fn add_repo_without_git(&self, full_name: &str) {
         let root = self.inner.git_root.clone();
         self.inner.lock().add_repo(full_name, &root, "main");
+    }
+
+    /// The id of a repository, or of a project.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn repo_id(&self, full_name: &str) -> u64 {
+        self.with_repo(full_name, |repo| repo.id)
     }
 
     /// Lets everything that happened to items have happened earlier.
