@@ -380,8 +380,11 @@ async fn obeys(mut rig: Rig) {
     let tasks = rig.tasks().await;
     assert!(tasks.iter().any(|it| it.item.number == third), "{tasks:#?}");
 
+    let said = rewritten(&rig).await.body;
+    let begun = format!("> {HUMAN} ticked a box: the request is task 3.");
+    assert!(said.contains(&begun), "{said}");
+
     // Work is stopped, and begun once more, once.
-    rewritten(&rig).await;
     tick("agentmine:box stop task 1 ", HUMAN);
     rig.produce().await;
     let stopped =
@@ -392,7 +395,9 @@ async fn obeys(mut rig: Rig) {
     assert_eq!(task.reason.as_ref(), Some(&reason));
     rig.model.release();
     end(consumer).await;
-    rewritten(&rig).await;
+    let said = rewritten(&rig).await.body;
+    let stopped = format!("> {HUMAN} ticked a box: task 1 is stopped.");
+    assert!(said.contains(&stopped), "{said}");
     tick("agentmine:box retry task 1 ", HUMAN);
     for _ in 0..3 {
         rig.produce().await;

@@ -1,7 +1,7 @@
 //! What people do to items, repositories, branches and pull requests while the fleet works on them, on both forges.
 
 use agentmine_domain::{EndState, Task, TaskState};
-use agentmine_tests::forge::{BOT, DEMO, HUMAN, PullView};
+use agentmine_tests::forge::{BOT, DEMO, Fault, HUMAN, PullView};
 
 use crate::rig::{PATIENCE, Process, REQUEST, Rig, assert_done, solves_demo};
 
@@ -185,6 +185,66 @@ async fn a_deleted_issue_stops_the_session_on_gitlab() {
         rig.forge.writes()
     );
     assert_eq!(rig.tasks().await.len(), 1);
+}
+
+/// The item takes no comments any more: the work goes on to its pull request, the label says so, and nothing is tried for
+/// ever.
+async fn takes_no_comments(rig: Rig, status: u16) {
+    let (number, consumer) = pushed(&rig).await;
+    let before = said(&rig, DEMO, number);
+    let writes = [
+        ("POST", "/issues/*/comments"),
+        ("PATCH", "/issues/comments/"),
+        ("POST", "/issues/*/notes"),
+        ("PUT", "/issues/*/notes/"),
+    ];
+    for (method, pattern) in writes {
+        let refused = Fault::on(method, pattern).times(usize::MAX);
+        rig.forge.inject(refused.status(status));
+    }
+    rig.model.release();
+    assert_done(&over(&rig).await);
+    rig.forge
+        .wait_until("the label says so", PATIENCE, |forge| {
+            forge.labels(DEMO, number) == ["coding agent done"]
+        })
+        .await;
+    end(consumer).await;
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    assert_eq!(said(&rig, DEMO, number), before);
+    let refused = || {
+        let requests = rig.forge.requests().into_iter();
+        requests.filter(|it| it.status == status).count()
+    };
+    let tries = refused();
+    assert!((1..=2).contains(&tries), "{tries}");
+    // The second look at the end of a task.
+    let later = "UPDATE tasks SET updated_at = updated_at - interval '1 hour'";
+    sqlx::query(later).execute(&rig.sql().await).await.unwrap();
+    for _ in 0..2 {
+        rig.consume().await;
+    }
+    assert!(refused() <= tries + 1, "{}", refused());
+}
+
+#[tokio::test]
+async fn work_on_an_item_without_comments_goes_on_on_github() {
+    takes_no_comments(github().await, 403).await;
+}
+
+#[tokio::test]
+async fn work_on_an_item_without_comments_goes_on_on_gitlab() {
+    takes_no_comments(gitlab().await, 403).await;
+}
+
+#[tokio::test]
+async fn work_on_an_item_whose_comments_are_gone_goes_on_on_github() {
+    takes_no_comments(github().await, 410).await;
+}
+
+#[tokio::test]
+async fn work_on_an_item_whose_comments_are_gone_goes_on_on_gitlab() {
+    takes_no_comments(gitlab().await, 410).await;
 }
 
 /// The repository is renamed while a session works: its pull request is opened under the new name.

@@ -91,25 +91,33 @@ async fn survives_kills(mut rig: Rig) {
     let number = rig.produce_issue().await;
     rig.model.hold_at(2);
     for point in [
+        "tracker.comment_create.before",
         "tracker.comment_create.after",
         "tracker.comment_edit.before",
         // The first edit is that of the session that begins.
         "tracker.comment_edit.after",
     ] {
         let kill = format!("{point}=kill@2");
-        let kill = match point {
-            "tracker.comment_create.after" => format!("{point}=kill"),
-            _ => kill,
+        let creates = point.starts_with("tracker.comment_create");
+        let kill = if creates {
+            format!("{point}=kill")
+        } else {
+            kill
         };
         let (status, log) = rig.spawn_failing("consumer", &kill).end().await;
         assert!(!status.success(), "{point}: {log}");
-        assert!(comment(&rig, number).is_some(), "{point}");
-        rig.config["consumer"]["max_attempts"] = 5.into();
+        let is_there = comment(&rig, number).is_some();
+        assert_eq!(
+            is_there,
+            point != "tracker.comment_create.before",
+            "{point}"
+        );
+        rig.config["consumer"]["max_attempts"] = 6.into();
     }
     rig.model.release();
     let consumer = rig.spawn("consumer", &[]);
     let task = rig.wait_ended(1).await.remove(0);
-    assert_done_at_attempt(&task, 4);
+    assert_done_at_attempt(&task, 5);
     consumer.terminate();
     assert!(consumer.end().await.0.success());
     let end = comment(&rig, number).unwrap().body;

@@ -148,8 +148,8 @@ impl Effects {
         let kind = self.task.item.kind;
         self.finish_draft(missing).await?;
         if kind != ItemKind::PullRequest || !self.shows_result().await? {
-            self.comment(&result_comment(&self.task.item, url, missing, session))
-                .await?;
+            let text = result_comment(&self.task.item, url, missing, session);
+            self.last_comment(&text).await?;
         }
         match kind {
             ItemKind::Issue => self.store.watch_pull(self.task.id).await?,
@@ -186,7 +186,7 @@ impl Effects {
     /// Returns errors of the store and the tracker.
     pub async fn report_paused(&self, reason: &str, session: &str) -> Result<(), EffectError> {
         let text = paused_comment(reason, &self.labels.request, session);
-        self.comment(&text).await?;
+        self.last_comment(&text).await?;
         self.label(TaskLabel::Paused).await
     }
 
@@ -200,7 +200,7 @@ impl Effects {
             self.end_draft(draft, &failure_text(reason)).await?;
         }
         let text = failure_comment(&self.task, reason, session, draft.as_ref());
-        self.comment(&text).await?;
+        self.last_comment(&text).await?;
         self.label(TaskLabel::Failed).await
     }
 
@@ -222,14 +222,24 @@ impl Effects {
             }
         }
         let text = stopped_comment(task, &self.labels.request, reason, session, open.as_ref());
-        match self.comment(&text).await {
-            // A locked conversation takes no comment, but a label.
-            Err(EffectError::Tracker(TrackerError::Forbidden { .. })) => {
-                tracing::warn!(task.id = %self.task.id, "the end of the task is shown by its label alone");
-            }
-            written => written?,
-        }
+        self.last_comment(&text).await?;
         self.label(TaskLabel::Stopped).await
+    }
+
+    /// Edits the comment before the label of the same state is set. A locked conversation, and one whose comments are
+    /// switched off, take no comment, but a label. Where the credentials are at fault, or the item is gone, that is refused too.
+    async fn last_comment(&self, text: &str) -> Result<(), EffectError> {
+        match self.comment(text).await {
+            Err(EffectError::Tracker(
+                error @ (TrackerError::Forbidden { .. }
+                | TrackerError::NotFound { .. }
+                | TrackerError::Refused { .. }),
+            )) => {
+                tracing::warn!(task.id = %self.task.id, %error, "the state of the task is shown by its label alone");
+                Ok(())
+            }
+            written => written,
+        }
     }
 
     /// The label of a task that nobody works on and that nobody is to take.
