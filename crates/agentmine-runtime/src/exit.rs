@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use crate::config::ConfigErrors;
 use crate::redact;
 
-/// Exit codes (ARCHITECTURE.md).
+/// Exit codes of every program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {

@@ -1,4 +1,4 @@
-//! The limits and rights of a container: ARCHITECTURE.md, "Container profile".
+//! The limits and rights of a container.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
