@@ -5,12 +5,14 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use agentmine_domain::{NewTask, Priority, Task};
+use agentmine_domain::{ItemRef, NewTask, Priority, Task};
 use agentmine_effects::{Effects, announce};
 use agentmine_runtime::config::PriorityLabels;
 use agentmine_runtime::trace::{Span, SpanContext};
 use agentmine_store::{Enqueued, HeldRequest, ScanTime, WaitingRequest};
-use agentmine_trackers::{Candidate, Objection, Tracker, objection_to_request};
+use agentmine_trackers::{
+    Candidate, Objection, Skipped, Tracker, TrackerError, objection_to_request,
+};
 use anyhow::{Context as _, Result};
 
 use crate::capacity::{self, Turns};
@@ -23,6 +25,9 @@ use crate::waits::{self, AskedBy};
 
 /// Items of waiting tasks that one scan looks at because it does not find them any more.
 const MOST_WITHDRAWN: usize = 20;
+/// In how many repositories one scan passes over items since the tracker does not say what their requesters may do: each
+/// question may take as long as a time limit.
+const MOST_UNASKED: usize = 3;
 
 /// Totals of one or more scans.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -207,9 +212,12 @@ impl Waiting {
     ) -> Result<()> {
         // A scan finds labels. Whether work without one is still wanted is seen at its turn.
         let by_label = |request: &WaitingRequest| AskedBy::of(request.trigger()) == AskedBy::Label;
+        // Of what cannot be read at present nothing is known, and asking for each item would take the others' turns.
+        let skipped = tracker.skipped();
         let gone = self.requests.values().filter(|request| {
             let found = found.contains(&request.item.key());
-            tracker.serves(&request.item) && !found && by_label(request)
+            let is_unread = skipped.iter().any(|it| concerns(it, &request.item));
+            tracker.serves(&request.item) && !found && !is_unread && by_label(request)
         });
         for request in gone.take(MOST_WITHDRAWN) {
             let Ok(item) = tracker.item(&request.item).await else {
@@ -223,6 +231,15 @@ impl Waiting {
         }
         Ok(())
     }
+}
+
+/// Whether what cannot be read is the repository of an item, or a group above it.
+fn concerns(skipped: &Skipped, item: &ItemRef) -> bool {
+    let is_above = |name: &str| {
+        let rest = item.repo_path.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    skipped.what.split_whitespace().any(is_above)
 }
 
 /// Admits waiting tasks, and announces them.
@@ -292,11 +309,11 @@ async fn scan_tracker(
     note_skipped(tracker.as_ref());
     let candidates =
         candidates.with_context(|| format!("{} could not be scanned", tracker.host()))?;
-    let mut found = HashSet::new();
-    if tracker.skipped().is_empty() {
-        found.extend(candidates.iter().map(|candidate| candidate.item.key()));
-        waiting.end_withdrawn(deps, tracker, &found).await?;
-    }
+    let found: HashSet<String> = candidates
+        .iter()
+        .map(|candidate| candidate.item.key())
+        .collect();
+    waiting.end_withdrawn(deps, tracker, &found).await?;
     let mut requested = record(deps, tracker, candidates, (began, waiting), scan).await?;
     let begun = match watched {
         Ok(watched) => Box::pin(rounds::begin(deps, tracker, watched)).await,
@@ -352,6 +369,7 @@ async fn record(
     scan: &mut Scan,
 ) -> Result<Vec<Requested>> {
     let mut tasks = Vec::new();
+    let mut unasked = HashSet::new();
     for Candidate {
         item,
         trigger,
@@ -377,7 +395,19 @@ async fn record(
         if waiting.knows(deps, &new, by_label).await? {
             continue;
         }
-        let objection = objection_to_request(tracker.as_ref(), &new.item, &requested).await?;
+        if unasked.contains(&new.item.repo_id) {
+            continue;
+        }
+        let objection = objection_to_request(tracker.as_ref(), &new.item, &requested).await;
+        let objection = match objection {
+            // One repository whose permissions cannot be read keeps no other one from its tasks.
+            Err(error @ TrackerError::Unavailable { .. }) if unasked.len() < MOST_UNASKED => {
+                tracing::warn!(item = %new.item, %error, "who asked for work cannot be checked; the next scan asks again");
+                unasked.insert(new.item.repo_id);
+                continue;
+            }
+            objection => objection?,
+        };
         if let Some(Objection { code, message }) = objection {
             let NewTask {
                 item,

@@ -193,6 +193,10 @@ impl Tracker for PersonTask {
         self.tracker.login().await
     }
 
+    async fn own_login(&self) -> Result<String, TrackerError> {
+        self.tracker.own_login().await
+    }
+
     async fn close(&self) {
         self.tracker.close().await;
     }

@@ -652,6 +652,13 @@ pub trait Tracker: Send + Sync + 'static {
     }
     /// Checks the credentials, at start-up. Returns our own login name.
     async fn login(&self) -> Result<String, TrackerError>;
+    /// The same, as it was when it was first asked for.
+    ///
+    /// # Errors
+    /// As of `login`.
+    async fn own_login(&self) -> Result<String, TrackerError> {
+        self.login().await
+    }
     /// Gives up what was asked for with the credentials, as minted tokens. At the end of the process.
     async fn close(&self) {}
     /// Checks the credentials and what they allow. Writes nothing.

@@ -9,6 +9,10 @@ const LINES: usize = 200;
 /// without a log.
 pub(super) fn failure_of(log: Option<&str>, summary: &str) -> String {
     let text = log.filter(|log| !log.trim().is_empty()).unwrap_or(summary);
+    // Nothing is known of it, so nothing says that it is the same.
+    if text.trim().is_empty() {
+        return String::new();
+    }
     let lines: Vec<&str> = text.lines().collect();
     let mut digest = Sha256::new();
     for line in &lines[lines.len().saturating_sub(LINES)..] {
@@ -47,5 +51,6 @@ mod tests {
             failure_of(None, "failed"),
             failure_of(Some(" \n"), "failed")
         );
+        assert_eq!(failure_of(Some("\n"), " "), "");
     }
 }

@@ -33,7 +33,7 @@ impl Requests {
         rounds: &[Round],
         newest: Option<&Task>,
     ) -> Result<Self, TrackerError> {
-        let login = tracker.login().await?;
+        let login = tracker.own_login().await?;
         let answered: HashSet<&String> = rounds
             .iter()
             .flat_map(|round| {

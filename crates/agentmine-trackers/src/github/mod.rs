@@ -379,6 +379,10 @@ impl Tracker for GitHubTracker {
         self.api.ask_login().await
     }
 
+    async fn own_login(&self) -> Result<String, TrackerError> {
+        Ok(self.api.own_login().await?.to_owned())
+    }
+
     async fn close(&self) {
         if let Credentials::App(app) = &self.api.credentials {
             app.close().await;

@@ -42,7 +42,7 @@ pub(super) struct Api {
     pub(super) web_root: String,
     pub(super) authority: Option<Authority>,
     pub(super) token: Secret,
-    former_logins: Vec<String>,
+    pub(super) former_logins: Vec<String>,
     user: OnceCell<User>,
     projects: Mutex<HashMap<String, (Instant, Project)>>,
     pub(super) admissions: Known<Admission>,

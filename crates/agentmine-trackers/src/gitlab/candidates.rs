@@ -30,6 +30,8 @@ const ID_TTL: Duration = Duration::from_secs(3600);
 const MOST_TRIGGERS: usize = 500;
 /// Triggers that are asked for at the same time.
 const AT_ONCE: usize = 8;
+/// Items of a list that a server may fail to show in a scan before the list counts as not read.
+const MOST_FAILED: usize = 3;
 
 /// What to scan.
 #[derive(Debug)]
@@ -270,12 +272,20 @@ impl Scan {
         let asked = unknown.into_iter().map(|(_, one)| one).take(MOST_TRIGGERS);
         let all: Vec<_> = known.into_iter().chain(asked).collect();
         let mut dated = Vec::new();
+        let mut failed = 0;
         for some in all.chunks(AT_ONCE) {
             let candidates = some
                 .iter()
                 .map(|(item, found)| self.candidate(api, item, found, label));
-            for candidate in join_all(candidates).await {
-                dated.extend(candidate?);
+            for (candidate, (item, _)) in join_all(candidates).await.into_iter().zip(some) {
+                match candidate {
+                    // One item that the server cannot show keeps no other one from its task.
+                    Err(error @ TrackerError::Unavailable { .. }) if failed < MOST_FAILED => {
+                        failed += 1;
+                        tracing::warn!(%item, %error, "an item is skipped; the next scan asks again");
+                    }
+                    candidate => dated.extend(candidate?),
+                }
             }
         }
         Ok(dated)

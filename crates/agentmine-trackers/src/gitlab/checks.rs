@@ -1,5 +1,7 @@
 //! The checks of a commit: jobs of pipelines and statuses of others, in one list.
 
+use std::collections::HashSet;
+
 use agentmine_domain::{ItemRef, RedCheck};
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -59,7 +61,8 @@ impl Api {
         url.query_pairs_mut().append_pair("per_page", "100");
         let found = self.client.list::<Value>(url, &what).await?;
         let mut checks = Checks::default();
-        for status in self.client.fitting::<Status>(found, &what) {
+        let found = self.client.fitting::<Status>(found, &what);
+        for status in newest_of_each(found.into_iter().collect()) {
             status.count(&mut checks);
         }
         let mut url = self.project_url(&item.repo_id, &["pipelines"]);
@@ -107,6 +110,14 @@ impl Api {
         let url = self.project_url(&item.repo_id, &["jobs", log, "trace"]);
         self.client.end_of(url).await
     }
+}
+
+/// The newest of each name: the list has the jobs of all pipelines of the commit, so also of those that were started anew.
+fn newest_of_each(mut statuses: Vec<Status>) -> Vec<Status> {
+    statuses.sort_by_key(|status| std::cmp::Reverse(status.id));
+    let mut seen = HashSet::new();
+    statuses.retain(|status| seen.insert(status.name.clone()));
+    statuses
 }
 
 impl Status {

@@ -371,6 +371,10 @@ impl Tracker for GitLabTracker {
         Ok(self.api.ask_user().await?.username)
     }
 
+    async fn own_login(&self) -> Result<String, TrackerError> {
+        Ok(self.api.me().await?.username.clone())
+    }
+
     async fn access(&self) -> Result<Access, TrackerError> {
         self.api.access(self.scan.projects()).await
     }

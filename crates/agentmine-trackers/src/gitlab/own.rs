@@ -1,4 +1,4 @@
-//! The open merge requests that the bot opened: one list for all projects.
+//! The open merge requests that the bot opened: one list for all projects, and one more for each of its former accounts.
 //!
 //! As long as it fits on one page, the whole is asked for each time. A longer list is asked for its changes, and as a
 //! whole again once it is [`WHOLE_LIST`] old: what was deleted is not among the changes.
@@ -12,6 +12,7 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
+use url::Url;
 
 use super::api::Api;
 use super::lists::{CLOCK_SKEW, whole_seconds};
@@ -91,37 +92,31 @@ impl OwnMergeRequests {
             open: BTreeMap::new(),
         });
         kept.read_at = began;
-        let mut url = api.client.url(["merge_requests"]);
-        let state = changes.map_or("opened", |_| "all");
-        url.query_pairs_mut()
-            .append_pair("scope", "created_by_me")
-            .append_pair("state", state)
-            .append_pair("order_by", "created_at")
-            .append_pair("sort", "asc")
-            .append_pair("per_page", "100");
-        if let Some(since) = changes {
-            url.query_pairs_mut()
-                .append_pair("updated_after", &whole_seconds(since));
-        }
-        let what = "the merge requests of the token's user";
-        let mut pages = 0;
-        let take = |reply: &Reply| {
-            pages += 1;
-            for one in api
-                .client
-                .fitting::<Listed>(reply.json::<Vec<Value>>()?, what)
-            {
-                match one.counts() {
-                    true => drop(kept.open.insert(one.id, one.into())),
-                    false => drop(kept.open.remove(&one.id)),
+        let (mut is_long, mut is_whole) = (changes.is_some(), true);
+        let former = api.former_logins.iter().map(|login| Some(login.as_str()));
+        for account in std::iter::once(None).chain(former) {
+            let url = list_of(api, account, changes);
+            let what = "the merge requests of the token's user";
+            let mut pages = 0;
+            let take = |reply: &Reply| {
+                pages += 1;
+                for one in api
+                    .client
+                    .fitting::<Listed>(reply.json::<Vec<Value>>()?, what)
+                {
+                    match one.counts() {
+                        true => drop(kept.open.insert(one.id, one.into())),
+                        false => drop(kept.open.remove(&one.id)),
+                    }
                 }
-            }
-            Ok(())
-        };
-        let extent = api.client.each_page(url, what, take).await?;
+                Ok(())
+            };
+            let extent = api.client.each_page(url, what, take).await?;
+            is_long |= pages > 1;
+            is_whole &= extent == Extent::All;
+        }
         let pulls = kept.open.values().cloned().collect();
-        let is_long = changes.is_some() || pages > 1;
-        *self.kept() = (is_long && extent == Extent::All).then_some(kept);
+        *self.kept() = (is_long && is_whole).then_some(kept);
         Ok(OpenPulls {
             pulls,
             unread: Vec::new(),
@@ -131,4 +126,27 @@ impl OwnMergeRequests {
     fn kept(&self) -> std::sync::MutexGuard<'_, Option<Kept>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The list of an account, by its user name, or of our own.
+fn list_of(api: &Api, account: Option<&str>, changes: Option<DateTime<Utc>>) -> Url {
+    let mut url = api.client.url(["merge_requests"]);
+    let state = changes.map_or("opened", |_| "all");
+    let mut query = url.query_pairs_mut();
+    match account {
+        Some(login) => query
+            .append_pair("scope", "all")
+            .append_pair("author_username", login),
+        None => query.append_pair("scope", "created_by_me"),
+    };
+    query
+        .append_pair("state", state)
+        .append_pair("order_by", "created_at")
+        .append_pair("sort", "asc")
+        .append_pair("per_page", "100");
+    if let Some(since) = changes {
+        query.append_pair("updated_after", &whole_seconds(since));
+    }
+    drop(query);
+    url
 }

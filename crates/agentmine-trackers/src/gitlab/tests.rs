@@ -31,12 +31,21 @@ fn tracker(server: &MockServer) -> GitLabTracker {
 
 fn tracker_of(server: &MockServer, projects: &[&str], groups: &[&str]) -> GitLabTracker {
     let named = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    with_config(
+        server,
+        GitLab {
+            projects: named(projects),
+            groups: named(groups),
+            ..GitLab::default()
+        },
+    )
+}
+
+fn with_config(server: &MockServer, config: GitLab) -> GitLabTracker {
     let config = GitLab {
         api_url: Url::parse(&format!("{}/api/v4/", server.uri())).unwrap(),
         token: Some(Secret::new(TOKEN)),
-        projects: named(projects),
-        groups: named(groups),
-        ..GitLab::default()
+        ..config
     };
     let limits = RequestLimits {
         tries: 3,
@@ -366,4 +375,102 @@ async fn what_the_token_does_not_allow_is_named() {
         project.contains("no Developer of group/sub/demo"),
         "{project}"
     );
+}
+
+fn merge_request(id: u64) -> Value {
+    json!({
+        "id": id, "iid": id, "project_id": 42, "source_project_id": 42, "state": "opened", "sha": "abc",
+        "web_url": "http://forge.test/mr", "source_branch": "work", "target_branch": "main",
+        "updated_at": "2026-01-01T00:00:00.000Z",
+    })
+}
+
+/// An expired project token is replaced by one with a user of its own.
+#[tokio::test]
+async fn the_open_merge_requests_of_former_accounts_are_ours_too() {
+    let server = with_me().await;
+    for (author, scope, id) in [(None, "created_by_me", 1), (Some("old_bot"), "all", 2)] {
+        let mut mock = Mock::given(path("/api/v4/merge_requests")).and(query_param("scope", scope));
+        if let Some(author) = author {
+            mock = mock.and(query_param("author_username", author));
+        }
+        mock.respond_with(ok(json!([merge_request(id)])))
+            .mount(&server)
+            .await;
+    }
+    let former = GitLab {
+        projects: vec!["group/sub/demo".into()],
+        former_logins: vec!["old_bot".into()],
+        ..GitLab::default()
+    };
+    let tracker = with_config(&server, former);
+    let open = tracker.open_pulls(&[item(&server)]).await.unwrap();
+    let numbers: Vec<_> = open.pulls.iter().map(|pull| pull.number).collect();
+    assert_eq!(numbers, [1, 2]);
+}
+
+/// A pipeline that a person started anew leaves the jobs of the one before in the list.
+#[tokio::test]
+async fn of_the_jobs_of_a_name_the_newest_counts() {
+    let server = with_me().await;
+    let job = |id: u64, name: &str, status: &str| {
+        json!({
+            "id": id, "name": name, "status": status, "allow_failure": false, "description": null,
+            "finished_at": "2026-01-01T00:00:00.000Z",
+        })
+    };
+    let jobs = json!([
+        job(11, "test", "failed"),
+        job(12, "lint", "success"),
+        job(21, "test", "success"),
+        job(22, "lint", "failed"),
+    ]);
+    on(
+        &server,
+        "GET",
+        "/projects/42/repository/commits/abc/statuses",
+        ok(jobs),
+    )
+    .await;
+    let pipelines = json!([{ "id": 2, "status": "failed", "updated_at": null }]);
+    on(&server, "GET", "/projects/42/pipelines", ok(pipelines)).await;
+    let tracker = tracker(&server);
+    let checks = tracker.checks(&item(&server), "abc").await.unwrap();
+    let red: Vec<_> = checks.red.iter().map(|red| red.name.as_str()).collect();
+    assert_eq!(red, ["lint"]);
+}
+
+/// A server may fail on the events of one issue alone, for ever.
+#[tokio::test]
+async fn an_item_that_the_server_cannot_show_keeps_no_other_one_from_its_task() {
+    let server = with_me().await;
+    let issues = json!([
+        issue(7, "2026-01-01T00:00:00.000Z"),
+        issue(8, "2026-01-01T00:00:00.000Z")
+    ]);
+    on(&server, "GET", "/groups/octo/issues", ok(issues)).await;
+    on(&server, "GET", "/groups/octo/merge_requests", ok(json!([]))).await;
+    let broken = ResponseTemplate::new(500);
+    on(
+        &server,
+        "GET",
+        "/projects/42/issues/7/resource_label_events",
+        broken,
+    )
+    .await;
+    let event = json!([{
+        "id": 3, "action": "add", "label": { "name": LABEL }, "user": { "id": 9, "username": "hana" },
+        "created_at": "2026-01-01T00:00:00.000Z",
+    }]);
+    on(
+        &server,
+        "GET",
+        "/projects/42/issues/8/resource_label_events",
+        ok(event),
+    )
+    .await;
+    let tracker = tracker_of(&server, &[], &["octo"]);
+    let found = tracker.candidates(LABEL).await.unwrap();
+    let numbers: Vec<_> = found.iter().map(|it| it.item.number).collect();
+    assert_eq!(numbers, [8]);
 }
