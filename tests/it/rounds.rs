@@ -100,6 +100,9 @@ async fn reviews_within_a_minute_are_one_round(rig: Rig) {
     for login in ["lena", "noor"] {
         rig.forge.set_permission(DEMO, login, "write");
     }
+    // It waits for a person, so for ever; reviews do not wait for it.
+    rig.forge
+        .add_job(DEMO, &head(&rig, &pull), "approval", "pending", "");
     let line = |at| ("greet.sh", at);
     rig.forge
         .add_line_comment(DEMO, number, line(1), "Rename it.");

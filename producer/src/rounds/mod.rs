@@ -231,7 +231,11 @@ impl Look<'_> {
         let red = Red::read(self.tracker.as_ref(), &item, pull).await?;
         let settle = self.deps.config.rounds.settle_seconds;
         let first = requests.first().into_iter().chain(red.first()).min();
-        if red.pending || first.is_some_and(|first| is_younger_than(first, settle)) {
+        // A check may never end, as one that waits for a person: what people ask for does not wait for it, and a red one
+        // not for ever.
+        let age = seen.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let is_unclear = red.pending && requests.first().is_none() && age < LONGEST_CHECK;
+        if is_unclear || first.is_some_and(|first| is_younger_than(first, settle)) {
             return Ok(None);
         }
         let mut cause = RoundCause {
@@ -241,7 +245,6 @@ impl Look<'_> {
         };
         if cause.is_empty() && !red.of_base {
             seen.settled = true;
-            let age = seen.since.map_or(Duration::ZERO, |since| since.elapsed());
             seen.again = Some(Instant::now() + apart(age));
             return Ok(None);
         }
@@ -419,6 +422,9 @@ impl Look<'_> {
         )
     }
 }
+
+/// How long the checks of a head may go on while others are red.
+const LONGEST_CHECK: Duration = Duration::from_secs(3600);
 
 /// How long after one look at the checks of a head the next one is due. They come to an end soon, or change rarely.
 fn apart(age: Duration) -> Duration {

@@ -117,6 +117,7 @@ fn newest_of_each(mut statuses: Vec<Status>) -> Vec<Status> {
     statuses.sort_by_key(|status| std::cmp::Reverse(status.id));
     let mut seen = HashSet::new();
     statuses.retain(|status| seen.insert(status.name.clone()));
+    statuses.reverse();
     statuses
 }
 
