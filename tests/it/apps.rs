@@ -338,6 +338,63 @@ async fn an_app_turns_an_issue_into_a_pull_request() {
     assert_eq!(rig.forge.leaks(), Vec::<String>::new());
 }
 
+/// Another owner's installation sees nothing of its repositories, neither by REST nor by GraphQL.
+#[tokio::test]
+async fn an_app_works_for_each_owner_who_installed_it() {
+    const OTHER: &str = "other/demo";
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.forge
+        .add_repo(OTHER, agentmine_tests::forge::write_demo);
+    let key = key_in(rig.folder.path());
+    let mut app = app(&key);
+    let permissions = app.installations[0].permissions.clone();
+    app.installations.push(Installation {
+        id: 13,
+        owner: "other".into(),
+        permissions,
+    });
+    rig.forge.add_app(app);
+    rig.config["trackers"]["github"]["repositories"] = json!([DEMO, OTHER]);
+    rig.config["trackers"]["github"]["app"] = json!({ "id": 4711, "key_file": key });
+    rig.forge.add_issue(
+        OTHER,
+        "greet.sh greets nobody",
+        "It should greet.",
+        &[REQUEST],
+    );
+    rig.produce().await;
+    rig.consume().await;
+    assert_done(&rig.task().await);
+    assert_eq!(rig.forge.pulls(OTHER).len(), 1);
+    let asked = rig.forge.graphql();
+    assert!(
+        asked.iter().any(|it| it.text.contains("userContentEdits")),
+        "{asked:#?}"
+    );
+
+    // What a review and a protected branch are read by.
+    let config = GitHub {
+        token: None,
+        app: Some(GitHubApp {
+            id: 4711,
+            key_file: Some(key),
+            key: None,
+            installation: None,
+        }),
+        ..rig.forge.config(&[DEMO, OTHER])
+    };
+    let pull = rig.forge.pulls(OTHER)[0].number;
+    rig.forge
+        .add_line_comment(OTHER, pull, ("greet.sh", 1), "Why?");
+    rig.forge.add_label(OTHER, pull, REQUEST);
+    let tracker = GitHubTracker::new(&config).unwrap();
+    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
+    assert_eq!(tracker.threads(&item).await.unwrap().len(), 1);
+    rig.forge.protect(OTHER, "main");
+    let objection = tracker.push_objection(&item, "main").await.unwrap();
+    assert!(objection.is_some_and(|it| it.contains("branch protection")));
+}
+
 #[tokio::test]
 async fn a_former_accounts_comment_is_kept() {
     let world = world().await;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::apps::Grant;
 use super::rest::{Answer, Ask};
 use super::state::State;
 use super::{Forge, Inner, gh, people, protection, threads};
@@ -29,6 +30,10 @@ pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
         text: text.to_owned(),
         repositories: grant.and_then(|grant| grant.repositories.clone()),
     });
+    if grant.is_some_and(|grant| !sees(grant, &ask.body["variables"])) {
+        let error = json!({ "type": "NOT_FOUND", "message": "Could not resolve to a Repository" });
+        return Answer::ok(json!({ "data": { "repository": null }, "errors": [error] }));
+    }
     if let Some(answer) = gh::dispatch(inner, state, ask) {
         return answer;
     }
@@ -42,6 +47,14 @@ pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
         threads::graphql(state, ask)
     } else {
         Answer::ok(json!({ "data": { "viewer": { "login": ask.account.login } } }))
+    }
+}
+
+/// Whether the token of an App sees the repository that is asked for, if one is.
+fn sees(grant: &Grant, variables: &Value) -> bool {
+    match (variables["owner"].as_str(), variables["name"].as_str()) {
+        (Some(owner), Some(name)) => grant.covers(&format!("{owner}/{name}")),
+        _ => true,
     }
 }
 

@@ -216,7 +216,7 @@ impl Api {
     }
 
     async fn viewer(&self) -> Result<String, TrackerError> {
-        let asked = self.ask_graphql(VIEWER, json!({}), "the token's viewer");
+        let asked = self.ask_graphql((VIEWER, json!({})), None, "the token's viewer");
         let value: Value = asked.await?;
         match value["data"]["viewer"]["login"].as_str() {
             Some(login) if login.ends_with("[bot]") => Ok(login.to_owned()),

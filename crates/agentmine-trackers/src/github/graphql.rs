@@ -85,15 +85,19 @@ mutation($pull: ID!) {
 }
 
 impl Api {
-    /// The answer to a query; it may hold errors.
+    /// The answer to a query about the repository `path`; it may hold errors. An App's installation sees the
+    /// repositories of its owner alone.
     pub(super) async fn ask_graphql<T: serde::de::DeserializeOwned>(
         &self,
-        text: Text,
-        variables: Value,
+        (text, variables): (Text, Value),
+        path: Option<&str>,
         what: &str,
     ) -> Result<T, TrackerError> {
         let body = json!({ "query": text.0, "variables": variables });
-        let call = Call::query(self.graphql()).json(&body);
+        let mut call = Call::query(self.graphql()).json(&body);
+        if let Some(path) = path {
+            call = call.within(format!("repos/{path}"));
+        }
         self.client.send(&call).await?.ok(what)?.json()
     }
 

@@ -80,7 +80,9 @@ impl Api {
         let variables =
             json!({ "owner": owner, "name": name, "branch": format!("refs/heads/{branch}") });
         let what = format!("the protection of {branch} in {}", item.repo_path);
-        let answer: Value = self.ask_graphql(UPDATES, variables, &what).await?;
+        let answer: Value = self
+            .ask_graphql((UPDATES, variables), Some(&item.repo_path), &what)
+            .await?;
         let found = &answer["data"]["repository"]["ref"];
         let rule = &found["refUpdateRule"];
         let objection = (rule["viewerCanPush"] == false).then(|| {

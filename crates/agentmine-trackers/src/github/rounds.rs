@@ -203,7 +203,9 @@ impl Api {
         for _ in 0..100 {
             let variables =
                 json!({ "owner": owner, "name": name, "number": item.number, "after": after });
-            let answer: Value = self.ask_graphql(THREADS, variables, &what).await?;
+            let answer: Value = self
+                .ask_graphql((THREADS, variables), Some(&item.repo_path), &what)
+                .await?;
             let page = &answer["data"]["repository"]["pullRequest"]["reviewThreads"];
             let Some(found) = page["nodes"].as_array() else {
                 let said = answer["errors"][0]["message"].as_str();

@@ -189,7 +189,9 @@ impl Api {
         let (owner, name) = split_path(&item.repo_path)?;
         let variables = json!({ "owner": owner, "name": name, "number": item.number });
         let what = format!("the edits of {item}");
-        let answer: Answer = self.ask_graphql(EDITS, variables, &what).await?;
+        let answer: Answer = self
+            .ask_graphql((EDITS, variables), Some(&item.repo_path), &what)
+            .await?;
         let Some(edited) = answer.data.and_then(|data| data.repository?.item) else {
             let said = answer.errors.into_iter().next().map(|error| error.message);
             return Err(refused(format!(
