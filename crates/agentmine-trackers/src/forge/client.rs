@@ -365,6 +365,8 @@ impl Client {
 
     fn bucket(&self, url: &Url) -> Bucket {
         let path = url.path().strip_prefix(self.base().path());
+        // An Enterprise Server has GraphQL beside the base.
+        let path = path.or_else(|| url.path().rsplit('/').next());
         let own = self.transport.dialect().own_buckets.iter();
         let mut found = own.filter(|prefix| path.is_some_and(|path| path.starts_with(**prefix)));
         found

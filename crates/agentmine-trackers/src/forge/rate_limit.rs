@@ -62,24 +62,41 @@ impl LimitRules {
         if status != StatusCode::FORBIDDEN && status != StatusCode::TOO_MANY_REQUESTS {
             return None;
         }
+        let in_headers = self.in_headers(headers, now);
+        if in_headers.is_some() {
+            return in_headers;
+        }
+        let text = String::from_utf8_lossy(body);
+        (status == StatusCode::TOO_MANY_REQUESTS || self.is_announced(&text))
+            .then(|| default_limit(now))
+    }
+
+    /// The limit of a reply that is known to announce one, whatever its status is.
+    pub(crate) fn announced(&self, headers: &HeaderMap, now: DateTime<Utc>) -> Limited {
+        let in_headers = self.in_headers(headers, now);
+        in_headers.unwrap_or_else(|| default_limit(now))
+    }
+
+    /// Whether the text of a refusal means a limit.
+    pub(crate) fn is_announced(&self, text: &str) -> bool {
+        let text = text.to_lowercase();
+        self.phrases.iter().any(|phrase| text.contains(phrase))
+    }
+
+    fn in_headers(&self, headers: &HeaderMap, now: DateTime<Utc>) -> Option<Limited> {
         if let Some(until) = retry_after(headers, now) {
             let scope = Scope::Everything;
             return Some(Limited { until, scope });
         }
-        if self.number(headers, "remaining") == Some(0) {
-            // The reset is a time by the server's clock, and so is its `Date`.
-            let here = date(headers, header::DATE).unwrap_or(now).timestamp();
-            let reset = self.number(headers, "reset").unwrap_or(here + 60);
-            return Some(Limited {
-                until: at(now, reset.saturating_sub(here).saturating_add(1)),
-                scope: Scope::Bucket,
-            });
+        if self.number(headers, "remaining") != Some(0) {
+            return None;
         }
-        let text = String::from_utf8_lossy(body).to_lowercase();
-        let announced = self.phrases.iter().any(|phrase| text.contains(phrase));
-        (status == StatusCode::TOO_MANY_REQUESTS || announced).then(|| Limited {
-            until: now + DEFAULT_WAIT,
-            scope: Scope::Everything,
+        // The reset is a time by the server's clock, and so is its `Date`.
+        let here = date(headers, header::DATE).unwrap_or(now).timestamp();
+        let reset = self.number(headers, "reset").unwrap_or(here + 60);
+        Some(Limited {
+            until: at(now, reset.saturating_sub(here).saturating_add(1)),
+            scope: Scope::Bucket,
         })
     }
 
@@ -91,6 +108,14 @@ impl LimitRules {
     fn number(&self, headers: &HeaderMap, name: &str) -> Option<i64> {
         let value = headers.get(format!("{}{name}", self.header_prefix))?;
         value.to_str().ok()?.trim().parse().ok()
+    }
+}
+
+/// The limit of a reply that names no time.
+fn default_limit(now: DateTime<Utc>) -> Limited {
+    Limited {
+        until: now + DEFAULT_WAIT,
+        scope: Scope::Everything,
     }
 }
 

@@ -13,7 +13,7 @@ use agentmine_runtime::permit::Permit;
 use agentmine_runtime::redact::Redactor;
 use agentmine_runtime::tls::Authority;
 use async_trait::async_trait;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
 use url::Url;
@@ -77,7 +77,21 @@ pub(crate) struct Call<'a> {
     effect: Effect<'a>,
     /// What the token is asked for, where the address does not name it.
     within: Option<String>,
+    /// What the body of a successful reply says of its failure.
+    fault_in: Option<FaultIn>,
 }
+
+/// A failure that a reply reports in its body alone, under a status that says success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyFault {
+    /// A rate limit, whose end is in the headers.
+    Limited,
+    /// One that may pass.
+    Failed,
+}
+
+/// Reads it; `None` if there is none.
+pub(crate) type FaultIn = fn(&[u8]) -> Option<BodyFault>;
 
 /// Whether a call changes something on the server.
 #[derive(Debug, Clone, Copy)]
@@ -111,7 +125,14 @@ impl<'a> Call<'a> {
             etag: None,
             effect,
             within: None,
+            fault_in: None,
         }
+    }
+
+    /// A successful reply may report a failure in its body.
+    pub(crate) fn fault_in(mut self, read: FaultIn) -> Self {
+        self.fault_in = Some(read);
+        self
     }
 
     /// Sent with the token for this path below the base, instead of that for its address.
@@ -203,7 +224,7 @@ impl Transport {
                 Err(outcome) => return outcome,
             };
             if !matches!(reply.status.as_u16(), 301 | 302 | 307 | 308) {
-                return self.judge(reply);
+                return self.judge(call, reply);
             }
             // A renamed repository: the same request, to its new address.
             match self.redirect_target(&url, &reply) {
@@ -327,7 +348,7 @@ impl Transport {
         self.same_origin(target)
     }
 
-    fn judge(&self, reply: Reply) -> Outcome {
+    fn judge(&self, call: &Call<'_>, reply: Reply) -> Outcome {
         let (now, limits) = (Utc::now(), &self.dialect.limits);
         if let Some(limited) = limits.read(reply.status, &reply.headers, &reply.body, now) {
             return Outcome::Limited(limited);
@@ -349,14 +370,17 @@ impl Transport {
                 hint: self.dialect.credentials_hint.clone(),
             }
             .into(),
-            status if status.is_server_error() => Outcome::Failed(
-                Fault {
-                    detail: detail(),
-                    until: retry_after(&reply.headers, now),
-                },
-                Acted::Maybe,
-            ),
-            _ => Outcome::Reply(self.redacted(reply)),
+            status if status.is_server_error() => failed_by_itself(detail(), &reply, now),
+            status => {
+                let fault_in = call.fault_in.filter(|_| status.is_success());
+                match fault_in.and_then(|read| read(&reply.body)) {
+                    Some(BodyFault::Limited) => {
+                        Outcome::Limited(limits.announced(&reply.headers, now))
+                    }
+                    Some(BodyFault::Failed) => failed_by_itself(detail(), &reply, now),
+                    None => Outcome::Reply(self.redacted(reply)),
+                }
+            }
         }
     }
 
@@ -394,6 +418,12 @@ pub(crate) fn http_client(
         .timeout(limits.timeout)
         .build()
         .map_err(broken)
+}
+
+/// A failure that the server reports of itself.
+fn failed_by_itself(detail: String, reply: &Reply, now: DateTime<Utc>) -> Outcome {
+    let until = retry_after(&reply.headers, now);
+    Outcome::Failed(Fault { detail, until }, Acted::Maybe)
 }
 
 fn failed(error: reqwest::Error, redactor: &Redactor, acted: Acted) -> Outcome {

@@ -34,7 +34,7 @@ const API_VERSION: &str = "2022-11-28";
 const TOKEN_NEEDS: &str = "a token that may read and write the repository: scope `repo` (classic), or read and write \
     on Contents, Issues and Pull requests (fine-grained)";
 /// GitHub's "Best practices for using the REST API".
-const LIMITS: LimitRules = LimitRules {
+pub(super) const LIMITS: LimitRules = LimitRules {
     header_prefix: "x-ratelimit-",
     phrases: &["secondary rate limit", "abuse detection"],
 };
@@ -83,7 +83,7 @@ impl Api {
             },
             credentials_hint: credentials_hint(&section),
             limits: LIMITS,
-            own_buckets: &["search/"],
+            own_buckets: &["search/", "graphql"],
             authority: authority.clone(),
         };
         Ok(Self {

@@ -131,6 +131,68 @@ async fn a_long_limit_is_reported_and_no_further_request_is_made() {
     assert_eq!(count(&server, "GET", "/user").await, 1);
 }
 
+/// A tracker whose GraphQL answers first with this error, and then that nobody edited the item.
+async fn with_graphql_error(error: Value, answer: ResponseTemplate) -> MockServer {
+    let server = with_repo().await;
+    on(
+        &server,
+        "GET",
+        "/repos/octo/demo/issues/7/events",
+        ok(json!([])),
+    )
+    .await;
+    let said = json!({ "data": null, "errors": [error] });
+    Mock::given(path("/graphql"))
+        .respond_with(answer.set_body_json(said))
+        .up_to_n_times(1)
+        .mount(&server)
+        .await;
+    let item = json!({ "lastEditedAt": null, "editor": null, "userContentEdits": { "nodes": [] } });
+    let data = json!({ "data": { "repository": { "issueOrPullRequest": item } } });
+    on(&server, "POST", "/graphql", ok(data)).await;
+    server
+}
+
+#[tokio::test]
+async fn a_limit_in_the_errors_of_graphql_is_waited_for() {
+    let error = json!({ "type": "RATE_LIMITED", "message": "API rate limit exceeded" });
+    let limited = ResponseTemplate::new(200).insert_header("x-ratelimit-remaining", "0");
+    let soon = (Utc::now().timestamp() + 1).to_string();
+    let short = limited
+        .clone()
+        .insert_header("x-ratelimit-reset", soon.as_str());
+    let server = with_graphql_error(error.clone(), short).await;
+    let edits = tracker(&server).edits(&item(&server), Utc::now()).await;
+    assert!(edits.unwrap().is_empty());
+    assert_eq!(count(&server, "POST", "/graphql").await, 2);
+
+    let late = (Utc::now().timestamp() + 600).to_string();
+    let long = limited.insert_header("x-ratelimit-reset", late.as_str());
+    let server = with_graphql_error(error, long).await;
+    let tracker = tracker(&server);
+    let edits = tracker.edits(&item(&server), Utc::now()).await;
+    let error = edits.unwrap_err();
+    assert!(matches!(error, TrackerError::RateLimited { .. }), "{error}");
+    assert_eq!(count(&server, "POST", "/graphql").await, 1);
+    // The limit of GraphQL is not that of REST.
+    let requested = tracker.requested(&item(&server), "1").await;
+    assert!(requested.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_error_of_graphql_without_a_type_is_tried_again() {
+    let said = "Something went wrong while executing your query. Please include `1` when reporting this issue.";
+    let error = json!({ "message": said });
+    let server = with_graphql_error(error, ResponseTemplate::new(200)).await;
+    let edits = tracker(&server).edits(&item(&server), Utc::now()).await;
+    assert!(edits.unwrap().is_empty());
+    let error = json!({ "type": "NOT_FOUND", "message": "Could not resolve to a Repository" });
+    let server = with_graphql_error(error, ResponseTemplate::new(200)).await;
+    let edits = tracker(&server).edits(&item(&server), Utc::now()).await;
+    let error = edits.unwrap_err();
+    assert!(matches!(error, TrackerError::Refused { .. }), "{error}");
+}
+
 #[tokio::test]
 async fn a_limited_write_is_sent_again_since_it_did_not_happen() {
     let server = with_repo().await;
